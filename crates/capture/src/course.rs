@@ -1,8 +1,8 @@
-//! The course of a trace's traffic over time. It is computed in a second pass over the trace, at a
-//! scale that the first one ([`Summary`]) has determined.
+//! The course of a trace's traffic over time. It is computed in a second pass over the trace, with
+//! a time step that the first pass ([`Summary`]) has determined.
 //!
-//! This module only computes; callers draw. Memory is bounded by the number of requested sessions,
-//! times lanes, times [`STEPS`].
+//! This module only computes; callers draw. Memory is bounded by the product of the requested
+//! sessions, the lanes and [`STEPS`].
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,16 @@ use super::{Histogram, PathSummary, Row, Session, Summary, Trace, TraceError};
 pub const STEPS: usize = 600;
 
 /// Number of runs that are recorded at the beginning of a session, in each direction. It is large,
-/// because packets of the old and the new path arrive mixed at a switch, and each change ends a
-/// run.
+/// because packets of the old and the new path arrive mixed when the path changes, and each change
+/// ends a run.
 pub const RUNS: usize = 400;
 
-/// A value for each direction.
+/// A pair of values, one for each direction.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ways<T> {
-    /// From client to server.
+    /// Value for the direction from client to server.
     pub up: T,
-    /// From server to client.
+    /// Value for the direction from server to client.
     pub down: T,
 }
 
@@ -34,52 +34,53 @@ impl<T> Ways<T> {
 /// The course of traffic over time.
 #[derive(Clone, Debug)]
 pub struct Course {
-    /// Its start, in seconds since the trace began; 0 if [`Course::aligned`].
+    /// Start of the course, in seconds since the trace began; 0 if [`Course::aligned`].
     pub begins: f64,
-    /// Whether times count from the first row of each session instead of the trace's start.
+    /// Whether times count from the first row of each session instead of the start of the trace.
     pub aligned: bool,
-    /// Its duration in seconds.
+    /// Duration of the course in seconds.
     pub lasts: f64,
-    /// The length of a step in seconds; the last step may be shorter.
+    /// Length of a time step in seconds. The last step may be shorter.
     pub step: f64,
     /// A lane for each path, in ascending order.
     pub lanes: Vec<Lane>,
-    /// Sum of sizes in each step, over all paths (or of path -1, if that was recorded).
+    /// Sum of the sizes in each step, over all paths (or of path -1, if that was recorded).
     pub whole: Ways<Vec<u64>>,
-    /// The first [`RUNS`] runs; none where several sessions are combined.
+    /// The first [`RUNS`] runs of a session. Empty if the course combines several sessions.
     pub runs: Ways<Vec<Run>>,
 }
 
-/// One path of a course.
+/// The traffic of one path in a course.
 #[derive(Clone, Debug)]
 pub struct Lane {
-    /// The path's number.
+    /// Number of the path.
     pub path: i16,
-    /// Its traffic in each direction.
+    /// Traffic of the path in each direction.
     pub ways: Ways<LaneWay>,
 }
 
-/// One path and direction of a course.
+/// The traffic of one path in one direction.
 #[derive(Clone, Debug, Default)]
 pub struct LaneWay {
-    /// Sum of sizes in each step.
+    /// Sum of the sizes in each step.
     pub sizes: Vec<u64>,
-    /// Number of packets by the packets in their run.
+    /// Number of packets, by the number of packets in their run.
     pub by_packets: Histogram,
-    /// Number of packets by the length of their run in milliseconds.
+    /// Number of packets, by the duration of their run in milliseconds.
     pub by_ms: Histogram,
 }
 
-/// A burst as in [`Flow`](super::Flow). Times are seconds since the trace began.
+/// A run of packets on one path, which is a burst as in [`Flow`](super::Flow). Times are seconds
+/// since the trace began.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Run {
-    /// The path that carried it.
+    /// The path that carried the run.
     pub path: i16,
-    /// The time of its first packet.
+    /// Time of the run's first packet.
     pub first: f64,
-    /// The time of its last packet.
+    /// Time of the run's last packet.
     pub last: f64,
-    /// Number of its packets.
+    /// Number of packets in the run.
     pub packets: u64,
 }
 
@@ -93,14 +94,15 @@ pub struct Courses {
 }
 
 impl Courses {
-    /// Reads `trace` a second time. `chosen` are indices into `summary.sessions`. In each course,
-    /// the `lanes` paths with the most bytes get a lane.
+    /// Reads `trace` a second time and returns its courses. `chosen` are the indices of the
+    /// selected sessions in `summary.sessions`. In each course, the `lanes` paths with the most
+    /// bytes get a lane.
     ///
-    /// The loads of a data set have no common clock ([`Summary::is_data_set`]), so the course of
-    /// all sessions aligns their beginnings at 0.
+    /// The loads of a data set have no common clock ([`Summary::is_data_set`]). In the course of
+    /// all sessions, the beginning of each load is therefore aligned to 0.
     ///
     /// # Errors
-    /// Same as [`Trace::for_each`].
+    /// The errors of [`Trace::for_each`].
     pub fn of_trace(
         trace: &Trace,
         summary: &Summary,
@@ -113,18 +115,18 @@ impl Courses {
     }
 }
 
-/// Courses under construction.
+/// Courses that are being computed.
 struct Gathering {
     courses: Courses,
     sessions: BTreeMap<(i64, i32), Going>,
 }
 
-/// A session being read.
+/// A session whose rows are being read.
 struct Going {
     unsplit: bool,
-    /// Its index among the selected sessions.
+    /// The session's index among the selected ones; `None` if it is not selected.
     place: Option<usize>,
-    /// The time that is 0 in the course of all sessions.
+    /// Time of the session that counts as 0 in the course of all sessions.
     zero: f64,
     /// The run in progress.
     run: Ways<Option<Run>>,
@@ -152,7 +154,8 @@ impl Gathering {
     }
 
     fn push(&mut self, row: &Row<'_>) {
-        // A session that the first pass did not find was added to the file since; it is ignored.
+        // The first pass did not find this session, so it was added to the file since. It is
+        // ignored.
         let Some(going) = self.sessions.get_mut(&(row.load, row.run)) else { return };
         let Courses { all, chosen } = &mut self.courses;
         let ended = going.step(row);
@@ -174,13 +177,13 @@ impl Gathering {
                 count([Some(&mut *all), going.place.map(|place| &mut chosen[place])], up, run);
             }
         }
-        // Combined runs of several sessions have no order.
+        // The combined runs of several sessions have no order.
         all.runs = Ways::default();
         self.courses
     }
 }
 
-/// Counts a run that has ended.
+/// Adds a run that has ended to `courses`.
 fn count(courses: [Option<&mut Course>; 2], up: bool, run: Run) {
     for course in courses.into_iter().flatten() {
         course.count(up, run);
@@ -188,7 +191,7 @@ fn count(courses: [Option<&mut Course>; 2], up: bool, run: Run) {
 }
 
 impl Going {
-    /// Adds a row to the run in progress. Returns the run that it ends, if any.
+    /// Adds a row to the run in progress. If this ends the run, returns it.
     fn step(&mut self, row: &Row<'_>) -> Option<Run> {
         if row.path < 0 {
             return None;
@@ -243,8 +246,8 @@ impl Course {
         Some(&mut self.lanes[at])
     }
 
-    /// End of the period, in seconds since the trace began, for which [`Course::runs`] are
-    /// complete.
+    /// Returns the end of the period for which [`Course::runs`] is complete, in seconds since the
+    /// trace began.
     pub fn told_until(&self) -> f64 {
         let full = |runs: &Vec<Run>| (runs.len() >= RUNS).then(|| runs[RUNS - 1].last);
         let ends = [full(&self.runs.up), full(&self.runs.down)];
@@ -252,13 +255,14 @@ impl Course {
     }
 }
 
-/// Adds `size` to step `at`; rounding errors beyond the last step count for the last one.
+/// Adds `size` to step `at`. A rounding error may lead beyond the last step, and then counts for
+/// the last step.
 fn add(sizes: &mut [u64], at: usize, size: u64) {
     let last = sizes.len() - 1;
     sizes[at.min(last)] += size;
 }
 
-/// Numbers of the `most` paths with the most bytes, in ascending order.
+/// Returns the numbers of the `most` paths with the most bytes, in ascending order.
 fn busiest(paths: &[PathSummary], most: usize) -> Vec<i16> {
     let mut ranked: Vec<&PathSummary> = paths.iter().collect();
     ranked.sort_by_key(|path| std::cmp::Reverse(path.up.bytes + path.down.bytes));

@@ -1,4 +1,4 @@
-//! Files that receive their name only once they are complete.
+//! Files that get their final name only when they are complete.
 
 use std::fs;
 use std::io::{self, BufWriter, Write};
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-/// A file being written under a temporary name in the directory of its target.
+/// A file that is written under a temporary name in the directory of its target.
 ///
-/// It is removed if it is dropped without [`Draft::commit`]. Only its owner may read it (mode
-/// 0600), because a capture reveals who communicates with whom.
+/// The file is removed if this value is dropped without [`Draft::commit`]. Only its owner may read
+/// it (mode 0600), because a capture reveals who communicates with whom.
 #[derive(Debug)]
 pub struct Draft {
     file: BufWriter<NamedTempFile>,
@@ -17,7 +17,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Begins the file that [`Draft::commit`] will rename to `target`.
+    /// Creates a file that [`Draft::commit`] will rename to `target`.
     ///
     /// # Errors
     /// The directory does not exist or is not writable, or `target` exists and is not a file.
@@ -26,16 +26,17 @@ impl Draft {
         Ok(Draft { file: BufWriter::with_capacity(1 << 16, file), target: target.to_owned() })
     }
 
-    /// Makes the content so far durable.
+    /// Writes the content so far to the disk.
     pub(super) fn settle(&mut self) -> io::Result<()> {
         let written = self.file.flush().and_then(|()| self.file.get_ref().as_file().sync_all());
         written.map_err(|e| explain(e, format!("cannot write {}", self.target.display())))
     }
 
-    /// Makes the content durable and renames the file; it replaces an older one of that name.
+    /// Writes the content to the disk and renames the file to its target. Replaces an older file
+    /// of that name.
     ///
     /// # Errors
-    /// The disk is full or the directory was removed; then the file is removed, too.
+    /// The disk is full, or the directory was removed. The draft is then removed, too.
     pub fn commit(mut self) -> io::Result<()> {
         self.settle()?;
         let Draft { file, target } = self;
@@ -55,7 +56,7 @@ impl Write for Draft {
     }
 }
 
-/// Creates a file in the folder of `target`, under a temporary name and with mode 0600.
+/// Creates a file in the directory of `target`, under a temporary name and with mode 0600.
 ///
 /// # Errors
 /// The directory does not exist or is not writable, or `target` exists and is not a file.
@@ -73,8 +74,8 @@ pub(super) fn explain(error: io::Error, what: String) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
-/// Refuses a target that is not a file: renaming over a directory fails late, and over a device it
-/// succeeds.
+/// Refuses a target that is not a file. Renaming a file to a directory's name would fail only at
+/// the end, and renaming it to a device's name would succeed.
 fn refuse_non_file(target: &Path) -> io::Result<()> {
     let refuse = |kind, what| {
         Err(io::Error::new(

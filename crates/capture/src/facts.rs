@@ -9,7 +9,7 @@ use parquet::file::metadata::KeyValue;
 /// The version of the trace schema that this program writes and reads.
 pub const SCHEMA: &str = "1";
 
-/// The columns in Parquet's own notation, all required.
+/// The columns in Parquet's own notation. All are required.
 pub(super) const MESSAGE: &str = "message anabranch_trace {
     required int64 load;
     required binary label (STRING);
@@ -20,7 +20,7 @@ pub(super) const MESSAGE: &str = "message anabranch_trace {
     required int32 size (INTEGER(32, true));
 }";
 
-/// The columns that a reader needs, in the order of [`MESSAGE`].
+/// The names and types of the columns that a reader needs, in the order of [`MESSAGE`].
 pub(super) const COLUMNS: [(&str, Physical); 7] = [
     ("load", Physical::INT64),
     ("label", Physical::BYTE_ARRAY),
@@ -34,19 +34,19 @@ pub(super) const COLUMNS: [(&str, Physical); 7] = [
 /// The unit of the `size` column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SizeUnit {
-    /// Bytes of the IP packet, as an observer of the path sees it.
+    /// Sizes are bytes of the IP packet, as an observer of the path sees it.
     #[default]
     IpPacket,
-    /// Bytes of a Tor cell, as in data sets recorded inside a relay.
+    /// Sizes are bytes of a Tor cell, as in data sets recorded inside a relay.
     Cell,
-    /// One for each unit, as in data sets that only record directions.
+    /// Each size is 1 or -1, as in data sets that record only directions.
     Direction,
 }
 
 impl SizeUnit {
     const ALL: [SizeUnit; 3] = [SizeUnit::IpPacket, SizeUnit::Cell, SizeUnit::Direction];
 
-    /// The name of the unit in the file.
+    /// Returns the name of the unit in the file.
     pub const fn name(self) -> &'static str {
         match self {
             SizeUnit::IpPacket => "ip-packet",
@@ -59,35 +59,38 @@ impl SizeUnit {
 /// Facts about a whole trace, stored in the file's metadata.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TraceFacts {
-    /// The name of each path; the index is the number in the `path` column.
+    /// The name of each path. The index is the path's number in the `path` column.
     pub paths: Vec<String>,
-    /// The wall-clock time of `time` zero.
+    /// The wall-clock time at which `time` is zero; `None` if it was not recorded.
     pub start: Option<SystemTime>,
-    /// The seed of the run.
+    /// The seed of the run; `None` if it was not recorded.
     pub seed: Option<u64>,
-    /// The schedule, as on the command line: `weighted --every 100ms`.
+    /// The schedule, as on the command line: `weighted --every 100ms`. `None` if it was not
+    /// recorded.
     pub schedule: Option<String>,
-    /// The unit of `size`.
+    /// The unit of the `size` column.
     pub unit: SizeUnit,
     /// Protocols whose sessions number their packets in clear, by their machine-readable names.
     pub numbers: Vec<String>,
 }
 
-/// Builds the metadata entry for [`TraceFacts::numbers`], which are complete only when the trace
-/// is.
+/// Builds the metadata entry for [`TraceFacts::numbers`], a list that is complete only when the
+/// trace is.
 pub(super) fn numbers_entry(numbers: &[String]) -> Option<KeyValue> {
     let value = || serde_json::Value::from(numbers).to_string();
     (!numbers.is_empty()).then(|| KeyValue::new("anabranch.numbers".to_owned(), value()))
 }
 
 impl TraceFacts {
-    /// Name of path `number`: `whole` for -1, or the number itself if the file has no name for it.
+    /// Returns the name of path `number`: `whole` for -1, and the number itself if the file has no
+    /// name for it.
     pub fn path_name(&self, number: i16) -> String {
         let Ok(index) = usize::try_from(number) else { return "whole".to_owned() };
         self.paths.get(index).cloned().unwrap_or_else(|| number.to_string())
     }
 
-    /// Formats [`TraceFacts::start`] for display: date and time of day, in UTC.
+    /// Formats [`TraceFacts::start`] for display, as date and time of day in UTC. Returns `None`
+    /// if it was not recorded.
     pub fn started(&self) -> Option<String> {
         let start = DateTime::<Utc>::from(self.start?);
         Some(start.format("%Y-%m-%d %H:%M:%S UTC").to_string())
@@ -111,7 +114,7 @@ impl TraceFacts {
     /// Parses the facts from Parquet metadata; unknown keys are ignored.
     ///
     /// # Errors
-    /// The schema version is missing or another, or a value is malformed.
+    /// The schema version is missing or is not [`SCHEMA`], or a value is malformed.
     pub(super) fn parse(metadata: &[KeyValue]) -> Result<TraceFacts, String> {
         let find = |key: &str| {
             let key = format!("anabranch.{key}");

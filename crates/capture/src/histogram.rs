@@ -1,13 +1,13 @@
-//! Weights by order of magnitude, for figures.
+//! Histograms of lengths by order of magnitude, for figures.
 
 /// Number of classes per power of ten.
 const CLASSES: usize = 4;
 
-/// Number of powers of ten, from 0.01 on.
+/// Number of powers of ten, beginning with 0.01.
 const DECADES: usize = 9;
 
 /// Lower bound of each class except the first. Two and three share a class, and so do four and
-/// five, and six to nine: any class from 1 on contains a whole number.
+/// five, and six to nine. Thus any class from 1 on contains a whole number.
 const EDGES: [f64; CLASSES * DECADES] = edges();
 
 const fn edges() -> [f64; CLASSES * DECADES] {
@@ -23,9 +23,9 @@ const fn edges() -> [f64; CLASSES * DECADES] {
     edges
 }
 
-/// Total weight of the lengths in each class, with four classes per power of ten.
+/// A histogram of lengths: the total weight in each class, with four classes per power of ten.
 ///
-/// Class 0 is everything below 0.01; the last class is unbounded.
+/// Class 0 contains all lengths below 0.01; the last class has no upper bound.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
     weights: [u64; EDGES.len() + 1],
@@ -41,20 +41,20 @@ impl Histogram {
     /// The number of classes.
     pub const LEN: usize = EDGES.len() + 1;
 
-    /// Number of classes per power of ten; the first of them begins with the power itself.
+    /// Number of classes per power of ten. The first of them begins at the power itself.
     pub const PER_DECADE: usize = CLASSES;
 
-    /// Adds a length with this weight.
+    /// Adds `length` with the weight `weight`.
     pub fn add(&mut self, length: f64, weight: u64) {
         self.weights[EDGES.partition_point(|&edge| edge <= length)] += weight;
     }
 
-    /// The weight in each class.
+    /// Returns the weight in each class.
     pub fn weights(&self) -> &[u64] {
         &self.weights
     }
 
-    /// Lower bound of `class`: 0 for the first.
+    /// Returns the lower bound of `class`: 0 for the first class.
     pub fn from(class: usize) -> f64 {
         class.checked_sub(1).map_or(0.0, |at| EDGES[at.min(EDGES.len() - 1)])
     }

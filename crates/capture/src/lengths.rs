@@ -1,7 +1,7 @@
 //! Distributions of any number of lengths in bounded memory.
 
-/// Bits of a double's mantissa that a bucket's key omits. It keeps 9, so a bucket is at most 0.2 %
-/// wide.
+/// Number of bits of a double's mantissa that a bucket's key omits. The key keeps 9, so a bucket
+/// is at most 0.2 % wide.
 const DROPPED: u32 = 52 - 9;
 
 /// A distribution of lengths, which are non-negative numbers.
@@ -11,8 +11,8 @@ const DROPPED: u32 = 52 - 9;
 /// its own.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lengths {
-    /// Buckets in ascending order. A tree would need several times the memory for many sessions of
-    /// a few runs each.
+    /// Buckets in ascending order. For many sessions of a few runs each, a tree would need several
+    /// times the memory.
     buckets: Vec<Bucket>,
     count: u64,
     longest: f64,
@@ -20,7 +20,7 @@ pub(super) struct Lengths {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    /// The first bits of the lengths; for non-negative doubles, these have the order of the
+    /// The leading bits of the lengths. For non-negative doubles, these bits have the order of the
     /// numbers.
     key: u32,
     count: u64,
@@ -53,24 +53,24 @@ impl Lengths {
         }
     }
 
-    /// Number of lengths.
+    /// Returns the number of lengths.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
 
-    /// The greatest length; 0 if there is none.
+    /// Returns the greatest length; 0 if there is none.
     pub(super) fn longest(&self) -> f64 {
         self.longest
     }
 
-    /// The median, which is the mean of the middle two for an even number; 0 if there is none. It
-    /// is exact to the width of a bucket.
+    /// Returns the median, which for an even number of lengths is the mean of the middle two; 0 if
+    /// there is none. It is exact to the width of a bucket.
     pub(super) fn median(&self) -> f64 {
         let Some(last) = self.count.checked_sub(1) else { return 0.0 };
         (self.at(last / 2) + self.at(self.count / 2)) / 2.0
     }
 
-    /// The length with this rank, from 0: the mean of its bucket.
+    /// Returns the length with the rank `rank`, from 0, as the mean of its bucket.
     fn at(&self, rank: u64) -> f64 {
         let mut below = 0;
         for bucket in &self.buckets {

@@ -1,18 +1,19 @@
 //! Captures of the traffic that an observer of each path would see, written to files.
 //!
-//! A driver passes every batch of datagrams that it forwards to its taps:
+//! A driver passes every batch of datagrams that it forwards to its taps.
 //!
-//! * [`TraceTap`] writes the project's trace (Parquet, a row per datagram; `docs/formats.md`);
+//! * [`TraceTap`] writes this project's trace format (Parquet, a row per datagram;
+//!   `docs/formats.md`).
 //! * [`PcapTap`] writes a pcapng file per path, for standard tools.
 //!
-//! [`Trace`] reads a trace back and rejects other files. [`Summary`] condenses it, and [`Courses`]
-//! follow it over time.
+//! [`Trace`] reads a trace and rejects other files. [`Summary`] computes statistics of a trace,
+//! and [`Courses`] its traffic over time.
 //!
 //! Taps never delay a driver by more than [`PATIENCE`]: encoding and writing happen on a separate
-//! thread. A tap that fails reports it once; its driver then drops it and continues forwarding.
-//! Files receive their names with the first content that [`Tap::flush`] has written. They stay,
-//! readable up to the last flush, if a tap fails or the program is killed. A tap without traffic
-//! leaves no file.
+//! thread. A tap that fails reports this once; the driver then drops it and continues forwarding.
+//! A file gets its name when [`Tap::flush`] first writes content. If a tap fails or the program is
+//! killed, files remain and are readable up to the last flush. A tap without traffic leaves no
+//! file.
 
 mod course;
 mod draft;
@@ -42,39 +43,41 @@ pub use summary::{Flow, PathSummary, Session, Spread, Summary, SummaryBuilder};
 pub use trace::{Row, RowLabels, TraceTap, TraceWriter};
 pub use worker::PATIENCE;
 
-/// Bytes of a UDP header.
+/// Length of a UDP header, in bytes.
 const UDP_HEADER: usize = 8;
 
-/// One batch of datagrams as an observer of the path sees it.
+/// A batch of datagrams, as an observer of the path sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct ObservedBatch<'a> {
-    /// Time at which the batch was received from the path's socket, or passed to it.
+    /// Time at which the batch was received from the path's socket, or sent to that socket.
     pub time: Time,
-    /// The session of the batch.
+    /// Number of the session that the batch belongs to.
     pub session: u64,
     /// The path, as an index into the names that the tap was created with.
     pub path: u16,
-    /// Whether it goes from the client to the server.
+    /// Whether the batch goes from the client to the server.
     pub outward: bool,
-    /// The path socket's local address.
+    /// Local address of the path's socket.
     pub client_end: SocketAddr,
     /// The server's address.
     pub server: SocketAddr,
     /// The two ECN bits of the IP header (RFC 3168).
     pub ecn: u8,
-    /// The UDP payloads, back to back.
+    /// The UDP payloads, one directly after the other.
     pub bytes: &'a [u8],
-    /// Length of each datagram in `bytes`; the last may be shorter. Zero means one datagram.
+    /// Length in bytes of each datagram; the last one may be shorter. Zero means that there is one
+    /// datagram.
     pub stride: usize,
 }
 
 impl<'a> ObservedBatch<'a> {
-    /// The UDP payloads of the batch, in order; an empty batch is one empty datagram.
+    /// Returns the UDP payloads of the batch, in order. An empty batch is one empty datagram.
     pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         cut(self.bytes, self.stride)
     }
 
-    /// Bytes of the IP and UDP headers of each payload: 28 for IPv4, 48 for IPv6.
+    /// Returns the length in bytes of the IP and UDP headers of each datagram: 28 for IPv4, 48 for
+    /// IPv6.
     pub fn overhead(&self) -> usize {
         match self.server.ip().to_canonical() {
             IpAddr::V4(_) => 20 + UDP_HEADER,
@@ -85,11 +88,11 @@ impl<'a> ObservedBatch<'a> {
 
 /// An observer of all traffic that a driver forwards.
 pub trait Tap: Send {
-    /// Records a batch. Times must not decrease from one call to the next.
+    /// Records a batch of datagrams. Times must not decrease from one call to the next.
     ///
     /// # Errors
     /// The file cannot be written, the disk is too slow, or the batch is malformed. The tap is
-    /// unusable then: drop it, which keeps the data written so far.
+    /// then unusable. The caller has to drop it, which keeps the data written so far.
     fn seen(&mut self, seen: &ObservedBatch<'_>) -> io::Result<()>;
 
     /// Records that packets of `protocol` (a machine-readable name) are numbered in clear.
@@ -97,39 +100,40 @@ pub trait Tap: Send {
         let _ = protocol;
     }
 
-    /// Writes the records from before `now`, if the last write is at least a second ago. A trace,
-    /// whose parts have an overhead, waits for 1/32 of its duration if that is longer.
+    /// Writes the records from before `now`, if the last write is at least a second ago. Each part
+    /// of a trace has an overhead, so a trace also waits until 1/32 of its duration has passed
+    /// since the last write.
     ///
     /// # Errors
-    /// Same as [`Tap::seen`].
+    /// The errors of [`Tap::seen`].
     fn flush(&mut self, now: Time) -> io::Result<()>;
 
     /// Completes the files.
     ///
     /// # Errors
-    /// Something could not be written; data flushed before is kept.
+    /// Something could not be written. Data flushed before are kept.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
 /// Time from one flush to the next.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Splits a batch into datagrams, for [`ObservedBatch::datagrams`].
+/// Splits `bytes` into datagrams of `stride` bytes, for [`ObservedBatch::datagrams`].
 fn cut(bytes: &[u8], stride: usize) -> impl Iterator<Item = &[u8]> {
     let stride = if stride == 0 { bytes.len().max(1) } else { stride };
     let empty = bytes.is_empty().then_some(bytes);
     empty.into_iter().chain(bytes.chunks(stride))
 }
 
-/// Compares two labels; most labels are empty.
+/// Compares two labels, most of which are empty.
 ///
-/// Empty strings may point to unmapped memory, and a vectorised `memcmp` of length 0 on an unmapped
-/// page costs hundreds of nanoseconds. That is many times the cost of the rest of a row.
+/// An empty string may point to unmapped memory. A vectorised `memcmp` of length 0 on an unmapped
+/// page costs hundreds of nanoseconds, many times the cost of the rest of a row.
 fn same_label(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && (one.is_empty() || one == other)
 }
 
-/// Creates an error for a fault of the caller.
+/// Creates an error that reports a fault of the caller.
 fn invalid(why: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why.into())
 }

@@ -1,4 +1,4 @@
-//! Files that have their name from the first content on, and remain however the program ends.
+//! Files that have their name from the first content on, and that remain however the program ends.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,29 +9,29 @@ use tempfile::TempPath;
 
 use super::draft::{explain, hidden};
 
-/// Bytes that are buffered before they are written.
+/// Number of bytes that are buffered before they are written.
 const BUFFER: usize = 1 << 16;
 
-/// A file being written.
+/// A file that remains readable while it is written.
 ///
-/// It has a temporary name until [`LiveFile::show`]. If it is dropped before, it is removed, so
-/// that a run that never began leaves no file. After that it has its own name. Only its owner may
-/// read it (mode 0600), because a capture reveals the ends of each session.
+/// The file has a temporary name until [`LiveFile::show`] is called, and then its final name. If
+/// it is dropped before that call, it is removed, so that a run that never began leaves no file.
+/// Only its owner may read it (mode 0600), because a capture reveals the ends of each session.
 #[derive(Debug)]
 pub(super) struct LiveFile {
     file: File,
     buffer: Vec<u8>,
-    /// The temporary name, while the file has one.
+    /// The temporary name; `None` once the file has its final name.
     hidden: Option<TempPath>,
     target: PathBuf,
-    /// Bytes written, including those in the buffer.
+    /// Number of bytes written, including those in the buffer.
     length: u64,
-    /// Whether further writes are ignored, because one has failed and the file was restored.
+    /// Whether further writes are ignored, because a write has failed and the file was restored.
     is_over: bool,
 }
 
 impl LiveFile {
-    /// Begins the file that [`LiveFile::show`] will rename to `target`.
+    /// Creates a file that [`LiveFile::show`] will rename to `target`.
     ///
     /// # Errors
     /// The directory does not exist or is not writable, or `target` exists and is not a file.
@@ -41,7 +41,8 @@ impl LiveFile {
         Ok(LiveFile { file, buffer: Vec::new(), hidden, target, length: 0, is_over: false })
     }
 
-    /// Passes all data to the kernel, and renames the file; it replaces an older one of that name.
+    /// Passes all data to the kernel, and renames the file to its target. Replaces an older file
+    /// of that name.
     pub(super) fn show(&mut self) -> io::Result<()> {
         self.flush().map_err(|error| self.failed(error))?;
         self.name()
@@ -54,14 +55,14 @@ impl LiveFile {
         named.map_err(|e| explain(e, format!("cannot name {}", target.display())))
     }
 
-    /// Shows the file and waits until it is on the disk.
+    /// Gives the file its final name, and waits until its content is on the disk.
     pub(super) fn commit(&mut self) -> io::Result<()> {
         self.show()?;
         let synced = self.file.set_len(self.length).and_then(|()| self.file.sync_all());
         synced.map_err(|error| self.failed(error))
     }
 
-    /// Writes `tail` after the data, where the next bytes will replace it.
+    /// Writes `tail` after the data. The next bytes will replace it.
     pub(super) fn put_tail(&mut self, tail: &[u8]) -> io::Result<()> {
         self.flush()?;
         self.file.write_all_at(tail, self.length)?;
@@ -83,7 +84,7 @@ impl LiveFile {
         explain(error, format!("cannot write {}", self.target.display()))
     }
 
-    /// Bytes written.
+    /// Returns the number of bytes written.
     pub(super) fn length(&self) -> u64 {
         self.length
     }
@@ -110,7 +111,7 @@ impl Write for LiveFile {
 }
 
 impl Drop for LiveFile {
-    /// Writes the rest of the buffer if the file already has its name.
+    /// Writes the buffered bytes if the file already has its final name.
     fn drop(&mut self) {
         if self.hidden.is_none() {
             let _ = self.flush();

@@ -25,10 +25,10 @@ use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 use super::facts::COLUMNS;
 use super::{Row, TraceFacts, same_label};
 
-/// First and last bytes of a Parquet file.
+/// First and last four bytes of a Parquet file.
 const MAGIC: [u8; 4] = *b"PAR1";
 
-/// Metadata key of an experiment's results.
+/// Metadata key under which a file has an experiment's results.
 const EXPERIMENT: &str = "anabranch.experiment";
 
 /// Number of rows that are decoded at a time.
@@ -39,28 +39,28 @@ const CHUNK: usize = 1 << 16;
 pub enum TraceError {
     /// The file cannot be read.
     Io(io::Error),
-    /// It is not a Parquet file, is damaged, or is compressed by a method other than zstd.
+    /// The file is not a Parquet file, is damaged, or is compressed by a method other than zstd.
     Parquet(String),
-    /// It does not begin like a Parquet file.
+    /// The file does not begin like a Parquet file.
     Foreign,
-    /// It begins like a Parquet file, but does not end like one.
+    /// The file begins like a Parquet file, but does not end like one.
     BrokenOff,
-    /// It is a directory.
+    /// The path is a directory.
     Directory,
-    /// It has the results of `anabranch experiment`.
+    /// The file has the results of `anabranch experiment`.
     Experiment,
-    /// Its metadata are not those of a trace.
+    /// The file's metadata are not those of a trace.
     Facts(String),
     /// A column is missing or has the wrong type.
     Column {
-        /// The column's name.
+        /// Name of the column.
         name: &'static str,
-        /// The problem with it.
+        /// Description of the problem.
         problem: String,
     },
     /// A row breaks a rule of the schema.
     Row {
-        /// The row's number, from 0.
+        /// Number of the row, from 0.
         row: u64,
         /// The rule that it breaks.
         problem: String,
@@ -102,15 +102,16 @@ impl From<ParquetError> for TraceError {
 pub struct Trace {
     file: SerializedFileReader<File>,
     facts: TraceFacts,
-    /// Index of each of [`COLUMNS`] in the file.
+    /// Index in the file of each of [`COLUMNS`].
     columns: [usize; 7],
 }
 
 impl Trace {
-    /// Opens the trace `path` and checks its metadata and columns.
+    /// Opens the trace at `path`, and checks its metadata and columns.
     ///
     /// # Errors
-    /// The file cannot be read or is not a trace of the schema version that this program knows.
+    /// The file cannot be read, or is not a trace of the schema version that this program
+    /// supports.
     pub fn open(path: &Path) -> Result<Trace, TraceError> {
         let file = File::open(path).map_err(TraceError::Io)?;
         let about = file.metadata().map_err(TraceError::Io)?;
@@ -125,30 +126,31 @@ impl Trace {
         if pairs.iter().any(|pair| pair.key == EXPERIMENT) {
             return Err(TraceError::Experiment);
         }
-        // Columns first: for a foreign file, the missing column is a better message.
+        // Columns are checked first: for a file of another kind, the missing column is a better
+        // message.
         let columns = locate_all(meta.schema_descr())?;
         vet_chunks(file.metadata(), &columns, length)?;
         let facts = TraceFacts::parse(pairs).map_err(TraceError::Facts)?;
         Ok(Trace { file, facts, columns })
     }
 
-    /// Facts about the whole trace.
+    /// Returns the facts about the whole trace.
     pub fn facts(&self) -> &TraceFacts {
         &self.facts
     }
 
-    /// Number of rows, as the file states it.
+    /// Returns the number of rows that the file states.
     pub fn rows(&self) -> u64 {
         u64::try_from(self.file.metadata().file_metadata().num_rows()).unwrap_or(0)
     }
 
     /// Checks each row, in the order of the file, and passes it to `visit`.
     ///
-    /// Memory is bounded by the number of loads, not of rows.
+    /// Memory is bounded by the number of loads, not by the number of rows.
     ///
     /// # Errors
-    /// The file cannot be decoded, or a row breaks a rule of the schema. Earlier rows have been
-    /// visited.
+    /// The file cannot be decoded, or a row breaks a rule of the schema. Rows before that have
+    /// been visited.
     pub fn for_each(&self, mut visit: impl FnMut(&Row<'_>)) -> Result<(), TraceError> {
         let mut check = Check::default();
         for index in 0..self.file.num_row_groups() {
@@ -166,8 +168,8 @@ impl Trace {
     }
 }
 
-/// Rejects a file that does not begin and end like a Parquet file, because the reader's messages
-/// are about footers.
+/// Rejects a file that does not begin and end like a Parquet file. The Parquet reader's own
+/// messages would be about footers.
 fn check_ends(file: &File, length: u64) -> Result<(), TraceError> {
     let read = |at| {
         let mut found = [0; MAGIC.len()];
@@ -185,7 +187,7 @@ fn check_ends(file: &File, length: u64) -> Result<(), TraceError> {
 
 /// Converts a panic of the Parquet decoder, which some damaged pages cause, into an error.
 ///
-/// Data that `decode` was working on must not be used afterwards.
+/// The caller must not use the data that `decode` was working on afterwards.
 fn guarded<T>(decode: impl FnOnce() -> Result<T, TraceError>) -> Result<T, TraceError> {
     keep_quiet_while_decoding();
     let outer = DECODING.replace(true);
@@ -199,9 +201,9 @@ thread_local! {
     static DECODING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Installs a hook that prints no panics that are caught here. They would look like a fault of the
-/// program, and the error already reports them. Other panics, including those of other threads, are
-/// printed as before.
+/// Installs a hook that prints no panics that [`guarded`] catches. They would look like a fault of
+/// the program, and the error already reports them. Other panics, including those of other
+/// threads, are printed as before.
 fn keep_quiet_while_decoding() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -242,8 +244,9 @@ fn locate(schema: &SchemaDescriptor, name: &str, wanted: Physical) -> Result<usi
     Ok(at)
 }
 
-/// Checks the footer's claims about each column chunk before the decoder uses them. It would panic
-/// on a negative offset, and report its own build options for an unsupported compression.
+/// Checks the footer's values for each column chunk before the decoder uses them. The decoder
+/// would panic on a negative offset. For an unsupported compression, it would report its own build
+/// options.
 fn vet_chunks(meta: &ParquetMetaData, places: &[usize; 7], length: u64) -> Result<(), TraceError> {
     for group in meta.row_groups() {
         for (&place, (name, _)) in places.iter().zip(COLUMNS) {
@@ -269,12 +272,13 @@ fn lies_within(chunk: &ColumnChunkMetaData, length: u64) -> bool {
     end.is_some_and(|end| end <= length)
 }
 
-/// Rejects text pages that claim more lengths than values. The decoder would allocate memory for
-/// all of them, and a failed allocation aborts the program instead of being an error.
+/// Rejects text pages whose header claims more lengths than the page has values. The decoder would
+/// allocate memory for all of them, and a failed allocation aborts the program instead of
+/// returning an error.
 fn vet_pages(group: &dyn RowGroupReader, place: usize) -> Result<(), TraceError> {
     let optional = group.metadata().column(place).column_descr().max_def_level() > 0;
     let mut pages = group.get_column_page_reader(place)?;
-    // An unreadable page is left to the decoder, which will report it.
+    // A page that cannot be read is left to the decoder, which will report the error.
     while let Ok(Some(page)) = pages.get_next_page() {
         let by_lengths = matches!(
             page.encoding(),
@@ -288,7 +292,8 @@ fn vet_pages(group: &dyn RowGroupReader, place: usize) -> Result<(), TraceError>
     Ok(())
 }
 
-/// Returns the values of a page, which follow its definition levels.
+/// Returns the bytes of a page after its definition levels, which are the values. Returns `None`
+/// if the page is too short.
 fn levels_skipped(page: &Page, optional: bool) -> Option<&[u8]> {
     match page {
         Page::DataPage { buf, .. } if optional => {
@@ -302,8 +307,8 @@ fn levels_skipped(page: &Page, optional: bool) -> Option<&[u8]> {
     }
 }
 
-/// Reads the third number of a DELTA_BINARY_PACKED header (Parquet format, "Delta Encoding"): the
-/// number of values.
+/// Returns the third number of a DELTA_BINARY_PACKED header (Parquet format, "Delta Encoding"),
+/// which is the number of values.
 fn lengths_claimed(values: &[u8]) -> Option<u64> {
     let mut bytes = values.iter();
     let mut number = || {
@@ -322,7 +327,8 @@ fn lengths_claimed(values: &[u8]) -> Option<u64> {
     number()
 }
 
-/// Whether a column has the right storage type, but contains unsigned numbers, dates or decimals.
+/// Returns whether a column has the expected storage type, but contains unsigned numbers, dates or
+/// decimals.
 fn is_foreign(column: &ColumnDescriptor) -> bool {
     use ConvertedType as C;
     match column.logical_type_ref() {
@@ -336,12 +342,12 @@ fn is_foreign(column: &ColumnDescriptor) -> bool {
     }
 }
 
-/// A column of a row group, decoded chunk by chunk.
+/// A column of a row group, which is decoded in chunks.
 struct Column<T: DataType> {
     name: &'static str,
     reader: ColumnReaderImpl<T>,
     values: Vec<T::T>,
-    /// One level per row if the column may hold nulls; 0 is a null.
+    /// Definition level of each row, if the column may hold nulls; 0 is a null.
     levels: Vec<i16>,
 }
 
@@ -359,7 +365,8 @@ impl<T: DataType> Column<T> {
         Ok(Column { name, reader, values: Vec::new(), levels: Vec::new() })
     }
 
-    /// Decodes the next chunk, which begins at row `first` of the file. Returns its length.
+    /// Decodes the next chunk, whose first row is row `first` of the file. Returns the number of
+    /// rows in the chunk.
     fn next(&mut self, first: u64) -> Result<usize, TraceError> {
         self.values.clear();
         self.levels.clear();
@@ -374,7 +381,7 @@ impl<T: DataType> Column<T> {
     }
 }
 
-/// All seven columns of a row group, read in parallel.
+/// The seven columns of a row group, decoded in step.
 struct Columns {
     load: Column<Int64Type>,
     label: Column<ByteArrayType>,
@@ -398,7 +405,7 @@ impl Columns {
         })
     }
 
-    /// Decodes the next chunk of each column. Returns `false` at the end of the group.
+    /// Decodes the next chunk of each column. Returns `false` at the end of the row group.
     fn next(&mut self, first: u64) -> Result<bool, TraceError> {
         let lengths = [
             self.load.next(first)?,
@@ -419,7 +426,7 @@ impl Columns {
         self.load.values.len()
     }
 
-    /// Returns row `at` of the chunk, which is row `row` of the file.
+    /// Returns row `at` of the present chunk, which is row `row` of the file.
     fn row(&self, at: usize, row: u64) -> Result<Row<'_>, TraceError> {
         let broken = |problem: String| TraceError::Row { row, problem };
         let path = self.path.values[at];
@@ -441,15 +448,15 @@ fn text(bytes: &ByteArray) -> Option<&str> {
     std::str::from_utf8(bytes.data()).ok()
 }
 
-/// State for the rules that a single row does not show.
+/// State for checking rules that concern several rows.
 #[derive(Default)]
 struct Check {
-    /// Number of the next row.
+    /// Number of the next row in the file.
     row: u64,
     loads: HashMap<(i64, i32), Load>,
 }
 
-/// Values that all rows of a load and run have in common, and the latest time.
+/// The values that all rows of a load and run must share, and the latest time among them.
 struct Load {
     time: f64,
     label: String,

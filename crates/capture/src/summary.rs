@@ -1,4 +1,4 @@
-//! Statistics of a trace, for each session, path and direction.
+//! Statistics of a trace, by session, path and direction.
 //!
 //! This module only computes; callers draw.
 
@@ -14,46 +14,48 @@ use super::{Row, Trace, TraceError};
 pub struct Summary {
     /// Number of rows.
     pub datagrams: u64,
-    /// Seconds from time zero to the last row.
+    /// Time from zero to the last row, in seconds.
     pub seconds: f64,
-    /// Every path, over all sessions: bursts are pooled, and the longest gap is within any session.
+    /// Statistics of each path over all sessions. Bursts of all sessions are combined, and the
+    /// longest gap is within one session.
     pub paths: Vec<PathSummary>,
-    /// All paths together, over all sessions in the same way.
+    /// Statistics of all paths together, over all sessions in the same way.
     pub whole: PathSummary,
-    /// Every session (load and run), in ascending order.
+    /// Statistics of each session (load and run), in ascending order.
     pub sessions: Vec<Session>,
 }
 
-/// One load or session of one run.
+/// Statistics of one session: a load of one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Session {
-    /// The load or session.
+    /// Number of the load or session.
     pub load: i64,
-    /// The repetition of the experiment.
+    /// Number of the repetition of the experiment.
     pub run: i32,
     /// The label of the load; empty if unknown.
     pub label: String,
-    /// The time of its first row, in seconds since the trace began.
+    /// Time of the session's first row, in seconds since the trace began.
     pub begins: f64,
-    /// The time of its last row.
+    /// Time of the session's last row, in seconds since the trace began.
     pub ends: f64,
-    /// Whether the trace has rows of path -1 for it.
+    /// Whether the trace has rows of path -1 (the whole, unsplit traffic) for the session.
     pub unsplit: bool,
-    /// Every path with traffic, in ascending order, without the whole (-1).
+    /// Each path with traffic, in ascending order, without path -1.
     pub paths: Vec<PathSummary>,
-    /// All traffic: the rows of path -1 if the trace has them, otherwise those of all paths
-    /// together.
+    /// All traffic of the session: the rows of path -1 if the trace has them, otherwise those of
+    /// all paths together.
     pub whole: PathSummary,
 }
 
-/// One path of a session, each direction separately, as a server may answer on another path.
+/// Statistics of one path of a session. The directions are separate, as a server may answer by
+/// another path.
 #[derive(Clone, Debug, Serialize)]
 pub struct PathSummary {
-    /// The path's number; -1 is the whole.
+    /// Number of the path; -1 stands for the whole traffic.
     pub path: i16,
-    /// From client to server.
+    /// Traffic from client to server.
     pub up: Flow,
-    /// From server to client.
+    /// Traffic from server to client.
     pub down: Flow,
 }
 
@@ -65,33 +67,33 @@ pub struct PathSummary {
 pub struct Flow {
     /// Number of datagrams.
     pub packets: u64,
-    /// Sum of their sizes.
+    /// Total of the datagrams' sizes.
     pub bytes: u64,
-    /// Share of this session's packets in this direction that the path carried, 0 to 1.
+    /// Share of the session's packets in this direction that the path carried, from 0 to 1.
     pub share: f64,
-    /// Number of bursts: how often the session switched to this path.
+    /// Number of bursts, which is the number of times that the session switched to this path.
     pub bursts: u64,
-    /// Number of datagrams in a burst.
+    /// Distribution of the number of datagrams in a burst.
     pub burst_packets: Spread,
-    /// Milliseconds from the first datagram of a burst to its last.
+    /// Distribution of the time from the first to the last datagram of a burst, in milliseconds.
     pub burst_ms: Spread,
-    /// Longest time between two consecutive datagrams here, in milliseconds.
+    /// Longest time between two consecutive datagrams of this path and direction, in milliseconds.
     pub longest_gap_ms: f64,
 }
 
-/// Median and maximum of a distribution; zeros if it is empty.
+/// Median and maximum of a distribution. Both are zero if it is empty.
 ///
 /// The median is exact to 0.2 %, because the memory for it must not grow with the trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
-    /// The median (the mean of the middle two for an even number).
+    /// The median; for an even number of values, the mean of the middle two.
     pub median: f64,
     /// The maximum.
     pub longest: f64,
 }
 
 impl Summary {
-    /// Computes the summary of `rows`, which have the order of the schema.
+    /// Computes the summary of `rows`, which must be in the order that the schema requires.
     pub fn of<'a>(rows: impl IntoIterator<Item = Row<'a>>) -> Summary {
         let mut builder = SummaryBuilder::default();
         rows.into_iter().for_each(|row| builder.push(&row));
@@ -101,29 +103,30 @@ impl Summary {
     /// Computes the summary of a file.
     ///
     /// # Errors
-    /// Same as [`Trace::for_each`].
+    /// The errors of [`Trace::for_each`].
     pub fn of_trace(trace: &Trace) -> Result<Summary, TraceError> {
         let mut builder = SummaryBuilder::default();
         trace.for_each(|row| builder.push(row))?;
         Ok(builder.finish())
     }
 
-    /// Whether the trace holds several loads with labels. The times of each load may count from its
-    /// own beginning, so they cannot be compared across loads.
+    /// Returns whether the trace holds several loads with labels. The times of each load may count
+    /// from its own beginning, so they cannot be compared across loads.
     #[must_use]
     pub fn is_data_set(&self) -> bool {
         self.sessions.len() > 1 && self.sessions.iter().any(|session| !session.label.is_empty())
     }
 
-    /// Seconds from the first to the last row of the longest session; 0 without any session.
+    /// Returns the time from the first to the last row of the longest session, in seconds; 0
+    /// without any session.
     #[must_use]
     pub fn longest(&self) -> f64 {
         self.sessions.iter().map(|session| session.ends - session.begins).fold(0.0, f64::max)
     }
 }
 
-/// A summary under construction, row by row. Its memory grows with the number of sessions and their
-/// paths, not of rows.
+/// A summary that is computed row by row. Its memory depends on the number of sessions and their
+/// paths, not on the number of rows.
 #[derive(Default)]
 pub struct SummaryBuilder {
     datagrams: u64,
@@ -159,7 +162,7 @@ impl SummaryBuilder {
     }
 }
 
-/// A value for each direction.
+/// A pair of values, one for each direction.
 #[derive(Clone, Default)]
 struct Both<T> {
     up: T,
@@ -172,11 +175,11 @@ impl<T> Both<T> {
     }
 }
 
-/// Paths by number. Values are boxed: each node of the tree has room for eleven, and most sessions
-/// have two or three.
+/// Values by the number of the path. They are boxed: each node of the tree has room for eleven,
+/// and most sessions have two or three paths.
 type Paths = BTreeMap<i16, Box<Both<Tally>>>;
 
-/// A session under construction.
+/// The statistics of a session so far.
 #[derive(Default)]
 struct Gathered {
     label: String,
@@ -184,9 +187,10 @@ struct Gathered {
     ends: f64,
     paths: Paths,
     whole: Both<Tally>,
-    /// Whether the trace has rows of path -1, which then are the whole by themselves.
+    /// Whether the trace has rows of path -1 for the session. Those rows alone are then its whole
+    /// traffic.
     unsplit: bool,
-    /// The path that carried the latest datagram.
+    /// The path that carried the latest datagram, for each direction.
     current: Both<Option<i16>>,
 }
 
@@ -212,7 +216,7 @@ impl Gathered {
     }
 }
 
-/// The paths and the whole, of one session or of all sessions.
+/// Statistics of the paths and of the whole traffic, of one session or of all sessions.
 #[derive(Default)]
 struct Parts {
     paths: Paths,
@@ -220,7 +224,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Counts the last bursts, which had no end yet.
+    /// Counts the bursts that were in progress at the end.
     fn settle(&mut self) {
         for both in self.paths.values_mut().map(Box::as_mut).chain([&mut self.whole]) {
             both.up.settle();
@@ -236,7 +240,8 @@ impl Parts {
     }
 
     fn finish(self) -> (Vec<PathSummary>, PathSummary) {
-        // Shares refer to the paths' sum, not to a whole that was recorded separately.
+        // Shares refer to the sum over the paths, not to the whole traffic that was recorded
+        // separately.
         let sum = |of: fn(&Both<Tally>) -> u64| self.paths.values().map(|both| of(both)).sum();
         let totals = (sum(|both| both.up.packets), sum(|both| both.down.packets));
         let whole = (self.whole.up.packets, self.whole.down.packets);
@@ -256,7 +261,7 @@ impl Both<Tally> {
     }
 }
 
-/// A flow under construction.
+/// The statistics of a flow so far.
 #[derive(Clone, Default)]
 struct Tally {
     packets: u64,
@@ -277,7 +282,7 @@ struct Burst {
 }
 
 impl Tally {
-    /// Adds a row; `came` is whether the session switched to this path with it.
+    /// Adds a row. `came` is whether the session switched to this path with this row.
     fn add(&mut self, row: &Row<'_>, came: bool) {
         self.packets += 1;
         self.bytes += u64::from(row.size.unsigned_abs());
@@ -292,7 +297,7 @@ impl Tally {
         burst.last = row.time;
     }
 
-    /// Counts the burst in progress.
+    /// Counts the burst that is in progress.
     fn settle(&mut self) {
         if let Some(Burst { packets, first, last }) = self.burst.take() {
             self.burst_packets.add(packets as f64);

@@ -21,26 +21,27 @@ use super::live::LiveFile;
 use super::worker::{Sink, Worker};
 use super::{FLUSH_INTERVAL, ObservedBatch, Tap, TraceFacts, invalid, same_label};
 
-/// Number of rows in a group: 4 MB in memory.
+/// Number of rows in a row group, which need 4 MB in memory.
 const GROUP: usize = 1 << 17;
 
-/// Number of equal labels written at a time.
+/// Number of equal labels that are written at a time.
 const LABELS: usize = 1 << 10;
 
-/// One datagram, or one unit of whatever [`SizeUnit`](super::SizeUnit) the trace counts.
+/// A row of a trace: one datagram, or one unit of the kind that [`SizeUnit`](super::SizeUnit)
+/// names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row<'a> {
-    /// The load or session.
+    /// Number of the load or session.
     pub load: i64,
     /// The label of the load; empty if unknown.
     pub label: &'a str,
     /// Whether an attacker would monitor the label.
     pub monitored: bool,
-    /// The repetition of the experiment.
+    /// Number of the repetition of the experiment.
     pub run: i32,
-    /// The path; -1 is the whole, unsplit traffic.
+    /// Number of the path; -1 is the whole, unsplit traffic.
     pub path: i16,
-    /// Seconds since the trace began.
+    /// Time in seconds since the trace began.
     pub time: f64,
     /// Signed size: positive from client to server.
     pub size: i32,
@@ -48,16 +49,17 @@ pub struct Row<'a> {
 
 /// A writer of traces for any producer of rows: a splitter, a test bed or a simulator.
 ///
-/// It uses at most about 16 MB, whatever the length of the trace, and some 3 KB per 131,072 rows.
+/// The writer uses at most about 16 MB of memory, whatever the length of the trace, and some 3 KB
+/// per 131,072 rows.
 pub struct TraceWriter {
     rows: Rows,
-    /// Time at which rows were last passed on, in seconds of the trace.
+    /// Time at which rows were last passed to the thread that writes, in seconds of the trace.
     flushed: f64,
     worker: Worker<TraceSink>,
 }
 
 impl TraceWriter {
-    /// Begins the trace that will be renamed to `target`.
+    /// Creates a trace that will be renamed to `target` when it is complete.
     ///
     /// # Errors
     /// The directory does not exist or is not writable, or `target` exists and is not a file.
@@ -65,11 +67,11 @@ impl TraceWriter {
         TraceWriter::begin(target, facts, false)
     }
 
-    /// Begins a trace like [`TraceWriter::create`]. Its file has its name from the first flush on,
-    /// and is readable up to the last one, however the program ends.
+    /// Creates a trace whose file has its name from the first flush on. However the program ends,
+    /// the file is readable up to the last flush.
     ///
     /// # Errors
-    /// Same as [`TraceWriter::create`].
+    /// The errors of [`TraceWriter::create`].
     pub fn create_surviving(target: &Path, facts: &TraceFacts) -> io::Result<TraceWriter> {
         TraceWriter::begin(target, facts, true)
     }
@@ -82,12 +84,12 @@ impl TraceWriter {
         Ok(TraceWriter { rows: Rows::default(), flushed: 0.0, worker })
     }
 
-    /// Writes the rows from before `time`, in seconds of the trace. It does nothing if the last
-    /// write is less than a second ago, or less than 1/32 of the whole: each part has an overhead
-    /// of some 3 KB.
+    /// Writes the rows from before `time`, in seconds of the trace. Does nothing if the last write
+    /// is less than a second ago, or less than 1/32 of the trace's duration: each part has an
+    /// overhead of some 3 KB.
     ///
     /// # Errors
-    /// Same as [`TraceWriter::push`].
+    /// The errors of [`TraceWriter::push`].
     pub fn flush(&mut self, time: f64) -> io::Result<()> {
         let patience = FLUSH_INTERVAL.as_secs_f64().max(time / 32.0);
         if self.rows.load.is_empty() || time - self.flushed < patience {
@@ -103,7 +105,7 @@ impl TraceWriter {
     /// [`Trace`](super::Trace) rejects a file with other rows.
     ///
     /// # Errors
-    /// Writing failed, or the disk is too slow.
+    /// A write failed, or the disk is too slow.
     pub fn push(&mut self, row: &Row<'_>) -> io::Result<()> {
         self.rows.push(row);
         if self.rows.load.len() < GROUP {
@@ -112,33 +114,33 @@ impl TraceWriter {
         self.worker.swap(&mut self.rows)
     }
 
-    /// Records among the facts that packets of `protocol` are numbered in clear
+    /// Adds `protocol` to the protocols whose packets are numbered in clear
     /// ([`TraceFacts::numbers`]).
     pub fn numbered(&mut self, protocol: &str) {
         self.rows.numbers.push(protocol.to_owned());
     }
 
-    /// Completes the file and gives it its name.
+    /// Completes the file and gives it its final name.
     ///
     /// # Errors
-    /// Writing failed. Then the file is removed, unless it has its name already.
+    /// A write failed. The file is then removed, unless it has its final name already.
     pub fn finish(self) -> io::Result<()> {
         self.worker.finish(self.rows)
     }
 }
 
-/// Columns that a splitter cannot know itself, but the user who starts it may.
+/// Values of the columns that a splitter cannot know, but that the user who starts it may know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowLabels {
-    /// The `label` column.
+    /// Value of the `label` column.
     pub label: String,
-    /// The `monitored` column.
+    /// Value of the `monitored` column.
     pub monitored: bool,
-    /// The `run` column.
+    /// Value of the `run` column.
     pub run: i32,
 }
 
-/// The tap that writes a trace.
+/// A tap that writes a trace.
 pub struct TraceTap {
     writer: TraceWriter,
     labels: RowLabels,
@@ -147,16 +149,17 @@ pub struct TraceTap {
 }
 
 impl TraceTap {
-    /// Begins the trace that will be renamed to `target`.
+    /// Creates a trace that will have the name `target`.
     ///
     /// # Errors
-    /// Same as [`TraceWriter::create`].
+    /// The errors of [`TraceWriter::create`].
     pub fn create(target: &Path, facts: &TraceFacts, labels: RowLabels) -> io::Result<TraceTap> {
         let writer = TraceWriter::create_surviving(target, facts)?;
         Ok(TraceTap { writer, labels, paths: facts.paths.len(), latest: 0.0 })
     }
 
-    /// Fills the columns that all datagrams of the batch share, without `label` and `size`.
+    /// Returns a row with the columns that all datagrams of the batch share, that is all but
+    /// `label` and `size`.
     fn row(&self, seen: &ObservedBatch<'_>) -> io::Result<Row<'static>> {
         let RowLabels { monitored, run, .. } = self.labels;
         let time = seen.time.secs_f64();
@@ -205,18 +208,18 @@ fn signed_size(bytes: usize, outward: bool) -> io::Result<i32> {
     Ok(if outward { size } else { -size })
 }
 
-/// A row group under construction, with a vector per column.
+/// The rows of the next row group, with a vector per column.
 #[derive(Default)]
 struct Rows {
     load: Vec<i64>,
-    /// Labels with the number of rows for each, as they rarely change.
+    /// Labels, each with its number of consecutive rows, as they rarely change.
     label: Vec<(ByteArray, usize)>,
     monitored: Vec<bool>,
     run: Vec<i32>,
     path: Vec<i32>,
     time: Vec<f64>,
     size: Vec<i32>,
-    /// Protocols since found to number their packets in clear.
+    /// Protocols found, since the last row group, to number their packets in clear.
     numbers: Vec<String>,
 }
 
@@ -248,11 +251,11 @@ impl Rows {
 struct TraceSink {
     file: SerializedFileWriter<LiveFile>,
     facts: TraceFacts,
-    /// Protocols found to number their packets in clear.
+    /// Protocols found to number their packets in clear, in the whole trace.
     numbers: Vec<String>,
     /// Whether the file has to be readable after each batch.
     survives: bool,
-    /// Position of the last batch's footer, and its bytes.
+    /// Position and bytes of the last footer written; `None` before the first.
     good: Option<(u64, Vec<u8>)>,
 }
 
@@ -265,7 +268,7 @@ impl TraceSink {
         Ok(TraceSink { file: file.map_err(to_io)?, facts, numbers, survives, good: None })
     }
 
-    /// Writes a footer after the row groups; the next group replaces it.
+    /// Writes a footer after the row groups. The next row group replaces it.
     fn put_footer(&mut self) -> io::Result<()> {
         let footer = self.footer().map_err(to_io)?;
         self.file.flush()?;
@@ -292,7 +295,8 @@ impl TraceSink {
 
     fn write_group(&mut self, rows: &Rows) -> Result<(), ParquetError> {
         let mut group = self.file.next_row_group()?;
-        // In the order of the schema, because Parquet writes column after column.
+        // Columns are written in the order of the schema, because Parquet writes one after the
+        // other.
         column::<Int64Type>(&mut group, &rows.load)?;
         labels(&mut group, &rows.label)?;
         column::<BoolType>(&mut group, &rows.monitored)?;
@@ -328,7 +332,7 @@ impl Sink for TraceSink {
         self.file.inner_mut().commit()
     }
 
-    /// Restores the file to its last footer; a file without any is removed.
+    /// Restores the file to its last footer. A file without a footer is removed.
     fn keep(&mut self) {
         if let Some((length, footer)) = self.good.take() {
             let _ = self.file.inner_mut().restore(length, &footer);
@@ -361,10 +365,10 @@ fn labels(
 }
 
 /// Chooses the encodings of columns. Numbers that rarely change from row to row are stored as
-/// differences, which are smaller and several times faster to write than dictionaries. Dictionaries
-/// pay for sizes only. Times and labels are plain, because some readers (fastparquet) support
-/// neither BYTE_STREAM_SPLIT nor DELTA_LENGTH_BYTE_ARRAY. Labels have no statistics, as these
-/// compare every one (see [`same_label`]).
+/// differences, which are smaller and several times faster to write than dictionaries.
+/// Dictionaries are better for sizes only. Times and labels are plain, because some readers
+/// (fastparquet) support neither BYTE_STREAM_SPLIT nor DELTA_LENGTH_BYTE_ARRAY. Labels have no
+/// statistics, because these would compare every label (see [`same_label`]).
 fn layout(facts: &TraceFacts) -> WriterProperties {
     let mut layout = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
@@ -384,7 +388,7 @@ fn layout(facts: &TraceFacts) -> WriterProperties {
     layout.build()
 }
 
-/// Preserves the kind of an error from the underlying file.
+/// Converts an error, and preserves its kind if it comes from the underlying file.
 fn to_io(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(inner) => match inner.downcast::<io::Error>() {

@@ -1,19 +1,19 @@
-//! A thread that writes batches, so that forwarding never waits for a disk.
+//! A worker thread that writes batches, so that forwarding never waits for a disk.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Maximum time that a tap delays its driver for the disk before it gives up.
+/// Maximum time for which a tap delays its driver because of the disk. Then the tap gives up.
 pub const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Number of batches in circulation: one being filled, one being written, one between them.
+/// Number of batches in circulation: one that is filled, one that is written, one between them.
 const POOL: usize = 3;
 
-/// The consumer of batches, which encodes and writes them.
+/// A consumer of batches, which encodes and writes them.
 pub(super) trait Sink: Send + 'static {
-    /// A batch of data; it is empty by default, and its buffers are reused.
+    /// A batch of data. Its default is empty, and its buffers are reused.
     type Batch: Default + Send + 'static;
 
     /// Writes `batch` and empties it.
@@ -22,8 +22,8 @@ pub(super) trait Sink: Send + 'static {
     /// Completes the files.
     fn commit(&mut self) -> io::Result<()>;
 
-    /// Leaves the files readable as far as they were written, if writing or completing them has
-    /// failed, or if they will not be completed.
+    /// Makes the files readable as far as they were written. Called if writing or completing them
+    /// has failed, or if they will not be completed.
     fn keep(&mut self) {}
 }
 
@@ -32,20 +32,21 @@ enum SinkCommand<B> {
     Commit,
 }
 
-/// A sink on its own thread, fed through a fixed number of batches to bound memory.
+/// A sink on its own thread. A fixed number of batches passes between the two, which bounds
+/// memory.
 pub(super) struct Worker<S: Sink> {
-    /// Maximum wait for an empty batch: [`PATIENCE`], except in tests of other matters, which must
-    /// not fail on a slow disk.
+    /// Maximum wait for an empty batch: [`PATIENCE`], except in tests that must not fail on a slow
+    /// disk.
     pub(super) patience: Duration,
-    /// `None` once the worker has to end.
+    /// Channel to the thread; `None` once the thread has been asked to end.
     orders: Option<Sender<SinkCommand<S::Batch>>>,
     spare: Receiver<S::Batch>,
-    /// `None` once its result was taken, or if it hangs and must not be joined.
+    /// The thread; `None` once its result was taken, or if it hangs and must not be joined.
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl<S: Sink> Worker<S> {
-    /// Starts the thread `name`.
+    /// Starts a thread named `name` that runs `sink`.
     pub(super) fn start(name: &str, sink: S) -> io::Result<Worker<S>> {
         let (orders, incoming) = mpsc::channel();
         let (recycle, spare) = mpsc::channel();
@@ -57,10 +58,10 @@ impl<S: Sink> Worker<S> {
         Ok(Worker { patience: PATIENCE, orders: Some(orders), spare, thread: Some(thread) })
     }
 
-    /// Passes `full` on and replaces it with an empty batch.
+    /// Passes `full` to the thread, and replaces it with an empty batch.
     ///
     /// # Errors
-    /// Writing failed earlier, or the disk was slower than the patience allows.
+    /// A write failed earlier, or the disk was slower than the maximum wait allows.
     pub(super) fn swap(&mut self, full: &mut S::Batch) -> io::Result<()> {
         self.order(SinkCommand::Write(std::mem::take(full)))?;
         *full = match self.spare.recv_timeout(self.patience) {
@@ -71,7 +72,7 @@ impl<S: Sink> Worker<S> {
         Ok(())
     }
 
-    /// Writes the `last` batch, completes the files and waits for the end.
+    /// Writes the `last` batch, completes the files, and waits until the thread ends.
     pub(super) fn finish(mut self, last: S::Batch) -> io::Result<()> {
         self.order(SinkCommand::Write(last))?;
         self.order(SinkCommand::Commit)?;
@@ -84,7 +85,7 @@ impl<S: Sink> Worker<S> {
         if sent { Ok(()) } else { Err(self.cause()) }
     }
 
-    /// Returns why the thread ended early.
+    /// Returns the error because of which the thread ended early.
     fn cause(&mut self) -> io::Error {
         self.orders = None;
         self.result()
@@ -97,7 +98,7 @@ impl<S: Sink> Worker<S> {
         thread.join().unwrap_or_else(|_| Err(io::Error::other("the capture's thread panicked")))
     }
 
-    /// Abandons the hanging thread, because joining it would hang the driver, too.
+    /// Abandons a thread that hangs, because joining it would make the driver hang, too.
     fn give_up(&mut self) -> io::Error {
         self.orders = None;
         self.thread = None;
@@ -110,7 +111,7 @@ impl<S: Sink> Worker<S> {
 }
 
 impl<S: Sink> Drop for Worker<S> {
-    /// Waits until the unfinished files are removed or readable.
+    /// Waits until the unfinished files are removed or are readable.
     fn drop(&mut self) {
         self.orders = None;
         // There is no caller to report an error to.
@@ -128,7 +129,7 @@ fn serve<S: Sink>(
             return sink.commit().inspect_err(|_| sink.keep());
         };
         sink.write(&mut batch).inspect_err(|_| sink.keep())?;
-        // The other side may be gone; its next order shows whether it wanted to commit.
+        // The other side may be gone; its next command shows whether it wanted to commit.
         let _ = recycle.send(batch);
     }
     sink.keep();

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-/// A run of datagrams in one buffer: each of `stride` bytes, the last may be shorter.
+/// A run of datagrams in one buffer. Each datagram has `stride` bytes; the last one may be
+/// shorter.
 ///
-/// Generic receive offload delivers this form, segmentation offload takes it, and nothing in
-/// between copies it.
+/// Generic receive offload delivers datagrams in this form, and segmentation offload accepts it,
+/// so nothing in between copies them.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     /// The datagrams, one after the other.
@@ -13,7 +14,7 @@ pub struct Batch<'a> {
     /// Length in bytes of each datagram but the last. Ignored if `bytes` is empty, which is one
     /// empty datagram.
     pub stride: usize,
-    /// The two ECN bits of the IP header, the same for all datagrams.
+    /// The two ECN bits of the IP header; all datagrams of the batch have the same bits.
     pub ecn: u8,
 }
 
@@ -28,7 +29,8 @@ impl<'a> Batch<'a> {
         self.bytes.len().div_ceil(self.stride.max(1)).max(1) as u64
     }
 
-    /// Returns the range of `count` datagrams in `bytes`, from number `first` on.
+    /// Returns the byte range in `bytes` of `count` datagrams, beginning with datagram number
+    /// `first`.
     pub fn part(&self, first: u64, count: u64) -> Range<usize> {
         let at = |number: u64| (number as usize).saturating_mul(self.stride).min(self.bytes.len());
         at(first)..at(first + count)

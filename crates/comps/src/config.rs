@@ -5,33 +5,34 @@ use std::time::Duration;
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::{Every, Jitter, Silence};
 
-/// Default schedule: weighted random with probabilities less uneven than the paper's. The observer
-/// of the fullest path recognises less, the others no more, as far as was measured
-/// (docs/results/fingerprinting.md, "Findings").
+/// Default schedule: weighted random, with probabilities that are more even than the paper's. In
+/// our measurements the observer of the fullest path recognises less, and observers of other paths
+/// recognise no more (docs/results/fingerprinting.md, "Findings").
 pub const SCHEDULE: &str = "weighted:4";
 
-/// Default length of a run, unless the user or the schedule's authors name one.
+/// Default length of a run, if neither the user nor the schedule's authors specify a length.
 pub const EVERY: &str = "100ms";
 
 /// Default schedule with a far end, where both ends split. On simulated Tor fewer loads are
-/// recognised from the fullest path than with [`SCHEDULE`] (docs/results/schedules.md). It has no
-/// probabilities of a session that an observer could learn.
+/// recognised from the fullest path than with [`SCHEDULE`] (docs/results/schedules.md). Its
+/// probabilities are equal, so an observer cannot learn any that belong to a session.
 pub const FAR_END_SCHEDULE: &str = "uniform";
 
-/// Default length of a run with a far end, unless the schedule's authors name one. Less is
-/// recognised than with runs of 50 ms, and it is faster, because several paths are filled at a
-/// time (docs/results/schedules.md, docs/notes/forwarder-performance.md).
+/// Default length of a run with a far end, if the schedule's authors specify no length. Fewer
+/// loads are recognised than with runs of 50 ms, and transfers are faster, because several paths
+/// are filled at a time (docs/results/schedules.md, docs/notes/forwarder-performance.md).
 pub const FAR_END_EVERY: &str = "~10p";
 
 /// The settings of one splitter: its paths, and how sessions use them.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// For each path, the number of source ports that it rotates over (at least 1).
+    /// Number of source ports of each path, over which the path rotates (at least 1).
     pub ports: Vec<u16>,
-    /// The path of QUIC and WireGuard handshakes and of DNS queries, by its place in `ports`.
+    /// Index in `ports` of the path of QUIC and WireGuard handshakes and of DNS queries. `None` if
+    /// the user names no such path.
     pub handshake: Option<usize>,
-    /// Whether the schedule may use the handshake path for everything else, too. If not, it is the
-    /// last path.
+    /// Whether the schedule may also use the handshake path for all other datagrams. If not, the
+    /// handshake path must be the last path.
     pub handshake_scheduled: bool,
     /// The scheduler that chooses the path of each run.
     pub schedule: Spec,
@@ -44,37 +45,38 @@ pub struct Config {
     pub jitter: Option<Jitter>,
     /// The seed of all random choices.
     pub seed: u64,
-    /// Most four-tuples that one QUIC connection may use, the handshake path included (at least
-    /// 1).
+    /// Maximum number of four-tuples that one QUIC connection may use, including the handshake
+    /// path's (at least 1).
     pub quic_tuples: usize,
-    /// Longest time that a path's datagrams to the client are held until those of the path before
-    /// have arrived. `None` delivers all on arrival.
+    /// Maximum time for which a path's datagrams to the client are held until those of the path
+    /// used before have arrived. `None` delivers all datagrams on arrival.
     pub in_order: Option<Duration>,
-    /// Whether a path that has never brought an answer keeps its share where the server was heard
-    /// by one path alone. Otherwise it is taken out after 3 s
+    /// Whether a path that has never brought an answer keeps its share if only one other path has
+    /// brought answers. Otherwise that path is taken out after 3 s
     /// ([`DownReason::NeverAnswered`](crate::DownReason::NeverAnswered)).
     pub keep_silent_paths: bool,
     /// Time without a datagram from its client after which a session is closed.
     pub idle: Duration,
-    /// Most live sessions. One more closes the session idle longest.
+    /// Maximum number of live sessions. A further session closes the one that has been idle
+    /// longest.
     pub sessions: usize,
     /// The protocol of all sessions, or [`Guess::Look`] to recognise it.
     pub protocol: Guess,
-    /// Whether the server is a far end of ours. The driver then probes it by each path and reports
-    /// the result with [`Input::Path`](crate::Input::Path). Then no path is blamed for a server's
-    /// silence, and nothing is copied.
+    /// Whether the server is this project's far end. The driver then probes the far end by each
+    /// path and reports the result with [`Input::Path`](crate::Input::Path). No path is then
+    /// blamed for a server's silence, and no datagram is copied.
     pub far_end: bool,
 }
 
 impl Config {
-    /// Returns the number of paths that the schedule may use: all, or all but the last, which is
-    /// then the handshake path.
+    /// Returns the number of paths that the schedule may use: all paths, or all but the last if
+    /// that is the handshake path alone.
     pub fn scheduled(&self) -> usize {
         let apart = self.handshake.is_some() && !self.handshake_scheduled;
         self.ports.len() - usize::from(apart)
     }
 
-    /// Returns the command line's default settings for `paths` paths of one port each.
+    /// Returns the command line's default settings for `paths` paths with one source port each.
     pub fn of(paths: usize) -> Config {
         Config {
             ports: vec![1; paths],
@@ -99,8 +101,8 @@ impl Config {
 /// How a session's protocol is determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guess {
-    /// By inspection of its first datagrams.
+    /// The splitter recognises the protocol from the first datagrams.
     Look,
-    /// By the user's choice.
+    /// The user has chosen the protocol.
     Is(crate::Protocol),
 }

@@ -24,11 +24,11 @@ const EVICTABLE: Duration = Duration::from_secs(10);
 /// New sessions per second, after a first burst of `Config::sessions`: each costs at least one
 /// socket.
 const OPENINGS: u64 = 1_000;
-/// Pause between two reports of the same complaint.
+/// Pause between two reports of the same problem.
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(1);
-/// Bytes that may wait for a path in all sessions together, and in one.
+/// Maximum bytes that may wait for a path: in all sessions together, and in one session.
 const WAITING: (usize, usize) = (64 << 20, 192 << 10);
-/// Bytes that may wait for a window in one session.
+/// Maximum bytes of one session that may wait for a window.
 const FOR_A_WINDOW: usize = 2 << 20;
 
 /// The splitter's core.
@@ -46,25 +46,25 @@ pub struct Core {
     /// The latest time passed to the core.
     latest: Time,
     next_eviction: Time,
-    /// When the sessions opened until now would have been due at the steady rate. It may be ahead
-    /// of now by a burst.
+    /// Time at which the sessions opened until now would have been due at the steady rate. It may
+    /// be later than now by a burst.
     openings_due: Time,
     loop_told: Complaint,
     refusal_told: Complaint,
-    /// Protocols whose numbering in clear was reported.
+    /// Protocols already reported to number their packets in clear.
     numbered: BTreeSet<Protocol>,
     /// The time before which no session reports that its server does not answer.
     next_unanswered: Time,
-    /// Closed sessions that were never split.
+    /// Totals of closed sessions that were never split.
     unsplit: Unsplit,
-    /// The path of each tuple: the same for all sessions.
+    /// The path of each tuple; all sessions have the same layout.
     layout: Tuples,
     own: BTreeSet<SocketAddr>,
     prints: Prints,
     broken: Vec<Option<DownReason>>,
     /// The state of each path's window, if the schedule uses windows.
     windows: Option<Vec<PathView>>,
-    /// Sessions that wait for a window, in turn.
+    /// Queue of the sessions that wait for a window. They are served in turn.
     held: VecDeque<SessionId>,
     counters: Vec<PathCounters>,
     removed: PathCounters,
@@ -77,7 +77,7 @@ pub struct Core {
     outputs: VecDeque<Output>,
 }
 
-/// Splits the core's fields so that one session can borrow all others.
+/// Splits the core's fields so that one session can be changed while it borrows all other fields.
 macro_rules! common {
     ($core:ident, $room:expr) => {
         Common {
@@ -102,11 +102,11 @@ impl Core {
     /// Returns a core without sessions.
     ///
     /// # Errors
-    /// If the schedule does not fit the number of paths.
+    /// The schedule does not fit the number of paths.
     ///
     /// # Panics
-    /// If there is no path, or one without ports, or if a handshake path outside the schedule is
-    /// not the last.
+    /// There is no path, or a path has no ports, or a handshake path outside the schedule is not
+    /// the last path.
     pub fn new(config: Config) -> Result<Core, SpecError> {
         check(&config)?;
         let paths = config.ports.len();
@@ -169,7 +169,7 @@ impl Core {
         }
     }
 
-    /// Returns the next action, until there is none. Timeouts due by `now` are processed here.
+    /// Returns the next action, or `None` if there is none. Processes timeouts due by `now` first.
     pub fn poll(&mut self, now: Time) -> Option<Output> {
         self.latest = now;
         while self.outputs.is_empty() {
@@ -222,7 +222,7 @@ impl Core {
         }
     }
 
-    /// Returns the sessions whose servers are silent.
+    /// Returns a summary of the sessions whose servers are silent; `None` if there are none.
     fn silent(&self) -> Option<Silent> {
         let all = self.sessions.values().filter_map(|session| session.silent_since());
         all.fold(None, |sum, (since, last)| {
@@ -233,21 +233,21 @@ impl Core {
         })
     }
 
-    /// Replaces the settings under live sessions. `before` has, for each path of `config`, the
-    /// path that it was before, if any. Returns the new numbers of paths and tuples, for the
-    /// sockets that represent them.
+    /// Replaces the settings while sessions are live. `before[i]` is the old number of the new
+    /// path `i`, or `None` if that path is new. Returns the map from old to new numbers of paths
+    /// and tuples, for the driver's sockets.
     ///
-    /// A path that stays keeps its counters, its health and its sockets. A session whose path is
-    /// removed takes another at its next datagram. If the schedule, its paths or the seed changed,
-    /// each session draws again. The protocol and the limit on sessions apply to later sessions.
-    /// Nothing is sent before [`Input::Resolved`] reports again which paths are barred to a
-    /// session.
+    /// A path that remains keeps its counters, its health and its sockets. A session whose path is
+    /// removed takes another path at its next datagram. If the schedule, its paths or the seed
+    /// changed, each session draws its schedule again. The protocol and the limit on sessions
+    /// apply to later sessions only. A session sends nothing until [`Input::Resolved`] reports
+    /// again which paths are barred to it.
     ///
     /// # Errors
-    /// If the schedule does not fit the number of paths. The old settings then stay in force.
+    /// The schedule does not fit the number of paths. The old settings then stay in force.
     ///
     /// # Panics
-    /// As [`Core::new`], or if `before` names a path twice, or has a wrong length.
+    /// The conditions of [`Core::new`], or `before` names a path twice or has a wrong length.
     pub fn reconfigure(
         &mut self,
         now: Time,
@@ -297,8 +297,8 @@ impl Core {
         self.with(now, id, |session, common| session.on_late(now, batch, common));
     }
 
-    /// Runs `act` on a session with everything that sessions share, and sets its timer again if it
-    /// is due earlier now.
+    /// Calls `act` with the session `id` and the state that all sessions share. Afterwards sets
+    /// the session's timer again if it is due earlier than before.
     fn with(&mut self, now: Time, id: SessionId, act: impl FnOnce(&mut Session, &mut Common<'_>)) {
         let most = if self.windows.is_some() { FOR_A_WINDOW } else { WAITING.1 };
         let share = WAITING.0 / self.sessions.len().max(1);
@@ -316,7 +316,8 @@ impl Core {
         }
     }
 
-    /// Opens a session for a client, unless its datagram is our own or there is no room.
+    /// Opens a session for a client. Returns `None` if the datagram is one of our own, or if there
+    /// is no room.
     fn open(
         &mut self,
         now: Time,
@@ -351,9 +352,10 @@ impl Core {
         Some(id)
     }
 
-    /// Returns whether a session may be opened now, and if so counts it.
+    /// Returns whether a session may be opened now. If so, counts the session towards the rate of
+    /// openings.
     ///
-    /// A program that floods us from ever new ports must not keep us busy with opening sockets.
+    /// A program that sends from ever new ports must not keep us busy with opening sockets.
     fn may_open(&mut self, now: Time) -> bool {
         let each = Duration::from_secs(1) / OPENINGS as u32;
         let burst = each * u32::try_from(self.config.sessions).unwrap_or(u32::MAX);
@@ -371,8 +373,9 @@ impl Core {
         }
     }
 
-    /// Closes a session if there are too many: the oldest that the server never answered, else the
-    /// one idle longest. Returns `None` if all are in use.
+    /// Closes a session if the limit is reached. Takes the oldest session that the server never
+    /// answered, or else the session that has been idle longest. Returns `None` if all sessions
+    /// are in use.
     fn make_room(&mut self, now: Time) -> Option<()> {
         if self.sessions.len() < self.config.sessions {
             return Some(());
@@ -419,7 +422,7 @@ impl Core {
         all.into_iter().for_each(|id| self.close(id, CloseReason::Shutdown));
     }
 
-    /// Sends the datagrams that wait for a window, a few of each session in turn.
+    /// Sends datagrams that wait for a window, a few per session, with the sessions in turn.
     fn on_windows(&mut self, now: Time, views: &[PathView]) {
         let Some(windows) = &mut self.windows else { return };
         windows.iter_mut().zip(views).for_each(|(window, view)| *window = *view);
@@ -488,10 +491,10 @@ impl Core {
     }
 }
 
-/// Checks the settings.
+/// Checks that the settings are consistent.
 ///
 /// # Errors
-/// If the schedule does not fit the number of paths.
+/// The schedule does not fit the number of paths.
 fn check(config: &Config) -> Result<(), SpecError> {
     assert!(
         !config.ports.is_empty() && !config.ports.contains(&0),
@@ -505,14 +508,14 @@ fn check(config: &Config) -> Result<(), SpecError> {
     config.schedule.build(config.scheduled(), seed::stream(config.seed, 0, "trial")).map(drop)
 }
 
-/// Returns closed windows for all paths until their state is known; `None` if the schedule does
-/// not use windows.
+/// Returns a closed window for each path, until its state is known. Returns `None` if the schedule
+/// does not use windows.
 fn closed(config: &Config) -> Option<Vec<PathView>> {
     let looks = config.schedule.family().needs_windows;
     looks.then(|| vec![PathView::dead(); config.ports.len()])
 }
 
-/// Returns whether sessions may continue with their present draw.
+/// Returns whether sessions may keep their present draw of the schedule under the new settings.
 fn draws_alike(old: &Config, new: &Config, numbers: &Renumbering) -> bool {
     let drawn = |config: &Config| {
         (config.schedule.to_string(), config.every, config.redraw, config.seed, config.scheduled())
@@ -520,7 +523,8 @@ fn draws_alike(old: &Config, new: &Config, numbers: &Renumbering) -> bool {
     drawn(old) == drawn(new) && numbers.keeps_first(new.scheduled())
 }
 
-/// A complaint that may occur at each datagram, and is reported once in a while.
+/// A recurring problem that may occur at each datagram, and is reported at most once per
+/// [`COMPLAINT_PAUSE`].
 #[derive(Debug, Default)]
 struct Complaint {
     next: Time,
@@ -528,7 +532,8 @@ struct Complaint {
 }
 
 impl Complaint {
-    /// Counts `datagrams`. Returns the number to report, if a report is due.
+    /// Adds `datagrams` to the unreported ones. Returns the number to report if a report is due,
+    /// else `None`.
     fn due(&mut self, now: Time, datagrams: u64) -> Option<u64> {
         self.untold += datagrams;
         if now < self.next {

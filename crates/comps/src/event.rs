@@ -8,11 +8,11 @@ use anabranch_multipath::{PathId, Time};
 use crate::Protocol;
 use crate::protocol::Confidence;
 
-/// A session's number: counts up from 0, never used again.
+/// Number of a session. Numbers count up from 0 and are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
-/// An event that a person may want to see. No payload, no keys.
+/// An event to report to the user. It contains no payload and no keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The first datagram of a client arrived.
@@ -21,25 +21,25 @@ pub enum Event {
         session: SessionId,
         /// Its client's address.
         client: SocketAddr,
-        /// The server that the client named; `None` for the only one.
+        /// The server that the client named; `None` if the listener has a single server.
         server: Option<SocketAddr>,
     },
-    /// The session's protocol was recognised, or is known with another confidence. It is reported
-    /// again if later datagrams show another protocol.
+    /// The session's protocol was recognised, or the confidence in it changed. The event is
+    /// reported again if later datagrams show another protocol.
     Recognised {
         /// The session.
         session: SessionId,
         /// The protocol that it carries.
         protocol: Protocol,
-        /// The evidence for it.
+        /// The confidence in the recognised protocol.
         confidence: Confidence,
     },
     /// The packets of a split session are numbered in clear: the observer of one path learns from
     /// them how much all paths carried. Reported once for each protocol.
     NumbersInClear {
-        /// The first such session.
+        /// The first session with numbered packets.
         session: SessionId,
-        /// The protocol, [`Protocol::Other`] if it is not known.
+        /// Protocol of the session; [`Protocol::Other`] if it is unknown.
         protocol: Protocol,
     },
     /// The server has not answered for 10 s, by any path, though its client continued. Reported
@@ -47,7 +47,7 @@ pub enum Event {
     Unanswered {
         /// The session.
         session: SessionId,
-        /// The server that the client named; `None` for the only one.
+        /// The server that the client named; `None` if the listener has a single server.
         server: Option<SocketAddr>,
         /// Time since the client's first datagram after the last answer.
         waited: Duration,
@@ -55,11 +55,11 @@ pub enum Event {
         /// did.
         last: Option<Time>,
     },
-    /// The server answers after a silence that was reported.
+    /// The server answers again after a silence that was reported.
     Answered {
         /// The session.
         session: SessionId,
-        /// The server that the client named; `None` for the only one.
+        /// The server that the client named; `None` if the listener has a single server.
         server: Option<SocketAddr>,
         /// Length of the silence.
         waited: Duration,
@@ -68,7 +68,7 @@ pub enum Event {
     TuplesCut {
         /// The session.
         session: SessionId,
-        /// Paths times ports.
+        /// Number of paths times ports per path.
         wanted: usize,
         /// Number of four-tuples in use.
         used: usize,
@@ -80,15 +80,16 @@ pub enum Event {
         /// The path that it stays on.
         path: PathId,
     },
-    /// All QUIC connections of the session are confirmed: the schedule takes over.
+    /// All QUIC connections of the session are confirmed. From now on the schedule chooses the
+    /// path.
     Released {
         /// The session.
         session: SessionId,
         /// Measured round-trip time of the handshake.
         rtt: Duration,
     },
-    /// A splittable session has stayed on one path for 3 s of its traffic and three runs of the
-    /// schedule, for a reason other than the schedule's draws. Reported once for each stay.
+    /// A session that could be split has stayed on one path for 3 s of its traffic and three runs
+    /// of the schedule, for a reason other than the schedule's draws. Reported once for each stay.
     Kept {
         /// The session.
         session: SessionId,
@@ -97,11 +98,11 @@ pub enum Event {
         /// The reason.
         why: Kept,
     },
-    /// A path left the candidate set, for one session or for all (`None`).
+    /// A path is no longer a candidate, either for one session or for all.
     Down {
         /// The path.
         path: PathId,
-        /// The session that lost it.
+        /// The session that lost the path; `None` if all sessions lost it.
         session: Option<SessionId>,
         /// The reason.
         reason: DownReason,
@@ -110,20 +111,21 @@ pub enum Event {
     Up {
         /// The path.
         path: PathId,
-        /// The session that has it again, `None` for all.
+        /// The session that may use the path again; `None` if all sessions may.
         session: Option<SessionId>,
     },
-    /// The server does not answer on the path where it is addressed: uplink and downlink are split
-    /// differently. Reported after at least four changes of the uplink's path, and again after 10
-    /// min.
+    /// The server does not answer on the path at which the client addresses it, so uplink and
+    /// downlink are split differently. Reported after at least four changes of the uplink's path,
+    /// and again after 10 min.
     Skewed {
         /// The session.
         session: SessionId,
         /// The path on which the server's answers stay.
         path: PathId,
-        /// Share of the downlink bytes that arrived by that path, in percent.
+        /// Share of the downlink bytes that arrived by `path`, in percent.
         percent: u8,
-        /// Whether the server was heard by another path before, so that it has followed once.
+        /// Whether the server answered by another path earlier, and so has followed its client at
+        /// least once.
         followed: bool,
     },
     /// A session ended.
@@ -133,18 +135,18 @@ pub enum Event {
         /// The reason.
         reason: CloseReason,
     },
-    /// New clients were refused: too many at once, or no room for their sessions. Reported at most
-    /// once per second.
+    /// New clients were refused: too many arrived at once, or there was no room for their
+    /// sessions. Reported at most once per second.
     Refused {
-        /// The client refused last.
+        /// The client that was refused last.
         client: SocketAddr,
-        /// Datagrams refused since the last report.
+        /// Number of datagrams refused since the last report.
         datagrams: u64,
     },
-    /// One of our own datagrams returned as if from a new client: a route leads our traffic into
+    /// One of our own datagrams arrived as if from a new client: a route leads our traffic into
     /// our own listener. Reported at most once per second.
     Loop {
-        /// The source address.
+        /// Source address of the returned datagram.
         client: SocketAddr,
     },
 }
@@ -152,16 +154,17 @@ pub enum Event {
 /// The reason why a session stays on one path, or was never split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// It is shorter than a run of the schedule.
+    /// The session is shorter than a run of the schedule.
     Short,
     /// The handshake of a QUIC connection is not confirmed.
     Handshake,
-    /// It consists only of packets for the path of handshakes and DNS queries.
+    /// The session consists only of packets for the path of handshakes and DNS queries.
     HandshakePath,
-    /// Its server identifies it by its address ([`Protocol::keeps_to_one_path`]).
+    /// The session's server identifies the client by its address
+    /// ([`Protocol::keeps_to_one_path`]).
     Protocol(Protocol),
-    /// No other path can carry it: the others are down, do not lead to its server, or exceed the
-    /// four-tuples of a QUIC connection.
+    /// No other path can carry the session: the others are down, do not lead to its server, or
+    /// exceed the limit on four-tuples of a QUIC connection.
     OtherPaths,
     /// The schedule has chosen no other path.
     Schedule,
@@ -172,27 +175,30 @@ pub enum Kept {
 pub enum DownReason {
     /// The interface or its address is removed, or is down.
     Interface,
-    /// No route, or an ICMP error reports that this path does not reach the server.
+    /// The machine has no route by this path, or an ICMP error reports that the path does not
+    /// reach the server.
     Unreachable,
-    /// The proxy of the path does not serve us: it is gone, or refuses.
+    /// The proxy of the path is unreachable or refuses to serve us.
     Proxy,
     /// The path is a stream to the far end, which has ended or is not open yet. It is being
     /// dialled.
     Dialling,
-    /// This session has no socket there: the program has reached its limit of open files.
+    /// The session could open no socket for this path: the program has reached its limit of open
+    /// files.
     NoSocket,
-    /// Used for a second without an answer, while the server was heard by other paths.
+    /// The path was used for a second without an answer, while other paths brought answers of the
+    /// server.
     Silent,
-    /// It has never brought an answer, and one other path alone has. Either the path discards
-    /// everything, or the server does not follow its client. For 3 s all its datagrams were sent
-    /// by the other path, too.
+    /// The path has never brought an answer, and only one other path has. Either this path
+    /// discards everything, or the server does not follow its client. For the last 3 s all
+    /// datagrams of this path were also sent by the other path.
     NeverAnswered,
-    /// The far end does not answer by it: probes stayed unanswered.
+    /// The far end does not answer by this path: probes stayed unanswered.
     Unheard,
 }
 
 impl DownReason {
-    /// Returns whether only an answer makes the path usable again.
+    /// Returns whether only an answer by the path makes it usable again.
     pub(crate) fn needs_answer(self) -> bool {
         matches!(self, DownReason::Silent | DownReason::NeverAnswered)
     }
@@ -203,12 +209,12 @@ impl DownReason {
 pub enum CloseReason {
     /// Its client was silent for the idle time.
     Idle,
-    /// Room was needed for another session, and this one was idle longest.
+    /// The limit on sessions was reached, and this session had been idle longest.
     Evicted,
     /// The server's name does not resolve.
     Unresolved,
     /// No path leads to the server.
     Unreachable,
-    /// The program ends.
+    /// The program shuts down.
     Shutdown,
 }

@@ -1,4 +1,5 @@
-//! The state of one path in one session: whether it answers, how fast, and since when not.
+//! State of one path in one session: whether the path brings answers, its round-trip time, and how
+//! long it has been silent.
 
 use std::time::Duration;
 
@@ -7,30 +8,31 @@ use anabranch_multipath::Time;
 use crate::DownReason;
 use crate::rtt::RttFilter;
 
-/// Use without an answer that makes a path silent.
+/// Time in use without an answer after which a path counts as silent.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Use without an answer that makes a path doubtful if it has never brought one.
+/// Time in use without an answer after which a path is doubted, if it has never brought an answer.
 const DOUBT: Duration = Duration::from_millis(300);
-/// Answers by other paths needed during a silence: a server that sends little may have had nothing
-/// to send while its client used this path.
+/// Number of answers by other paths that make a path's silence significant. A server that sends
+/// little may have had nothing to send while its client used this path.
 const ANSWERS: u64 = 8;
-/// Longest pause between two datagrams that counts as use.
+/// Longest pause between two datagrams during which the path counts as used.
 const LONGEST_PAUSE: Duration = Duration::from_millis(300);
-/// Consecutive datagrams that are copied to try a path that is down.
+/// Number of consecutive datagrams that are copied in one round of attempts on a path that is
+/// down.
 const ROUND: u8 = 4;
 /// Pause between two rounds of attempts on a path that is down.
 const RETRY: Duration = Duration::from_secs(1);
-/// Time without an error, after an attempt, after which a path with a local error is trusted
-/// again.
+/// Time without an error after which a path with a local error is used again, counted from the
+/// last attempt.
 const NO_NEWS: Duration = Duration::from_secs(1);
 
-/// A stretch of use without an answer.
+/// A period in which the path was used and brought no answer.
 #[derive(Clone, Copy, Debug)]
 struct Silence {
     since: Time,
     used: Duration,
     server_was_active: bool,
-    /// Answers of the server before, by any path.
+    /// Number of answers of the server by any path before the period began.
     answers: u64,
     /// Whether the last datagram was sent while the server was active, so that the time after it
     /// counts.
@@ -40,9 +42,9 @@ struct Silence {
 /// The server's activity when the session sends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Activity {
-    /// Whether it was heard within the last second, or since the datagram before.
+    /// Whether the server was heard within the last second, or since the client's last datagram.
     pub(crate) active: bool,
-    /// Number of times it was heard, by any path.
+    /// Number of times that the server was heard, by any path.
     pub(crate) answers: u64,
 }
 
@@ -50,9 +52,9 @@ pub(crate) struct Activity {
 struct Down {
     reason: DownReason,
     next_try: Time,
-    /// Rounds of copies completed.
+    /// Number of completed rounds of copies.
     tries: u32,
-    /// Copies sent in this round.
+    /// Number of copies sent in this round.
     copies: u8,
     tried: Option<Time>,
 }
@@ -64,43 +66,44 @@ pub(crate) struct Health {
     sent: Option<Time>,
     heard: Option<Time>,
     silence: Option<Silence>,
-    /// Since when datagrams of this path are also sent by an answering one.
+    /// Time since which datagrams of this path are also sent by an answering path; `None` if they
+    /// are not.
     doubted: Option<Time>,
     down: Option<Down>,
 }
 
 impl Health {
-    /// Returns the round-trip time, once measured.
+    /// Returns the round-trip time; `None` before it was measured.
     pub(crate) fn rtt(&self) -> Option<Duration> {
         self.rtt.rtt()
     }
 
-    /// Returns an upper bound of the round-trip time, and whether it is close.
+    /// Returns an upper bound of the round-trip time, and whether the bound is close.
     pub(crate) fn rtt_bound(&self) -> Option<(Duration, bool)> {
         self.rtt.upper_bound()
     }
 
-    /// Returns when the session last sent here.
+    /// Returns when the session last sent by this path.
     pub(crate) fn sent(&self) -> Option<Time> {
         self.sent
     }
 
-    /// Returns when the server was last heard here.
+    /// Returns when the server was last heard by this path.
     pub(crate) fn heard(&self) -> Option<Time> {
         self.heard
     }
 
-    /// Returns whether the session avoids this path.
+    /// Returns whether the session avoids this path because it is down.
     pub(crate) fn is_down(&self) -> bool {
         self.down.is_some()
     }
 
-    /// Returns why the path is down.
+    /// Returns why the path is down; `None` if it is up.
     pub(crate) fn reason(&self) -> Option<DownReason> {
         self.down.map(|down| down.reason)
     }
 
-    /// Records that the session sends a datagram by this path that the server would answer.
+    /// Records that the session sends a datagram by this path, of a kind that the server answers.
     pub(crate) fn on_sent(&mut self, now: Time, server: Activity) {
         self.on_unasking(now);
         self.rtt.on_sent(now);
@@ -120,22 +123,23 @@ impl Health {
         }
     }
 
-    /// Records that the session sends a datagram by this path that nobody answers.
+    /// Records that the session sends a datagram by this path, of a kind that gets no answer.
     pub(crate) fn on_unasking(&mut self, now: Time) {
         self.silence.iter_mut().for_each(|silence| silence.counts = false);
         self.sent = Some(now);
     }
 
-    /// Records that the session used this path, and no other, for the time between one datagram
-    /// and the next. It counts if the server was active when the first was sent.
+    /// Records that the session used this path, and no other, for `pause`, the time between one
+    /// datagram and the next. The time counts if the server was active when the first of the two
+    /// was sent.
     pub(crate) fn on_used(&mut self, pause: Duration) {
         if let Some(silence) = self.silence.as_mut().filter(|silence| silence.counts) {
             silence.used += pause.min(LONGEST_PAUSE);
         }
     }
 
-    /// Records that the server is heard by this path. Returns true if the path was down and is
-    /// back.
+    /// Records that a datagram of the server arrived by this path. Returns true if the path was
+    /// down; it is then up again.
     pub(crate) fn on_heard(&mut self, now: Time) -> bool {
         self.rtt.on_heard(now);
         self.heard = Some(now);
@@ -144,9 +148,10 @@ impl Health {
         self.down.take().is_some()
     }
 
-    /// Returns when the present use without an answer began, if the server was active on other
-    /// paths. `answers` is how often the server was heard in all. Returns `None` if the use is too
-    /// short to be significant, or the server too quiet.
+    /// Returns when the present period of use without an answer began, if the server was active on
+    /// other paths. `answers` is the number of times that the server was heard by any path.
+    /// Returns `None` if the path was used too little, or if the server sent too little, to be
+    /// significant.
     pub(crate) fn silent_since(&self, answers: u64) -> Option<Time> {
         let silence = self.silence.filter(|silence| {
             let spoke = answers - silence.answers >= ANSWERS || answers == silence.answers;
@@ -155,13 +160,14 @@ impl Health {
         Some(silence.since)
     }
 
-    /// Returns when the path became doubtful: it has never brought an answer, though it was used.
+    /// Returns when the path was first doubted. Returns `None` unless the path was used for
+    /// [`DOUBT`] and has never brought an answer.
     pub(crate) fn doubt(&mut self, now: Time) -> Option<Time> {
         let used = self.silence.filter(|silence| silence.server_was_active)?.used;
         (used >= DOUBT && self.heard.is_none()).then(|| *self.doubted.get_or_insert(now))
     }
 
-    /// Returns whether datagrams of this path are also sent by an answering one.
+    /// Returns whether datagrams of this path are also sent by an answering path.
     pub(crate) fn is_doubted(&self) -> bool {
         self.doubted.is_some() && self.down.is_none()
     }
@@ -181,19 +187,20 @@ impl Health {
         true
     }
 
-    /// If an attempt on a path that is down is due, returns its round, and whether it opens the
-    /// round.
+    /// Returns the number of the round of attempts and whether the next copy opens it, if the path
+    /// is down and an attempt is due.
     pub(crate) fn due_try(&self, now: Time) -> Option<(u32, bool)> {
         let down = self.down.filter(|down| now >= down.next_try)?;
         Some((down.tries, down.copies == 0))
     }
 
-    /// Records that a copy of a live datagram is sent by this path, to keep it open or to try it.
-    /// The server answers the copy if it `asks`. Attempts are made in rounds of a few consecutive
-    /// datagrams. The next round begins after `pause`, or after [`RETRY`] if that is longer.
+    /// Records that a copy of a live datagram is sent by this path, to keep it open or to test it.
+    /// `asks` is whether the server answers such a datagram. Attempts are made in rounds of
+    /// [`ROUND`] consecutive datagrams. The next round begins after `pause`, or after [`RETRY`] if
+    /// that is longer.
     ///
-    /// A single copy might be of a kind that the server never answers (Mosh's acknowledgements),
-    /// and the next one again.
+    /// One copy per round would not suffice: that datagram, and the one of the next round, might
+    /// be of a kind that the server never answers (Mosh's acknowledgements).
     pub(crate) fn on_copy(&mut self, now: Time, pause: Duration, asks: bool) {
         if asks {
             self.rtt.on_sent(now);
@@ -209,8 +216,8 @@ impl Health {
         }
     }
 
-    /// Marks the path as up again if a local error took it down, it was tried since, and no error
-    /// followed. Returns true if so.
+    /// Marks the path as up again if a local error took it down, an attempt was made since, and no
+    /// error followed for [`NO_NEWS`]. Returns whether it did.
     pub(crate) fn no_news_is_good_news(&mut self, now: Time) -> bool {
         let recovers = self.recovers_at().is_some_and(|at| now >= at);
         if recovers {
@@ -220,7 +227,7 @@ impl Health {
         recovers
     }
 
-    /// Returns when [`Health::no_news_is_good_news`] will return true, if nothing happens before.
+    /// Returns when [`Health::no_news_is_good_news`] will return true, if no error occurs before.
     pub(crate) fn recovers_at(&self) -> Option<Time> {
         let down = self.down.filter(|down| !down.reason.needs_answer())?;
         Some(down.tried? + NO_NEWS)

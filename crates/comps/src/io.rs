@@ -7,58 +7,58 @@ use anabranch_multipath::{PathId, PathView};
 
 use crate::{Batch, DownReason, Event, SessionId, TupleId};
 
-/// An event outside the core.
+/// An event that the driver passes to the core.
 #[derive(Debug)]
 pub enum Input<'a> {
     /// Datagrams of a client.
     Client {
         /// The client's address.
         client: SocketAddr,
-        /// The server that it wants to reach; `None` for the only one of a listener.
+        /// The server that the client wants to reach; `None` if the listener has a single server.
         server: Option<SocketAddr>,
-        /// The local address that it sent to, if the listener has several.
+        /// The local address that the client sent to; `None` if the listener has only one.
         local: Option<IpAddr>,
         /// The datagrams.
         batch: Batch<'a>,
     },
     /// Datagrams of the server.
     Server {
-        /// The session whose socket they arrived at.
+        /// The session that owns the socket at which the datagrams arrived.
         session: SessionId,
         /// The tuple of that socket.
         tuple: TupleId,
         /// The datagrams.
         batch: Batch<'a>,
     },
-    /// Datagrams of the server at a socket whose path has been removed.
+    /// Datagrams of the server that arrived at a socket whose path has been removed.
     Late {
-        /// The session whose socket they arrived at.
+        /// The session that owns the socket at which the datagrams arrived.
         session: SessionId,
         /// The datagrams.
         batch: Batch<'a>,
     },
-    /// The answer to [`Output::Resolve`]. It is repeated when other paths lead there, and after
-    /// [`Core::reconfigure`](crate::Core::reconfigure).
+    /// The answer to [`Output::Resolve`]. The driver repeats it when the set of paths that lead to
+    /// the server changes, and after [`Core::reconfigure`](crate::Core::reconfigure).
     Resolved {
         /// The session.
         session: SessionId,
         /// Whether the server has an address.
         found: bool,
-        /// The paths that do not lead there (such as one without IPv6 to a server that has nothing
-        /// else).
+        /// The paths that do not lead to the server, such as one without IPv6 if the server has
+        /// only an IPv6 address.
         barred: &'a [PathId],
     },
     /// A socket was opened for a tuple.
     Opened {
-        /// Its local address, which identifies our own traffic if it returns to us.
+        /// Local address of the socket. It identifies our own traffic if that returns to us.
         local: SocketAddr,
     },
     /// A socket was closed.
     Shut {
-        /// Its local address.
+        /// Local address of the socket.
         local: SocketAddr,
     },
-    /// A socket refused datagrams, or reported an error of earlier ones.
+    /// A socket refused datagrams, or reported an error of datagrams sent earlier.
     Failed {
         /// The session.
         session: SessionId,
@@ -66,22 +66,22 @@ pub enum Input<'a> {
         tuple: TupleId,
         /// The error.
         failure: Failure,
-        /// Datagrams that were not sent (0 for a late error).
+        /// Number of datagrams that were not sent; 0 if the error concerns datagrams sent earlier.
         datagrams: u64,
-        /// Their bytes.
+        /// Total bytes of those datagrams.
         bytes: u64,
     },
-    /// A path broke (`Some`) or works again (`None`), as far as this machine can detect.
+    /// A path broke or works again, as far as this machine can detect.
     Path {
         /// The path.
         path: PathId,
-        /// The error of the path.
+        /// The reason why the path is broken; `None` if it works again.
         broken: Option<DownReason>,
     },
-    /// The state of each path's window, one view per path, for a schedule that uses windows.
-    /// Datagrams that wait for a window are then sent.
+    /// The state of each path's window, one view per path, for a schedule that uses windows. The
+    /// core then sends datagrams that wait for a window.
     Windows(&'a [PathView]),
-    /// The program ends.
+    /// The program shuts down.
     Shutdown,
 }
 
@@ -90,28 +90,29 @@ pub enum Input<'a> {
 pub enum Failure {
     /// The socket's buffer is full.
     Full,
-    /// Larger than the path's MTU.
+    /// The datagram is larger than the path's MTU.
     TooBig,
     /// "Port unreachable": the server was reached, and no program listens there. The path is not
     /// at fault.
     Refused,
-    /// No route, or an ICMP error of a router.
+    /// The machine has no route, or a router reported an ICMP error.
     Unreachable,
     /// The interface or the address was removed.
     Interface,
-    /// The path's proxy does not serve this session, while it may serve others.
+    /// The path's proxy does not serve this session, but may serve other sessions.
     Proxy,
     /// No socket could be opened for the tuple: the program has reached its limit of open files.
     NoSocket,
 }
 
-/// The two ends of a session: a client, and the server that it named (`None`: the only one).
+/// The two ends of a session: a client, and the server that the client named (`None` if the
+/// listener has a single server).
 pub(crate) type Ends = (SocketAddr, Option<SocketAddr>);
 
 /// An action for the driver.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Send datagrams to the server by a tuple. Open its socket first if there is none.
+    /// Send datagrams to the server by a tuple. If the tuple has no socket, open one first.
     Send {
         /// The session.
         session: SessionId,
@@ -122,13 +123,14 @@ pub enum Output {
         /// The datagrams.
         payload: Payload,
     },
-    /// Send the batch just handled, or a held one, to the client.
+    /// Send datagrams to the client: the batch just handled, or a batch that was held.
     Return {
         /// The client.
         client: SocketAddr,
-        /// The server that the client named: the answer's source address.
+        /// The server that the client named, which is the source address of the answer. `None` if
+        /// the listener has a single server.
         server: Option<SocketAddr>,
-        /// The local address to answer from.
+        /// The local address to send the datagrams from.
         local: Option<IpAddr>,
         /// The held batch; `None` for the batch just handled.
         held: Option<Held>,
@@ -137,7 +139,7 @@ pub enum Output {
     Resolve {
         /// The session.
         session: SessionId,
-        /// The server that its client named; `None` for the only one.
+        /// The server that the session's client named; `None` if the listener has a single server.
         server: Option<SocketAddr>,
     },
     /// Close all sockets of a session.
@@ -153,9 +155,9 @@ pub enum Output {
 /// ([`Config::in_order`](crate::Config::in_order)).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The datagrams, one after the other.
+    /// The datagrams, stored one after the other.
     pub bytes: Box<[u8]>,
-    /// Length in bytes of each datagram but the last.
+    /// Length in bytes of each datagram; the last one may be shorter.
     pub stride: usize,
     /// Their ECN bits.
     pub ecn: u8,
@@ -164,9 +166,10 @@ pub struct Held {
 /// Datagrams to send.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// These bytes of the batch just handled, divided by its stride, with its ECN bits.
+    /// The bytes in this range of the batch just handled, divided by the batch's stride, with its
+    /// ECN bits.
     Live(Range<usize>),
-    /// One datagram that waited.
+    /// One datagram that was queued.
     Kept {
         /// The datagram.
         bytes: Box<[u8]>,

@@ -1,22 +1,23 @@
-//! Detection of our own datagrams that return to us: a route, a NAT or another forwarder leads our
-//! traffic into our listener.
+//! Detection of our own datagrams that return to us, because a route, a NAT or another forwarder
+//! leads our traffic into our listener.
 //!
 //! A loop is detected in two ways. First, the new client's address is that of one of our own
 //! sockets. Second, for loops through another host, the first datagram of a new session equals one
 //! sent a moment ago for another session.
 //!
-//! Encrypted protocols never send the same datagram twice, but a careless test may. So only a
-//! *chain* of such sessions counts as a loop, each opened by a datagram of the one before.
+//! Encrypted protocols never send the same datagram twice, but a careless test program may. So
+//! only a *chain* of such sessions counts as a loop: each session is opened by a copy of a
+//! datagram of the session before.
 
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Prints remembered.
+/// Number of fingerprints kept.
 const RING: usize = 256;
-/// Age above which a print proves nothing.
+/// Age above which a fingerprint proves nothing.
 const FRESH: Duration = Duration::from_secs(2);
-/// Sessions in a chain that make a loop.
+/// Number of sessions in a chain that count as a loop.
 pub(crate) const CHAIN: u8 = 8;
 /// Shortest datagram that is compared, in bytes: shorter ones are too alike to prove anything.
 const SHORTEST: usize = 32;
@@ -40,7 +41,7 @@ impl Prints {
         Prints { ring: Vec::with_capacity(RING), next: 0 }
     }
 
-    /// Remembers a datagram sent for a session at depth `chain` of a chain.
+    /// Remembers `datagram`, which is sent for a session at depth `chain` of a chain.
     pub(crate) fn remember(&mut self, now: Time, datagram: &[u8], chain: u8) {
         if datagram.len() < SHORTEST {
             return;
@@ -54,8 +55,8 @@ impl Prints {
         self.next = (self.next + 1) % RING;
     }
 
-    /// Returns the depth in a chain of a session that opens with `datagram`: 0 if we did not send
-    /// it.
+    /// Returns the depth in a chain of a session that `datagram` opens: 0 if we did not send this
+    /// datagram.
     pub(crate) fn chain(&self, now: Time, datagram: &[u8]) -> u8 {
         if datagram.len() < SHORTEST {
             return 0;
@@ -66,8 +67,8 @@ impl Prints {
     }
 }
 
-/// Returns the FNV-1a hash of the length, the head and the tail. This distinguishes ciphertexts,
-/// and is cheap on a large datagram.
+/// Returns the FNV-1a hash of the datagram's length, head and tail. This distinguishes
+/// ciphertexts, and is cheap on a large datagram.
 fn hash(datagram: &[u8]) -> u64 {
     let (head, tail) = (&datagram[..SHORTEST], &datagram[datagram.len() - 16..]);
     let length = (datagram.len() as u64).to_le_bytes();

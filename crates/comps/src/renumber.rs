@@ -1,4 +1,4 @@
-//! New numbers of paths and four-tuples when the settings change under a running splitter.
+//! New numbers of paths and four-tuples after the settings of a running splitter have changed.
 
 use anabranch_multipath::PathId;
 
@@ -7,23 +7,23 @@ use crate::{Config, TupleId};
 
 /// A map from the old numbers of paths and tuples to the new ones.
 ///
-/// A path that stays keeps its tuples, as far as it still has their ports. A removed path has
-/// none.
+/// A path that remains keeps its tuples, as far as it still has their ports. A removed path has no
+/// tuples.
 #[derive(Debug)]
 pub struct Renumbering {
-    /// For each new path, its old number.
+    /// Old number of each new path; `None` for a path that did not exist before.
     before: Vec<Option<PathId>>,
-    /// For each old path, its new number.
+    /// New number of each old path; `None` for a removed path.
     now: Vec<Option<PathId>>,
     layouts: (Tuples, Tuples),
 }
 
 impl Renumbering {
-    /// Returns the map from the settings `old` to `new`, whose path number i was path `before[i]`.
+    /// Returns the map from the settings `old` to `new`. The new path `i` was path `before[i]`;
+    /// `None` stands for a path that did not exist.
     ///
     /// # Panics
-    /// If `before` does not name one old path, or none, for each new path, or if it names one
-    /// twice.
+    /// `before` has a wrong length, contains an unknown old path, or contains a path twice.
     pub(crate) fn new(old: &Config, new: &Config, before: &[Option<PathId>]) -> Renumbering {
         assert_eq!(before.len(), new.ports.len(), "the caller tells of each path where it was");
         let mut now = vec![None; old.ports.len()];
@@ -36,12 +36,12 @@ impl Renumbering {
         Renumbering { before: before.to_vec(), now, layouts }
     }
 
-    /// Returns the new number of an old path, unless it was removed.
+    /// Returns the new number of an old path; `None` if the path was removed.
     pub fn path(&self, path: PathId) -> Option<PathId> {
         self.now.get(path.index()).copied().flatten()
     }
 
-    /// Returns the new path and tuple of an old tuple, unless it was removed.
+    /// Returns the new path and tuple of an old tuple; `None` if the tuple was removed.
     pub fn tuple(&self, tuple: TupleId) -> Option<(PathId, TupleId)> {
         let (old, new) = &self.layouts;
         let before = old.path(tuple)?;
@@ -50,14 +50,14 @@ impl Renumbering {
         Some((now, new.tuple(now, port)?))
     }
 
-    /// Returns whether the first `count` new paths are the first `count` old ones.
+    /// Returns whether the first `count` paths are the same under the old and the new settings.
     pub(crate) fn keeps_first(&self, count: usize) -> bool {
         let same = |(index, before): (usize, &Option<PathId>)| *before == Some(PathId::at(index));
         self.before.iter().take(count).enumerate().all(same)
     }
 
-    /// Moves each old path's item to its new place; new paths get the default. Also returns the
-    /// items of removed paths.
+    /// Moves the item of each old path to its new index. New paths get the default item. Also
+    /// returns the items of removed paths.
     pub(crate) fn carry<T: Default>(&self, old: impl IntoIterator<Item = T>) -> (Vec<T>, Vec<T>) {
         let mut placed: Vec<T> = self.before.iter().map(|_| T::default()).collect();
         let mut gone = Vec::new();

@@ -4,33 +4,34 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Length of a window. A minimum is forgotten after at most two of them, if there were enough
+/// Length of a window. A minimum is forgotten after at most two windows, if there were enough
 /// samples.
 const WINDOW: Duration = Duration::from_secs(10);
-/// Time for which a path must have carried nothing before it can be timed, while its round-trip
-/// time is unknown.
+/// Time for which a path must have carried nothing before its round trip can be measured, while
+/// its round-trip time is unknown.
 const UNKNOWN: Duration = Duration::from_millis(100);
-/// Shortest such rest, in both directions, however short the round-trip time. Radio links and busy
-/// machines deliver held datagrams in bursts that are closer together.
+/// Minimum of that time in both directions, even for shorter round-trip times. Radio links and
+/// busy machines deliver held datagrams in bursts that are closer together.
 const LEAST: Duration = Duration::from_millis(20);
-/// Longest time to an answer: a later one belongs to another datagram.
+/// Maximum time from a datagram to its answer. A later answer belongs to another datagram.
 const LATEST: Duration = Duration::from_secs(3);
-/// Age of an unanswered datagram above which the answer to a later one is not timed against it. It
-/// was of a kind that nobody answers, or is lost.
+/// Age of an unanswered datagram after which its time is not used for the next answer. The server
+/// does not answer datagrams of its kind, or it is lost.
 const UNANSWERED: Duration = Duration::from_secs(1);
-/// Samples that replace an older minimum: with fewer, all may be late answers of idle moments.
+/// Number of samples in a window that replace an older minimum. Fewer samples may all be late
+/// answers of idle moments.
 const SAMPLES: u32 = 3;
-/// Samples needed before a long one is trusted.
+/// Number of samples needed before an estimate above [`UNKNOWN`] is used.
 const AGREE: u32 = 2;
 
-/// Measures the time from the first datagram of a visit to a path to the first answer by that
-/// path.
+/// Measurement of the time from the first datagram of a visit to a path to the first answer by
+/// that path.
 ///
-/// Every sample is an upper bound (the server may have had nothing to send at once), so the
+/// Every sample is an upper bound, because the server may have had nothing to send at once. So the
 /// estimate is the minimum over the last 10-20 s. That holds only if no answer to an earlier visit
 /// is still in flight when the visit begins. The queue of a path filled by a download drains long
-/// after we have left it, and the next old datagram would look like an immediate answer. See
-/// [`RttFilter::has_settled`].
+/// after the session has left the path. The next old datagram in it would look like an immediate
+/// answer. See [`RttFilter::has_settled`].
 #[derive(Debug, Default)]
 pub(crate) struct RttFilter {
     sent: Option<Time>,
@@ -39,7 +40,7 @@ pub(crate) struct RttFilter {
     window_began: Time,
     now: Option<Duration>,
     before: Option<Duration>,
-    /// Samples in the present window.
+    /// Number of samples in the present window.
     samples: u32,
     /// Whether any window had [`AGREE`] samples.
     agreed: bool,
@@ -48,7 +49,7 @@ pub(crate) struct RttFilter {
 }
 
 impl RttFilter {
-    /// Records a datagram by this path that the server would answer.
+    /// Records a datagram sent by this path, of a kind that the server answers.
     pub(crate) fn on_sent(&mut self, now: Time) {
         if self.has_settled(now) {
             self.asked = Some(now);
@@ -58,7 +59,7 @@ impl RttFilter {
         self.sent = Some(now);
     }
 
-    /// Records a datagram of the server by this path.
+    /// Records a datagram of the server that arrived by this path.
     pub(crate) fn on_heard(&mut self, now: Time) {
         self.heard = Some(now);
         let Some(asked) = self.asked.take() else { return };
@@ -68,12 +69,14 @@ impl RttFilter {
         }
     }
 
-    /// Returns the estimate. One above [`UNKNOWN`] needs [`AGREE`] samples.
+    /// Returns the estimate; `None` if there is none. An estimate above [`UNKNOWN`] needs
+    /// [`AGREE`] samples.
     pub(crate) fn rtt(&self) -> Option<Duration> {
         self.lowest().filter(|rtt| self.agreed || *rtt < UNKNOWN)
     }
 
-    /// Returns the lowest sample, and whether a window had at least [`SAMPLES`] samples.
+    /// Returns the lowest sample, and whether some window had at least [`SAMPLES`] samples.
+    /// Returns `None` without a sample.
     pub(crate) fn upper_bound(&self) -> Option<(Duration, bool)> {
         self.lowest().map(|rtt| (rtt, self.confirmed))
     }
@@ -87,10 +90,10 @@ impl RttFilter {
 
     /// Returns whether no answer to earlier datagrams of this path can be in flight.
     ///
-    /// Two round-trip times without a datagram of ours are enough for an empty path. A full one
-    /// delivers without a pause, so its answers are over when they have begun after our last
-    /// datagram and then rested for a round-trip time. If no answer has arrived since then (the
-    /// server had moved on, or used another path), the answers end only after [`LATEST`].
+    /// On an empty path, two round-trip times in which we sent nothing suffice. A full path
+    /// delivers without a pause. So its answers are over once they began after our last datagram
+    /// and then paused for a round-trip time. If no answer has arrived since then, because the
+    /// server answered elsewhere, the answers count as over only after [`LATEST`].
     fn has_settled(&self, now: Time) -> bool {
         let Some(sent) = self.sent else { return true };
         let left = now.since(sent);

@@ -1,4 +1,4 @@
-//! Timers of protocols, as bounds of our own delay.
+//! Timers of protocols, which limit the delay that the splitter may add.
 
 use std::fmt;
 use std::time::Duration;
@@ -29,12 +29,13 @@ const FIRST_PTO: Timer = Timer {
     source: "the first probe timeout, RFC 9002, section 6.2.2",
 };
 
-/// The error of a [`Jitter`] that outlasts a timer: each datagram would be retransmitted.
+/// The error that a [`Jitter`] is longer than a protocol's timer, so that each datagram would be
+/// retransmitted.
 #[derive(Debug)]
 pub struct JitterTooLong {
     jitter: Jitter,
     timer: Timer,
-    /// Whether both ends delay, each by at most half of the timer.
+    /// Whether both ends delay datagrams, so that each may use at most half of the timer.
     halved: bool,
 }
 
@@ -44,13 +45,13 @@ impl fmt::Debug for Timer {
     }
 }
 
-/// Checks that sessions with protocol `carry` tolerate delays of `jitter`.
+/// Checks that sessions of the protocol `carry` tolerate delays of `jitter`.
 ///
-/// An unknown protocol may be QUIC. With a `far_end`, which delays as well, each end has half of
-/// the protocol's timer.
+/// An unknown protocol may be QUIC. With a `far_end`, which delays datagrams as well, each end may
+/// use half of the protocol's timer.
 ///
 /// # Errors
-/// `jitter` outlasts the protocol's timer.
+/// `jitter` is longer than the protocol's timer.
 pub fn check_jitter(jitter: Jitter, carry: Guess, far_end: bool) -> Result<(), JitterTooLong> {
     let timer = match carry {
         Guess::Is(Protocol::WireGuard) => REKEY_TIMEOUT,

@@ -9,18 +9,18 @@ use crate::{Config, Renumbering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TupleId(pub u16);
 
-/// The ports that each path may use, and the one in use now.
+/// The source ports that each path may use, and the port in use now.
 #[derive(Debug)]
 pub(crate) struct Tuples {
     first: Box<[u16]>,
-    /// The number of ports of each path that leads to the server, 0 for the others.
+    /// The number of ports of each path that leads to the server; 0 for other paths.
     ports: Box<[u16]>,
     allowed: Box<[u16]>,
     turn: Box<[u16]>,
 }
 
 impl Tuples {
-    /// Returns all `ports` of each path.
+    /// Returns tuples in which each path may use all of its `ports`.
     pub(crate) fn new(ports: &[u16]) -> Tuples {
         let mut next = 0;
         let mut first = Vec::with_capacity(ports.len() + 1);
@@ -33,7 +33,7 @@ impl Tuples {
         Tuples { first: first.into(), ports: ports.into(), allowed: ports.into(), turn }
     }
 
-    /// Excludes `paths`, and allows all others, whatever was barred before. Also undoes a
+    /// Excludes `paths` and allows all other paths, including those barred before. Also undoes a
     /// [`Tuples::cut`].
     pub(crate) fn bar(&mut self, paths: &[PathId]) {
         for (ports, ends) in self.ports.iter_mut().zip(self.first.windows(2)) {
@@ -43,7 +43,7 @@ impl Tuples {
         self.restore();
     }
 
-    /// Undoes a [`Tuples::cut`].
+    /// Undoes a [`Tuples::cut`], so that each path has all its ports again.
     pub(crate) fn restore(&mut self) {
         self.allowed.clone_from(&self.ports);
     }
@@ -65,7 +65,7 @@ impl Tuples {
         *turn = (*turn + 1) % ports;
     }
 
-    /// Returns the path that `tuple` belongs to.
+    /// Returns the path that `tuple` belongs to; `None` if there is no such tuple.
     pub(crate) fn path(&self, tuple: TupleId) -> Option<PathId> {
         let after = self.first.partition_point(|&first| first <= tuple.0);
         (tuple.0 < *self.first.last()?).then(|| PathId::at(after - 1))
@@ -82,8 +82,8 @@ impl Tuples {
         (first + port < self.first[path.index() + 1]).then_some(TupleId(first + port))
     }
 
-    /// Returns the tuples under new settings, without a cut. Paths that stay keep their turn, and
-    /// barred ones stay barred.
+    /// Returns the tuples under new settings, without a cut. Paths that remain keep their current
+    /// port, and barred ones stay barred.
     pub(crate) fn renumbered(&self, config: &Config, numbers: &Renumbering) -> Tuples {
         let mut tuples = Tuples::new(&config.ports);
         let mut barred = Vec::new();
@@ -99,12 +99,12 @@ impl Tuples {
         tuples
     }
 
-    /// Returns whether `path` may be used at all.
+    /// Returns whether `path` may be used at all: it is not barred.
     pub(crate) fn allows(&self, path: PathId) -> bool {
         self.allowed[path.index()] > 0
     }
 
-    /// Leaves at most `limit` tuples, but always one for the schedule. The first is for the
+    /// Leaves at most `limit` tuples in use, but always one for the schedule. The first is for the
     /// handshake path (which needs no more), then one for each other path in order, then further
     /// ports in turn.
     pub(crate) fn cut(

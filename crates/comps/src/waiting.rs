@@ -8,13 +8,13 @@ use anabranch_multipath::Time;
 
 use crate::Batch;
 
-/// Most datagrams that a session keeps.
+/// Maximum number of datagrams that a session queues.
 const LIMIT: usize = 128;
 
-/// Longest wait of a datagram: an older one is useless, as all protocols have retransmitted it.
+/// Maximum wait of a datagram. An older one is useless, as all protocols have retransmitted it.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// A datagram that waits.
+/// A datagram in a queue.
 #[derive(Debug)]
 pub(crate) struct QueuedDatagram {
     pub(crate) since: Time,
@@ -22,7 +22,7 @@ pub(crate) struct QueuedDatagram {
     pub(crate) ecn: u8,
 }
 
-/// A bounded queue: the oldest datagram leaves first, to a path or dropped.
+/// A queue of bounded size. The oldest datagram leaves first: it is sent by a path, or dropped.
 #[derive(Debug, Default)]
 pub(crate) struct WaitQueue {
     kept: VecDeque<QueuedDatagram>,
@@ -71,7 +71,7 @@ impl WaitQueue {
         dropped
     }
 
-    /// Returns when the oldest will have waited too long.
+    /// Returns when the oldest datagram will have waited too long; `None` if the queue is empty.
     pub(crate) fn next_timeout(&self) -> Option<Time> {
         Some(self.kept.front()?.since + PATIENCE)
     }

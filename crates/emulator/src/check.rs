@@ -12,9 +12,9 @@ use super::{Namespace, setup};
 pub struct Need {
     /// Description of the requirement.
     pub what: &'static str,
-    /// Topology feature that needs it; `None` if it is always needed.
+    /// The topology feature that needs the requirement; `None` if it is always needed.
     pub only_for: Option<&'static str>,
-    /// Reason why it is missing, and the remedy; `None` if it is met.
+    /// The reason why the requirement is not met, and the remedy; `None` if it is met.
     pub missing: Option<String>,
 }
 

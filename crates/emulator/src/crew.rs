@@ -1,4 +1,4 @@
-//! Processes in the hosts of a network that the caller starts one by one.
+//! Processes in the hosts of a network, which the caller starts one by one.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -13,20 +13,20 @@ use rustix::mount::{MountFlags, mount};
 
 use super::Namespace;
 
-/// Directory for files that vanish with the crew.
+/// Directory for files that are removed with the crew.
 const OWN_FILES: &str = "/run";
 
-/// A PID namespace for processes in hosts. All of them end when this value is dropped, and when
-/// this process ends for whatever reason.
+/// A PID namespace for processes in hosts. All of these processes end when this value is dropped,
+/// and when this process ends for any reason.
 ///
 /// The processes see an empty in-memory `/run`, for control sockets and for the files of
-/// [`Crew::write`]. None of it is left behind either.
+/// [`Crew::write`]. Its files are removed with the crew.
 pub struct Crew {
     space: PidNamespace,
 }
 
-/// A process of a crew. It is killed and waited for on drop, which must happen before the crew's
-/// own end, which would wait for it.
+/// A process of a crew. When this value is dropped, the process is killed and waited for. It must
+/// be dropped before the crew, whose own end would wait for the process.
 pub struct Member<'a> {
     child: Child,
     crew: PhantomData<&'a Crew>,
@@ -36,7 +36,7 @@ impl Crew {
     /// Creates a crew without processes.
     ///
     /// # Errors
-    /// As for programs of a topology: the machine allows no PID namespace, or no mount in it.
+    /// The machine allows no PID namespace, or no mount in it, as for the programs of a topology.
     pub fn new() -> io::Result<Crew> {
         let space = PidNamespace::new()?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
@@ -48,7 +48,7 @@ impl Crew {
     /// inherits standard input. It does not receive this terminal's Ctrl-C.
     ///
     /// # Errors
-    /// The process cannot be started, for example because there is no such program.
+    /// The process cannot be started, for example because the program does not exist.
     pub fn start(&self, host: &Namespace, command: &mut Command) -> io::Result<Member<'_>> {
         command.process_group(0);
         let child = self.space.run(|| {
@@ -61,13 +61,13 @@ impl Crew {
     /// Runs a program in `host` to its end, with `input` as its standard input.
     ///
     /// # Errors
-    /// The program cannot be started, or its exit status is not 0; the error contains its standard
-    /// error.
+    /// The program cannot be started, or its exit status is not 0. The error contains the
+    /// program's standard error.
     pub fn run(&self, host: &Namespace, command: &mut Command, input: &[u8]) -> io::Result<Output> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.start(host, command)?;
         if let Some(mut pipe) = child.stdin.take() {
-            // A program that does not read its input reports the reason itself.
+            // If a program does not read its input, its own error message has the reason.
             let _ = pipe.write_all(input);
         }
         let output = child.finish()?;
@@ -79,8 +79,7 @@ impl Crew {
         Err(io::Error::other(format!("{name} ended with {}: {}", output.status, said.trim())))
     }
 
-    /// Writes a file to the crew's own directory, and returns its path as the crew's processes see
-    /// it.
+    /// Writes a file to the crew's own directory. Returns its path as the crew's processes see it.
     ///
     /// # Errors
     /// The file cannot be written, for example for lack of memory.
@@ -93,7 +92,7 @@ impl Crew {
     /// Runs `work` on a thread that sees the crew's files.
     ///
     /// # Errors
-    /// Those of `work`.
+    /// The errors of `work`.
     pub fn among_files<R: Send>(
         &self,
         work: impl FnOnce(&Path) -> io::Result<R> + Send,
@@ -103,7 +102,7 @@ impl Crew {
 }
 
 impl Member<'_> {
-    /// Waits until the process ends, and returns what it wrote to its pipes.
+    /// Waits until the process ends. Returns what the process wrote to its pipes.
     ///
     /// # Errors
     /// A pipe cannot be read, or the process cannot be waited for.
@@ -140,7 +139,7 @@ impl DerefMut for Member<'_> {
 
 impl Drop for Member<'_> {
     fn drop(&mut self) {
-        // Errors mean that the process has ended already.
+        // An error means that the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

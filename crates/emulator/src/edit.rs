@@ -1,46 +1,48 @@
-//! The properties of a link: as a topology states them, and as they change while it runs.
+//! The properties of a link: as a topology defines them, and as events change them while the
+//! network runs.
 
 use anabranch_netem::{LinkSettings, Loss};
 use serde::Deserialize;
 
 use super::units::{LawRule, LossRule, QueueRule, Rate, Span};
 
-/// Properties to set on a link; others stay as they are. Each key applies to both directions,
-/// unless its `_back` twin sets another value for the direction from the second end to the first.
+/// Properties to set on a link; `None` leaves a property unchanged. Each property applies to both
+/// directions. If its `_back` twin is set, that value applies to the direction from the second end
+/// to the first instead.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Edit {
-    /// Rate in bits per second on the wire.
+    /// Rate on the wire, in bits per second.
     pub rate: Option<Rate>,
-    /// Rate of the way back.
+    /// Rate in the direction from the second end to the first.
     pub rate_back: Option<Rate>,
     /// One-way delay.
     pub delay: Option<Span>,
-    /// Delay of the way back.
+    /// One-way delay from the second end to the first.
     pub delay_back: Option<Span>,
-    /// Half-width or standard deviation of the delay, depending on the distribution.
+    /// Jitter: the half-width or standard deviation of the delay, depending on the distribution.
     pub jitter: Option<Span>,
-    /// Jitter of the way back.
+    /// Jitter in the direction from the second end to the first.
     pub jitter_back: Option<Span>,
     /// Distribution of delays.
     pub jitter_law: Option<LawRule>,
     /// Rule of loss.
     pub loss: Option<LossRule>,
-    /// Rule of loss for the way back.
+    /// Rule of loss in the direction from the second end to the first.
     pub loss_back: Option<LossRule>,
-    /// Limit of the data that waits for the wire or is on it.
+    /// Limit on the data that wait for the wire or are on it.
     pub queue: Option<QueueRule>,
-    /// Queue limit of the way back.
+    /// Queue limit in the direction from the second end to the first.
     pub queue_back: Option<QueueRule>,
     /// Whether jitter may reorder packets.
     pub reorder: Option<bool>,
-    /// Whether the link is down: packets vanish silently.
+    /// Whether the link is down, so that packets vanish silently.
     pub down: Option<bool>,
-    /// Whether the way back is down.
+    /// Whether the direction from the second end to the first is down.
     pub down_back: Option<bool>,
 }
 
-/// Keys of an [`Edit`], for messages about unknown keys.
+/// The keys of an [`Edit`] in a file, for messages about unknown keys.
 pub const EDIT_KEYS: [&str; 14] = [
     "rate",
     "rate_back",
@@ -59,8 +61,8 @@ pub const EDIT_KEYS: [&str; 14] = [
 ];
 
 impl Edit {
-    /// Applies the set properties to one direction; `back` selects the one from the second end to
-    /// the first.
+    /// Applies the properties that are set to `settings`, the settings of one direction. `back`
+    /// selects the direction from the second end to the first.
     pub fn apply(&self, settings: &mut LinkSettings, back: bool) {
         let pick = Pick { back };
         pick.set(&self.rate, &self.rate_back, |rate| settings.rate = rate.0);
@@ -76,7 +78,7 @@ impl Edit {
     }
 }
 
-/// Replaces a loss probability of zero by no loss, which draws no random numbers.
+/// Replaces a loss probability of zero by [`Loss::None`], which draws no random numbers.
 fn plain(rule: &Loss) -> Loss {
     if *rule == Loss::Bernoulli(0.0) { Loss::None } else { rule.clone() }
 }

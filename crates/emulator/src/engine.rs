@@ -1,4 +1,4 @@
-//! Packet transport between interfaces, through the links.
+//! The transport of packets between interfaces, through the links.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -16,27 +16,29 @@ use super::stats::{LinkStats, WayStats, udp_ports};
 use super::topology::{Cable, Event};
 use crate::censor::Censor;
 
-/// Packets read from one interface before the others have their turn.
+/// Maximum number of packets read from one interface before the other interfaces are served.
 const BATCH: usize = 64;
 /// Maximum size of an IP packet, in bytes.
 const PACKET: usize = 65_535;
-/// Maximum number of UDP ports with their own count.
+/// Maximum number of UDP ports that are counted separately.
 const PORTS: usize = 256;
 
-/// All links of a network, with their interfaces.
+/// All links of a network, with the interfaces at their ends.
 pub(super) struct Engine {
     clock: Clock,
     cables: Vec<Wired>,
-    /// Next arrival of each direction; its index is the interface's token.
+    /// Time of the next arrival in each direction. The index of a direction is the token of its
+    /// interface.
     agenda: Agenda,
-    /// Future changes, in order of time.
+    /// Future changes of links, in order of time.
     script: VecDeque<(Time, Event)>,
     buffer: Vec<u8>,
-    /// Censors by the index of their host.
+    /// The censors, by the index of their host.
     censors: BTreeMap<usize, Censor>,
 }
 
-/// A link between two interfaces. Way 0 leads from the first to the second, way 1 back.
+/// A link between two interfaces. Way 0 is the direction from the first to the second, way 1 the
+/// reverse.
 struct Wired {
     name: String,
     tuns: [Tun; 2],
@@ -45,7 +47,7 @@ struct Wired {
 
 struct LinkDirection {
     link: Link<Box<[u8]>>,
-    /// Index of the destination host.
+    /// Index of the host at the end of this direction.
     to: usize,
     refused: Count,
     censored: Count,
@@ -59,12 +61,12 @@ impl Engine {
         Engine { clock: Clock::start(), cables, agenda, script, buffer: vec![0; PACKET], censors }
     }
 
-    /// Makes the host with this index drop connections to these names.
+    /// Makes the host with the index `host` drop connections to `names`.
     pub(super) fn censor(&mut self, host: usize, names: &[String]) {
         self.censors.insert(host, Censor::new(names.iter().cloned()));
     }
 
-    /// Adds a link; its two directions draw from separate random streams.
+    /// Adds a link. Each of its directions draws from its own random stream.
     pub(super) fn add(&mut self, cable: &Cable, tuns: [Tun; 2], seed: u64) {
         let entity = 2 * self.cables.len() as u64;
         let way = |settings: &anabranch_netem::LinkSettings, end: usize, entity| LinkDirection {
@@ -83,7 +85,7 @@ impl Engine {
         self.agenda.add();
     }
 
-    /// Schedules changes; their times count from now and are in ascending order.
+    /// Schedules changes of links. Their times count from now and must be in ascending order.
     pub(super) fn play(&mut self, events: &[Event]) {
         let start = self.clock.now();
         self.script = events.iter().map(|event| (start + event.at, event.clone())).collect();
@@ -101,12 +103,13 @@ impl Engine {
         self.plan(cable, 1);
     }
 
-    /// Updates the due time of this direction. Must be called after each change of its link.
+    /// Updates the due time of a link's direction. Must be called after each change of the link's
+    /// state.
     fn plan(&mut self, cable: usize, way: usize) {
         self.agenda.set(2 * cable + way, self.cables[cable].ways[way].link.next_timeout());
     }
 
-    /// Applies the changes that are due.
+    /// Applies the scheduled changes that are due.
     pub(super) fn follow_script(&mut self) {
         let now = self.clock.now();
         while let Some((_, event)) = self.script.pop_front_if(|(at, _)| *at <= now) {
@@ -122,7 +125,8 @@ impl Engine {
         self.cables.iter().map(stats).collect()
     }
 
-    /// Registers all interfaces with `poller`; their tokens are for [`take_in`](Engine::take_in).
+    /// Registers all interfaces with `poller`. Their tokens are the arguments of
+    /// [`take_in`](Engine::take_in).
     pub(super) fn watch(&self, poller: &Poller) -> io::Result<()> {
         let tuns = self.cables.iter().flat_map(|cable| &cable.tuns);
         tuns.zip(0..).try_for_each(|(tun, token)| poller.add(tun, token))
@@ -131,7 +135,7 @@ impl Engine {
     /// Reads a batch of waiting packets from an interface.
     ///
     /// # Errors
-    /// The interface has been deleted from outside.
+    /// The interface has been deleted by another program.
     pub(super) fn take_in(&mut self, token: u64) -> io::Result<()> {
         let (cable, way) = (token as usize / 2, token as usize % 2);
         let taken = self.cables[cable].take_in(way, &self.clock, &mut self.buffer);
@@ -144,9 +148,9 @@ impl Engine {
         poller.remove(&self.cables[token as usize / 2].tuns[token as usize % 2])
     }
 
-    /// Delivers due packets in order of arrival over all links. A late wake-up must not let packets
-    /// of one link overtake those of another, because a server follows the packet that arrived
-    /// last.
+    /// Delivers due packets of all links in the order of their arrival. A late wake-up must not
+    /// let packets of one link overtake those of another, because a server follows the packet that
+    /// arrived last.
     pub(super) fn hand_out(&mut self) {
         let mut now = self.clock.now();
         while let Some((due, index)) = self.agenda.first() {
@@ -185,7 +189,7 @@ impl Wired {
         Ok(())
     }
 
-    /// Delivers the packet that arrived first, if any has arrived by `now`.
+    /// Delivers the packet that arrived first, if it has arrived by `now`.
     fn hand_out(&mut self, way: usize, now: Time, censors: &mut BTreeMap<usize, Censor>) {
         let LinkDirection { link, to, refused, censored, .. } = &mut self.ways[way];
         let Some(packet) = link.pop(now) else { return };
@@ -202,12 +206,12 @@ impl LinkDirection {
         if let Some(ports) = udp_ports(packet) {
             self.count_udp(ports[1 - way], packet.len());
         }
-        // The link counts drops itself, and the sender must not notice them.
+        // The link counts the drops itself, and the sender must not notice them.
         let _ = self.link.push(now, packet.into(), packet.len());
     }
 
-    /// Counts a UDP packet by port. Ports above the limit share port 0, so that a port scan cannot
-    /// exhaust memory.
+    /// Counts a UDP packet under its port. Once [`PORTS`] ports are counted, further ports share
+    /// port 0, so that a port scan cannot exhaust memory.
     fn count_udp(&mut self, port: u16, bytes: usize) {
         let full = self.udp.len() >= PORTS && !self.udp.contains_key(&port);
         self.udp.entry(if full { 0 } else { port }).or_default().add(bytes);

@@ -1,4 +1,4 @@
-//! An emulated network on one machine: hosts are network namespaces, links are
+//! An emulated network on one machine. Its hosts are network namespaces, and its links are
 //! [`anabranch_netem::Link`]s between two TUN interfaces.
 //!
 //! ```text
@@ -7,14 +7,14 @@
 //!                     ◀── write ◀─ netem::Link ◀─ read ◀──
 //! ```
 //!
-//! A [`Topology`] is read from TOML, a [`Network`] is built from it and runs on one thread, and
+//! A [`Topology`] is parsed from TOML. A [`Network`] is built from it and runs on one thread, and
 //! [`Programs`] run in its hosts. Namespaces have no names, interfaces are not persistent, and the
-//! programs' PID namespace depends on a pipe from this process. So everything vanishes with the
-//! process, even if it is killed. Nothing outside those namespaces is touched. A host may be a
+//! programs' PID namespace depends on a pipe from this process. So everything vanishes with this
+//! process, even if it is killed. Nothing outside those namespaces is changed. A host may be a
 //! middlebox that drops connections ([`censor`]).
 //!
-//! Precision depends on how idle the machine is. It is sufficient for functional tests and
-//! throughput at some 100 Mbit/s per link, but not for statements about single milliseconds.
+//! Precision depends on how idle the machine is. It suffices for functional tests and for
+//! throughput of some 100 Mbit/s per link, but not for statements about single milliseconds.
 
 mod agenda;
 pub mod censor;

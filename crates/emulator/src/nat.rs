@@ -1,14 +1,14 @@
-//! Source address translation, with the program `nft` inside a host.
+//! Translation of source addresses, with the program `nft` inside a host.
 
 use std::env;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Finds `nft` in PATH, or where Debian installs it, which is not in the PATH of users.
+/// Finds `nft` in PATH, or where Debian installs it (which is not in the PATH of ordinary users).
 ///
 /// # Errors
-/// `NotFound`, with the package to install.
+/// `NotFound`; the message names the package to install.
 pub(super) fn find() -> io::Result<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
@@ -17,8 +17,9 @@ pub(super) fn find() -> io::Result<PathBuf> {
     folders.map(|folder| folder.join("nft")).find(|file| file.is_file()).ok_or_else(missing)
 }
 
-/// Translates the source address of packets that leave the calling thread's namespace by one of
-/// `interfaces` to that interface's address. Replies are translated back.
+/// Sets up translation in the calling thread's namespace. Packets that leave by one of
+/// `interfaces` get that interface's address as their source. The addresses of replies are
+/// translated back.
 ///
 /// # Errors
 /// The first line of `nft`'s error message.
@@ -27,7 +28,7 @@ pub(super) fn masquerade(interfaces: &[&str]) -> io::Result<()> {
     nft.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut nft = nft.spawn()?;
     let mut input = nft.stdin.take().expect("it was asked to be a pipe");
-    // If it does not read to the end, its error message has the reason.
+    // If `nft` does not read its input to the end, its error message has the reason.
     let _ = input.write_all(rules(interfaces).as_bytes());
     drop(input);
     let output = nft.wait_with_output()?;

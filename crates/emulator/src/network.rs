@@ -21,20 +21,20 @@ use super::setup::{self, SetupError};
 use super::stats::LinkStats;
 use super::topology::Topology;
 
-/// Maximum wait of the thread, so that a stop is never missed.
+/// Maximum time that the thread waits, so that it never misses a stop.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
-/// Niceness of the links' thread.
+/// Niceness of the thread that runs the links.
 const NICE: i32 = -10;
 
-/// Token of the waker, which no interface has.
+/// Token of the waker, which differs from all tokens of interfaces.
 const WAKER: u64 = u64::MAX;
 
 /// An emulated network: its namespaces, its links, and the thread that carries packets between
 /// them.
 ///
-/// It ends when this value is dropped, and when the process ends for whatever reason. (A process
-/// that still runs inside a host keeps that host's namespace, without any link.)
+/// The network ends when this value is dropped, and when the process ends for any reason. (A
+/// process that still runs inside a host keeps that host's namespace, without any link.)
 pub struct Network {
     hosts: Vec<(String, Namespace)>,
     congestion_control: String,
@@ -64,7 +64,8 @@ impl Network {
     /// Builds the network and starts it.
     ///
     /// # Errors
-    /// [`SetupError`] names the step that the machine refused; nothing is left of the steps before.
+    /// [`SetupError`] names the step that the machine refused. The effects of earlier steps are
+    /// undone.
     pub fn start(topology: &Topology) -> Result<Network, SetupError> {
         setup::find_translator(topology)?;
         let (namespaces, congestion_control) = setup::hosts(topology)?;
@@ -87,35 +88,35 @@ impl Network {
         Ok(Network { hosts, congestion_control, shared, thread: Some(thread) })
     }
 
-    /// Returns the hosts and their namespaces, in the topology's order.
+    /// Returns the names and namespaces of the hosts, in the topology's order.
     pub fn hosts(&self) -> impl Iterator<Item = (&str, &Namespace)> {
         self.hosts.iter().map(|(name, namespace)| (name.as_str(), namespace))
     }
 
-    /// Returns the namespace of a host.
+    /// Returns the namespace of the host `name`; `None` if there is none.
     pub fn host(&self, name: &str) -> Option<&Namespace> {
         self.hosts().find(|(other, _)| *other == name).map(|(_, namespace)| namespace)
     }
 
-    /// Returns the namespace of the host with this index.
+    /// Returns the namespace of the host with the index `host`.
     pub(super) fn namespace(&self, host: usize) -> &Namespace {
         &self.hosts[host].1
     }
 
-    /// Returns the TCP congestion control of the hosts. Connections over a link's routes use that
-    /// of the topology instead.
+    /// Returns the TCP congestion control of the hosts. Connections over routes of a link use the
+    /// topology's congestion control instead.
     pub fn congestion_control(&self) -> &str {
         &self.congestion_control
     }
 
-    /// Changes a link from now on.
+    /// Changes the properties of a link from now on.
     pub fn change(&self, link: &str, edit: &Edit) -> Result<(), UnknownLink> {
         let known = self.shared.lock().change(link, edit);
         self.shared.wake();
         if known { Ok(()) } else { Err(UnknownLink(link.to_owned())) }
     }
 
-    /// Returns the counters of all links by name.
+    /// Returns the counters of all links, by the name of the link.
     pub fn stats(&self) -> BTreeMap<String, LinkStats> {
         self.shared.lock().stats()
     }
@@ -126,7 +127,7 @@ impl Drop for Network {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.shared.wake();
         if let Some(thread) = self.thread.take() {
-            // A panic of that thread was reported there.
+            // A panic of that thread was already reported by the thread.
             let _ = thread.join();
         }
     }
@@ -145,7 +146,7 @@ impl Shared {
         Ok(poller)
     }
 
-    /// Wakes the thread. If the counter is full, the thread is awake already.
+    /// Wakes the thread. If the waker's counter is full, the thread is awake already.
     fn wake(&self) {
         let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
     }
@@ -154,8 +155,8 @@ impl Shared {
         if token == WAKER {
             let _ = rustix::io::read(&self.waker, &mut [0; 8]);
         } else if engine.take_in(token).is_err() {
-            // The interface was deleted from outside. If it stayed in the set, it would always be
-            // ready.
+            // The interface was deleted by another program. If it stayed in the poller, it would
+            // always be ready.
             let _ = engine.forget(token, poller);
         }
     }
@@ -167,8 +168,8 @@ fn launch(engine: Engine) -> io::Result<(Arc<Shared>, JoinHandle<()>)> {
     let shared = Arc::new(Shared { engine: Mutex::new(engine), waker, stop });
     let (other, (started, start)) = (Arc::clone(&shared), mpsc::sync_channel(1));
     let thread = thread::Builder::new().name("emulated links".to_owned()).spawn(move || {
-        // The poller cannot change threads, so it is created here and errors are sent to the other
-        // thread.
+        // A poller cannot move between threads, so it is created on this one, and errors are sent
+        // to the other thread.
         let poller = other.poller();
         let (poller, result) = poller.map_or_else(|e| (None, Err(e)), |p| (Some(p), Ok(())));
         let _ = started.send(result);
@@ -178,13 +179,13 @@ fn launch(engine: Engine) -> io::Result<(Arc<Shared>, JoinHandle<()>)> {
     Ok((shared, thread))
 }
 
-/// Runs the links' thread until it is stopped: waits, reads packets, delivers packets.
+/// Runs the links until they are stopped: waits, reads packets, delivers packets.
 fn serve(shared: &Shared, mut poller: Poller) {
-    // Without this, the kernel may be 50 µs late for every packet. It is a hint: if it fails,
-    // nothing else changes.
+    // Without this call, the kernel may wake the thread 50 µs late for every packet. It is
+    // optional: if it fails, nothing else changes.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     // The thread must not wait for the programs whose packets it carries. On Linux this sets the
-    // niceness of this thread only; without privilege it stays as it is.
+    // niceness of this thread only. Without privilege the niceness stays unchanged.
     let _ = rustix::process::setpriority_process(None, NICE);
     let mut timeout = Duration::ZERO;
     while !shared.stop.load(Ordering::Relaxed) {

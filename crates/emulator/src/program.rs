@@ -1,4 +1,4 @@
-//! A program of a topology, and whether this machine has it.
+//! A program in a topology, and the search for it on this machine.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -10,26 +10,26 @@ use serde::Deserialize;
 
 use anabranch_os::toml_keys::TomlError;
 
-/// A program that runs in a host.
+/// A program that runs in a host of the topology.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Unique name, also of its logs.
+    /// Unique name of the program and of its logs.
     pub name: String,
     /// Index into [`Topology::hosts`](super::Topology::hosts).
     pub host: usize,
-    /// The program, by name or path, and its arguments. Never empty.
+    /// The program, as a name or a path, and its arguments. Never empty.
     pub command: Vec<String>,
-    /// Variables set in addition to those of this process.
+    /// Environment variables that are set in addition to those of this process.
     pub environment: BTreeMap<String, String>,
     /// Working directory; `None` for that of this process.
     pub directory: Option<PathBuf>,
-    /// Start time, counted from when the network is up.
+    /// Start time, counted from the time at which the network is up.
     pub start: Duration,
-    /// Whether the emulation may end before it.
+    /// Whether the emulation may end before the program ends.
     pub background: bool,
     /// Expected end of the program.
     pub expect: Expect,
-    /// Line of its command in the file, counted from 1.
+    /// Line of the program's command in the file, counted from 1.
     pub line: usize,
 }
 
@@ -37,31 +37,32 @@ pub struct Program {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Expect {
-    /// It ends with status 0, or is stopped with the emulation if it is in the background.
+    /// The program ends with status 0. If it is in the background, it may also be stopped with the
+    /// emulation.
     Success,
-    /// It ends with any status, or is stopped.
+    /// The program ends with any status, or is stopped.
     Any,
-    /// It runs until the emulation ends.
+    /// The program runs until the emulation ends.
     Running,
 }
 
-/// Actual end of a program.
+/// The way in which a program actually ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It ended with this status.
+    /// The program ended with this status.
     Code(i32),
-    /// It was ended by this signal.
+    /// The program was ended by this signal.
     Signal(i32),
-    /// It was stopped with the emulation.
+    /// The program was stopped with the emulation.
     Stopped,
-    /// The emulation ended before its start time.
+    /// The emulation ended before the program's start time.
     NotStarted,
-    /// It could not be started, for this reason.
+    /// The program could not be started, for this reason.
     Failed(String),
 }
 
 impl Program {
-    /// Returns whether that end is the expected one.
+    /// Returns whether the program was expected to end as `ended`.
     pub fn is_expected(&self, ended: &Ended) -> bool {
         let stopped = *ended == Ended::Stopped || *ended == Ended::NotStarted;
         match self.expect {
@@ -71,11 +72,11 @@ impl Program {
         }
     }
 
-    /// Returns the file to execute.
+    /// Returns the path of the file to execute.
     ///
     /// # Errors
-    /// This machine lacks the program or its directory; the error has the line of `file`, the
-    /// topology's name as the user gave it.
+    /// This machine lacks the program or its directory. The error has the line in `file`, which is
+    /// the topology's name as the user entered it.
     pub fn locate(&self, file: &str) -> Result<PathBuf, TomlError> {
         let error = |message| TomlError { file: file.to_owned(), line: self.line, message };
         let directory = self.directory.as_deref().unwrap_or(Path::new("."));
@@ -98,7 +99,7 @@ impl Program {
         let place = if name.contains('/') { "there" } else { "in PATH" };
         let missing = format!("there is no program `{name}` {place}; install it, or give its path");
         let found = found.ok_or_else(|| error(missing))?;
-        // The program may run in another directory.
+        // The path is made absolute, because the program may run in another directory.
         std::path::absolute(found).map_err(|cause| error(cause.to_string()))
     }
 }

@@ -1,4 +1,4 @@
-//! Running programs in the hosts of a network; each has a thread that starts it and waits for it.
+//! Programs that run in the hosts of a network. Each has a thread that starts it and waits for it.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
@@ -18,26 +18,29 @@ use super::{Namespace, Network, SetupError};
 
 /// Time between SIGTERM and SIGKILL when programs are stopped.
 const GRACE: Duration = Duration::from_secs(2);
-/// Maximum delay of the notice that a program ended, so that its last lines are reported first.
+/// Maximum delay of the notice that a program has ended, so that the program's last lines are
+/// reported first.
 const LAST_LINES: Duration = Duration::from_millis(100);
 /// Maximum length of a reported line, in bytes; longer lines are split.
 const LONGEST_LINE: u64 = 16_384;
 
-/// Destination of a program's standard output and standard error. Its standard input is empty.
+/// Destination of a program's standard output and standard error. Except with [`Output::Ours`],
+/// its standard input is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Files `NAME.stdout` and `NAME.stderr` in this directory.
+    /// The output is written to the files `NAME.stdout` and `NAME.stderr` in this directory.
     Folder(PathBuf),
-    /// [`Notice::Line`].
+    /// Each line of output is reported by [`Notice::Line`].
     Lines,
-    /// Our own output. The program also has our standard input, and our terminal if there is one.
+    /// The output goes where this process's own output goes. The program also has this process's
+    /// standard input, and its terminal if there is one.
     Ours,
 }
 
-/// Event of a program, with the program's index.
+/// An event of a program, with the program's index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// The program runs, with this process ID.
+    /// The program was started, with this process ID.
     Started(usize, u32),
     /// The program wrote a line.
     Line {
@@ -45,15 +48,15 @@ pub enum Notice {
         program: usize,
         /// Whether the line is from standard error.
         error: bool,
-        /// The line without its end; invalid UTF-8 is replaced.
+        /// The line without its line break; invalid UTF-8 is replaced.
         text: String,
     },
-    /// The program has ended; lines that it or its children wrote may follow.
+    /// The program has ended. Lines that the program or its children wrote may follow.
     Ended(usize, Ended),
 }
 
 impl Notice {
-    /// Returns the index of the program.
+    /// Returns the index of the program that the notice is about.
     pub fn program(&self) -> usize {
         match *self {
             Notice::Started(program, _) | Notice::Ended(program, _) => program,
@@ -62,21 +65,21 @@ impl Notice {
     }
 }
 
-/// A program, the file to execute, and the destination of its output.
+/// A program with the file to execute and the destination of its output.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// Program to run.
     pub program: Program,
     /// File to execute, from [`Program::locate`].
     pub executable: PathBuf,
-    /// Destination of its output.
+    /// Destination of the program's output.
     pub output: Output,
 }
 
 /// Programs started in the hosts of a network.
 ///
-/// They run in a PID namespace that ends with this value, and with this process for whatever
-/// reason.
+/// The programs run in a PID namespace. It ends when this value is dropped, and when this process
+/// ends for any reason.
 pub struct Programs {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -100,12 +103,12 @@ enum Progress {
 }
 
 impl Programs {
-    /// Starts `jobs` in their hosts, each at its start time counted from now. `tell` receives the
-    /// notices, on any thread.
+    /// Starts `jobs` in their hosts, each at its start time, which counts from now. `tell`
+    /// receives the notices, on any thread.
     ///
     /// # Errors
-    /// [`SetupError`]: no PID namespace, or no log directory. A program that cannot be started is
-    /// reported by [`Notice::Ended`] instead.
+    /// [`SetupError`] if no PID namespace or no log directory can be created. If a program cannot
+    /// be started, [`Notice::Ended`] reports it instead.
     pub fn start<T>(network: &Network, jobs: Vec<Job>, tell: T) -> Result<Programs, SetupError>
     where
         T: Fn(Notice) + Clone + Send + Sync + 'static,
@@ -135,8 +138,8 @@ impl Programs {
         Ok(programs)
     }
 
-    /// Stops all programs and returns how each ended. Programs that do not end on SIGTERM are
-    /// killed, with all their children.
+    /// Stops all programs, and returns how each of them ended. Programs that do not end on SIGTERM
+    /// are killed, with all their children.
     pub fn stop(mut self) -> Vec<Ended> {
         self.end();
         let mut state = self.shared.lock();
@@ -151,7 +154,7 @@ impl Programs {
         self.shared.tell_to_end();
         self.shared.space.kill();
         for thread in self.threads.drain(..) {
-            // A panic of that thread was reported there.
+            // A panic of that thread was already reported by the thread.
             let _ = thread.join();
         }
     }
@@ -199,8 +202,8 @@ impl Shared {
             ];
             let ended = child.wait().map_or_else(failed, ended);
             let ended = self.record(at, ended);
-            // Waits for the last lines before reporting the end; but its children may keep the
-            // pipes open.
+            // The last lines are reported before the end. But the program's children may keep the
+            // pipes open, so the wait is limited.
             let patience = Instant::now() + LAST_LINES;
             while readers.iter().any(|r| !r.is_finished()) && Instant::now() < patience {
                 thread::sleep(Duration::from_millis(1));
@@ -209,7 +212,7 @@ impl Shared {
         });
     }
 
-    /// Sleeps until `time`; returns false if the programs are stopped before.
+    /// Sleeps until `time`. Returns false if the programs are stopped before.
     fn wait_until(&self, time: Instant) -> bool {
         let left = time.saturating_duration_since(Instant::now());
         let running = |state: &mut State| !state.stopping;
@@ -227,14 +230,14 @@ impl Shared {
         let pidfd = pidfd.inspect_err(|_| drop(child.kill().and_then(|()| child.wait())))?;
         let mut state = self.lock();
         if state.stopping {
-            // The program started too late for the signal to all.
+            // The program started too late to receive the signal that was sent to all programs.
             let _ = pidfd_send_signal(&pidfd, Signal::TERM);
         }
         state.progress[at] = Progress::Running(pidfd);
         Ok(child)
     }
 
-    /// Stores how a program ended. Any end while the programs are being stopped counts as caused by
+    /// Records how a program ended. If programs are being stopped, any end counts as caused by
     /// that.
     fn record(&self, at: usize, ended: Ended) -> Ended {
         let mut state = self.lock();
@@ -250,7 +253,7 @@ impl Shared {
         ended
     }
 
-    /// Sends SIGTERM to all running programs, and waits for their end for at most [`GRACE`].
+    /// Sends SIGTERM to all running programs, and waits for at most [`GRACE`] until they end.
     fn tell_to_end(&self) {
         let mut state = self.lock();
         state.stopping = true;
@@ -272,13 +275,14 @@ fn command(job: &Job) -> io::Result<Command> {
     let mut command = Command::new(executable);
     command.arg0(&program.command[0]).args(&program.command[1..]).envs(&program.environment);
     let directory = program.directory.clone().unwrap_or_else(|| ".".into());
-    // The thread that starts the program has `/` as its working directory by then.
+    // When the program starts, its thread has `/` as its working directory, so the path is
+    // resolved here.
     command.current_dir(fs::canonicalize(directory)?);
     if *output == Output::Ours {
         return Ok(command);
     }
-    // Outside the terminal's foreground group: Ctrl-C reaches only this process, which stops the
-    // programs.
+    // The program is outside the terminal's foreground group, so Ctrl-C reaches only this process,
+    // which then stops the programs.
     command.stdin(Stdio::null()).process_group(0);
     match output {
         Output::Folder(folder) => {
@@ -300,7 +304,7 @@ fn ended(status: ExitStatus) -> Ended {
     }
 }
 
-/// Reports all lines of a pipe until all of its writers have closed it.
+/// Reports each line of a pipe, until all writers of the pipe have closed it.
 fn read_lines(pipe: impl Read, program: usize, error: bool, tell: impl Fn(Notice)) {
     let mut pipe = BufReader::new(pipe);
     let mut line = Vec::new();

@@ -1,4 +1,4 @@
-//! Creation of hosts and interfaces from a topology.
+//! Creation of hosts and interfaces as a topology describes them.
 
 use std::fmt;
 use std::fs;
@@ -16,20 +16,21 @@ use super::topology::{Cable, End, Host, Route, TcpControl, Topology};
 /// Index of the loopback interface in every namespace, set by the kernel.
 const LO: u32 = 1;
 const CONGESTION_CONTROL: &str = "ipv4/tcp_congestion_control";
-/// Packets queued by an interface while this process is not scheduled: 100 ms at 500 Mbit/s.
+/// Number of packets that an interface queues while this process is not scheduled: 100 ms at 500
+/// Mbit/s.
 const QUEUE_LEN: u32 = 4096;
 
-/// A step of building a network that the machine refused.
+/// Error: the machine refused a step of building a network.
 #[derive(Debug)]
 pub struct SetupError {
-    /// Step that failed.
+    /// Name of the step that failed.
     pub step: String,
-    /// Error of the machine.
+    /// The machine's error.
     pub cause: io::Error,
 }
 
 impl SetupError {
-    /// Returns whether the step needs root.
+    /// Returns whether the step failed because it needs root.
     pub fn needs_root(&self) -> bool {
         self.cause.kind() == io::ErrorKind::PermissionDenied
     }
@@ -52,8 +53,8 @@ fn step<T>(result: io::Result<T>, name: impl FnOnce() -> String) -> Result<T, Se
     result.map_err(|cause| SetupError { step: name(), cause })
 }
 
-/// Creates one namespace for each host, with its settings and loopback addresses. Returns them and
-/// their congestion control.
+/// Creates one namespace for each host, with its settings and loopback addresses. Returns the
+/// namespaces and their congestion control.
 pub(super) fn hosts(topology: &Topology) -> Result<(Vec<Namespace>, String), SetupError> {
     let hosts: Vec<Namespace> =
         topology.hosts.iter().map(|one| host(one, topology.tcp)).collect::<Result<_, _>>()?;
@@ -91,8 +92,8 @@ fn interface(cable: &Cable, end: &End) -> io::Result<Tun> {
     Ok(tun)
 }
 
-/// Adds the routes of a link's ends. Their source addresses may be those of other links, so all
-/// interfaces must exist before.
+/// Adds the routes of a link's ends. The source address of a route may belong to another link, so
+/// all interfaces must exist before.
 pub(super) fn routes(
     cable: &Cable,
     tuns: &[Tun; 2],
@@ -107,7 +108,7 @@ pub(super) fn routes(
     Ok(())
 }
 
-/// Checks that the machine can translate addresses, if the topology needs it.
+/// Checks that this machine can translate addresses, if the topology needs it.
 pub(super) fn find_translator(topology: &Topology) -> Result<(), SetupError> {
     let wanted = topology.links.iter().flat_map(|link| &link.ends).any(|end| end.nat);
     let found = if wanted { nat::find().map(drop) } else { Ok(()) };
@@ -138,24 +139,25 @@ fn route(oif: u32, end: &End, route: &Route, tcp: TcpControl) -> NewRoute {
         gateway: route.via,
         prefsrc,
         metric: end.metric,
-        // Takes precedence over the machine's default.
+        // The route's congestion control takes precedence over the machine's default.
         congestion_control: Some(tcp.name()),
     }
 }
 
-/// Sets the sysctls of the calling thread's namespace. Interfaces created later inherit the
-/// defaults.
+/// Sets the sysctls of the calling thread's namespace. Interfaces that are created later inherit
+/// the defaults.
 ///
-/// * No reverse-path filter: a server may answer by another path than the request arrived by.
-/// * No packets of the kernel's own on the links, because observers would count them. IPv6
-///   forwarding is set for the namespace, not for its interfaces: an interface that is a router
-///   joins the routers' multicast groups and reports that to its link (RFC 3810). IPv4 redirects
-///   are off for all interfaces; those of IPv6 need a link-local address, and there is none.
-/// * IPv6 addresses stay when an interface is switched off, as those of IPv4 do.
+/// * No reverse-path filter: a server may answer by another path than that of the request.
+/// * The kernel must send no packets of its own on the links, because observers would count them.
+///   IPv6 forwarding is set for the namespace, not for its interfaces: an interface that is a
+///   router joins the routers' multicast groups and reports that to its link (RFC 3810). IPv4
+///   redirects are switched off for all interfaces. Those of IPv6 need a link-local address, and
+///   there is none.
+/// * IPv6 addresses remain when an interface is switched off, as IPv4 addresses do.
 fn sysctls(host: &Host, tcp: TcpControl) -> io::Result<()> {
     let chosen = sysctl(CONGESTION_CONTROL, tcp.name());
-    // If the kernel's default is another one, cubic is "restricted" and a namespace cannot choose
-    // it. The links' routes set it in any case.
+    // If cubic is not the kernel's default, it may be "restricted", and a namespace cannot choose
+    // it. The routes of the links set it in any case.
     if tcp != TcpControl::Cubic {
         chosen?;
     }
@@ -180,7 +182,7 @@ fn sysctls(host: &Host, tcp: TcpControl) -> io::Result<()> {
         ("ipv6/conf/default/addr_gen_mode", "1"),
         ("ipv6/conf/default/keep_addr_on_down", "1"),
         ("ipv6/conf/all/forwarding", forward),
-        // After the line above, which changes this setting, too.
+        // This must follow the line above, which changes this setting, too.
         ("ipv6/conf/default/forwarding", "0"),
     ] {
         sysctl(name, value)?;
@@ -188,8 +190,8 @@ fn sysctls(host: &Host, tcp: TcpControl) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the congestion control of TCP sockets in the calling thread's namespace whose route sets
-/// no other.
+/// Returns the congestion control of TCP sockets in the calling thread's namespace, if their route
+/// sets no other.
 fn congestion_control() -> io::Result<String> {
     let text = fs::read_to_string(format!("/proc/sys/net/{CONGESTION_CONTROL}"))?;
     Ok(text.trim().to_owned())
@@ -200,17 +202,17 @@ fn sysctl(name: &str, value: &str) -> io::Result<()> {
         .map_err(|error| io::Error::new(error.kind(), format!("net/{name} = {value}: {error}")))
 }
 
-/// Returns whether the kernel was started with IPv6.
+/// Returns whether the running kernel supports IPv6.
 pub(super) fn has_ipv6() -> bool {
     fs::exists("/proc/sys/net/ipv6/conf").unwrap_or(false)
 }
 
-/// Tries to create an interface in the calling thread's namespace.
+/// Checks that an interface can be created in the calling thread's namespace.
 pub(super) fn try_interface() -> io::Result<()> {
     Tun::create("probe").map(drop)
 }
 
-/// Tries to add a route with cubic in the calling thread's namespace.
+/// Checks that a route with cubic can be added in the calling thread's namespace.
 pub(super) fn try_cubic() -> io::Result<()> {
     configure::set_up(LO, true)?;
     let dst = Prefix { ip: Ipv4Addr::new(192, 0, 2, 1).into(), len: 32 };
@@ -224,7 +226,7 @@ pub(super) fn try_cubic() -> io::Result<()> {
     })
 }
 
-/// Tries to translate addresses in the calling thread's namespace.
+/// Checks that addresses can be translated in the calling thread's namespace.
 pub(super) fn try_translation() -> io::Result<()> {
     nat::masquerade(&["lo"])
 }

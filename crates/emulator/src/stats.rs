@@ -1,61 +1,62 @@
-//! Counters of the links of an emulated network, as an observer at each link would count.
+//! Counters of the links of an emulated network, as an observer at each link would keep them.
 
 use std::collections::BTreeMap;
 
 use anabranch_netem::{Count, Counters};
 use serde::Serialize;
 
-/// Counters of both directions of a link since the start.
+/// Counters of a link since the start of the network, by direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LinkStats {
-    /// From the first end to the second.
+    /// Counters of the direction from the first end to the second.
     pub forward: WayStats,
-    /// From the second end to the first.
+    /// Counters of the direction from the second end to the first.
     pub back: WayStats,
 }
 
-/// Counters of one direction. Units are IP packets; bytes include their IP headers.
+/// Counters of one direction of a link. Units are IP packets; bytes include the IP headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WayStats {
-    /// Packets that entered the link, the dropped ones included.
+    /// Number of packets that entered the link, including those dropped later.
     pub units: u64,
-    /// Their bytes.
+    /// Total bytes of those packets.
     pub bytes: u64,
     /// Packets that left at the other end.
     pub delivered: Tally,
-    /// Packets that did not, by cause.
+    /// Packets that did not leave at the other end, by cause.
     pub dropped: Drops,
-    /// UDP packets that entered, by the port at the *second* end of the link (the server's, if the
-    /// client is the first end): destination port forward, source port back. Fragments after the
-    /// first have no port and are left out. At most 256 ports; the rest is under port 0.
+    /// UDP packets that entered, by the port at the *second* end of the link. (This is the
+    /// server's end, if the client is at the first end.) It is the destination port forward, and
+    /// the source port back. Fragments after the first have no port and are not counted. At most
+    /// 256 ports are counted separately; the others share port 0.
     pub udp: BTreeMap<u16, Tally>,
 }
 
-/// Packets and bytes.
+/// A number of packets, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
-    /// Packets.
+    /// Number of packets.
     pub units: u64,
-    /// Bytes.
+    /// Total bytes of the packets.
     pub bytes: u64,
 }
 
-/// Dropped packets by cause.
+/// Numbers of dropped packets, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Drops {
-    /// The link's rule of loss.
+    /// Packets lost by the link's rule of loss.
     pub lost: u64,
-    /// The queue was full.
+    /// Packets dropped because the queue was full.
     pub queue_full: u64,
-    /// CoDel.
+    /// Packets dropped by CoDel.
     pub codel: u64,
-    /// Larger than the MTU.
+    /// Packets larger than the MTU.
     pub too_big: u64,
-    /// The link was down.
+    /// Packets dropped because the link was down.
     pub down: u64,
-    /// The interface at the other end refused it: it was down, or deleted.
+    /// Packets that the interface at the other end refused, because it was down or deleted.
     pub interface: u64,
-    /// The host at the other end is a censor and blocked it.
+    /// Packets that the host at the other end blocked as a censor.
     pub censored: u64,
 }
 
@@ -66,8 +67,8 @@ impl From<Count> for Tally {
 }
 
 impl WayStats {
-    /// Converts a link's counters. Of the packets that the link delivered, the interface refused
-    /// `refused`, and the censor dropped `censored`.
+    /// Returns the statistics for a link's counters. Of the packets that the link delivered, the
+    /// interface refused `refused`, and the censor dropped `censored`.
     pub(super) fn new(
         counters: &Counters,
         refused: Count,
@@ -97,8 +98,8 @@ impl WayStats {
     }
 }
 
-/// Returns the source and destination port of an IP packet that carries UDP, unless it is a
-/// fragment after the first.
+/// Returns the source and destination port of an IP packet that carries UDP. Returns `None` for
+/// other packets, and for fragments after the first.
 pub(super) fn udp_ports(packet: &[u8]) -> Option<[u16; 2]> {
     let start = match packet.first()? >> 4 {
         4 => ipv4_udp(packet)?,
@@ -111,7 +112,7 @@ pub(super) fn udp_ports(packet: &[u8]) -> Option<[u16; 2]> {
 
 const UDP: u8 = 17;
 
-/// Returns the offset of the UDP header in an IPv4 packet.
+/// Returns the offset of the UDP header in an IPv4 packet; `None` if it has none.
 fn ipv4_udp(packet: &[u8]) -> Option<usize> {
     let offset = u16::from_be_bytes([*packet.get(6)?, *packet.get(7)?]) & 0x1fff;
     let header = usize::from(packet[0] & 0x0f) * 4;

@@ -6,32 +6,34 @@ use std::time::Duration;
 use anabranch_netem::{Codel, DelayLaw, Loss};
 use serde::Deserialize;
 
-/// Maximum time span in seconds, about eleven days; sums of times stay far below a clock's range.
+/// Maximum time span in seconds, about eleven days. Sums of such times are far below a clock's
+/// range.
 const LONGEST: f64 = 1e6;
 
-/// A rate in bits per second: `bit`, `kbit`, `mbit`, `gbit` (powers of 1000), or `unlimited`.
+/// A rate in bits per second, with a unit: `bit`, `kbit`, `mbit`, `gbit` (powers of 1000), or the
+/// word `unlimited`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Rate(pub Option<NonZeroU64>);
 
-/// A time span: `ns`, `us`, `ms`, `s`; at most 1,000,000 s.
+/// A time span, with a unit: `ns`, `us`, `ms`, `s`. At most 1,000,000 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Span(pub Duration);
 
-/// A size in bytes: `B`, `kB`, `MB` (powers of 1000), `KiB`, `MiB` (powers of 1024), or
-/// `unlimited`.
+/// A size in bytes, with a unit: `B`, `kB`, `MB` (powers of 1000), `KiB`, `MiB` (powers of 1024),
+/// or the word `unlimited`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Size(pub usize);
 
-/// Distribution of delays: `uniform` or `normal`.
+/// A distribution of delays: `uniform` or `normal`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct LawRule(pub DelayLaw);
 
-/// A value as written in the file. A number without a unit becomes a text without a meaning, which
-/// is refused.
+/// A value as the file has it. A number without a unit becomes a text that no unit fits, so it is
+/// refused.
 #[derive(Deserialize)]
 #[serde(from = "RawWritten")]
 struct Written(String);
@@ -58,17 +60,18 @@ impl From<RawWritten> for Written {
     }
 }
 
-/// Queue setting: a size in bytes, or `{ codel = TARGET, interval, limit }`.
+/// A queue setting: a size in bytes, or `{ codel = TARGET, interval, limit }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "RawQueue")]
 pub struct QueueRule {
     /// Maximum queue size in bytes.
     pub limit: usize,
-    /// CoDel parameters; `None` if delay is not controlled below that limit.
+    /// CoDel parameters; `None` if only the limit applies.
     pub codel: Option<Codel>,
 }
 
-/// Loss setting: a probability, `{ to_bad, to_good, loss_good, loss_bad }`, or `{ script = [..] }`.
+/// A loss setting: a probability, `{ to_bad, to_good, loss_good, loss_bad }`, or `{ script = [..]
+/// }`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "RawLoss")]
 pub struct LossRule(pub Loss);

@@ -1,20 +1,23 @@
-//! OR links, which carry cells between two neighbours, as cores without sockets.
+//! OR links, which carry cells between two neighbours. They are implemented as cores without
+//! sockets.
 //!
-//! A link takes plain bytes from the channel above it and returns bytes for the network below it,
-//! and the reverse. The caller passes the time and asks when to call again. [`Promises`] lists what
-//! a link guarantees for its cells. If cells can be lost or reordered, the channel refuses the link
-//! unless it can number them.
+//! A link accepts plain bytes from the channel above it and returns bytes for the network below
+//! it, and the reverse. The caller passes the time and asks when to call again. [`Promises`] lists
+//! what a link guarantees for its cells. If cells can be lost or reordered, the channel refuses
+//! the link unless it can number them.
 //!
-//! [`Link`] is the interface that all kinds implement. A link over a byte stream is a
-//! [`StreamLink`]; [`StreamFamily`] lists these. Links over datagrams share an endpoint.
+//! [`Link`] is the interface that all kinds of links implement. A link over a byte stream is a
+//! [`StreamLink`]; [`StreamFamily`] describes a kind of these. Links over datagrams share an
+//! endpoint.
 //!
-//! * [`tls`]: TLS 1.2 and 1.3 over a byte stream, as C tor speaks it. Ordered and reliable.
+//! * [`tls`]: TLS 1.2 and 1.3 over a byte stream, as C tor speaks it. Cells arrive in order and
+//!   reliably.
 //! * [`quic`]: QUIC with one stream per lane. Cells are ordered within a lane, and no lane waits
 //!   for another.
 //! * [`utls`]: turns a TLS link into an unordered one, by opening records that arrive out of order.
 //!
-//! Links are exempt from two rules of our cores: the TLS library draws its own randomness and reads
-//! a clock. A simulation replaces a link by a modelled pipe of records.
+//! Links are exempt from two rules of this project's cores: the TLS library draws its own
+//! randomness and reads a clock. A simulation replaces a link by a modelled pipe of records.
 //!
 //! The design and its reasons: `docs/design/links.md`.
 
@@ -33,20 +36,21 @@ pub use utls::EarlyCounts;
 /// Guarantees of a link for the bytes that it transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promises {
-    /// All bytes arrive, in the order in which they were written, or the link ends. A link without
-    /// this promise delivers whole records of `record` bytes each.
+    /// Whether all bytes arrive in the order in which they were written, unless the link ends. A
+    /// link without this promise delivers whole records of `record` bytes each.
     pub whole: bool,
-    /// Each lane has an order of its own and does not wait for another. Otherwise all bytes share
-    /// one order.
+    /// Whether each lane has its own order, so that it does not wait for another lane. Otherwise
+    /// all bytes share one order.
     pub lanes: bool,
-    /// Maximum plain bytes in one record (or datagram). Writes of about this size cost least.
+    /// Maximum plain bytes in one record (or datagram). Writes of about this size are the
+    /// cheapest.
     pub record: usize,
 }
 
 /// Life cycle state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The peers agree on keys; written bytes wait.
+    /// The peers agree on keys. Bytes written meanwhile are queued.
     Handshaking,
     /// Bytes flow both ways.
     Open,
@@ -59,7 +63,7 @@ pub enum State {
 pub enum Fault {
     /// The peer broke the link's protocol.
     Peer(PeerFault),
-    /// The caller asked for something that the link cannot do in its present state.
+    /// The caller requested something that the link cannot do in its present state.
     Misuse(&'static str),
 }
 
@@ -79,22 +83,22 @@ impl std::error::Error for Fault {}
 pub struct PeerFault {
     /// Kind of the fault.
     pub kind: PeerFaultKind,
-    /// Description by the code that noticed it, usually the TLS or QUIC library.
+    /// Description by the code that detected the fault, usually the TLS or QUIC library.
     pub what: String,
 }
 
-/// Kinds of faults, one for each count or message about them.
+/// Kinds of faults. Each kind has its own counter or message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerFaultKind {
-    /// It sent an alert: the fault is ours, or happened on the path.
+    /// The peer sent an alert: the cause is this end's fault, or a change on the path.
     Alert,
-    /// A record that does not open: it was changed, duplicated or left out.
+    /// A record failed to decrypt: it was changed, duplicated or left out.
     Unopened,
-    /// A record whose length differs from the agreed one.
+    /// A record's length differs from the agreed length.
     Length,
-    /// Repeated key updates with no data between them.
+    /// The peer repeated key updates with no data between them.
     KeyUpdates,
-    /// Anything else.
+    /// The peer broke the protocol in another way.
     Other,
 }
 
@@ -113,10 +117,11 @@ impl PeerFault {
     }
 }
 
-/// A link to one neighbour: the operations that all kinds of links share, whatever network protocol
-/// they use.
+/// A link to one neighbour, with the operations that all kinds of links share, whatever their
+/// network protocol.
 ///
-/// The owner takes received bytes with [`Link::read`] and writes whole cells with [`Link::write`].
+/// The owner obtains received bytes with [`Link::read`] and writes whole cells with
+/// [`Link::write`].
 pub trait Link {
     /// Returns the guarantees that the layer above may rely on.
     fn promises(&self) -> Promises;
@@ -124,36 +129,37 @@ pub trait Link {
     /// Returns the link's life cycle state.
     fn state(&self) -> State;
 
-    /// Appends all plain bytes that have arrived, and returns their number.
+    /// Appends to `into` all plain bytes that have arrived, and returns their number.
     ///
     /// # Errors
     /// [`Fault::Peer`]: the link is over. Some links report faults earlier
     /// ([`StreamLink::receive`]).
     fn read(&mut self, into: &mut Vec<u8>) -> Result<usize, Fault>;
 
-    /// Takes plain bytes for the peer. Many cells in one call share records.
+    /// Accepts plain bytes to send to the peer. Cells that are passed in one call share records.
     ///
     /// # Errors
     /// [`Fault::Misuse`] after [`Link::close`], and for data that this link does not accept, or
-    /// not yet.
+    /// does not accept yet.
     fn write(&mut self, plain: &[u8]) -> Result<(), Fault>;
 
-    /// Returns the DER form of the peer's certificate, once the handshake is done. A client that
-    /// we accepted has none: C tor does not ask for a certificate there either.
+    /// Returns the DER form of the peer's certificate, once the handshake is done. If the peer is
+    /// a client, returns `None`: like C tor, we do not ask clients for a certificate.
     fn peer_certificate(&self) -> Option<&[u8]>;
 
     /// Returns the DER form of the certificate that we present as a server: a type 5 certificate
     /// in CERTS names its SHA-256 digest.
     fn own_certificate(&self) -> &[u8];
 
-    /// Returns keying material of this connection (RFC 5705), 32 bytes, the same on both sides.
+    /// Returns 32 bytes of keying material of this connection (RFC 5705). Both sides compute the
+    /// same bytes.
     ///
     /// # Errors
     /// [`Fault::Misuse`] before the handshake is done.
     fn export(&self, label: &[u8], context: &[u8]) -> Result<[u8; 32], Fault>;
 
-    /// Releases the memory that bursts took, and returns how many bytes that was. The owner calls
-    /// it when the link has transferred little of late.
+    /// Releases the memory that bursts needed, and returns the number of bytes released. The owner
+    /// calls it when the link has recently transferred little.
     fn rest(&mut self) -> usize;
 
     /// Closes the link: the last message notifies the peer that no more data follows.
@@ -166,25 +172,27 @@ pub trait Link {
 /// [`StreamLink::transmit`] returns. After `receive` there may be something to transmit even if
 /// nothing was written: a handshake's answer, or the alert that reports the peer's fault.
 pub trait StreamLink: Link {
-    /// Takes any piece of the stream from the network.
+    /// Processes received bytes of the stream, in pieces of any length.
     ///
     /// # Errors
     /// [`Fault::Peer`]: the link is over. The owner first sends what [`StreamLink::transmit`]
     /// still returns.
     fn receive(&mut self, now: Time, bytes: &[u8]) -> Result<(), Fault>;
 
-    /// Appends the bytes to send now; returns false if there are none.
+    /// Appends to `into` the bytes to send now; returns false if there are none.
     fn transmit(&mut self, now: Time, into: &mut Vec<u8>) -> bool;
 
-    /// Returns when to call [`StreamLink::transmit`] even if nothing was received or written.
+    /// Returns when to call [`StreamLink::transmit`] even if nothing was received or written;
+    /// `None` if no such call is needed.
     fn next_timeout(&self) -> Option<Time>;
 
-    /// Returns the link as [`EarlyRecords`] if it can open records before their turn.
+    /// Returns the link as [`EarlyRecords`]; `None` if it cannot open records before their turn.
     fn early_records(&self) -> Option<&dyn EarlyRecords> {
         None
     }
 
-    /// Returns the link as a mutable [`EarlyRecords`] if it can open records before their turn.
+    /// Returns the link as a mutable [`EarlyRecords`]; `None` if it cannot open records before
+    /// their turn.
     fn early_records_mut(&mut self) -> Option<&mut dyn EarlyRecords> {
         None
     }
@@ -200,29 +208,30 @@ pub trait EarlyRecords: StreamLink {
     /// earlier.
     ///
     /// # Errors
-    /// [`Fault::Misuse`] if the link cannot.
+    /// [`Fault::Misuse`] if the link cannot be unordered.
     fn unorder(&mut self, now: Time, content: usize) -> Result<(), Fault>;
 
-    /// Takes bytes of the peer's stream, from `offset` on, that a tap shows before the stream
-    /// delivers them. They may be changed, forged or duplicated, and arrive through
-    /// [`StreamLink::receive`] as well. An ordered link ignores them.
+    /// Processes bytes of the peer's stream that a tap shows before the stream delivers them. They
+    /// begin at `offset` in the stream. They may be changed, forged or duplicated, and also arrive
+    /// through [`StreamLink::receive`]. An ordered link ignores them.
     fn receive_early(&mut self, now: Time, offset: u64, bytes: &[u8]);
 
-    /// Returns how many records were opened before their turn, or `None` if the link is ordered.
+    /// Returns the counts of records that were opened before their turn; `None` if the link is
+    /// ordered.
     fn early_counts(&self) -> Option<EarlyCounts>;
 }
 
-/// A new link, or the reason why it could not be made.
+/// A new link, or the error that prevented it.
 pub type MadeLink = Result<Box<dyn StreamLink + Send>, tls::SetupError>;
 
-/// A kind of link over a byte stream.
+/// A kind of link over a byte stream, as users choose it.
 #[derive(Debug)]
 pub struct StreamFamily {
-    /// Name that users type.
+    /// Name that users enter.
     pub name: &'static str,
-    /// Makes a link that we open.
+    /// Creates the link for a connection that we open.
     pub connect: fn(&Context) -> MadeLink,
-    /// Makes a link that a peer opened.
+    /// Creates the link for a connection that a peer opened.
     pub accept: fn(&Context) -> MadeLink,
 }
 
@@ -241,13 +250,13 @@ impl Default for &StreamFamily {
 }
 
 impl StreamFamily {
-    /// All kinds, the default first.
+    /// All kinds of links over a byte stream; the first is the default.
     #[rustfmt::skip]
     pub const ALL: &[&StreamFamily] = &[
         &tls::FAMILY,
     ];
 
-    /// Returns the kind with the name `name`.
+    /// Returns the kind with the name `name`; `None` if there is none.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static StreamFamily> {
         StreamFamily::ALL.iter().find(|family| family.name == name).copied()

@@ -1,4 +1,4 @@
-//! A queue for units while no window has room.
+//! A queue for units that wait until a window has room.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::{Assignment, PathId, PathView, Splitter, Time};
 
 /// Maximum number of waiting units.
 const MOST: usize = 4_096;
-/// Maximum wait of a unit.
+/// Maximum time that a unit waits.
 const LONGEST: Duration = Duration::from_secs(1);
 /// CoDel's target and interval. The target is long enough for a window that opens in steps of one
 /// acknowledgement. The interval is the longest usual round trip (RFC 8289, sections 4.2 and 4.3).
@@ -17,18 +17,19 @@ const CODEL: Codel =
 /// A backlog of at most this many bytes is no standing queue: the largest usual packet.
 const MAX_UNIT: usize = 1_500;
 
-/// Datagrams that wait for a window, in the order of their arrival.
+/// A queue of units (datagrams) that wait for a window, in the order of their arrival.
 ///
-/// If a program sends more than all paths take, some datagrams must be lost. They should be lost
-/// here and soon, before the paths' own queues are full. CoDel (RFC 8289) drops single units from
-/// the head of a queue that does not drain. Dropping more at once would make a sender reduce its
-/// rate several times for one excess.
+/// If a program sends more than all paths can carry, some datagrams must be lost. They should be
+/// lost in this queue and soon, before the paths' own queues are full. CoDel (RFC 8289) drops
+/// single units from the head of a queue that does not drain. Dropping several at once would make
+/// a sender reduce its rate several times for one excess.
 ///
-/// A unit is dropped in any case after it has waited 1 s, or if 4,096 wait. The *oldest* is
-/// dropped, so the program notices earlier by the whole queue.
+/// A unit is always dropped after it has waited 1 s, or when more than 4,096 units wait. The
+/// *oldest* unit is dropped: the program then notices the loss earlier, by the delay of the whole
+/// queue.
 #[derive(Debug)]
 pub struct Backlog<T> {
-    /// The arrival time of each unit, its bytes, and the unit.
+    /// The arrival time of each unit, its size in bytes, and the unit itself.
     units: VecDeque<(Time, usize, T)>,
     bytes: usize,
     dropped: u64,
@@ -42,8 +43,8 @@ impl<T> Default for Backlog<T> {
 }
 
 impl<T> Backlog<T> {
-    /// Appends a unit of `bytes` bytes. Drops the oldest units while all together have more than
-    /// `most` bytes.
+    /// Appends `unit`, which has `bytes` bytes. Drops the oldest units while the queue holds more
+    /// than `most` bytes.
     pub fn push(&mut self, now: Time, (unit, bytes): (T, usize), most: usize) {
         self.units.push_back((now, bytes, unit));
         self.bytes += bytes;
@@ -52,9 +53,9 @@ impl<T> Backlog<T> {
         }
     }
 
-    /// Assigns the next run to a path. Returns the path, the number of units, which
-    /// [`Backlog::pop`] returns, and whether the run is a new one. Returns `None` if nothing
-    /// waits, or no window has room for it.
+    /// Assigns the next run to a path. Returns the path, the number of units (which
+    /// [`Backlog::pop`] then returns), and whether the run is a new one. Returns `None` if no unit
+    /// waits, or if no window has room for the run.
     pub fn assign(
         &mut self,
         now: Time,
@@ -100,12 +101,12 @@ impl<T> Backlog<T> {
         self.units.len()
     }
 
-    /// Returns whether nothing waits.
+    /// Returns whether no unit waits.
     pub fn is_empty(&self) -> bool {
         self.units.is_empty()
     }
 
-    /// Returns the number of units dropped since the last call.
+    /// Returns the number of units dropped since the last call of this function.
     pub fn take_dropped(&mut self) -> u64 {
         std::mem::take(&mut self.dropped)
     }

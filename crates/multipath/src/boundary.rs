@@ -1,4 +1,4 @@
-//! The end of a run: the group of consecutive units that take one path.
+//! The end of a run. A run is a group of consecutive units that take one path.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,42 +14,44 @@ use crate::{Time, growth};
 /// `grow:10-100ms`, `never`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Every {
-    /// No end: the first path is kept as long as it is usable.
+    /// Runs do not end: the first path is kept as long as it is usable.
     Never,
-    /// A number of packets: `mean`, or a geometric number with that mean if `random`.
+    /// A run has a number of packets: `mean`, or if `random` a geometric random number with that
+    /// mean.
     Packets {
-        /// Packets in a run, at least 1.
+        /// Mean number of packets in a run, at least 1.
         mean: u64,
-        /// Whether the length is drawn for each run.
+        /// Whether the number is drawn for each run.
         random: bool,
     },
-    /// A time: `mean`, or an exponential time with that mean if `random`.
+    /// A run lasts for a time: `mean`, or if `random` an exponential random time with that mean.
     Time {
-        /// Length of a run, above zero.
+        /// Mean duration of a run, above zero.
         mean: Duration,
-        /// Whether the length is drawn for each run.
+        /// Whether the duration is drawn for each run.
         random: bool,
     },
-    /// A number of packets, drawn for each run with equal probabilities from `least` to `most`.
+    /// A run has a number of packets that is drawn with equal probabilities from `least` to
+    /// `most`.
     PacketRange {
-        /// The shortest run, at least 1.
+        /// Minimum number of packets in a run, at least 1.
         least: u64,
-        /// The longest run, at least `least`.
+        /// Maximum number of packets in a run, at least `least`.
         most: u64,
     },
-    /// A time, drawn for each run uniformly from `least` to `most`.
+    /// A run lasts for a time that is drawn uniformly from `least` to `most`.
     TimeRange {
-        /// The shortest run, above zero.
+        /// Minimum duration of a run, above zero.
         least: Duration,
-        /// The longest run, at least `least`.
+        /// Maximum duration of a run, at least `least`.
         most: Duration,
     },
-    /// A time that is short after a silence and grows with the time since (`growth.rs` has the
-    /// law).
+    /// A run lasts for a short time after a silence, and later runs last longer (`growth.rs` has
+    /// the law).
     Growing {
-        /// The mean of the first runs, above zero.
+        /// Mean duration of the first runs, above zero.
         least: Duration,
-        /// The mean that later runs reach, at least `least`.
+        /// Mean duration that later runs reach, at least `least`.
         most: Duration,
     },
 }
@@ -58,14 +60,14 @@ pub enum Every {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EveryError {
-    /// Not of the form `50p`, `100ms`, `~50p`, `~100ms`, `50-70p`, `80-120ms`, `grow:10-100ms`,
-    /// `never`.
+    /// The text does not have the form `50p`, `100ms`, `~50p`, `~100ms`, `50-70p`, `80-120ms`,
+    /// `grow:10-100ms` or `never`.
     Form(String),
-    /// A run of no packets or no time, which could never carry anything.
+    /// The run has no packets or no duration, so it could never carry anything.
     Zero(String),
-    /// The shortest run of a range is longer than the longest.
+    /// The range's minimum is greater than its maximum.
     Backwards(String),
-    /// A run longer than 24 hours.
+    /// The run is longer than 24 hours.
     TooLong(String),
 }
 
@@ -129,7 +131,7 @@ enum Length {
     Time(Duration),
 }
 
-/// Parses `50p` or `100ms` in `length`, which is `text` without a tilde.
+/// Parses `length`, such as `50p` or `100ms`. It is `text` without a tilde.
 fn one(text: &str, length: &str, random: bool) -> Result<Every, EveryError> {
     Ok(match parse_length(text, length)? {
         Length::Packets(mean) => Every::Packets { mean, random },
@@ -137,7 +139,7 @@ fn one(text: &str, length: &str, random: bool) -> Result<Every, EveryError> {
     })
 }
 
-/// Parses `50-70p` or `80-120ms`. The unit is written once, at the end.
+/// Parses a range such as `50-70p` or `80-120ms`. The unit is written once, at the end.
 fn range(text: &str, least: &str, rest: &str) -> Result<Every, EveryError> {
     if !least.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(EveryError::Form(text.into()));
@@ -154,7 +156,7 @@ fn range(text: &str, least: &str, rest: &str) -> Result<Every, EveryError> {
     }
 }
 
-/// Parses `10-100ms` in `rest`, which is `text` without its prefix.
+/// Parses `rest`, such as `10-100ms`. It is `text` without its prefix.
 fn growing(text: &str, rest: &str) -> Result<Every, EveryError> {
     let form = || EveryError::Form(text.into());
     let (least, most) = rest.split_once('-').ok_or_else(form)?;
@@ -219,18 +221,19 @@ pub(crate) fn write_range(
     write!(f, "{}-{}{unit}", least.as_micros() / micros, most.as_micros() / micros)
 }
 
-/// Returns the coarsest unit in which all `spans` are whole numbers, and its microseconds.
+/// Returns the coarsest unit in which all `spans` are whole numbers, and the microseconds in that
+/// unit.
 fn unit(spans: &[Duration]) -> (&'static str, u128) {
     let whole = |micros| spans.iter().all(|span| span.as_micros() % micros == 0);
     let units = [("s", 1_000_000), ("ms", 1_000)];
     units.into_iter().find(|&(_, micros)| whole(micros)).unwrap_or(("us", 1))
 }
 
-/// The state of an [`Every`]: the rest of the present run.
+/// The state of an [`Every`]: what is left of the present run.
 ///
-/// A run of fixed time T ends on a grid (first run's start + T, + 2 T, …). So a late packet does
-/// not shift all later boundaries. Intervals in which nothing was sent end no run: the scheduler
-/// is called once, not once for each.
+/// A run of fixed duration T ends on a grid (start of the first run + T, + 2 T, …). So a late
+/// packet does not shift all later boundaries. An interval in which nothing was sent ends no run:
+/// the scheduler is called once after it, not once for each interval.
 #[derive(Debug)]
 pub struct Boundary {
     every: Every,
@@ -281,14 +284,14 @@ impl Boundary {
         }
     }
 
-    /// Opens a run at `now`, and starts a new grid there.
+    /// Opens a run at `now`, which is also the origin of a new grid.
     pub fn restart(&mut self, now: Time) {
         self.origin = None;
         self.begin(now);
     }
 
-    /// Notes the end of a silence. Growing runs begin short again, and the present one is over.
-    /// Runs of other kinds continue.
+    /// Records the end of a silence. If runs grow, they begin short again and the present one is
+    /// over. Runs of other kinds continue.
     pub fn after_silence(&mut self) {
         if matches!(self.every, Every::Growing { .. }) {
             self.origin = None;
@@ -301,26 +304,26 @@ impl Boundary {
         self.packets_left = self.packets_left.saturating_sub(units);
     }
 
-    /// Returns the number of units that the run still takes.
+    /// Returns how many more units the run may have.
     pub fn packets_left(&self) -> u64 {
         self.packets_left
     }
 
-    /// Returns when time ends the run. It is [`Time::MAX`] if packets end it, and [`Time::ZERO`]
-    /// before the first one.
+    /// Returns when the run ends by its duration: [`Time::MAX`] if a number of packets ends it,
+    /// and [`Time::ZERO`] before the first run.
     pub fn ends(&self) -> Time {
         self.ends
     }
 }
 
-/// Returns the first point of the grid `origin` + step, `origin` + 2 step, … after `now`.
+/// Returns the first time after `now` on the grid `origin` + `step`, `origin` + 2 `step`, ….
 fn next_on_grid(origin: Time, now: Time, step: Duration) -> Time {
     let step = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX).max(1);
     let elapsed = now.nanos().saturating_sub(origin.nanos());
     origin + Duration::from_nanos((elapsed / step).saturating_add(1).saturating_mul(step))
 }
 
-/// Draws a number of packets from 1 upwards with the given mean.
+/// Draws a geometric random number of packets, at least 1, with the given mean.
 fn geometric(mean: u64, stream: &mut Stream) -> u64 {
     let failures =
         Geometric::new(1.0 / mean as f64).expect("1/mean lies in (0, 1] because mean >= 1");

@@ -4,40 +4,42 @@ use std::time::Duration;
 
 use crate::Time;
 
-/// A rule that keeps the *standing* queue short.
+/// A rule that keeps the *standing* queue short. A standing queue is one that never empties.
 ///
-/// Once units have waited longer than `target` for a whole `interval`, it drops one as it reaches
-/// the wire. Further drops follow at shrinking distances (`interval / sqrt(n)`), until a unit has
-/// waited less. ECN marks are not supported.
+/// Once units have waited longer than `target` for a whole `interval`, the rule drops one unit as
+/// it reaches the wire. Further drops follow at shrinking distances (`interval / sqrt(n)`), until
+/// a unit has waited less than `target`. ECN marks are not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Codel {
-    /// Acceptable standing wait. RFC 8289, section 4.3, recommends 5 to 10 % of `interval`.
+    /// Acceptable wait in a standing queue. RFC 8289, section 4.3, recommends 5 to 10 % of
+    /// `interval`.
     pub target: Duration,
-    /// About the longest round-trip time of the connections.
+    /// Approximately the longest round-trip time of the connections.
     pub interval: Duration,
 }
 
 impl Default for Codel {
-    /// Returns 5 ms and 100 ms, as in RFC 8289, sections 4.2 and 4.3.
+    /// Returns the rule with 5 ms and 100 ms, as in RFC 8289, sections 4.2 and 4.3.
     fn default() -> Codel {
         Codel { target: Duration::from_millis(5), interval: Duration::from_millis(100) }
     }
 }
 
-/// The state of a queue when its head may be sent.
+/// The state of a queue at the time when its head may be sent.
 pub struct Queue<I> {
-    /// The arrival time and the bytes of each unit, from the head on.
+    /// The arrival time and the size in bytes of each unit, beginning with the head.
     pub units: I,
     /// Total bytes of the units.
     pub bytes: usize,
-    /// Longest queue after the head, in bytes, that does not count as standing.
+    /// Maximum bytes after the head that do not count as a standing queue.
     pub max_unit: usize,
 }
 
 /// The state of the control law, named as in the pseudocode of RFC 8289, section 5.
 #[derive(Clone, Debug, Default)]
 pub struct Law {
-    /// When the waits will have been too long for an interval; `None` while they are not too long.
+    /// Time at which the waits will have been longer than `target` for an `interval`; `None` while
+    /// they are shorter.
     first_above: Option<Time>,
     drop_next: Time,
     count: u32,
@@ -47,7 +49,7 @@ pub struct Law {
 
 impl Law {
     /// Returns how many units to drop from the head of the queue, now that the wire is free
-    /// (`dequeue` in RFC 8289, section 5.6). The unit after them is sent.
+    /// (`dequeue` in RFC 8289, section 5.6). The unit after the dropped ones is sent.
     pub fn drops<I>(&mut self, rule: &Codel, now: Time, mut queue: Queue<I>) -> usize
     where
         I: Iterator<Item = (Time, usize)>,
@@ -61,18 +63,20 @@ impl Law {
             return 0;
         }
         self.start(rule, now);
-        // The RFC looks at the next unit too, which may end the excess, but does not drop it yet.
+        // As in the RFC, the next unit is examined too: it may end the excess, but is not dropped
+        // yet.
         self.waits_too_long(rule, now, &mut queue);
         1
     }
 
-    /// Forgets the present excess, because the queue is empty. The drop rate is kept as a start
-    /// for the next excess.
+    /// Ends the present excess, because the queue is empty. The drop rate is kept as the initial
+    /// rate of the next excess.
     pub fn empty(&mut self) {
         (self.first_above, self.dropping) = (None, false);
     }
 
-    /// Takes the head of `queue` off, and returns whether it may be dropped (`dodequeue`).
+    /// Removes the head of `queue`, and returns whether it may be dropped (`dodequeue` in RFC
+    /// 8289).
     fn waits_too_long<I>(&mut self, rule: &Codel, now: Time, queue: &mut Queue<I>) -> bool
     where
         I: Iterator<Item = (Time, usize)>,
@@ -90,7 +94,7 @@ impl Law {
         now >= since
     }
 
-    /// Returns the number of drops due by `now`. At a high rate there may be several at once.
+    /// Returns the number of drops due by `now`. At a high rate several may be due at once.
     fn catch_up<I>(&mut self, rule: &Codel, now: Time, queue: &mut Queue<I>) -> usize
     where
         I: Iterator<Item = (Time, usize)>,
@@ -107,7 +111,7 @@ impl Law {
         drops
     }
 
-    /// Begins to drop, at the last rate if that was recent.
+    /// Begins to drop, at the rate of the last excess if that ended recently.
     fn start(&mut self, rule: &Codel, now: Time) {
         let last_rate = self.count - self.last_count;
         let recent = now < self.drop_next + 16 * rule.interval;
@@ -119,7 +123,7 @@ impl Law {
 }
 
 impl Codel {
-    /// Returns the time from drop number `count` to the next (`control_law`).
+    /// Returns the time between drop number `count` and the next drop (`control_law` in RFC 8289).
     fn spacing(&self, count: u32) -> Duration {
         self.interval.div_f64(f64::from(count).sqrt())
     }

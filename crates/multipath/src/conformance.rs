@@ -1,7 +1,7 @@
-//! A test suite for every scheduler.
+//! A test suite that every scheduler must pass.
 //!
-//! Call [`check`] from a scheduler's test, and [`check_over_windows`] for paths with windows. They
-//! panic with the name of the violated rule.
+//! Call [`check`] from a scheduler's test, and [`check_over_windows`] if the scheduler supports
+//! paths with windows. Both panic with the name of the violated rule.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,19 +11,20 @@ use crate::{Assignment, Boundary, LegView, PathView, Silence, Splitter, Time, se
 
 const PATHS: usize = 3;
 
-/// Checks every rule on the schedulers that `make` builds for three paths from a seed.
+/// Checks every rule. `make` builds a scheduler for three paths from a seed.
 ///
 /// # Panics
-/// If a rule is violated.
+/// A rule is violated.
 pub fn check(make: impl Fn(u64) -> Box<dyn Scheduler>) {
     Rules { make, open: PathView::open() }.check();
 }
 
-/// Checks every rule over paths with windows that are measured, as circuits are. Also checks that
-/// no unmeasured path is chosen, and that everything is sent in the end.
+/// Checks every rule over paths with measured windows, such as circuits. Also checks that the
+/// scheduler chooses no unmeasured path, and that everything is sent in the end. `make` builds a
+/// scheduler for three paths from a seed.
 ///
 /// # Panics
-/// If a rule is violated.
+/// A rule is violated.
 pub fn check_over_windows(make: impl Fn(u64) -> Box<dyn Scheduler>) {
     let rules = Rules { make, open: leg(0) };
     rules.check();
@@ -33,7 +34,7 @@ pub fn check_over_windows(make: impl Fn(u64) -> Box<dyn Scheduler>) {
 
 /// Window of a path in this suite, in units.
 const WINDOW: u64 = 124;
-/// Units that one acknowledgement opens in this suite.
+/// Number of units that one acknowledgement covers in this suite.
 const STEP: u64 = 31;
 
 /// Returns a measured path with `inflight` units in flight.
@@ -52,7 +53,7 @@ fn leg(inflight: u64) -> PathView {
 
 struct Rules<M> {
     make: M,
-    /// A path that is a candidate.
+    /// The view of a path that is a candidate.
     open: PathView,
 }
 
@@ -84,13 +85,13 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         (self.make)(seed)
     }
 
-    /// Returns the views of three paths, each usable or not by one bit of `mask`.
+    /// Returns the views of three paths. Bit `i` of `mask` is whether path `i` is usable.
     fn views(&self, mask: usize) -> Vec<PathView> {
         let view = |index| if mask >> index & 1 == 1 { self.open } else { PathView::dead() };
         (0..PATHS).map(view).collect()
     }
 
-    /// Returns three paths, with `room(index)` units of room each.
+    /// Returns the views of three paths, where path `index` has room for `room(index)` units.
     fn with_room(&self, room: impl Fn(usize) -> u64) -> Vec<PathView> {
         let view = |index| PathView { window: Some(room(index)), ..self.open };
         (0..PATHS).map(view).collect()
@@ -136,8 +137,8 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         }
     }
 
-    /// Checks a splitter that redraws its schedule after silences: each load is like the first of
-    /// another splitter.
+    /// Checks a splitter that redraws its schedule after silences: to an observer, each load must
+    /// look like the first load of another splitter.
     fn begins_anew_after_a_silence(&self) {
         let views = self.views(7);
         let load = |splitter: &mut Splitter, begins: Time| -> Vec<usize> {
@@ -166,8 +167,8 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         );
     }
 
-    /// Checks a saturated sender, whose path `index` takes one unit in `index * 3 + 1` ticks. Its
-    /// split must equal an idle sender's.
+    /// Checks a saturated sender, whose path `index` takes one unit in `index * 3 + 1` ticks. The
+    /// split must equal that of an idle sender.
     fn holds_for_the_path_it_chose(&self) {
         let mut free = Splitter::new(self.make(5), boundary());
         let mut tight = Splitter::new(self.make(5), boundary());
@@ -216,7 +217,7 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         }
     }
 
-    /// Checks three paths that acknowledge after 1, 3 and 10 ticks.
+    /// Checks that everything is sent over three paths that acknowledge after 1, 3 and 10 ticks.
     fn sends_everything(&self) {
         let mut splitter = Splitter::new(self.make(9), boundary());
         let mut acknowledgements: Vec<VecDeque<u64>> = vec![VecDeque::new(); PATHS];

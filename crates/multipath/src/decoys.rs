@@ -1,9 +1,9 @@
 //! Decoy runs: dummy traffic that makes idle paths look busy.
 //!
-//! The times when a path carries nothing reveal a page. A decoy run fills such a gap, on a path
-//! that the schedule is not using. It copies the lengths and distances of a run that the session
-//! has really sent. So it needs another end of ours, which drops it. It costs bytes, but never
-//! more than the budget's share of the bytes really carried.
+//! The times at which a path carries nothing reveal a page. A decoy run fills such a gap, on a
+//! path that the schedule is not using. It copies the lengths and distances of a run that the
+//! session has really sent. The other end must be this project's, because it drops the decoys.
+//! Decoys cost bytes, but never more than the budget's share of the bytes really carried.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,22 +15,23 @@ use rand::RngExt;
 use crate::seed::Stream;
 use crate::{PathId, Silence, Time};
 
-/// Most units kept of a run.
+/// Maximum number of units kept of a run.
 const LONGEST_RUN: usize = 1_024;
-/// Longest time kept of a run, from its beginning.
+/// Maximum time kept of a run, counted from its beginning.
 const LONGEST_TIME: Duration = Duration::from_secs(1);
-/// Most runs kept: a decoy run looks like one of them.
+/// Number of recent runs that are kept. A decoy run copies one of them.
 const KEPT: usize = 16;
-/// Most bytes of decoys saved up while none is sent. It is also the most bytes kept of a run, so
-/// that each run can be paid for.
+/// Maximum bytes of decoys that can be saved up while no decoy is sent. It is also the maximum of
+/// bytes kept of a run, so that each run can be paid for.
 const SAVED: u64 = 2 << 20;
-/// The whole of a budget, which counts in thousandths.
+/// A budget's share of 100 %, in thousandths.
 const WHOLE: u32 = 1_000;
 
-/// Bytes of decoys for each byte really carried: `10%`. Above 0, at most 100 %.
+/// Bytes of decoys for each byte really carried, as a percentage such as `10%`: above 0, at most
+/// 100 %.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecoyBudget {
-    /// Thousandths, 1 to 1,000.
+    /// Share in thousandths, from 1 to 1,000.
     share: u32,
 }
 
@@ -38,16 +39,16 @@ pub struct DecoyBudget {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecoyBudgetError {
-    /// Not of the form `10%` or `2.5%`.
+    /// The text does not have the form `10%` or `2.5%`.
     Form(String),
-    /// Zero or a negative number.
+    /// The number is zero or negative.
     Nothing(String),
-    /// More than 100 %.
+    /// The percentage is above 100 %.
     Much(String),
 }
 
 impl DecoyBudget {
-    /// Returns the bytes of decoys for each byte really carried, above 0 and at most 1.
+    /// Returns the number of decoy bytes for each byte really carried, above 0 and at most 1.
     #[must_use]
     pub fn share(self) -> f64 {
         f64::from(self.share) / f64::from(WHOLE)
@@ -57,7 +58,7 @@ impl DecoyBudget {
 impl FromStr for DecoyBudget {
     type Err = DecoyBudgetError;
 
-    /// Parses a percentage, with at most one digit after the point.
+    /// Parses a percentage with at most one digit after the point.
     fn from_str(text: &str) -> Result<DecoyBudget, DecoyBudgetError> {
         let form = || DecoyBudgetError::Form(text.into());
         let number = text.strip_suffix('%').ok_or_else(form)?;
@@ -72,7 +73,7 @@ impl FromStr for DecoyBudget {
             return Err(form());
         }
         let tenth: u32 = tenth.parse().map_err(|_| form())?;
-        // A number with too many digits counts as more than 100 %.
+        // A number with too many digits for the integer type counts as more than 100 %.
         let share = whole.parse::<u32>().ok().and_then(|whole| whole.checked_mul(10));
         let share = share.map_or(u32::MAX, |tenths| tenths.saturating_add(tenth));
         match share {
@@ -113,21 +114,22 @@ impl fmt::Display for DecoyBudgetError {
 
 impl std::error::Error for DecoyBudgetError {}
 
-/// A unit of a run: the time from the run's beginning, and its bytes.
+/// A unit of a run: its time since the beginning of the run, and its size in bytes.
 type Unit = (Duration, usize);
 
-/// The plan of decoys: when each is sent, on which path, and with how many bytes.
+/// The plan of decoys: the time, the path and the size of each one.
 ///
-/// It records each unit really carried. Where the path changes, a decoy run may begin, with
+/// The plan records each unit really carried. Where the path changes, a decoy run may begin, with
 /// probability one half, if the saved bytes pay for all of it. Its path is drawn uniformly from
-/// the other usable paths, and it begins a random time later.
+/// the other usable paths. It begins after a random time.
 ///
-/// It looks like one of the last 16 runs really sent. That one is drawn before it is known when it
-/// can be paid for, so that long runs are as frequent among decoys as among real runs. It ends
-/// early if the schedule takes its path. There is one decoy run at a time, and none begins while
-/// nothing is carried.
+/// A decoy run copies one of the last 16 runs really sent. This model is drawn before it is known
+/// when it can be paid for, so that long runs are as frequent among decoys as among real runs. A
+/// decoy run ends early if the schedule takes its path. At most one decoy run is in progress, and
+/// none begins while nothing is carried.
 ///
-/// The bytes of every decoy are paid from the budget's share of the bytes carried before it.
+/// The bytes of each decoy are paid from the budget's share of the bytes that were carried before
+/// it.
 #[derive(Debug)]
 pub struct Decoys {
     budget: DecoyBudget,
@@ -136,12 +138,12 @@ pub struct Decoys {
     saved: u64,
     present: Run,
     known: VecDeque<Box<[Unit]>>,
-    /// The model of the next decoy run, once one was drawn.
+    /// The run that the next decoy run will copy; `None` before one was drawn.
     next: Option<Box<[Unit]>>,
     running: Option<DecoyRun>,
 }
 
-/// The run that is really sent.
+/// The present run of units that are really sent.
 #[derive(Debug)]
 struct Run {
     path: Option<PathId>,
@@ -182,7 +184,7 @@ impl DecoyRun {
 }
 
 impl Decoys {
-    /// Returns a plan without decoys. Random choices use `stream`.
+    /// Returns a plan without decoys so far. Random choices use `stream`.
     #[must_use]
     pub fn new(budget: DecoyBudget, stream: Stream) -> Decoys {
         let present = Run::begin(None, Time::ZERO);
@@ -190,8 +192,8 @@ impl Decoys {
         Decoys { budget, stream, saved: 0, present, known, next, running }
     }
 
-    /// Records a unit of `bytes` bytes that goes by `path` at `now`. There are `paths` paths, and
-    /// `usable` is whether a path may carry decoys.
+    /// Records a unit of `bytes` bytes that is sent by `path` at `now`. `paths` is the number of
+    /// paths, and `usable` returns whether a path may carry decoys.
     pub fn carried(
         &mut self,
         now: Time,
@@ -217,12 +219,12 @@ impl Decoys {
         self.saved = (self.saved + thousandths).min(SAVED * u64::from(WHOLE));
     }
 
-    /// Returns the price of the unsent units to the savings.
+    /// Refunds the price of the decoy run's unsent units.
     fn give_back(&mut self, running: &DecoyRun) {
         self.save(price(&running.units[running.done..]));
     }
 
-    /// Ends the present run, and begins another on `path`.
+    /// Ends the present real run, and begins another one on `path`.
     fn end_run(&mut self, now: Time, path: PathId) {
         let units = std::mem::take(&mut self.present.units);
         if !units.is_empty() {
@@ -255,7 +257,8 @@ impl Decoys {
         self.running = Some(DecoyRun { path, begins, units: next, done: 0 });
     }
 
-    /// Returns the next decoy due by `now`: its path and its bytes.
+    /// Returns the path and the size in bytes of the next decoy due by `now`; `None` if none is
+    /// due.
     pub fn poll(&mut self, now: Time) -> Option<(PathId, usize)> {
         let running = self.running.as_mut()?;
         let Some((due, bytes)) = running.next() else {
@@ -269,14 +272,15 @@ impl Decoys {
         })
     }
 
-    /// Returns when [`Decoys::poll`] has a decoy, if nothing is carried before.
+    /// Returns when [`Decoys::poll`] will return a decoy, if nothing is carried before. Returns
+    /// `None` if no decoy run is in progress.
     #[must_use]
     pub fn next_due(&self) -> Option<Time> {
         Some(self.running.as_ref()?.next()?.0)
     }
 }
 
-/// Returns the price of all `units`, in thousandths of bytes.
+/// Returns the price of `units`, in thousandths of bytes.
 fn price(units: &[Unit]) -> u64 {
     units.iter().map(|(_, bytes)| *bytes as u64).sum::<u64>() * u64::from(WHOLE)
 }

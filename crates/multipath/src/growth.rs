@@ -1,11 +1,11 @@
 //! Runs that begin short after a silence and grow with the load.
 //!
 //! If runs last 100 ms, a page loaded in half a second leaves 73-75 % of its bytes on one path.
-//! Runs of 10-20 ms throughout slow long downloads. So a run's length follows the time since the
-//! silence: its mean is a quarter of that, within the user's bounds.
+//! Runs of 10-20 ms throughout slow down long downloads. So a run's length depends on the time
+//! since the silence: its mean is a quarter of that time, within the user's bounds.
 //!
-//! A load has as many runs from 50 to 100 ms as from 100 to 200 ms. With a longest run of 100 ms,
-//! runs reach it 400 ms after the silence.
+//! As many of a load's runs last 50 to 100 ms as 100 to 200 ms. With a longest run of 100 ms, runs
+//! reach that length 400 ms after the silence.
 
 use std::time::Duration;
 
@@ -16,10 +16,11 @@ use crate::seed::Stream;
 /// Ratio of the time since the silence to a run's mean length.
 const PART: u32 = 4;
 
-/// Draws the length of a run that begins `since` after the first of a load.
+/// Draws the duration of a run. `since` is the time from the first run of the load to the
+/// beginning of this run.
 ///
-/// It is uniform from half to one and a half times its mean: runs that all grew alike would reveal
-/// when the load began.
+/// The duration is uniform from half to one and a half times its mean. If all runs grew alike,
+/// they would reveal when the load began.
 pub(crate) fn length(
     least: Duration,
     most: Duration,
@@ -30,7 +31,8 @@ pub(crate) fn length(
     times(mean, stream.random_range(0.5..=1.5)).max(Duration::from_nanos(1))
 }
 
-/// Returns `span` times `factor`, which is not negative; at most [`Duration::MAX`].
+/// Returns `span` times `factor`, which must not be negative. The result is at most
+/// [`Duration::MAX`].
 pub(crate) fn times(span: Duration, factor: f64) -> Duration {
     Duration::try_from_secs_f64(span.as_secs_f64() * factor).unwrap_or(Duration::MAX)
 }

@@ -1,8 +1,9 @@
 //! A random delay before the split.
 //!
-//! The traffic of a page on one path has two parts: noise, and the page's own rhythm. The random
-//! share of the page is the noise of a split. A random delay adds noise that the share cannot
-//! give. It comes before the scheduler, so that all paths see the same delayed sequence.
+//! The traffic of a page on one path has two parts: noise, and the page's own rhythm. A split adds
+//! noise by the random share of the page that the path carries. A random delay adds noise of
+//! another kind. It is applied before the scheduler, so that all paths see the same delayed
+//! sequence.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,12 +16,13 @@ use crate::boundary::write_range;
 use crate::seed::Stream;
 use crate::{Every, Time};
 
-/// Most units that wait.
+/// Maximum number of units that wait.
 const MOST: usize = 4_096;
-/// Most bytes that wait for an owner with one queue: 20 ms at 1.6 Gbit/s.
+/// Default maximum of bytes that wait in a queue, for an owner with one queue: 20 ms at 1.6
+/// Gbit/s.
 pub const DELAYED_BYTES: usize = 4 << 20;
 
-/// A delay drawn uniformly from a range for each unit: `0-20ms`.
+/// A random delay, drawn uniformly from a range for each unit, such as `0-20ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Jitter {
     least: Duration,
@@ -31,25 +33,25 @@ pub struct Jitter {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JitterError {
-    /// Not of the form `0-20ms`.
+    /// The text does not have the form `0-20ms`.
     Form(String),
-    /// Both ends of the range are equal. A constant delay hides nothing.
+    /// The two ends of the range are equal. A constant delay hides nothing.
     Fixed(String),
-    /// The range goes from the longer to the shorter.
+    /// The first end of the range is longer than the second.
     Backwards(String),
 }
 
 impl Jitter {
-    /// No delay.
+    /// A delay of zero.
     pub const NONE: Jitter = Jitter { least: Duration::ZERO, most: Duration::ZERO };
 
-    /// Returns the longest delay: no unit waits longer.
+    /// Returns the maximum delay: no unit waits longer.
     pub const fn most(self) -> Duration {
         self.most
     }
 
-    /// Returns the mean of a unit's own delay. Units in close succession are later than that: each
-    /// waits for those before it.
+    /// Returns the mean of the delay drawn for a unit. Units in close succession wait longer than
+    /// that, because each also waits for the units before it.
     pub fn mean(self) -> Duration {
         (self.least + self.most) / 2
     }
@@ -58,8 +60,8 @@ impl Jitter {
 impl FromStr for Jitter {
     type Err = JitterError;
 
-    /// Parses a range in the notation of run lengths, which may begin at 0: `0-20ms`,
-    /// `500-1500us`.
+    /// Parses a range in the notation of run lengths, such as `0-20ms` or `500-1500us`. The range
+    /// may begin at 0.
     fn from_str(text: &str) -> Result<Jitter, JitterError> {
         let form = || JitterError::Form(text.into());
         let Some((least, rest)) = text.split_once('-') else {
@@ -77,7 +79,8 @@ impl FromStr for Jitter {
     }
 }
 
-/// Returns `digits` times `unit`, which may be 0.
+/// Returns the duration of `digits` times `unit`, which may be 0. Returns `None` if the text is
+/// malformed.
 fn length(digits: &str, unit: &str) -> Option<Duration> {
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     crate::boundary::span(digits.parse().ok().filter(|_| is_number)?, unit)
@@ -113,19 +116,20 @@ impl fmt::Display for JitterError {
 
 impl std::error::Error for JitterError {}
 
-/// Delayed units, in the order of their arrival.
+/// A queue of delayed units, in the order of their arrival.
 ///
-/// A delay is drawn for each, and none overtakes another: a unit leaves when its own delay is over
-/// and all units before it have left. So units in close succession are held nearly as long as the
-/// longest delay, and leave in clusters of random size. No clock determines when.
+/// A delay is drawn for each unit, and no unit overtakes another. A unit leaves when its own delay
+/// is over and all units before it have left. So units in close succession are held nearly as long
+/// as the longest delay, and leave in clusters of random size. The times of leaving follow no
+/// clock tick.
 ///
 /// At most 4,096 units wait, with at most the bytes that the owner allows. Beyond that, the oldest
-/// leave early: nothing is lost. Units that leave early are counted.
+/// units leave early and are counted; none is lost.
 #[derive(Debug)]
 pub struct DelayQueue<T> {
     jitter: Jitter,
     stream: Stream,
-    /// When each unit leaves, its bytes, and the unit.
+    /// The time at which each unit leaves, its size in bytes, and the unit itself.
     units: VecDeque<(Time, usize, T)>,
     bytes: usize,
     most_bytes: usize,
@@ -147,8 +151,8 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// Adds a unit of `bytes` bytes that arrived at `now`. At most `most` bytes may wait.
-    /// [`DelayQueue::pop`] returns the units that leave.
+    /// Adds `unit`, which has `bytes` bytes and arrived at `now`. If more than `most` bytes wait,
+    /// the oldest units leave early. [`DelayQueue::pop`] returns the units that leave.
     pub fn push(&mut self, now: Time, (unit, bytes): (T, usize), most: usize) {
         let Jitter { least, most: longest } = self.jitter;
         self.last = self.last.max(now + self.stream.random_range(least..=longest));
@@ -157,7 +161,7 @@ impl<T> DelayQueue<T> {
         self.most_bytes = most;
     }
 
-    /// Returns the oldest unit, if it leaves by `now`.
+    /// Returns the oldest unit if it leaves by `now`, else `None`.
     pub fn pop(&mut self, now: Time) -> Option<T> {
         let is_full = self.is_full();
         let (due, bytes, unit) = self.units.pop_front_if(|(due, ..)| is_full || *due <= now)?;
@@ -166,8 +170,8 @@ impl<T> DelayQueue<T> {
         Some(unit)
     }
 
-    /// Returns when [`DelayQueue::pop`] has a unit, if none arrives before; `None` if nothing
-    /// waits.
+    /// Returns when [`DelayQueue::pop`] will return a unit, if none arrives before; `None` if no
+    /// unit waits.
     pub fn next_due(&self) -> Option<Time> {
         let (due, ..) = self.units.front()?;
         Some(if self.is_full() { Time::ZERO } else { *due })
@@ -177,7 +181,7 @@ impl<T> DelayQueue<T> {
         self.units.len() > MOST || self.bytes > self.most_bytes
     }
 
-    /// Changes the delay of later units. Waiting ones keep their time.
+    /// Changes the delay of units that are added later. Waiting units keep their time.
     pub fn set(&mut self, jitter: Jitter) {
         self.jitter = jitter;
     }
@@ -187,12 +191,12 @@ impl<T> DelayQueue<T> {
         self.units.len()
     }
 
-    /// Returns whether nothing waits.
+    /// Returns whether no unit waits.
     pub fn is_empty(&self) -> bool {
         self.units.is_empty()
     }
 
-    /// Returns the number of units that left early since the last call.
+    /// Returns the number of units that left early since the last call of this function.
     pub fn take_hurried(&mut self) -> u64 {
         std::mem::take(&mut self.hurried)
     }

@@ -2,29 +2,29 @@
 //!
 //! # Tour
 //!
-//! The splitter, the onion network, camouflage and the lab all split and merge with this crate.
-//! There is no second scheduler in the workspace. In the order in which a unit (a packet, a cell, a
-//! chunk) passes them:
+//! The splitter, the onion network, camouflage and the lab all split and merge with this crate;
+//! the workspace has no second scheduler. The following list is in the order in which a unit (a
+//! packet, a cell, a chunk) passes through the types:
 //!
-//! * [`PathView`] is what a scheduler knows about a path: whether it is usable, its round-trip time
-//!   and its window. For a circuit it has the state of the leg and of the first hop's link, too
-//!   ([`LegView`], [`LinkView`]).
+//! * [`PathView`] is a path as a scheduler sees it: whether the path is usable, its round-trip
+//!   time and its window. For a circuit it also has the state of the leg and of the first hop's
+//!   link ([`LegView`], [`LinkView`]).
 //! * A [`Scheduler`](schedule::Scheduler) chooses the path of the next run. A *run* is a group of
 //!   consecutive units on one path. [`schedule`] has one algorithm per file; [`schedule::FAMILIES`]
 //!   lists them for command lines and documents. Algorithms that need windows serve circuits only.
 //! * A [`Boundary`] decides when a run ends: after N packets or T milliseconds, fixed, of random
 //!   length, or growing with the load.
 //! * A [`Splitter`] combines a scheduler and a boundary. It returns *hold* when the window of the
-//!   chosen path is closed, and can draw both again after an idle time.
+//!   chosen path is closed. It can redraw scheduler and boundary after an idle time.
 //! * A [`DelayQueue`] delays units before the split by times drawn from a [`Jitter`].
 //! * [`Decoys`] plans dummy traffic for idle paths within a [`DecoyBudget`].
 //! * A [`Backlog`] queues units while no window has room.
 //! * A [`Merger`], built on [`Reorder`], restores the order of units at the other end.
-//! * [`Replay`] records received numbers, where each may be used once.
+//! * [`Replay`] records received numbers, so that each number is accepted only once.
 //! * [`trace`] splits recorded traffic for the lab, with the same [`Splitter`].
 //!
 //! Deliberately absent: clocks, entropy, sockets and threads. The caller passes [`Time`], and all
-//! randomness comes from [`seed::stream`], so a run is a function of its scenario and its seed.
+//! randomness comes from [`seed::stream`]. So a run depends only on its scenario and its seed.
 
 mod backlog;
 mod boundary;

@@ -1,4 +1,4 @@
-//! The units of several paths, in order again.
+//! Merging the units of several paths into one sequence.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use crate::{Insertion, PathId, Reorder, Time};
 
 /// Merges numbered units that arrived by several paths.
 ///
-/// Over reliable paths a missing unit is awaited without limit (`patience` = `None`). Over
-/// datagram paths an arrived unit waits for others no longer than `patience`, counted from its
-/// arrival.
+/// Over reliable paths a missing unit is awaited without limit (`patience` is `None`). Over
+/// datagram paths a unit that has arrived waits for missing ones at most for `patience`, counted
+/// from its arrival.
 #[derive(Debug)]
 pub struct Merger<T> {
     reorder: Reorder<(Time, T)>,
@@ -26,12 +26,12 @@ impl<T> Merger<T> {
         Merger { reorder, limit, patience, taken, lost: 0 }
     }
 
-    /// Changes the longest wait of units.
+    /// Changes the maximum time that units wait for missing ones; `None` for no limit.
     pub fn set_patience(&mut self, patience: Option<Duration>) {
         self.patience = patience;
     }
 
-    /// Takes unit `number`, which arrived by `path`. Then call [`Merger::poll`] until it returns
+    /// Inserts unit `number`, which arrived by `path`. Then call [`Merger::poll`] until it returns
     /// `None`.
     pub fn handle(&mut self, now: Time, path: PathId, number: u64, unit: T) -> Insertion {
         let insertion = self.reorder.insert(number, (now, unit));
@@ -41,21 +41,20 @@ impl<T> Merger<T> {
         insertion
     }
 
-    /// Counts unit `number` as delivered without waiting, if it is the next one and nothing waits.
-    /// This is the common case, in which no unit need be kept. Otherwise returns false and counts
-    /// nothing.
+    /// Counts unit `number` as delivered at once, if it is the next one and no unit waits. In this
+    /// common case no unit has to be stored. Otherwise returns false and counts nothing.
     pub fn pass(&mut self, path: PathId, number: u64) -> bool {
         let passes = self.reorder.pass(number);
         self.taken[path.index()] += u64::from(passes);
         passes
     }
 
-    /// Returns whether unit `number` waits for others.
+    /// Returns whether unit `number` is stored until earlier ones arrive.
     pub fn holds(&self, number: u64) -> bool {
         self.reorder.holds(number)
     }
 
-    /// Returns the next unit in order, with its number.
+    /// Returns the next unit in order, with its number; `None` if it has not arrived yet.
     pub fn poll(&mut self, now: Time) -> Option<(u64, T)> {
         if self.next_timeout().is_some_and(|due| now >= due) {
             self.give_up();
@@ -63,12 +62,13 @@ impl<T> Merger<T> {
         self.reorder.pop().map(|(number, (_, unit))| (number, unit))
     }
 
-    /// Gives up the units missing before the first waiting one.
+    /// Gives up the units that are missing before the first waiting unit.
     pub fn give_up(&mut self) {
         self.lost += self.reorder.skip_gap();
     }
 
-    /// Returns when missing units will be given up.
+    /// Returns when missing units will be given up; `None` if no unit waits, or if there is no
+    /// limit.
     pub fn next_timeout(&self) -> Option<Time> {
         let (came, _) = self.reorder.first().filter(|_| self.reorder.has_gap())?;
         Some(*came + self.patience?)
@@ -79,17 +79,17 @@ impl<T> Merger<T> {
         self.reorder.next_number()
     }
 
-    /// Returns whether the limit of waiting units is reached.
+    /// Returns whether the maximum number of units wait.
     pub fn is_full(&self) -> bool {
         self.reorder.len() >= self.limit
     }
 
-    /// Returns the units taken from each path, without duplicates.
+    /// Returns the number of units received by each path, without duplicates.
     pub fn taken(&self) -> &[u64] {
         &self.taken
     }
 
-    /// Returns the number of units given up.
+    /// Returns the number of units that were given up.
     pub fn lost(&self) -> u64 {
         self.lost
     }

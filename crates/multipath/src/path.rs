@@ -1,4 +1,4 @@
-//! The state of a path, as a scheduler sees it.
+//! The state of a path as a scheduler sees it.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use std::time::Duration;
 pub struct PathId(pub u16);
 
 impl PathId {
-    /// Returns the path's place in a slice of [`PathView`]s.
+    /// Returns the path's index in a slice of [`PathView`]s.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// Returns the path at place `index` of a slice.
+    /// Returns the path at position `index` of a slice.
     ///
     /// # Panics
-    /// If `index` exceeds 65,535: no schedule has that many paths.
+    /// `index` exceeds 65,535: no schedule has that many paths.
     pub fn at(index: usize) -> PathId {
         PathId(u16::try_from(index).expect("a schedule has fewer than 65,536 paths"))
     }
@@ -28,49 +28,49 @@ impl fmt::Display for PathId {
     }
 }
 
-/// One path as a scheduler sees it. Its place in the slice is its [`PathId`].
+/// A path as a scheduler sees it. The index in the slice of views is the path's [`PathId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathView {
-    /// Whether the path is a candidate. A dead path is not, and the weights of the others are
-    /// renormalised. Nor is a path with a window before its round-trip time has been measured
+    /// Whether the path is a candidate. A dead path is not, and the weights of the other paths are
+    /// renormalised. Nor is a path with a window whose round-trip time has not been measured
     /// ([`PathView::leg`]).
     pub usable: bool,
-    /// The round-trip time, once measured.
+    /// The round-trip time; `None` before it was measured.
     pub rtt: Option<Duration>,
-    /// Units that the path takes now. `None` if the path has no window (UDP): there a full socket
-    /// drops.
+    /// Number of units that the path can take now. `None` if the path has no window (UDP): a full
+    /// socket then drops units.
     pub window: Option<u64>,
-    /// Further state of a path with a window; all 0 for a path without.
+    /// Further state of a path with a window. All fields are 0 for a path without a window.
     pub leg: LegView,
 }
 
-/// The state of a path with a window, apart from its room. Units are cells.
+/// The state of a path with a window, except for the window's room. Units are cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LegView {
-    /// The least round-trip time until now.
+    /// The minimum round-trip time until now.
     pub least_rtt: Duration,
-    /// The window's size: the units that may be in flight at once.
+    /// The window's size: the number of units that may be in flight at once.
     pub size: u64,
-    /// Units in flight: sent, and not acknowledged.
+    /// Number of units in flight: sent, and not acknowledged.
     pub inflight: u64,
-    /// Units that one acknowledgement covers.
+    /// Number of units that one acknowledgement covers.
     pub step: u64,
-    /// Units that the path holds without a queue, as estimated by congestion control; 0 before the
-    /// first acknowledgement.
+    /// Number of units that the path can hold without a queue, as estimated by congestion control;
+    /// 0 before the first acknowledgement.
     pub bdp: u64,
-    /// Units of ours that wait for the first hop's link.
+    /// Number of this circuit's units that are queued for the first hop's link.
     pub queued: u64,
     /// Whether the window still grows in slow start.
     pub slow_start: bool,
-    /// Whether the path carried the last unit.
+    /// Whether this path carried the most recent unit.
     pub current: bool,
-    /// Cost in units of a change to this path from another.
+    /// Cost, in units, of a change to this path from another one.
     pub turn: u64,
-    /// Units per second that the path passes on at least; 0 if unknown.
+    /// Lower bound of the units per second that the path forwards; 0 if unknown.
     pub capacity: u64,
-    /// Units per second that the path passes on at most; 0 if unknown.
+    /// Upper bound of the units per second that the path forwards; 0 if unknown.
     pub limit: u64,
-    /// The first hop's link, if the system reports its state.
+    /// The first hop's link; `None` if the system does not report its state.
     pub link: Option<LinkView>,
 }
 
@@ -81,15 +81,15 @@ pub struct LinkView {
     pub snd_cwnd: u32,
     /// Segments in flight.
     pub unacked: u32,
-    /// Bytes of a segment.
+    /// Maximum size of a segment, in bytes.
     pub mss: u32,
     /// Bytes in the socket that have not been sent yet.
     pub notsent: u32,
-    /// The round-trip time of that hop.
+    /// The round-trip time of the link.
     pub rtt: Duration,
     /// Recent delivery rate, in bytes per second; 0 if unknown.
     pub delivery_rate: u64,
-    /// Share of this circuit in the cells that the link carried recently, in thousandths; 0 if
+    /// This circuit's share of the cells that the link carried recently, in thousandths; 0 if
     /// unknown.
     pub share: u16,
     /// Time since the peer's last acknowledgement.
@@ -98,43 +98,44 @@ pub struct LinkView {
     pub age: Duration,
 }
 
-/// Round-trip times of a first hop without an acknowledgement after which it counts as stuck.
+/// Number of the first hop's round-trip times without an acknowledgement after which its link
+/// counts as stuck.
 const STUCK: u32 = 3;
 
 impl LinkView {
-    /// Returns whether segments are in flight and nothing has been acknowledged for three round
-    /// trips.
+    /// Returns whether segments are in flight and nothing has been acknowledged for [`STUCK`]
+    /// round-trip times.
     pub fn is_stuck(&self) -> bool {
         self.unacked > 0 && self.quiet + self.age > self.rtt * STUCK
     }
 }
 
 impl PathView {
-    /// Returns a live path of unknown round-trip time and without a window.
+    /// Returns the view of a usable path of unknown round-trip time and without a window.
     pub const fn open() -> PathView {
         PathView { usable: true, rtt: None, window: None, leg: LegView::NOTHING }
     }
 
-    /// Returns a path that is not a candidate.
+    /// Returns the view of a path that is not a candidate.
     pub const fn dead() -> PathView {
         PathView { usable: false, ..PathView::open() }
     }
 
-    /// Returns a path that takes `room` units now. If it is unmeasured (`rtt` is `None`), it is no
-    /// candidate: a leg of unknown delay carries no data (Tor proposal 329, as implemented in C
-    /// tor).
+    /// Returns the view of a path that can take `room` units now. If its round-trip time is
+    /// unmeasured (`rtt` is `None`), the path is no candidate: a leg of unknown delay carries no
+    /// data (Tor proposal 329, as implemented in C tor).
     pub const fn leg(rtt: Option<Duration>, room: u64, leg: LegView) -> PathView {
         PathView { usable: rtt.is_some(), rtt, window: Some(room), leg }
     }
 
-    /// Returns whether the path takes at least one unit now.
+    /// Returns whether the path can take at least one unit now.
     pub const fn has_room(&self) -> bool {
         !matches!(self.window, Some(0))
     }
 }
 
 impl LegView {
-    /// The state of a path without a window.
+    /// The leg state of a path without a window: all fields are 0.
     pub const NOTHING: LegView = LegView {
         least_rtt: Duration::ZERO,
         size: 0,
@@ -151,22 +152,24 @@ impl LegView {
     };
 }
 
-/// Returns the places of the usable paths.
+/// Returns the indices of the usable paths.
 pub(crate) fn usable(paths: &[PathView]) -> impl Iterator<Item = usize> + '_ {
     paths.iter().enumerate().filter(|(_, view)| view.usable).map(|(index, _)| index)
 }
 
-/// Returns the places of the usable paths that take a unit now.
+/// Returns the indices of the usable paths that can take a unit now.
 pub(crate) fn ready(paths: &[PathView]) -> impl Iterator<Item = usize> + '_ {
     usable(paths).filter(|&index| paths[index].has_room())
 }
 
-/// Returns the fastest path that takes a unit now, or the fastest of all if none does.
+/// Returns the index of the fastest usable path that can take a unit now. If none can, returns the
+/// fastest usable path.
 pub(crate) fn quickest_ready(paths: &[PathView]) -> Option<usize> {
     quickest(paths, ready(paths)).or_else(|| quickest(paths, usable(paths)))
 }
 
-/// Returns the place in `places` with the lowest round-trip time, and the first of equals.
+/// Returns the index in `places` whose path has the lowest round-trip time; the first one if
+/// several are equal.
 pub(crate) fn quickest(paths: &[PathView], places: impl Iterator<Item = usize>) -> Option<usize> {
     places.min_by_key(|&index| paths[index].rtt.unwrap_or(Duration::MAX))
 }

@@ -1,15 +1,15 @@
-//! Putting numbered units back in order.
+//! A buffer that puts numbered units back in order.
 
 use std::collections::BTreeMap;
 
 /// The result of inserting a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Insertion {
-    /// The unit is kept until its turn.
+    /// The unit is stored until its turn.
     Taken,
-    /// The unit was there before, or its turn has passed.
+    /// The unit was stored before, or its turn has passed.
     Duplicate,
-    /// The buffer is full, and this unit is not the missing one.
+    /// The buffer is full, and this unit is not the next one in order.
     Full,
 }
 
@@ -22,12 +22,12 @@ pub struct Reorder<T> {
 }
 
 impl<T> Reorder<T> {
-    /// Returns a buffer that begins with number `first` and keeps at most `limit` units.
+    /// Returns a buffer whose first unit has number `first`. It stores at most `limit` units.
     pub fn new(first: u64, limit: usize) -> Reorder<T> {
         Reorder { next: first, waiting: BTreeMap::new(), limit }
     }
 
-    /// Takes unit `number`. The missing unit itself is always taken, so that a full buffer can
+    /// Inserts unit `number`. The next unit in order is always accepted, so that a full buffer can
     /// drain.
     pub fn insert(&mut self, number: u64, unit: T) -> Insertion {
         if number < self.next || self.waiting.contains_key(&number) {
@@ -40,41 +40,41 @@ impl<T> Reorder<T> {
         Insertion::Taken
     }
 
-    /// Returns whether unit `number` waits.
+    /// Returns whether unit `number` is stored.
     pub fn holds(&self, number: u64) -> bool {
         self.waiting.contains_key(&number)
     }
 
-    /// Returns the next unit in order, if it has arrived.
+    /// Returns the next unit in order with its number; `None` if it has not arrived.
     pub fn pop(&mut self) -> Option<(u64, T)> {
         let unit = self.waiting.remove(&self.next)?;
         self.next += 1;
         Some((self.next - 1, unit))
     }
 
-    /// Counts unit `number` as delivered at once, if it is the next one and none waits. Returns
-    /// whether it did.
+    /// Counts unit `number` as delivered at once, if it is the next one and no unit is stored.
+    /// Returns whether it was counted.
     pub fn pass(&mut self, number: u64) -> bool {
         let passes = number == self.next && self.waiting.is_empty();
         self.next += u64::from(passes);
         passes
     }
 
-    /// Counts unit `number` as delivered at once, if it is the next one. Others may wait: they are
-    /// popped after it. Returns whether it did.
+    /// Counts unit `number` as delivered at once, if it is the next one. Stored units are popped
+    /// after it. Returns whether it was counted.
     pub fn advance(&mut self, number: u64) -> bool {
         let next = number == self.next;
         self.next += u64::from(next);
         next
     }
 
-    /// Returns the first waiting unit.
+    /// Returns the stored unit with the lowest number.
     pub fn first(&self) -> Option<&T> {
         self.waiting.values().next()
     }
 
-    /// Gives up the missing units, and continues with the first waiting one. Returns the number of
-    /// units given up.
+    /// Gives up the missing units before the first stored one, which is then next. Returns the
+    /// number of units given up.
     pub fn skip_gap(&mut self) -> u64 {
         let Some(&first) = self.waiting.keys().next() else { return 0 };
         let lost = first - self.next;
@@ -87,17 +87,17 @@ impl<T> Reorder<T> {
         self.next
     }
 
-    /// Returns the number of waiting units.
+    /// Returns the number of stored units.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Returns whether nothing waits.
+    /// Returns whether no unit is stored.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Returns whether units wait for a missing one.
+    /// Returns whether stored units wait for a missing one.
     pub fn has_gap(&self) -> bool {
         self.waiting.keys().next().is_some_and(|&first| first > self.next)
     }

@@ -1,14 +1,15 @@
-//! The numbers received: each is accepted once, and numbers too old to be checked are refused.
+//! A record of the numbers received. Each number is accepted once; numbers too old to be checked
+//! are refused.
 
-/// Numbers remembered below the greatest. Paths that differ by 50 ms at 100,000 packets per second
-/// need 5,000.
+/// Number of values below the greatest received number that are remembered. Paths that differ by
+/// 50 ms at 100,000 packets per second need 5,000.
 const WINDOW: u64 = 16_384;
 const WORDS: usize = (WINDOW / 64) as usize;
 
 /// A sliding window over the received numbers.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// The greatest number received, plus 1; 0 before the first.
+    /// The greatest received number plus 1; 0 before the first.
     next: u64,
     bits: Box<[u64; WORDS]>,
 }
@@ -20,24 +21,24 @@ impl Default for Replay {
 }
 
 impl Replay {
-    /// Returns a window without received numbers.
+    /// Returns a window in which no number has been received.
     #[must_use]
     pub fn new() -> Replay {
         Replay { next: 0, bits: Box::new([0; WORDS]) }
     }
 
-    /// Returns the greatest number received, plus 1; 0 before the first.
+    /// Returns the greatest received number plus 1; 0 before the first.
     #[must_use]
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Records a number. Returns false if it was received before, or may have been.
+    /// Records `number`. Returns false if it was received before, or is too old to be checked.
     pub fn accept(&mut self, number: u64) -> bool {
         if number + WINDOW < self.next {
             return false;
         }
-        // The numbers between the old greatest and the new one have not been received.
+        // The numbers between the previous greatest number and the new one have not been received.
         let fresh = self.next.max(number.saturating_sub(WINDOW - 1))..number;
         fresh.for_each(|number| self.set(number, false));
         if number >= self.next {

@@ -3,10 +3,10 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
-/// A stream of random numbers that belongs to one entity and one purpose.
+/// A stream of random numbers for one entity and one purpose.
 pub type Stream = ChaCha8Rng;
 
-/// Returns the stream of `entity` for `purpose` in the run `seed`.
+/// Returns the random stream of `entity` for `purpose`, in a run with the seed `seed`.
 ///
 /// The three numbers are the key of a ChaCha8 generator, so streams are independent. An additional
 /// entity does not change the random numbers of the others: two runs that differ in one client are
@@ -19,7 +19,7 @@ pub fn stream(seed: u64, entity: u64, purpose: &str) -> Stream {
     ChaCha8Rng::from_seed(key)
 }
 
-/// Returns the 64-bit FNV-1a hash of a purpose's name: the same number on every machine.
+/// Returns the 64-bit FNV-1a hash of a purpose's name, which is the same on every machine.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

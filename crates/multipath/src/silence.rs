@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::Every;
 
-/// A time without units, after which another load begins. Above zero.
+/// Time without units after which the next unit begins another load. Above zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Silence(Duration);
 
@@ -19,7 +19,7 @@ impl Silence {
     /// path, and shorter than a reader's pause between two loads.
     pub const USUAL: Silence = Silence(Duration::from_secs(1));
 
-    /// Returns a silence of at least `least`; `None` if that is zero.
+    /// Returns a silence with the minimum length `least`; `None` if that is zero.
     pub fn new(least: Duration) -> Option<Silence> {
         (!least.is_zero()).then_some(Silence(least))
     }

@@ -1,4 +1,4 @@
-//! A scheduler combined with a boundary: they choose the path of the next units.
+//! The splitter: a scheduler and a boundary, which together choose the path of the next units.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,13 +10,15 @@ use crate::{Boundary, Every, PathId, PathView, Silence, Time};
 /// The decision about the next units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assignment {
-    /// The first `units` of them are sent by `path`.
+    /// The first `units` of the units are sent by `path`.
     Send {
-        /// The path that carries them.
+        /// The path that carries these units.
         path: PathId,
-        /// Number of units, from 1 to the number given. Call again for the rest.
+        /// Number of units that are sent, from 1 to the number passed in. Call again for the
+        /// others.
         units: u64,
-        /// Whether a new run begins here. Its path may be the one before.
+        /// Whether a new run begins with these units. A new run may use the path of the run
+        /// before.
         fresh: bool,
     },
     /// The units wait: the chosen path has no room in its window.
@@ -27,23 +29,24 @@ pub enum Assignment {
 
 /// Cuts a sequence of units into runs and gives each run a path.
 ///
-/// Only here does the choice of a full path become *hold*. So schedulers that do not look at
+/// Only the splitter turns the choice of a full path into *hold*. So schedulers that ignore
 /// windows keep their split under any load, and do not degenerate into "whichever path has room".
 #[derive(Debug)]
 pub struct Splitter {
     scheduler: Box<dyn Scheduler>,
     boundary: Boundary,
     current: Option<PathId>,
-    /// When the last units arrived; [`Time::MAX`] before the first.
+    /// Time at which the last units arrived; [`Time::MAX`] before the first.
     heard: Time,
     silence: Silence,
     redraw: Option<Redraw>,
 }
 
-/// Draws a schedule: its scheduler, and the boundary of its runs.
+/// A function that draws a schedule: a scheduler, and the boundary of its runs. Its argument is
+/// the number of the draw.
 pub type DrawSchedule = dyn Fn(u64) -> (Box<dyn Scheduler>, Boundary) + Send;
 
-/// The source of the schedules after silences.
+/// The source of the schedules that are drawn after silences.
 struct Redraw {
     draw: Box<DrawSchedule>,
     /// Number of schedules drawn.
@@ -57,7 +60,7 @@ impl fmt::Debug for Redraw {
 }
 
 impl Splitter {
-    /// Returns a splitter that has not chosen yet. It never redraws its schedule.
+    /// Returns a splitter that has not chosen a path yet, and never redraws its schedule.
     pub fn new(scheduler: Box<dyn Scheduler>, boundary: Boundary) -> Splitter {
         Splitter {
             scheduler,
@@ -69,22 +72,22 @@ impl Splitter {
         }
     }
 
-    /// Returns a splitter that redraws its schedule after each `silence`, so that to an observer
-    /// each load looks like the first of another session.
+    /// Returns a splitter that redraws its schedule after each `silence`. To an observer each load
+    /// then looks like the first load of another session.
     ///
-    /// `draw(0)` returns the first schedule, `draw(n)` the one after the nth silence. Each must
-    /// use its own random numbers.
+    /// `draw(0)` returns the first schedule, and `draw(n)` the schedule after silence number n.
+    /// Each must use its own random numbers.
     pub fn redrawing(silence: Silence, draw: Box<DrawSchedule>) -> Splitter {
         let (scheduler, boundary) = draw(0);
         let redraw = Some(Redraw { draw, draws: 1 });
         Splitter { silence, redraw, ..Splitter::new(scheduler, boundary) }
     }
 
-    /// Returns a splitter by `spec` over `paths` paths, in runs of `every`. With `redraw` it
-    /// redraws its schedule after such silences.
+    /// Returns a splitter with the scheduler `spec` over `paths` paths, in runs of `every`. With
+    /// `redraw` it redraws its schedule after each silence of that length.
     ///
-    /// `dice` returns the random stream of a purpose: `scheduler` or `boundary`, and after the nth
-    /// silence `scheduler draw n` or `boundary draw n`.
+    /// `dice` returns the random stream of a purpose. The purposes are `scheduler` and `boundary`,
+    /// and after silence number n `scheduler draw n` and `boundary draw n`.
     ///
     /// # Errors
     /// The schedule does not fit `paths` paths.
@@ -111,15 +114,16 @@ impl Splitter {
         Ok(Splitter::redrawing(silence, Box::new(draw)))
     }
 
-    /// Returns the path of the present run.
+    /// Returns the path of the present run; `None` if there is no run.
     pub fn current(&self) -> Option<PathId> {
         self.current
     }
 
-    /// Assigns the next `units` (at least 1) at `now`; `paths[i]` describes path `i`. `units`
-    /// counts everything known to wait: a scheduler may wait for a better path if little is left.
+    /// Assigns the next `units` (at least 1) at `now`; `paths[i]` is the view of path `i`. `units`
+    /// is the number of all units known to wait: a scheduler may wait for a better path if few are
+    /// left.
     ///
-    /// A run ends at its boundary or with its path's life, whichever is first.
+    /// A run ends at its boundary or when its path becomes unusable, whichever is first.
     #[inline]
     pub fn assign(&mut self, now: Time, paths: &[PathView], units: u64) -> Assignment {
         if self.speaks(now) >= self.silence.least() {
@@ -141,13 +145,13 @@ impl Splitter {
         Assignment::Send { path, units, fresh }
     }
 
-    /// Records that units assigned together arrived until `now`, where the next silence begins.
-    /// Returns the time without units before.
+    /// Records that units assigned together kept arriving until `now`, so that the next silence
+    /// begins at `now`. Returns the time since the last units recorded before.
     pub fn speaks(&mut self, now: Time) -> Duration {
         now.since(std::mem::replace(&mut self.heard, now))
     }
 
-    /// Returns the length of a silence after which the schedule starts again.
+    /// Returns the minimum length of a silence after which the schedule starts again.
     pub fn silence(&self) -> Silence {
         self.silence
     }
@@ -166,14 +170,14 @@ impl Splitter {
         }
     }
 
-    /// Returns when time ends the present run, as [`Boundary::ends`]: units that arrive before may
-    /// be assigned together.
+    /// Returns when the present run ends by its duration, as [`Boundary::ends`] does. Units that
+    /// arrive before may be assigned together.
     pub fn ends(&self) -> Time {
         self.boundary.ends()
     }
 
-    /// Begins a whole run at `now`, on the path of the present one. Without a present run, the
-    /// next unit is scheduled.
+    /// Begins a new run at `now`, on the path of the present run. Without a present run, the next
+    /// unit is scheduled as usual.
     pub fn begin_run(&mut self, now: Time) {
         self.boundary.restart(now);
     }
@@ -188,9 +192,9 @@ impl Splitter {
         !self.current.is_some_and(usable) || self.boundary.over(now)
     }
 
-    /// Handles a full path. A load-blind scheduler waits for it. A load-aware one, whose path
-    /// became full during a run, chooses at once. If it has just chosen a full path, it is called
-    /// again when a window has opened.
+    /// Handles a full path. A load-blind scheduler waits for it. A load-aware one chooses another
+    /// path at once, if its path became full during a run. If it has just chosen a full path, it
+    /// is called again when a window has opened.
     fn when_full(&mut self, now: Time, paths: &[PathView], units: u64, fresh: bool) -> Assignment {
         if !self.scheduler.load_aware() {
             return Assignment::Hold;

@@ -1,53 +1,53 @@
-//! Time as a number that the caller provides.
+//! Points in time as numbers that the caller provides.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 use std::time::Duration;
 
-/// A point on a run's own time line, in nanoseconds since the run began.
+/// A point in time, in nanoseconds since the beginning of the run.
 ///
-/// No core reads a clock: `os::clock` turns the monotonic clock into a `Time`, and a test counts
-/// one up.
+/// No core reads a clock: `os::clock` turns the monotonic clock into a `Time`, and tests count a
+/// `Time` up.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 
 impl Time {
     /// The beginning of the run.
     pub const ZERO: Time = Time(0);
-    /// A time later than all events (584 years).
+    /// A time that is later than all events (584 years).
     pub const MAX: Time = Time(u64::MAX);
 
-    /// Returns the point `nanos` nanoseconds into the run.
+    /// Returns the time `nanos` nanoseconds after the beginning of the run.
     pub const fn from_nanos(nanos: u64) -> Time {
         Time(nanos)
     }
 
-    /// Returns the point `micros` microseconds into the run.
+    /// Returns the time `micros` microseconds after the beginning of the run.
     pub const fn from_micros(micros: u64) -> Time {
         Time(micros * 1_000)
     }
 
-    /// Returns the point `millis` milliseconds into the run.
+    /// Returns the time `millis` milliseconds after the beginning of the run.
     pub const fn from_millis(millis: u64) -> Time {
         Time(millis * 1_000_000)
     }
 
-    /// Returns the point `secs` seconds into the run.
+    /// Returns the time `secs` seconds after the beginning of the run.
     pub const fn from_secs(secs: u64) -> Time {
         Time(secs * 1_000_000_000)
     }
 
-    /// Returns the nanoseconds since the run began.
+    /// Returns the nanoseconds since the beginning of the run.
     pub const fn nanos(self) -> u64 {
         self.0
     }
 
-    /// Returns the seconds since the run began.
+    /// Returns the seconds since the beginning of the run.
     pub fn secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// Returns the time from `earlier` to `self`; zero if `earlier` is the later one.
+    /// Returns the time from `earlier` to `self`; zero if `earlier` is later than `self`.
     pub const fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -59,7 +59,7 @@ fn nanos(span: Duration) -> u64 {
 
 impl Add<Duration> for Time {
     type Output = Time;
-    /// Saturates at [`Time::MAX`].
+    /// Adds `span`; the sum is at most [`Time::MAX`].
     fn add(self, span: Duration) -> Time {
         Time(self.0.saturating_add(nanos(span)))
     }
@@ -73,7 +73,7 @@ impl AddAssign<Duration> for Time {
 
 impl Sub<Duration> for Time {
     type Output = Time;
-    /// Saturates at [`Time::ZERO`].
+    /// Subtracts `span`; the difference is at least [`Time::ZERO`].
     fn sub(self, span: Duration) -> Time {
         Time(self.0.saturating_sub(nanos(span)))
     }
@@ -81,7 +81,7 @@ impl Sub<Duration> for Time {
 
 impl Sub for Time {
     type Output = Duration;
-    /// Like [`Time::since`].
+    /// Returns the time from `earlier` to `self`, like [`Time::since`].
     fn sub(self, earlier: Time) -> Duration {
         self.since(earlier)
     }

@@ -1,7 +1,7 @@
-//! Splits recorded traces: the lab's access to the schedulers.
+//! Splits recorded traces: the lab's interface to the schedulers.
 //!
 //! A trace is a list of times and signed sizes (+ from client to server, - from server to client).
-//! A [`Splitter`] alone decides on each packet's path, as it does for the splitter's sockets.
+//! Only a [`Splitter`] decides on each packet's path, as it does for the splitter's sockets.
 
 mod decoys;
 mod delayed;
@@ -18,15 +18,15 @@ pub use ends::{Draw, EndsError, Mode};
 use crate::schedule::{Scheduler, Spec, SpecError};
 use crate::{Assignment, Boundary, Every, PathView, Splitter, Time, seed};
 
-/// Most paths that one trace is split over.
+/// Maximum number of paths that a trace is split over.
 pub const MOST_PATHS: usize = 64;
 
-/// Delay that a path adds to its packets, in seconds, by direction.
+/// The delays that a path adds to its packets, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Delay {
-    /// From client to server.
+    /// Delay from client to server.
     pub up: f64,
-    /// From server to client.
+    /// Delay from server to client.
     pub down: f64,
 }
 
@@ -40,20 +40,20 @@ impl Delay {
     }
 }
 
-/// Identifies one split of one load. Its random numbers depend on nothing else, so an additional
-/// load changes no other load's split.
+/// Identification of one split of one load. The split's random numbers depend on nothing else, so
+/// an additional load does not change the split of another load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entity {
     /// The load's number, unique within its run.
     pub load: i64,
     /// The run that the load belongs to.
     pub run: i32,
-    /// The number of the split of this load, from 0.
+    /// Number of this split among the splits of the load, from 0.
     pub replica: u32,
 }
 
-/// A way to split traces: a schedule, run lengths, paths, and a seed. It is checked once, and used
-/// for any number of loads.
+/// The settings of a split of traces: a schedule, run lengths, paths, and a seed. They are checked
+/// once, and used for any number of loads.
 #[derive(Clone, Debug)]
 pub struct TraceSplit {
     spec: Spec,
@@ -77,7 +77,7 @@ impl TraceSplit {
         if !(1..=MOST_PATHS).contains(&paths) {
             return Err(TraceError::Paths(paths));
         }
-        // Built once as a check, so that no load can fail later.
+        // The scheduler is built once as a check, so that no load can fail later.
         spec.build(paths, seed::stream(seed, 0, "check")).map_err(TraceError::Spec)?;
         let views = vec![PathView::open(); paths];
         let (draw, delays) = (Draw::default(), Vec::new());
@@ -89,8 +89,8 @@ impl TraceSplit {
         TraceSplit { draw, ..self }
     }
 
-    /// Sets delays, one for each path. The schedule then knows a path's round-trip time: the sum
-    /// of both directions.
+    /// Sets the delay of each path. The scheduler then knows a path's round-trip time: the sum of
+    /// both directions.
     pub fn delayed(self, delays: Vec<Delay>) -> Result<TraceSplit, TraceError> {
         if delays.len() != self.views.len() {
             return Err(TraceError::Delays(delays.len(), self.views.len()));
@@ -110,12 +110,12 @@ impl TraceSplit {
         self.views.len()
     }
 
-    /// Returns the delay of each path; empty if there are none.
+    /// Returns the delay of each path; empty if no delays are set.
     pub fn delays(&self) -> &[Delay] {
         &self.delays
     }
 
-    /// Writes each packet's path to `out`, which has a place for each packet.
+    /// Writes the path of each packet to `out`, which must be as long as `times`.
     ///
     /// `times` are seconds, not negative and sorted; `sizes` are signed. Delays are not applied:
     /// see [`TraceSplit::delay`].
@@ -139,11 +139,12 @@ impl TraceSplit {
         Ok(())
     }
 
-    /// Returns the order in which packets are observed after the delays of their paths, and their
-    /// times then.
+    /// Returns the order in which packets are observed after the delays of their paths, and the
+    /// times of observation.
     ///
-    /// `order[k]` is the place in the trace of the packet observed as number `k`. Packets observed
-    /// at the same time keep their order. `paths` is the output of [`TraceSplit::assign`].
+    /// `order[k]` is the index in the trace of the packet that is observed as number `k`. Packets
+    /// observed at the same time keep their order. `paths` is the output of
+    /// [`TraceSplit::assign`].
     pub fn delay(&self, times: &[f64], sizes: &[i32], paths: &[i16]) -> (Vec<u32>, Vec<f64>) {
         let added = |packet: usize| {
             self.delays.get(paths[packet] as usize).map_or(0.0, |delay| delay.of(sizes[packet]))
@@ -155,12 +156,13 @@ impl TraceSplit {
         (order, sorted)
     }
 
-    /// Assigns the client's packets by the schedule, and the server's to the path of the newest
-    /// packet that has reached it.
+    /// Assigns the client's packets by the schedule. Assigns each of the server's packets to the
+    /// path of the newest client packet that has reached it.
     ///
-    /// Half of `after` passes until a packet reaches the server, in addition to the path's own
-    /// delay. Until the first packet of the client has reached the server, its first path counts.
-    /// If the client sends nothing, the first path of its schedule counts.
+    /// The server's packets take the path of a client's packet once `after` and that path's own
+    /// upward delay have passed since that packet. Before the first such time, the path of the
+    /// client's first packet counts. If the client sends nothing, the first path of its schedule
+    /// counts.
     fn follow(
         &self,
         entity: Entity,
@@ -200,8 +202,8 @@ impl TraceSplit {
         (times, sizes): (&[f64], &[i32]),
         out: &mut [i16],
     ) {
-        // Written whether it belongs or not: the CPU cannot predict the directions of packets, and
-        // a mispredicted branch costs more.
+        // Written for every packet, whatever its direction: the CPU cannot predict the directions
+        // of packets, and a mispredicted branch costs more.
         let mut places = vec![0; sizes.len()];
         let mut count = 0;
         for (place, &size) in (0u32..).zip(sizes) {
@@ -217,16 +219,16 @@ impl TraceSplit {
         }
     }
 
-    /// Assigns the packets of one schedule.
+    /// Assigns the packets that one schedule covers.
     fn lane(&self, entity: Entity, name: &str, times: &[f64], out: &mut [i16]) {
         let mut splitter = self.splitter(entity, name);
-        // Packets assigned together must have no silence between them.
+        // Packets that are assigned together must have no silence between them.
         for packets in stretches(times, splitter.silence().least()) {
             self.stretch(&mut splitter, &times[packets.clone()], &mut out[packets]);
         }
     }
 
-    /// Runs a splitter over packets without a silence between them.
+    /// Assigns packets that have no silence between them.
     fn stretch(&self, splitter: &mut Splitter, times: &[f64], out: &mut [i16]) {
         let mut done = 0;
         while done < times.len() {
@@ -255,7 +257,7 @@ impl TraceSplit {
         Splitter::redrawing(least, Box::new(draw))
     }
 
-    /// Draws a schedule.
+    /// Draws the schedule of the load `entity`.
     fn draw(&self, entity: Entity, name: &str) -> (Box<dyn Scheduler>, Boundary) {
         let Entity { load, run, replica } = entity;
         let stream = |what: &str| {
@@ -280,7 +282,7 @@ impl TraceSplit {
     }
 }
 
-/// Returns the ranges of packets between silences of at least `least`.
+/// Returns the index ranges of packets that are separated by silences of at least `least`.
 fn stretches(times: &[f64], least: Duration) -> impl Iterator<Item = Range<usize>> {
     let mut begin = 0;
     let after_silence = move |end: &usize| time(times[*end]).since(time(times[*end - 1])) >= least;
@@ -288,8 +290,8 @@ fn stretches(times: &[f64], least: Duration) -> impl Iterator<Item = Range<usize
     ends.map(move |end| std::mem::replace(&mut begin, end)..end).filter(|part| !part.is_empty())
 }
 
-/// Returns the number of packets before `ends`, the end of the present run. If it is over, returns
-/// 1, which opens the next run.
+/// Returns the number of packets before `ends`, the end of the present run. If the run is over,
+/// returns 1: that packet opens the next run.
 fn within(ends: Time, times: &[f64]) -> usize {
     if ends == Time::MAX {
         return times.len();
@@ -335,23 +337,23 @@ fn check(times: &[f64], sizes: &[i32]) -> Result<(), TraceError> {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// No paths, or too many.
+    /// The number of paths is 0, or above [`MOST_PATHS`].
     Paths(usize),
     /// The schedule does not fit this number of paths.
     Spec(SpecError),
-    /// The number of delays differs from that of the paths: (delays, paths).
+    /// The number of delays differs from the number of paths: (delays, paths).
     Delays(usize, usize),
-    /// The delay of this path is negative or no finite number.
+    /// The delay of this path is negative or not finite.
     Delay(usize),
-    /// The number of sizes differs from that of the times: (times, sizes).
+    /// The number of times and the number of sizes differ: (times, sizes).
     Lengths(usize, usize),
-    /// More packets than 32 bits can count.
+    /// The trace has more packets than 32 bits can count.
     Long(usize),
-    /// The time of this packet is negative or no finite number.
+    /// The time of this packet is negative or not finite.
     Time(usize),
     /// This packet is earlier than the one before.
     Unsorted(usize),
-    /// The size of this packet is 0: it has no direction.
+    /// The size of this packet is 0, so it has no direction.
     Size(usize),
 }
 

@@ -1,11 +1,11 @@
-//! Counters of the units that passed a link, and of the dropped ones.
+//! Counters of the units that passed a link, and of the units that it dropped.
 
 /// A number of units and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// Number of units.
     pub units: u64,
-    /// Their bytes in total.
+    /// Total bytes of these units.
     pub bytes: u64,
 }
 
@@ -22,18 +22,19 @@ impl Count {
 /// At any time `entered` = `delivered` + the five kinds of loss + the units in transit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Passed to the link, dropped ones included: the view of an observer at its beginning.
+    /// Units passed to the link, including dropped ones: the view of an observer at the beginning
+    /// of the link.
     pub entered: Count,
-    /// Taken out at its end.
+    /// Units taken out at the end of the link.
     pub delivered: Count,
-    /// Lost by chance or by script.
+    /// Units lost by the rule of loss: by chance or by script.
     pub lost: Count,
-    /// Dropped because the queue was full.
+    /// Units dropped because the queue was full.
     pub queue_full: Count,
-    /// Dropped by CoDel as they reached the wire.
+    /// Units dropped by CoDel as they reached the wire.
     pub codel: Count,
-    /// Dropped because they are larger than the MTU.
+    /// Units dropped because they are larger than the MTU.
     pub too_big: Count,
-    /// Sent while the link was down, or in transit when it went down.
+    /// Units sent while the link was down, or in transit when it went down.
     pub down: Count,
 }

@@ -9,14 +9,15 @@
 //! push ─▶ MTU? ─▶ queue (drop-tail, CoDel) ─▶ wire (rate) ─▶ loss ─▶ delay ± jitter ─▶ pop
 //! ```
 //!
-//! The link draws once for loss and once for jitter when a unit enters. A unit's loss and jitter
-//! are therefore a function of the seed and of the number of earlier units, and do not depend on
-//! the queue.
+//! The link draws one random number for loss and one for jitter when a unit enters. A unit's loss
+//! and jitter therefore depend only on the seed and on the number of earlier units, not on the
+//! queue.
 //!
-//! A [`Link`] is one direction. It holds any type (a packet, the index of a buffer) and uses only
-//! the length in bytes. The caller passes the time.
+//! A [`Link`] is one direction. Its units may be of any type (a packet, the index of a buffer);
+//! the link uses only their length in bytes. The caller passes the time.
 //!
-//! The emulator (`anabranch emulate`) and the in-memory networks of the cores' tests use it.
+//! The emulator (`anabranch emulate`) and the in-memory networks of the cores' tests use this
+//! crate.
 
 mod counters;
 mod link;

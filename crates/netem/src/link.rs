@@ -14,38 +14,38 @@ use anabranch_multipath::codel::{Law, Queue};
 
 /// One direction of a network link that carries units of type `T`.
 ///
-/// Times given to it must not run backwards. Its behaviour is a function of its settings, its seed
-/// and the calls.
+/// Times passed to the link must not run backwards. Its behaviour depends only on its settings,
+/// its seed and the calls.
 #[derive(Clone, Debug)]
 pub struct Link<T> {
     settings: LinkSettings,
     dice: Dice,
     jitter: Stream,
     law: Law,
-    /// The largest unit that the queue has taken. CoDel uses it in place of the MTU if there is
-    /// none.
+    /// Size in bytes of the largest unit that the queue has accepted. CoDel uses it if there is no
+    /// MTU.
     largest: usize,
     counters: Counters,
-    /// Units waiting for the wire. The first one is on it.
+    /// Units that wait for the wire. The first one is on the wire.
     queue: VecDeque<Queued<T>>,
     queued_bytes: usize,
-    /// When the last bit of the first queued unit leaves.
+    /// Time at which the last bit of the first queued unit leaves.
     head_leaves: Time,
-    /// Units past the wire, by arrival time, then in the order of departure.
+    /// Units that have left the wire, ordered by arrival time and then by their order on the wire.
     flight: BTreeMap<(Time, u64), Unit<T>>,
     departures: u64,
     last_arrival: Time,
 }
 
-/// The reason why a link did not take a unit.
+/// The reason why a link did not accept a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Dropped {
-    /// The rule of loss chose it.
+    /// The rule of loss selected the unit.
     Lost,
     /// The queue is full.
     QueueFull,
-    /// It is larger than the MTU.
+    /// The unit is larger than the MTU.
     TooBig,
     /// The link is down.
     Down,
@@ -70,19 +70,20 @@ struct Unit<T> {
     bytes: usize,
 }
 
-/// A unit waiting for the wire. A lost unit takes its place there like any other, but carries
-/// nothing.
+/// A unit that waits for the wire. A lost unit takes its place in the queue like any other, but
+/// carries nothing.
 #[derive(Clone, Debug)]
 struct Queued<T> {
     load: Option<T>,
     bytes: usize,
     came: Time,
-    /// The share of units that have a shorter delay, in `0.0..1.0`.
+    /// The unit's quantile in the distribution of delays: the share of units that have a shorter
+    /// delay, in `0.0..1.0`.
     jitter: f64,
 }
 
 /// The random draws of a unit. They are made for each unit that enters, so that later draws do not
-/// depend on the treatment of this one in the queue, and so on time.
+/// depend on how the queue treats this unit, and so on time.
 #[derive(Clone, Copy, Debug)]
 struct Luck {
     lost: bool,
@@ -109,11 +110,11 @@ impl<T> Link<T> {
         }
     }
 
-    /// Sends `load`, which is `bytes` bytes long.
+    /// Sends `load`, which has `bytes` bytes.
     ///
     /// # Errors
-    /// [`Dropped`] if it is known not to arrive. A loss is known at once, though a lost unit takes
-    /// its time on the wire. Later drops by CoDel are only counted.
+    /// [`Dropped`] if it is already known that the unit will not arrive. A loss is known at once,
+    /// although a lost unit takes its time on the wire. Later drops by CoDel are only counted.
     pub fn push(&mut self, now: Time, load: T, bytes: usize) -> Result<(), Dropped> {
         self.advance(now);
         self.counters.entered.add(bytes);
@@ -131,7 +132,7 @@ impl<T> Link<T> {
         admitted
     }
 
-    /// Returns the unit that has arrived first, if any has by `now`.
+    /// Removes and returns the unit that arrives first, if it has arrived by `now`.
     pub fn pop(&mut self, now: Time) -> Option<T> {
         self.advance(now);
         let first = self.flight.first_entry().filter(|entry| entry.key().0 <= now)?;
@@ -140,9 +141,9 @@ impl<T> Link<T> {
         Some(unit.load)
     }
 
-    /// Returns when to call [`pop`](Link::pop) again: at the next arrival, or at a moment before
-    /// it. In the latter case `pop` returns `None`, and this function a later time. Returns `None`
-    /// if nothing is in transit.
+    /// Returns when to call [`pop`](Link::pop) again: the time of the next arrival, or an earlier
+    /// time. At an earlier time `pop` returns `None`, and this function then returns a later time.
+    /// Returns `None` if nothing is in transit.
     pub fn next_timeout(&self) -> Option<Time> {
         let flying = self.flight.first_key_value().map(|(&(arrival, _), _)| arrival);
         let shortest = self.delay(0.0);
@@ -150,8 +151,9 @@ impl<T> Link<T> {
         flying.into_iter().chain(queued).min()
     }
 
-    /// Changes the settings from `now` on. The unit on the wire leaves as it would have, and those
-    /// past it arrive as they would have. But a link that goes down drops everything in transit.
+    /// Changes the settings from `now` on. The unit on the wire, and those that have left it,
+    /// arrive as if the settings had not changed. But a link that goes down drops everything in
+    /// transit.
     pub fn change(&mut self, now: Time, edit: impl FnOnce(&mut LinkSettings)) {
         self.advance(now);
         let codel = self.settings.codel;
@@ -175,7 +177,7 @@ impl<T> Link<T> {
         &self.counters
     }
 
-    /// Returns the bytes that waited for the wire or were on it at the last call.
+    /// Returns the number of bytes that waited for the wire or were on it at the last call.
     pub fn backlog(&self) -> usize {
         self.queued_bytes
     }
@@ -209,7 +211,7 @@ impl<T> Link<T> {
 
     fn enqueue(&mut self, queued: Queued<T>) {
         if self.queue.is_empty() {
-            // It reaches the wire at once: no unit can wait too long there.
+            // The unit reaches the wire at once, so no unit can wait too long there.
             self.law.empty();
             self.head_leaves = queued.came + self.settings.serialization(queued.bytes);
         }
@@ -218,7 +220,7 @@ impl<T> Link<T> {
         self.queue.push_back(queued);
     }
 
-    /// Takes all units off the wire that have left it by `now`.
+    /// Removes from the wire all units that have left it by `now`.
     fn advance(&mut self, now: Time) {
         while self.head_leaves <= now {
             let Some(queued) = self.take_head() else { return };
@@ -236,7 +238,7 @@ impl<T> Link<T> {
         Some(queued)
     }
 
-    /// Applies CoDel at the moment when the last unit left the wire.
+    /// Applies CoDel at the time when the last unit left the wire.
     fn drop_old(&mut self) {
         let Some(rule) = &self.settings.codel else { return };
         let backlog = Queue {
@@ -250,7 +252,7 @@ impl<T> Link<T> {
         };
         let drops = self.law.drops(rule, self.head_leaves, backlog);
         for queued in (0..drops).map_while(|_| self.take_head()).collect::<Vec<_>>() {
-            // A lost unit was counted when it entered.
+            // A lost unit was already counted when it entered.
             if queued.load.is_some() {
                 self.counters.codel.add(queued.bytes);
             }

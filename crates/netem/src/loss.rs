@@ -1,4 +1,4 @@
-//! Rules of loss.
+//! Rules that decide which units a link loses.
 
 use std::collections::BTreeSet;
 
@@ -9,35 +9,35 @@ use rand::RngExt;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Loss {
-    /// No loss.
+    /// Loses no units.
     #[default]
     None,
-    /// Each unit with the same probability, independently.
+    /// Loses each unit with the same probability, independently of the others.
     Bernoulli(f64),
-    /// Loss in bursts: two states, each with its own probability (Gilbert 1960, Elliott 1963).
-    /// Starts in the good state.
+    /// Loses units in bursts: two states, each with its own probability of loss (Gilbert 1960,
+    /// Elliott 1963). The link starts in the good state.
     GilbertElliott {
-        /// Probability of a change from good to bad, before each unit.
+        /// Probability of a change from the good to the bad state, before each unit.
         to_bad: f64,
-        /// Probability of a change from bad to good, before each unit.
+        /// Probability of a change from the bad to the good state, before each unit.
         to_good: f64,
         /// Probability of loss in the good state.
         loss_good: f64,
         /// Probability of loss in the bad state.
         loss_bad: f64,
     },
-    /// Exactly the units with these numbers, counted from zero since the rule was set. Every unit
-    /// that enters counts.
+    /// Loses exactly the units with these numbers, counted from zero since the rule was set. Every
+    /// unit that enters is counted.
     Script(BTreeSet<u64>),
 }
 
-/// A [`Loss`] with its state.
+/// The state of a [`Loss`] rule, with its random streams.
 #[derive(Clone, Debug)]
 pub(crate) struct Dice {
     rule: Loss,
     stream: Stream,
-    /// The stream of state changes alone, so that each unit takes one number of `stream` under
-    /// every rule.
+    /// Random stream for changes of state only, so that each unit takes one number of `stream`
+    /// under every rule.
     turns: Stream,
     seen: u64,
     bad: bool,
@@ -51,15 +51,15 @@ impl Dice {
         Dice { rule, stream, turns, seen: 0, bad: false }
     }
 
-    /// Changes the rule. The script and the burst state start again, the streams continue.
+    /// Changes the rule. The script and the burst state start again; the random streams continue.
     pub(crate) fn change(&mut self, rule: Loss) {
         if self.rule != rule {
             (self.rule, self.seen, self.bad) = (rule, 0, false);
         }
     }
 
-    /// Decides the next unit. It draws under rules without chance, too, so that a change of the
-    /// rule does not shift later draws.
+    /// Returns whether the next unit is lost. Draws a number under rules without chance, too, so
+    /// that a change of the rule does not shift later draws.
     pub(crate) fn loses_next(&mut self) -> bool {
         let number = self.seen;
         self.seen += 1;

@@ -5,30 +5,31 @@ use std::time::Duration;
 
 use crate::{Codel, Loss};
 
-/// The settings of one direction of a link. The default is a perfect one: no limit, no delay, no
+/// The settings of one direction of a link. The default is a perfect link: no limit, no delay, no
 /// loss.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkSettings {
     /// Rate in bits per second; `None` for a wire that takes no time.
     pub rate: Option<NonZeroU64>,
-    /// Delay from the sending of the last bit to its arrival.
+    /// Time from the sending of a unit's last bit to its arrival.
     pub delay: Duration,
     /// Deviation of each unit's delay from `delay`, as [`LinkSettings::law`] defines it.
     pub jitter: Duration,
-    /// Distribution of the delays. No delay is below zero.
+    /// Distribution of the delays. Delays below zero are set to zero.
     pub law: DelayLaw,
-    /// Whether jitter may let a unit overtake another. If not, it waits for its predecessor.
+    /// Whether jitter may let a unit overtake another. If not, the unit waits for the one before.
     pub reorder: bool,
-    /// The rule of loss. Lost units take their time on the wire before.
+    /// The rule of loss. A lost unit takes its time on the wire before it is lost.
     pub loss: Loss,
-    /// Most bytes that wait for the wire or are on it. A unit that would exceed this is dropped,
-    /// unless it finds the link idle.
+    /// Maximum bytes that wait for the wire or are on it. A unit that would exceed this is
+    /// dropped, unless it finds the link idle.
     pub queue: usize,
-    /// Rule that keeps the queue short in addition to that limit; `None` for drop-tail alone.
+    /// CoDel rule that keeps the queue short in addition to that limit; `None` for drop-tail
+    /// alone.
     pub codel: Option<Codel>,
-    /// Largest unit in bytes. Larger ones are dropped.
+    /// Maximum size of a unit in bytes. Larger units are dropped.
     pub mtu: usize,
-    /// Whether the link is cut: then everything is dropped.
+    /// Whether the link is down. A link that is down drops everything.
     pub down: bool,
 }
 
@@ -36,16 +37,16 @@ pub struct LinkSettings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DelayLaw {
-    /// Uniform in `delay ± jitter`.
+    /// Uniform distribution over `delay ± jitter`.
     #[default]
     Uniform,
-    /// Normal, with `jitter` as the standard deviation.
+    /// Normal distribution, with `jitter` as its standard deviation.
     Normal,
 }
 
 impl DelayLaw {
-    /// Returns the delay of a unit at `place` in `0.0..1.0`: the share of units with a shorter
-    /// delay.
+    /// Returns the delay of a unit at the quantile `place`: the share of units with a shorter
+    /// delay, in `0.0..1.0`.
     pub(crate) fn delay(self, delay: Duration, jitter: Duration, place: f64) -> Duration {
         match self {
             DelayLaw::Uniform => (delay + jitter.mul_f64(2.0 * place)).saturating_sub(jitter),
@@ -57,10 +58,11 @@ impl DelayLaw {
     }
 }
 
-/// Returns the inverse of the standard normal distribution function, with a relative error below
-/// 1.2e-9 (Acklam's rational approximation). `place` is kept at least 1e-9 away from 0 and 1.
+/// Returns the inverse of the standard normal distribution function at `place`, with a relative
+/// error below 1.2e-9 (Acklam's rational approximation). `place` is limited to at least 1e-9 from
+/// 0 and 1.
 fn probit(place: f64) -> f64 {
-    /// Share below which, and above whose complement, the approximation of the tails is used.
+    /// Quantile below which (and above one minus which) the approximation of the tails is used.
     const TAIL: f64 = 0.024_25;
     let place = place.clamp(1e-9, 1.0 - 1e-9);
     if place > 0.5 {
@@ -75,7 +77,7 @@ fn probit(place: f64) -> f64 {
     q * over(&A, q * q) / over(&B, q * q)
 }
 
-/// Acklam's coefficients, highest power first.
+/// Coefficients of Acklam's approximation, highest power first.
 const A: [f64; 6] = [
     -3.969_683_028_665_376e1,
     2.209_460_984_245_205e2,

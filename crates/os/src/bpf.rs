@@ -1,4 +1,5 @@
-//! System calls for socket filters without a safe binding: bpf(2), and memory mappings of its maps.
+//! System calls for socket filters that have no safe binding: bpf(2), and memory mappings of its
+//! maps.
 
 #![allow(unsafe_code, reason = "bpf(2) and mmap(2) of its maps have no safe bindings")]
 
@@ -13,11 +14,11 @@ const MAP_CREATE: libc::c_int = 0;
 const PROG_LOAD: libc::c_int = 5;
 /// The type of socket filters (`enum bpf_prog_type`).
 const SOCKET_FILTER: u32 = 1;
-/// Licence of our programs for the kernel; they use no helper that is GPL-only.
+/// Licence of our programs, for the kernel. They use no helper that is GPL-only.
 const LICENCE: &[u8] = b"MIT\0";
 
-/// Creates a map. The numbers are its kind (`enum bpf_map_type`), the bytes of keys and of values,
-/// the number of entries, and flags.
+/// Creates a map. The numbers are the kind of map (`enum bpf_map_type`), the bytes of a key, the
+/// bytes of a value, the number of entries, and flags.
 ///
 /// # Errors
 /// `EPERM` without CAP_BPF; `EINVAL` if the kernel has no such maps.
@@ -55,36 +56,37 @@ pub fn load_filter(code: &[u64]) -> io::Result<OwnedFd> {
 }
 
 /// # Safety
-/// `attributes` points to `length` bytes in the form that `command` requires.
+/// `attributes` must point to `length` bytes in the form that `command` requires.
 unsafe fn bpf(
     command: libc::c_int,
     attributes: *mut libc::c_void,
     length: usize,
 ) -> io::Result<OwnedFd> {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees the form of the attributes.
     let file = unsafe { libc::syscall(libc::SYS_bpf, command, attributes, length) };
     match libc::c_int::try_from(file) {
-        // SAFETY: the kernel has just opened it, and it has no other owner.
+        // SAFETY: the kernel has just opened the file, and it has no other owner.
         Ok(file) if file >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(file) }),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Memory that the kernel shares with the process.
+/// A mapping of memory that the kernel shares with the process.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
     length: usize,
 }
 
-// SAFETY: it is memory of the process; words that the kernel may change are read atomically.
+// SAFETY: the mapping is memory of the process; words that the kernel may change are read
+// atomically.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps `length` bytes of a file, from `offset` on.
+    /// Maps `length` bytes of a file, beginning at `offset`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn new(
         file: BorrowedFd<'_>,
         offset: usize,
@@ -103,35 +105,35 @@ impl Mapping {
         }
     }
 
-    /// The 8 bytes at offset `at`.
+    /// Returns the 8 bytes at offset `at`.
     ///
     /// # Panics
-    /// If they exceed the mapping or are not aligned.
+    /// The bytes exceed the mapping or are not aligned.
     pub fn long(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at + 8 <= self.length, "within the mapping");
-        // SAFETY: within the mapping, which lives as long as `self`; mappings are page-aligned. Any
-        // other writer writes atomically.
+        // SAFETY: the bytes are within the mapping, which lives as long as `self`; mappings are
+        // page-aligned. Any other writer writes atomically.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) }
     }
 
-    /// The 4 bytes at offset `at`.
+    /// Returns the 4 bytes at offset `at`.
     ///
     /// # Panics
-    /// If they exceed the mapping or are not aligned.
+    /// The bytes exceed the mapping or are not aligned.
     pub fn word(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4) && at + 4 <= self.length, "within the mapping");
-        // SAFETY: as above.
+        // SAFETY: as in [`Mapping::long`].
         unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(at).cast()) }
     }
 
-    /// A range of bytes that the kernel does not change while they are borrowed.
+    /// Returns a range of bytes. The kernel must not change them while they are borrowed.
     ///
     /// # Panics
-    /// If they exceed the mapping.
+    /// The bytes exceed the mapping.
     pub fn bytes(&self, at: usize, length: usize) -> &[u8] {
         assert!(at.checked_add(length).is_some_and(|end| end <= self.length), "within the mapping");
-        // SAFETY: within the mapping; the kernel does not touch an entry of a ring until the
-        // reader's position is past it.
+        // SAFETY: the bytes are within the mapping; the kernel does not touch an entry of a ring
+        // until the reader's position is past it.
         unsafe { slice::from_raw_parts(self.start.as_ptr().add(at), length) }
     }
 }
@@ -143,8 +145,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Bytes of a page of memory.
+/// Returns the size of a page of memory, in bytes.
 pub fn page() -> usize {
-    // SAFETY: it reads a constant of the system.
+    // SAFETY: the call reads a constant of the system.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4_096)
 }

@@ -4,8 +4,8 @@ use std::time::{Instant, SystemTime};
 
 use anabranch_multipath::Time;
 
-/// Converter from the machine's monotonic clock (`CLOCK_MONOTONIC`) to [`Time`] since the start of
-/// the clock, and from there to the time of day.
+/// A clock that converts the machine's monotonic clock (`CLOCK_MONOTONIC`) to [`Time`] since the
+/// start of this clock, and such times to the time of day.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
@@ -19,24 +19,25 @@ impl Clock {
         Self { start: Instant::now(), wall: SystemTime::now() }
     }
 
-    /// Starts a clock with `wall` as the present time of day, as on a machine whose clock is wrong.
+    /// Starts a clock with `wall` as the present time of day, to act as a machine whose clock is
+    /// wrong.
     #[must_use]
     pub fn start_at(wall: SystemTime) -> Self {
         Self { start: Instant::now(), wall }
     }
 
-    /// The time since the start.
+    /// Returns the time since the start of the clock.
     pub fn now(&self) -> Time {
         Time::ZERO + self.start.elapsed()
     }
 
-    /// The time of day at the start, according to the machine's clock then.
+    /// Returns the time of day at the start, as the machine's clock showed it then.
     pub fn wall_start(&self) -> SystemTime {
         self.wall
     }
 
-    /// The time of day at `time`: that of the start plus the time elapsed. So later steps of the
-    /// machine's clock do not reorder events.
+    /// Returns the time of day at `time`: the time of day at the start plus the time elapsed. So
+    /// later steps of the machine's clock do not reorder events.
     pub fn wall(&self, time: Time) -> SystemTime {
         self.wall + time.since(Time::ZERO)
     }

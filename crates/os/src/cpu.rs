@@ -1,6 +1,7 @@
 //! Capabilities of the processor.
 
-/// Whether the processor has instructions for AES-GCM; without them, ChaCha20-Poly1305 is faster.
+/// Returns whether the processor has instructions for AES-GCM. Without them, ChaCha20-Poly1305 is
+/// faster.
 #[must_use]
 pub fn has_aes() -> bool {
     #[cfg(target_arch = "x86_64")]

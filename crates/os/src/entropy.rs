@@ -1,4 +1,4 @@
-//! Randomness for the cores, which have no source of their own.
+//! Random generators for the cores, which have no source of randomness of their own.
 
 use std::io;
 
@@ -6,10 +6,10 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Creates a generator for a core, seeded by the kernel.
+/// Creates a random generator for a core, with a seed from the kernel.
 ///
 /// # Errors
-/// The kernel's; a running kernel has none.
+/// An error of the kernel, which does not occur on a running machine.
 pub fn generator() -> io::Result<ChaCha20Rng> {
     let mut seed = [0; 32];
     let filled = getrandom(&mut seed[..], GetRandomFlags::empty())?;

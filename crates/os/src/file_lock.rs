@@ -1,19 +1,19 @@
-//! Files for one process at a time (flock(2)).
+//! Files that only one process at a time may use (flock(2)).
 
 use std::fs::{File, TryLockError};
 use std::io;
 use std::ops::{Deref, DerefMut};
 
-/// A file that is locked until this is dropped. A child process shares the file until it executes
-/// its program, but dropping this releases the lock at once.
+/// A file that is locked until this value is dropped. A child process shares the file until it
+/// executes its program, but dropping this value releases the lock at once.
 #[derive(Debug)]
 pub struct FileLock(File);
 
 impl FileLock {
-    /// Locks a file; `None` if it is locked already.
+    /// Locks `file`. Returns `None` if it is already locked.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn take(file: File) -> io::Result<Option<FileLock>> {
         match file.try_lock() {
             Ok(()) => Ok(Some(FileLock(file))),

@@ -1,5 +1,5 @@
-//! The limit of files that the process may have open (each socket is one), and the handling of new
-//! connections beyond it.
+//! The limit on files that the process may have open (each socket is one), and the handling of new
+//! connections when it is reached.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,28 +14,29 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Minimum interval between two messages about rejected connections.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// Raises the soft limit, usually 1,024, to the hard one.
+/// Raises the soft limit, usually 1,024, to the hard limit.
 pub fn raise_limit() {
     let maximum = getrlimit(Resource::Nofile).maximum;
-    // If that is refused, opening sockets will report it.
+    // If the system refuses, later errors of opening sockets will report the limit.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// Maximum number of files that the process may have open.
+/// Returns the maximum number of files that the process may have open.
 #[must_use]
 pub fn limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Whether a file could not be opened because the process, or the system, has too many.
+/// Returns whether a file could not be opened because the process, or the system, has too many
+/// open.
 #[must_use]
 pub fn ran_out(error: &io::Error) -> bool {
     [Errno::MFILE, Errno::NFILE].iter().any(|no| error.raw_os_error() == Some(no.raw_os_error()))
 }
 
-/// A file that is held in reserve. It is closed when no other is left, so that a waiting connection
-/// can be accepted and closed. Waiting connections would keep their listener ready, and the program
-/// busy.
+/// A file that is held in reserve. It is closed when no other file can be opened, so that a
+/// waiting connection can be accepted and closed. Otherwise waiting connections would keep their
+/// listener ready, and the program busy.
 pub struct Spare {
     file: Option<OwnedFd>,
     turned_away: u64,
@@ -52,13 +53,15 @@ impl Spare {
         eventfd(0, EventfdFlags::CLOEXEC).ok()
     }
 
-    /// Number of connections that were closed at once for lack of a file.
+    /// Returns the number of connections that were closed at once because no file could be opened
+    /// for them.
     #[must_use]
     pub fn turned_away(&self) -> u64 {
         self.turned_away
     }
 
-    /// Accepts the next connection of a non-blocking listener; `None` if none is left.
+    /// Accepts the next connection of a non-blocking listener. Returns `None` if no connection
+    /// waits.
     pub fn accept(&mut self, listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
         loop {
             match listener.accept() {
@@ -74,7 +77,7 @@ impl Spare {
         }
     }
 
-    /// Rejects a waiting connection. Returns whether there was one.
+    /// Rejects a waiting connection. Returns whether one was waiting.
     fn turn_away(&mut self, listener: &TcpListener) -> bool {
         drop(self.file.take());
         let turned = listener.accept().is_ok();
@@ -90,7 +93,7 @@ impl Default for Spare {
     }
 }
 
-/// Reporter of rejected connections, which writes at most one message per minute.
+/// A reporter of rejected connections. It returns at most one message per minute.
 #[derive(Debug, Default)]
 pub struct FileWatch {
     told: u64,
@@ -98,8 +101,9 @@ pub struct FileWatch {
 }
 
 impl FileWatch {
-    /// Takes the number of connections rejected so far, and of those open. Returns a message for
-    /// the operator if there are new rejections.
+    /// Compares `turned_away`, the number of connections rejected so far, with the number at the
+    /// last message. Returns a message for the operator if there are new rejections and a message
+    /// is due. `have` is the number of open connections.
     pub fn look(&mut self, now: Time, turned_away: u64, have: usize) -> Option<String> {
         let is_early = self.at.is_some_and(|at| now.since(at) < PAUSE);
         if turned_away == self.told || is_early {
@@ -116,7 +120,8 @@ impl FileWatch {
     }
 }
 
-/// Whether a listener's error concerns only the new connection, and others may wait.
+/// Returns whether a listener's error concerns only the new connection, so that others may still
+/// wait.
 fn is_newcomers(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted)
 }

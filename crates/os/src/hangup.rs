@@ -1,4 +1,4 @@
-//! SIGHUP as a request to reload the settings.
+//! The signal SIGHUP as a request to reload the settings.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -8,12 +8,12 @@ use std::os::unix::net::UnixStream;
 use signal_hook::consts::SIGHUP;
 use signal_hook::low_level::pipe;
 
-/// Receiver of SIGHUP, as a request to reload the settings. The signal also arrives when the
-/// terminal closes.
+/// A receiver of SIGHUP, which requests a reload of the settings. The same signal also arrives
+/// when the terminal closes.
 #[derive(Debug)]
 pub struct Hangup {
     signalled: UnixStream,
-    /// Whether the run began on a terminal and has to end with it.
+    /// Whether the run began on a terminal, and therefore has to end when that closes.
     on_terminal: bool,
 }
 
@@ -21,7 +21,7 @@ impl Hangup {
     /// Handles SIGHUP from now on.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn watch() -> io::Result<Hangup> {
         let on_terminal = !is_ignored(SIGHUP) && terminal().is_ok();
         let (signalled, handler) = UnixStream::pair()?;
@@ -30,7 +30,7 @@ impl Hangup {
         Ok(Hangup { signalled, on_terminal })
     }
 
-    /// Takes all signals so far. Returns whether the terminal has closed.
+    /// Takes all signals received so far. Returns whether the run's terminal has closed.
     pub fn take(&mut self) -> bool {
         let mut taken = [0; 64];
         while self.signalled.read(&mut taken).is_ok_and(|count| count > 0) {}
@@ -49,7 +49,7 @@ fn terminal() -> io::Result<File> {
     File::open("/dev/tty")
 }
 
-/// Whether `signal` was ignored when the program began.
+/// Returns whether `signal` was ignored when the program began.
 #[must_use]
 pub fn is_ignored(signal: i32) -> bool {
     fs::read_to_string("/proc/self/status")

@@ -1,4 +1,4 @@
-//! Programs that hold a port of this machine, according to /proc, for error messages.
+//! The programs that use a port of this machine, for error messages. They are found in /proc.
 
 use std::fs;
 use std::io;
@@ -16,9 +16,9 @@ pub enum Transport {
     Tcp,
 }
 
-/// Returns the program that holds the port of `address`, with name and number as in `socat (process
-/// 17)`. Returns `None` if /proc does not show it: the program is another user's, or the kernel
-/// itself (a WireGuard interface's `ListenPort`).
+/// Returns the program that uses the port of `address`, with name and process number, as in `socat
+/// (process 17)`. Returns `None` if /proc does not show it: it is another user's program, or the
+/// kernel itself (the `ListenPort` of a WireGuard interface).
 pub fn holder(transport: Transport, address: SocketAddr) -> Option<String> {
     let tables = match transport {
         Transport::Udp => ["/proc/net/udp", "/proc/net/udp6"],
@@ -36,7 +36,7 @@ pub fn holder(transport: Transport, address: SocketAddr) -> Option<String> {
     Some(format!("{} (process {})", name.trim_end(), process.file_name()?.display()))
 }
 
-/// Formats the message that a port is in use.
+/// Returns the message that the port of `address` is in use.
 pub fn taken(transport: Transport, address: SocketAddr) -> String {
     let own = format!("(process {})", std::process::id());
     let by = match holder(transport, address) {
@@ -47,7 +47,7 @@ pub fn taken(transport: Transport, address: SocketAddr) -> String {
     format!("the port is taken by {by}; choose another")
 }
 
-/// Explains why `address` cannot be bound, with a remedy.
+/// Returns a message why `address` cannot be bound, with a remedy.
 pub fn unbindable(transport: Transport, address: SocketAddr, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => taken(transport, address),

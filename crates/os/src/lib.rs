@@ -2,15 +2,17 @@
 //! only crate with `unsafe`.
 //!
 //! * **Loops.** [`poller`] waits for files and deadlines. [`clock`] is the monotonic clock as a
-//!   run's time line. [`entropy`] seeds a core's generator. [`hangup`] receives SIGHUP. [`manager`]
-//!   notifies systemd. [`status`] publishes a run's state to its owner. [`threads`] divides work.
-//! * **Files.** [`files`] has the limit of open ones, [`file_lock`] keeps two runs apart,
-//!   [`toml_keys`] reads settings and reports mistakes with file and line.
+//!   run's time line. [`entropy`] seeds a core's random generator. [`hangup`] receives SIGHUP.
+//!   [`manager`] notifies systemd. [`status`] publishes a run's state to its owner. [`threads`]
+//!   divides work among threads.
+//! * **Files.** [`files`] has the limit on open files. [`file_lock`] ensures that only one process
+//!   uses a file. [`toml_keys`] reads settings and reports mistakes with file and line.
 //! * **Datagrams and packets.** [`udp`] transfers datagrams in batches, [`tun`] is a TUN interface,
 //!   [`packet`] parses and builds the packets that pass it.
 //! * **The kernel's tables.** [`netlink`] has addresses, routes and rules; [`holders`] names the
-//!   program that has a port.
-//! * **Namespaces.** [`namespace`] is a network namespace, [`pid_namespace`] ends with the process.
+//!   program that uses a port.
+//! * **Namespaces.** [`namespace`] is a network namespace, [`pid_namespace`] a PID namespace that
+//!   ends with this process.
 //! * **Metrics.** [`metrics`] serves a page to Prometheus.
 //! * **System calls without a safe binding.** [`socket_option`], and [`bpf`] for socket filters.
 //! * **Texts.** [`shell`] quotes words for a shell, [`target`] is a host and a port as users write

@@ -2,13 +2,14 @@
 
 use sd_notify::NotifyState;
 
-/// Notifies the manager of `state`. It is not an error if the manager does not listen or has
-/// exited.
+/// Notifies the service manager of `state`. It is not an error if the manager does not listen or
+/// has exited.
 pub fn tell(state: &[NotifyState<'_>]) {
     let _ = sd_notify::notify(state);
 }
 
-/// Notifies the manager that the settings are being reloaded; [`NotifyState::Ready`] ends that.
+/// Notifies the service manager that the settings are being reloaded. A later
+/// [`NotifyState::Ready`] reports the end of the reload.
 pub fn reloading() {
     // Managers from version 253 on require the time with this state.
     let time = NotifyState::monotonic_usec_now();

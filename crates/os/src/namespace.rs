@@ -1,4 +1,4 @@
-//! A network namespace without a name.
+//! Network namespaces without a name.
 
 #![allow(unsafe_code, reason = "unshare(2) is unsafe in rustix: it could part the file table too")]
 
@@ -10,16 +10,17 @@ use std::thread;
 
 use rustix::thread::{CapabilitySet, CapabilitySets, LinkNameSpaceType, UnshareFlags};
 
-/// A network namespace that lives as long as this handle, or a process inside it.
+/// A network namespace that exists as long as this handle, or a process inside it.
 ///
-/// It has no name in the file system, so it disappears with the process, however that ends.
+/// The namespace has no name in the file system, so it disappears with the process, however the
+/// process ends.
 #[derive(Debug)]
 pub struct Namespace {
     handle: File,
 }
 
 impl Namespace {
-    /// Creates an empty namespace: it has only a loopback interface, which is down.
+    /// Creates a namespace that contains only a loopback interface, which is down.
     ///
     /// # Errors
     /// `EPERM` without `CAP_SYS_ADMIN`.
@@ -32,7 +33,7 @@ impl Namespace {
         })
     }
 
-    /// Opens the namespace at `file`, such as `/run/netns/NAME` or `/proc/PID/ns/net`.
+    /// Opens the namespace of the file `file`, such as `/run/netns/NAME` or `/proc/PID/ns/net`.
     pub fn open(file: &Path) -> io::Result<Namespace> {
         Ok(Namespace { handle: File::open(file)? })
     }
@@ -40,19 +41,20 @@ impl Namespace {
     /// Creates a second handle of the same namespace.
     ///
     /// # Errors
-    /// The kernel's: no file descriptor is left.
+    /// An error of the kernel, if no file descriptor is left.
     pub fn try_clone(&self) -> io::Result<Namespace> {
         Ok(Namespace { handle: self.handle.try_clone()? })
     }
 
-    /// Path through which other processes may enter while this handle lives: `nsenter --net=PATH`.
+    /// Returns a path through which other processes may enter the namespace while this handle
+    /// exists: `nsenter --net=PATH`.
     pub fn path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.handle.as_raw_fd()).into()
     }
 
     /// Runs `work` on a new thread inside the namespace.
     ///
-    /// Sockets and interfaces that it opens belong to the namespace, and may be used from any
+    /// Sockets and interfaces that `work` opens belong to the namespace, and may be used from any
     /// thread.
     pub fn run<R: Send>(&self, work: impl FnOnce() -> io::Result<R> + Send) -> io::Result<R> {
         on_fresh_thread(|| {
@@ -74,24 +76,25 @@ impl AsFd for Namespace {
     }
 }
 
-/// Makes this process root of a new user namespace if it may not create network namespaces itself.
-/// Returns whether it did so; then other processes have to enter `/proc/PID/ns/user` first.
+/// Makes this process root of a new user namespace, unless it may create network namespaces
+/// itself. Returns whether it did so. Other processes then have to enter `/proc/PID/ns/user`
+/// before they can enter a network namespace.
 ///
-/// Call it before any thread is started, as the kernel moves only single-threaded processes. If the
-/// machine does not allow it either, nothing changes, and [`Namespace::new`] will report what is
-/// missing.
+/// Call this function before any thread is started, as the kernel moves only single-threaded
+/// processes. If the machine allows no user namespace either, nothing changes, and
+/// [`Namespace::new`] will report what is missing.
 pub fn enter_user_namespace_if_needed() -> bool {
     let may = |sets: CapabilitySets| sets.effective.contains(CapabilitySet::SYS_ADMIN);
     !rustix::thread::capabilities(None).is_ok_and(may) && become_root().is_ok()
 }
 
-/// Gives the calling thread its own mount namespace, a copy of the current one.
+/// Moves the calling thread into its own mount namespace, a copy of the current one.
 pub fn own_mounts() -> io::Result<()> {
     // SAFETY: NEWNS, and FS with it, unshare mounts and the working directory, not the file table.
     Ok(unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?)
 }
 
-/// Maps the user and group of this process to root in a new user namespace.
+/// Maps the user and the group of this process to root in the new user namespace.
 fn become_root() -> io::Result<()> {
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
     // SAFETY: NEWUSER does not unshare the file table.

@@ -1,4 +1,5 @@
-//! A PID namespace: when its first process ends, the kernel ends all others in it.
+//! PID namespaces. When the first process of such a namespace ends, the kernel ends all others in
+//! it.
 
 #![allow(
     unsafe_code,
@@ -18,9 +19,9 @@ use crate::namespace::on_fresh_thread;
 
 /// A PID namespace with its own `/proc`, in its own mount namespace.
 ///
-/// Its first process is `cat`, which reads a pipe that this process holds. The pipe closes with
-/// this process, however it ends. Then `cat` exits, and the kernel kills all other processes in the
-/// namespace.
+/// The first process is `cat`, which reads a pipe that this process holds. The pipe closes when
+/// this process ends, for whatever reason. Then `cat` exits, and the kernel kills all other
+/// processes in the namespace.
 pub struct PidNamespace {
     first: Child,
     pidfd: OwnedFd,
@@ -43,12 +44,12 @@ impl PidNamespace {
         }
     }
 
-    /// Runs `work` on a new thread. Processes that it starts are in the namespace; their working
-    /// directory is `/` unless they set one.
+    /// Runs `work` on a new thread. Processes that `work` starts are in the namespace. Their
+    /// working directory is `/` unless they set another one.
     pub fn run<R: Send>(&self, work: impl FnOnce() -> io::Result<R> + Send) -> io::Result<R> {
         on_fresh_thread(|| {
             // SAFETY: FS unshares the working directory and the root from other threads, not the
-            // file table. The kernel requires that of a thread that changes its mount namespace.
+            // file table. The kernel requires this of a thread that changes its mount namespace.
             unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS) }?;
             let kinds = ThreadNameSpaceType::PROCESS_ID | ThreadNameSpaceType::MOUNT;
             rustix::thread::move_into_thread_name_spaces(self.pidfd.as_fd(), kinds)?;
@@ -56,7 +57,7 @@ impl PidNamespace {
         })
     }
 
-    /// Kills all processes in the namespace. No further one can be started.
+    /// Kills all processes in the namespace. No further process can be started in it.
     pub fn kill(&self) {
         // An error means that the process has ended already.
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
@@ -64,7 +65,8 @@ impl PidNamespace {
 }
 
 impl Drop for PidNamespace {
-    /// Kills all processes and returns when none is left, except zombies of other parents.
+    /// Kills all processes in the namespace, and returns when none is left except zombies of other
+    /// parents.
     fn drop(&mut self) {
         self.kill();
         let _ = self.first.wait();
@@ -76,21 +78,23 @@ fn spawn_first() -> io::Result<Child> {
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWPID) }?;
     let mut cat = Command::new("cat");
     cat.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    // Outside the terminal's foreground group, so that Ctrl-C reaches only this process.
+    // The process is outside the terminal's foreground group, so that Ctrl-C reaches only this
+    // process.
     cat.process_group(0).current_dir("/");
-    // SAFETY: it allocates nothing, takes no lock, and makes system calls only.
+    // SAFETY: `furnish` allocates nothing, takes no lock, and makes only system calls.
     unsafe { cat.pre_exec(furnish) };
     cat.spawn()
 }
 
 /// Prepares the first process before it becomes `cat`.
 fn furnish() -> io::Result<()> {
-    // SAFETY: an ignored SIGCHLD, which stays ignored after exec, makes the kernel reap orphans
-    // that end here; the call is async-signal-safe, and thus allowed after fork.
+    // SAFETY: an ignored SIGCHLD stays ignored after exec, and makes the kernel reap orphans that
+    // end here. The call is async-signal-safe, and thus allowed after fork.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
     // SAFETY: NEWNS does not unshare the file table.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?;
-    // The machine's later mounts propagate into the namespace, and its own do not propagate out.
+    // Later mounts of the machine propagate into the namespace, and its own mounts do not
+    // propagate out.
     mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     Ok(mount(c"proc", c"/proc", c"proc", flags, c"")?)

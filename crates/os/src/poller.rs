@@ -8,30 +8,30 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::time::Timespec;
 
-/// The readiness of a file.
+/// A file's readiness, as one wait reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// The number that the file was added with.
+    /// The token with which the file was added.
     pub token: u64,
-    /// There is something to read, or the other side has closed.
+    /// Whether there is something to read, or the other side has closed.
     pub read: bool,
-    /// There is room to write, if that was requested, or an error is pending.
+    /// Whether there is room to write, if that was requested, or an error is pending.
     pub write: bool,
-    /// An error is pending: on a UDP socket, read its error queue.
+    /// Whether an error is pending. For a UDP socket, the error queue has to be read.
     pub error: bool,
 }
 
 /// The events for which a file is watched. Errors and hang-ups are always reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest {
-    /// Something to read.
+    /// Whether the file is watched for data to read.
     pub read: bool,
-    /// Room to write.
+    /// Whether the file is watched for room to write.
     pub write: bool,
 }
 
 impl Interest {
-    /// Something to read.
+    /// Interest in data to read only.
     pub const READ: Interest = Interest { read: true, write: false };
 
     fn flags(self) -> EventFlags {
@@ -47,20 +47,20 @@ pub struct Poller {
 }
 
 impl Poller {
-    /// Creates an empty set; one wait reports at most `events` files.
+    /// Creates an empty set. Each wait reports at most `events` files.
     ///
     /// # Errors
-    /// The kernel's: no file descriptor is left.
+    /// An error of the kernel, if no file descriptor is left.
     pub fn new(events: usize) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         Ok(Self { epoll, events: Vec::with_capacity(events.max(1)) })
     }
 
-    /// Watches `file`, which `token` identifies, for readability; errors and hang-ups are reported,
-    /// too. A closed file leaves the set automatically.
+    /// Watches `file`, which `token` identifies, for data to read. Errors and hang-ups are
+    /// reported, too. A file leaves the set automatically when it is closed.
     ///
     /// # Errors
-    /// `AlreadyExists` if it is watched already, and the kernel's.
+    /// `AlreadyExists` if the file is already watched, or another error of the kernel.
     pub fn add(&self, file: impl AsFd, token: u64) -> io::Result<()> {
         self.add_for(file, token, Interest::READ)
     }
@@ -68,7 +68,7 @@ impl Poller {
     /// Watches `file` like [`Poller::add`], for the events in `interest`.
     ///
     /// # Errors
-    /// Same as [`Poller::add`].
+    /// The errors of [`Poller::add`].
     pub fn add_for(&self, file: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, file, EventData::new_u64(token), interest.flags())?)
     }
@@ -76,7 +76,7 @@ impl Poller {
     /// Changes the events for which a file is watched.
     ///
     /// # Errors
-    /// `NotFound` if it is not watched, and the kernel's.
+    /// `NotFound` if the file is not watched, or another error of the kernel.
     pub fn change(&self, file: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
         Ok(epoll::modify(&self.epoll, file, EventData::new_u64(token), interest.flags())?)
     }
@@ -84,22 +84,22 @@ impl Poller {
     /// Stops watching `file`.
     ///
     /// # Errors
-    /// `NotFound` if it is not watched, and the kernel's.
+    /// `NotFound` if the file is not watched, or another error of the kernel.
     pub fn remove(&self, file: impl AsFd) -> io::Result<()> {
         Ok(epoll::delete(&self.epoll, file)?)
     }
 
     /// Waits until a file is ready or `timeout` has passed, with the kernel's resolution of a
-    /// nanosecond; `None` waits indefinitely. Returns the ready files, which are none after the
-    /// timeout or a signal.
+    /// nanosecond. `None` means no timeout. Returns the ready files; after the timeout or a signal
+    /// there are none.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn wait(
         &mut self,
         timeout: Option<Duration>,
     ) -> io::Result<impl Iterator<Item = Ready> + use<'_>> {
-        // A duration beyond the kernel's range is treated like none.
+        // A duration beyond the kernel's range is treated like no timeout.
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         self.events.clear();
         match epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout.as_ref()) {

@@ -1,12 +1,13 @@
-//! Words in the syntax of a shell.
+//! Quoting of words in the syntax of a shell.
 
-/// Quotes `word` so that a shell reads it as one word; removes NUL, which no argument may have.
+/// Quotes `word` so that a shell reads it as one word. Removes NUL characters, which no argument
+/// may have.
 pub fn quoted(word: &str) -> String {
     let word = word.replace('\0', "");
     shlex::try_quote(&word).expect("only a zero byte cannot be quoted").into_owned()
 }
 
-/// Joins quoted words into a line for copying.
+/// Quotes `words` and joins them into a line that can be copied into a shell.
 pub fn line<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     let words: Vec<_> = words.into_iter().map(quoted).collect();
     words.join(" ")

@@ -5,10 +5,10 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Sets the option `name` of `level` to `value`, which has the kernel's format.
+/// Sets the option `name` of `level` to `value`, which must have the kernel's format.
 ///
 /// # Errors
-/// The kernel's.
+/// An error of the kernel.
 pub fn set(socket: BorrowedFd<'_>, [level, name]: [i32; 2], value: &[u8]) -> io::Result<()> {
     let length = value.len() as libc::socklen_t;
     // SAFETY: the kernel reads `length` bytes, which is the length of `value`.
@@ -21,7 +21,7 @@ pub fn set(socket: BorrowedFd<'_>, [level, name]: [i32; 2], value: &[u8]) -> io:
 /// wrote.
 ///
 /// # Errors
-/// The kernel's.
+/// An error of the kernel.
 pub fn get(socket: BorrowedFd<'_>, [level, name]: [i32; 2], into: &mut [u8]) -> io::Result<usize> {
     let mut length = into.len() as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes, the length of `into`, and their number into

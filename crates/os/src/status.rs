@@ -1,9 +1,10 @@
-//! Status of our runs for their owner: each run has a Unix socket of mode 0600.
+//! The status of this program's runs, for their owner. Each run publishes it at a Unix socket of
+//! mode 0600.
 //!
-//! The sockets are in `/run/anabranch` alongside root's locks, in the folder that systemd gives a
-//! service (`RUNTIME_DIRECTORY`), or in `anabranch` below the user's own (`XDG_RUNTIME_DIR`). A
-//! client reads one text, up to its end. The server reads nothing, so a client cannot change
-//! anything.
+//! There are three places for these sockets: `/run/anabranch` for root; the directory that systemd
+//! gives a service (`RUNTIME_DIRECTORY`); or `anabranch` below the user's own runtime directory
+//! (`XDG_RUNTIME_DIR`). A client reads one text, up to its end. The server reads nothing, so a
+//! client cannot change anything.
 
 use std::env;
 use std::ffi::OsString;
@@ -18,19 +19,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Folder of root's sockets.
+/// Directory of root's sockets.
 const ROOT: &str = "/run/anabranch";
-/// Suffix of the sockets' names.
+/// Suffix of the names of sockets.
 const ENDING: &str = ".status";
-/// Timeout for one reader, or one run.
+/// Timeout for serving one reader, or for reading the text of one run.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Maximum bytes of a text; a longer one is not ours.
+/// Maximum bytes of a text. A longer one was not written by this program.
 const LONGEST: usize = 1 << 20;
-/// Maximum number of attempts. Runs in different PID namespaces may have the same process number,
-/// and a folder may disappear meanwhile.
+/// Maximum number of attempts to bind a socket. Runs in different PID namespaces may have the same
+/// process number, and a directory may be removed in the meantime.
 const ATTEMPTS: u32 = 64;
 
-/// The status socket of a run, which exists until this is dropped.
+/// The status socket of a run, which exists until this value is dropped.
 #[derive(Debug)]
 pub struct Board {
     text: Arc<Mutex<String>>,
@@ -39,11 +40,11 @@ pub struct Board {
 }
 
 impl Board {
-    /// Opens a socket for a run of this kind, such as `split`; `None` if its user has no folder for
-    /// it.
+    /// Opens the status socket of a run; `kind` is its kind, such as `split`. Returns `None` if
+    /// the run's user has no directory for it.
     ///
     /// # Errors
-    /// The folder or the socket cannot be created, or no thread can be started.
+    /// The directory or the socket cannot be created, or no thread can be started.
     pub fn open(kind: &str) -> io::Result<Option<Board>> {
         folder().map(|folder| Board::open_in(&folder, kind)).transpose()
     }
@@ -59,24 +60,24 @@ impl Board {
         Ok(board)
     }
 
-    /// Publishes a text for later readers.
+    /// Publishes `text`, which later readers receive.
     pub fn post(&self, text: String) {
         *self.text.lock().unwrap_or_else(PoisonError::into_inner) = text;
     }
 }
 
 impl Drop for Board {
-    /// Ends the thread: it waits for the next reader, which this provides. Removes the socket.
+    /// Ends the thread, which waits for a reader: connects as that reader. Removes the socket.
     fn drop(&mut self) {
         self.over.store(true, Ordering::SeqCst);
         let _ = UnixStream::connect(&self.path);
         let _ = fs::remove_file(&self.path);
-        // The folder may hold other sockets and root's locks.
+        // The directory may contain other sockets and root's locks, and is then kept.
         let _ = self.path.parent().map(fs::remove_dir);
     }
 }
 
-/// Returns the folder for this process's socket.
+/// Returns the directory for this process's socket; `None` if there is none.
 fn folder() -> Option<PathBuf> {
     if let Some(own) = variable("RUNTIME_DIRECTORY") {
         // systemd.exec(5): several folders are separated by colons.
@@ -95,7 +96,7 @@ fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// Binds a socket of its own, with mode 0600.
+/// Binds a new socket in `folder`, with mode 0600.
 fn bind(folder: &Path, kind: &str) -> io::Result<(UnixListener, PathBuf)> {
     let mut attempt = 0;
     loop {
@@ -115,7 +116,8 @@ fn bind(folder: &Path, kind: &str) -> io::Result<(UnixListener, PathBuf)> {
                 fs::set_permissions(&path, Permissions::from_mode(0o600))?;
                 return Ok((listener, path));
             }
-            // The name is another run's, or a run that ended has removed the folder meanwhile.
+            // Another run has the name, or a run that ended has removed the directory in the
+            // meantime.
             Err(error)
                 if attempt < ATTEMPTS
                     && matches!(error.kind(), ErrorKind::AddrInUse | ErrorKind::NotFound) => {}
@@ -124,7 +126,7 @@ fn bind(folder: &Path, kind: &str) -> io::Result<(UnixListener, PathBuf)> {
     }
 }
 
-/// Whether a killed run has left this socket.
+/// Returns whether the socket at `path` was left by a killed run.
 fn is_left(path: &Path) -> bool {
     UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
@@ -145,12 +147,12 @@ fn serve(listener: &UnixListener, text: &Mutex<String>, over: &AtomicBool) {
     }
 }
 
-/// Returns the texts of all runs that this user may query, in the order of the sockets' names.
+/// Returns the texts of all runs that this user may query, ordered by the names of their sockets.
 ///
-/// Root queries services and all users' runs, too. Sockets of killed runs are skipped.
+/// Root may query services and all users' runs. Sockets of killed runs are skipped.
 ///
 /// # Errors
-/// An existing folder cannot be read.
+/// A directory exists but cannot be read.
 pub fn ask() -> io::Result<Vec<String>> {
     let mut sockets = Vec::new();
     for folder in folders() {
@@ -183,7 +185,7 @@ fn sockets_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(entries.flatten().map(|entry| entry.path()).filter(is_ours).collect())
 }
 
-/// Reads one run's text, in bounded time and memory.
+/// Reads the text of one run, in bounded time and memory.
 fn read(path: &Path) -> io::Result<String> {
     let end = Instant::now() + PATIENCE;
     let mut stream = UnixStream::connect(path)?;

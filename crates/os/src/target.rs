@@ -1,14 +1,14 @@
-//! A host and a port, as users write them.
+//! Servers as users write them: a host and a port.
 
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
-/// A server as the user names it: `vpn.example.net:51820`, `192.0.2.1:443`, `[2001:db8::1]:443`.
+/// A server as the user writes it: `vpn.example.net:51820`, `192.0.2.1:443`, `[2001:db8::1]:443`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// A name or an address, without brackets.
+    /// The host: a name, or an address without brackets.
     pub host: String,
     /// The UDP port, above 0.
     pub port: u16,
@@ -31,15 +31,15 @@ impl fmt::Display for TargetError {
 impl std::error::Error for TargetError {}
 
 impl Target {
-    /// The server's address, if the host is an address and not a name; an IPv6 zone counts as a
-    /// name.
+    /// Returns the server's address if the host is an address, and `None` if it is a name. An
+    /// address with an IPv6 zone counts as a name.
     pub fn literal(&self) -> Option<SocketAddr> {
         let ip: IpAddr = self.host.parse().ok()?;
         Some(SocketAddr::new(ip, self.port))
     }
 
-    /// Resolves all addresses of the server, at least one, in the resolver's order. It queries name
-    /// servers, so it may take seconds.
+    /// Resolves the host and returns all of its addresses, at least one, in the resolver's order.
+    /// This may take seconds, because name servers are queried.
     pub fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
         let found: Vec<_> = (self.host.as_str(), self.port).to_socket_addrs()?.collect();
         if found.is_empty() { Err(io::Error::other("it has no address")) } else { Ok(found) }

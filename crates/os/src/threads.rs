@@ -1,13 +1,13 @@
-//! Work that is divided among several threads.
+//! Division of work among several threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Calls `work` once with each number below `pieces`, on at most `threads` threads, and returns
-/// after the last call.
+/// Calls `work` once with each number below `pieces`, on at most `threads` threads. Returns after
+/// the last call.
 ///
 /// # Panics
-/// If `work` does.
+/// Any call of `work` panics.
 pub fn share_out(threads: usize, pieces: usize, work: &(dyn Fn(usize) + Sync)) {
     let next = AtomicUsize::new(0);
     let take = || {

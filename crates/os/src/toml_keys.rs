@@ -1,7 +1,7 @@
 //! TOML files whose mistakes are reported with file, line and the nearest valid key.
 //!
-//! A caller lists the keys of each section. [`read`] rejects every other key, then passes the text
-//! to serde. Values that serde rejects are reported with their line, too.
+//! The caller lists the keys of each section. [`read`] rejects every other key, and then passes
+//! the text to serde. Values that serde rejects are reported with their line, too.
 //!
 //! ```
 //! use anabranch_os::toml_keys::{Section, read};
@@ -30,19 +30,19 @@ pub use words::{in_plain_words, without_codes};
 /// The keys that one kind of table may have.
 #[derive(Clone, Copy, Debug)]
 pub struct Section<'s> {
-    /// Path of the table: keys joined by dots, `""` for the top. For an array of tables, it is the
-    /// path of each of its tables. `*` in place of a key stands for any.
+    /// Path of the table: keys joined by dots, or `""` for the top. For an array of tables, this
+    /// is the path of each of its tables. `*` in place of a key stands for any key.
     pub path: &'s str,
-    /// The keys it may have; a single `*` allows all.
+    /// The keys that the table may have. A single `*` allows all keys.
     pub keys: &'s [&'s str],
 }
 
 /// A mistake in a file, displayed as `FILE:LINE: MESSAGE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TomlError {
-    /// The file as the user named it.
+    /// The file, as the user named it.
     pub file: String,
-    /// Line number, from 1.
+    /// Number of the line, counted from 1.
     pub line: usize,
     /// Description of the mistake, in one line.
     pub message: String,
@@ -70,7 +70,7 @@ impl fmt::Display for TomlError {
 
 impl std::error::Error for TomlError {}
 
-/// Parses `text`, the content of `file`, into a `T`, after [`check`].
+/// Checks `text`, the content of `file`, with [`check`], and parses it into a `T`.
 pub fn read<T: DeserializeOwned>(
     text: &str,
     file: &str,
@@ -87,15 +87,15 @@ pub fn read<T: DeserializeOwned>(
     })
 }
 
-/// Whether `text` is a file of wg-quick: it has a section `[Interface]`, which no TOML file of ours
-/// has.
+/// Returns whether `text` is a file of wg-quick: it has a section `[Interface]`, which no TOML
+/// file of this program has.
 #[must_use]
 pub fn is_wg_quick(text: &str) -> bool {
     let text = text.trim_start_matches('\u{feff}');
     text.lines().any(|line| line.trim().eq_ignore_ascii_case("[interface]"))
 }
 
-/// Rejects a text that is not TOML, and the first key that `sections` does not list.
+/// Returns an error if `text` is not TOML, or for the first key that `sections` does not list.
 ///
 /// Tables whose path is in no section are not checked.
 pub fn check(text: &str, file: &str, sections: &[Section<'_>]) -> Result<(), TomlError> {
@@ -105,14 +105,15 @@ pub fn check(text: &str, file: &str, sections: &[Section<'_>]) -> Result<(), Tom
     walk.table(&mut Vec::new(), document.get_ref())
 }
 
-/// Returns the candidate that `word` most likely is a misspelling of; `None` if it resembles none.
+/// Returns the candidate of which `word` is most likely a misspelling; `None` if it resembles
+/// none.
 pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let scored = candidates.into_iter().map(|c| (strsim::jaro_winkler(word, c), c));
     let best = scored.max_by(|a, b| a.0.total_cmp(&b.0));
     best.filter(|&(likeness, _)| likeness > 0.7).map(|(_, candidate)| candidate)
 }
 
-/// Formats "; did you mean `X`?", or nothing.
+/// Returns "; did you mean `X`?", or an empty text.
 pub fn hint<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> String {
     nearest(word, candidates).map_or_else(String::new, |c| format!("; did you mean `{c}`?"))
 }
@@ -128,7 +129,7 @@ impl Walk<'_> {
         let Some(section) = self.sections.iter().find(|s| matches(s.path, place)) else {
             return Ok(());
         };
-        // In the order of the file, so that the first mistake is reported.
+        // The entries are checked in the order of the file, so that the first mistake is reported.
         let mut entries: Vec<_> = table.iter().collect();
         entries.sort_by_key(|(key, _)| key.span().start);
         for (key, value) in entries {
@@ -155,8 +156,8 @@ impl Walk<'_> {
     }
 }
 
-/// Describes a mistake in a value, with its key unless the message names it, and with the form of a
-/// list if one is expected.
+/// Returns the description of a mistake in a value. It contains the key unless `message` names it,
+/// and the form of a list if one is expected.
 fn with_key(text: &str, error: &toml::de::Error, message: String) -> String {
     let plain = in_plain_words(&message);
     let Some(at) = error.span() else { return plain };
@@ -173,7 +174,8 @@ fn with_key(text: &str, error: &toml::de::Error, message: String) -> String {
     }
 }
 
-/// Formats " in [TABLE]" for the table that `error` refers to, unless that is the whole file.
+/// Returns " in [TABLE]" for the table that `error` refers to, or an empty text if that is the
+/// whole file.
 fn table_of(text: &str, error: &toml::de::Error) -> String {
     let document = DeTable::parse(text).ok();
     let key = document.as_ref().zip(error.span()).and_then(|(document, at)| {
@@ -182,7 +184,7 @@ fn table_of(text: &str, error: &toml::de::Error) -> String {
     key.unwrap_or_default()
 }
 
-/// Finds the innermost key whose value contains the byte `at`, and that value.
+/// Returns the innermost key whose value contains the byte at `at`, and that value.
 fn key_at<'t>(table: &'t DeTable<'_>, at: usize) -> Option<(&'t str, &'t DeValue<'t>)> {
     let holds = |span: Range<usize>| span.contains(&at);
     let inner = |value: &'t DeValue<'t>| match value {
@@ -199,7 +201,7 @@ fn key_at<'t>(table: &'t DeTable<'_>, at: usize) -> Option<(&'t str, &'t DeValue
     })
 }
 
-/// Converts `text` to one line without control characters, because a quoted key may hold any
+/// Converts `text` to one line without control characters, because a quoted key may contain any
 /// character.
 fn plain(text: &str) -> String {
     let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
@@ -212,7 +214,7 @@ fn matches(path: &str, place: &[String]) -> bool {
     wanted.len() == place.len() && wanted.iter().zip(place).all(same)
 }
 
-/// Formats the message for a key that is not in `keys`, with the nearest of them.
+/// Returns the message that `name` is not one of `keys`, with the most similar key.
 #[must_use]
 pub fn unknown(name: &str, place: &[String], keys: &[&str]) -> String {
     let table = if place.is_empty() { String::new() } else { format!(" in [{}]", place.join(".")) };

@@ -1,5 +1,5 @@
-//! TUN interfaces: packets that a namespace sends can be read here, and packets written here arrive
-//! there.
+//! TUN interfaces. A program reads the packets that a namespace sends by such an interface, and
+//! the packets that it writes arrive in the namespace.
 
 #![allow(unsafe_code, reason = "TUNSETIFF is an ioctl that no safe wrapper knows")]
 
@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use crate::netlink;
 
 /// A TUN interface of IP packets without additional headers and without offloads. It is not
-/// persistent: it disappears with this handle.
+/// persistent: the interface is removed when this handle is dropped.
 #[derive(Debug)]
 pub struct Tun {
     file: File,
@@ -19,11 +19,13 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// Creates the interface `name` in the calling thread's namespace, switched off.
+    /// Creates the interface `name` in the calling thread's namespace. The interface is switched
+    /// off.
     ///
     /// # Errors
-    /// `ENOENT`, `EACCES`: no usable `/dev/net/tun`; `EPERM`: no `CAP_NET_ADMIN` here; `EBUSY`: the
-    /// name is taken; `InvalidInput`: the name is not a valid interface name.
+    /// `ENOENT` or `EACCES` without a usable `/dev/net/tun`; `EPERM` without `CAP_NET_ADMIN` in
+    /// the namespace; `EBUSY` if the name is used already; `InvalidInput` if it is not a valid
+    /// interface name.
     pub fn create(name: &str) -> io::Result<Tun> {
         let mut request = request(name)?;
         let file = OpenOptions::new()
@@ -41,12 +43,12 @@ impl Tun {
         Ok(Tun { file, index: link.index })
     }
 
-    /// Its index in its namespace.
+    /// Returns the interface's index in its namespace.
     pub fn index(&self) -> u32 {
         self.index
     }
 
-    /// Reads one packet into `buffer`; `None` if none waits.
+    /// Reads one packet into `buffer`, and returns its length. Returns `None` if no packet waits.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match (&self.file).read(buffer) {
             Ok(len) => Ok(Some(len)),
@@ -55,10 +57,10 @@ impl Tun {
         }
     }
 
-    /// Passes `packet` to the namespace.
+    /// Passes `packet` to the namespace, as if it had arrived by the interface.
     ///
     /// # Errors
-    /// `EIO` while the interface is switched off; `EINVAL` if it is not an IP packet.
+    /// `EIO` while the interface is switched off; `EINVAL` if `packet` is not an IP packet.
     pub fn write(&self, packet: &[u8]) -> io::Result<()> {
         (&self.file).write(packet).map(drop)
     }

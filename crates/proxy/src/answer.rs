@@ -1,20 +1,22 @@
-//! Answers in each protocol that programs speak.
+//! Answers to programs, in the protocol that each program speaks.
 
 use std::net::IpAddr;
 
 use crate::{Outcome, Service};
 
-/// SOCKS4's code of success.
+/// SOCKS4's reply code for success.
 pub(crate) const GRANTED_4: u8 = 0x5a;
-/// SOCKS4's code of refusal.
+/// SOCKS4's reply code for refusal.
 pub(crate) const REJECTED_4: u8 = 0x5b;
-/// Request headers that are understood, each a capability of its own name (proposal 365).
+/// Request headers that this proxy understands. Each is a capability of the same name (proposal
+/// 365).
 const CAPABILITIES: &str =
     "Proxy-Authorization Tor-Family-Preference Tor-Stream-Isolation X-Tor-Stream-Isolation";
-/// This program in the comment of `Via` and `Server`.
+/// Name of this program, for the comments of `Via` and `Server`.
 const SOFTWARE: &str = concat!("Anabranch ", env!("CARGO_PKG_VERSION"));
 
-/// The end of a dialogue without a request, with the bytes to send before the connection is closed.
+/// The end of a dialogue without a request. The bytes are to be sent before the connection is
+/// closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyEnd(pub Vec<u8>);
 
@@ -36,7 +38,7 @@ pub(crate) fn socks_answer(outcome: &Outcome) -> Vec<u8> {
     }
 }
 
-/// A reply without an address.
+/// Builds a SOCKS5 reply without an address.
 pub(crate) fn socks_reply(code: u8) -> Vec<u8> {
     vec![5, code, 0, 1, 0, 0, 0, 0, 0, 0]
 }
@@ -45,7 +47,7 @@ pub(crate) fn socks4_answer(outcome: &Outcome) -> Vec<u8> {
     match outcome {
         Outcome::Connected => socks4_reply(GRANTED_4, [0; 4]),
         Outcome::Address(IpAddr::V4(address)) => socks4_reply(GRANTED_4, address.octets()),
-        // The reply has no room for IPv6 addresses or names.
+        // A SOCKS4 reply has no room for IPv6 addresses or names.
         Outcome::Address(IpAddr::V6(_)) | Outcome::Name(_) | Outcome::Failed(_) => {
             socks4_reply(REJECTED_4, [0; 4])
         }
@@ -56,11 +58,11 @@ pub(crate) fn socks4_reply(code: u8, [a, b, c, d]: [u8; 4]) -> Vec<u8> {
     vec![0, code, 0, 0, a, b, c, d]
 }
 
-/// The method of the request that an HTTP answer is for.
+/// The method of the HTTP request that is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     Connect,
-    /// Any other, or none that could be read.
+    /// Any other method, or none that could be parsed.
     Other,
 }
 
@@ -70,8 +72,9 @@ pub(crate) struct HttpAnswer {
 }
 
 impl HttpAnswer {
-    /// Starts an answer with the headers that each one has. A Tor client sends its capabilities and
-    /// its name, in `Via` for CONNECT and in `Server` otherwise (proposal 365).
+    /// Starts an answer with the headers that every answer has. The proxy of a Tor client sends
+    /// its capabilities and its name, in `Via` for CONNECT and in `Server` otherwise (proposal
+    /// 365).
     pub(crate) fn new(service: Service, method: Method, status: &str) -> HttpAnswer {
         let answer = HttpAnswer { head: format!("HTTP/1.1 {status}\r\n") };
         match (service, method) {
@@ -90,7 +93,7 @@ impl HttpAnswer {
         self
     }
 
-    /// Completes the head of an answer that an open stream follows.
+    /// Completes the head of an answer after which the stream is open.
     pub(crate) fn stream(self) -> Vec<u8> {
         (self.head + "\r\n").into_bytes()
     }
@@ -100,7 +103,7 @@ impl HttpAnswer {
         self.header("Content-Length", "0").stream()
     }
 
-    /// Completes the last answer of the connection, with the body `page`.
+    /// Completes an answer with the body `page`, after which the connection is closed.
     pub(crate) fn last(self, page: &str) -> Vec<u8> {
         let length = page.len().to_string();
         let answer = self.header("Content-Length", &length).header("Connection", "close");
@@ -108,7 +111,7 @@ impl HttpAnswer {
     }
 }
 
-/// Builds the answer to CONNECT.
+/// Builds the answer to a CONNECT request.
 pub(crate) fn http_answer(service: Service, outcome: &Outcome) -> Vec<u8> {
     let Outcome::Failed(reason) = outcome else {
         return HttpAnswer::new(service, Method::Connect, "200 Connection established").stream();
@@ -117,8 +120,8 @@ pub(crate) fn http_answer(service: Service, outcome: &Outcome) -> Vec<u8> {
     failed(service, codes.status, codes.token)
 }
 
-/// Builds a refusal of CONNECT; `token` goes into `Tor-Request-Failed`, and its name into the
-/// status line.
+/// Builds a refusal of a CONNECT request. `token` is the value of `Tor-Request-Failed`; the part
+/// after its slash goes into the status line.
 pub(crate) fn failed(service: Service, status: &str, token: &str) -> Vec<u8> {
     let Service::Tor { .. } = service else {
         return HttpAnswer::new(service, Method::Connect, status).last("");

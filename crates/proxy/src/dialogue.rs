@@ -1,4 +1,4 @@
-//! Dialogues with programs, whose first bytes may arrive in pieces of any length.
+//! Dialogues with programs that use the proxy. Their bytes may arrive in pieces of any length.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -10,21 +10,23 @@ use crate::names::name;
 use crate::socks5::{CONNECT, LOGIN_VERSION, SocksAddress, UnknownType, VERSION, method};
 use crate::{Family, Outcome, ProxyRequest, Reason, Service};
 
-/// Maximum bytes of a user ID, and of a name, in a SOCKS4 request.
+/// Maximum bytes of a user ID or a name in a SOCKS4 request.
 const LONGEST_WORD: usize = 255;
 const RESOLVE: u8 = 0xf0;
 const RESOLVE_PTR: u8 = 0xf1;
-/// Reply code of Tor's SOCKS5 extension: no descriptor of the onion service was found (proposal
+/// Reply code of Tor's SOCKS5 extension for a missing descriptor of an onion service (proposal
 /// 304).
 const NO_DESCRIPTOR: u8 = 0xf0;
-/// Prefix of SOCKS5 user names in a format of Tor's (proposal 351); the format's number follows.
+/// Prefix of SOCKS5 user names in one of Tor's formats (proposal 351). The number of the format
+/// follows.
 const MAGIC: &[u8] = b"<torS0X>";
-/// The only supported format: nothing follows, and the password isolates streams.
+/// The only supported format: the user name ends after the number, and the password isolates
+/// streams.
 const FORMAT_ISOLATION: &[u8] = b"0";
 /// Status of a failed login (RFC 1929).
 const REFUSED_LOGIN: u8 = 1;
 
-/// A dialogue with a program, up to its request.
+/// A dialogue with a program, which ends with the program's request.
 #[derive(Debug, Default)]
 pub struct Dialogue {
     inbox: Vec<u8>,
@@ -49,16 +51,17 @@ enum Stage {
 }
 
 impl Dialogue {
-    /// Starts a dialogue with a program that uses this service.
+    /// Starts a dialogue with a program that uses `service`.
     #[must_use]
     pub fn new(service: Service) -> Dialogue {
         Dialogue { service, ..Dialogue::default() }
     }
 
-    /// Receives bytes, appends answers to `out`, and returns the request once it is complete.
+    /// Processes bytes from the program and appends answers to `out`. Returns the request once it
+    /// is complete, until then `None`.
     ///
     /// # Errors
-    /// No request will follow.
+    /// The dialogue has ended, and no request will follow.
     pub fn take(
         &mut self,
         bytes: &[u8],
@@ -81,27 +84,28 @@ impl Dialogue {
         }
     }
 
-    /// The bytes after the request: the first ones of the stream.
+    /// Returns the bytes received after the request, which are the first ones of the stream.
     #[must_use]
     pub fn rest(&self) -> &[u8] {
         &self.inbox
     }
 
-    /// The value that streams need in common to share a circuit: protocol, user and password, or
-    /// the headers for isolation.
+    /// Returns the isolation value of the program's stream. Only streams with equal values may
+    /// share a circuit. The value consists of protocol, user and password, or of the headers for
+    /// isolation.
     #[must_use]
     pub fn isolation(&self) -> &[u8] {
         &self.isolation
     }
 
-    /// The IP versions that the program allows, if it specified any.
+    /// Returns the IP versions that the program allows; `None` if it specified none.
     #[must_use]
     pub fn family(&self) -> Option<Family> {
         self.family
     }
 
-    /// Advice for the program's author, if its request has a form that applications should no
-    /// longer use.
+    /// Returns advice for the program's author, if the request has a form that applications should
+    /// no longer use.
     #[must_use]
     pub fn advice(&self) -> Option<&'static str> {
         self.is_old_authorization.then_some(
@@ -110,7 +114,7 @@ impl Dialogue {
         )
     }
 
-    /// User and password of a SOCKS5 login.
+    /// Returns user name and password of a SOCKS5 login; `None` if there was none.
     #[must_use]
     pub fn login(&self) -> Option<(&[u8], &[u8])> {
         let (&length, rest) = self.isolation.strip_prefix(b"socks")?.split_first()?;
@@ -154,7 +158,7 @@ impl Dialogue {
     fn choose_method(&mut self, out: &mut Vec<u8>) -> Result<(), ProxyEnd> {
         let Some(count) = self.inbox.get(1).map(|&count| usize::from(count)) else { return Ok(()) };
         let Some(methods) = self.inbox.get(2..2 + count) else { return Ok(()) };
-        // A program that offers a login wants isolation.
+        // A program that offers a login wants its streams isolated.
         let offers = |method| methods.contains(&method);
         let (method, stage) = match (offers(method::PASSWORD), offers(method::NONE)) {
             (true, _) => (method::PASSWORD, Stage::Login),
@@ -188,8 +192,8 @@ impl Dialogue {
         Ok(())
     }
 
-    /// Whether a user name is an ordinary one or has a known format. Another format may request
-    /// features that we lack (proposal 351).
+    /// Returns whether a user name is an ordinary one or has a supported format. Another format
+    /// may request features that we lack (proposal 351).
     fn understands(&self, user: &[u8]) -> bool {
         let format = user.strip_prefix(MAGIC).filter(|_| self.service != Service::Transport);
         format.is_none_or(|format| format == FORMAT_ISOLATION)
@@ -224,7 +228,7 @@ impl Dialogue {
         };
         let Some(user) = word(words).ok_or_else(nonsense)? else { return Ok(None) };
         let mut length = 8 + user.len() + 1;
-        // SOCKS4a marks that a name follows by an address 0.0.0.x, which no host has.
+        // In SOCKS4a, an address 0.0.0.x means that a name follows; no host has such an address.
         let host = if matches!((a, b, c), (0, 0, 0)) && *d != 0 {
             let Some(host) = word(&words[user.len() + 1..]).ok_or_else(nonsense)? else {
                 return Ok(None);
@@ -265,8 +269,8 @@ impl Dialogue {
     }
 }
 
-/// Returns the bytes before the first zero, which ends user IDs and names in SOCKS4. It is
-/// `Some(None)` while there is none, and `None` if the word is too long.
+/// Returns the bytes before the first zero, which ends user IDs and names in SOCKS4. Returns
+/// `Some(None)` if there is no zero yet, and `None` if the word is too long.
 #[expect(clippy::option_option, reason = "the outer one is an error")]
 fn word(bytes: &[u8]) -> Option<Option<&[u8]>> {
     match bytes.iter().position(|&byte| byte == 0) {

@@ -1,4 +1,4 @@
-//! The head of an HTTP request to a proxy (RFC 9110; Tor's headers: proposal 365).
+//! The head of an HTTP request to a proxy (RFC 9110). Tor's headers are those of proposal 365.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -12,7 +12,7 @@ use crate::{Family, Service};
 const LONGEST: usize = 8192;
 /// Maximum number of header lines in a request.
 const MOST_HEADERS: usize = 64;
-/// The page for a browser that uses this port as a web server.
+/// The page that is shown if a browser uses this port as a web server.
 const PAGE: &str = "<!doctype html><title>Not a web server</title>\
     <h1>This is the proxy port of an onion network's client</h1>\
     <p>It accepts SOCKS5, SOCKS4a and HTTP CONNECT. Set it as the SOCKS5 proxy of your program, \
@@ -20,13 +20,13 @@ const PAGE: &str = "<!doctype html><title>Not a web server</title>\
 
 /// A parsed request.
 pub(crate) enum HttpRequest {
-    /// CONNECT.
+    /// A CONNECT request.
     Connect(Connect),
-    /// Another method, which has been answered; a further request may follow.
+    /// A request with another method, and the answer to it. A further request may follow.
     Answered(Vec<u8>),
 }
 
-/// A request for a stream.
+/// A CONNECT request for a stream.
 pub(crate) struct Connect {
     pub(crate) host: String,
     pub(crate) port: u16,
@@ -37,11 +37,11 @@ pub(crate) struct Connect {
     pub(crate) is_old_authorization: bool,
 }
 
-/// Parses a request at the front of `bytes`. Returns it with the length of its head, or `None`
-/// while it is incomplete.
+/// Parses the request at the front of `bytes`. Returns the length of its head and the request;
+/// `None` while the head is incomplete.
 ///
 /// # Errors
-/// No request can follow. The error has the last answer, which is empty where none may be given.
+/// No request can follow. The error contains the last answer, which is empty if none may be given.
 pub(crate) fn read(
     bytes: &[u8],
     service: Service,
@@ -55,7 +55,8 @@ pub(crate) fn read(
     };
     let headers = Headers(head.headers);
     let method = head.method.unwrap_or_default();
-    // DNS rebinding: a hostile page must not learn that a proxy listens here.
+    // This protects against DNS rebinding: a hostile page must not learn that a proxy listens
+    // here.
     if method != "CONNECT" && !headers.first("host").is_some_and(is_local) {
         return Err(ProxyEnd(Vec::new()));
     }
@@ -72,7 +73,8 @@ pub(crate) fn read(
 struct Headers<'head>(&'head [httparse::Header<'head>]);
 
 impl<'head> Headers<'head> {
-    /// The value of the first header with this name; later ones are ignored (proposal 365).
+    /// Returns the value of the first header with this name; `None` if there is none. Later ones
+    /// are ignored (proposal 365).
     fn first(&self, name: &str) -> Option<&'head [u8]> {
         let is_it = |header: &&httparse::Header<'_>| header.name.eq_ignore_ascii_case(name);
         self.0.iter().find(is_it).map(|header| header.value)
@@ -97,7 +99,7 @@ fn connect(target: &str, headers: &Headers<'_>, service: Service) -> Result<Conn
 }
 
 /// Joins the isolation values unambiguously: a missing value differs from an empty one, and each
-/// has its length.
+/// value has its length before it.
 fn tuple(values: [Option<&[u8]>; 3]) -> Vec<u8> {
     let parts = values.into_iter().flat_map(|value| {
         let length = value.map_or(u16::MAX, |value| u16::try_from(value.len()).unwrap_or(u16::MAX));
@@ -106,7 +108,8 @@ fn tuple(values: [Option<&[u8]>; 3]) -> Vec<u8> {
     parts.collect()
 }
 
-/// Whether `Proxy-Authorization` is Basic with the user `tor-iso` and any password (RFC 7617).
+/// Returns whether `Proxy-Authorization` has the scheme Basic, the user `tor-iso` and any password
+/// (RFC 7617).
 fn is_for_isolation(value: &[u8]) -> bool {
     let Ok(value) = std::str::from_utf8(value) else { return false };
     let Some((scheme, token)) = value.trim().split_once(' ') else { return false };
@@ -114,7 +117,7 @@ fn is_for_isolation(value: &[u8]) -> bool {
     scheme.eq_ignore_ascii_case("basic") && decoded.starts_with(b"tor-iso:")
 }
 
-/// Parses the IP versions in `Tor-Family-Preference`; an unknown value means the specification's
+/// Parses the value of `Tor-Family-Preference`. An unknown value means the specification's
 /// default.
 fn family(value: &[u8]) -> Family {
     match value.trim_ascii() {
@@ -125,7 +128,7 @@ fn family(value: &[u8]) -> Family {
     }
 }
 
-/// Answers OPTIONS, with which clients query capabilities before they rely on them.
+/// Answers an OPTIONS request, by which clients query capabilities before they rely on them.
 fn options(target: &str, headers: &Headers<'_>, service: Service) -> Result<Vec<u8>, ProxyEnd> {
     let has_body = headers.first("content-type").is_some()
         || headers.first("transfer-encoding").is_some()
@@ -153,7 +156,8 @@ fn bad_request(service: Service, method: Method) -> ProxyEnd {
     })
 }
 
-/// Whether a `Host` header names this machine: `localhost`, or a loopback address.
+/// Returns whether a `Host` header contains a name of this machine: `localhost`, or a loopback
+/// address.
 fn is_local(host: &[u8]) -> bool {
     let Ok(host) = std::str::from_utf8(host) else { return false };
     let host = host.trim();
@@ -165,7 +169,7 @@ fn is_local(host: &[u8]) -> bool {
     name.eq_ignore_ascii_case("localhost") || is_loopback(address) || is_loopback(host)
 }
 
-/// Parses `HOST:PORT` or `[ADDRESS]:PORT`.
+/// Parses `HOST:PORT` or `[ADDRESS]:PORT`; returns `None` if the text has another form.
 fn authority(text: &str) -> Option<(String, u16)> {
     let (host, port) = text.rsplit_once(':')?;
     let port = port.parse().ok().filter(|&port| port != 0)?;

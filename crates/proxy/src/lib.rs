@@ -1,13 +1,14 @@
-//! The messages between programs and a proxy: SOCKS5 with user and password (RFC 1928, RFC 1929),
-//! SOCKS4 and 4a, Tor's RESOLVE and RESOLVE_PTR, and HTTP's CONNECT (RFC 9110, section 9.3.6) with
-//! Tor's headers (proposal 365). The crate does no I/O, and knows nothing of the service that the
-//! proxy leads to: an onion network's client, or a transport.
+//! The messages between programs and a proxy: SOCKS5 with user name and password (RFC 1928, RFC
+//! 1929), SOCKS4 and 4a, Tor's RESOLVE and RESOLVE_PTR, and HTTP's CONNECT (RFC 9110, section
+//! 9.3.6) with Tor's headers (proposal 365). The crate does no I/O. It does not depend on the
+//! service behind the proxy, which is an onion network's client or a transport.
 //!
-//! [`Dialogue`] reads a program's bytes into a [`ProxyRequest`] and writes the [`Outcome`] in the
-//! program's own protocol (`answer`). `http` reads the head of an HTTP request. [`client`] has the
-//! other side of SOCKS5 and CONNECT; both sides share the messages in `socks5`.
+//! [`Dialogue`] parses a program's bytes into a [`ProxyRequest`] and writes the [`Outcome`] in the
+//! program's own protocol (`answer`). `http` parses the head of an HTTP request. [`client`]
+//! implements the client's side of SOCKS5 and CONNECT; both sides share the messages in `socks5`.
 //!
-//! User and password do not authenticate: streams with different ones never share a circuit.
+//! User name and password do not authenticate a program. They isolate streams: streams with
+//! different ones never share a circuit.
 
 use std::net::IpAddr;
 
@@ -24,11 +25,11 @@ pub use dialogue::Dialogue;
 pub use reason::Reason;
 pub use socks5::{SocksAddress, UnknownType};
 
-/// The service that a proxy leads to, which determines the features of its dialogues.
+/// The service behind a proxy, which determines the features of the proxy's dialogues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Service {
-    /// A pluggable transport: user and password carry its options, and none of Tor's headers is
-    /// read or sent.
+    /// A pluggable transport: user name and password carry its options, and Tor's headers are
+    /// neither read nor sent.
     #[default]
     Transport,
     /// A client of the Tor network. If `extended`, SOCKS5 answers use Tor's own codes for onion
@@ -42,29 +43,29 @@ pub enum Service {
 /// A program's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProxyRequest {
-    /// A stream to a host, by name or address.
+    /// A request for a stream to a host, by name or address.
     Connect {
-        /// The name, or the address without brackets.
+        /// The name, or the address without brackets, of the host.
         host: String,
-        /// The port.
+        /// The port of the host.
         port: u16,
     },
-    /// The addresses of a name.
+    /// A request for the addresses of this name.
     Resolve(String),
-    /// The name of an address.
+    /// A request for the name of this address.
     Name(IpAddr),
 }
 
 /// The IP versions that a program allows for its stream (`Tor-Family-Preference`, proposal 365).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// Either, IPv4 where there is a choice.
+    /// Both versions are allowed, and IPv4 is preferred.
     PreferV4,
-    /// Either, IPv6 where there is a choice.
+    /// Both versions are allowed, and IPv6 is preferred.
     PreferV6,
-    /// IPv4 alone.
+    /// Only IPv4 is allowed.
     OnlyV4,
-    /// IPv6 alone.
+    /// Only IPv6 is allowed.
     OnlyV6,
 }
 
@@ -73,10 +74,10 @@ pub enum Family {
 pub enum Outcome {
     /// The stream is open.
     Connected,
-    /// A name has this address.
+    /// The name has this address.
     Address(IpAddr),
-    /// An address has this name.
+    /// The address has this name.
     Name(String),
-    /// The request failed.
+    /// The request failed, for this reason.
     Failed(Reason),
 }

@@ -1,10 +1,11 @@
-//! Host names.
+//! Validation of host names.
 
 use std::net::Ipv6Addr;
 
-/// Validates a host name: 1 to 255 characters of printable ASCII, without separators.
+/// Returns the host name in `bytes` if it is valid, else `None`. Valid are 1 to 255 characters of
+/// printable ASCII, without separators.
 ///
-/// An IPv6 address in brackets, as in URLs, becomes that address (C tor accepts it, too).
+/// An IPv6 address in brackets, as in URLs, is returned without them (C tor accepts it, too).
 pub(crate) fn name(bytes: &[u8]) -> Option<String> {
     if let [b'[', inner @ .., b']'] = bytes {
         let address: Ipv6Addr = std::str::from_utf8(inner).ok()?.parse().ok()?;

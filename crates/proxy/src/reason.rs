@@ -1,10 +1,10 @@
 //! Reasons of failure, with their codes in SOCKS5 and HTTP.
 
-/// The reason why a request failed: the exit's, with its name in tor-spec ("Closing streams"), or
-/// one of the client itself.
+/// The reason why a request failed. It comes from the exit, with its name in tor-spec ("Closing
+/// streams"), or from the client itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// MISC: none of the others.
+    /// MISC: a reason that is none of the others.
     General,
     /// RESOLVEFAILED: the name has no address.
     ResolveFailed,
@@ -18,7 +18,7 @@ pub enum Reason {
     Done,
     /// TIMEOUT: the host did not answer in time.
     TimedOut,
-    /// NOROUTE: no route to the host.
+    /// NOROUTE: the exit has no route to the host.
     NoRoute,
     /// HIBERNATING: the exit is about to hibernate.
     Hibernating,
@@ -32,13 +32,13 @@ pub enum Reason {
     Protocol,
     /// NOTDIRECTORY: the relay is not a directory cache.
     NotDirectory,
-    /// The client knows no exit that allows the port.
+    /// The client does not know an exit that allows the port.
     NoExit,
-    /// The client knows no three relays that form a path.
+    /// The client does not know three relays that form a path.
     NoPath,
-    /// The client had no circuit in time.
+    /// The client could not build a circuit in time.
     NoCircuit,
-    /// An onion service, which this client does not support.
+    /// The host is an onion service, and this client does not support them.
     NoService,
 }
 
@@ -48,8 +48,8 @@ pub(crate) struct Codes {
     pub(crate) socks: u8,
     /// The status line of HTTP, without the reason's name that Tor appends.
     pub(crate) status: &'static str,
-    /// The token of `Tor-Request-Failed`: `end/` and the name of an exit's reason, as C tor sends
-    /// it, or `anabranch/` and one of ours.
+    /// The value of `Tor-Request-Failed`. It is `end/` and the name of an exit's reason, as C tor
+    /// sends it, or `anabranch/` and a reason that only this project has.
     pub(crate) token: &'static str,
 }
 
@@ -61,8 +61,8 @@ const UNAVAILABLE: &str = "503 Service Unavailable";
 const TIMEOUT: &str = "504 Gateway Timeout";
 
 impl Reason {
-    /// Returns the codes: the statuses of Tor's HTTP CONNECT specification ("Error codes"), and
-    /// C tor's codes of SOCKS5.
+    /// Returns the codes of the reason: the statuses of Tor's HTTP CONNECT specification ("Error
+    /// codes"), and C tor's codes of SOCKS5.
     pub(crate) fn codes(self) -> Codes {
         let (socks, status, token) = match self {
             Reason::General => (1, INTERNAL, "end/MISC"),

@@ -2,16 +2,16 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Protocol version, the first byte of its messages.
+/// Version of the protocol, which is the first byte of its messages.
 pub(crate) const VERSION: u8 = 5;
-/// Version of the login, the first byte of its messages (RFC 1929, section 2).
+/// Version of the login protocol, which is the first byte of its messages (RFC 1929, section 2).
 pub(crate) const LOGIN_VERSION: u8 = 1;
 /// The command CONNECT (RFC 1928, section 4).
 pub(crate) const CONNECT: u8 = 1;
-/// The command UDP ASSOCIATE (section 4).
+/// The command UDP ASSOCIATE (RFC 1928, section 4).
 pub(crate) const ASSOCIATE: u8 = 3;
 
-/// Authentication methods (section 3).
+/// Authentication methods (RFC 1928, section 3).
 pub(crate) mod method {
     /// No authentication.
     pub(crate) const NONE: u8 = 0;
@@ -21,12 +21,12 @@ pub(crate) mod method {
     pub(crate) const NO_ACCEPTABLE: u8 = 0xff;
 }
 
-/// Types of addresses (section 5).
+/// Types of addresses (RFC 1928, section 5).
 const IPV4: u8 = 1;
 const NAME: u8 = 3;
 const IPV6: u8 = 4;
 
-/// An address in a message, with its port (section 5).
+/// An address in a message, with its port (RFC 1928, section 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocksAddress<'m> {
     /// An IP address and a port.
@@ -40,11 +40,11 @@ pub enum SocksAddress<'m> {
 pub struct UnknownType(pub u8);
 
 impl<'m> SocksAddress<'m> {
-    /// Parses type, address and port at the front of `bytes`. Returns the address with the length
-    /// of all, or `None` while they are incomplete.
+    /// Parses type, address and port at the front of `bytes`. Returns the address, and the total
+    /// length of the three. Returns `None` while they are incomplete.
     ///
     /// # Errors
-    /// The type is unknown.
+    /// RFC 1928 does not define the type of the address.
     pub fn read(bytes: &'m [u8]) -> Result<Option<(SocksAddress<'m>, usize)>, UnknownType> {
         let Some((&kind, rest)) = bytes.split_first() else { return Ok(None) };
         let found = match kind {

@@ -1,25 +1,26 @@
-//! Arguments of a transport for a bridge: keys and values.
+//! Arguments of a transport for a bridge, as pairs of key and value.
 
 use std::fmt;
 
-/// Bytes that a SOCKS5 user or password holds (RFC 1929).
+/// Maximum bytes of a SOCKS5 user name or password (RFC 1929).
 const FIELD: usize = 255;
 
-/// Keys with their values, in their given order. A key may occur more than once.
+/// Pairs of key and value, in the given order. A key may occur more than once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Args(pub Vec<(String, String)>);
 
-/// Error: a text is not a list of keys and values.
+/// Error: a text is not a list of pairs of key and value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ArgsError {
-    /// A part has no `=`, or nothing before it.
+    /// This part has no `=`, or nothing before the `=`.
     NoKey(String),
-    /// It ends in a backslash, which has to precede another character.
+    /// The text ends in a backslash, which has to precede another character.
     Unended,
-    /// It is not valid UTF-8.
+    /// The text is not valid UTF-8.
     NoText,
-    /// Its pairs exceed the 510 bytes of a SOCKS user and password; their length.
+    /// The encoded pairs have this length in bytes, and exceed the 510 bytes of a SOCKS5 user name
+    /// and password.
     TooLong(usize),
 }
 
@@ -39,13 +40,13 @@ impl fmt::Display for ArgsError {
 impl std::error::Error for ArgsError {}
 
 impl Args {
-    /// The first value of `key`.
+    /// Returns the first value of `key`; `None` if there is none.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(one, _)| one == key).map(|(_, value)| &**value)
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no arguments.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -54,7 +55,7 @@ impl Args {
     /// Adds a pair from a bridge line: `KEY=VALUE`, without escapes.
     ///
     /// # Errors
-    /// See [`ArgsError::NoKey`].
+    /// [`ArgsError::NoKey`] if `word` has no key.
     pub fn add_plain(&mut self, word: &str) -> Result<(), ArgsError> {
         let (key, value) = word
             .split_once('=')
@@ -64,28 +65,28 @@ impl Args {
         Ok(())
     }
 
-    /// Encodes the pairs as a SOCKS5 user and password, both of them non-empty.
+    /// Encodes the pairs as a SOCKS5 user name and password, both non-empty.
     ///
     /// # Errors
-    /// See [`ArgsError::TooLong`].
+    /// [`ArgsError::TooLong`] if the pairs do not fit.
     pub fn to_socks(&self) -> Result<(Vec<u8>, Vec<u8>), ArgsError> {
         let text = self.escaped(';').into_bytes();
         if text.len() > 2 * FIELD {
             return Err(ArgsError::TooLong(text.len()));
         }
-        // A field of a single NUL would mean an empty one.
+        // A field that consists of a single NUL would be decoded as an empty one.
         let alone = text.get(FIELD..) == Some(&[0]);
         let (user, password) = text.split_at(text.len().min(FIELD - usize::from(alone)));
         let or_nul = |field: &[u8]| if field.is_empty() { vec![0] } else { field.to_vec() };
         Ok((or_nul(user), or_nul(password)))
     }
 
-    /// Decodes the pairs from a SOCKS5 user and password.
+    /// Decodes the pairs from a SOCKS5 user name and password.
     ///
     /// # Errors
-    /// They are not a list of pairs.
+    /// User name and password are not a list of pairs.
     pub fn from_socks(user: &[u8], password: &[u8]) -> Result<Args, ArgsError> {
-        // A single NUL means an empty field, as RFC 1929 requires at least one byte.
+        // A single NUL stands for an empty field, as RFC 1929 requires at least one byte.
         let password = if password == [0] { &[][..] } else { password };
         let user = if user == [0] { &[][..] } else { user };
         let all = [user, password].concat();
@@ -93,13 +94,14 @@ impl Args {
         Args::parse(&text, ';')
     }
 
-    /// Encodes the pairs for an `SMETHOD` line, where they follow `ARGS:`.
+    /// Encodes the pairs for an `SMETHOD` line, in which they follow `ARGS:`.
     #[must_use]
     pub fn to_smethod(&self) -> String {
         self.escaped(',')
     }
 
-    /// Encodes the pairs for `TOR_PT_SERVER_TRANSPORT_OPTIONS`, as those of transport `name`.
+    /// Encodes the pairs for `TOR_PT_SERVER_TRANSPORT_OPTIONS`, as options of the transport
+    /// `name`.
     #[must_use]
     pub fn to_options(&self, name: &str) -> String {
         let one = |(key, value): &(String, String)| {
@@ -117,8 +119,8 @@ impl Args {
         Args::parse(text, ',')
     }
 
-    /// Encodes each pair as `KEY=VALUE`, with a backslash before backslashes, `=` and the separator
-    /// `between`.
+    /// Encodes each pair as `KEY=VALUE`, and puts `between` between the pairs. Backslashes, `=`
+    /// and `between` in a pair get a backslash before them.
     fn escaped(&self, between: char) -> String {
         let mut text = String::new();
         for (place, (key, value)) in self.0.iter().enumerate() {
@@ -144,8 +146,8 @@ impl Args {
             if key.is_empty() || rest.is_empty() {
                 return Err(ArgsError::NoKey(part.to_owned()));
             }
-            // A value may have an unescaped `=`: base64 has some, and not every program escapes
-            // them.
+            // A value may contain an unescaped `=`: base64 ends with it, and not every program
+            // escapes it.
             args.0.push((key, unescape(&rest.join("="))?));
         }
         Ok(args)

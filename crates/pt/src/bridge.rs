@@ -1,4 +1,4 @@
-//! Bridge lines, in the form that users receive and torrc's `Bridge` has.
+//! Bridge lines, in the form in which users receive them and torrc's `Bridge` option expects them.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,21 +8,21 @@ use base64ct::{Base64Unpadded, Encoding};
 use crate::args::{Args, ArgsError};
 use crate::line::is_name;
 
-/// Prefix of an ed25519 identity.
+/// Prefix of an ed25519 identity in a bridge line.
 const ED25519: &str = "ed25519:";
 
-/// A bridge: `[TRANSPORT] ADDRESS:PORT [FINGERPRINT] [ed25519:KEY] [KEY=VALUE ...]`.
+/// A bridge line: `[TRANSPORT] ADDRESS:PORT [FINGERPRINT] [ed25519:KEY] [KEY=VALUE ...]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgeLine {
-    /// The transport to reach it with; `None` for a plain link.
+    /// The transport through which clients reach the bridge; `None` for a plain link.
     pub transport: Option<String>,
-    /// Its address, which some transports ignore.
+    /// The bridge's address, which some transports ignore.
     pub address: SocketAddr,
-    /// Its RSA identity; without one, a client accepts the identity at the address.
+    /// The bridge's RSA identity. If it is `None`, a client accepts any identity at the address.
     pub fingerprint: Option<[u8; 20]>,
-    /// Its ed25519 identity, which arti supports and tor does not.
+    /// The bridge's ed25519 identity, which arti supports and C tor does not.
     pub ed25519: Option<[u8; 32]>,
-    /// Arguments for its transport.
+    /// Arguments for the bridge's transport.
     pub args: Args,
 }
 
@@ -32,7 +32,7 @@ pub struct BridgeLine {
 pub enum BridgeError {
     /// The line has no words.
     Empty,
-    /// This word stands in place of an address with a port.
+    /// This word is at the place of an address with a port, but is none.
     Address(String),
     /// The line ends after this word, without an address with a port.
     NoAddress(String),
@@ -41,9 +41,9 @@ pub enum BridgeError {
     Fingerprint(String),
     /// The text after `ed25519:` is not a key.
     Ed25519(String),
-    /// This word is a second identity of one kind.
+    /// This word is a second identity of the same kind.
     Twice(String),
-    /// It has arguments without a transport that takes them.
+    /// The line has arguments, but no transport that could take them.
     NoTransport,
     /// An argument is invalid.
     Args(ArgsError),
@@ -87,12 +87,12 @@ impl BridgeLine {
     /// Parses a line, optionally with the word `Bridge` before it, as in torrc.
     ///
     /// # Errors
-    /// See [`BridgeError`].
+    /// [`BridgeError`] if the line is not a bridge line.
     pub fn parse(line: &str) -> Result<BridgeLine, BridgeError> {
         let mut words = line.split_whitespace().peekable();
         words.next_if(|word| word.eq_ignore_ascii_case("bridge"));
         let first = words.next().ok_or(BridgeError::Empty)?;
-        // An address has a point or a colon, which a name cannot have.
+        // An address has a point or a colon, which the name of a transport cannot have.
         let transport = is_name(first).then(|| first.to_owned());
         let address = match transport {
             Some(_) => words.next().ok_or_else(|| BridgeError::NoAddress(first.to_owned()))?,
@@ -111,7 +111,7 @@ impl BridgeLine {
             }
         }
         let fingerprint = fingerprint.map(|word| {
-            // torrc also accepts the dollar sign that precedes fingerprints elsewhere.
+            // Like torrc, accepts the dollar sign that precedes fingerprints elsewhere.
             let digits = word.strip_prefix('$').unwrap_or(word);
             identity(digits).ok_or_else(|| BridgeError::Fingerprint(word.to_owned()))
         });
@@ -132,12 +132,13 @@ impl BridgeLine {
     }
 }
 
-/// Whether a word after the address is an identity rather than an argument. Keys may end in `=`.
+/// Returns whether a word after the address is an identity rather than an argument. A key may end
+/// in `=`, too.
 fn is_identity(word: &str) -> bool {
     word.starts_with(ED25519) || !word.contains('=')
 }
 
-/// Decodes a key from base64, with or without its final `=`.
+/// Decodes a 32-byte key from base64, with or without the final `=`.
 fn key(text: &str) -> Option<[u8; 32]> {
     let mut key = [0; 32];
     let text = text.strip_suffix('=').unwrap_or(text);

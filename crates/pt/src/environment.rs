@@ -1,4 +1,4 @@
-//! Environment variables that a transport receives.
+//! Environment variables that a transport receives from its manager.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -7,31 +7,31 @@ use crate::line::{Line, is_name};
 
 const VERSION: &str = "1";
 
-/// The settings that a transport is started with.
+/// The settings with which a transport is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
-    /// The folder for its files.
+    /// The directory for the transport's files.
     pub state: String,
-    /// Whether it exits when its standard input ends.
+    /// Whether the transport exits when its standard input ends.
     pub ends_with_input: bool,
-    /// Source addresses of its own connections.
+    /// Source addresses of the transport's own connections.
     pub outbound: Outbound,
-    /// Whether it runs at a client or at a bridge, with that side's settings.
+    /// The side on which the transport runs (client or bridge), with that side's settings.
     pub side: Side,
 }
 
-/// Local addresses for a transport's own connections. The kernel chooses where none is given.
+/// Local addresses for a transport's own connections. Where none is given, the kernel chooses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outbound {
-    /// Source of connections over IPv4.
+    /// Source address of connections over IPv4.
     pub v4: Option<Ipv4Addr>,
-    /// Source of connections over IPv6.
+    /// Source address of connections over IPv6.
     pub v6: Option<Ipv6Addr>,
 }
 
 impl Outbound {
-    /// Returns the source address for a connection to `to`. For a loopback address the kernel
-    /// chooses, as the specification demands.
+    /// Returns the source address for a connection to `to`; `None` if the kernel chooses. For a
+    /// loopback address the kernel always chooses, as the specification demands.
     #[must_use]
     pub fn towards(&self, to: IpAddr) -> Option<IpAddr> {
         match to {
@@ -45,44 +45,44 @@ impl Outbound {
 /// The side on which a transport runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// At a client.
+    /// The transport runs at a client.
     Client(Client),
-    /// At a bridge.
+    /// The transport runs at a bridge.
     Server(Server),
 }
 
-/// Settings at a client.
+/// Settings of a transport at a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
     /// Names of the requested transports.
     pub transports: Vec<String>,
-    /// URI of the proxy that it has to use for connections to bridges.
+    /// URI of the proxy that the transport has to use for connections to bridges.
     pub proxy: Option<String>,
 }
 
-/// Settings at a bridge.
+/// Settings of a transport at a bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// The requested transports.
     pub methods: Vec<ServerMethod>,
     /// Address of the relay's ORPort.
     pub relay: Option<SocketAddr>,
-    /// Address of its Extended ORPort, and the path of the cookie file for it.
+    /// Address of the relay's Extended ORPort, and the path of its cookie file.
     pub extended: Option<(SocketAddr, String)>,
 }
 
-/// A transport to run at a bridge.
+/// A transport that is to run at a bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerMethod {
-    /// Its name.
+    /// Name of the transport.
     pub name: String,
-    /// Its listening address; `None` leaves the choice to the transport.
+    /// Listening address of the transport; `None` lets the transport choose.
     pub address: Option<SocketAddr>,
-    /// The operator's options.
+    /// Options that the operator set.
     pub options: Args,
 }
 
-/// Error: the environment is invalid, with the line that reports it to the manager.
+/// Error: the environment is invalid. The line reports this to the manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvironmentError(pub Line);
 
@@ -95,10 +95,10 @@ impl std::fmt::Display for EnvironmentError {
 impl std::error::Error for EnvironmentError {}
 
 impl Environment {
-    /// Reads the variables; `get` returns the value of one.
+    /// Reads the settings from environment variables. `get` returns the value of a variable.
     ///
     /// # Errors
-    /// See [`EnvironmentError`].
+    /// [`EnvironmentError`] if a variable is missing or invalid.
     pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Environment, EnvironmentError> {
         let needed = |name: &str| {
             let value = get(name).filter(|value| !value.is_empty());
@@ -149,7 +149,7 @@ fn outbound(get: &impl Fn(&str) -> Option<String>) -> Result<Outbound, Environme
         text.parse().map_err(|_| why())
     });
     let v6 = value("TOR_PT_OUTBOUND_BIND_ADDRESS_V6").map(|text| {
-        // The address belongs in brackets; some managers omit them.
+        // IPv6 addresses should be in brackets, but some managers omit them.
         let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
         let why = || {
             wrong(format!(
@@ -170,7 +170,7 @@ fn transports(names: &str) -> Result<Vec<String>, EnvironmentError> {
     let mut all = Vec::new();
     for name in names.split(',') {
         let name = checked(name)?;
-        // A transport that is named more than once is opened once.
+        // A transport that is named more than once is started once.
         if !all.contains(&name) {
             all.push(name);
         }
@@ -219,8 +219,8 @@ fn server(
     Ok(Server { methods, relay, extended })
 }
 
-/// Parses the options of one transport: `name:key=value;name:key=value`, where `:` and `;` are
-/// escaped, too.
+/// Parses the options of the transport `name` in `all`, which has the form
+/// `name:key=value;name:key=value`. In keys and values, `:` and `;` are escaped, too.
 fn options_of(name: &str, all: &str) -> Result<Args, EnvironmentError> {
     let prefix = format!("{name}:");
     let own: Vec<&str> = split(all, ';').filter_map(|part| part.strip_prefix(&prefix)).collect();

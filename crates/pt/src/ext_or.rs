@@ -1,12 +1,12 @@
-//! The Extended ORPort protocol: a transport authenticates to its relay and reports the client of a
-//! connection (Tor's ext-orport-spec, safe cookie).
+//! The Extended ORPort protocol. By it, a transport authenticates to its relay and reports the
+//! client of a connection (Tor's ext-orport-spec, safe cookie).
 
 use std::fmt;
 use std::net::SocketAddr;
 
 use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign, verify};
 
-/// First bytes of a cookie file; the 32 bytes of the cookie follow.
+/// First 32 bytes of a cookie file. The 32 bytes of the cookie follow.
 pub const COOKIE_FILE: &[u8; 32] = b"! Extended ORPort Auth Cookie !\n";
 
 const SAFE_COOKIE: u8 = 1;
@@ -23,9 +23,9 @@ const TRANSPORT: u16 = 2;
 const OKAY: u16 = 0x1000;
 const DENY: u16 = 0x1001;
 const CONTROL: u16 = 0x1002;
-/// Bytes of a command's header: its type and the length of its body.
+/// Length of a command's header in bytes: the command's type and the length of its body.
 const HEAD: usize = 4;
-/// Maximum bytes of a body from a transport, which is a name or an address.
+/// Maximum bytes of the body of a transport's command, which is a name or an address.
 const BODY: usize = 256;
 
 /// Error: a dialogue at the Extended ORPort has failed.
@@ -34,11 +34,11 @@ const BODY: usize = 256;
 pub enum ExtOrError {
     /// The other side offers no authentication type that we support.
     NoCommonProof,
-    /// Its proof is wrong, so it has another cookie.
+    /// The other side's proof is wrong, so it has another cookie.
     Proof,
     /// The relay refused the connection.
     Denied,
-    /// It violates the protocol.
+    /// The other side violates the protocol.
     Nonsense,
 }
 
@@ -57,16 +57,16 @@ impl fmt::Display for ExtOrError {
 
 impl std::error::Error for ExtOrError {}
 
-/// Information on a connection that a transport forwards.
+/// Information about a connection that a transport forwards to its relay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionInfo {
     /// Address of the client.
     pub user: Option<SocketAddr>,
-    /// The transport's name.
+    /// Name of the transport.
     pub transport: Option<String>,
 }
 
-/// Extracts the cookie from a file's content.
+/// Extracts the cookie from the content of a cookie file; `None` if it has none.
 #[must_use]
 fn cookie(file: &[u8]) -> Option<[u8; 32]> {
     file.strip_prefix(COOKIE_FILE)?.try_into().ok()
@@ -76,7 +76,7 @@ fn message(label: &[u8], client: &[u8; NONCE], server: &[u8; NONCE]) -> Vec<u8> 
     [label, client, server].concat()
 }
 
-/// Received bytes that have not been read.
+/// Received bytes that have not been processed.
 #[derive(Debug, Default)]
 struct Inbox(Vec<u8>);
 
@@ -87,7 +87,8 @@ impl Inbox {
         Some(taken)
     }
 
-    /// Removes the first complete command. Returns its type and its body.
+    /// Removes the first complete command, and returns its type and its body. Returns `None` if no
+    /// command is complete.
     fn command(&mut self) -> Option<(u16, Vec<u8>)> {
         let [a, b, c, d] = *self.0.first_chunk::<HEAD>()?;
         let length = usize::from(u16::from_be_bytes([c, d]));
@@ -123,8 +124,8 @@ enum ClientStage {
 }
 
 impl ExtOrClient {
-    /// Begins a dialogue with the content of a cookie file, an unpredictable nonce, and the
-    /// information on the connection. Returns `None` if the file holds no cookie.
+    /// Begins a dialogue. `cookie_file` is the content of a cookie file, and `nonce` must be
+    /// unpredictable. Returns `None` if the file holds no cookie.
     #[must_use]
     pub fn new(cookie_file: &[u8], nonce: [u8; 32], info: ConnectionInfo) -> Option<ExtOrClient> {
         let key = cookie(cookie_file)?;
@@ -137,7 +138,7 @@ impl ExtOrClient {
     /// received after the dialogue.
     ///
     /// # Errors
-    /// See [`ExtOrError`]; the connection has to be closed.
+    /// [`ExtOrError`]; the connection has to be closed.
     pub fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<bool, ExtOrError> {
         self.inbox.0.extend_from_slice(bytes);
         while self.stage != ClientStage::Open && self.step(out)? {}
@@ -147,7 +148,7 @@ impl ExtOrClient {
         }
     }
 
-    /// Takes the bytes received after the relay's last message.
+    /// Removes and returns the bytes received after the relay's last message.
     pub fn rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.inbox.0)
     }
@@ -190,7 +191,7 @@ impl ExtOrClient {
                 match command {
                     OKAY => self.stage = ClientStage::Open,
                     DENY => return Err(ExtOrError::Denied),
-                    // The relay's command for its control port does not concern our transports.
+                    // This command of the relay concerns its control port, and not our transports.
                     CONTROL => {}
                     _ => return Err(ExtOrError::Nonsense),
                 }
@@ -203,7 +204,7 @@ impl ExtOrClient {
     fn introduce(&self, out: &mut Vec<u8>) {
         if let Some(user) = self.info.user {
             // A dual-stack listener reports IPv4 addresses in IPv6 form, for which relays cannot
-            // find the country. Relays do not parse the scope of a local address either.
+            // find the country. Relays do not parse the scope of a link-local address either.
             let user = SocketAddr::new(user.ip().to_canonical(), user.port());
             put(USER_ADDRESS, user.to_string().as_bytes(), out);
         }
@@ -233,8 +234,8 @@ enum ServerStage {
 }
 
 impl ExtOrServer {
-    /// Begins a dialogue with the cookie, which follows [`COOKIE_FILE`] in its file, and an
-    /// unpredictable nonce. Appends the first message to `out`.
+    /// Begins a dialogue. `cookie` follows [`COOKIE_FILE`] in the cookie file, and `nonce` must be
+    /// unpredictable. Appends the first message to `out`.
     #[must_use]
     pub fn new(cookie: [u8; 32], nonce: [u8; 32], out: &mut Vec<u8>) -> ExtOrServer {
         out.extend(TYPES);
@@ -242,11 +243,12 @@ impl ExtOrServer {
         ExtOrServer { key: cookie, nonce, inbox, stage, info: ConnectionInfo::default() }
     }
 
-    /// Receives bytes from the transport and appends answers to `out`. Returns the information on
-    /// the connection once the dialogue is over; [`ExtOrServer::rest`] has bytes received after it.
+    /// Processes bytes from the transport and appends answers to `out`. Returns the information
+    /// about the connection once the dialogue is over, until then `None`; [`ExtOrServer::rest`]
+    /// has bytes received after the dialogue.
     ///
     /// # Errors
-    /// See [`ExtOrError`]; the connection has to be closed after `out` was sent.
+    /// [`ExtOrError`]; the connection has to be closed after `out` was sent.
     pub fn take(
         &mut self,
         bytes: &[u8],
@@ -261,7 +263,7 @@ impl ExtOrServer {
         }
     }
 
-    /// Takes the bytes received after the transport's last message.
+    /// Removes and returns the bytes received after the transport's last message.
     pub fn rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.inbox.0)
     }

@@ -7,7 +7,7 @@
 //! processes and opens sockets.
 //!
 //! * [`Environment`] is the set of environment variables that a transport receives. [`Line`] is a
-//!   line of its standard output.
+//!   line of a transport's standard output.
 //! * [`Manager`] is the managing side, for any transport.
 //! * [`Args`] are a bridge's keys and values, as in bridge lines, SOCKS requests, `SMETHOD` lines
 //!   and torrc's `ServerTransportOptions`.

@@ -1,4 +1,4 @@
-//! Lines of a transport's standard output, which may contain nothing else.
+//! Lines of a transport's standard output, which must contain nothing else.
 
 use std::fmt;
 use std::iter::Peekable;
@@ -9,7 +9,7 @@ use crate::args::Args;
 /// Maximum bytes of a line.
 pub(crate) const LONGEST: usize = 8 << 10;
 
-/// The protocol with which programs reach a transport at a client.
+/// The protocol between programs and a transport at a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// SOCKS4, which has no arguments.
@@ -21,53 +21,53 @@ pub enum Protocol {
 /// Importance of a transport's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// Something failed.
+    /// An event that prevents something.
     Error,
-    /// Something may fail.
+    /// An event that may prevent something.
     Warning,
-    /// Of interest to every user.
+    /// An event of interest to every user.
     Notice,
-    /// Of interest to some users.
+    /// An event of interest to some users.
     Info,
-    /// Of interest to developers.
+    /// An event of interest to developers.
     Debug,
 }
 
-/// A line of output.
+/// A line of a transport's standard output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Line {
-    /// The protocol version that it speaks.
+    /// The transport speaks this protocol version.
     Version(String),
-    /// It speaks none of the offered versions; the reason.
+    /// The transport speaks none of the offered versions, for this reason.
     VersionError(String),
-    /// Its environment is invalid; the reason.
+    /// The transport's environment is invalid, for this reason.
     EnvError(String),
-    /// It uses the proxy from its environment.
+    /// The transport uses the proxy from its environment.
     ProxyDone,
-    /// It does not use that proxy; the reason.
+    /// The transport does not use that proxy, for this reason.
     ProxyError(String),
-    /// A client's transport is ready at this address.
+    /// The client's transport of this name is ready at this address.
     ClientMethod(String, Protocol, SocketAddr),
-    /// A client's transport is not ready; the reason.
+    /// The client's transport of this name is not ready, for this reason.
     ClientMethodError(String, String),
     /// All transports of a client have been reported.
     ClientMethodsDone,
-    /// A bridge's transport listens at this address; clients need these arguments.
+    /// The bridge's transport of this name listens at this address; clients need these arguments.
     ServerMethod(String, SocketAddr, Args),
-    /// A bridge's transport does not listen; the reason.
+    /// The bridge's transport of this name does not listen, for this reason.
     ServerMethodError(String, String),
     /// All transports of a bridge have been reported.
     ServerMethodsDone,
     /// A message for the operator.
     Log(Severity, String),
-    /// The status of a transport, in its own words.
+    /// The status of a transport, in the transport's own words.
     Status(String),
-    /// A line of a later version, to be ignored.
+    /// A line that only later versions define. It is ignored.
     Unknown,
 }
 
-/// Whether a word may name a transport, with the rules for names in C.
+/// Returns whether a word may be the name of a transport, by the rules for names in C.
 #[must_use]
 pub fn is_name(word: &str) -> bool {
     let is_letter = |one: char| one.is_ascii_alphabetic() || one == '_';
@@ -106,7 +106,7 @@ impl Line {
             "SMETHOD" => server_method(rest)?,
             "SMETHOD-ERROR" => method_error(rest, Line::ServerMethodError)?,
             "SMETHODS" => (rest == "DONE").then_some(Line::ServerMethodsDone)?,
-            // A malformed log message does not keep the transport from working.
+            // A malformed log message must not prevent the use of the transport.
             "LOG" => log(rest).unwrap_or(Line::Unknown),
             "STATUS" => Line::Status(owned),
             _ => Line::Unknown,
@@ -146,7 +146,8 @@ fn log(rest: &str) -> Option<Line> {
     Some(Line::Log(severity, unquote(message)?))
 }
 
-/// Decodes a C string of Tor's control-spec (section 2.1.1), or a word without quotes.
+/// Decodes a C string (Tor's control-spec, section 2.1.1), or a word without quotes. Returns
+/// `None` if the text is malformed.
 fn unquote(text: &str) -> Option<String> {
     let Some(quoted) = text.strip_prefix('"') else { return Some(text.to_owned()) };
     let (mut out, mut all) = (Vec::new(), quoted.bytes().peekable());
@@ -165,8 +166,8 @@ fn unquote(text: &str) -> Option<String> {
     }
 }
 
-/// Decodes an escape of up to three octal digits after its `first` one. Transports in Go write
-/// quotes this way, with each byte beyond ASCII as an escape.
+/// Decodes an escape of up to three octal digits, of which `first` is the first. Transports in Go
+/// write quoted text this way, with each byte beyond ASCII as an escape.
 fn octal(first: u8, rest: &mut Peekable<impl Iterator<Item = u8>>) -> Option<u8> {
     let mut value = u16::from(first - b'0');
     for _ in 0..2 {
@@ -190,7 +191,7 @@ fn quote(text: &str, out: &mut fmt::Formatter<'_>) -> fmt::Result {
     out.write_str("\"")
 }
 
-/// Replaces line breaks, as a reason ends with its line.
+/// Replaces line breaks in a reason, as the reason ends with its line.
 fn one_line(text: &str) -> String {
     text.replace(['\n', '\r'], " ")
 }

@@ -1,4 +1,4 @@
-//! The managing side of a transport in another program.
+//! The managing side of a transport that runs as another program.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,16 +6,16 @@ use std::net::SocketAddr;
 use crate::args::Args;
 use crate::line::{LONGEST, Line, Protocol, Severity};
 
-/// A transport that is ready.
+/// A transport that is ready for use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Method {
-    /// Its name.
+    /// Name of the transport.
     pub name: String,
-    /// Its SOCKS port at a client, or its listening address at a bridge.
+    /// The transport's SOCKS port at a client, or its listening address at a bridge.
     pub address: SocketAddr,
-    /// The protocol of its clients; `None` at a bridge.
+    /// The protocol between programs and the transport at a client; `None` at a bridge.
     pub protocol: Option<Protocol>,
-    /// Arguments that a bridge's clients need.
+    /// Arguments that clients of the bridge need.
     pub args: Args,
 }
 
@@ -23,13 +23,13 @@ pub struct Method {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failure {
-    /// It speaks none of our versions.
+    /// The transport speaks none of the versions that we offer.
     Version(String),
-    /// It reports invalid settings.
+    /// The transport reports that its settings are invalid.
     Environment(String),
-    /// It does not use the proxy from its settings.
+    /// The transport does not use the proxy from its settings.
     Proxy(String),
-    /// It violates the protocol with this line.
+    /// The transport violates the protocol with this line.
     Line(String),
 }
 
@@ -50,10 +50,11 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// State of a transport, from its output so far.
+/// The state of a transport, as far as its output has shown.
 ///
-/// [`Manager::take`] receives the bytes of its standard output. Once [`Manager::is_ready`], the
-/// list of its methods is complete. [`Manager::said`] returns its log messages throughout its life.
+/// [`Manager::take`] processes the transport's standard output. Once [`Manager::is_ready`], the
+/// list of methods is complete. [`Manager::said`] returns the log messages, as long as the
+/// transport runs.
 #[derive(Debug, Default)]
 pub struct Manager {
     inbox: Vec<u8>,
@@ -66,16 +67,17 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Creates the manager of a transport; `wants_proxy` is whether it has to use a proxy.
+    /// Creates the manager of a transport. `wants_proxy` is whether the transport has to use a
+    /// proxy.
     #[must_use]
     pub fn new(wants_proxy: bool) -> Manager {
         Manager { wants_proxy, ..Manager::default() }
     }
 
-    /// Receives bytes of its standard output.
+    /// Processes bytes of the transport's standard output.
     ///
     /// # Errors
-    /// See [`Failure`]; the transport has to be stopped.
+    /// [`Failure`]; the transport has to be stopped.
     pub fn take(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.inbox.extend_from_slice(bytes);
         while let Some(end) = self.inbox.iter().position(|byte| *byte == b'\n') {
@@ -99,7 +101,7 @@ impl Manager {
             Line::VersionError(why) => return Err(Failure::Version(why)),
             Line::EnvError(why) => return Err(Failure::Environment(why)),
             Line::ProxyError(why) => return Err(Failure::Proxy(why)),
-            // After it is ready, or before its version, no other line is allowed.
+            // Before its version and after it is ready, a transport may write no other lines.
             _ if self.ready || !self.versioned => return Err(Failure::Line(shown())),
             Line::ProxyDone => self.wants_proxy = false,
             Line::ClientMethod(name, protocol, address) => {
@@ -120,25 +122,26 @@ impl Manager {
         Ok(())
     }
 
-    /// Whether it has reported all its transports.
+    /// Returns whether the transport has reported all its methods.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.ready
     }
 
-    /// Its working transports.
+    /// Returns the working methods.
     #[must_use]
     pub fn methods(&self) -> &[Method] {
         &self.methods
     }
 
-    /// Names of its failed transports, with the reasons.
+    /// Returns the names of the methods that failed, with the reasons.
     #[must_use]
     pub fn refused(&self) -> &[(String, String)] {
         &self.refused
     }
 
-    /// Takes the messages that it has logged since the last call.
+    /// Removes and returns the messages that the transport has logged since the last call of this
+    /// function.
     pub fn said(&mut self) -> Vec<(Severity, String)> {
         std::mem::take(&mut self.said)
     }

@@ -1,5 +1,5 @@
-//! A bridge operator's settings for a transport, in one line. torrc needs `ServerTransportPlugin`,
-//! `ServerTransportListenAddr` and `ServerTransportOptions` for the same.
+//! A bridge operator's settings for a transport, in one line. In torrc the same needs
+//! `ServerTransportPlugin`, `ServerTransportListenAddr` and `ServerTransportOptions`.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,25 +10,25 @@ use crate::line::is_name;
 /// A transport of a bridge: `NAME ADDRESS:PORT [KEY=VALUE ...] [exec PROGRAM ARGS]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfferLine {
-    /// Its name.
+    /// Name of the transport.
     pub transport: String,
-    /// Its listening address.
+    /// Listening address of the transport.
     pub listen: SocketAddr,
-    /// Options that it receives.
+    /// Options for the transport.
     pub options: Args,
     /// The program that implements it, with arguments; `None` if the line names none.
     pub program: Option<Vec<String>>,
 }
 
-/// Error: a line is not a transport of a bridge.
+/// Error: a line is not an offer of a transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OfferError {
     /// The line has no words.
     Empty,
-    /// Its first word is not a transport's name.
+    /// The line's first word is not a transport's name.
     Name(String),
-    /// This word stands in place of an address with a port.
+    /// This word is at the place of an address with a port, but is none.
     Address(String),
     /// A word after the address is not an option.
     Options(ArgsError),
@@ -60,7 +60,7 @@ impl OfferLine {
     /// Parses a line. Spaces separate words, and there is no quoting.
     ///
     /// # Errors
-    /// See [`OfferError`].
+    /// [`OfferError`] if the line has another form.
     pub fn parse(line: &str) -> Result<OfferLine, OfferError> {
         let mut words = line.split_whitespace();
         let name = words.next().ok_or(OfferError::Empty)?;

@@ -1,4 +1,4 @@
-//! The program for each transport, as in torrc's `ClientTransportPlugin` and
+//! The program that provides each transport, as in torrc's `ClientTransportPlugin` and
 //! `ServerTransportPlugin`.
 
 use std::fmt;
@@ -6,21 +6,21 @@ use std::net::SocketAddr;
 
 use crate::line::{Protocol, is_name};
 
-/// Transports and their provider.
+/// Names of transports, and the program that provides them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginLine {
     /// The transports' names.
     pub transports: Vec<String>,
-    /// Their provider.
+    /// The program that provides the transports.
     pub place: PluginPlace,
 }
 
-/// The provider of transports.
+/// A program that provides transports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PluginPlace {
-    /// A program to start: its path and arguments.
+    /// A program that has to be started: its path and arguments.
     Program(Vec<String>),
-    /// A running program that listens at this address.
+    /// A program that already runs, and listens at this address.
     Proxy(Protocol, SocketAddr),
 }
 
@@ -32,11 +32,11 @@ pub enum PluginError {
     Empty,
     /// This word is not a transport's name.
     Name(String),
-    /// This word stands in place of `exec` or `socks5`.
+    /// This word is at the place of `exec` or `socks5`.
     Kind(String),
     /// No program follows `exec`.
     NoProgram,
-    /// This word stands in place of an address.
+    /// This word is at the place of an address, but is none.
     Address(String),
     /// This word follows the address, where the line should end.
     Rest(String),
@@ -68,7 +68,7 @@ impl PluginLine {
     /// before it, as in torrc. Spaces separate words, and there is no quoting, as in torrc.
     ///
     /// # Errors
-    /// See [`PluginError`].
+    /// [`PluginError`] if the line has another form.
     pub fn parse(line: &str) -> Result<PluginLine, PluginError> {
         let mut words = line.split_whitespace().peekable();
         let is_keyword = |word: &&str| {
@@ -90,7 +90,8 @@ impl PluginLine {
                 let program = Some(program).filter(|program| !program.is_empty());
                 PluginPlace::Program(program.ok_or(PluginError::NoProgram)?)
             }
-            // SOCKS4 has no arguments, and programs that use it date from 2012.
+            // SOCKS4 is not supported: it has no arguments, and programs that use it date from
+            // 2012.
             "socks5" => {
                 let at = word();
                 let address = at.parse::<SocketAddr>().ok().filter(|at| at.port() > 0);

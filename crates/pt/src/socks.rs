@@ -1,5 +1,5 @@
-//! The client of a transport, which reaches a bridge through it: SOCKS5, with the bridge's
-//! arguments as user and password (pt-spec, "Client"; RFC 1928 and 1929).
+//! The client's side of a transport, which connects to a bridge through the transport: SOCKS5,
+//! with the bridge's arguments as user name and password (pt-spec, "Client"; RFC 1928 and 1929).
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,18 +14,18 @@ const CONNECT: u8 = 1;
 const IPV4: u8 = 1;
 const NAME: u8 = 3;
 const IPV6: u8 = 4;
-/// Bytes of an answer before its address.
+/// Number of bytes in an answer before its address.
 const HEAD: usize = 4;
 
 /// Error: a transport has not connected to a bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SocksRefusal {
-    /// It speaks another protocol, or requires another login.
+    /// The transport speaks another protocol, or requires another login.
     Nonsense,
-    /// It refused the arguments.
+    /// The transport refused the arguments.
     Arguments,
-    /// It could not reach the bridge; the SOCKS reply code.
+    /// The transport could not reach the bridge, and gave this SOCKS reply code.
     Unreached(u8),
 }
 
@@ -48,7 +48,7 @@ impl std::error::Error for SocksRefusal {}
 /// A dialogue with a transport about one connection.
 #[derive(Clone, Debug)]
 pub struct SocksClient {
-    /// User and password with their lengths, if there are arguments.
+    /// User name and password with their lengths; `None` if there are no arguments.
     login: Option<Vec<u8>>,
     request: Vec<u8>,
     inbox: Vec<u8>,
@@ -64,8 +64,8 @@ enum SocksStage {
 }
 
 impl SocksClient {
-    /// Begins a dialogue about a connection to the bridge at `to`, with these arguments. Appends
-    /// the first message to `out`.
+    /// Begins a dialogue about a connection to the bridge at `to`. `args` are the bridge's
+    /// arguments. Appends the first message to `out`.
     ///
     /// # Errors
     /// The arguments are too long.
@@ -99,14 +99,14 @@ impl SocksClient {
     /// after the dialogue.
     ///
     /// # Errors
-    /// See [`SocksRefusal`]; the connection has to be closed.
+    /// [`SocksRefusal`]; the connection has to be closed.
     pub fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<bool, SocksRefusal> {
         self.inbox.extend_from_slice(bytes);
         while self.stage != SocksStage::Open && self.step(out)? {}
         Ok(self.stage == SocksStage::Open)
     }
 
-    /// Takes the bytes received after the transport's last message.
+    /// Removes and returns the bytes received after the transport's last message.
     pub fn rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.inbox)
     }
@@ -141,7 +141,7 @@ impl SocksClient {
     }
 }
 
-/// Returns the number of bytes in an answer, once enough of it has arrived to know.
+/// Returns the number of bytes in an answer; `None` if too few have arrived to determine it.
 fn answer_length(inbox: &[u8]) -> Result<Option<usize>, SocksRefusal> {
     if inbox.first().is_some_and(|version| *version != VERSION) {
         return Err(SocksRefusal::Nonsense);

@@ -1,4 +1,4 @@
-//! Bulk transfers from one host to another: the simulator's own bench.
+//! Bulk transfers from one host to another, which are the simulator's own benchmark.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -16,20 +16,21 @@ const PORT: u16 = 5001;
 /// Maximum unsent bytes that a sender keeps in a connection's send buffer.
 const AHEAD: u32 = 64 << 10;
 
-/// Several connections from one host to another, each host with an access line of the same kind.
+/// A benchmark of several connections from one host to another. Both hosts have an access line of
+/// the same kind.
 #[derive(Clone, Debug)]
 pub struct Flows {
-    /// Connections, which begin one after another.
+    /// Number of connections, which begin one after another.
     pub count: u32,
     /// Time between the starts of two connections.
     pub apart: Duration,
-    /// Rate of both lines, in bits per second.
+    /// Rate of both hosts' lines, in bits per second.
     pub rate: NonZeroU64,
-    /// Bytes of each line's queue.
+    /// Size of each line's queue, in bytes.
     pub queue: usize,
-    /// Share of packets lost at the receiver's line.
+    /// Share of packets that are lost on the receiver's line.
     pub loss: f64,
-    /// One-way delay of the core.
+    /// One-way delay of the core network.
     pub delay: Duration,
     /// Duration of the run.
     pub span: Duration,
@@ -38,7 +39,8 @@ pub struct Flows {
 }
 
 impl Default for Flows {
-    /// Returns four CUBIC connections over lines of 100 Mbit/s and a core of 10 ms, for 20 s.
+    /// Returns four CUBIC connections over lines of 100 Mbit/s and a core network of 10 ms, for 20
+    /// s.
     fn default() -> Flows {
         Flows {
             count: 4,
@@ -56,23 +58,25 @@ impl Default for Flows {
 /// Result of a run of [`Flows`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Bytes that the receiver has read, by connection.
+    /// Number of bytes that the receiver has read, by connection.
     pub received: Vec<u64>,
-    /// Packets, counted once for each line that carried them and once for the core.
+    /// Number of packets, each counted once for each line that carried it and once for the core
+    /// network.
     pub packet_hops: u64,
-    /// Hash of all events.
+    /// Hash of all events of the run.
     pub hash: u64,
     /// Counters of the sender's connections.
     pub stats: Vec<Stats>,
 }
 
 impl Outcome {
-    /// Returns the bits per second that all connections together delivered within `span`.
+    /// Returns the rate in bits per second at which all connections together delivered data within
+    /// `span`.
     pub fn goodput(&self, span: Duration) -> f64 {
         self.received.iter().sum::<u64>() as f64 * 8.0 / span.as_secs_f64()
     }
 
-    /// Returns Jain's index of the connections' shares: 1 if all are equal.
+    /// Returns Jain's fairness index of the connections' shares: 1 if all shares are equal.
     pub fn fairness(&self) -> f64 {
         let sum = self.received.iter().map(|&bytes| bytes as f64).sum::<f64>();
         let squares = self.received.iter().map(|&bytes| (bytes as f64).powi(2)).sum::<f64>();
@@ -81,7 +85,7 @@ impl Outcome {
 }
 
 impl Flows {
-    /// Runs with random numbers from `seed`.
+    /// Runs the transfers, with random numbers from `seed`.
     pub fn run(&self, seed: u64) -> Outcome {
         let mut simulation = Simulation::new(Latencies::uniform(self.delay), seed);
         let line = LineSettings { rate: self.rate, queue: self.queue, loss: 0.0 };
@@ -120,7 +124,7 @@ fn outcome(simulation: &Simulation<Peer>, hosts: [HostId; 2]) -> Outcome {
 #[derive(Debug)]
 enum Peer {
     Source(Source),
-    /// Bytes read, by connection.
+    /// Receives bytes and counts those read, by connection.
     Sink(BTreeMap<ConnId, u64>),
 }
 

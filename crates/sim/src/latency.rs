@@ -1,29 +1,30 @@
-//! The core network between the access lines.
+//! The core network, which connects the access lines.
 
 use std::time::Duration;
 
-/// One-way delays between places. The core has no limit of rate and loses nothing.
+/// One-way delays of the core network between places. The core has no limit on its rate and loses
+/// nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Latencies {
     places: usize,
-    /// Delays by row, with the sending place as the row.
+    /// Delays by row: row `a` has the delays from place `a`.
     delays: Vec<Duration>,
 }
 
-/// Error for a matrix of latencies that is not square.
+/// Error: a matrix of latencies is not square.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotSquare;
 
 impl Latencies {
-    /// Creates the same delay between all hosts.
+    /// Returns latencies with the same delay between all hosts.
     pub fn uniform(delay: Duration) -> Latencies {
         Latencies { places: 1, delays: vec![delay] }
     }
 
-    /// Creates the delays of a square matrix: row `a`, column `b` is the delay from `a` to `b`.
+    /// Returns the latencies of a square matrix: row `a`, column `b` is the delay from `a` to `b`.
     ///
     /// # Errors
-    /// [`NotSquare`]
+    /// [`NotSquare`] if the matrix is not square.
     pub fn matrix(rows: &[Vec<Duration>]) -> Result<Latencies, NotSquare> {
         if rows.is_empty() || rows.iter().any(|row| row.len() != rows.len()) {
             return Err(NotSquare);

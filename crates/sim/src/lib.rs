@@ -5,17 +5,17 @@
 //!             TCP      rate, queue, loss             rate, queue, loss
 //! ```
 //!
-//! * [`EventQueue`]: the events to come, ordered by time, host and counter.
+//! * [`EventQueue`]: future events, ordered by time, host and counter.
 //! * [`Line`]: one direction of an access line, with its drop-tail queue. [`Latencies`]: the core
-//!   between the lines.
+//!   network between the lines.
 //! * [`Network`]: hosts and packets. [`Stack`]: the TCP connections of a host.
-//! * [`Simulation`]: hosts with a [`HostProgram`] each. [`TraceHash`]: the hash of all events.
+//! * [`Simulation`]: hosts, each with a [`HostProgram`]. [`TraceHash`]: the hash of all events.
 //! * [`onion`]: relays and clients of the onion network, and web servers.
 //! * [`flows`]: bulk transfers, for measurements of the simulator itself.
 //!
-//! A run is a function of the programs, the settings and the seed: nothing reads a clock, iterates
-//! a hash map or draws from anything but seeded streams. Random numbers are drawn only where a rule
-//! needs them.
+//! A run depends only on the programs, the settings and the seed. Nothing reads a clock, iterates
+//! over a hash map, or draws random numbers except from seeded streams. Random numbers are drawn
+//! only where a rule needs them.
 //!
 //! The design and its reasons: `docs/design/simulator.md`.
 

@@ -16,12 +16,13 @@ pub struct LineSettings {
     /// Maximum bytes that wait for the wire or are on it. A packet that would exceed this is
     /// dropped, unless it finds the line idle.
     pub queue: usize,
-    /// Share of packets that are lost after they left the wire, in `0.0..=1.0`.
+    /// Share of packets that are lost after they have left the wire, in `0.0..=1.0`.
     pub loss: f64,
 }
 
 impl LineSettings {
-    /// Returns a line without random loss, with a queue of `delay` at its rate.
+    /// Returns the settings of a line without random loss, whose queue holds what the line sends
+    /// in `delay`.
     pub fn with_queue(rate: NonZeroU64, delay: Duration) -> LineSettings {
         let bytes = u128::from(rate.get()) * delay.as_nanos() / 8_000_000_000;
         LineSettings { rate, queue: usize::try_from(bytes).unwrap_or(usize::MAX), loss: 0.0 }
@@ -33,45 +34,46 @@ impl LineSettings {
     }
 }
 
-/// Reason for which a line dropped a packet.
+/// The reason why a line dropped a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineDrop {
     /// The queue was full.
     QueueFull,
-    /// It was lost at random, after its time on the wire.
+    /// The packet was lost at random, after its time on the wire.
     Lost,
 }
 
 /// Counters of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LineStats {
-    /// Packets that were carried.
+    /// Number of packets that the line carried.
     pub packets: u64,
-    /// Their bytes.
+    /// Total bytes of those packets.
     pub bytes: u64,
-    /// Packets for which the queue had no room.
+    /// Number of packets for which the queue had no room.
     pub queue_full: u64,
-    /// Packets that were lost.
+    /// Number of packets that were lost at random.
     pub lost: u64,
 }
 
-/// A wire with a drop-tail queue. It behaves like a `netem::Link` with rate, queue and loss. It
-/// computes at once when a packet leaves, because a line's properties never change.
+/// One direction of a line: a wire with a drop-tail queue. It behaves like a `netem::Link` with
+/// rate, queue and loss. It computes at once when a packet leaves, because a line's properties
+/// never change.
 #[derive(Debug)]
 pub struct Line {
     settings: LineSettings,
-    /// Random numbers, created only if the line loses packets.
+    /// Random numbers for losses; `None` if the line loses no packets.
     dice: Option<Stream>,
-    /// Time at which the last bit of the last packet leaves.
+    /// Time at which the last bit of the last queued packet leaves.
     free: Time,
-    /// Time at which each queued packet leaves, and its bytes.
+    /// For each queued packet, the time at which it leaves and its size in bytes.
     waiting: VecDeque<(Time, u16)>,
     waiting_bytes: usize,
     stats: LineStats,
 }
 
 impl Line {
-    /// Creates a line with the random numbers of `entity` in the run `seed`.
+    /// Creates a line, with the random numbers of `entity` in the run `seed`.
     pub fn new(settings: LineSettings, seed: u64, entity: u64) -> Line {
         Line {
             settings,
@@ -83,10 +85,10 @@ impl Line {
         }
     }
 
-    /// Sends a packet of `bytes` bytes, and returns the time at which its last bit leaves.
+    /// Sends a packet of `bytes` bytes. Returns the time at which its last bit leaves.
     ///
     /// # Errors
-    /// [`LineDrop`]
+    /// [`LineDrop`] if the packet is dropped.
     pub fn push(&mut self, now: Time, bytes: u16) -> Result<Time, LineDrop> {
         let lost = self.dice.as_mut().is_some_and(|dice| dice.random_bool(self.settings.loss));
         self.advance(now);
@@ -107,13 +109,13 @@ impl Line {
         Ok(self.free)
     }
 
-    /// Returns the bytes that wait for the wire or are on it.
+    /// Returns the number of bytes that wait for the wire or are on it.
     pub fn backlog(&mut self, now: Time) -> usize {
         self.advance(now);
         self.waiting_bytes
     }
 
-    /// Returns the counters of packets carried and dropped.
+    /// Returns the counters of carried and dropped packets.
     pub fn stats(&self) -> LineStats {
         self.stats
     }

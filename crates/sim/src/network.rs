@@ -1,4 +1,4 @@
-//! Hosts with an access line each, and the core between them.
+//! Hosts, each with an access line, and the core network between them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,19 +10,20 @@ use crate::line::{Line, LineDrop, LineSettings, LineStats};
 use crate::queue::{EventQueue, HostId};
 use crate::trace::{Kind, TraceHash};
 
-/// A host's access line, and its place in the core.
+/// The access line of a host, and its place in the core network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostSettings {
-    /// Line from the host.
+    /// Properties of the direction from the host to the core network.
     pub up: LineSettings,
-    /// Line to the host.
+    /// Properties of the direction from the core network to the host.
     pub down: LineSettings,
-    /// Row and column of the host in the [`Latencies`].
+    /// The host's place: its row and column in the [`Latencies`].
     pub place: usize,
 }
 
 impl HostSettings {
-    /// Returns a host in place 0 whose line has the same properties in both directions.
+    /// Returns the settings of a host at place 0 whose line has the same properties in both
+    /// directions.
     pub fn symmetric(line: LineSettings) -> HostSettings {
         HostSettings { up: line, down: line, place: 0 }
     }
@@ -33,20 +34,20 @@ impl HostSettings {
 pub enum Happening<P> {
     /// A packet arrived.
     Arrival {
-        /// The host that sent it.
+        /// The host that sent the packet.
         from: HostId,
-        /// The packet.
+        /// The packet that arrived.
         packet: P,
     },
-    /// A timer of [`Network::set_timer`] expired.
+    /// A timer expired that [`Network::set_timer`] had set.
     Timer {
         /// Number of the timer.
         timer: u32,
     },
 }
 
-/// Hosts, their lines, the core and future events. It carries packets of any type, and knows only
-/// their length.
+/// The hosts, their lines, the core network and future events. Packets may be of any type; the
+/// network uses only their length.
 #[derive(Debug)]
 pub struct Network<P> {
     now: Time,
@@ -60,9 +61,9 @@ pub struct Network<P> {
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// The first bit of a packet reaches the host's line.
+    /// The first bit of the packet with this number reaches the line of its host.
     Reach(u32),
-    /// The first packet of the host's line has arrived.
+    /// The first packet on the host's line has arrived at the host.
     Deliver,
     Timer(u32),
 }
@@ -72,7 +73,8 @@ struct Access {
     up: Line,
     down: Line,
     place: usize,
-    /// Packets on the line to the host, each with its time of arrival. Only the first has an event.
+    /// Packets on the line to the host, each with its time of arrival. Only the first packet has
+    /// an event in the queue.
     incoming: VecDeque<(Time, u32)>,
 }
 
@@ -83,7 +85,7 @@ struct Packet<P> {
     load: P,
 }
 
-/// Packets in flight, by number.
+/// The packets in flight, by their number.
 #[derive(Debug)]
 struct Packets<P> {
     slots: Vec<Option<Packet<P>>>,
@@ -116,7 +118,7 @@ impl<P> Packets<P> {
 }
 
 impl<P> Network<P> {
-    /// Creates a network without hosts. `seed` determines random losses.
+    /// Creates a network without hosts. `seed` determines which packets are lost at random.
     pub fn new(latencies: Latencies, seed: u64) -> Network<P> {
         Network {
             now: Time::ZERO,
@@ -132,7 +134,7 @@ impl<P> Network<P> {
     /// Adds a host.
     ///
     /// # Panics
-    /// The latencies have no such place.
+    /// The latencies do not contain the host's place.
     pub fn add_host(&mut self, settings: HostSettings) -> HostId {
         assert!(settings.place < self.latencies.places(), "place {} of the core", settings.place);
         let host = HostId(self.hosts.len() as u32);
@@ -146,7 +148,7 @@ impl<P> Network<P> {
         host
     }
 
-    /// Returns the time of the event that was last returned.
+    /// Returns the present time, which is that of the last event returned.
     pub fn now(&self) -> Time {
         self.now
     }
@@ -156,19 +158,20 @@ impl<P> Network<P> {
         self.trace
     }
 
-    /// Returns the counters of a host's line: from the host, to the host.
+    /// Returns the counters of a host's line: first from the host, then to the host.
     pub fn stats(&self, host: HostId) -> [LineStats; 2] {
         let access = &self.hosts[host.index()];
         [access.up.stats(), access.down.stats()]
     }
 
-    /// Returns the one-way delay of the core between two hosts.
+    /// Returns the one-way delay of the core network between two hosts.
     pub fn latency(&self, from: HostId, to: HostId) -> Duration {
         let place = |host: HostId| self.hosts[host.index()].place;
         self.latencies.between(place(from), place(to))
     }
 
-    /// Sends a packet of `bytes` bytes, which arrives after both lines and the core, or is dropped.
+    /// Sends a packet of `bytes` bytes. It arrives after both lines and the core network, or is
+    /// dropped.
     pub fn send(&mut self, from: HostId, to: HostId, bytes: u16, load: P) {
         let leaves = self.hosts[from.index()].up.push(self.now, bytes);
         match leaves {
@@ -181,7 +184,8 @@ impl<P> Network<P> {
         }
     }
 
-    /// Sets `timer` of a host to expire at `time`; a host may set the same number several times.
+    /// Sets the timer number `timer` of a host to expire at `time`. A host may set the same number
+    /// several times.
     pub fn set_timer(&mut self, host: HostId, time: Time, timer: u32) {
         self.queue.push(time.max(self.now), host, Event::Timer(timer));
     }
@@ -209,7 +213,7 @@ impl<P> Network<P> {
         None
     }
 
-    /// Puts a packet on the line to its host.
+    /// Puts a packet that has crossed the core network on the line to its host.
     fn reach(&mut self, host: HostId, packet: u32) {
         let bytes = self.packets.bytes(packet);
         let access = &mut self.hosts[host.index()];

@@ -1,4 +1,4 @@
-//! Future events in their order.
+//! A queue of future events.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -10,19 +10,19 @@ use anabranch_multipath::Time;
 pub struct HostId(pub u32);
 
 impl HostId {
-    /// Returns the number as an index.
+    /// Returns the host's number as an index.
     pub(crate) fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// Future events, ordered by time, then host, then the order in which they were pushed for that
-/// host. The order of events at different hosts therefore does not depend on which of them was
-/// pushed first.
+/// A queue of future events, ordered by time, then by host, then by the order in which they were
+/// pushed for that host. The order of events at different hosts therefore does not depend on which
+/// was pushed first.
 #[derive(Debug)]
 pub struct EventQueue<E> {
     heap: BinaryHeap<Reverse<Entry<E>>>,
-    /// Events pushed so far, by host.
+    /// Number of events pushed so far, by host.
     pushed: Vec<u64>,
 }
 
@@ -78,7 +78,7 @@ impl<E> EventQueue<E> {
         self.heap.push(Reverse(entry));
     }
 
-    /// Removes and returns the first event at or before `until`.
+    /// Removes and returns the first event, if it is at or before `until`.
     pub fn pop(&mut self, until: Time) -> Option<(Time, HostId, E)> {
         if self.next_time()? > until {
             return None;
@@ -86,17 +86,17 @@ impl<E> EventQueue<E> {
         self.heap.pop().map(|Reverse(entry)| (entry.time, entry.host, entry.event))
     }
 
-    /// Returns the time of the first event.
+    /// Returns the time of the first event; `None` if there is none.
     pub fn next_time(&self) -> Option<Time> {
         self.heap.peek().map(|Reverse(entry)| entry.time)
     }
 
-    /// Returns the number of events.
+    /// Returns the number of queued events.
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// Returns whether there is no event.
+    /// Returns whether no event is queued.
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Programs on hosts with TCP.
+//! Simulation of programs on hosts with TCP.
 
 use anabranch_multipath::Time;
 use anabranch_tcp::{Config, Segment};
@@ -10,27 +10,28 @@ use crate::queue::HostId;
 use crate::stack::{ConnId, Stack, TcpEvent};
 use crate::trace::TraceHash;
 
-/// Bytes of an IPv4 header.
+/// Length of an IPv4 header, in bytes.
 const IP_HEADER: usize = 20;
-/// Timer of a host's program. The other timers are those of its connections.
+/// Number of the timer of a host's program. All other numbers are timers of its connections.
 const PROGRAM_TIMER: u32 = u32::MAX;
 
-/// A program on a host.
+/// A program that runs on a host.
 pub trait HostProgram {
     /// Starts the program on its host.
     fn start(&mut self, io: &mut Io<'_>);
 
-    /// Handles an event of the host's connections. It may use all of them.
+    /// Handles an event of a connection of the host. The program may then use all of the host's
+    /// connections.
     fn handle(&mut self, io: &mut Io<'_>, event: TcpEvent);
 
-    /// Returns the time at which to call [`HostProgram::expire`].
+    /// Returns the time at which to call [`HostProgram::expire`]; `None` if it need not be called.
     fn next_timeout(&self) -> Option<Time>;
 
-    /// Handles the timeout of [`HostProgram::next_timeout`].
+    /// Handles the timeout that [`HostProgram::next_timeout`] has returned.
     fn expire(&mut self, io: &mut Io<'_>);
 }
 
-/// Interface of a program to its host.
+/// The interface between a program and its host.
 #[derive(Debug)]
 pub struct Io<'a> {
     /// Current time.
@@ -41,8 +42,8 @@ pub struct Io<'a> {
     pub tcp: &'a mut Stack,
 }
 
-/// Hosts with a program each, in virtual time. A run depends only on the hosts, their programs,
-/// the latencies and the seed.
+/// A simulation of hosts in virtual time, each with a program. A run depends only on the hosts,
+/// their programs, the latencies and the seed.
 #[derive(Debug)]
 pub struct Simulation<P> {
     network: Network<Segment>,
@@ -54,7 +55,7 @@ pub struct Simulation<P> {
 struct Host<P> {
     tcp: Stack,
     program: P,
-    /// Time for which the program's timer is set.
+    /// Time for which the program's timer is set; `None` if it is not set.
     armed: Option<Time>,
 }
 
@@ -64,10 +65,10 @@ impl<P: HostProgram> Simulation<P> {
         Simulation { network: Network::new(latencies, seed), seed, hosts: Vec::new() }
     }
 
-    /// Adds a host.
+    /// Adds a host that runs `program`.
     ///
     /// # Panics
-    /// The latencies have no such place.
+    /// The latencies do not contain the host's place.
     pub fn add_host(&mut self, settings: HostSettings, tcp: Config, program: P) -> HostId {
         let host = self.network.add_host(settings);
         let tcp = Stack::new(tcp, self.seed, host.0.into());
@@ -76,7 +77,7 @@ impl<P: HostProgram> Simulation<P> {
         host
     }
 
-    /// Returns the time.
+    /// Returns the present time.
     pub fn now(&self) -> Time {
         self.network.now()
     }
@@ -101,19 +102,19 @@ impl<P: HostProgram> Simulation<P> {
         self.hosts.iter().map(|host| &host.program)
     }
 
-    /// Returns the counters of a host's line: from the host, to the host.
+    /// Returns the counters of a host's line: first from the host, then to the host.
     pub fn stats(&self, host: HostId) -> [LineStats; 2] {
         self.network.stats(host)
     }
 
-    /// Calls `act` with a program and its host's connections.
+    /// Calls `act` with a host's program and its interface to the host.
     pub fn act<T>(&mut self, host: HostId, act: impl FnOnce(&mut P, &mut Io<'_>) -> T) -> T {
         let done = self.with(host, act);
         self.settle(host);
         done
     }
 
-    /// Runs until `until`.
+    /// Runs the simulation until `until`.
     pub fn run_until(&mut self, until: Time) {
         while let Some((host, happening)) = self.network.next(until) {
             let now = self.network.now();
@@ -135,7 +136,7 @@ impl<P: HostProgram> Simulation<P> {
     fn expire(&mut self, host: HostId) {
         let (now, at) = (self.network.now(), &mut self.hosts[host.index()]);
         if at.armed.is_none_or(|armed| armed > now) {
-            // An earlier timer has replaced it.
+            // An earlier timer has replaced this one.
             return;
         }
         at.armed = None;
@@ -144,7 +145,7 @@ impl<P: HostProgram> Simulation<P> {
         }
     }
 
-    /// Passes events to a host's program and segments to the network until there are none.
+    /// Passes events to a host's program, and segments to the network, until there are none.
     fn settle(&mut self, host: HostId) {
         let now = self.network.now();
         loop {

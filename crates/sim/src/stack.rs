@@ -12,23 +12,23 @@ use crate::queue::HostId;
 /// First port of connections that a host opens (RFC 6335, section 6).
 const FIRST_DYNAMIC_PORT: u16 = 49_152;
 
-/// Number of a connection at its host, which is never used again.
+/// Number of a connection at its host. No number is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u32);
 
-/// Event of a connection.
+/// An event of a TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpEvent {
     /// A peer has opened a connection.
     Accepted {
-        /// The connection.
+        /// The new connection.
         conn: ConnId,
-        /// The peer.
+        /// The peer that opened the connection.
         peer: HostId,
-        /// Port of this host.
+        /// The port of this host to which the peer connected.
         port: u16,
     },
-    /// A connection of [`Stack::connect`] is open.
+    /// A connection that [`Stack::connect`] opened is established.
     Opened {
         /// The connection.
         conn: ConnId,
@@ -43,12 +43,12 @@ pub enum TcpEvent {
     Closed {
         /// The connection.
         conn: ConnId,
-        /// Reason.
+        /// The reason why the connection has ended.
         ending: Ending,
     },
 }
 
-/// Connections of a host by four-tuple, and the ports on which it listens.
+/// The TCP connections of a host by four-tuple, and the ports on which it listens.
 #[derive(Debug)]
 pub struct Stack {
     config: Config,
@@ -57,16 +57,16 @@ pub struct Stack {
     listening: BTreeSet<u16>,
     next_port: u16,
     events: VecDeque<TcpEvent>,
-    /// Resets for hosts that have no connection here.
+    /// Resets to be sent to hosts, for segments that belong to no connection.
     resets: VecDeque<(HostId, Segment)>,
     /// Connections that may have something to send.
     dirty: VecDeque<ConnId>,
-    /// Timers to be set.
+    /// Timers that the owner has to set: their times and connections.
     timers: Vec<(Time, ConnId)>,
     sequence_numbers: Stream,
 }
 
-/// Key of a connection at its host, whose own address is not part of it.
+/// The key of a connection at its host: a four-tuple without the host's own address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct FourTuple {
     peer: HostId,
@@ -84,15 +84,16 @@ struct Socket {
     tcp: Connection,
     peer: HostId,
     accepted: bool,
-    /// Whether [`TcpEvent::Opened`] or [`TcpEvent::Accepted`] was reported.
+    /// Whether [`TcpEvent::Opened`] or [`TcpEvent::Accepted`] has been reported.
     reported: bool,
     is_dirty: bool,
-    /// Time for which the timer is set. A later timeout does not change it.
+    /// Time for which the timer is set. A later timeout does not change this.
     armed: Option<Time>,
 }
 
 impl Stack {
-    /// Creates a host without connections; `entity` is its number in the run `seed`.
+    /// Creates a host's stack without connections. `entity` is the host's number in the run
+    /// `seed`.
     pub fn new(config: Config, seed: u64, entity: u64) -> Stack {
         Stack {
             config,
@@ -108,15 +109,15 @@ impl Stack {
         }
     }
 
-    /// Accepts connections to `port`.
+    /// Accepts connections to `port` from now on.
     pub fn listen(&mut self, port: u16) {
         self.listening.insert(port);
     }
 
-    /// Opens a connection.
+    /// Opens a connection to `port` of `peer`.
     ///
     /// # Panics
-    /// If all 16,384 dynamic ports to that port of the peer are in use.
+    /// All 16,384 dynamic ports are in use for connections to that port of the peer.
     pub fn connect(&mut self, now: Time, peer: HostId, port: u16) -> ConnId {
         let local = self.free_port(peer, port);
         let ports = Ports { local, remote: port };
@@ -150,7 +151,7 @@ impl Stack {
         self.sockets.get_mut(conn.0 as usize)?.as_deref_mut()
     }
 
-    /// Marks a connection that may have something to send.
+    /// Marks a connection as one that may have something to send.
     fn mark(&mut self, conn: ConnId) {
         if let Some(socket) = self.socket(conn).filter(|socket| !socket.is_dirty) {
             socket.is_dirty = true;
@@ -158,7 +159,7 @@ impl Stack {
         }
     }
 
-    /// Calls `act` on the connection of a socket, which may then have something to send.
+    /// Calls `act` on a connection, which may then have something to send.
     fn with<T: Default>(&mut self, conn: ConnId, act: impl FnOnce(&mut Connection) -> T) -> T {
         let Some(socket) = self.socket(conn) else { return T::default() };
         let done = act(&mut socket.tcp);
@@ -166,8 +167,8 @@ impl Stack {
         done
     }
 
-    /// Appends bytes to the stream of a connection, and returns the number accepted: 0 if it has
-    /// ended.
+    /// Appends bytes to the stream of a connection. Returns the number accepted, which is 0 if the
+    /// connection has ended.
     pub fn write(&mut self, conn: ConnId, bytes: &[u8]) -> usize {
         self.with(conn, |tcp| tcp.write(bytes))
     }
@@ -177,12 +178,12 @@ impl Stack {
         self.with(conn, |tcp| tcp.read_all(into));
     }
 
-    /// Moves received bytes of a connection into `into`, and returns their number.
+    /// Moves received bytes of a connection into `into`. Returns their number.
     pub fn read(&mut self, conn: ConnId, into: &mut [u8]) -> usize {
         self.with(conn, |tcp| tcp.read(into))
     }
 
-    /// Closes our side of a connection.
+    /// Closes this host's side of a connection.
     pub fn close(&mut self, conn: ConnId) {
         self.with(conn, Connection::close);
     }
@@ -196,28 +197,28 @@ impl Stack {
         Some(&self.sockets.get(conn.0 as usize)?.as_ref()?.tcp)
     }
 
-    /// Returns the bytes that can be read from a connection.
+    /// Returns the number of bytes that can be read from a connection.
     pub fn readable(&self, conn: ConnId) -> usize {
         self.peek(conn).map_or(0, Connection::readable)
     }
 
-    /// Returns the bytes that [`Stack::write`] accepts now.
+    /// Returns the number of bytes that [`Stack::write`] accepts now.
     pub fn room(&self, conn: ConnId) -> usize {
         self.peek(conn).map_or(0, Connection::room)
     }
 
-    /// Returns whether the peer has closed its side of a connection, and all its bytes were
-    /// received.
+    /// Returns whether the peer has closed its side of a connection, and all of the peer's bytes
+    /// were received.
     pub fn is_finished(&self, conn: ConnId) -> bool {
         self.peek(conn).is_none_or(Connection::is_finished)
     }
 
-    /// Returns the view of a connection that `TCP_INFO` would give.
+    /// Returns the state of a connection as `TCP_INFO` would report it; `None` if it has ended.
     pub fn view(&self, now: Time, conn: ConnId) -> Option<LinkView> {
         Some(self.peek(conn)?.view(now))
     }
 
-    /// Returns the counters of a connection that has not ended.
+    /// Returns the counters of a connection; `None` if it has ended.
     pub fn stats(&self, conn: ConnId) -> Option<Stats> {
         Some(self.peek(conn)?.stats())
     }
@@ -232,7 +233,7 @@ impl Stack {
         self.table.is_empty()
     }
 
-    /// Handles a segment of another host.
+    /// Handles a segment that `peer` has sent.
     pub fn handle(&mut self, now: Time, peer: HostId, segment: Segment) {
         let tuple = FourTuple::new(peer, segment.destination, segment.source);
         let Some(&conn) = self.table.get(&tuple) else {
@@ -242,7 +243,8 @@ impl Stack {
         self.report(conn);
     }
 
-    /// Handles a segment without a connection: a SYN may open one, others are refused.
+    /// Handles a segment that belongs to no connection. A SYN may open one; other segments are
+    /// refused.
     fn handle_stranger(&mut self, now: Time, peer: HostId, segment: &Segment) {
         let listens = self.listening.contains(&segment.destination);
         if listens && segment.flags.has(Flags::SYN) {
@@ -255,7 +257,7 @@ impl Stack {
         self.resets.extend(segment.reset().map(|reset| (peer, reset)));
     }
 
-    /// Reports the changes that a segment caused.
+    /// Reports, as events, the changes that a segment has caused.
     fn report(&mut self, conn: ConnId) {
         let Some(socket) = self.socket(conn) else { return };
         if !socket.reported && socket.tcp.is_open() {
@@ -282,12 +284,13 @@ impl Stack {
         self.events.push_back(TcpEvent::Closed { conn, ending });
     }
 
-    /// Returns the next event.
+    /// Returns the next event; `None` if there is none.
     pub fn poll_event(&mut self) -> Option<TcpEvent> {
         self.events.pop_front()
     }
 
-    /// Returns the next segment to send, and its destination. Call it until it returns `None`.
+    /// Returns the next segment to send, and its destination. Call this function until it returns
+    /// `None`.
     pub fn poll_transmit(&mut self, now: Time) -> Option<(HostId, Segment)> {
         if let Some(reset) = self.resets.pop_front() {
             return Some(reset);
@@ -316,15 +319,15 @@ impl Stack {
         }
     }
 
-    /// Returns the next timer to set. Call [`Stack::expire`] at that time.
+    /// Returns the next timer to set. The owner has to call [`Stack::expire`] at that time.
     pub fn poll_timer(&mut self) -> Option<(Time, ConnId)> {
         self.timers.pop()
     }
 
-    /// Handles a timer of [`Stack::poll_timer`] that has expired.
+    /// Handles the expiry of a timer that [`Stack::poll_timer`] returned.
     pub fn expire(&mut self, now: Time, conn: ConnId) {
         let Some(socket) = self.socket(conn) else { return };
-        // An earlier timer has replaced it.
+        // An earlier timer has replaced this one.
         if socket.armed.is_some_and(|armed| armed <= now) {
             socket.armed = None;
             self.mark(conn);

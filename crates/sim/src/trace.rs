@@ -1,10 +1,10 @@
-//! A hash of all events.
+//! The hash of all events of a run.
 
 use anabranch_multipath::Time;
 
 use crate::queue::HostId;
 
-/// Hash of a run's events: time, kind, hosts and lengths, but no payload. Runs with and without
+/// A hash of a run's events: time, kind, hosts and lengths, but no payload. Runs with and without
 /// relay cryptography can therefore have the same hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceHash {
@@ -12,14 +12,14 @@ pub struct TraceHash {
     events: u64,
 }
 
-/// Kind of an event.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A packet arrived at its host.
     Arrival = 1,
     /// A packet found no room in a queue.
     QueueFull = 2,
-    /// A packet was lost.
+    /// A packet was lost at random.
     Lost = 3,
     /// A timer of a host expired.
     Timer = 4,
@@ -27,17 +27,17 @@ pub enum Kind {
 
 impl Default for TraceHash {
     fn default() -> TraceHash {
-        // FNV's offset basis.
+        // This number is FNV's offset basis.
         TraceHash { hash: 0xcbf2_9ce4_8422_2325, events: 0 }
     }
 }
 
 impl TraceHash {
-    /// Adds an event: time, kind, host, and two facts about it.
+    /// Adds an event to the hash: its time, kind and host, and two facts about it.
     pub fn note(&mut self, time: Time, kind: Kind, host: HostId, facts: [u64; 2]) {
         let [first, second] = facts;
         for word in [time.nanos(), u64::from(host.0) << 8 | kind as u64, first, second] {
-            // The multiplier is that of MMIX; the shift feeds high bits back into low ones.
+            // The multiplier is that of MMIX. The shift feeds high bits back into low ones.
             self.hash = (self.hash ^ word).wrapping_mul(0x5851_f42d_4c95_7f2d);
             self.hash ^= self.hash >> 32;
         }
@@ -49,7 +49,7 @@ impl TraceHash {
         self.hash
     }
 
-    /// Returns the number of events added.
+    /// Returns the number of events in the hash.
     pub fn events(&self) -> u64 {
         self.events
     }

@@ -1,4 +1,4 @@
-//! Blocks: sealing them, and opening them from a connection's byte stream.
+//! Blocks: how they are sealed, and how they are opened from a connection's byte stream.
 //!
 //! ```text
 //! block = tag (16) · masked(number (3) · length (2)) · AEAD(frames)
@@ -17,7 +17,7 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, U
 
 use crate::secrets::{Key, follow};
 
-/// Bytes of a block in addition to its frames.
+/// Number of bytes in a block in addition to its frames.
 pub(crate) const OVERHEAD: usize = TAG + HEADER;
 /// Maximum bytes of frames in a block.
 pub(crate) const MOST: usize = 16_640;
@@ -25,16 +25,16 @@ const TAG: usize = 16;
 const HEADER: usize = 5;
 /// Number of blocks that one key seals.
 const ROUND: u64 = 1 << 16;
-/// Number of recent keys that are kept to open blocks.
+/// Number of recent keys that are kept to open late blocks.
 const KEPT: usize = 2;
-/// Maximum number of keys that a block may be ahead of the newest one.
+/// Maximum number of keys by which a block may be ahead of the newest key.
 const AHEAD: u64 = 4;
 
-/// Error: the connection's bytes were not sealed by the other end.
+/// Error: the other end did not seal the connection's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadSeal;
 
-/// Sealer of the blocks of one direction.
+/// A sealer of the blocks that this end sends.
 pub(crate) struct Sealer {
     mask: HeaderProtectionKey,
     ratchet: Ratchet,
@@ -42,7 +42,7 @@ pub(crate) struct Sealer {
     number: u64,
 }
 
-/// Opener of the blocks of the other direction.
+/// An opener of the blocks that the other end sends.
 pub(crate) struct Opener {
     mask: HeaderProtectionKey,
     aes: bool,
@@ -52,11 +52,11 @@ pub(crate) struct Opener {
     replay: Replay,
 }
 
-/// Chain of secrets from which the keys of a direction are derived in turn.
+/// A chain of secrets, from which the keys of one direction are derived in turn.
 #[derive(Clone)]
 struct Ratchet {
     secret: Key,
-    /// Round of `secret`: the number of keys before it.
+    /// Round of `secret`, which is the number of keys derived before.
     round: u64,
 }
 
@@ -91,13 +91,13 @@ fn header(number: u64, length: usize) -> [u8; HEADER] {
 }
 
 impl Sealer {
-    /// Creates the sealer of a direction from its `secret`.
+    /// Creates the sealer of one direction from the direction's `secret`.
     pub(crate) fn new(secret: &Key, aes: bool) -> Sealer {
         let ratchet = Ratchet { secret: *secret, round: 0 };
         Sealer { mask: mask_key(secret), key: ratchet.key(aes), ratchet, number: 0 }
     }
 
-    /// Appends a block with the frames that `write` appends, at most [`MOST`] bytes.
+    /// Appends a block to `out`. Its frames are the bytes that `write` appends, at most [`MOST`].
     pub(crate) fn seal(&mut self, aes: bool, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
         let start = out.len();
         out.resize(start + OVERHEAD, 0);
@@ -118,7 +118,7 @@ impl Sealer {
         head[TAG..].iter_mut().zip(hidden).for_each(|(byte, hidden)| *byte = hidden);
     }
 
-    /// Moves on to block `number`, as if all blocks before had been sealed.
+    /// Advances to block `number`, as if all earlier blocks had been sealed.
     #[cfg(test)]
     pub(crate) fn leap_to(&mut self, number: u64, aes: bool) {
         self.number = number;
@@ -134,7 +134,7 @@ fn mask(key: &HeaderProtectionKey, tag: &[u8]) -> [u8; HEADER] {
 }
 
 impl Opener {
-    /// Creates the opener of a direction from its `secret`.
+    /// Creates the opener of one direction from the direction's `secret`.
     pub(crate) fn new(secret: &Key, aes: bool) -> Opener {
         let ratchet = Ratchet { secret: *secret, round: 0 };
         let keys = VecDeque::from([(0, ratchet.key(aes))]);
@@ -145,7 +145,7 @@ impl Opener {
     /// length. Returns `None` if the block is not complete yet.
     ///
     /// # Errors
-    /// The block was not sealed by the other end, or is a replay.
+    /// The other end did not seal the block, or the block is a replay.
     pub(crate) fn open(
         &mut self,
         bytes: &[u8],
@@ -170,7 +170,7 @@ impl Opener {
         Ok(Some(OVERHEAD + length))
     }
 
-    /// Decrypts a block, and changes no state if its tag does not match.
+    /// Decrypts a block. If its tag does not match, returns `None` and changes no state.
     fn decrypt(
         &mut self,
         number: u64,
@@ -199,7 +199,7 @@ impl Opener {
     }
 }
 
-/// Returns the number nearest to `near` that ends in the 24 bits `short` (RFC 9000, A.3).
+/// Returns the number nearest to `near` whose lowest 24 bits are `short` (RFC 9000, section A.3).
 fn whole(near: u64, short: u64) -> u64 {
     const CYCLE: u64 = 1 << 24;
     let candidate = near & !(CYCLE - 1) | short;

@@ -1,12 +1,13 @@
-//! Memory that links share.
+//! The memory that all links of a process share.
 
-/// Minimum window in bytes: data of a stream in flight or waiting, whatever the number of links.
+/// Minimum window in bytes, whatever the number of links. A window limits the data of a stream
+/// that are in flight or waiting.
 pub(crate) const LEAST_WINDOW: usize = 1 << 20;
 /// Minimum share of a link in bytes, whatever the number of links.
 const LEAST_SHARE: usize = 4 << 10;
 
-/// Memory that all links of a process share. Each link may keep [`Budget::share`] bytes of what it
-/// sends. Larger windows and further bytes are taken from here.
+/// The memory that all links of a process share. Each link may keep [`Budget::share`] bytes of the
+/// data that it sends. Larger windows, and data beyond the share, are taken from the budget.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     left: usize,
@@ -28,24 +29,24 @@ impl Budget {
         self.share != before
     }
 
-    /// Bytes that a link may keep without taking any from the budget.
+    /// Returns the number of bytes that a link may keep without taking any from the budget.
     pub(crate) fn share(&self) -> usize {
         self.share
     }
 
-    /// Takes `bytes` if that many are left. Returns whether they were.
+    /// Takes `bytes` from the budget, if so much is left. Returns whether they were taken.
     pub(crate) fn take(&mut self, bytes: usize) -> bool {
         let enough = self.left >= bytes;
         self.left -= if enough { bytes } else { 0 };
         enough
     }
 
-    /// Returns `bytes` that were taken earlier.
+    /// Returns to the budget `bytes` that were taken earlier.
     pub(crate) fn give(&mut self, bytes: usize) {
         self.left += bytes;
     }
 
-    /// Bytes that are left to take.
+    /// Returns the number of bytes that can still be taken.
     pub(crate) fn left(&self) -> usize {
         self.left
     }

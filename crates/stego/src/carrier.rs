@@ -1,22 +1,24 @@
-//! A connection as a list of debts: blocks that were sent over it and are not acknowledged.
+//! A connection as a list of debts. A debt is a block that was sent over the connection and is not
+//! acknowledged.
 //!
-//! A connection delivers its bytes in order or not at all. So a count of received blocks identifies
-//! them. If a connection delivers none for a while, its sender has to assume that all outstanding
-//! ones are lost.
+//! A connection delivers its bytes in order or not at all, so a count of received blocks
+//! identifies them. If a connection delivers no blocks for a while, the sender has to assume that
+//! all unacknowledged ones are lost.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Patience before a round trip has been measured.
+/// Patience with a connection before a round trip has been measured. The patience is the time
+/// without progress after which a connection counts as silent.
 const UNKNOWN: Duration = Duration::from_secs(1);
-/// Minimum of the patience with a connection.
+/// Minimum patience with a connection.
 const LEAST: Duration = Duration::from_millis(400);
-/// Factor of the patience while no later block has arrived over another connection either: the
-/// whole path may be slow.
+/// Factor of the patience if no later block has arrived over another connection either: the whole
+/// path may be slow.
 const ALONE: u32 = 3;
-/// Maximum of the patience with a connection.
+/// Maximum patience with a connection.
 const MOST: Duration = Duration::from_secs(15);
 
 /// Smoothed round-trip time (RFC 6298).
@@ -40,35 +42,38 @@ impl RoundTrip {
         self.smooth
     }
 
-    /// Time to wait for an answer: RFC 6298's timeout, from [`LEAST`] to [`MOST`].
+    /// Returns the time to wait for an answer: RFC 6298's timeout, limited to the range from
+    /// [`LEAST`] to [`MOST`].
     pub(crate) fn patience(&self) -> Duration {
         let patience = self.smooth.map_or(UNKNOWN, |smooth| smooth + 4 * self.varies);
         patience.clamp(LEAST, MOST)
     }
 }
 
-/// A connection, or one exchange of a connection whose exchanges are independent.
+/// The debts and timers of a connection, or of one exchange if the connection's exchanges are
+/// independent.
 #[derive(Debug)]
 pub(crate) struct Carrier {
-    /// Its index among the link's places; `None` once it is over and only its debts are left.
+    /// The connection's index among the link's places; `None` once the connection is over and only
+    /// its debts are left.
     pub(crate) place: Option<usize>,
-    /// Blocks sent over it.
+    /// Number of blocks sent over the connection.
     sent: u64,
-    /// Blocks received over it.
+    /// Number of blocks received over the connection.
     pub(crate) came: u64,
     owed: VecDeque<Debt>,
     /// Time at which a debt was last paid, or since which there are debts.
     progress: Time,
     trip: RoundTrip,
-    /// Time since which it counts as silent.
+    /// Time since which the connection counts as silent; `None` if it does not.
     silent: Option<Time>,
-    /// Number of times that it counted as silent and then paid, 4 at most.
+    /// Number of times that the connection counted as silent and then paid a debt, at most 4.
     mistakes: u32,
-    /// Time of the last bytes received over it, or of its start.
+    /// Time at which bytes were last received over the connection, or at which it began.
     heard: Time,
-    /// Time from which bytes are overdue; `None` while none are awaited.
+    /// Time from which expected bytes are overdue; `None` if none are expected.
     awaited: Option<Time>,
-    /// Time for which the other end may hold an answer back.
+    /// Time for which the other end may delay an answer.
     hold: Duration,
 }
 
@@ -80,8 +85,8 @@ struct Debt {
 }
 
 impl Carrier {
-    /// Creates a carrier at `place`, with the round-trip time known so far. `hold` is the time for
-    /// which the other end may hold an answer back.
+    /// Creates the carrier of the connection at `place`. `trip` is the round-trip time known so
+    /// far, and `hold` the time for which the other end may delay an answer.
     pub(crate) fn new(now: Time, place: usize, trip: RoundTrip, hold: Duration) -> Carrier {
         Carrier {
             place: Some(place),
@@ -98,8 +103,8 @@ impl Carrier {
         }
     }
 
-    /// Records that a block with this `chunk` was sent; `asks` is whether it needs an
-    /// acknowledgement.
+    /// Records that a block was sent. `chunk` is its chunk, if it has one, and `asks` is whether
+    /// it needs an acknowledgement.
     pub(crate) fn sent(&mut self, now: Time, chunk: Option<u64>, asks: bool) {
         self.sent += 1;
         if asks {
@@ -110,8 +115,8 @@ impl Carrier {
         }
     }
 
-    /// Records that the other end has received `blocks` of its blocks. Returns when the last newly
-    /// acknowledged one was sent.
+    /// Records that the other end has received the first `blocks` blocks of this connection.
+    /// Returns the time at which the last newly acknowledged one was sent.
     pub(crate) fn receipt(&mut self, now: Time, blocks: u64) -> Option<Time> {
         let mut last = None;
         while let Some(owed) = self.owed.pop_front_if(|owed| owed.block <= blocks.min(self.sent)) {
@@ -126,50 +131,51 @@ impl Carrier {
         Some(sent)
     }
 
-    /// Records that bytes were received. If `more` is given, further bytes are due after this pause
-    /// at most.
+    /// Records that bytes were received. If `more` is given, further bytes must arrive within this
+    /// time.
     pub(crate) fn hears(&mut self, now: Time, more: Option<Duration>) {
         self.heard = now;
         self.awaited = more.map(|pause| now + pause);
     }
 
-    /// Takes it off its place; only its debts are left.
+    /// Records that the connection is over, so that only its debts are left.
     pub(crate) fn over(&mut self) {
         (self.place, self.awaited) = (None, None);
     }
 
-    /// Records that a request was sent that the other end has to answer over it.
+    /// Records that a request was sent which the other end has to answer over this connection.
     pub(crate) fn asked(&mut self, now: Time) {
         self.awaited = Some(self.awaited.unwrap_or(now + self.hold));
     }
 
-    /// Time of the last bytes received over it, or of its start.
+    /// Returns the time at which bytes were last received over the connection, or at which it
+    /// began.
     pub(crate) fn heard(&self) -> Time {
         self.heard
     }
 
-    /// Whether an answer by it is awaited.
+    /// Returns whether an answer over the connection is expected.
     pub(crate) fn is_asked(&self) -> bool {
         self.awaited.is_some()
     }
 
-    /// Time since which it counts as silent.
+    /// Returns the time since which the connection counts as silent; `None` if it does not.
     pub(crate) fn silent(&self) -> Option<Time> {
         self.silent
     }
 
-    /// Its round-trip time.
+    /// Returns the connection's round-trip time.
     pub(crate) fn trip(&self) -> &RoundTrip {
         &self.trip
     }
 
-    /// Whether it has no debts.
+    /// Returns whether the connection has no debts.
     pub(crate) fn is_even(&self) -> bool {
         self.owed.is_empty()
     }
 
-    /// Removes debts whose chunks have arrived, over this or another connection. Returns when the
-    /// last of them was sent.
+    /// Removes debts whose chunks have arrived, over this connection or another one. Returns the
+    /// time at which the last of these was sent.
     pub(crate) fn settle(&mut self, now: Time, has_come: impl Fn(u64) -> bool) -> Option<Time> {
         let mut last = None;
         let paid = |owed: &mut Debt| owed.chunk.is_some_and(&has_come);
@@ -179,13 +185,14 @@ impl Carrier {
         last
     }
 
-    /// Time without progress after which it counts as silent.
+    /// Returns the time without progress after which the connection counts as silent.
     pub(crate) fn patience(&self) -> Duration {
         (self.trip.patience() * (1 << self.mistakes)).min(MOST)
     }
 
-    /// Time at which it will count as silent. `later` is when the youngest block was sent that has
-    /// arrived over any connection: an older block that has not arrived is late (after RFC 8985).
+    /// Returns the time at which the connection will count as silent; `None` if it has no debts.
+    /// `later` is the time at which the youngest block that has arrived over any connection was
+    /// sent: an older block that has not arrived is late (as in RFC 8985).
     pub(crate) fn deadline(&self, later: Time) -> Option<Time> {
         if self.silent.is_some() {
             return None;
@@ -198,8 +205,8 @@ impl Carrier {
         [owes, answers].into_iter().flatten().min()
     }
 
-    /// Returns whether it has become silent. If so, [`Carrier::debts`] lists the chunks to send
-    /// again.
+    /// Returns whether the connection has become silent since the last call. If so, the chunks in
+    /// [`Carrier::debts`] have to be sent again.
     pub(crate) fn falls_silent(&mut self, now: Time, later: Time) -> bool {
         let silent = self.deadline(later).is_some_and(|due| now >= due);
         if silent {
@@ -208,7 +215,7 @@ impl Carrier {
         silent
     }
 
-    /// Chunks sent over it and not acknowledged.
+    /// Returns the chunks that were sent over the connection and are not acknowledged.
     pub(crate) fn debts(&self) -> impl Iterator<Item = u64> + '_ {
         self.owed.iter().filter_map(|owed| owed.chunk)
     }

@@ -1,4 +1,4 @@
-//! A client's end: one link, its handshake, and the connections that it needs.
+//! A client: one end of a link, its handshake, and the connections that it needs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::secrets::LinkSecrets;
 use crate::slot::{Covers, Hidden, Profile, Scene, Wish};
 use crate::token::{Purse, TOKEN};
 
-/// Timeout of a handshake. A retry after it succeeds sooner on a path that works again than TCP
-/// does, which pauses for a minute and more.
+/// Timeout of a handshake. On a path that works again, a retry after this time succeeds sooner
+/// than TCP, which pauses for a minute and more.
 const GREETING: Duration = Duration::from_secs(10);
-/// Timeout until a connection is open, for the same reason.
+/// Timeout until a connection is open, for the same reason as [`GREETING`].
 const DIALLING: Duration = Duration::from_secs(10);
-/// First pause after a failed connection.
+/// Pause after the first failed connection.
 const PAUSE: Duration = Duration::from_millis(250);
 /// Maximum pause after failed connections.
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
@@ -30,19 +30,21 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 const QUIET: Duration = Duration::from_secs(2);
 /// Time without a byte after which a connection is probed with a PING, on an idle link.
 const IDLE: Duration = Duration::from_secs(20);
-/// Time that a finished client waits for its server to close: the server may not know yet.
+/// Time that a client whose link is done waits for its server to close: the server may not know
+/// yet.
 const LINGERS: Duration = Duration::from_secs(5);
-/// Time that a link survives without hearing from the other end.
+/// Time for which a link survives without bytes from the other end.
 pub(crate) const SURVIVES: Duration = Duration::from_secs(300);
-/// Memory of a link beyond the first MiB in each direction: both windows may reach their maximum.
+/// Maximum memory of a link beyond the first MiB in each direction. With this, the windows of both
+/// directions may reach their maximum.
 const MEMORY: usize = 30 << 20;
-/// Waiting bytes from which new connections are chosen for their upload capacity.
+/// Number of waiting bytes from which new connections are chosen for their upload capacity.
 const MUCH: u64 = 16 << 10;
 
-/// An action for a client's driver.
+/// An action that a client requests from its driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientOutput {
-    /// Open a connection to the server and identify it by this number.
+    /// Open a connection to the server, and identify it by this number.
     Dial(ConnId),
     /// Write these bytes to the connection.
     Send(ConnId, Vec<u8>),
@@ -54,16 +56,16 @@ pub enum ClientOutput {
     Over(Ending),
 }
 
-/// The way in which a link ended.
+/// The reason why a link ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Both streams ended, and both ends know it.
+    /// Both streams ended, and both ends know this.
     Done,
-    /// One of the ends reset it.
+    /// One of the ends reset the link.
     Reset,
     /// The other end was unreachable for 5 minutes.
     Lost,
-    /// It held the most memory when memory ran out.
+    /// The link held the most memory when memory ran out.
     Crowded,
 }
 
@@ -74,20 +76,20 @@ pub struct ClientConfig {
     pub key: BridgeKey,
     /// The profile that the bridge line names.
     pub profile: Profile,
-    /// The server's name in requests, for covers that have any: a host name or an address, with a
-    /// port unless it is the default. It has no spaces and no line breaks.
+    /// The server's name in requests, for covers that contain one: a host name or an address, with
+    /// a port unless it is the default. It must contain no spaces and no line breaks.
     pub host: String,
-    /// The schedule that chooses the connection of the next chunk.
+    /// The scheduler that chooses the connection of the next chunk.
     pub schedule: Spec,
-    /// Seconds from 1970 to the start of the run.
+    /// Time at the start of the run, in seconds since 1970.
     pub wall: u64,
     /// Whether AES is fast on this machine.
     pub aes: bool,
-    /// Data that the covers are made from; a client needs no pictures.
+    /// Data from which the covers are made. A client needs no pictures.
     pub covers: Covers,
 }
 
-/// A client's end of a link.
+/// The client's end of a link.
 pub struct Client<R> {
     config: ClientConfig,
     scene: Arc<Scene>,
@@ -97,26 +99,29 @@ pub struct Client<R> {
     next_conn: u64,
     outputs: VecDeque<ClientOutput>,
     budget: Budget,
-    /// Whether anything has changed since `work` last ran.
+    /// Whether anything has changed since `work` was last run.
     changed: bool,
     /// Time at which `work` has to run again.
     timer: Time,
     failures: u32,
-    /// Time from which the next connection may be opened.
+    /// Time before which no further connection may be opened.
     dial: Time,
-    /// Time at which the server was last heard, or the link began: `now` need not start at zero.
+    /// Time at which the server was last heard, or at which the link began, because `now` need not
+    /// start at zero.
     heard: Option<Time>,
-    /// Time at which both streams had ended.
+    /// Time at which both streams had ended; `None` before.
     done: Option<Time>,
-    /// Data written before the link was up, and whether the stream ends there.
+    /// Data written before the link was up, and whether the stream ends after these.
     early: (Vec<u8>, bool),
-    /// The server's latest hint for the next request's path, for covers with such hints.
+    /// The server's latest hint for the path of the next request; `None` if there is none, or if
+    /// the cover has no such hints.
     lead: Option<String>,
-    /// Moving average of the hidden bytes in an answer, over answers that left more to fetch.
+    /// Moving average of the number of hidden bytes in an answer, over answers that left more to
+    /// fetch.
     answers: Option<usize>,
 }
 
-/// Maximum number of bytes that are accepted before the link is up.
+/// Maximum bytes that are accepted before the link is up.
 const EARLY: usize = 64 << 10;
 
 enum Stage {
@@ -126,7 +131,7 @@ enum Stage {
     Over,
 }
 
-/// A handshake in progress.
+/// The state of a handshake in progress.
 struct Handshake {
     conn: ConnId,
     greeting: Greeting,
@@ -139,17 +144,18 @@ struct Conn {
     seat: Seat,
 }
 
-/// State of a connection apart from its cover.
+/// The state of a connection, except its cover.
 struct Seat {
     place: usize,
     dialled: Time,
     opened: bool,
-    /// Whether anything from the server has arrived over it.
+    /// Whether anything from the server has arrived over the connection.
     heard: bool,
-    /// The token of the current exchange; `None` without an exchange, and in the handshake's.
+    /// The token of the current exchange; `None` between exchanges, and in the exchange of the
+    /// handshake.
     token: Option<u32>,
     exchange: bool,
-    /// Bytes of padding still to be skipped.
+    /// Number of padding bytes that still have to be skipped.
     skip: usize,
     /// Hidden bytes received in the current exchange.
     brought: usize,
@@ -161,7 +167,7 @@ impl Seat {
         Seat { place, dialled, opened, heard, token, exchange, skip: 0, brought: 0 }
     }
 
-    /// Time at which it is late, if it is not open yet.
+    /// Returns the time after which the connection is late; `None` if it is open.
     fn late(&self) -> Option<Time> {
         (!self.opened).then_some(self.dialled + DIALLING)
     }
@@ -218,7 +224,7 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Accepts bytes for the server. Returns how many.
+    /// Accepts bytes for the server. Returns how many were accepted.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         let taken = match &mut self.stage {
             Stage::Up(link, _) => link.write(bytes, &mut self.budget),
@@ -233,7 +239,7 @@ impl<R: CryptoRng> Client<R> {
         taken
     }
 
-    /// Bytes that [`Client::write`] accepts now.
+    /// Returns the number of bytes that [`Client::write`] accepts now.
     #[must_use]
     pub fn room(&self) -> usize {
         match &self.stage {
@@ -244,7 +250,7 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Ends the client's stream.
+    /// Ends the client's stream, after the data written so far.
     pub fn finish(&mut self) {
         self.changed = true;
         match &mut self.stage {
@@ -270,7 +276,7 @@ impl<R: CryptoRng> Client<R> {
         bytes
     }
 
-    /// Whether the server's stream has ended and has been read completely.
+    /// Returns whether the server's stream has ended and has been read completely.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         match &self.stage {
@@ -280,7 +286,7 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Returns the next action for the driver.
+    /// Returns the next action for the driver; `None` if there is none.
     pub fn poll(&mut self, now: Time) -> Option<ClientOutput> {
         if self.outputs.is_empty() && (self.changed || now >= self.timer) {
             self.heard.get_or_insert(now);
@@ -291,7 +297,7 @@ impl<R: CryptoRng> Client<R> {
         self.outputs.pop_front()
     }
 
-    /// Deadline of the next call of [`Client::poll`].
+    /// Returns the time by which [`Client::poll`] has to be called next.
     #[must_use]
     pub fn next_timeout(&self) -> Time {
         if self.changed { Time::ZERO } else { self.timer }
@@ -327,7 +333,7 @@ impl<R: CryptoRng> Client<R> {
         all.min().unwrap_or(lost)
     }
 
-    /// Time at which the link is given up if the server stays silent.
+    /// Returns the time at which the link is given up if the server stays silent.
     fn lost(&self, now: Time) -> Time {
         self.heard.unwrap_or(now) + SURVIVES
     }
@@ -347,7 +353,7 @@ impl<R: CryptoRng> Client<R> {
         u32::try_from(seconds / 60).unwrap_or(u32::MAX)
     }
 
-    /// Does all work that is due.
+    /// Does all work that is due at `now`.
     fn work(&mut self, now: Time) {
         self.greet(now);
         let (mut link, mut purse) = match std::mem::replace(&mut self.stage, Stage::Over) {
@@ -372,7 +378,7 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Returns how the link has ended, if it has.
+    /// Returns the reason why the link has ended; `None` if it has not.
     fn ending(&mut self, now: Time, link: &Link) -> Option<Ending> {
         if link.is_done() && link.has_ended() {
             let since = *self.done.get_or_insert(now);
@@ -395,8 +401,8 @@ impl<R: CryptoRng> Client<R> {
         self.outputs.push_back(ClientOutput::Over(ending));
     }
 
-    /// Starts the handshake over the first open connection, and closes connections that fail to
-    /// open or to answer in time.
+    /// Starts the handshake over the first open connection. Closes connections that fail to open
+    /// or to answer in time.
     fn greet(&mut self, now: Time) {
         if let Stage::Handshake(greeted) = &self.stage
             && now >= greeted.since + GREETING
@@ -430,7 +436,7 @@ impl<R: CryptoRng> Client<R> {
         let (mut hello, mut out) = (Vec::new(), Vec::new());
         let own = (self.config.aes, padding);
         let greeting = Greeting::begin(&self.config.key, minute, own, &mut self.rng, &mut hello);
-        // `None` only if the bridge line's key is a point of low order.
+        // This is `None` only if the bridge line's key is a point of low order.
         let Some(greeting) = greeting else { return self.end(Ending::Lost) };
         conn.cover.say(now, &hello, &mut out);
         (conn.seat.exchange, conn.seat.token) = (true, None);
@@ -439,7 +445,8 @@ impl<R: CryptoRng> Client<R> {
         self.stage = Stage::Handshake(Box::new(greeted));
     }
 
-    /// Opens connections until there are `wanted` of them.
+    /// Opens connections until there are `wanted` of them. `wish` is the load that they are
+    /// expected to have.
     fn dial(&mut self, now: Time, (wanted, wish): (usize, Wish)) {
         while self.conns.len() < wanted && now >= self.dial {
             let (id, taken) = (ConnId(self.next_conn), |place: &usize| {
@@ -458,13 +465,14 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Pause after failures, with up to 50 % of jitter so that clients do not synchronise.
+    /// Returns the pause after failures, with up to 50 % of jitter so that clients do not
+    /// synchronise.
     fn pause(&mut self) -> Duration {
         let pause = (PAUSE * (1 << (self.failures - 1).min(5))).min(LONGEST_PAUSE);
         pause + pause / 2 * u32::from(draw(&mut self.rng, 256)) / 256
     }
 
-    /// Delays further connections after a failed one. Failures during a pause count once.
+    /// Delays further connections after a failed one. Several failures during a pause count once.
     fn failed(&mut self, now: Time) {
         if now >= self.dial {
             self.failures += 1;
@@ -485,8 +493,8 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Closes connections that fail to open, have been silent for too long or are spent, and probes
-    /// quiet ones.
+    /// Closes connections that fail to open, have been silent for too long, or are spent. Probes
+    /// connections that are quiet.
     fn judge(&mut self, now: Time, link: &mut Link) {
         let quiet = self.quiet(now, link);
         let mut gone = Vec::new();
@@ -516,15 +524,15 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Begins exchanges. A streaming connection begins its only one at once. Others begin as many
-    /// as the waiting data of both ends need.
+    /// Begins exchanges on open connections. A streaming connection begins its only exchange at
+    /// once. Other connections begin as many as the waiting data of both ends need.
     fn begin(&mut self, now: Time, link: &mut Link, purse: &mut Purse) {
         let open = self.conns.values().filter(|conn| conn.seat.exchange).count();
         let asks = if self.done.is_some() { 0 } else { self.requests(link) };
         let (mut bytes, least) = link.wants(now);
         let mut missing = asks.saturating_sub(open);
         let (gathers, chunk) = (self.config.profile.gathers(), self.config.profile.chunk());
-        // A browser leaves no connection unused: the longest-waiting ones are first.
+        // A browser leaves no connection unused, so those that have waited longest are first.
         let mut conns: Vec<&mut Conn> = self.conns.values_mut().collect();
         conns.sort_by_key(|conn| conn.seat.token);
         for Conn { cover, seat } in conns {
@@ -534,7 +542,7 @@ impl<R: CryptoRng> Client<R> {
             if !cover.slot.streams() && missing == 0 && bytes == 0 {
                 continue;
             }
-            // A connection without room for the data leaves it to the others.
+            // If a connection has no room for the data, other connections carry them.
             let room = cover.room(now, TOKEN);
             missing -= usize::from(missing > 0 && (room >= least || bytes == 0));
             if room >= least {
@@ -548,8 +556,8 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Number of requests to keep outstanding: as many as fetch the server's backlog, and some
-    /// ahead; one if nothing is expected.
+    /// Returns the number of requests to keep outstanding. This is the number that fetches the
+    /// server's backlog and some data ahead; one if no data are expected.
     fn requests(&self, link: &Link) -> usize {
         let (waits, profile) = (link.backlog(), self.config.profile);
         let most = profile.connections();
@@ -662,7 +670,7 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Reads the answer to our handshake once it is complete.
+    /// Processes the answer to the handshake once it is complete.
     fn answered(&mut self, now: Time, seat: &mut Seat) -> Result<(), LinkViolation> {
         let Stage::Handshake(greeted) = &self.stage else { return Ok(()) };
         let Some((answer, rest)) = greeted.answer.split_first_chunk::<ANSWER>() else {
@@ -697,7 +705,7 @@ impl<R: CryptoRng> Client<R> {
     }
 }
 
-/// Chooses a hint for the capacity of new connections.
+/// Chooses the load that new connections are expected to have.
 fn wish(now: Time, link: &Link) -> Wish {
     match link.waiting() as u64 {
         up if up >= MUCH && up > link.backlog() => Wish::Up,
@@ -706,12 +714,13 @@ fn wish(now: Time, link: &Link) -> Wish {
     }
 }
 
-/// Draws a number below `end`.
+/// Draws a uniform random number below `end`.
 pub(crate) fn draw(rng: &mut impl CryptoRng, end: u16) -> u16 {
     ((u64::from(rng.next_u32()) * u64::from(end)) >> 32) as u16
 }
 
-/// Builds the splitter that chooses a connection for each chunk.
+/// Builds the splitter that chooses a connection for each chunk. `places` is the number of
+/// connections.
 pub(crate) fn splitter(schedule: &Spec, places: usize, rng: &mut impl CryptoRng) -> Splitter {
     let seed = rng.next_u64();
     let stream = |purpose| seed::stream(seed, 0, purpose);

@@ -1,4 +1,4 @@
-//! A connection's cover: its slot, and the room of its socket.
+//! The cover of a connection: its slot, and the room in its socket.
 
 use anabranch_multipath::Time;
 
@@ -12,14 +12,14 @@ pub struct ConnId(pub u64);
 /// An event of a connection.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
-    /// It is open: a client's was dialled, a server's was accepted.
+    /// The connection is open: a client has dialled it, or a server has accepted it.
     Opened(ConnId),
-    /// Bytes were received over it.
+    /// Bytes were received over the connection.
     Bytes(ConnId, &'a [u8]),
-    /// Free bytes in the socket's send buffer. Keep the buffer small: what it holds is lost if the
-    /// connection dies.
+    /// The socket's send buffer has this many free bytes. Keep the buffer small: its content is
+    /// lost if the connection fails.
     Room(ConnId, usize),
-    /// It is closed, or failed to open.
+    /// The connection is closed, or failed to open.
     Closed(ConnId),
 }
 
@@ -27,7 +27,7 @@ pub enum Input<'a> {
 pub(crate) struct Cover {
     pub(crate) slot: Box<dyn Slot>,
     pub(crate) socket: usize,
-    /// Time until which it may not send.
+    /// Time before which the connection may not send; `None` if it may send now.
     waits: Option<Time>,
 }
 
@@ -36,21 +36,22 @@ impl Cover {
         Cover { slot, socket: 0, waits: None }
     }
 
-    /// Hidden bytes that its next message has room for, in addition to the `held` ones.
+    /// Returns the number of hidden bytes for which the connection's next message has room, in
+    /// addition to the `held` ones.
     pub(crate) fn room(&mut self, now: Time, held: usize) -> usize {
         self.waits = self.slot.wait(now);
         self.slot.room(self.socket).saturating_sub(held)
     }
 
-    /// Time at which it has to send, even without hidden bytes.
+    /// Returns the time at which the connection has to send a message, even without hidden bytes.
     pub(crate) fn due(&self) -> Option<Time> {
-        // A message that waits for its socket is sent when the socket has room.
+        // A message that waits for room in its socket is sent when the socket has room.
         let due = self.slot.due().filter(|_| self.socket >= self.slot.needs());
         [self.waits, due].into_iter().flatten().min()
     }
 
-    /// Returns the message that is due now, and whether it ends the exchange. If `forced`, there is
-    /// a message even if nothing is due.
+    /// Returns the message that is due now, and whether it ends the exchange. If `forced`, returns
+    /// a message even if none is due.
     pub(crate) fn emit(
         &mut self,
         now: Time,
@@ -69,7 +70,8 @@ impl Cover {
         Some((out, over))
     }
 
-    /// Appends the message with these `hidden` bytes. Returns whether it ends the exchange.
+    /// Appends the message that contains the `hidden` bytes. Returns whether the message ends the
+    /// exchange.
     pub(crate) fn say(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
         let before = out.len();
         let over = self.slot.send(now, hidden, out);

@@ -11,10 +11,10 @@ use curve25519_dalek::{EdwardsPoint, MontgomeryPoint};
 use fiat_crypto::curve25519_64 as fiat;
 use rand_core::CryptoRng;
 
-/// Bytes that encode a public key.
+/// Encoding of a public key, which looks like random bytes.
 pub(crate) type Representative = [u8; 32];
 
-/// The coefficient of v² = u³ + A·u² + u.
+/// The coefficient A of the curve v² = u³ + A·u² + u.
 const A: u64 = 486_662;
 /// Exponents, lowest byte first: (p + 3) / 8, p - 2 and (p - 1) / 4, for p = 2^255 - 19.
 const ROOT: [u8; 32] = exponent(0xfe, 0x0f);
@@ -27,16 +27,16 @@ const fn exponent(first: u8, last: u8) -> [u8; 32] {
     bytes
 }
 
-/// A secret key whose public key has a representative, with that representative.
+/// A secret key whose public key has a representative, together with this representative.
 #[derive(Clone)]
 pub(crate) struct HiddenPair {
     secret: [u8; 32],
-    /// The encoding of the public key that is sent.
+    /// The encoding of the public key, which is sent.
     pub(crate) representative: Representative,
 }
 
 impl HiddenPair {
-    /// Generates a pair, in two tries on average.
+    /// Generates a key pair, in two attempts on average.
     ///
     /// The public point gets a random component of low order. So all points of the curve occur, not
     /// only those of the prime-order subgroup, which a censor could test for. X25519 ignores that
@@ -55,13 +55,13 @@ impl HiddenPair {
         }
     }
 
-    /// Returns the shared secret, or `None` if the other end's point has low order.
+    /// Returns the secret shared with the other end's key; `None` if that is a point of low order.
     pub(crate) fn agree(&self, other: &[u8; 32]) -> Option<[u8; 32]> {
         agree(&self.secret, other)
     }
 }
 
-/// Computes X25519 (RFC 7748, section 5); `None` if the result is zero.
+/// Computes X25519 (RFC 7748, section 5). Returns `None` if the result is zero.
 pub(crate) fn agree(secret: &[u8; 32], public: &[u8; 32]) -> Option<[u8; 32]> {
     let shared = MontgomeryPoint(*public).mul_clamped(*secret).0;
     (shared != [0; 32]).then_some(shared)
@@ -72,16 +72,16 @@ pub(crate) fn public_of(secret: &[u8; 32]) -> [u8; 32] {
     MontgomeryPoint::mul_base_clamped(*secret).0
 }
 
-/// Decodes a public key; any 32 bytes encode one.
+/// Decodes a public key. Any 32 bytes encode one.
 pub(crate) fn public_key(representative: &Representative) -> [u8; 32] {
     let mut bytes = *representative;
     bytes[31] &= 0x3f;
     map(Element::read(&bytes)).write()
 }
 
-/// Returns a representative of the point with this `u`; half of all points have one. The lowest bit
-/// of `dice` chooses between two of them, and the next two fill the bits that a representative
-/// leaves free.
+/// Returns a representative of the point with the coordinate `u`; `None` if it has none. Half of
+/// all points have one. The lowest bit of `dice` chooses between two representatives, and the next
+/// two bits fill the bits that a representative leaves free.
 fn representative(u: &[u8; 32], dice: u8) -> Option<Representative> {
     let u = Element::read(u);
     let other = u.plus(Element::small(A));
@@ -97,7 +97,7 @@ fn representative(u: &[u8; 32], dice: u8) -> Option<Representative> {
     Some(bytes)
 }
 
-/// Maps a field element to the `u` of its point.
+/// Maps a field element to the `u` coordinate of its point.
 fn map(r: Element) -> Element {
     let a = Element::small(A);
     let twice = r.squared().plus(r.squared());
@@ -108,11 +108,12 @@ fn map(r: Element) -> Element {
     if curve.root().is_some() { u } else { other }
 }
 
-/// A number modulo 2^255 - 19.
+/// A field element: a number modulo 2^255 - 19.
 #[derive(Clone, Copy)]
 struct Element(fiat::fiat_25519_tight_field_element);
 
-/// A number before carry propagation, as sums leave it: to be carried, or multiplied.
+/// A field element before carry propagation, as a sum returns it. It has to be carried, or
+/// multiplied.
 type Loose = fiat::fiat_25519_loose_field_element;
 
 impl Element {
@@ -155,7 +156,7 @@ impl Element {
         self.power(&INVERSE)
     }
 
-    /// Returns a square root, if there is one.
+    /// Returns a square root of the element; `None` if it has none.
     fn root(self) -> Option<Element> {
         let candidate = self.power(&ROOT);
         let other = candidate.times(Element::small(2).power(&QUARTER));
@@ -163,7 +164,8 @@ impl Element {
         [candidate, other].into_iter().find(fits)
     }
 
-    /// Whether it is greater than (p - 1) / 2: then twice its value modulo p is odd.
+    /// Returns whether the element is greater than (p - 1) / 2. Twice its value modulo p is then
+    /// odd.
     fn is_upper(self) -> bool {
         self.plus(self).write()[0] & 1 == 1
     }

@@ -1,14 +1,14 @@
-//! Frames: the content of a block, one after another.
+//! Frames, which are the content of a block, one after the other.
 //!
 //! Numbers have a variable length, in the encoding of QUIC (RFC 9000, section 16).
 
 use std::ops::Range;
 
-/// Maximum number of chunk ranges in an acknowledgement.
+/// Maximum number of ranges of chunks in an acknowledgement.
 pub(crate) const RANGES: usize = 32;
-/// Maximum number of connections with a receipt in an acknowledgement.
+/// Maximum number of connections whose received blocks are counted in an acknowledgement.
 pub(crate) const RECEIPTS: usize = 32;
-/// Maximum number that can be encoded.
+/// Greatest number that can be encoded.
 const GREATEST: u64 = (1 << 62) - 1;
 
 const PAD: u8 = 0;
@@ -23,46 +23,46 @@ const SEAT: u8 = 7;
 /// A decoded frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
-    /// A chunk of the stream, by its number from 0.
+    /// A chunk of the stream, with its number from 0.
     Data { chunk: u64, bytes: &'a [u8] },
-    /// The end of the stream, with the number after the last chunk's.
+    /// The end of the stream. `chunk` is the number after that of the last chunk.
     Fin { chunk: u64 },
-    /// Reset of the link.
+    /// A reset of the link.
     Reset,
-    /// An acknowledgement.
+    /// An acknowledgement of the other direction's stream.
     Ack(Ack),
-    /// A probe of this connection, to be answered over it.
+    /// A probe of the connection, which is answered over the same connection.
     Ping,
     /// The answer to a PING.
     Pong,
-    /// The client's index of this connection. It replaces an earlier connection with the same
+    /// The client's index of this connection. The connection replaces an earlier one with the same
     /// index, if the server still has one.
     Seat(u64),
 }
 
-/// Acknowledgement of the other end's stream, and its limit.
+/// An acknowledgement of the other end's stream, with the limit of that stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ack {
-    /// First chunk that has not arrived.
+    /// Number of the first chunk that has not arrived.
     pub(crate) next: u64,
-    /// Ranges of later chunks that have arrived, ascending, with gaps between them.
+    /// Ranges of later chunks that have arrived, in ascending order and with gaps between them.
     pub(crate) ranges: Vec<Range<u64>>,
-    /// Total bytes that the stream may have so far.
+    /// Limit of the stream's total bytes so far.
     pub(crate) limit: u64,
-    /// Total bytes of the stream in the other direction so far, sent or not.
+    /// Total bytes of the stream in the other direction so far, whether sent or not.
     pub(crate) written: u64,
-    /// Blocks received over each connection, by its token's number (0 for the first connection,
-    /// otherwise number + 1).
+    /// Number of blocks received over each connection, by the number of the connection: 0 for the
+    /// first one, otherwise the number in its token plus 1.
     pub(crate) receipts: Vec<(u64, u64)>,
 }
 
-/// Error: a block's frames are malformed, so its sender violates the protocol.
+/// Error: the frames of a block are malformed, so its sender violates the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadFrame;
 
 impl<'a> Frame<'a> {
-    /// Reads the first frame of `bytes` and advances `bytes` past it; `None` if only padding
-    /// follows.
+    /// Reads the first frame of `bytes` and removes it from `bytes`. Returns `None` if only
+    /// padding follows.
     ///
     /// # Errors
     /// The bytes are not a frame.
@@ -116,7 +116,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Maximum bytes of a DATA frame in addition to its chunk.
+/// Maximum number of bytes in a DATA frame in addition to its chunk.
 pub(crate) const DATA_OVERHEAD: usize = 1 + 8 + 4;
 
 impl Ack {

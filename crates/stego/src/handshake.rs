@@ -21,21 +21,21 @@ use crate::keys::{BridgeKey, ServerKey};
 use crate::secrets::{Chain, Key, LinkSecrets};
 
 const NAME: &[u8] = b"anabranch stego 1";
-/// Version of the handshake; ends that know no other refuse later ones.
+/// Version of the handshake. An end refuses versions that it does not know.
 const VERSION: u8 = 1;
-/// Capability bit: AES is fast here.
+/// Capability bit: AES is fast on this machine.
 const AES: u8 = 1;
 const TAG: usize = 16;
 const SHARE: usize = 32;
 const HELLO_TEXT: usize = 8;
 const ANSWER_TEXT: usize = 4;
-/// Bytes of a HELLO before its padding.
+/// Number of bytes in a HELLO before its padding.
 pub(crate) const HELLO: usize = SHARE + HELLO_TEXT + TAG;
-/// Bytes of an ANSWER before its padding.
+/// Number of bytes in an ANSWER before its padding.
 pub(crate) const ANSWER: usize = SHARE + ANSWER_TEXT + TAG;
-/// Maximum difference of the two clocks, in minutes.
+/// Maximum difference between the two ends' clocks, in minutes.
 const DRIFT: u32 = 60;
-/// Maximum number of HELLOs that are remembered. Beyond it, new links wait for old entries to
+/// Maximum number of remembered HELLOs. Beyond it, new links have to wait until old entries
 /// expire.
 const REMEMBERED: usize = 100_000;
 
@@ -47,8 +47,8 @@ pub(crate) struct Greeting {
 }
 
 impl Greeting {
-    /// Appends a HELLO, followed by `padding` random bytes. `minute` is the wall clock's, since
-    /// 1970; `aes` is whether AES is fast here.
+    /// Appends a HELLO, followed by `padding` random bytes. `minute` is the time of day in minutes
+    /// since 1970; `aes` is whether AES is fast on this machine.
     pub(crate) fn begin(
         server: &BridgeKey,
         minute: u32,
@@ -70,8 +70,8 @@ impl Greeting {
         Some(Greeting { pair, chain, aes })
     }
 
-    /// Reads the answer's first [`ANSWER`] bytes. Returns the link's keys and the number of padding
-    /// bytes that follow, or `None` if the answer is not from this server.
+    /// Processes the first [`ANSWER`] bytes of the answer. Returns the link's keys and the number
+    /// of padding bytes that follow; `None` if the answer is not from this server.
     pub(crate) fn finish(&self, answer: &[u8; ANSWER]) -> Option<(LinkSecrets, u16)> {
         let (share, sealed) = answer.split_first_chunk::<SHARE>()?;
         let mut chain = self.chain.clone();
@@ -85,25 +85,26 @@ impl Greeting {
     }
 }
 
-/// A HELLO that was read and accepted.
+/// A HELLO that was accepted, and has to be answered.
 pub(crate) struct Welcome {
     chain: Chain,
     share: [u8; 32],
     aes: bool,
-    /// Bytes of padding that follow the HELLO.
+    /// Number of padding bytes that follow the HELLO.
     pub(crate) padding: u16,
 }
 
-/// Replay cache of HELLOs.
+/// A replay cache of HELLOs.
 #[derive(Debug, Default)]
 pub(crate) struct Doorman {
-    /// The share of each HELLO, and the minute after which the clock check would refuse it anyway.
+    /// The share in each HELLO, and the minute after which the check of clocks refuses this HELLO
+    /// anyway.
     seen: BTreeMap<Representative, u32>,
 }
 
 impl Doorman {
-    /// Reads a HELLO. Returns `None` if its sender does not know the key, its time is wrong, it is
-    /// a replay, or the cache is full: then the server must not answer.
+    /// Processes a HELLO. Returns `None` in four cases: its sender does not know the key, its time
+    /// is wrong, it is a replay, or the cache is full. The server must not answer then.
     pub(crate) fn read(
         &mut self,
         key: &ServerKey,
@@ -126,8 +127,8 @@ impl Doorman {
         Some(Welcome { chain, share: point, aes: text[1] & AES != 0, padding })
     }
 
-    /// Remembers a HELLO, for 120 minutes: it is valid for 60 minutes before and after its own.
-    /// Returns whether it is new and there was room.
+    /// Remembers a HELLO for 120 minutes, as it is valid from 60 minutes before its own time to 60
+    /// minutes after. Returns whether it is new and the cache had room.
     fn is_new(&mut self, share: &Representative, minute: u32) -> bool {
         if self.seen.len() >= REMEMBERED {
             self.seen.retain(|_, until| *until >= minute);
@@ -141,8 +142,8 @@ impl Doorman {
 }
 
 impl Welcome {
-    /// Appends the ANSWER and `padding` random bytes, and returns the link's keys. `aes` is whether
-    /// AES is fast here.
+    /// Appends the ANSWER and `padding` random bytes, and returns the link's keys. `aes` is
+    /// whether AES is fast on this machine.
     pub(crate) fn answer(
         mut self,
         (aes, padding): (bool, u16),
@@ -171,8 +172,8 @@ fn pad(count: u16, rng: &mut impl CryptoRng, out: &mut Vec<u8>) {
     rng.fill_bytes(&mut out[start..]);
 }
 
-/// Returns the cipher for one of the handshake's two texts. Each key is used once, so the nonce is
-/// zero.
+/// Returns the cipher for one of the handshake's two encrypted texts. Each key is used once, so
+/// the nonce is zero.
 fn cipher(key: &Key) -> LessSafeKey {
     LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, key).expect("a key of 32 bytes"))
 }

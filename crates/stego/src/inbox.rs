@@ -1,4 +1,4 @@
-//! The receiving end of a stream: reordering of chunks, and acknowledgements.
+//! The receiving end of a stream, which reorders chunks and acknowledges them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -10,38 +10,38 @@ use crate::budget::{Budget, LEAST_WINDOW};
 use crate::frame::{Ack, RANGES, RECEIPTS};
 use crate::outbox::{AHEAD, FEW_PIECES, MOST_WINDOW, PIECE};
 
-/// Bytes of an acknowledgement without its lists, and of the block around it.
+/// Number of bytes in an acknowledgement without its lists, including the block around it.
 const ACK_FIXED: usize = 48;
 /// Maximum delay of an acknowledgement.
 const DELAY: Duration = Duration::from_millis(20);
 /// Number of chunks after which an acknowledgement is sent at once.
 const CHUNKS: u32 = 4;
-/// Maximum delay of an acknowledgement that would need a message of its own, however many chunks
-/// arrive: a quarter of the least patience of its reader.
+/// Maximum delay of an acknowledgement that would otherwise need a separate message, however many
+/// chunks arrive. It is a quarter of the minimum patience of the other end.
 const PATIENT_DELAY: Duration = Duration::from_millis(100);
-/// A window used up within this number of round trips was too small.
+/// Number of round trips within which a window that is used up was too small.
 const QUICK: u32 = 4;
-/// Number of times that each receipt is sent.
+/// Number of times that each block count is sent.
 const TOLD: u8 = 2;
 
-/// Error: the other end has exceeded its limit.
+/// Error: the other end has exceeded its limit of bytes or chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overrun;
 
-/// Receiver of one direction's stream, which puts it in order.
+/// The receiver of one direction's stream, which restores its order.
 pub(crate) struct Inbox {
     merger: Merger<Chunk>,
-    /// Ranges of chunks that wait for earlier ones: the end of each by its first.
+    /// Ranges of chunks that wait for earlier ones: the end of each range, by its first chunk.
     ranges: BTreeMap<u64, u64>,
-    /// Number of chunks in these ranges.
+    /// Number of chunks in the waiting ranges.
     waiting: usize,
-    /// Chunks in order that have not been read.
+    /// Chunks that are in order but have not been read.
     ready: VecDeque<Vec<u8>>,
-    /// Bytes received.
+    /// Number of bytes received.
     came: u64,
-    /// Bytes read.
+    /// Number of bytes read.
     read: u64,
-    /// Bytes that may be received in all.
+    /// Maximum number of bytes that may be received in total so far.
     limit: u64,
     window: usize,
     /// Time at which the limit was last raised.
@@ -51,17 +51,18 @@ pub(crate) struct Inbox {
     due: Due,
     /// Whether an acknowledgement waits for a message that is sent anyway.
     patient: bool,
-    /// Blocks received over each connection, and how often this count has been sent.
+    /// Number of blocks received over each connection, and how many times this number has been
+    /// sent.
     receipts: BTreeMap<u64, (u64, u8)>,
 }
 
-/// A unit of the stream.
+/// A chunk of the stream, or its end.
 enum Chunk {
     Bytes(Vec<u8>),
     End,
 }
 
-/// The time at which an acknowledgement is due.
+/// The time at which an acknowledgement is due, and the chunks that it has to cover.
 #[derive(Default)]
 struct Due {
     at: Option<Time>,
@@ -94,20 +95,21 @@ impl Inbox {
         self.patient = true;
     }
 
-    /// Bytes received, each counted once.
+    /// Returns the number of bytes received, each of them counted once.
     pub(crate) fn came(&self) -> u64 {
         self.came
     }
 
-    /// Approximate bytes of memory for received data that has not been read.
+    /// Returns the approximate bytes of memory used by data that have been received but not read.
     pub(crate) fn kept(&self) -> usize {
         (self.came - self.read) as usize + PIECE * (self.ready.len() + self.waiting)
     }
 
-    /// Takes a chunk from the connection at `place`; `None` is the stream's end.
+    /// Processes a chunk that arrived over the connection at `place`. `None` in place of bytes is
+    /// the end of the stream.
     ///
     /// # Errors
-    /// It exceeds what the other end may send.
+    /// The chunk exceeds what the other end may send.
     pub(crate) fn chunk(
         &mut self,
         now: Time,
@@ -147,7 +149,8 @@ impl Inbox {
         }
     }
 
-    /// Adds the waiting chunk `number` to the ranges: it begins, extends or joins them.
+    /// Adds the waiting chunk `number` to the ranges. It begins a range, extends one, or joins
+    /// two.
     fn note(&mut self, number: u64) {
         self.waiting += 1;
         let mut range = number..number + 1;
@@ -161,7 +164,7 @@ impl Inbox {
         }
     }
 
-    /// Removes chunk `number`, the first of the waiting ones, from the ranges.
+    /// Removes chunk `number`, which is the first waiting one, from the ranges.
     fn forget(&mut self, number: u64) {
         self.waiting -= 1;
         if let Some(end) = self.ranges.remove(&number)
@@ -171,7 +174,7 @@ impl Inbox {
         }
     }
 
-    /// Returns the next bytes in order.
+    /// Returns the next bytes in order; `None` if there are none.
     pub(crate) fn read(&mut self) -> Option<Vec<u8>> {
         let bytes = self.ready.pop_front()?;
         if self.ready.is_empty() && self.ready.capacity() > FEW_PIECES {
@@ -181,18 +184,18 @@ impl Inbox {
         Some(bytes)
     }
 
-    /// Whether the stream has ended and has been read completely.
+    /// Returns whether the stream has ended and has been read completely.
     pub(crate) fn is_done(&self) -> bool {
         self.ended && self.ready.is_empty()
     }
 
-    /// Whether the stream has ended, and an acknowledgement of its end was sent.
+    /// Returns whether the stream has ended and its end has been acknowledged.
     pub(crate) fn has_told_end(&self) -> bool {
         self.told_end
     }
 
-    /// Records that the `count`th block of connection `id` was received; `asks` is whether it needs
-    /// an acknowledgement.
+    /// Records that the block with the number `count` of connection `id` was received. `asks` is
+    /// whether it needs an acknowledgement.
     pub(crate) fn block(&mut self, now: Time, id: u64, count: u64, asks: bool) {
         if asks {
             self.receipts.insert(id, (count, 0));
@@ -201,8 +204,8 @@ impl Inbox {
         }
     }
 
-    /// Raises the limit once at least half of the window is used up. Within [`QUICK`] round trips
-    /// of the last rise, it also doubles the window, if the budget allows.
+    /// Raises the limit once at least half of the window is used up. If that is within [`QUICK`]
+    /// round trips of the last raise, also doubles the window, provided that the budget allows it.
     pub(crate) fn raise(&mut self, now: Time, rtt: Duration, budget: &mut Budget) {
         let open = self.limit.saturating_sub(self.read) as usize;
         if open > self.window / 2 {
@@ -217,39 +220,40 @@ impl Inbox {
         self.due.at = Some(now);
     }
 
-    /// Frees unused capacity of its queue.
+    /// Frees unused capacity of the queue.
     pub(crate) fn shrink(&mut self) {
         self.ready.shrink_to_fit();
     }
 
-    /// Returns the memory of the window beyond the minimum to the budget.
+    /// Returns to the budget the memory of the window beyond the minimum.
     pub(crate) fn release(&mut self, budget: &mut Budget) {
         budget.give(self.window - LEAST_WINDOW);
         self.window = LEAST_WINDOW;
     }
 
-    /// Time at which an acknowledgement is due.
+    /// Returns the time at which an acknowledgement is due; `None` if none is.
     pub(crate) fn ack_due(&self, now: Time) -> Option<Time> {
-        // The stream's end is acknowledged at once: no later message would carry it along.
+        // The end of the stream is acknowledged at once, because no later message would carry the
+        // acknowledgement.
         let end = self.ended && !self.told_end;
         let now_due = if self.patient { end } else { self.due.chunks >= CHUNKS };
         self.due.at.map(|due| if now_due { now } else { due })
     }
 
-    /// Schedules another acknowledgement at once, as the last one may be lost; does nothing if
-    /// there was nothing to acknowledge.
+    /// Makes another acknowledgement due at once, because the last one may be lost. Does nothing
+    /// if there was nothing to acknowledge.
     pub(crate) fn tell_again(&mut self, now: Time) {
         if self.merger.next_number() > 0 || !self.ranges.is_empty() {
             self.due.at = Some(now);
         }
     }
 
-    /// Builds the acknowledgement, with as many entries as fit into `room`. `written` is the length
+    /// Builds an acknowledgement with as many entries as fit into `room`. `written` is the length
     /// of the stream in the other direction so far.
     pub(crate) fn ack(&mut self, written: u64, room: usize) -> Ack {
         self.due = Due::default();
         self.told_end = self.ended;
-        // A range and a receipt have two numbers each.
+        // Each range and each block count consists of two numbers.
         let lists = room.saturating_sub(ACK_FIXED) / 16;
         let receipts = self.receipts.len().min(lists.div_ceil(2));
         let ranges = self.ranges.iter().take(RANGES.min(lists - receipts));
@@ -263,8 +267,8 @@ impl Inbox {
         }
     }
 
-    /// Takes up to `most` block counts. Each is sent [`TOLD`] times, as an acknowledgement may be
-    /// lost with its connection.
+    /// Returns up to `most` block counts to send. Each is sent [`TOLD`] times, because an
+    /// acknowledgement may be lost with its connection.
     fn tell_receipts(&mut self, most: usize) -> Vec<(u64, u64)> {
         let told = self.receipts.iter_mut().take(RECEIPTS.min(most)).map(|(&id, (count, told))| {
             *told += 1;

@@ -1,4 +1,4 @@
-//! The key of a server, as its bridge line has it.
+//! The key of a server, as a bridge line contains it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,11 +8,11 @@ use rand_core::CryptoRng;
 
 use crate::elligator;
 
-/// Characters of a key in a bridge line.
+/// Number of characters of a key in a bridge line.
 const CHARACTERS: usize = 43;
 
-/// A server's public key, which authorises a client to connect. It has 43 characters of base64url
-/// in a bridge line.
+/// A server's public key, which a client needs in order to connect. In a bridge line it has 43
+/// characters of base64url.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct BridgeKey(pub [u8; 32]);
 
@@ -28,7 +28,7 @@ pub struct ServerKey {
 }
 
 impl ServerKey {
-    /// Generates a new pair.
+    /// Generates a random key pair.
     #[must_use]
     pub fn generate(rng: &mut impl CryptoRng) -> ServerKey {
         let mut secret = [0; 32];
@@ -36,25 +36,25 @@ impl ServerKey {
         ServerKey::of(secret)
     }
 
-    /// Returns the pair of this secret key.
+    /// Returns the key pair that belongs to the secret key `secret`.
     #[must_use]
     pub fn of(secret: [u8; 32]) -> ServerKey {
         ServerKey { secret, public: BridgeKey(elligator::public_of(&secret)) }
     }
 
-    /// The secret key, for storage.
+    /// Returns the secret key, for storage.
     #[must_use]
     pub fn secret(&self) -> &[u8; 32] {
         &self.secret
     }
 
-    /// The public key, for clients.
+    /// Returns the public key, for clients.
     #[must_use]
     pub fn public(&self) -> BridgeKey {
         self.public
     }
 
-    /// Computes X25519 with a client's share.
+    /// Computes X25519 with a client's share. Returns `None` if the share has low order.
     pub(crate) fn agree(&self, share: &[u8; 32]) -> Option<[u8; 32]> {
         elligator::agree(&self.secret, share)
     }

@@ -5,27 +5,27 @@
 //! Camouflage: one encrypted byte stream, cut into blocks that cross several connections out of
 //! order and look like ordinary traffic (`docs/spec/camouflage.md`; after StegoTorus, CCS 2012).
 //!
-//! From the wire up:
+//! The parts, from the wire up:
 //!
 //! * [`BridgeKey`] is the public part of a bridge line. [`ServerKey`] is the server's secret.
 //! * `elligator` encodes public keys as random bytes. `handshake` opens a link in one round trip.
 //!   `secrets` derives keys. `token` lets later connections join a link.
 //! * `block` seals units and hides their headers. `frame` is the content of a unit.
-//! * `outbox` holds data to send and data not yet acknowledged. `inbox` restores the order, and has
-//!   windows and acknowledgements. `budget` is their shared memory limit. `carrier` is one
-//!   connection's state.
-//! * `link` is the chopper of the paper. A scheduler of `multipath` chooses the connection of each
-//!   chunk.
+//! * `outbox` stores data to send and data not yet acknowledged. `inbox` restores the order of
+//!   received data, and has windows and acknowledgements. `budget` is the memory limit that both
+//!   share. `carrier` is the state of one connection.
+//! * `link` is the chopper of the StegoTorus paper. A scheduler of `multipath` chooses the
+//!   connection of each chunk.
 //! * [`slot`] has the cover modules, one per file. [`Profile`] names them.
 //! * [`Client`] has one link and its connections. [`Server`] has the links of many clients.
 //!
 //! # Limits
 //!
-//! The `nosteg` modules are no covers: each shows random bytes from the first one on. The `http`
-//! modules speak HTTP, but they do not look like a real site. One connection is enough to
+//! The `nosteg` modules are no covers: all of their bytes look random, from the first one on. The
+//! `http` modules speak HTTP, but they do not look like a real site. One connection is enough to
 //! distinguish any of them from a browser (`docs/results/covertness.md`).
 //!
-//! Deliberately absent: sockets, clocks, entropy, proxies, and the meaning of the carried stream.
+//! Deliberately absent: sockets, clocks, entropy, proxies, and any interpretation of the stream.
 //!
 //! The design and its reasons: `docs/design/camouflage.md`.
 

@@ -1,7 +1,7 @@
 //! The chopper: a byte stream in each direction, cut into blocks that any connection may carry.
 //!
-//! A [`Link`] has a fixed number of places, each for one connection, and seals the bytes for each.
-//! A slot decides how these bytes look on the wire.
+//! A [`Link`] has a fixed number of places for connections, and seals the bytes for each
+//! connection. A slot decides how these bytes look on the wire.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -18,24 +18,24 @@ use crate::outbox::Outbox;
 use crate::secrets::LinkSecrets;
 use crate::slot::Profile;
 
-/// Maximum bytes of a control frame.
+/// Maximum length of a control frame, in bytes.
 const WORD: usize = 9;
-/// Room for a control frame in a block of its own.
+/// Room for a block that contains only a control frame, in bytes.
 const WORD_ROOM: usize = block::OVERHEAD + WORD;
-/// The server updates its advertised backlog after this number of new bytes, while its client knows
-/// of less than [`MANY`].
+/// Number of new bytes after which the server advertises its backlog again, while the client knows
+/// of less than [`MANY`] bytes.
 const NEWS: u64 = 16 << 10;
-/// Advertised backlog in bytes from which the server sends no updates.
+/// Advertised backlog in bytes above which the server sends no updates.
 const MANY: u64 = 256 << 10;
-/// Coalescing delay for less than [`FEW`] bytes, on an idle link.
+/// Coalescing delay for less than [`FEW`] bytes on an idle link.
 const GATHERS: Duration = Duration::from_millis(5);
 /// Coalescing delay for less than [`FEW`] bytes, while messages are frequent.
 const GATHERS_BUSY: Duration = Duration::from_millis(20);
 /// Number of waiting bytes that are sent without a coalescing delay.
 const FEW: usize = 16 << 10;
-/// Round-trip time before one was measured.
+/// Round-trip time that is assumed before one was measured.
 const UNKNOWN_TRIP: Duration = Duration::from_millis(100);
-/// Time after data was transferred for which a link counts as active.
+/// Time for which a link counts as active after data were transferred.
 const ACTIVE: Duration = Duration::from_secs(5);
 
 /// Error: the other end violates the protocol, or a third party wrote the bytes.
@@ -60,21 +60,21 @@ impl From<Overrun> for LinkViolation {
     }
 }
 
-/// An end of a link.
+/// The end of the link that this program is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,
     Server,
 }
 
-/// The first thing that a new connection has to carry.
+/// The first thing that a new connection has to carry, if there is nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opening {
-    /// A request for a sign of life, which the other end may hold back for this time.
+    /// A request for a sign of life, which the other end may delay by this time.
     Asks(Duration),
-    /// A sign of life, at once.
+    /// A sign of life, which is sent at once.
     Answers,
-    /// A sign of life, with the first message that is sent anyway.
+    /// A sign of life, which waits for the first message that is sent anyway.
     Waits,
 }
 
@@ -87,36 +87,35 @@ pub(crate) struct Link {
     inbox: Inbox,
     splitter: Splitter,
     chunk: usize,
-    /// Connections by their numbers, including closed ones that have debts.
+    /// Connections by their numbers, including closed ones that still have debts.
     carriers: BTreeMap<u64, Carrier>,
     places: Vec<Option<Place>>,
     /// The frames of the block that was opened last.
     frames: Vec<u8>,
     trip: RoundTrip,
-    /// Time at which the youngest block was sent that has arrived.
+    /// Time at which the youngest block that has arrived was sent.
     later: Time,
-    /// The place that last received something to be acknowledged.
+    /// Index of the place that last received something to be acknowledged.
     last: usize,
     /// Total bytes of the other end's stream, as it last advertised.
     written: u64,
     /// Number of the connection that carried the last acknowledgement.
     told_by: u64,
-    /// Time at which data was last sent or received.
+    /// Time at which data were last sent or received.
     active: Time,
     reset: Reset,
-    /// Whether a place holds an exchange whose other half has an end: once begun, that half has to
-    /// continue.
+    /// Whether an end must continue an exchange once it has begun its half of it.
     awaits_ends: bool,
-    /// Whether the other end has to learn about waiting data before it can fetch it.
+    /// Whether the other end has to know of waiting data before it can fetch them.
     tells_written: bool,
-    /// Bytes of the stream that the other end knows of.
+    /// Total bytes of the stream that were advertised to the other end.
     told_written: u64,
-    /// Whether messages are costly and thus should be few: waiting data goes into as few of them as
-    /// can hold it.
+    /// Whether messages are costly and should therefore be few. Waiting data then go into as few
+    /// messages as can hold them.
     gathers: bool,
-    /// Time since which a few bytes have been waiting for others.
+    /// Time since which a small number of bytes has been waiting for more; `None` if none wait.
     waits: Option<Time>,
-    /// Maximum time that an end is silent although its connection works.
+    /// Maximum time for which an end may be silent although its connection works.
     pauses: Duration,
     /// Minimum room that an acknowledgement needs.
     ack_room: usize,
@@ -124,19 +123,19 @@ pub(crate) struct Link {
     evicted: Vec<usize>,
 }
 
-/// A connection at its place.
+/// A place with its connection.
 struct Place {
     id: u64,
     /// Received bytes that are not a complete block yet.
     partial: Vec<u8>,
-    /// Sealed bytes to be sent over it.
+    /// Sealed bytes that are to be sent over the connection.
     hidden: Vec<u8>,
-    /// The client's index of this connection.
+    /// The client's index of the connection; `None` if it is not known.
     seat: Option<u64>,
     word: Option<Word>,
 }
 
-/// A control frame to be sent over this connection.
+/// A control frame that is to be sent over a connection.
 #[derive(Clone, Copy)]
 enum Word {
     Ping,
@@ -153,7 +152,8 @@ enum Reset {
 }
 
 impl Link {
-    /// Creates a link with these keys and `places` connections, which the splitter knows.
+    /// Creates a link with the keys in `secrets` and `places` places for connections, which is the
+    /// number that the splitter assumes.
     pub(crate) fn new(
         secrets: &LinkSecrets,
         side: Side,
@@ -198,27 +198,27 @@ impl Link {
         }
     }
 
-    /// Sets the maximum time that an end may be silent although its connection works.
+    /// Sets the maximum time for which an end may be silent although its connection works.
     pub(crate) fn allow_pauses(&mut self, longest: Duration) {
         self.pauses = longest;
     }
 
-    /// Records a round-trip time that was measured elsewhere.
+    /// Records a round-trip time that the handshake has measured.
     pub(crate) fn measured(&mut self, trip: Duration) {
         self.trip.measured(trip);
     }
 
-    /// Accepts bytes from the program. Returns how many.
+    /// Accepts bytes from the program. Returns how many were accepted.
     pub(crate) fn write(&mut self, bytes: &[u8], budget: &mut Budget) -> usize {
         self.outbox.write(bytes, budget)
     }
 
-    /// Bytes that [`Link::write`] accepts now.
+    /// Returns the number of bytes that [`Link::write`] accepts now.
     pub(crate) fn room(&self, budget: &Budget) -> usize {
         self.outbox.room(budget)
     }
 
-    /// Ends the program's stream.
+    /// Ends the stream that this end sends.
     pub(crate) fn finish(&mut self) {
         self.outbox.finish();
     }
@@ -242,39 +242,41 @@ impl Link {
         bytes
     }
 
-    /// Whether the other end's stream has ended and has been read completely.
+    /// Returns whether the other end's stream has ended and has been read completely.
     pub(crate) fn has_ended(&self) -> bool {
         self.inbox.is_done()
     }
 
-    /// Whether both streams have ended, and both ends know it.
+    /// Returns whether both streams have ended, and both ends know this.
     pub(crate) fn is_done(&self) -> bool {
         self.outbox.is_done() && self.inbox.has_told_end()
     }
 
-    /// Whether either end has reset the link. If it was ours, every RESET frame has been sealed.
+    /// Returns whether either end has reset the link. After a reset by this end, returns true only
+    /// once every RESET frame has been sealed.
     pub(crate) fn is_reset(&self) -> bool {
         let told = || self.places.iter().flatten().all(|place| place.word.is_none());
         self.reset == Reset::Theirs || self.reset == Reset::Ours && told()
     }
 
-    /// Whether data was transferred recently or waits on either side.
+    /// Returns whether data were transferred recently, or wait at either end.
     pub(crate) fn is_active(&self, now: Time) -> bool {
         now.since(self.active) < ACTIVE || !self.outbox.is_empty() || self.backlog() > 0
     }
 
-    /// Bytes that have not been acknowledged.
+    /// Returns the number of bytes that have not been acknowledged.
     pub(crate) fn waiting(&self) -> usize {
         self.outbox.held()
     }
 
-    /// Bytes advertised by the other end that have not arrived: they wait there, or are in flight.
+    /// Returns the number of bytes that the other end has advertised and that have not arrived:
+    /// they wait at the other end, or are in flight.
     pub(crate) fn backlog(&self) -> u64 {
         self.written.saturating_sub(self.inbox.came())
     }
 
-    /// Returns the bytes for which messages have to begin now, and the room that each of these
-    /// needs.
+    /// Returns the number of bytes for which messages have to begin now, and the room that each of
+    /// these messages needs.
     pub(crate) fn wants(&mut self, now: Time) -> (usize, usize) {
         if let Some(least) = self.outbox.least_room() {
             let since = *self.waits.get_or_insert(now);
@@ -287,7 +289,7 @@ impl Link {
         (usize::from(due), self.ack_room)
     }
 
-    /// Coalescing delay of waiting data.
+    /// Returns the coalescing delay of waiting data.
     fn patience(&self) -> Duration {
         let few = self.outbox.sendable() < FEW && !self.outbox.is_urgent();
         match (self.gathers && few, self.backlog()) {
@@ -297,7 +299,7 @@ impl Link {
         }
     }
 
-    /// Approximate bytes of memory for received data, and for data to be sent.
+    /// Returns the approximate bytes of memory for received data, and for data to be sent.
     pub(crate) fn kept(&self) -> (usize, usize) {
         let places = || self.places.iter().flatten();
         let partial: usize = places().map(|place| place.partial.len()).sum();
@@ -305,13 +307,14 @@ impl Link {
         (self.inbox.kept() + partial, self.outbox.kept() + hidden)
     }
 
-    /// Bytes of [`Link::kept`] beyond the allowance for data to be sent.
+    /// Returns the number of bytes of [`Link::kept`] that exceed the allowance for data to be
+    /// sent.
     pub(crate) fn excess(&self, budget: &Budget) -> usize {
         let (came, goes) = self.kept();
         came + goes.saturating_sub(self.outbox.allowed(budget))
     }
 
-    /// Returns memory of data that has arrived at the other end to the budget.
+    /// Returns to the budget the memory of data that have arrived at the other end.
     pub(crate) fn settle(&mut self, budget: &mut Budget) {
         self.outbox.settle(budget);
     }
@@ -333,7 +336,7 @@ impl Link {
         self.outbox.release(budget);
     }
 
-    /// Puts connection `id` at a place; the bytes `first` precede all blocks.
+    /// Puts connection `id` at a place. The bytes `first` precede all blocks.
     pub(crate) fn open(
         &mut self,
         now: Time,
@@ -346,9 +349,9 @@ impl Link {
         let mut carrier = Carrier::new(now, place, self.trip, hold);
         if matches!(opening, Opening::Asks(_)) {
             carrier.asked(now);
-            // Earlier connections may have frozen together with the last acknowledgement. It is
-            // repeated here before any byte of the other end's: the connection may freeze once some
-            // have arrived.
+            // Earlier connections may have stopped working together with the last acknowledgement.
+            // It is repeated here before any byte of the other end arrives: this connection may
+            // stop working, too, once some have arrived.
             self.inbox.tell_again(now);
             self.last = place;
         }
@@ -362,7 +365,8 @@ impl Link {
         self.places[place] = Some(Place { id, partial: Vec::new(), hidden, seat: None, word });
     }
 
-    /// Removes the connection from a place after its end; its debts may still have arrived.
+    /// Removes the connection from a place after its end. Its unacknowledged blocks may still have
+    /// arrived.
     pub(crate) fn over(&mut self, place: usize) {
         let Some(gone) = self.places[place].take() else { return };
         if let Some(carrier) = self.carriers.get_mut(&gone.id) {
@@ -370,8 +374,8 @@ impl Link {
         }
     }
 
-    /// Removes a lost connection from its place. Its debts, and an acknowledgement that it carried,
-    /// have to be sent again.
+    /// Removes a lost connection from its place. Its unacknowledged chunks have to be sent again,
+    /// and so does an acknowledgement that it carried.
     pub(crate) fn lost(&mut self, now: Time, place: usize) {
         let Some(gone) = self.places[place].take() else { return };
         if gone.id == self.told_by {
@@ -383,18 +387,18 @@ impl Link {
         }
     }
 
-    /// The connection at `place`.
+    /// Returns the connection at `place`; `None` if the place is free.
     pub(crate) fn carrier(&self, place: usize) -> Option<&Carrier> {
         self.carriers.get(&self.places.get(place)?.as_ref()?.id)
     }
 
-    /// The place whose connection has been silent longest.
+    /// Returns the place whose connection has been silent for the longest time.
     pub(crate) fn stalest(&self) -> Option<usize> {
         let held = self.carriers.values().filter_map(|one| Some((one.heard(), one.place?)));
         held.min().map(|(_, place)| place)
     }
 
-    /// Probes the connection at a place with a PING.
+    /// Probes the connection at `place` with a PING.
     pub(crate) fn ping(&mut self, now: Time, place: usize) {
         let Some(held) = self.places.get_mut(place).and_then(Option::as_mut) else { return };
         held.word = Some(held.word.unwrap_or(Word::Ping));
@@ -403,7 +407,7 @@ impl Link {
         }
     }
 
-    /// Records that bytes were received at a place, hidden or not.
+    /// Records that bytes were received at `place`, hidden or not.
     pub(crate) fn hears(&mut self, now: Time, place: usize) {
         let more = self.awaits_ends.then_some(self.pauses);
         let held = self.places.get(place).and_then(Option::as_ref);
@@ -412,10 +416,10 @@ impl Link {
         }
     }
 
-    /// Receives bytes at a place. Returns the number of blocks that they complete.
+    /// Processes bytes received at `place`. Returns the number of blocks that they complete.
     ///
     /// # Errors
-    /// The bytes are not from the other end: the connection is unusable.
+    /// The other end did not send the bytes, so the connection is unusable.
     pub(crate) fn came(
         &mut self,
         now: Time,
@@ -443,7 +447,7 @@ impl Link {
         Ok(blocks)
     }
 
-    /// Processes an opened block.
+    /// Processes the frames of a block that was just opened.
     fn block(&mut self, now: Time, place: usize, id: u64) -> Result<(), LinkViolation> {
         let frames = std::mem::take(&mut self.frames);
         let (mut rest, mut asks) = (&frames[..], false);
@@ -460,7 +464,7 @@ impl Link {
         Ok(())
     }
 
-    /// Processes a frame. Returns whether it needs an acknowledgement.
+    /// Processes a frame. Returns whether the frame needs an acknowledgement.
     fn frame(&mut self, now: Time, place: usize, frame: &Frame<'_>) -> Result<bool, LinkViolation> {
         match frame {
             Frame::Data { chunk, bytes } => {
@@ -481,8 +485,8 @@ impl Link {
         Ok(matches!(frame, Frame::Data { .. } | Frame::Fin { .. } | Frame::Ping))
     }
 
-    /// Records the client's index of the connection at `place`, and evicts an earlier connection
-    /// with the same index, whose end may not have been noticed here.
+    /// Records the client's index of the connection at `place`. Evicts an earlier connection with
+    /// the same index, whose end may not have been noticed here.
     fn sit(&mut self, now: Time, place: usize, seat: u64) {
         let had = |held: &Option<Place>| held.as_ref().is_some_and(|held| held.seat == Some(seat));
         let stale = self.places.iter().position(had).filter(|&stale| stale != place);
@@ -495,7 +499,7 @@ impl Link {
         }
     }
 
-    /// Takes the list of places whose connections have to be closed.
+    /// Removes and returns the list of places whose connections have to be closed.
     pub(crate) fn evicted(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.evicted)
     }
@@ -515,7 +519,8 @@ impl Link {
         Ok(())
     }
 
-    /// Advances the time: what silent connections owe has to be sent over others.
+    /// Processes timeouts. The unacknowledged chunks of silent connections have to be sent over
+    /// other connections.
     pub(crate) fn tick(&mut self, now: Time) {
         for carrier in self.carriers.values_mut() {
             let sent = carrier.settle(now, |chunk| self.outbox.has_come(chunk));
@@ -534,7 +539,7 @@ impl Link {
         });
     }
 
-    /// Time of the next work for [`Link::tick`] or [`Link::deal`].
+    /// Returns the time at which [`Link::tick`] or [`Link::deal`] has work to do.
     pub(crate) fn next_timeout(&self, now: Time) -> Option<Time> {
         let silence = self.carriers.values().filter_map(|one| one.deadline(self.later)).min();
         let ack = self.inbox.ack_due(now).filter(|&due| due > now);
@@ -542,8 +547,9 @@ impl Link {
         [silence, ack, waits].into_iter().flatten().min()
     }
 
-    /// Seals what has to be sent now. `rooms` are the free bytes of each place, less what it holds;
-    /// they shrink. `spares` are the parts of `rooms` that are not for chunks.
+    /// Seals what has to be sent now. `rooms` are the free bytes of each place, without the bytes
+    /// that it already holds; this function reduces them. `spares` are the parts of `rooms` that
+    /// must not be used for chunks.
     pub(crate) fn deal(&mut self, now: Time, rooms: &mut [usize], spares: &[usize]) {
         self.deal_ack(now, rooms, spares);
         self.deal_words(now, rooms);
@@ -557,8 +563,8 @@ impl Link {
         self.waits = self.waits.filter(|_| self.outbox.least_room().is_some());
     }
 
-    /// Clears the room of every place that waiting data does not need. It prefers places that have
-    /// a message to send anyway, and then those with the most room.
+    /// Sets the room to zero at every place that the waiting data do not need. Keeps places that
+    /// have to send a message anyway, and then those with the most room.
     fn gather(&self, rooms: &mut [usize]) {
         let bytes = self.outbox.sendable();
         let mut needs = bytes + (bytes / self.chunk + 1) * (block::OVERHEAD + DATA_OVERHEAD);
@@ -584,7 +590,7 @@ impl Link {
         }
     }
 
-    /// Takes the control frame of a place, with whether it needs an acknowledgement.
+    /// Removes and returns the control frame of a place, with whether it needs an acknowledgement.
     fn take_word(&mut self, place: usize) -> Option<(Frame<'static>, bool)> {
         let word = self.places[place].as_mut()?.word.take()?;
         Some(match word {
@@ -595,7 +601,8 @@ impl Link {
         })
     }
 
-    /// Whether more will be left here than the other end knows of, once `goes` bytes are sent.
+    /// Returns whether more bytes will be left to send than the other end knows of, once `goes`
+    /// bytes are sent.
     fn has_to_tell(&self, goes: usize) -> bool {
         let (written, left) = (self.outbox.written(), self.outbox.unsent().saturating_sub(goes));
         let known = (left as u64).saturating_sub(written - self.told_written.min(written));
@@ -604,7 +611,7 @@ impl Link {
         self.tells_written && few
     }
 
-    /// Whether an acknowledgement is due, or fits into a message that is sent anyway.
+    /// Returns whether an acknowledgement is due, or fits into a message that is sent anyway.
     fn acks(&self, now: Time, goes: usize) -> bool {
         let along = self.gathers && goes > 0 && self.outbox.least_room().is_some();
         let due = self.inbox.ack_due(now).is_some_and(|due| along || due <= now);
@@ -622,7 +629,8 @@ impl Link {
         };
         let all = || std::iter::once(self.last).chain(0..self.places.len());
         let Some(place) = all().find(carries).or_else(|| all().find(takes)) else { return };
-        // A waiting control frame shares the block: the overhead of another is half a request.
+        // A waiting control frame is put into the same block: the overhead of another block is
+        // half a request.
         let word = self.take_word(place);
         let room = rooms[place].saturating_sub(WORD);
         let ack = Frame::Ack(self.inbox.ack(self.outbox.written(), room));
@@ -636,7 +644,8 @@ impl Link {
         });
     }
 
-    /// Deals one chunk. Returns false if there is none, or no place for it.
+    /// Seals one chunk at a place that the scheduler chooses. Returns false if there is no chunk
+    /// to send, or no place for it.
     fn deal_chunk(&mut self, now: Time, rooms: &mut [usize]) -> bool {
         let Some(least) = self.outbox.least_room() else { return false };
         let least = least + block::OVERHEAD;
@@ -656,7 +665,7 @@ impl Link {
         dealt.is_some()
     }
 
-    /// Returns a scheduler's view of a place, with its window in chunks.
+    /// Returns the scheduler's view of a place, with its window in chunks.
     fn view(&self, place: usize, room: usize, least: usize) -> PathView {
         let Some(carrier) = self.carrier(place) else { return PathView::dead() };
         if carrier.silent().is_some() {
@@ -668,8 +677,8 @@ impl Link {
         PathView::leg(Some(trip), window, LegView::NOTHING)
     }
 
-    /// Seals a block for a place with the frames that `write` appends. `write` returns the block's
-    /// chunk, if it has one.
+    /// Seals a block at a place, with the frames that `write` appends. `write` returns the number
+    /// of the block's chunk, if it has one.
     fn put(
         &mut self,
         now: Time,
@@ -686,13 +695,13 @@ impl Link {
         }
     }
 
-    /// Sealed bytes at a place that [`Link::take`] would return.
+    /// Returns the number of sealed bytes at a place that [`Link::take`] would return.
     pub(crate) fn held_at(&self, place: usize) -> usize {
         self.places[place].as_ref().map_or(0, |held| held.hidden.len())
     }
 
-    /// Adds padding at a place until `length` bytes are sealed there. `length` is at most the
-    /// present number, or exceeds it by at least [`block::OVERHEAD`].
+    /// Adds padding until `length` bytes are sealed at the place. `length` is at most the present
+    /// number, or exceeds that by at least [`block::OVERHEAD`].
     pub(crate) fn pad(&mut self, now: Time, place: usize, length: usize) {
         loop {
             let missing = length.saturating_sub(self.held_at(place));
@@ -700,7 +709,7 @@ impl Link {
                 return;
             }
             let most = block::MOST + block::OVERHEAD;
-            // The remainder has to be a block, too.
+            // The remainder has to be long enough for another block.
             let part = if missing > most { most - block::OVERHEAD } else { missing };
             let mut no_rooms = vec![0; self.places.len()];
             self.put(now, (place, &mut no_rooms), false, |_, out| {
@@ -710,7 +719,7 @@ impl Link {
         }
     }
 
-    /// Takes the sealed bytes of a place.
+    /// Removes and returns the sealed bytes of a place.
     pub(crate) fn take(&mut self, place: usize) -> Vec<u8> {
         let held = self.places[place].as_mut();
         held.map(|held| std::mem::take(&mut held.hidden)).unwrap_or_default()

@@ -1,66 +1,66 @@
-//! The sending end of a stream: waiting bytes, and unacknowledged chunks.
+//! The sending end of a stream, which stores waiting bytes and unacknowledged chunks.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::budget::{Budget, LEAST_WINDOW};
 use crate::frame::{Ack, DATA_OVERHEAD, Frame};
 
-/// Maximum number of chunks from the first missing one on.
+/// Maximum number of chunks, counted from the first one that is not acknowledged.
 pub(crate) const AHEAD: usize = 8_192;
 /// Maximum window in bytes.
 pub(crate) const MOST_WINDOW: usize = 16 << 20;
-/// Approximate memory for a chunk in addition to its bytes.
+/// Approximate memory that a chunk needs in addition to its bytes.
 pub(crate) const PIECE: usize = 64;
-/// Minimum length of a chunk that is cut to fit a small room.
+/// Minimum length of a chunk that is cut short to fit into a small room.
 const SHORTEST: usize = 256;
-/// Number of retransmissions that are searched for a fitting one.
+/// Maximum number of chunks to retransmit that are searched for a fitting one.
 const LOOK: usize = 16;
-/// Capacity in bytes that the buffer of uncut bytes keeps for later use.
+/// Capacity in bytes that the buffer of uncut bytes keeps for reuse.
 const KEPT: usize = 16 << 10;
-/// Capacity in chunks that a queue keeps for later use.
+/// Capacity in chunks that a queue keeps for reuse.
 pub(crate) const FEW_PIECES: usize = 64;
 
-/// Sender of one direction's stream, which keeps it until it is acknowledged.
+/// The sender of one direction's stream, which stores the stream until it is acknowledged.
 pub(crate) struct Outbox {
     /// Maximum bytes of a chunk.
     chunk: usize,
-    /// Bytes written and not cut into chunks yet.
+    /// Bytes that were written but are not cut into chunks yet.
     fresh: VecDeque<u8>,
-    /// Chunks from number `base` on; `None` where one has arrived.
+    /// Chunks from number `base` on; `None` in place of a chunk that has arrived.
     flight: VecDeque<Option<Flight>>,
     base: u64,
-    /// Chunks to be sent again.
+    /// Numbers of the chunks that have to be sent again.
     again: BTreeSet<u64>,
-    /// Bytes cut into chunks so far.
+    /// Number of bytes cut into chunks so far.
     cut: u64,
-    /// Total bytes that may be cut so far.
+    /// Maximum number of bytes that may be cut into chunks so far.
     limit: u64,
-    /// Bytes that have not arrived at the other end, cut or not.
+    /// Number of bytes that have not arrived at the other end, whether cut into chunks or not.
     held: usize,
-    /// Bytes that have arrived there.
+    /// Number of bytes that have arrived at the other end.
     came: u64,
     window: usize,
-    /// Bytes taken from the budget.
+    /// Number of bytes taken from the budget.
     borrowed: usize,
     ending: Ending,
 }
 
-/// A chunk that has not been acknowledged.
+/// A chunk that was cut and is not acknowledged.
 struct Flight {
     bytes: Vec<u8>,
-    /// Whether it is the end of the stream; then it is empty.
+    /// Whether the chunk is the end of the stream; it is then empty.
     fin: bool,
-    /// Number of the connection that carried it last.
+    /// Number of the connection that carried the chunk last.
     carrier: u64,
 }
 
-/// Progress of the stream's end.
+/// How far the end of the stream has progressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     Open,
-    /// Nothing more will be written.
+    /// Nothing more will be written, but the end has not been sent.
     Closing,
-    /// The end was sent as the chunk with this number.
+    /// The end was sent, as the chunk with this number.
     Sent(u64),
 }
 
@@ -83,7 +83,8 @@ impl Outbox {
         }
     }
 
-    /// Accepts bytes to send, as far as the window and the budget have room. Returns how many.
+    /// Accepts bytes to send, as far as the window and the budget have room. Returns how many were
+    /// accepted.
     pub(crate) fn write(&mut self, bytes: &[u8], budget: &mut Budget) -> usize {
         let open = self.ending == Ending::Open;
         let taken = if open { bytes.len().min(self.room(budget)) } else { 0 };
@@ -99,19 +100,19 @@ impl Outbox {
         taken
     }
 
-    /// Bytes that may be written now.
+    /// Returns the number of bytes that may be written now.
     pub(crate) fn room(&self, budget: &Budget) -> usize {
         let memory = budget.share().saturating_add(self.borrowed).saturating_add(budget.left());
         self.window.min(memory).saturating_sub(self.held)
     }
 
-    /// Bytes that it keeps beyond its share.
+    /// Returns the number of bytes that the sender stores beyond its share.
     fn beyond(&self, budget: &Budget) -> usize {
         self.held.saturating_sub(budget.share())
     }
 
-    /// Returns memory to the budget that it needs no more, or takes what it lacks, as far as any is
-    /// left: its share may have shrunk.
+    /// Returns to the budget the memory that the sender no longer needs. If the share has shrunk,
+    /// takes the missing memory from the budget, as far as any is left.
     pub(crate) fn settle(&mut self, budget: &mut Budget) {
         budget.give(std::mem::take(&mut self.borrowed));
         let needed = self.beyond(budget).min(budget.left());
@@ -119,13 +120,13 @@ impl Outbox {
         self.borrowed = needed;
     }
 
-    /// Frees unused capacity of its queues.
+    /// Frees unused capacity of the queues.
     pub(crate) fn shrink(&mut self) {
         self.fresh.shrink_to_fit();
         self.flight.shrink_to_fit();
     }
 
-    /// Returns all memory to the budget; the sender is not used afterwards.
+    /// Returns all memory to the budget. The sender must not be used afterwards.
     pub(crate) fn release(&mut self, budget: &mut Budget) {
         budget.give(std::mem::take(&mut self.borrowed));
     }
@@ -137,60 +138,63 @@ impl Outbox {
         }
     }
 
-    /// Whether everything has arrived, including the end.
+    /// Returns whether everything has arrived at the other end, including the end of the stream.
     pub(crate) fn is_done(&self) -> bool {
         matches!(self.ending, Ending::Sent(number) if self.base > number)
     }
 
-    /// Whether nothing waits and nothing is in flight.
+    /// Returns whether no data wait or are in flight.
     pub(crate) fn is_empty(&self) -> bool {
         self.held == 0 && self.flight.is_empty() && self.ending != Ending::Closing
     }
 
-    /// Total bytes of the stream so far.
+    /// Returns the total bytes of the stream so far.
     pub(crate) fn written(&self) -> u64 {
         self.cut + self.fresh.len() as u64
     }
 
-    /// Approximate bytes to be sent now or later: a retransmitted chunk may be shorter.
+    /// Returns the approximate number of bytes to be sent now or later; it is approximate because
+    /// a retransmitted chunk may be shorter.
     pub(crate) fn unsent(&self) -> usize {
         self.fresh.len() + self.again.len() * self.chunk
     }
 
-    /// Approximate bytes that could be sent now.
+    /// Returns the approximate number of bytes that could be sent now.
     pub(crate) fn sendable(&self) -> usize {
         self.fresh_allowed() + self.again.len() * self.chunk
     }
 
-    /// Whether anything but new bytes waits: a retransmission, or the stream's end.
+    /// Returns whether anything other than new bytes waits: a retransmission, or the end of the
+    /// stream.
     pub(crate) fn is_urgent(&self) -> bool {
         !self.again.is_empty() || self.fin_waits()
     }
 
-    /// Bytes that have not arrived at the other end.
+    /// Returns the number of bytes that have not arrived at the other end.
     pub(crate) fn held(&self) -> usize {
         self.held
     }
 
-    /// Approximate bytes of memory that it uses.
+    /// Returns the approximate bytes of memory that the sender uses.
     pub(crate) fn kept(&self) -> usize {
         let spare = self.fresh.capacity() - self.fresh.len();
         self.held + spare + PIECE * self.flight.len()
     }
 
-    /// Bytes that it may keep: its share, and what it has taken from the budget.
+    /// Returns the number of bytes that the sender may store: its share, and what it has taken
+    /// from the budget.
     pub(crate) fn allowed(&self, budget: &Budget) -> usize {
         budget.share() + self.borrowed
     }
 
-    /// Approximate number of chunks that could be sent now.
+    /// Returns the approximate number of chunks that could be sent now.
     pub(crate) fn waiting(&self) -> u64 {
         let fresh = self.fresh_allowed().div_ceil(self.chunk) + usize::from(self.fin_waits());
         (self.again.len() + fresh) as u64
     }
 
-    /// Minimum room in a message with which [`Outbox::next`] returns a chunk; `None` if nothing can
-    /// be sent.
+    /// Returns the minimum room in a message with which [`Outbox::next`] returns a chunk; `None`
+    /// if no chunk can be sent.
     pub(crate) fn least_room(&self) -> Option<usize> {
         let again = self.again.iter().take(LOOK).filter_map(|chunk| self.length(*chunk)).min();
         let allowed = self.fresh_allowed();
@@ -199,8 +203,9 @@ impl Outbox {
         [again, fresh, fin].into_iter().flatten().min().map(|bytes| bytes + DATA_OVERHEAD)
     }
 
-    /// Assigns a chunk to `carrier` that fits into `room` bytes of frames, retransmissions first.
-    /// Appends its frame to `out` and returns its number.
+    /// Selects a chunk that fits into `room` bytes of frames, and assigns it to the connection
+    /// `carrier`. Retransmissions are first. Appends the chunk's frame to `out`, and returns its
+    /// number.
     pub(crate) fn next(&mut self, carrier: u64, room: usize, out: &mut Vec<u8>) -> Option<u64> {
         let room = room.checked_sub(DATA_OVERHEAD)?;
         let fits = |chunk: &u64| self.length(*chunk).is_some_and(|length| length <= room);
@@ -218,8 +223,8 @@ impl Outbox {
         Some(number)
     }
 
-    /// Marks a chunk for retransmission that `carrier` did not deliver, unless another has carried
-    /// it since.
+    /// Marks a chunk that `carrier` did not deliver for retransmission, unless another connection
+    /// has carried it since.
     pub(crate) fn failed(&mut self, carrier: u64, chunk: u64) {
         let flight = chunk.checked_sub(self.base).and_then(|at| self.flight.get(at as usize));
         if let Some(Some(flight)) = flight
@@ -229,7 +234,7 @@ impl Outbox {
         }
     }
 
-    /// Whether a chunk has arrived.
+    /// Returns whether a chunk has arrived at the other end.
     pub(crate) fn has_come(&self, chunk: u64) -> bool {
         let at = chunk.checked_sub(self.base);
         at.is_none_or(|at| matches!(self.flight.get(at as usize), Some(None)))
@@ -260,9 +265,9 @@ impl Outbox {
         true
     }
 
-    /// Maximum window for the bytes acknowledged so far. A peer that reads its data raises its
-    /// window more slowly than this. A peer that advertises a large window and acknowledges nothing
-    /// gets the minimum.
+    /// Returns the maximum window for the bytes acknowledged so far. A peer that reads its data
+    /// raises its window more slowly than this. A peer that advertises a large window and
+    /// acknowledges nothing gets the minimum.
     fn earned(&self) -> u64 {
         LEAST_WINDOW as u64 + 2 * self.came
     }
@@ -281,7 +286,7 @@ impl Outbox {
         Some(flight.bytes.len())
     }
 
-    /// Bytes that may be cut into chunks now.
+    /// Returns the number of bytes that may be cut into chunks now.
     fn fresh_allowed(&self) -> usize {
         if self.flight.len() >= AHEAD {
             return 0;
@@ -294,7 +299,7 @@ impl Outbox {
         self.ending == Ending::Closing && self.fresh.is_empty() && self.flight.len() < AHEAD
     }
 
-    /// Cuts a chunk of at most `room` bytes. Returns its number.
+    /// Cuts a chunk of at most `room` bytes. Returns its number; `None` if nothing may be cut.
     fn cut(&mut self, room: usize) -> Option<u64> {
         let number = self.base + self.flight.len() as u64;
         if self.fin_waits() {
@@ -313,8 +318,8 @@ impl Outbox {
         Some(number)
     }
 
-    /// Takes the first `length` uncut bytes. Frees most of a large buffer once few bytes are left,
-    /// as the budget would be inaccurate otherwise.
+    /// Removes and returns the first `length` uncut bytes. If few bytes are left, frees most of a
+    /// large buffer, as the budget would otherwise be inaccurate.
     fn take_fresh(&mut self, length: usize) -> Vec<u8> {
         let (first, second) = self.fresh.as_slices();
         let split = length.min(first.len());

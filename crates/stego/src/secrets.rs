@@ -1,4 +1,4 @@
-//! Key derivation: HKDF-SHA256 (RFC 5869) as a chain.
+//! Derivation of keys as a chain, with HKDF-SHA256 (RFC 5869).
 
 use aws_lc_rs::digest;
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
@@ -6,12 +6,12 @@ use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 /// A key of 32 bytes.
 pub(crate) type Key = [u8; 32];
 
-/// The secrets of a link that a handshake results in.
+/// The secrets of a link, which a handshake yields.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct LinkSecrets {
-    /// Secret of the client's blocks.
+    /// Secret of the blocks that the client sends.
     pub(crate) up: Key,
-    /// Secret of the server's blocks.
+    /// Secret of the blocks that the server sends.
     pub(crate) down: Key,
     /// Secret of the tokens with which later connections join the link.
     pub(crate) tokens: Key,
@@ -19,7 +19,7 @@ pub(crate) struct LinkSecrets {
     pub(crate) aes: bool,
 }
 
-/// The chain of a handshake: its transcript, and the key of its shared secrets.
+/// The chain of a handshake: the hash of its transcript, and the key from its shared secrets.
 #[derive(Clone)]
 pub(crate) struct Chain {
     transcript: Key,
@@ -43,7 +43,7 @@ impl Chain {
         self.key = expand(&prk, b"chain", &self.transcript);
     }
 
-    /// The hash of the transcript.
+    /// Returns the hash of the transcript.
     pub(crate) fn transcript(&self) -> &Key {
         &self.transcript
     }

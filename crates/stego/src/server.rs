@@ -1,4 +1,4 @@
-//! A server's end: the links of many clients, and the connections that join them.
+//! A server: the links of many clients, and the connections that join these links.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::token::{LinkTokens, TOKEN, TokenTable};
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of connections of a link at a time.
+/// Maximum number of simultaneous connections of a link.
 pub(crate) const PLACES: usize = 64;
 /// Time after which a held request is answered if another one is held too, even without data.
 const ENOUGH: Duration = Duration::from_millis(50);
-/// Time for which a finished link is remembered: its client may return because the last
+/// Time for which a finished link is remembered. Its client may return because the last
 /// acknowledgement was lost.
 const LINGERS: Duration = Duration::from_secs(20);
 
@@ -32,15 +32,15 @@ const LINGERS: Duration = Duration::from_secs(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(pub u64);
 
-/// An action for a server's driver.
+/// An action that a server requests from its driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerOutput {
     /// Write these bytes to the connection.
     Send(ConnId, Vec<u8>),
     /// Close the connection after writing what is queued.
     Close(ConnId),
-    /// The connection is not from a client of ours. The bytes are what it has sent so far; the
-    /// server ignores later ones.
+    /// The connection is not from a client of this server. The bytes are all that it has sent so
+    /// far, and the server ignores later ones.
     Stranger(ConnId, Vec<u8>),
     /// A client opened a link.
     Opened(LinkId),
@@ -53,27 +53,28 @@ pub enum ServerOutput {
 /// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Its key pair.
+    /// The server's key pair.
     pub key: ServerKey,
     /// The profile that the bridge line names.
     pub profile: Profile,
-    /// The schedule that chooses the connection of the next chunk.
+    /// The scheduler that chooses the connection of the next chunk.
     pub schedule: Spec,
-    /// Seconds from 1970 to the start of the run; [`Server::set_wall`] corrects it.
+    /// Time at the start of the run, in seconds since 1970. [`Server::set_wall`] corrects it.
     pub wall: u64,
     /// Whether AES is fast on this machine.
     pub aes: bool,
-    /// Maximum bytes that all links together keep, in both directions. Half is for windows beyond 1
-    /// MiB. A quarter is shared by the links for data that waits for clients. If more is kept, the
-    /// link that exceeds its share and budget most is closed.
+    /// Maximum bytes that all links together may store, in both directions. Half of it is for
+    /// windows beyond 1 MiB. A quarter is divided among the links, for data that wait for clients.
+    /// If more is stored, the link that exceeds its share and what it has taken from the budget
+    /// most is closed.
     pub memory: usize,
-    /// Maximum number of links at a time.
+    /// Maximum number of simultaneous links.
     pub links: usize,
-    /// Data that the covers are made from, and in which answers hide bytes.
+    /// Data from which the covers are made, and in which answers hide bytes.
     pub covers: Covers,
 }
 
-/// The links of many clients.
+/// The server's end of the links of many clients.
 pub struct Server<R> {
     config: ServerConfig,
     scene: Arc<Scene>,
@@ -85,38 +86,38 @@ pub struct Server<R> {
     conns: BTreeMap<ConnId, Guest>,
     outputs: VecDeque<ServerOutput>,
     budget: Budget,
-    /// Approximate bytes of memory of all links.
+    /// Approximate bytes of memory of all links together.
     kept: usize,
     /// Links that had an event since they were last processed.
     touched: BTreeSet<LinkId>,
-    /// Times at which other links have to be processed.
+    /// Times at which other links have to be processed, with the links.
     timers: BTreeSet<(Time, LinkId)>,
 }
 
-/// A link with its tokens and connections.
+/// A link, with its tokens and its connections.
 struct Host {
     link: Link,
     tokens: LinkTokens,
     places: Vec<Option<ConnId>>,
-    /// Time at which its client was last heard.
+    /// Time at which the link's client was last heard.
     heard: Time,
-    /// Time at which both streams had ended.
+    /// Time at which both streams had ended; `None` before.
     done: Option<Time>,
     timer: Time,
-    /// Approximate bytes of memory that it had when it was last processed.
+    /// Approximate bytes of memory that the link used when it was last processed.
     kept: usize,
 }
 
 struct Guest {
     cover: Cover,
     seat: Seat,
-    /// Raw bytes of the current exchange, while its client is unknown.
+    /// Bytes of the current exchange as received, while the connection's client is unknown.
     raw: Vec<u8>,
 }
 
-/// The owner of a connection.
+/// The link that a connection belongs to.
 enum Seat {
-    /// Not known yet; the bytes are the hidden ones received so far.
+    /// The link is not known yet. The bytes are the hidden ones received so far.
     Unknown(Vec<u8>),
     Joined {
         link: LinkId,
@@ -152,10 +153,10 @@ impl<R: CryptoRng> Server<R> {
         }
     }
 
-    /// Corrects the seconds from 1970 to the start of the run, after the machine's clock was set.
-    /// Existing connections keep their earlier value.
+    /// Corrects the time at the start of the run, after the machine's clock was set. `wall` is in
+    /// seconds since 1970. Existing connections keep their earlier value.
     pub fn set_wall(&mut self, wall: u64) {
-        // Rounding may account for a difference of one second.
+        // A difference of one second may be due to rounding.
         if wall.abs_diff(self.config.wall) > 1 {
             self.config.wall = wall;
             self.scene = Arc::new(Scene { wall, ..Scene::clone(&self.scene) });
@@ -182,7 +183,7 @@ impl<R: CryptoRng> Server<R> {
         }
     }
 
-    /// Accepts bytes for a client. Returns how many.
+    /// Accepts bytes for a client. Returns how many were accepted.
     pub fn write(&mut self, link: LinkId, bytes: &[u8]) -> usize {
         let host = self.links.get_mut(&link);
         let taken = host.map_or(0, |host| host.link.write(bytes, &mut self.budget));
@@ -192,13 +193,13 @@ impl<R: CryptoRng> Server<R> {
         taken
     }
 
-    /// Bytes that [`Server::write`] accepts now.
+    /// Returns the number of bytes that [`Server::write`] accepts now.
     #[must_use]
     pub fn room(&self, link: LinkId) -> usize {
         self.links.get(&link).map_or(0, |host| host.link.room(&self.budget))
     }
 
-    /// Returns the next bytes from a client.
+    /// Returns the next bytes from a client; `None` if there are none.
     pub fn read(&mut self, now: Time, link: LinkId) -> Option<Vec<u8>> {
         let host = self.links.get_mut(&link)?;
         let bytes = host.link.read(now, &mut self.budget);
@@ -208,13 +209,13 @@ impl<R: CryptoRng> Server<R> {
         bytes
     }
 
-    /// Whether the client's stream has ended and has been read completely.
+    /// Returns whether the client's stream has ended and has been read completely.
     #[must_use]
     pub fn has_ended(&self, link: LinkId) -> bool {
         self.links.get(&link).is_none_or(|host| host.link.has_ended())
     }
 
-    /// Ends the stream to a client.
+    /// Ends the stream to a client, after the data written so far.
     pub fn finish(&mut self, link: LinkId) {
         self.touched.insert(link);
         if let Some(host) = self.links.get_mut(&link) {
@@ -230,13 +231,13 @@ impl<R: CryptoRng> Server<R> {
         }
     }
 
-    /// Number of links.
+    /// Returns the number of links.
     #[must_use]
     pub fn links(&self) -> usize {
         self.links.len()
     }
 
-    /// Returns the next action for the driver.
+    /// Returns the next action for the driver; `None` if there is none.
     pub fn poll(&mut self, now: Time) -> Option<ServerOutput> {
         if self.outputs.is_empty() {
             while let Some(&(due, link)) = self.timers.first().filter(|(due, _)| now >= *due) {
@@ -253,7 +254,7 @@ impl<R: CryptoRng> Server<R> {
         self.outputs.pop_front()
     }
 
-    /// Deadline of the next call of [`Server::poll`].
+    /// Returns the time by which [`Server::poll`] has to be called next.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
         self.timers.first().map(|(due, _)| *due)
@@ -264,7 +265,7 @@ impl<R: CryptoRng> Server<R> {
         u32::try_from(seconds / 60).unwrap_or(u32::MAX)
     }
 
-    /// Does all work for a link that is due.
+    /// Does all work of a link that is due at `now`.
     fn work(&mut self, now: Time, id: LinkId) {
         let mut host = self.links.remove(&id).expect("it was found");
         self.timers.remove(&(host.timer, id));
@@ -281,7 +282,7 @@ impl<R: CryptoRng> Server<R> {
                 self.hang_up(&mut host);
             }
             if host.done.is_none() {
-                // The client may return over any of its connections, but only for a lost
+                // The client may return over any of its connections, but only because of a lost
                 // acknowledgement.
                 host.link.shrink();
                 self.awaited.trim(&host.tokens, PLACES as u32);
@@ -316,7 +317,7 @@ impl<R: CryptoRng> Server<R> {
         waits.chain([host.heard + SURVIVES]).min().unwrap_or(Time::MAX)
     }
 
-    /// Closes the link that exceeds its own part most: its share, and what it has taken from the
+    /// Closes the link that exceeds its allowance most: its share, and what it has taken from the
     /// budget.
     fn crowd_out(&mut self, now: Time) {
         let budget = self.budget;
@@ -338,14 +339,14 @@ impl<R: CryptoRng> Server<R> {
         self.outputs.push_back(ServerOutput::Over(id, ending));
     }
 
-    /// Divides among the links what each may keep without taking from the budget.
+    /// Sets the share of each link: the bytes that it may store without taking from the budget.
     fn divide(&mut self) {
         if self.budget.divide(self.config.memory / 4, self.links.len()) {
             self.links.values_mut().for_each(|host| host.link.settle(&mut self.budget));
         }
     }
 
-    /// Closes a link's connections after writing what is queued.
+    /// Closes a link's connections after their queued bytes have been written.
     fn hang_up(&mut self, host: &mut Host) {
         for (place, conn) in host.places.iter_mut().enumerate() {
             let Some(conn) = conn.take() else { continue };
@@ -379,9 +380,11 @@ impl<R: CryptoRng> Server<R> {
             }
             host.places[place] = None;
             host.link.over(place);
-            // The next exchange may be another client's: a proxy may combine several.
+            // The next exchange may belong to another client, because a proxy may combine several
+            // clients.
             guest.seat = Seat::Unknown(Vec::new());
-            // The client closes streaming connections: it knows when everything has arrived.
+            // The client closes streaming connections, because it knows when everything has
+            // arrived.
             if guest.cover.slot.is_spent() {
                 self.conns.remove(&conn);
                 self.outputs.push_back(ServerOutput::Close(conn));
@@ -389,9 +392,9 @@ impl<R: CryptoRng> Server<R> {
         }
     }
 
-    /// Returns when each held request of a link has to be answered, and its place. The oldest
-    /// request is not included: it is held for data to come, unless the link is done. Answers to
-    /// the others let the client send again.
+    /// Returns the time at which each held request of a link has to be answered, and its place.
+    /// The oldest request is not included: it is held for data to come, unless the link is done.
+    /// Answers to the others let the client send again.
     fn overdue(&self, host: &Host) -> impl Iterator<Item = (Time, usize)> + use<R> {
         let done = host.link.is_done() && host.link.has_ended();
         let (kept, enough) = if done { (0, Duration::ZERO) } else { (1, ENOUGH) };
@@ -447,21 +450,22 @@ impl<R: CryptoRng> Server<R> {
         self.conns.insert(id, Guest { cover, seat, raw });
     }
 
-    /// Raw bytes received over a connection whose client is not known yet; `None` if it is known.
+    /// Returns the bytes received over a connection whose client is not known yet; `None` if the
+    /// client is known.
     #[must_use]
     pub fn said(&self, id: ConnId) -> Option<&[u8]> {
         let guest = self.conns.get(&id)?;
         matches!(guest.seat, Seat::Unknown(_)).then_some(&guest.raw)
     }
 
-    /// Whether a client of ours has identified itself over a connection.
+    /// Returns whether a client of this server has identified itself over the connection.
     #[must_use]
     pub fn is_ours(&self, id: ConnId) -> bool {
         self.conns.get(&id).is_some_and(|guest| matches!(guest.seat, Seat::Joined { .. }))
     }
 
-    /// Treats a connection whose client is not known yet as a stranger's. Returns the bytes
-    /// received, or `None` if the client is known.
+    /// Treats a connection whose client is not known yet as that of a stranger. Returns the bytes
+    /// received; `None` if the client is known.
     pub fn give_up(&mut self, id: ConnId) -> Option<Vec<u8>> {
         let guest = self.conns.get_mut(&id)?;
         matches!(guest.seat, Seat::Unknown(_)).then(|| {
@@ -490,7 +494,7 @@ impl<R: CryptoRng> Server<R> {
         }
     }
 
-    /// Passes bytes from a connection on to its link.
+    /// Passes bytes from a connection to the link that it belongs to.
     fn joined(&mut self, now: Time, seat: &mut Seat, bytes: &[u8]) -> Result<(), LinkViolation> {
         let Seat::Joined { link, place, skip } = seat else { return Ok(()) };
         let Some(host) = self.links.get_mut(link) else { return Err(LinkViolation) };
@@ -503,7 +507,7 @@ impl<R: CryptoRng> Server<R> {
         Ok(())
     }
 
-    /// Checks whether a connection's first bytes are a token or a handshake.
+    /// Checks whether the first bytes of a connection are a token or a handshake.
     fn recognise(&mut self, now: Time, id: ConnId, seat: &mut Seat) -> Result<(), LinkViolation> {
         let Seat::Unknown(came) = &*seat else { return Ok(()) };
         let Some((token, rest)) = came.split_first_chunk::<TOKEN>() else { return Ok(()) };
@@ -542,7 +546,7 @@ impl<R: CryptoRng> Server<R> {
         self.joined(now, seat, &rest)
     }
 
-    /// Adds a connection with a link's token to that link.
+    /// Adds a connection to the link whose token it has sent.
     fn join(
         &mut self,
         now: Time,
@@ -554,7 +558,7 @@ impl<R: CryptoRng> Server<R> {
         let host = self.links.get_mut(&link).ok_or(LinkViolation)?;
         self.awaited.came(&mut host.tokens, number);
         let free = host.places.iter().position(Option::is_none);
-        // The client has fewer connections than there are places: some have died unnoticed.
+        // The client has fewer connections than there are places, so some have failed unnoticed.
         let place = free.or_else(|| host.link.stalest()).ok_or(LinkViolation)?;
         if let Some(stale) = host.places[place].replace(id) {
             self.conns.remove(&stale);

@@ -1,8 +1,8 @@
 //! Single-use tokens: the first bytes of a later connection, with which it joins a link.
 //!
-//! Both ends derive them from the link's keys: token *n* is the first 16 bytes of HMAC-SHA256 over
-//! *n*. To third parties they are random bytes. A server looks up awaited tokens in a table, so
-//! neither a token nor a stranger's bytes cost it public-key operations.
+//! Both ends derive the tokens from the link's keys: token *n* is the first 16 bytes of
+//! HMAC-SHA256 over *n*. To third parties they are random bytes. A server looks up awaited tokens
+//! in a table, so neither a token nor a stranger's bytes cost public-key operations.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use aws_lc_rs::hmac;
 
 use crate::secrets::Key;
 
-/// Bytes of a token: 128 bits, like the tags of blocks. An attacker can try one guess per request,
-/// and with 1,000 links half a million of 2^128 tokens are awaited. More bytes would only make
-/// requests longer.
+/// Length of a token in bytes: 128 bits, like the tags of blocks. An attacker can try one guess
+/// per request, and with 1,000 links half a million of the 2^128 tokens are awaited. More bytes
+/// would only make requests longer.
 pub(crate) const TOKEN: usize = 16;
-/// Number of tokens awaited after the greatest received one, and remembered before it. After this
-/// many failed connections in a row, a client repeats its tokens.
+/// Number of tokens that are awaited after the greatest received one, and of tokens remembered
+/// before it. After this many failed connections in a row, a client sends its tokens again.
 const AHEAD: u32 = 256;
 
 /// A token on the wire.
 pub(crate) type Token = [u8; TOKEN];
 
-/// The tokens of a link.
+/// The key from which the tokens of a link are derived.
 #[derive(Clone)]
 pub(crate) struct Mint(hmac::Key);
 
@@ -41,7 +41,7 @@ impl Mint {
 pub(crate) struct Purse {
     mint: Mint,
     next: u32,
-    /// The number after the greatest that the server has certainly accepted.
+    /// The number after that of the greatest token that the server has certainly accepted.
     taken: u32,
 }
 
@@ -50,10 +50,10 @@ impl Purse {
         Purse { mint: Mint::new(key), next: 0, taken: 0 }
     }
 
-    /// Issues a token and its number.
+    /// Issues the next token. Returns its number and the token.
     ///
-    /// After 256 unaccepted tokens, it issues the same ones again: the server awaits no others, and
-    /// that many connections in a row have failed.
+    /// After 256 tokens that were not accepted, issues the same ones again: the server awaits no
+    /// others, and that many connections in a row have failed.
     pub(crate) fn spend(&mut self) -> (u32, Token) {
         if self.next - self.taken >= AHEAD {
             self.next = self.taken;
@@ -80,12 +80,13 @@ pub(crate) struct TokenTable {
 pub(crate) struct LinkTokens {
     mint: Mint,
     link: u64,
-    /// The number after the greatest awaited one.
+    /// The number after that of the greatest awaited token.
     end: u32,
 }
 
 impl TokenTable {
-    /// Removes an awaited token. Returns its link and number.
+    /// Removes an awaited token. Returns the link to which it belongs, and its number; `None` if
+    /// it is not awaited.
     pub(crate) fn take(&mut self, token: &Token) -> Option<(u64, u32)> {
         self.tokens.remove(token)
     }
@@ -97,13 +98,14 @@ impl TokenTable {
         tokens
     }
 
-    /// Records that token `number` of a link was received: awaits later tokens, and forgets those
-    /// from long before.
+    /// Records that token `number` of a link was received. Later tokens are then awaited, and
+    /// tokens from long before are forgotten.
     pub(crate) fn came(&mut self, tokens: &mut LinkTokens, number: u32) {
         tokens.extend(self, number.saturating_add(1).saturating_add(AHEAD));
     }
 
-    /// Keeps only the tokens within `kept` of the greatest received one, for a finished link.
+    /// Keeps only the tokens whose numbers are within `kept` of the greatest received one, for a
+    /// finished link.
     pub(crate) fn trim(&mut self, tokens: &LinkTokens, kept: u32) {
         let greatest = tokens.end.saturating_sub(AHEAD);
         let kept = greatest.saturating_sub(kept)..greatest + kept;

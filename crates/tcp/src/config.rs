@@ -1,4 +1,4 @@
-//! Settings of a connection.
+//! The settings of a connection.
 
 use crate::congestion::{Controller, Cubic, Reno};
 
@@ -11,12 +11,13 @@ pub struct Config {
     pub mss: u16,
     /// Congestion control.
     pub congestion: Congestion,
-    /// Whether segments are spread over the round-trip time. Linux does this only with the
-    /// queueing discipline `fq`.
+    /// Whether the sending of segments is spread over the round-trip time. Linux does this only
+    /// with the queueing discipline `fq`.
     pub pacing: bool,
     /// Maximum bytes buffered for the reader, both in order and out of order.
     pub receive_buffer: usize,
-    /// Maximum bytes that [`write`](crate::Connection::write) accepts until they are acknowledged.
+    /// Maximum bytes that [`write`](crate::Connection::write) accepts before they are
+    /// acknowledged.
     pub send_buffer: usize,
     /// Whether selective acknowledgements are offered (RFC 2018).
     pub sack: bool,
@@ -27,7 +28,8 @@ pub struct Config {
     /// Offset of the timestamp clock, which counts milliseconds. A different offset for each
     /// connection hides the host's uptime (RFC 7323, section 5.4).
     pub timestamp_offset: u32,
-    /// Whether data that arrives out of order is reported ([`early`](crate::Connection::early)).
+    /// Whether data that arrive out of order are returned early
+    /// ([`early`](crate::Connection::early)).
     pub early: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Constants of the protocol, each with its source.
 //!
-//! Where Linux differs from an RFC, the value is that of Linux, because relays run it: the grid
-//! that judges this crate (`make bench AREA=tcp`) compares with it.
+//! Where Linux differs from an RFC, the value is that of Linux, because relays run Linux. The
+//! measurements that judge this crate (`make bench AREA=tcp`) compare with Linux.
 
 use std::time::Duration;
 
@@ -9,46 +9,49 @@ use std::time::Duration;
 pub const INIT_CWND: u32 = 10;
 /// Minimum congestion window after a fast retransmit, in segments (RFC 5681, section 3.1).
 pub const MIN_SSTHRESH: u32 = 2;
-/// Duplicate acknowledgements that signal a loss (RFC 5681, section 3.2; RFC 6675, section 2).
+/// Number of duplicate acknowledgements that signal a loss (RFC 5681, section 3.2; RFC 6675,
+/// section 2).
 pub const DUP_THRESH: u32 = 3;
 /// Upper bound of the measured degree of reordering, in segments (Linux, `tcp_max_reordering`).
 pub const MAX_REORDERING: u32 = 300;
 
-/// Timeout before the first round-trip time is known (RFC 6298, section 2.1).
+/// Retransmission timeout before the first round-trip time is known (RFC 6298, section 2.1).
 pub const INITIAL_RTO: Duration = Duration::from_secs(1);
 /// Minimum of `K * RTTVAR`. RFC 6298, section 2.4, asks for an RTO of at least 1 s; this is
 /// Linux's `TCP_RTO_MIN`.
 pub const RTO_MIN: Duration = Duration::from_millis(200);
-/// Maximum timeout (RFC 6298, section 2.5: 60 s or more; Linux, `TCP_RTO_MAX`).
+/// Maximum retransmission timeout (RFC 6298, section 2.5: 60 s or more; Linux, `TCP_RTO_MAX`).
 pub const RTO_MAX: Duration = Duration::from_secs(120);
 /// Divisor of a sample's weight in `SRTT`: alpha = 1/8 (RFC 6298, section 2.3).
 pub const RTO_ALPHA: u32 = 8;
 /// Divisor of a sample's weight in `RTTVAR`: beta = 1/4 (RFC 6298, section 2.3).
 pub const RTO_BETA: u32 = 4;
-/// Factor `K` of `RTTVAR` (RFC 6298, section 2.3).
+/// Factor `K` of `RTTVAR` in the retransmission timeout (RFC 6298, section 2.3).
 pub const RTO_K: u32 = 4;
-/// Retransmissions of a SYN before the connection fails (RFC 9293, section 3.8.3; Linux,
+/// Number of retransmissions of a SYN before the connection fails (RFC 9293, section 3.8.3; Linux,
 /// `tcp_syn_retries`).
 pub const SYN_RETRIES: u32 = 6;
-/// Consecutive timeouts before the connection fails, `R2` (RFC 9293, section 3.8.3; Linux,
-/// `tcp_retries2`).
+/// Number of consecutive timeouts before the connection fails, `R2` (RFC 9293, section 3.8.3;
+/// Linux, `tcp_retries2`).
 pub const DATA_RETRIES: u32 = 15;
-/// Period of the minimum round-trip time (Linux, `tcp_min_rtt_wlen`).
+/// Period over which the minimum round-trip time is taken (Linux, `tcp_min_rtt_wlen`).
 pub const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
 
-/// Divisor of the minimum round-trip time in the reordering window (RFC 8985, section 6.2).
+/// Divisor of the minimum round-trip time that gives the reordering window (RFC 8985, section
+/// 6.2).
 pub const RACK_REO_WND_DIVISOR: u32 = 4;
-/// Recoveries for which a widened reordering window lasts (RFC 8985, section 6.2).
+/// Number of recoveries for which a widened reordering window lasts (RFC 8985, section 6.2).
 pub const RACK_REO_WND_PERSIST: u32 = 16;
-/// Maximum multiple of the reordering window (Linux, `TCP_RACK_RECOVERY_THRESH`).
+/// Maximum factor of the reordering window (Linux, `TCP_RACK_RECOVERY_THRESH`).
 pub const RACK_MAX_REO_WND_MULT: u32 = 255;
 /// Factor of `SRTT` in the probe timeout (RFC 8985, section 7.2).
 pub const TLP_SRTT_FACTOR: u32 = 2;
 /// Allowance for a delayed acknowledgement when one segment is in flight (RFC 8985, section 7.2,
 /// `TLP.max_ack_delay`).
 pub const TLP_MAX_ACK_DELAY: Duration = Duration::from_millis(200);
-/// Allowance in the probe timeout otherwise, and in the timer of the reordering window. The timer
-/// then does not expire before an acknowledgement (Linux, `TCP_TIMEOUT_MIN`: two ticks of 4 ms).
+/// Allowance in the probe timeout in all other cases, and in the timer of the reordering window.
+/// With it, the timer does not expire before an acknowledgement (Linux, `TCP_TIMEOUT_MIN`: two
+/// ticks of 4 ms).
 pub const TIMEOUT_MIN: Duration = Duration::from_millis(8);
 
 /// CUBIC's scaling constant `C`, in segments per second cubed (RFC 9438, section 5).
@@ -66,24 +69,28 @@ pub const RENO_BETA: f64 = 0.5;
 
 /// Window from which HyStart looks for the end of slow start, in segments (Ha and Rhee, 2011).
 pub const HYSTART_LOW_WINDOW: u32 = 16;
-/// Samples of a round before its minimum delay counts (RFC 9406, section 4.3, `N_RTT_SAMPLE`).
+/// Number of samples in a round before its minimum delay is used (RFC 9406, section 4.3,
+/// `N_RTT_SAMPLE`).
 pub const HYSTART_MIN_SAMPLES: u32 = 8;
 /// Lower bound of the delay growth that ends slow start (RFC 9406, section 4.3, `MIN_RTT_THRESH`).
 pub const HYSTART_DELAY_MIN: Duration = Duration::from_millis(4);
 /// Upper bound of the delay growth that ends slow start (RFC 9406, section 4.3, `MAX_RTT_THRESH`).
 pub const HYSTART_DELAY_MAX: Duration = Duration::from_millis(16);
-/// Divisor of the minimum delay in that threshold (RFC 9406, section 4.3, `MIN_RTT_DIVISOR`).
+/// Divisor of the minimum delay that gives the threshold of delay growth (RFC 9406, section 4.3,
+/// `MIN_RTT_DIVISOR`).
 pub const HYSTART_DELAY_DIVISOR: u32 = 8;
 /// Maximum gap between acknowledgements of one train (Ha and Rhee, 2011).
 pub const HYSTART_ACK_DELTA: Duration = Duration::from_millis(2);
-/// Allowance for the delay of a train's acknowledgements (Linux, 1 ms).
+/// Allowance for the delay with which the acknowledgements of a train are sent (Linux, 1 ms).
 pub const HYSTART_ACK_DELAY: Duration = Duration::from_millis(1);
 
-/// Delay of an acknowledgement (RFC 9293, section 3.8.6.3: below 500 ms; Linux, `TCP_ATO_MIN`).
+/// Maximum delay of an acknowledgement (RFC 9293, section 3.8.6.3: below 500 ms; Linux,
+/// `TCP_ATO_MIN`).
 pub const DELAYED_ACK: Duration = Duration::from_millis(40);
-/// Full segments that one acknowledgement may cover (RFC 9293, section 3.8.6.3).
+/// Number of full segments that one acknowledgement may cover (RFC 9293, section 3.8.6.3).
 pub const ACK_EVERY: usize = 2;
-/// Acknowledgements that are sent at once when a connection starts (Linux, `TCP_MAX_QUICKACKS`).
+/// Number of acknowledgements that are sent at once when a connection starts (Linux,
+/// `TCP_MAX_QUICKACKS`).
 pub const MAX_QUICKACKS: u32 = 16;
 /// Minimum interval between two challenge acknowledgements (RFC 5961, section 7; Linux, 500 ms).
 pub const CHALLENGE_ACK_INTERVAL: Duration = Duration::from_millis(500);
@@ -93,11 +100,11 @@ pub const CHALLENGE_ACK_INTERVAL: Duration = Duration::from_millis(500);
 pub const TIME_WAIT: Duration = Duration::from_secs(60);
 /// Age from which a timestamp of the peer counts as outdated (RFC 7323, section 5.5).
 pub const PAWS_IDLE: Duration = Duration::from_secs(24 * 24 * 3600);
-/// Maximum shift of a window (RFC 7323, section 2.3).
+/// Maximum shift of a window in bits (RFC 7323, section 2.3).
 pub const MAX_WINDOW_SCALE: u8 = 14;
 /// Maximum segment size of a peer that announces none (RFC 9293, section 3.7.1, IPv4).
 pub const DEFAULT_MSS: u16 = 536;
-/// Minimum accepted maximum segment size (Linux, `tcp_min_snd_mss`).
+/// Minimum maximum segment size that is accepted from a peer (Linux, `tcp_min_snd_mss`).
 pub const MIN_MSS: u16 = 48;
 
 /// Pacing rate in slow start, in hundredths of `cwnd / SRTT` (Linux, `tcp_pacing_ss_ratio`).

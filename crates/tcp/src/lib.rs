@@ -2,8 +2,9 @@
 //!
 //! # Tour
 //!
-//! A TCP connection as a data structure. Segments go in by [`Connection::handle`] and come out of
-//! [`Connection::poll`]; [`Connection::next_timeout`] is the time of the next `poll`.
+//! A TCP connection as a data structure. [`Connection::handle`] processes received segments, and
+//! [`Connection::poll`] returns segments to send. [`Connection::next_timeout`] is the time of the
+//! next call of `poll`.
 //!
 //! ```text
 //!  write ─▶ sender ─▶ poll ─▶ segments           handle ─▶ receiver ─▶ read
@@ -12,15 +13,15 @@
 //! ```
 //!
 //! * [`Segment`] is a segment in the format of the wire, with its [`Options`] and [`Seq`]uence
-//!   numbers. Inside, positions are 64-bit offsets that never wrap.
+//!   numbers. Inside a connection, positions are 64-bit offsets that never wrap.
 //! * `connection`: the state machine of RFC 9293, with timestamps and the checks of RFC 5961.
 //! * `sender`: the scoreboard, loss detection, recovery, timeouts, delivery rate.
 //! * `congestion`: CUBIC with HyStart, and Reno.
-//! * `receiver`: reassembly, SACK blocks, delayed acknowledgements, the window; data out of order
-//!   where that is wanted.
+//! * `receiver`: reassembly, SACK blocks, delayed acknowledgements, the window, and early delivery
+//!   of data out of order.
 //! * [`constants`]: every number of the protocol, with its source.
 //!
-//! Where RFCs leave a choice, the choice is that of Linux, because relays run it.
+//! Where RFCs leave a choice, the choice is that of Linux, because relays run Linux.
 //!
 //! Deliberately absent: IP, path MTU discovery, urgent data, ECN, TCP Fast Open, keep-alives,
 //! Nagle's algorithm, clocks, entropy.

@@ -1,4 +1,4 @@
-//! Options of a segment.
+//! The options in the header of a segment.
 
 use crate::Seq;
 
@@ -10,15 +10,15 @@ const SACK: u8 = 5;
 const TIMESTAMPS: (u8, u8) = (8, 10);
 const END: u8 = 0;
 const NO_OPERATION: u8 = 1;
-/// Maximum bytes of all options of a segment.
+/// Maximum total length of a segment's options, in bytes.
 const ROOM: usize = 40;
 
-/// Options of a segment.
+/// The options of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Maximum segment size (RFC 9293, section 3.7.1), on SYNs.
     pub mss: Option<u16>,
-    /// Window shift (RFC 7323, section 2), on SYNs.
+    /// Shift of windows in bits (RFC 7323, section 2), on SYNs.
     pub window_scale: Option<u8>,
     /// Whether selective acknowledgements are permitted (RFC 2018, section 2), on SYNs.
     pub sack_permitted: bool,
@@ -31,13 +31,13 @@ pub struct Options {
 /// The timestamps option.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timestamps {
-    /// Clock of the sender, in milliseconds.
+    /// Value of the sender's clock, in milliseconds.
     pub value: u32,
-    /// Echoed value; valid with an acknowledgement.
+    /// Value that the sender has received last; valid with an acknowledgement.
     pub echo: u32,
 }
 
-/// Up to four blocks of a SACK option.
+/// The blocks of a SACK option, at most four.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SackBlocks {
     blocks: [(Seq, Seq); 4],
@@ -45,7 +45,8 @@ pub struct SackBlocks {
 }
 
 impl SackBlocks {
-    /// Adds the block from `start` to before `end`; returns false if there are already four.
+    /// Adds the block from `start` to before `end`. Returns false if there are already four
+    /// blocks.
     pub fn push(&mut self, start: Seq, end: Seq) -> bool {
         let free = self.blocks.get_mut(self.count);
         let added = free.map(|block| *block = (start, end)).is_some();
@@ -53,12 +54,12 @@ impl SackBlocks {
         added
     }
 
-    /// Returns the blocks, each with its first sequence number and the one after its last.
+    /// Returns the blocks: for each, its first sequence number and the one after its last.
     pub fn as_slice(&self) -> &[(Seq, Seq)] {
         &self.blocks[..self.count]
     }
 
-    /// Keeps the first `count` blocks.
+    /// Drops all blocks but the first `count`.
     pub fn truncate(&mut self, count: usize) {
         self.count = self.count.min(count);
         self.blocks[self.count..].fill((Seq(0), Seq(0)));
@@ -105,7 +106,7 @@ impl Options {
         }
     }
 
-    /// Returns the size on the wire in bytes, a multiple of 4.
+    /// Returns the length of the options on the wire in bytes, a multiple of 4.
     pub fn length(&self) -> usize {
         match self.written_blocks() {
             0 => self.fixed_length(),
@@ -113,14 +114,14 @@ impl Options {
         }
     }
 
-    /// Returns the size of all options except SACK in bytes.
+    /// Returns the length of all options except SACK, in bytes.
     fn fixed_length(&self) -> usize {
         let words = [self.mss.is_some(), self.window_scale.is_some(), self.sack_permitted];
         let words = words.iter().filter(|&&present| present).count();
         4 * words + 12 * usize::from(self.timestamps.is_some())
     }
 
-    /// Returns the number of blocks that fit.
+    /// Returns the number of SACK blocks that fit.
     fn written_blocks(&self) -> usize {
         self.sack.count.min((ROOM - 4 - self.fixed_length()) / 8)
     }

@@ -9,7 +9,7 @@ pub(crate) struct Ranges {
 }
 
 impl Ranges {
-    /// Adds `start..end` and returns the parts that were missing, in order.
+    /// Adds `start..end` to the set. Returns the parts that were missing, in order.
     pub(crate) fn insert(&mut self, start: u64, end: u64) -> Vec<(u64, u64)> {
         if start >= end {
             return Vec::new();
@@ -36,7 +36,7 @@ impl Ranges {
         gaps
     }
 
-    /// Removes everything below `until`.
+    /// Removes all numbers below `until`.
     pub(crate) fn trim(&mut self, until: u64) {
         while let Some((&from, &end)) = self.ends.first_key_value().filter(|entry| *entry.0 < until)
         {
@@ -47,13 +47,13 @@ impl Ranges {
         }
     }
 
-    /// Returns the range that contains `offset`.
+    /// Returns the range that contains `offset`; `None` if there is none.
     pub(crate) fn around(&self, offset: u64) -> Option<(u64, u64)> {
         let (&from, &end) = self.ends.range(..=offset).next_back()?;
         (offset < end).then_some((from, end))
     }
 
-    /// Returns the lowest range.
+    /// Returns the lowest range; `None` if the set is empty.
     pub(crate) fn first(&self) -> Option<(u64, u64)> {
         self.ends.first_key_value().map(|(&from, &end)| (from, end))
     }

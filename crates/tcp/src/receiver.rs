@@ -10,10 +10,11 @@ use crate::ranges::Ranges;
 use crate::stats::Stats;
 use crate::timers::{Timer, Timers};
 
-/// Maximum blocks whose order is kept, for SACK options (RFC 2018, section 4).
+/// Maximum number of blocks whose order of arrival is stored, for SACK options (RFC 2018, section
+/// 4).
 const RECENT: usize = 8;
 
-/// Data of the peer; `start` is the offset of the first byte.
+/// Received data of the peer. `start` is the offset of the first byte.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
     pub(crate) start: u64,
@@ -21,29 +22,29 @@ pub(crate) struct Arrival {
     pub(crate) fin: bool,
 }
 
-/// The receiving half.
+/// The receiving half of a connection.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    /// Next expected offset.
+    /// Offset of the next expected byte.
     nxt: u64,
-    /// Bytes in order, not yet read.
+    /// Bytes that are in order but have not been read.
     buffer: VecDeque<u8>,
-    /// Bytes out of order by offset; pieces do not overlap.
+    /// Bytes that are out of order, by offset. The pieces do not overlap.
     pieces: BTreeMap<u64, Vec<u8>>,
     ranges: Ranges,
     /// Offsets inside the ranges that grew most recently, the latest first.
     recent: VecDeque<u64>,
-    /// A duplicate to report (RFC 2883).
+    /// A range of duplicate data to report (RFC 2883); `None` if there is none.
     duplicate: Option<(u64, u64)>,
-    /// Offset of the FIN.
+    /// Offset of the peer's FIN; `None` before it is known.
     fin: Option<u64>,
     limit: usize,
-    /// Offset after the last byte that the peer may send, as advertised.
+    /// Offset after the last byte that the peer may send, as last advertised.
     advertised: u64,
     scale: u8,
-    /// Largest segment of the peer so far.
+    /// Size in bytes of the peer's largest segment so far.
     segment: usize,
-    /// Bytes in order since the last acknowledgement.
+    /// Number of bytes in order that arrived since the last acknowledgement.
     unacknowledged: usize,
     quick: u32,
     last_data: Time,
@@ -73,7 +74,7 @@ impl Receiver {
         }
     }
 
-    /// Opens the receiver after the peer's SYN; windows are shifted by `scale`.
+    /// Opens the receiver after the peer's SYN. Windows are shifted by `scale` bits.
     pub(crate) fn open(&mut self, scale: u8) {
         self.nxt = 1;
         self.scale = scale;
@@ -89,7 +90,7 @@ impl Receiver {
         self.fin.is_some_and(|fin| self.nxt > fin)
     }
 
-    /// Returns the number of bytes in order that were not read yet.
+    /// Returns the number of bytes that are in order and have not been read.
     pub(crate) fn readable(&self) -> usize {
         self.buffer.len()
     }
@@ -99,8 +100,8 @@ impl Receiver {
         self.advertised.saturating_sub(self.nxt)
     }
 
-    /// Returns whether a segment from `start` of `length` positions lies in the window (RFC 9293,
-    /// section 3.10.7.4).
+    /// Returns whether a segment that begins at `start` and has `length` positions lies in the
+    /// window (RFC 9293, section 3.10.7.4).
     pub(crate) fn accepts(&self, start: u64, length: u64) -> bool {
         let (window, end) = (self.window(), start.saturating_add(length));
         if length == 0 {
@@ -109,7 +110,7 @@ impl Receiver {
         window > 0 && start < self.advertised && end > self.nxt
     }
 
-    /// Takes data that the window accepts.
+    /// Processes data that the window accepts.
     pub(crate) fn take(
         &mut self,
         now: Time,
@@ -139,13 +140,15 @@ impl Receiver {
         }
     }
 
-    /// Reports `start..end` as received before, in the next acknowledgement (RFC 2883).
+    /// Records that `start..end` was received before. The next acknowledgement reports it (RFC
+    /// 2883).
     pub(crate) fn report(&mut self, start: u64, end: u64) {
         self.duplicate = Some((start, end));
         self.ack_now = true;
     }
 
-    /// Acknowledges at once again after a pause, because the peer's window then starts small.
+    /// Makes acknowledgements immediate again after a pause, because the peer's window then starts
+    /// small.
     fn restart_quick(&mut self, now: Time) {
         if now.since(self.last_data) > RTO_MIN {
             self.quick = MAX_QUICKACKS;
@@ -179,7 +182,7 @@ impl Receiver {
         self.buffer.extend(bytes);
     }
 
-    /// Appends the pieces that are now in order.
+    /// Appends to the buffer the stored pieces that are now in order.
     fn join_pieces(&mut self) {
         while let Some(entry) = self.pieces.first_entry().filter(|entry| *entry.key() <= self.nxt) {
             let (start, bytes) = entry.remove_entry();
@@ -191,7 +194,7 @@ impl Receiver {
         self.ranges.trim(self.nxt);
     }
 
-    /// Stores data after a gap.
+    /// Stores data that arrived after a gap.
     fn keep(&mut self, start: u64, bytes: Vec<u8>) {
         let end = start + bytes.len() as u64;
         let gaps = self.ranges.insert(start, end);
@@ -211,8 +214,8 @@ impl Receiver {
         }
     }
 
-    /// Returns blocks for a SACK option: a duplicate first, then the latest (RFC 2018, section 4;
-    /// RFC 2883, section 4).
+    /// Returns the blocks for a SACK option: a duplicate first, then the latest ranges (RFC 2018,
+    /// section 4; RFC 2883, section 4).
     pub(crate) fn take_blocks(&mut self) -> Vec<(u64, u64)> {
         let mut blocks: Vec<(u64, u64)> = self.duplicate.take().into_iter().collect();
         let reported = blocks.len();
@@ -226,7 +229,7 @@ impl Receiver {
         blocks
     }
 
-    /// Returns whether an acknowledgement would carry blocks.
+    /// Returns whether an acknowledgement would contain SACK blocks.
     pub(crate) fn has_blocks(&self) -> bool {
         self.duplicate.is_some() || !self.ranges.is_empty()
     }
@@ -249,8 +252,8 @@ impl Receiver {
         self.note_room();
     }
 
-    /// Acknowledges at once if reading has at least doubled the window (RFC 9293, section
-    /// 3.8.6.2.2; the factor is that of Linux).
+    /// Requests an immediate acknowledgement if reading has at least doubled the window (RFC 9293,
+    /// section 3.8.6.2.2; the factor is that of Linux).
     fn note_room(&mut self) {
         let fresh = self.right_edge().saturating_sub(self.nxt);
         let least = self.segment.min(self.limit / 2) as u64;
@@ -267,13 +270,13 @@ impl Receiver {
         self.early.as_mut()?.pop_front()
     }
 
-    /// Returns the end of the window that memory allows.
+    /// Returns the offset at which the window ends, as far as the receive buffer allows.
     fn right_edge(&self) -> u64 {
         self.nxt + (self.limit - self.buffer.len().min(self.limit)) as u64
     }
 
     /// Returns the window for a segment that is sent now. Its end never moves back, and moves by
-    /// at least a segment (RFC 9293, section 3.8.6.2.2).
+    /// at least a segment if it moves (RFC 9293, section 3.8.6.2.2).
     pub(crate) fn advertise(&mut self) -> u16 {
         let edge = self.right_edge();
         let least = self.segment.min(self.limit / 2) as u64;
@@ -291,7 +294,7 @@ impl Receiver {
         window
     }
 
-    /// Notes that a segment with an acknowledgement is sent.
+    /// Records that a segment with an acknowledgement is sent.
     pub(crate) fn acknowledged(&mut self, timers: &mut Timers) {
         self.ack_now = false;
         self.unacknowledged = 0;

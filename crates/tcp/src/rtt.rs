@@ -6,13 +6,13 @@ use anabranch_multipath::Time;
 
 use crate::constants::{INITIAL_RTO, MIN_RTT_WINDOW, RTO_ALPHA, RTO_BETA, RTO_K, RTO_MAX, RTO_MIN};
 
-/// Estimates of one connection.
+/// The estimates of one connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rtt {
-    /// `SRTT` and `RTTVAR`.
+    /// `SRTT` and `RTTVAR` of RFC 6298; `None` before the first sample.
     smoothed: Option<(Duration, Duration)>,
     least: Option<(Duration, Time)>,
-    /// Doublings of the timeout.
+    /// Number of times that the timeout has been doubled.
     backoff: u32,
 }
 
@@ -30,7 +30,7 @@ impl Rtt {
         self.take_least(now, rtt);
     }
 
-    /// Stores `rtt` if it is the minimum of [`MIN_RTT_WINDOW`].
+    /// Stores `rtt` if it is the minimum within [`MIN_RTT_WINDOW`].
     fn take_least(&mut self, now: Time, rtt: Duration) {
         let outdated = |at: Time| now.since(at) > MIN_RTT_WINDOW;
         if self.least.is_none_or(|(least, at)| rtt <= least || outdated(at)) {
@@ -38,34 +38,34 @@ impl Rtt {
         }
     }
 
-    /// Returns `SRTT`, once measured.
+    /// Returns `SRTT`; `None` before the first sample.
     pub(crate) fn srtt(&self) -> Option<Duration> {
         self.smoothed.map(|(srtt, _)| srtt)
     }
 
-    /// Returns the minimum sample of [`MIN_RTT_WINDOW`].
+    /// Returns the minimum sample within [`MIN_RTT_WINDOW`]; `None` before the first sample.
     pub(crate) fn least(&self) -> Option<Duration> {
         self.least.map(|(least, _)| least)
     }
 
-    /// Returns the timeout without backoff.
+    /// Returns the retransmission timeout without backoff.
     pub(crate) fn base_rto(&self) -> Duration {
         let rto = self.smoothed.map(|(srtt, rttvar)| srtt + (rttvar * RTO_K).max(RTO_MIN));
         rto.unwrap_or(INITIAL_RTO).min(RTO_MAX)
     }
 
-    /// Returns the timeout.
+    /// Returns the retransmission timeout.
     pub(crate) fn rto(&self) -> Duration {
         self.doubled(self.backoff)
     }
 
-    /// Returns the timeout, doubled `times` times.
+    /// Returns the retransmission timeout, doubled `times` times.
     pub(crate) fn doubled(&self, times: u32) -> Duration {
         let factor = 1u32.checked_shl(times.min(31)).unwrap_or(u32::MAX);
         self.base_rto().saturating_mul(factor).min(RTO_MAX)
     }
 
-    /// Doubles the timeout (RFC 6298, section 5.5).
+    /// Doubles the retransmission timeout (RFC 6298, section 5.5).
     pub(crate) fn back_off(&mut self) {
         self.backoff += 1;
     }

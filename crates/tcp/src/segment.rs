@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use crate::Seq;
 use crate::options::Options;
 
-/// Size of a header without options, in bytes.
+/// Length of a header without options, in bytes.
 const HEADER: usize = 20;
-/// Number of TCP in IP headers, which is part of the checksum.
+/// Protocol number of TCP in IP headers, which is part of the checksum.
 const PROTOCOL: u8 = 6;
 
 /// A TCP segment.
@@ -32,18 +32,18 @@ pub struct Segment {
     pub payload: Vec<u8>,
 }
 
-/// Control bits of a segment.
+/// The control bits of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// No more data from the sender.
+    /// The sender has no more data.
     pub const FIN: Flags = Flags(1);
-    /// Synchronises sequence numbers.
+    /// The segment synchronises sequence numbers.
     pub const SYN: Flags = Flags(2);
-    /// Resets the connection.
+    /// The segment resets the connection.
     pub const RST: Flags = Flags(4);
-    /// Pushes data to the reader.
+    /// The data are to be pushed to the reader.
     pub const PSH: Flags = Flags(8);
     /// The acknowledgement field is valid.
     pub const ACK: Flags = Flags(16);
@@ -61,13 +61,13 @@ impl std::ops::BitOr for Flags {
     }
 }
 
-/// Error for bytes that are not a segment.
+/// Error: bytes are not a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// Fewer bytes than the header's length.
+    /// There are fewer bytes than the header's length.
     Short,
-    /// A header length below 20 bytes.
+    /// The header's length is below 20 bytes.
     HeaderLength,
 }
 
@@ -109,7 +109,7 @@ impl Segment {
         })
     }
 
-    /// Appends the segment to `out`, with its checksum for these addresses.
+    /// Appends the segment to `out`, with its checksum for the addresses `from` and `to`.
     pub fn write(&self, from: IpAddr, to: IpAddr, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend(self.source.to_be_bytes());
@@ -120,26 +120,28 @@ impl Segment {
         out.extend(self.window.to_be_bytes());
         out.extend([0; 4]);
         self.options.write(out);
-        // At most 60 bytes: the length fits its four bits.
+        // A header has at most 60 bytes, so its length fits into four bits.
         out[start + 12] = ((out.len() - start) / 4 * 16) as u8;
         out.extend(&self.payload);
         let sum = checksum(from, to, &out[start..]);
         out[start + 16..start + 18].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// Returns the length in the sequence space: bytes, SYN and FIN.
+    /// Returns the segment's length in the sequence space: its bytes, and one each for SYN and
+    /// FIN.
     pub fn length(&self) -> u64 {
         let controls = [Flags::SYN, Flags::FIN].iter().filter(|&&bit| self.flags.has(bit)).count();
         (self.payload.len() + controls) as u64
     }
 
-    /// Returns the bytes on the wire with header and options, without the IP header.
+    /// Returns the segment's length on the wire in bytes, with header and options, without the IP
+    /// header.
     pub fn wire_length(&self) -> usize {
         HEADER + self.options.length() + self.payload.len()
     }
 
-    /// Returns the reset that answers a segment without a connection (RFC 9293, section 3.10.7.1);
-    /// `None` if it is a reset itself.
+    /// Returns the reset that answers a segment without a connection (RFC 9293, section 3.10.7.1).
+    /// Returns `None` if the segment is a reset itself.
     pub fn reset(&self) -> Option<Segment> {
         if self.flags.has(Flags::RST) {
             return None;
@@ -154,8 +156,8 @@ impl Segment {
     }
 }
 
-/// Returns the checksum of a segment between two addresses (RFC 9293, section 3.1): 0 if the
-/// segment contains the correct one.
+/// Returns the checksum of a segment between two addresses (RFC 9293, section 3.1). It is 0 if the
+/// segment contains the correct checksum.
 pub fn checksum(from: IpAddr, to: IpAddr, segment: &[u8]) -> u16 {
     let address = |address: IpAddr| match address {
         IpAddr::V4(v4) => sum(&v4.octets()),
@@ -169,7 +171,7 @@ pub fn checksum(from: IpAddr, to: IpAddr, segment: &[u8]) -> u16 {
     !(total as u16)
 }
 
-/// Returns the sum of 16-bit words in network order.
+/// Returns the sum of the 16-bit words in network order.
 fn sum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<2>();
     let last = rest.first().map_or(0, |&byte| u64::from(byte) << 8);

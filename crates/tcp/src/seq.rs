@@ -5,19 +5,20 @@ use std::ops::Add;
 /// A sequence number on the wire, modulo 2^32 (RFC 9293, section 3.4).
 ///
 /// Inside a connection, positions are `u64` offsets from the initial sequence number, so that they
-/// never wrap: 0 is the SYN, 1 the first byte.
+/// never wrap. Offset 0 is the SYN, and offset 1 the first byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Seq(pub u32);
 
 impl Seq {
-    /// Returns the sequence number of `offset` in a stream whose initial one is `self`.
+    /// Returns the sequence number at `offset` in a stream whose initial sequence number is
+    /// `self`.
     pub const fn at(self, offset: u64) -> Seq {
-        // The truncation is the arithmetic modulo 2^32.
+        // The truncation implements the arithmetic modulo 2^32.
         Seq(self.0.wrapping_add(offset as u32))
     }
 
-    /// Returns the offset of `self` in a stream with the initial sequence number `isn` that is
-    /// closest to `near`; `None` if that is before the stream.
+    /// Returns the offset of `self` in a stream with the initial sequence number `isn`. Of the
+    /// possible offsets, it is the one closest to `near`; `None` if that is before the stream.
     pub(crate) fn offset(self, isn: Seq, near: u64) -> Option<u64> {
         let expected = isn.at(near);
         let ahead = self.0.wrapping_sub(expected.0) as i32;

@@ -1,24 +1,24 @@
-//! Counters.
+//! The counters of a connection.
 
 /// Counters of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Sent segments with data or a FIN, including retransmissions.
+    /// Number of sent segments with data or a FIN, including retransmissions.
     pub sent: u64,
-    /// Retransmitted segments.
+    /// Number of retransmitted segments.
     pub retransmitted: u64,
-    /// Fast recoveries.
+    /// Number of fast recoveries.
     pub recoveries: u64,
-    /// Retransmission timeouts.
+    /// Number of retransmission timeouts.
     pub timeouts: u64,
-    /// Tail loss probes.
+    /// Number of tail loss probes.
     pub probes: u64,
-    /// Reductions of the window that were undone because nothing was lost.
+    /// Number of reductions of the window that were undone because nothing was lost.
     pub undone: u64,
-    /// Segments whose data had already arrived.
+    /// Number of received segments whose data had already arrived.
     pub duplicates: u64,
-    /// Segments that arrived before others.
+    /// Number of received segments that arrived before earlier ones.
     pub out_of_order: u64,
-    /// Challenge acknowledgements (RFC 5961).
+    /// Number of challenge acknowledgements (RFC 5961).
     pub challenges: u64,
 }

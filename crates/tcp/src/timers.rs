@@ -1,8 +1,8 @@
-//! Timers of a connection, as a table.
+//! The timers of a connection, as a table.
 
 use anabranch_multipath::Time;
 
-/// Purposes of timers.
+/// The purpose of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timer {
     /// Retransmission timeout (RFC 6298).
@@ -23,7 +23,7 @@ pub(crate) enum Timer {
 
 const COUNT: usize = Timer::Close as usize + 1;
 
-/// Expiry time of each timer.
+/// The expiry time of each timer; `None` for a timer that does not run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timers([Option<Time>; COUNT]);
 
@@ -32,7 +32,7 @@ impl Timers {
         self.0[timer as usize] = Some(at);
     }
 
-    /// Sets `timer` unless it runs.
+    /// Sets `timer` to expire at `at`, unless it already runs.
     pub(crate) fn start(&mut self, timer: Timer, at: Time) {
         self.0[timer as usize].get_or_insert(at);
     }
@@ -45,7 +45,7 @@ impl Timers {
         self.0[timer as usize]
     }
 
-    /// Stops `timer` if it has expired, and returns whether it had.
+    /// Returns whether `timer` has expired. If so, stops it.
     pub(crate) fn expire(&mut self, now: Time, timer: Timer) -> bool {
         self.0[timer as usize].take_if(|at| *at <= now).is_some()
     }

@@ -1,66 +1,67 @@
-//! The capacity of a path: the rate at which it passes packets on. It is estimated from packet
-//! trains (Dovrolis, Ramanathan and Moore, INFOCOM 2001).
+//! The capacity of a path: the rate at which the path forwards packets. It is estimated from
+//! packet trains (Dovrolis, Ramanathan and Moore, INFOCOM 2001).
 //!
-//! The delivery rate of a round trip shows only the rate of sending. A train, packets that leave
-//! one after the other, arrives spaced as the slowest link of the path allows. A few packets of
-//! slow start are enough to know the capacity, where the delivery rate needs a full window.
+//! A train is a group of packets that are sent one directly after the other. The delivery rate of
+//! a round trip shows only the rate of sending. A train, however, arrives spaced as the slowest
+//! link of the path allows. A few packets of slow start suffice to measure the capacity, while the
+//! delivery rate needs a full window.
 
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Fewest packets of a train that counts.
+/// Minimum number of packets in a train that is used.
 const TRAIN: u32 = 3;
-/// Weight of a new sample in the average, as of RFC 6298's smoothed round-trip time.
+/// Weight of a new sample in the average, as for the smoothed round-trip time of RFC 6298.
 const WEIGHT: f64 = 1.0 / 8.0;
-/// Factor of arrival time to sending time above which a train counts as stretched.
+/// Ratio of arrival time to sending time above which the path has stretched a train.
 const STRETCHED: f64 = 2.0;
 /// Pacing rate as a multiple of the capacity. It is above 1 so that pacing does not hide a
 /// capacity that has grown, and a sender that waited for a CPU core can catch up. With 2, as Linux
 /// paces slow start, bursts overflowed queues of 100 kB. With 1.25, ends that share a core lost a
 /// tenth (`tests/goodput.rs`, `window.rs`).
 const PACING_GAIN: f64 = 1.4;
-/// Longest time of pacing that may be used at once.
+/// Maximum time of pacing that may be used at once, as a burst.
 const BURST: Duration = Duration::from_millis(4);
-/// Fewest packets of a burst: a train must be possible.
+/// Minimum size of a burst, in packets: large enough for a train.
 const BURST_PACKETS: f64 = 4.0;
-/// Shortest interval of a known capacity, in seconds per byte (800 Gbit/s). A receiver that always
-/// reads whole trains at once shows no capacity. Without this bound the average would shrink until
-/// its inverse is infinite, and pacing would stop the path.
+/// Minimum interval that counts as a known capacity, in seconds per byte (800 Gbit/s). A receiver
+/// that always reads whole trains at once shows no capacity. Without this bound the average would
+/// shrink until its inverse is infinite, and pacing would stop the path.
 const FASTEST: f64 = 1e-11;
-/// Longest time of pacing that a caller that waited for a core may catch up on.
+/// Maximum time of pacing that a caller can make up for after it has waited for a CPU core.
 const LATE: Duration = Duration::from_millis(20);
 
-/// The packets that one receipt reports.
+/// The train of packets that one acknowledgement ([`Receipt`](crate::window::Receipt)) reports.
 pub(crate) struct Train {
     pub(crate) packets: u32,
-    /// Average bytes of a packet.
+    /// Average size of a packet, in bytes.
     pub(crate) bytes: f64,
-    /// From the departure of the first packet to that of the last.
+    /// Time from the sending of the first packet to that of the last.
     pub(crate) sent: Duration,
-    /// From the arrival of the first packet to that of the last.
+    /// Time from the arrival of the first packet to that of the last.
     pub(crate) arrived: Duration,
 }
 
 /// One path's capacity, and the pacing that follows from it.
 #[derive(Default)]
 pub(crate) struct Capacity {
-    /// Average seconds between two bytes. An average of times, not of rates: a receiver that reads
-    /// several packets at once shortens one interval and lengthens another by as much.
+    /// Average time between two bytes, in seconds. Times are averaged, not rates: a receiver that
+    /// reads several packets at once shortens one interval and lengthens another by the same time.
     interval: Option<f64>,
-    /// Whether a train was stretched. Otherwise the path may be faster than any train that was
-    /// sent.
+    /// Whether the path has stretched a train. If not, the path may be faster than any train that
+    /// was sent.
     confirmed: bool,
-    /// When the path has passed on all packets sent until now, at the pacing rate.
+    /// Time at which the path will have forwarded all packets sent until now, at the pacing rate.
     free: Time,
-    /// When pacing allows the next packets, if it delays them.
+    /// Time at which pacing allows the next packets; `None` if pacing delays none.
     opens: Option<Time>,
-    /// How long after `opens` the caller returned: it may catch up on this time.
+    /// Time from `opens` to the caller's return, which the caller may make up for.
     late: Duration,
 }
 
 impl Capacity {
-    /// Updates the capacity with the report on a train.
+    /// Updates the capacity with the measurements of a train.
     pub(crate) fn note(&mut self, train: &Train) {
         if train.packets < TRAIN {
             return;
@@ -70,43 +71,43 @@ impl Capacity {
         self.confirmed |= stretched;
         self.interval = match self.interval {
             None => Some(sample),
-            // Packets sent with pauses arrive with pauses, whatever the capacity is.
+            // Packets that were sent with pauses arrive with pauses, whatever the capacity is.
             Some(average) if !stretched && sample >= average => Some(average),
             Some(average) => Some(average + WEIGHT * (sample - average)),
         };
     }
 
-    /// Returns the rate that the path passes on at least, in bytes per second.
+    /// Returns the estimated capacity, in bytes per second: the path forwards at least this rate.
     pub(crate) fn rate(&self) -> Option<f64> {
         self.interval.filter(|interval| *interval > FASTEST).map(|interval| 1.0 / interval)
     }
 
-    /// Returns the rate that the path passes on, in bytes per second, once it is known to be the
-    /// path's limit.
+    /// Returns the estimated capacity, in bytes per second, if a stretched train has shown that it
+    /// is the path's limit.
     pub(crate) fn limit(&self) -> Option<f64> {
         self.rate().filter(|_| self.confirmed)
     }
 
-    /// Accounts for a packet of `bytes` that leaves.
+    /// Records that a packet of `bytes` is sent at `now`.
     pub(crate) fn sent(&mut self, now: Time, bytes: f64) {
         let Some(rate) = self.pace() else { return };
         self.free = self.begins(now) + seconds(bytes / rate);
         if self.room(now, bytes) < bytes {
-            // The next packets may leave when half of the burst is used up.
+            // The next packets may be sent when half of the burst is used up.
             let half = seconds(self.burst(bytes) / rate / 2.0);
             self.opens = Some(earlier(self.free, half)).filter(|due| *due > now);
             self.late = Duration::ZERO;
         }
     }
 
-    /// Returns when the packets that leave at `now` begin to occupy the path.
+    /// Returns the time from which packets sent at `now` occupy the path.
     fn begins(&self, now: Time) -> Time {
         let late = self.opens.filter(|due| *due <= now).map_or(self.late, |due| now.since(due));
         self.free.max(earlier(now, late.min(LATE)))
     }
 
-    /// Returns the bytes that pacing allows at `now`, where packets have `unit` bytes. `f64::MAX`
-    /// without pacing.
+    /// Returns the bytes that pacing allows at `now`, if packets have `unit` bytes. Returns
+    /// `f64::MAX` if packets are not paced.
     pub(crate) fn room(&self, now: Time, unit: f64) -> f64 {
         let Some(rate) = self.pace() else { return f64::MAX };
         let begins = self.begins(now);
@@ -114,12 +115,12 @@ impl Capacity {
         (self.burst(unit) - ahead * rate).max(0.0)
     }
 
-    /// Returns when pacing allows packets again, if it has delayed some.
+    /// Returns when pacing allows packets again; `None` if it delays none.
     pub(crate) fn opens(&self) -> Option<Time> {
         self.opens
     }
 
-    /// Forgets [`Capacity::opens`] once that time is reached.
+    /// Clears [`Capacity::opens`] once that time is reached.
     pub(crate) fn on_time(&mut self, now: Time) {
         if let Some(due) = self.opens.take_if(|due| *due <= now) {
             self.late = now.since(due);

@@ -1,4 +1,4 @@
-//! A datagram received for a program or a server.
+//! A datagram that arrived through the tunnel for a program or a server.
 
 use std::ops::Range;
 
@@ -7,13 +7,13 @@ use anabranch_multipath::PathId;
 /// A received datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// The path that it arrived by.
+    /// The path by which the datagram arrived.
     pub path: PathId,
-    /// The near end's program that it belongs to.
+    /// Number of the near end's program to which the datagram belongs.
     pub flow: u16,
-    /// The number of its packet.
+    /// The number of the packet that carried the datagram.
     pub(crate) number: u64,
-    /// Its position among the parts of a datagram, if it is a part.
+    /// Position of this part in its datagram; `None` for a whole datagram.
     pub(crate) part: Option<u8>,
     pub(crate) frame: Vec<u8>,
     pub(crate) place: Range<usize>,
@@ -26,14 +26,14 @@ impl Datagram {
         Datagram { path: PathId(0), flow, number, part, frame: bytes.to_vec(), place }
     }
 
-    /// These follow.
+    /// Appends the bytes of the next part.
     pub(crate) fn append(&mut self, bytes: &[u8]) {
         self.frame.truncate(self.place.end);
         self.frame.extend_from_slice(bytes);
         self.place.end = self.frame.len();
     }
 
-    /// What the other end was given.
+    /// Returns the bytes of the datagram, as the other end passed them to the tunnel.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.frame[self.place.clone()]

@@ -1,9 +1,9 @@
 //! The disguise of packets: without the far end's public key, nobody can recognise a packet of
-//! ours.
+//! this protocol.
 //!
-//! Nothing here is secret from another client of the same far end. It prevents strangers from
-//! finding a field at a fixed place. It also prevents the far end from answering a sender that
-//! does not know its public key.
+//! The disguise keeps nothing secret from another client of the same far end. It prevents
+//! strangers from finding a field at a fixed offset. It also ensures that the far end does not
+//! answer a sender that does not know its public key.
 
 use aws_lc_rs::aead::quic::{AES_128, HeaderProtectionKey};
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
@@ -14,10 +14,10 @@ use crate::keys::PublicKey;
 
 const NONCE: usize = 12;
 const TAG: usize = 16;
-/// Longest packet with a handshake message, in bytes: longer ones are ignored.
+/// Maximum length of a packet with a handshake message, in bytes. Longer packets are ignored.
 const LONGEST: usize = 512;
 
-/// Keys that follow from a far end's public key.
+/// The keys that are derived from a far end's public key.
 pub(crate) struct Disguise {
     ids: HeaderProtectionKey,
     handshakes: LessSafeKey,
@@ -63,12 +63,12 @@ impl Disguise {
     }
 }
 
-/// Returns a key that hides header fields.
+/// Derives a key that hides header fields, for the purpose `label`.
 pub(crate) fn mask_key(prk: &Prk, label: &[u8]) -> HeaderProtectionKey {
     HeaderProtectionKey::new(&AES_128, &derived::<16>(prk, label)).expect("a key of 16 bytes")
 }
 
-/// Returns four bytes that hide a field.
+/// Returns the four bytes that hide a field, computed from `sample`.
 pub(crate) fn mask(key: &HeaderProtectionKey, sample: &[u8]) -> [u8; 4] {
     let [a, b, c, d, _] = key.new_mask(sample).expect("a sample has 16 bytes");
     [a, b, c, d]

@@ -1,19 +1,19 @@
-//! The keys of one handshake: they seal and open packets, and hide packet numbers.
+//! The keys that one handshake yields. They seal and open packets, and hide packet numbers.
 //!
 //! ```text
 //! packet = ID (4) · number (4) · AEAD(frame) · tag (16)
 //! ```
 //!
 //! The AEAD is AES-256-GCM if both ends have instructions for it, else ChaCha20-Poly1305. Its
-//! nonce is the whole number (64 bits), and its associated data are the ID and the number before
-//! they are hidden.
+//! nonce is the whole packet number (64 bits). Its associated data are the ID and the packet
+//! number before they are hidden.
 //!
-//! Both are then hidden as QUIC hides its packet numbers (RFC 9001, section 5.4): with a mask from
-//! a sample of the ciphertext. The number's mask uses a key of this epoch, the ID's mask a key
-//! derived from the far end's public key. Thus no byte of a packet stays the same, or grows, from
-//! one packet to the next.
+//! The ID and the number are then hidden as QUIC hides its packet numbers (RFC 9001, section 5.4):
+//! with a mask from a sample of the ciphertext. The mask of the number uses a key of this epoch,
+//! the mask of the ID a key derived from the far end's public key. Thus no byte of a packet stays
+//! the same, or increases, from one packet to the next.
 //!
-//! Numbers count the packets of all paths. Each path has its own ID.
+//! Packet numbers count the packets of all paths. Each path has its own ID.
 
 use anabranch_multipath::PathId;
 use aws_lc_rs::aead::quic::HeaderProtectionKey;
@@ -23,13 +23,13 @@ use aws_lc_rs::hmac;
 
 use crate::disguise::{Disguise, derived, mask, mask_key};
 
-/// Bytes of a packet in addition to its frame.
+/// Number of bytes in a packet in addition to its frame.
 pub(crate) const OVERHEAD: usize = HEADER + TAG;
 const HEADER: usize = 8;
 const TAG: usize = 16;
 const SAMPLE: usize = 16;
 
-/// Identifier of an epoch and a path, as the receiver sees it.
+/// Identifier of an epoch and a path, in the packets to one receiver.
 pub(crate) type Id = [u8; 4];
 
 /// The keys of both directions of one epoch.
@@ -45,8 +45,8 @@ struct Direction {
 }
 
 impl Epoch {
-    /// Returns the epoch of the two keys that a handshake yields: `out` for our packets, `back`
-    /// for the other end's. IDs are derived for `paths` paths. `aes` selects AES-256-GCM.
+    /// Returns the epoch with the two keys of a handshake: `out` for packets that we send, `back`
+    /// for packets of the other end. IDs are derived for `paths` paths. `aes` selects AES-256-GCM.
     pub(crate) fn new(out: &[u8; 32], back: &[u8; 32], paths: u16, aes: bool) -> Epoch {
         Epoch { out: Direction::new(out, paths, aes), back: Direction::new(back, paths, aes) }
     }
@@ -56,8 +56,8 @@ impl Epoch {
         &self.back.ids
     }
 
-    /// Appends a packet with `frame`. A `number` may be used only once in an epoch. Returns `None`
-    /// if `path` has no ID.
+    /// Appends a packet that contains `frame` to `out`. Each `number` may be used only once in an
+    /// epoch. Returns `None` if `path` has no ID.
     pub(crate) fn seal(
         &self,
         disguise: &Disguise,
@@ -80,9 +80,9 @@ impl Epoch {
         Some(())
     }
 
-    /// Opens a packet with `id`, one of [`Epoch::ids`]. Returns its number and the length of its
-    /// frame, which is written to the start of `frame`. `near` is a number close to the packet's.
-    /// Returns `None` for a packet that the other end did not send.
+    /// Opens a packet with `id`, one of [`Epoch::ids`]. Returns the packet number and the length
+    /// of the frame, which is written to the start of `frame`. `near` is a number close to the
+    /// packet's. Returns `None` if the other end did not send this packet.
     pub(crate) fn open(
         &self,
         id: Id,
@@ -107,7 +107,7 @@ impl Epoch {
     }
 }
 
-/// Returns the ID of `packet`, or `None` if it is too short for one.
+/// Returns the ID of `packet`, or `None` if the packet is too short to have one.
 pub(crate) fn id_of(disguise: &Disguise, packet: &[u8]) -> Option<Id> {
     let (id, mask) = (packet.first_chunk::<4>()?, disguise.id_mask(sample(packet)?));
     Some(std::array::from_fn(|place| id[place] ^ mask[place]))
@@ -130,7 +130,7 @@ impl Direction {
         }
     }
 
-    /// Hides the ID and the number.
+    /// Hides the ID and the number of `packet`.
     fn hide(&self, disguise: &Disguise, packet: &mut [u8]) {
         let Some(sample) = sample(packet) else { return };
         let masks = [disguise.id_mask(sample), mask(&self.number, sample)];

@@ -1,4 +1,4 @@
-//! The far end: the sessions of many clients, on one socket.
+//! The far end, which serves the sessions of many clients on one socket.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -16,10 +16,10 @@ use crate::noise;
 use crate::piece::Piece;
 use crate::session::{DecoyCount, Session};
 
-/// Most paths of a session.
+/// Maximum number of paths of a session.
 const MOST_PATHS: u8 = 64;
-/// Handshakes per second that are answered without proof of address. Beyond it the far end asks
-/// for a cookie.
+/// Number of handshakes per second that are answered without proof of address. For more, the far
+/// end requires a cookie.
 const CALM: u32 = 50;
 /// Time for which a cookie proves an address (WireGuard: `COOKIE_SECRET_MAX_AGE`).
 const COOKIES: Duration = Duration::from_secs(120);
@@ -31,16 +31,17 @@ const FORGET: Duration = Duration::from_secs(540);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u32);
 
-/// The source of a client's packets, and the local address that they arrived at. Answers leave
+/// The source of a client's packets, and the local address at which they arrived. Answers are sent
 /// from that address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The client's address, as seen by the far end.
     pub remote: SocketAddr,
-    /// The local address, if there are several.
+    /// The local address; `None` if the far end has only one.
     pub local: Option<IpAddr>,
-    /// The stream that they arrived by, if any ([`carrier`](crate::carrier)). Answers leave by it.
-    /// The caller gives each stream its own number.
+    /// Number of the stream by which the packets arrived; `None` for datagrams
+    /// ([`carrier`](crate::carrier)). Answers are sent by the same stream. The caller gives each
+    /// stream its own number.
     pub stream: Option<u64>,
 }
 
@@ -53,25 +54,25 @@ impl From<SocketAddr> for Peer {
 /// The start of a new session of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewRun {
-    /// The client.
+    /// The client that starts the session.
     pub client: ClientId,
-    /// The server that the client asks for.
+    /// The label of the server that the client asks for.
     pub label: String,
 }
 
-/// The result of [`Far::receive`].
+/// The kind of a received packet: the result of [`Far::receive`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PacketKind {
-    /// A packet that is not for this far end. Its sender gets no answer.
+    /// The packet is not for this far end. Its sender gets no answer.
     Nothing,
-    /// A handshake: the answer to send to the packet's source, and the new run if the handshake
-    /// starts one.
+    /// The packet is a handshake. The fields are the answer, to be sent to the packet's source,
+    /// and the new run if the handshake starts one.
     Handshake(Vec<u8>, Option<NewRun>),
-    /// A packet of a session: there may be datagrams now.
+    /// The packet belongs to a session, which may now have datagrams to take.
     Session(ClientId),
 }
 
-/// The far end.
+/// The far end's state: its clients and their sessions.
 pub struct Far<R> {
     own: KeyPair,
     disguise: Disguise,
@@ -82,13 +83,14 @@ pub struct Far<R> {
     keys: BTreeMap<PublicKey, ClientId>,
     ids: BTreeSet<(Id, ClientId, u32, PathId)>,
     cookies: Cookies,
-    /// The current second, and the number of its handshakes.
+    /// The current second, and the number of handshakes in that second.
     second: (u64, u32),
 }
 
 struct Client {
     psk: Psk,
-    /// The stamp of the last handshake. Handshakes with an older or equal one are replays.
+    /// The stamp of the client's last handshake; `None` before the first. Handshakes with an older
+    /// or equal stamp are replays.
     stamp: Option<u64>,
     generation: u32,
     session: Option<ClientSession>,
@@ -102,22 +104,23 @@ impl Client {
 
 struct ClientSession {
     run: [u8; 8],
-    /// The name of the far end's part of the session.
+    /// The random name of the far end's part of the session.
     ours: [u8; 8],
     session: Session,
-    /// The source of each path, and the packet number that showed it.
+    /// The source of each path, and the number of the packet that showed this source. `None` for a
+    /// path by which nothing has arrived.
     peers: Vec<Option<(Peer, u64)>>,
     heard: Time,
 }
 
 struct Cookies {
-    /// The present secret and the one before.
+    /// The present secret of cookies, and the one before.
     secrets: [[u8; 32]; 2],
     until: Time,
 }
 
 impl<R: CryptoRng> Far<R> {
-    /// Returns a far end that serves `clients`. For `sizes` see [`Session::new`].
+    /// Returns a far end that serves `clients`. [`Session::new`] explains `sizes`.
     pub fn new(own: KeyPair, clients: &[(PublicKey, Psk)], sizes: &[usize], mut rng: R) -> Far<R> {
         let mut secrets = [[0; 32]; 2];
         secrets.iter_mut().for_each(|secret| rng.fill_bytes(secret));
@@ -135,16 +138,16 @@ impl<R: CryptoRng> Far<R> {
         }
     }
 
-    /// Sets whether AES is fast on this machine. Packets of clients that report the same are
-    /// sealed with AES.
+    /// Sets whether AES is fast on this machine. If a client reports that it is fast there as
+    /// well, their packets are sealed with AES.
     pub fn prefer_aes(&mut self, aes: bool) {
         self.aes = aes;
     }
 
-    /// Replaces the clients and their secrets. A client that stays keeps its ID and its session, a
-    /// new one gets a new ID, and the sessions of the others are dropped.
+    /// Replaces the clients and their shared secrets. A client that remains keeps its ID and its
+    /// session. A new client gets a new ID. The sessions of removed clients are dropped.
     ///
-    /// Returns the IDs of `clients`, in their order, and those of the clients removed.
+    /// Returns the IDs of `clients`, in their order, and the IDs of removed clients.
     pub fn replace_clients(
         &mut self,
         clients: &[(PublicKey, Psk)],
@@ -229,7 +232,7 @@ impl<R: CryptoRng> Far<R> {
         Some(PacketKind::Handshake(self.disguise.hide(&answer, &mut self.rng), accepted))
     }
 
-    /// Counts a handshake. Returns whether there were too many in this second.
+    /// Counts a handshake. Returns whether this second has had too many handshakes.
     fn is_crowded(&mut self, now: Time) -> bool {
         let second = now.nanos() / 1_000_000_000;
         if self.second.0 != second {
@@ -270,15 +273,16 @@ impl<R: CryptoRng> Far<R> {
         (!known).then_some(NewRun { client: id, label: hello.label })
     }
 
-    /// Returns the session of a client, to inspect it and to take datagrams from it.
+    /// Returns the session of `client`, so that the caller can inspect it and take datagrams from
+    /// it; `None` if there is none.
     pub fn session(&mut self, client: ClientId) -> Option<&mut Session> {
         let running = self.clients.get_mut(client.0 as usize)?.session.as_mut()?;
         Some(&mut running.session)
     }
 
-    /// Appends the packet that carries a datagram of a flow, or a part of one, to `client` by
-    /// `path`. Returns its destination. Returns `None` if there are no keys, or nothing has
-    /// arrived by this path yet.
+    /// Appends to `out` the packet that carries a datagram of a flow, or a part of a datagram, to
+    /// `client` by `path`. Returns the packet's destination. Returns `None` if there are no keys,
+    /// or if nothing has arrived by this path yet.
     pub fn seal<'p>(
         &mut self,
         now: Time,
@@ -293,8 +297,8 @@ impl<R: CryptoRng> Far<R> {
         sealed.then_some(to)
     }
 
-    /// Appends the next packet that this end sends on its own, without a datagram, to `client`.
-    /// Returns its destination.
+    /// Appends to `out` the next packet to `client` that the far end sends on its own, without a
+    /// datagram. Returns the packet's destination; `None` if there is no such packet.
     pub fn say(&mut self, now: Time, client: ClientId, out: &mut Vec<u8>) -> Option<Peer> {
         let running = self.clients.get_mut(client.0 as usize)?.session.as_mut()?;
         loop {
@@ -303,27 +307,27 @@ impl<R: CryptoRng> Far<R> {
             if let Some((to, _)) = running.peers.get(path.index()).copied().flatten() {
                 return Some(to);
             }
-            // Nothing has arrived by that path: its destination is unknown.
+            // Nothing has arrived by that path, so its destination is unknown.
             out.truncate(before);
         }
     }
 
-    /// Returns the number of paths of a client's session, 0 without a session.
+    /// Returns the number of paths of a client's session; 0 without a session.
     #[must_use]
     pub fn paths(&self, client: ClientId) -> usize {
         let running = self.clients.get(client.0 as usize).and_then(|one| one.session.as_ref());
         running.map_or(0, |running| running.peers.len())
     }
 
-    /// Returns the source of a client's path.
+    /// Returns the source of a client's path; `None` if nothing has arrived by it.
     #[must_use]
     pub fn peer(&self, client: ClientId, path: PathId) -> Option<Peer> {
         let running = self.clients.get(client.0 as usize)?.session.as_ref()?;
         running.peers.get(path.index())?.map(|(peer, _)| peer)
     }
 
-    /// Forgets the source of each path that arrived by `stream`, until a packet arrives by another
-    /// one.
+    /// Forgets the sources that belong to `stream`. A path then has no source until a packet
+    /// arrives by another stream.
     pub fn lose_stream(&mut self, client: ClientId, stream: u64) {
         let running = self.clients.get_mut(client.0 as usize);
         let Some(running) = running.and_then(|one| one.session.as_mut()) else { return };
@@ -332,7 +336,8 @@ impl<R: CryptoRng> Far<R> {
         }
     }
 
-    /// Returns the state of a path for a scheduler. A path without a known source is dead.
+    /// Returns the state of a client's path for a scheduler. A path without a known source is
+    /// dead.
     #[must_use]
     pub fn view(&self, now: Time, client: ClientId, path: PathId) -> anabranch_multipath::PathView {
         let running = self.clients.get(client.0 as usize).and_then(|one| one.session.as_ref());
@@ -341,14 +346,15 @@ impl<R: CryptoRng> Far<R> {
         if leads { running.session.view(now, path) } else { anabranch_multipath::PathView::dead() }
     }
 
-    /// Returns the decoys sent to a client and those received from it, in its present session.
+    /// Returns the counts of decoys in the present session of a client: sent to the client, and
+    /// received from it.
     #[must_use]
     pub fn decoys(&self, client: ClientId) -> [DecoyCount; 2] {
         let running = self.clients.get(client.0 as usize).and_then(|one| one.session.as_ref());
         running.map_or_else(Default::default, |running| running.session.decoys())
     }
 
-    /// Forgets sessions whose client left or was silent for too long. Returns the clients.
+    /// Drops the sessions of clients that left or were silent for too long. Returns these clients.
     pub fn expire(&mut self, now: Time) -> Vec<ClientId> {
         let mut gone = Vec::new();
         for (id, client) in (0..).map(ClientId).zip(&mut self.clients) {
@@ -383,7 +389,8 @@ impl Cookies {
     }
 }
 
-/// Returns the cookie that proves `address`. Only a host that receives packets there can learn it.
+/// Returns the cookie that proves `address`. Only a host that receives packets at this address can
+/// learn the cookie.
 fn cookie(secret: &[u8; 32], address: IpAddr) -> Cookie {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
     let tag = match address {

@@ -11,12 +11,14 @@
 //! * `stamp`: when the packet was sent, in microseconds of the sender's clock (the lowest 32
 //!   bits).
 //! * `length`: present if zeros follow, which pad the packet to a common length.
-//! * `flow`: one program of the near end. The far end has a port for each, and talks to the server
-//!   from there.
-//! * `run`: the number of packets before this one, each numbered one less than the next, that went
-//!   by the same path. Those missing are lost if later packets of the path have arrived.
-//! * `ack`: a sender with windows has its data acknowledged, each path's by that path.
-//! * `decoy`: as long as data would be. The receiver drops it.
+//! * `flow`: number of one program of the near end. The far end has a port for each flow, from
+//!   which it exchanges packets with the server.
+//! * `run`: the number of packets directly before this one, with consecutive numbers, that were
+//!   sent by the same path. If some of them are missing when later packets of the path have
+//!   arrived, they are lost.
+//! * `ack`: acknowledges data, for a sender with windows. The data of each path are acknowledged
+//!   by the same path.
+//! * `decoy`: has the length that data would have. The receiver drops it.
 
 use std::ops::Range;
 
@@ -26,18 +28,21 @@ use crate::window::Receipt;
 /// A parsed frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
-    /// A datagram of a flow, or a part of one. `stamp` is when it was sent, `run` the length of
-    /// the path's run before it, and `counted` whether it needs an acknowledgement.
+    /// A datagram of a flow, or a part of one. `stamp` is the time of sending. `run` is the number
+    /// of packets directly before it that were sent by the same path. `counted` is whether the
+    /// datagram needs an acknowledgement.
     Data { stamp: u32, flow: u16, run: u16, counted: bool, piece: Piece<'a> },
     /// A probe, which a [`Frame::Pong`] answers by the same path. `deaf` reports that the sender
-    /// receives nothing by that path. `rtt` is the round-trip time measured there, in
-    /// microseconds, or 0. `room` is the longest packet there, in bytes, or 0.
+    /// receives nothing by that path. `rtt` is the round-trip time that the sender measured there,
+    /// in microseconds, or 0. `room` is the maximum length of a packet on that path, in bytes, or
+    /// 0.
     Ping { stamp: u32, deaf: bool, rtt: u32, room: u16 },
-    /// The answer to a probe: the stamp of the probe (`echo`), and when the answer was sent.
+    /// The answer to a probe: the stamp of the probe (`echo`), and the time at which the answer
+    /// was sent (`stamp`).
     Pong { echo: u32, stamp: u32 },
-    /// The acknowledgement of the path's counted data.
+    /// An acknowledgement of the counted data that arrived by the path.
     Ack(Receipt),
-    /// A decoy, as long as the packet of a datagram or a part with `bytes` bytes.
+    /// A decoy, as long as the packet of a datagram (or part) with `bytes` bytes.
     Decoy { stamp: u32, run: u16, bytes: usize },
     /// The end of the session.
     Close,
@@ -55,17 +60,18 @@ const STAMPED: u8 = 0x10;
 const PADDED: u8 = 0x20;
 const COUNTED: u8 = 0x40;
 
-/// Bytes of a datagram's frame in addition to the datagram, at most. The frame of a part has
-/// [`PLACE`] more.
+/// Maximum number of bytes in a datagram's frame in addition to the datagram. The frame of a part
+/// has [`PLACE`] more.
 pub(crate) const OVERHEAD: usize = PLAIN + LENGTH;
-/// Like [`OVERHEAD`], for a frame without zeros.
+/// Number of bytes in a datagram's frame in addition to the datagram, if the frame has no padding.
 pub(crate) const PLAIN: usize = 1 + 4 + FLOW + RUN;
 const LENGTH: usize = 2;
 const FLOW: usize = 2;
 const RUN: usize = 2;
 
 impl<'a> Frame<'a> {
-    /// Parses a frame. Returns `None` for kinds of later versions and for malformed frames.
+    /// Parses a frame. Returns `None` for malformed frames, and for kinds that only later versions
+    /// know.
     pub(crate) fn read(bytes: &'a [u8]) -> Option<Frame<'a>> {
         let (&kind, rest) = bytes.split_first()?;
         let (stamp, rest) = match kind & STAMPED {
@@ -97,7 +103,7 @@ impl<'a> Frame<'a> {
             PING => {
                 let (deaf, rest) = content.split_first()?;
                 let (rtt, rest) = rest.split_first_chunk()?;
-                // A peer of an earlier version does not send it.
+                // A peer of an earlier version does not send this field.
                 let room = rest.first_chunk().map_or(0, |room| u16::from_be_bytes(*room));
                 let (deaf, rtt) = (*deaf == 1, u32::from_be_bytes(*rtt));
                 Some(Frame::Ping { stamp: stamp?, deaf, rtt, room })
@@ -126,7 +132,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Returns when the frame was sent, if it has a stamp.
+    /// Returns the time at which the frame was sent; `None` if it has no stamp.
     pub(crate) fn stamp(self) -> Option<u32> {
         match self {
             Frame::Data { stamp, .. }
@@ -137,14 +143,14 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Returns the number of packets before it, numbered without a gap, that went by the same
-    /// path. It is 0 for control messages.
+    /// Returns the number of packets directly before this frame's packet, with consecutive
+    /// numbers, that were sent by the same path. It is 0 for control messages.
     pub(crate) fn run(self) -> u16 {
         if let Frame::Data { run, .. } | Frame::Decoy { run, .. } = self { run } else { 0 }
     }
 
     /// Returns the bytes before the datagram, and the zeros after it. The zeros pad the frame to
-    /// the least of `sizes` that it fits into.
+    /// the smallest of `sizes` that is large enough.
     pub(crate) fn parts(&self, sizes: &[usize]) -> Parts {
         let (kind, stamp, field, datagram) = match self {
             Frame::Data { stamp, flow, run, counted, piece } => {
@@ -186,8 +192,7 @@ impl<'a> Frame<'a> {
         parts
     }
 
-    /// Returns the range of the datagram of a data frame in the `bytes` that the frame was read
-    /// from.
+    /// Returns the range of `datagram` in `bytes`, the data frame from which it was read.
     pub(crate) fn place(bytes: &[u8], datagram: &[u8]) -> Range<usize> {
         let is_padded = bytes.first().is_some_and(|kind| kind & PADDED != 0);
         let is_part = bytes.first().is_some_and(|kind| kind & KIND == PART);
@@ -196,14 +201,14 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The first bytes of a content, before the datagram.
+/// A buffer for the first bytes of a frame's content, before the datagram.
 #[derive(Clone, Copy, Default)]
 struct Field {
     bytes: [u8; FIELD],
     length: usize,
 }
 
-/// Length of the longest field, that of an acknowledgement, in bytes.
+/// Length of the longest such field, that of an acknowledgement, in bytes.
 const FIELD: usize = 16;
 
 impl Field {
@@ -218,17 +223,17 @@ impl Field {
     }
 }
 
-/// Most bytes before a datagram, or of a control message.
+/// Maximum number of bytes before a datagram, or of a control message.
 const HEAD: usize = 1 + 4 + LENGTH + FIELD;
 
-/// A frame as it is written, without the datagram, which is not copied.
+/// The parts of a frame to be written. The datagram is not among them, because it is not copied.
 pub(crate) struct Parts {
     head: [u8; HEAD],
     length: usize,
     zeros: usize,
 }
 
-/// The content of decoys, and the padding of packets.
+/// Zeros for the content of decoys and the padding of packets.
 pub(crate) static ZEROS: [u8; 65_536] = [0; 65_536];
 
 impl Parts {
@@ -237,7 +242,7 @@ impl Parts {
         self.length += bytes.len();
     }
 
-    /// Returns the pieces, in the order of the packet.
+    /// Returns the pieces of the frame around `datagram`, in the order in which they are sent.
     pub(crate) fn around<'a>(&'a self, datagram: &'a [u8]) -> [&'a [u8]; 3] {
         [&self.head[..self.length], datagram, &ZEROS[..self.zeros.min(ZEROS.len())]]
     }

@@ -1,4 +1,4 @@
-//! The messages of a handshake, as they lie in a disguised packet.
+//! The messages of a handshake, as they are before a packet disguises them.
 //!
 //! ```text
 //! INIT   = 1 · cookie (16, or zeros) · Noise message 1 (hello)
@@ -9,7 +9,7 @@
 //! welcome = version (1) · run (8) · first (8) · paths (1) · aes (1) · zeros
 //! ```
 //!
-//! The number of zeros is random, so that handshakes have no fixed length.
+//! The number of zeros after a payload is random, so that handshakes have no fixed length.
 
 use rand_core::CryptoRng;
 
@@ -17,15 +17,15 @@ use rand_core::CryptoRng;
 const VERSION: u8 = 1;
 /// Longest label of a server at a far end, in bytes.
 pub const LONGEST_LABEL: usize = 32;
-/// Bound of the zeros after a payload: there are fewer.
+/// Upper bound of the number of zeros after a payload; the number is smaller.
 const ZEROS: u8 = 64;
-/// Bound of the packets of a session: there are fewer.
+/// Upper bound of the number of packets in a session; the number is smaller.
 const MOST_SENT: u64 = 1 << 62;
 
-/// Proof that its sender receives packets at an address.
+/// Proof that the sender of a handshake receives packets at an address.
 pub(crate) type Cookie = [u8; 16];
 
-/// A parsed message.
+/// A parsed handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message<'a> {
     Init { cookie: Cookie, noise: &'a [u8] },
@@ -56,21 +56,22 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The near end's part of the handshake.
+/// The near end's content of the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
-    /// A random name of this run of the program. The packet numbers of another run begin at 0
-    /// again.
+    /// A random name of this run of the program. Another run has another name, and its packet
+    /// numbers begin at 0 again.
     pub(crate) run: [u8; 8],
-    /// The number of the next packet.
+    /// The number of the near end's next packet.
     pub(crate) first: u64,
-    /// Milliseconds since 1970. It grows with each handshake of one key.
+    /// Time in milliseconds since 1970. It increases with each handshake of one key.
     pub(crate) stamp: u64,
-    /// The number of paths.
+    /// The number of paths of the near end.
     pub(crate) paths: u8,
     /// Whether AES is fast on the near end's machine.
     pub(crate) aes: bool,
-    /// The label of the requested server, as the far end's user named it. Empty for the only one.
+    /// The label that the far end's user gave to the requested server. Empty if the far end has
+    /// only one server.
     pub(crate) label: String,
 }
 
@@ -84,7 +85,8 @@ impl Hello {
         let label = rest.get(..usize::from(length)).filter(|label| label.len() <= LONGEST_LABEL)?;
         let label = std::str::from_utf8(label).ok()?.to_owned();
         let (first, stamp) = (u64::from_be_bytes(*first), u64::from_be_bytes(*stamp));
-        // No session sends 2^62 packets. The bound leaves room for the numbers that follow.
+        // No session sends 2^62 packets. The bound leaves room for the numbers that follow
+        // `first`.
         let (sound, aes) = (paths > 0 && first < MOST_SENT, aes == 1);
         sound.then_some(Hello { run: *run, first, stamp, paths, aes, label })
     }
@@ -99,13 +101,13 @@ impl Hello {
     }
 }
 
-/// The far end's part of the handshake.
+/// The far end's content of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Welcome {
-    /// A random name of the far end's part of the session. The packet numbers of another part
+    /// A random name of the far end's part of the session. When the name changes, packet numbers
     /// begin again.
     pub(crate) run: [u8; 8],
-    /// The number of the next packet.
+    /// The number of the far end's next packet.
     pub(crate) first: u64,
     /// The number of paths that the far end accepts.
     pub(crate) paths: u8,

@@ -1,5 +1,5 @@
 //! Addresses of the ends of a tunnel that carries IP packets. They are derived from the ends'
-//! public keys, so nothing has to be agreed.
+//! public keys, so the ends need not agree on them.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -8,34 +8,34 @@ use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
 use crate::disguise::derived;
 use crate::keys::PublicKey;
 
-/// Label with which a near end asks for the far end's interface in place of a server. Its
-/// datagrams then are IP packets.
+/// Label with which a near end requests the far end's interface instead of a server. The session's
+/// datagrams are then IP packets.
 pub const INTERFACE: &str = "*";
 
-/// 100.64.0.0/10, which no public network has (RFC 6598).
+/// The prefix 100.64.0.0/10, which no public network uses (RFC 6598).
 const SHARED: u32 = 0x6440_0000;
-/// Mask of the bits after that prefix.
+/// Mask of the address bits after that prefix.
 const HOSTS: u32 = (1 << 22) - 1;
 
-/// An end's addresses.
+/// The addresses of one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inner {
-    /// An address of 100.64.0.0/10.
+    /// IPv4 address in 100.64.0.0/10.
     pub four: Ipv4Addr,
-    /// An address of the far end's own local network (RFC 4193).
+    /// IPv6 address in the far end's own local network (RFC 4193).
     pub six: Ipv6Addr,
 }
 
 impl Inner {
-    /// Returns the addresses of `end` in the network of the far end `far`. The far end itself has
-    /// some, too.
+    /// Returns the addresses of `end` in the network of the far end `far`. `end` may be the far
+    /// end itself.
     #[must_use]
     pub fn of(far: &PublicKey, end: &PublicKey) -> Inner {
         let prk = Salt::new(HKDF_SHA256, b"anabranch far end addresses").extract(&far.0);
         let network: [u8; 5] = derived(&prk, b"network");
         let host: [u8; 12] = derived(&prk, &end.0);
         let (four, six) = host.split_first_chunk::<4>().expect("it has 12 bytes");
-        // Neither the first nor the last address: they name the network and its broadcast.
+        // The first and the last address are excluded: they mean the network and its broadcast.
         let four = (u32::from_be_bytes(*four) & HOSTS).clamp(1, HOSTS - 1);
         let mut octets = [0; 16];
         octets[0] = 0xfd;
@@ -44,7 +44,7 @@ impl Inner {
         Inner { four: Ipv4Addr::from(SHARED | four), six: Ipv6Addr::from(octets) }
     }
 
-    /// Returns whether `address` is one of these.
+    /// Returns whether `address` is one of the two addresses.
     #[must_use]
     pub fn has(&self, address: std::net::IpAddr) -> bool {
         address == self.four || address == self.six

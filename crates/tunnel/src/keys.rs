@@ -1,4 +1,5 @@
-//! Keys that two ends have before the handshake: a static X25519 pair each, and a shared secret.
+//! Keys that the two ends have before the handshake: a static X25519 key pair for each end, and a
+//! shared secret.
 
 use std::fmt;
 
@@ -7,7 +8,7 @@ use snow::Builder;
 
 use crate::suite;
 
-/// A secret that both ends know. All zeros if there is none (Noise, section 9).
+/// The secret that the two ends share. All zeros if there is none (Noise, section 9).
 pub type Psk = [u8; 32];
 
 /// An end's public key.
@@ -36,7 +37,7 @@ impl fmt::Debug for KeyPair {
 }
 
 impl KeyPair {
-    /// Generates a pair.
+    /// Generates a random key pair.
     #[must_use]
     pub fn generate(rng: &mut impl CryptoRng) -> KeyPair {
         let made = Builder::with_resolver(suite::params(), suite::resolver(rng)).generate_keypair();
@@ -44,7 +45,7 @@ impl KeyPair {
         KeyPair { secret: whole(&pair.private), public: PublicKey(whole(&pair.public)) }
     }
 
-    /// Returns the pair of a secret key.
+    /// Returns the key pair that belongs to a secret key.
     #[must_use]
     pub fn of(secret: [u8; 32]) -> KeyPair {
         KeyPair { secret, public: PublicKey(suite::public_of(&secret)) }

@@ -1,9 +1,9 @@
 //! The handshake: Noise IKpsk2 (noiseprotocol.org, revision 34), as WireGuard uses it, implemented
 //! by `snow`.
 //!
-//! It takes one round trip. The near end's static key is hidden, and both ends are authenticated.
-//! Keys are forgotten with each handshake (forward secrecy). The second message mixes in the
-//! shared secret.
+//! The handshake takes one round trip. The near end's static key is hidden, and both ends are
+//! authenticated. Each handshake replaces the keys of the one before (forward secrecy). The second
+//! message mixes in the shared secret.
 
 use rand_core::CryptoRng;
 use snow::{Builder, HandshakeState};
@@ -11,10 +11,10 @@ use snow::{Builder, HandshakeState};
 use crate::keys::{KeyPair, Psk, PublicKey};
 use crate::suite::{params, resolver};
 
-/// Prologue: both ends must agree on this protocol and this version of it.
+/// Prologue, which ensures that both ends use this protocol in this version.
 const PROLOGUE: &[u8] = b"anabranch far end 1";
 
-/// Returns the near end's side.
+/// Returns the near end's state of a handshake.
 pub(crate) fn initiator(
     own: &KeyPair,
     far: &PublicKey,
@@ -28,8 +28,8 @@ pub(crate) fn initiator(
     built.expect("all that the pattern needs is there")
 }
 
-/// Returns the far end's side. Its shared secret is set once the first message has shown which
-/// client sent it.
+/// Returns the far end's state of a handshake. Its shared secret is set once the first message has
+/// shown which client sent it.
 pub(crate) fn responder(own: &KeyPair, rng: &mut impl CryptoRng) -> HandshakeState {
     let builder = Builder::with_resolver(params(), resolver(rng)).local_private_key(own.secret());
     let builder = builder.and_then(|builder| builder.prologue(PROLOGUE));

@@ -1,4 +1,5 @@
-//! A queue that releases delayed datagrams with the spacing of their arrival, not all at once.
+//! A queue that releases delayed datagrams with the spacing of their arrival, instead of all at
+//! once.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,18 +8,19 @@ use anabranch_multipath::Time;
 
 use crate::delays::LONGEST;
 
-/// Datagrams due within this time leave together.
+/// Datagrams that are due within this time leave together.
 const TOGETHER: Duration = Duration::from_millis(1);
-/// Part of each gap that is left out, as a divisor, so that a late queue catches up: a sixteenth.
+/// Part of each gap between datagrams that is left out, as a divisor (a sixteenth), so that a late
+/// queue catches up.
 const FASTER: u32 = 16;
-/// Longest queue, in datagrams: beyond it the first leave before they are due. This bounds the
-/// memory at any rate.
+/// Maximum number of queued datagrams. Beyond it the first ones leave before they are due. This
+/// bounds the memory at any rate.
 const MOST: usize = 8_192;
 
-/// The queue, in order of departure.
+/// A queue of datagrams, in the order in which they leave.
 pub(crate) struct Pacer<T> {
     queue: VecDeque<(Time, T)>,
-    /// Of the last datagram: when it is due, its steady time, and the sender's timestamp.
+    /// The last datagram's due time, its steady time, and the sender's timestamp.
     last: Option<(Time, Time, u32)>,
 }
 
@@ -29,16 +31,17 @@ impl<T> Default for Pacer<T> {
 }
 
 impl<T> Pacer<T> {
-    /// Adds `one`, which leaves before all others.
+    /// Adds a datagram that leaves before all others.
     pub(crate) fn push_first(&mut self, now: Time, one: T) {
         self.queue.push_front((now, one));
     }
 
-    /// Adds `one`, which leaves at `steady` or later and after all others. Its gap to the one
-    /// before is at least that of their steady times, less a sixteenth.
+    /// Adds a datagram that leaves at `steady` or later, and after all others. Its gap to the
+    /// datagram before is at least the difference of their steady times, less a sixteenth.
     ///
-    /// Of paths that are used at once, each brings its part with larger gaps than the whole was
-    /// sent with. Then the gap in the sender's `stamp` counts, in microseconds.
+    /// If several paths are used at once, the datagrams of each path arrive with larger gaps than
+    /// the whole sequence was sent with. So the gap is limited to the difference of the senders'
+    /// `stamp`s, in microseconds.
     pub(crate) fn push(&mut self, now: Time, (steady, stamp): (Time, u32), one: T) {
         let due = self.last.map_or(now, |(last, before, sent)| {
             let sent = Duration::from_micros(stamp.wrapping_sub(sent).into());
@@ -50,7 +53,7 @@ impl<T> Pacer<T> {
         self.queue.push_back((due, one));
     }
 
-    /// Returns the next datagram that is due.
+    /// Removes and returns the next datagram that is due at `now`.
     pub(crate) fn pop(&mut self, now: Time) -> Option<T> {
         let due = self.queue.front()?.0;
         if due > now + TOGETHER && self.queue.len() <= MOST {

@@ -1,30 +1,30 @@
-//! Datagrams longer than a packet may be, split into parts.
+//! Splitting of datagrams that are longer than a packet may be.
 //!
 //! A tunnel's own header makes long datagrams too long for the paths. Some programs keep sending
-//! them: a WireGuard interface with its former MTU, or a DNS server with a long answer. Each of
-//! them would be lost, and the program would not know why. So they are sent in parts, by one path
-//! with consecutive numbers, and the other end joins them. This costs an additional packet for
-//! each.
+//! such datagrams: a WireGuard interface with its former MTU, or a DNS server with a long answer.
+//! Each would be lost, and the program would not learn why. So such a datagram is sent in parts,
+//! by one path with consecutive numbers, and the other end joins them. This costs an additional
+//! packet for each.
 
 use crate::datagram::Datagram;
 use crate::piece::{LAST, PLACE, Piece};
 use crate::{epoch, frame};
 
-/// Bytes of a padded packet in addition to its datagram, without the zeros.
+/// Number of bytes in a padded packet in addition to its datagram and the zeros.
 pub const PADDED_OVERHEAD: usize = epoch::OVERHEAD + frame::OVERHEAD;
-/// Most parts of one datagram.
+/// Maximum number of parts of one datagram.
 const MOST: usize = LAST as usize;
 /// Length of the longest UDP datagram, in bytes.
 const LONGEST: usize = 65_527;
-/// Least room of a path that is believed, in bytes. Packets of this length pass wherever IPv4 does
-/// (RFC 791: 576 bytes with the header).
+/// Minimum room of a path, in bytes: smaller values are not believed. Packets of this length pass
+/// wherever IPv4 does (RFC 791: 576 bytes with the header).
 const LEAST: usize = 548;
 
 /// Splits a datagram into parts of about equal length, so that each packet has at most `room`
-/// bytes. The datagram stays whole if it fits, or if the room is unknown.
+/// bytes. The datagram stays whole if it fits, or if `room` is `None`.
 pub fn pieces(datagram: &[u8], room: Option<usize>) -> impl Iterator<Item = Piece<'_>> {
     let room = room.map_or(usize::MAX, |room| room.max(LEAST) - PADDED_OVERHEAD);
-    // A packet without padding has no length field: these two bytes are left for the datagram.
+    // A packet without padding has no length field, so these two bytes are free for the datagram.
     let fits = datagram.len() <= room.saturating_add(2);
     let count = if fits { 1 } else { datagram.len().div_ceil(room - PLACE).min(MOST) };
     let length = datagram.len().div_ceil(count).max(1);
@@ -36,17 +36,16 @@ pub fn pieces(datagram: &[u8], room: Option<usize>) -> impl Iterator<Item = Piec
     })
 }
 
-/// Joins parts that arrive in order.
+/// A joiner of parts that arrive in order.
 #[derive(Default)]
 pub(crate) struct Joiner {
-    /// The first part with those joined to it, and the place and the packet number of the next
-    /// one.
+    /// The joined parts so far, and the position and the packet number of the next part.
     begun: Option<(Datagram, u8, u64)>,
 }
 
 impl Joiner {
-    /// Takes the next datagram or part. Returns a datagram that is complete. A datagram with a
-    /// missing part is dropped.
+    /// Processes the next datagram or part. Returns a datagram if it is complete. A datagram with
+    /// a missing part is dropped.
     pub(crate) fn take(&mut self, datagram: Datagram) -> Option<Datagram> {
         let Some(place) = datagram.part else {
             return Some(datagram);

@@ -1,16 +1,16 @@
-//! The share of a datagram that a packet carries: all of it, or a part.
+//! The share of a datagram that one packet carries: the whole datagram, or a part of it.
 
-/// Bytes of a part's position.
+/// Length of a part's position field, in bytes.
 pub(crate) const PLACE: usize = 1;
-/// Flag in a part's position: no other part follows.
+/// Flag in a part's position: this part is the last one.
 pub(crate) const LAST: u8 = 0x80;
 
 /// A datagram, or a part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
     pub(crate) bytes: &'a [u8],
-    /// A part's position: its index, from 0, and whether it is the last ([`LAST`]). `None` for a
-    /// whole datagram.
+    /// The part's index, from 0, with the flag [`LAST`] if it is the last part. `None` for a whole
+    /// datagram.
     pub(crate) place: Option<u8>,
 }
 
@@ -27,7 +27,7 @@ impl<'a, const N: usize> From<&'a [u8; N]> for Piece<'a> {
 }
 
 impl<'a> Piece<'a> {
-    /// Parses a part that arrived.
+    /// Parses a received part; returns `None` if it is empty.
     pub(crate) fn read(bytes: &'a [u8]) -> Option<Piece<'a>> {
         let (&place, bytes) = bytes.split_first()?;
         Some(Piece { bytes, place: Some(place) })

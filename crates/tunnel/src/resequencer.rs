@@ -1,17 +1,16 @@
-//! Arrived packets, in the order in which the other end sent them, and as evenly as the paths
-//! deliver them.
+//! A buffer that puts arrived packets in the order in which the other end sent them, and releases
+//! them as evenly as the paths deliver them.
 //!
 //! A plain reorder queue breaks a bulk transfer. Three rules prevent that (`tests/goodput.rs`
 //! measures them together):
 //!
-//! * A packet missing from a path's run is lost once later packets of that run have arrived. It is
-//!   also lost once every path has delivered later ones. Only the end of a run has to be waited
-//!   for.
-//! * Each datagram of a faster path leaves later, by the delay that the slowest path has in
-//!   addition. Otherwise round-trip times jump with every run, and delayed datagrams leave as one
-//!   burst.
-//! * Datagrams that waited for a queue to drain leave with the spacing of their arrival
-//!   ([`Pacer`]).
+//! * A packet missing from a path's run counts as lost once later packets of that run have
+//!   arrived. It also counts as lost once every path has delivered later packets. Only the end of
+//!   a run has to be waited for.
+//! * Each datagram of a faster path is delayed by the difference to the delay of the slowest path.
+//!   Otherwise round-trip times would jump with every run, and delayed datagrams would leave as
+//!   one burst.
+//! * Datagrams that were delayed in a queue leave with the spacing of their arrival ([`Pacer`]).
 
 use std::ops::Range;
 use std::time::Duration;
@@ -21,41 +20,44 @@ use anabranch_multipath::{Insertion, Merger, PathId, Time};
 use crate::delays::Delays;
 use crate::pacer::Pacer;
 
-/// Most datagrams that wait for others. Beyond it the missing ones are given up.
+/// Maximum number of datagrams that wait for missing ones. Beyond it the missing datagrams are
+/// given up.
 const WAITING: usize = 4_096;
-/// Packets that one packet overtakes at most on its path (like QUIC's packet threshold: RFC 9002,
-/// section 6.1.1).
+/// Maximum number of packets that one packet overtakes on its path (like QUIC's packet threshold:
+/// RFC 9002, section 6.1.1).
 const DISORDER: u64 = 3;
 
-/// A packet, as far as its order is concerned.
+/// An arrived packet: the data that matter for its order, and its content.
 pub(crate) struct Arrival<T> {
     pub(crate) path: PathId,
     pub(crate) number: u64,
     /// The sender's timestamp, if the packet has one.
     pub(crate) stamp: Option<u32>,
-    /// Packets before it with consecutive numbers that went by the same path.
+    /// Number of packets directly before this one, with consecutive numbers, that were sent by the
+    /// same path.
     pub(crate) run: u16,
-    /// `None` for a packet without a datagram.
+    /// The datagram in the packet; `None` if it has none.
     pub(crate) content: Option<T>,
 }
 
-/// A datagram that waits for others: its path, when it arrived, its timestamp and its content.
+/// A datagram that waits for missing ones: its path, its time of arrival, its timestamp and its
+/// content.
 type Waiting<T> = (PathId, Time, u32, T);
 
-/// Puts the packets of one session in order.
+/// A resequencer for the packets of one session.
 pub(crate) struct Resequencer<T> {
     merger: Merger<Option<Waiting<T>>>,
     ready: Pacer<T>,
     delays: Delays,
-    /// For each path, the number before which no packet of it is missing, except lost ones.
+    /// For each path, the number up to which its runs have been checked for missing packets.
     checked: Vec<u64>,
-    /// For each path, the greatest number that arrived, plus 1.
+    /// For each path, the greatest packet number that arrived, plus 1.
     newest: Vec<u64>,
     missed: u64,
 }
 
 impl<T> Resequencer<T> {
-    /// A queue for `paths` paths, numbered from 0.
+    /// Returns a resequencer for `paths` paths, numbered from 0.
     pub(crate) fn new(paths: usize) -> Resequencer<T> {
         let merger = Merger::new(paths, 0, WAITING, Some(Duration::ZERO));
         let (ready, delays) = (Pacer::default(), Delays::default());
@@ -63,8 +65,8 @@ impl<T> Resequencer<T> {
         Resequencer { merger, ready, delays, checked, newest, missed: 0 }
     }
 
-    /// Restarts with packet number `first`. Forgets the waiting datagrams and the delays: the
-    /// other end's clock may be another.
+    /// Restarts with packet number `first`. Drops the waiting datagrams and forgets the delays, as
+    /// the other end's clock may have changed.
     pub(crate) fn begin_at(&mut self, first: u64) {
         self.delays = Delays::default();
         let patience = Some(self.delays.patience());
@@ -73,7 +75,7 @@ impl<T> Resequencer<T> {
         self.newest.fill(first);
     }
 
-    /// Takes a packet that arrived at `now`. Its number must be new.
+    /// Processes a packet that arrived at `now`. Its number must be new.
     pub(crate) fn take(&mut self, now: Time, arrival: Arrival<T>) {
         let Arrival { path, number, stamp, run, content } = arrival;
         let came = stamp.map_or(now, |stamp| self.delays.note(now, path, stamp));
@@ -81,7 +83,7 @@ impl<T> Resequencer<T> {
             *newest = (number + 1).max(*newest);
         }
         if number < self.merger.next_number() || self.merger.holds(number) {
-            // Late is better than never: its number was given up.
+            // The number was given up, but the datagram is still useful, so it leaves at once.
             content.into_iter().for_each(|content| self.ready.push_first(now, content));
             return;
         }
@@ -92,7 +94,7 @@ impl<T> Resequencer<T> {
         }
         self.merger.set_patience(Some(self.delays.patience()));
         if self.merger.is_full() {
-            // There is no room for packets after a missing one: do not wait for it any longer.
+            // There is no room for packets after a missing one, so the missing one is given up.
             self.merger.give_up();
             self.collect(now);
         }
@@ -102,15 +104,15 @@ impl<T> Resequencer<T> {
         self.collect(now);
     }
 
-    /// Marks as lost the packets missing from the run before packet `number`.
+    /// Marks as lost the missing packets among the `run` packets before packet `number`.
     fn miss(&mut self, now: Time, path: PathId, number: u64, run: u16) {
         let Some(checked) = self.checked.get_mut(path.index()) else { return };
         let begin = number.saturating_sub(run.into()).max(self.merger.next_number()).max(*checked);
         let end = (number + 1).saturating_sub(DISORDER);
         *checked = end.max(*checked);
         self.lose(now, path, begin..end);
-        // Every path has delivered later packets: the earlier ones are lost, whichever path they
-        // took.
+        // Every path has delivered later packets, so the earlier ones are lost, whichever path
+        // they took.
         let passed = self.newest.iter().min().copied().unwrap_or_default();
         let passed = passed.saturating_sub(DISORDER * self.newest.len() as u64);
         let next = self.merger.next_number();
@@ -119,8 +121,8 @@ impl<T> Resequencer<T> {
         }
     }
 
-    /// Marks the missing packets of `numbers` as lost, as far as there is room. A gap of billions
-    /// of numbers is not walked one by one.
+    /// Marks the missing packets of `numbers` as lost, until the buffer is full. The limit avoids
+    /// a loop over a gap of billions of numbers.
     fn lose(&mut self, now: Time, path: PathId, numbers: Range<u64>) {
         for missing in numbers {
             if self.merger.holds(missing) {
@@ -149,17 +151,17 @@ impl<T> Resequencer<T> {
         self.ready.pop(now)
     }
 
-    /// Returns when [`Resequencer::poll`] has something, if nothing arrives before.
+    /// Returns when [`Resequencer::poll`] will have a datagram, if no packet arrives before.
     pub(crate) fn next_timeout(&self) -> Option<Time> {
         [self.merger.next_timeout(), self.ready.next_timeout()].into_iter().flatten().min()
     }
 
-    /// Returns how long a datagram waits at most for an older one.
+    /// Returns the maximum time for which a datagram waits for an older one.
     pub(crate) fn patience(&self) -> Duration {
         self.delays.patience()
     }
 
-    /// Returns the number of packets that never arrived or are known to be lost.
+    /// Returns the number of packets that were given up or are known to be lost.
     pub(crate) fn lost(&self) -> u64 {
         self.merger.lost() + self.missed
     }

@@ -1,18 +1,18 @@
-//! Reused memory of datagrams.
+//! A store of buffers that are reused for datagrams.
 
-/// Most buffers kept: as many as arrive in a few calls to the kernel.
+/// Maximum number of stored buffers: as many as a few calls to the kernel fill.
 const KEPT: usize = 256;
-/// Largest buffer kept, in bytes: longer datagrams are rare.
+/// Maximum size of a stored buffer, in bytes: longer datagrams are rare.
 const LONGEST: usize = 2_048;
 
-/// Buffers with any content.
+/// Stored buffers, whose content is arbitrary.
 #[derive(Default)]
 pub(crate) struct Spare {
     buffers: Vec<Vec<u8>>,
 }
 
 impl Spare {
-    /// Returns a kept buffer with its old content, or an empty one.
+    /// Returns a stored buffer with its old content, or a new empty one.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         self.buffers.pop().unwrap_or_default()
     }

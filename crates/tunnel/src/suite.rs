@@ -1,5 +1,5 @@
-//! The primitives of the handshake, from the library, with our own random generator: a core draws
-//! no entropy.
+//! The cryptographic primitives of the handshake. They come from the `snow` library, with our own
+//! random generator: a core draws no entropy.
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -15,14 +15,14 @@ pub(crate) fn params() -> NoiseParams {
     PATTERN.parse().expect("the pattern is well formed")
 }
 
-/// Returns the library's primitives with a generator seeded from `rng`.
+/// Returns the library's primitives, with a random generator seeded from `rng`.
 pub(crate) fn resolver(rng: &mut impl CryptoRng) -> BoxedCryptoResolver {
     let mut seed = [0; 32];
     rng.fill_bytes(&mut seed);
     Box::new(Seeded { seed })
 }
 
-/// Returns the public key of a secret one.
+/// Returns the public key that belongs to a secret key.
 pub(crate) fn public_of(secret: &[u8; 32]) -> [u8; 32] {
     let mut dh = DefaultResolver.resolve_dh(&DHChoice::Curve25519).expect("X25519 is built in");
     dh.set(secret);

@@ -1,15 +1,16 @@
-//! The window of one path: the bytes that may be in flight, from the other end's acknowledgements.
+//! The window of one path: the number of bytes that may be in flight. It is computed from the
+//! other end's acknowledgements.
 //!
-//! The window follows rate and delay as in BBR, not losses. Nothing is retransmitted between the
-//! ends, so the tunnel's own TCP pays for every loss that a controller provokes to find its limit.
-//! It would pay on each path.
+//! The window depends on rate and delay, as in BBR, and not on losses. Nothing is retransmitted
+//! between the ends, so the TCP connections in the tunnel pay for every loss that a controller
+//! provokes to find its limit. They would pay on each path.
 //!
 //! Names and sections without another source are those of
-//! draft-cardwell-iccrg-bbr-congestion-control-02, which draft-ietf-ccwg-bbr continues. `C.` and
-//! `P.` begin the connection's and the packet's variables of
-//! draft-cheng-iccrg-delivery-rate-estimation-02. Delivery rates are sampled as there. Packets are
-//! paced by the path's [`Capacity`] once that is known: a burst must not overflow the path's
-//! queue.
+//! draft-cardwell-iccrg-bbr-congestion-control-02, which draft-ietf-ccwg-bbr continues. Variables
+//! that begin with `C.` (connection) or `P.` (packet) are those of
+//! draft-cheng-iccrg-delivery-rate-estimation-02, which also defines how delivery rates are
+//! sampled. Packets are paced by the path's [`Capacity`] once that is known, so that a burst does
+//! not overflow the path's queue.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,53 +19,55 @@ use anabranch_multipath::{LegView, PathView, Time};
 
 use crate::capacity::{Capacity, Train};
 
-/// Window before the first rate and delay are known, in bytes (BBR's `InitialCwnd`): 32 packets.
+/// Window in bytes before the first rate and delay are measured (BBR's `InitialCwnd`): 32 packets.
 const INITIAL: f64 = 32.0 * 1_400.0;
-/// Least window, in packets (`BBRMinPipeCwnd`, section 2.8).
+/// Minimum window, in packets (`BBRMinPipeCwnd`, section 2.8).
 const LEAST: f64 = 4.0;
 /// Window during the search, in bandwidth-delay products. This is the counterpart of
 /// `BBRStartupCwndGain` (section 2.6), which is 2 there.
 const SEEK: f64 = 3.0;
 /// Window after the search, in bandwidth-delay products, one value per round trip. This is
 /// ProbeBW's pacing-gain cycle of the first BBR (draft-cardwell-iccrg-bbr-congestion-control-00),
-/// applied to the window. One round probes for more, and the next one drains the queue of that.
+/// applied to the window. One round probes for a higher rate, and the next one drains the queue
+/// that this has built.
 const CRUISE: [f64; 8] = [1.25, 0.85, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
-/// Longest queue that a probe fills, as time at the current rate: shallow queues hold hardly more.
+/// Maximum queue that a probe builds, as time at the current rate: shallow queues hold little
+/// more.
 const PROBE: Duration = Duration::from_millis(10);
-/// Rounds over which the highest rate counts: `BtlBwFilterLen` of the first BBR
+/// Number of rounds over which the maximum rate is taken: `BtlBwFilterLen` of the first BBR
 /// (draft-cardwell-iccrg-bbr-congestion-control-00), 10 round trips.
 const ROUNDS: u64 = 10;
-/// Rounds without a growth of the rate by a quarter after which the search ends: the limit of
-/// `BBR.full_bw_count` (sections 2.13 and 4.3.1.2), 3 there.
+/// Number of rounds in which the rate has not grown by a quarter, after which the search ends.
+/// This is the limit of `BBR.full_bw_count` (sections 2.13 and 4.3.1.2), which is 3 there.
 const FLAT: u32 = 3;
-/// Share of lost packets in a round, beyond two packets, above which the search ends and the rates
+/// Share of lost packets in a round (beyond two packets) above which the search ends and the rates
 /// are reduced (`BBRLossThresh`, section 2.8).
 const LOSSY: f64 = 0.02;
-/// Factor of the rates after a lossy round, at most once in a cycle of [`CRUISE`]. This is the
-/// counterpart of `BBRBeta` (section 2.8), which is 0.7 there.
+/// Factor by which a lossy round reduces the rates, at most once in a cycle of [`CRUISE`]. This is
+/// the counterpart of `BBRBeta` (section 2.8), which is 0.7 there.
 const LESS: f64 = 0.9;
-/// Queueing delay that ends the search, in addition to a sixteenth of the least delay. It is
-/// compared with the least delay of a round. The draft's Startup has no such rule.
+/// Queueing delay that ends the search, in addition to a sixteenth of the minimum delay. It is
+/// compared with the minimum delay of a round. The draft's Startup has no such rule.
 const LONGER: Duration = Duration::from_millis(2);
-/// Shortest time for which a least delay counts (`MinRTTFilterLen`, section 2.14.1). The longest
+/// Minimum time for which a minimum delay is used (`MinRTTFilterLen`, section 2.14.1). The maximum
 /// is twice that.
 const SPAN: Duration = Duration::from_secs(10);
 /// Round-trip time of a path before the first sample (`kInitialRtt`, RFC 9002, section 6.2.2).
 const UNKNOWN: Duration = Duration::from_millis(333);
-/// Time without an acknowledgement after which all packets in flight count as lost. It is three
+/// Minimum time without an acknowledgement after which all packets in flight count as lost; three
 /// round trips if they take longer.
 const GIVE_UP: Duration = Duration::from_secs(1);
-/// Packets after which an acknowledgement is sent, if [`DELAY`] has not elapsed before.
+/// Number of packets after which an acknowledgement is sent, if [`DELAY`] has not passed before.
 pub(crate) const STEP: u32 = 16;
-/// Longest delay of an acknowledgement, from the first packet that it covers.
+/// Maximum delay of an acknowledgement, counted from the first packet that it covers.
 pub(crate) const DELAY: Duration = Duration::from_millis(5);
 
-/// The other end's report of packets that arrived by a path.
+/// A report of the other end about the packets that arrived by a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Receipt {
     /// The lowest 32 bits of the greatest packet number that arrived.
     pub(crate) largest: u32,
-    /// The lowest 32 bits of the number of packets that arrived in all.
+    /// The lowest 32 bits of the total number of packets that arrived.
     pub(crate) count: u32,
     /// Time since the packet with the greatest number arrived, in microseconds.
     pub(crate) ago: u32,
@@ -80,59 +83,59 @@ struct Sent {
     bytes: u32,
     /// Bytes that had been delivered when this packet was sent (`P.delivered`).
     delivered: f64,
-    /// When the last of those bytes had arrived (`P.delivered_time`).
+    /// Time at which the last of those bytes had arrived (`P.delivered_time`).
     delivered_at: Time,
-    /// When the last packet of those bytes had been sent (`P.first_sent_time`).
+    /// Time at which the last packet of those bytes had been sent (`P.first_sent_time`).
     first_at: Time,
-    /// Whether the window was full within the last round trip. The rate is then the path's and not
-    /// the program's: the opposite of BBR's app-limited (`P.is_app_limited`).
+    /// Whether the window was full within the last round trip. The measured rate is then the
+    /// path's limit and not the program's: the opposite of BBR's app-limited (`P.is_app_limited`).
     pressed: bool,
 }
 
-/// One path's window.
+/// The window of one path.
 pub(crate) struct Window {
     sent: VecDeque<Sent>,
     inflight: u64,
-    /// Packets that arrived, by the other end's count.
+    /// Number of packets that arrived, as the other end counts them.
     count: u32,
-    /// Bytes that arrived (`C.delivered`).
+    /// Number of bytes that arrived (`C.delivered`).
     delivered: f64,
-    /// When the last of them arrived (`C.delivered_time`).
+    /// Time at which the last of those bytes arrived (`C.delivered_time`).
     delivered_at: Time,
-    /// When the last of them had been sent (`C.first_sent_time`).
+    /// Time at which the last of those bytes had been sent (`C.first_sent_time`).
     first_at: Time,
-    /// When the window was last full.
+    /// Time at which the window was last full.
     full_at: Option<Time>,
-    /// Candidates for the highest rate (`BBR.MaxBwFilter`): the round and the rate in bytes per
+    /// Candidates for the maximum rate (`BBR.MaxBwFilter`): round number and rate in bytes per
     /// second, with the highest rate first.
     rates: VecDeque<(u64, f64)>,
     round: Round,
     srtt: Option<Duration>,
     least: Least,
-    /// BBR's Startup: the best rate (`BBR.full_bw`) and the rounds since it last grew
-    /// (`BBR.full_bw_count`), section 2.13. `None` when the search is over.
+    /// State of BBR's Startup: the best rate (`BBR.full_bw`), and the number of rounds since it
+    /// last grew (`BBR.full_bw_count`), section 2.13. `None` when the search is over.
     search: Option<(f64, u32)>,
-    /// The number of the round from which a lossy round reduces the rates again.
+    /// Number of the first round in which losses may reduce the rates again.
     cut: u64,
     capacity: Capacity,
 }
 
-/// A packet-timed round trip (section 4.5.1): from a packet's departure to its acknowledgement.
+/// A packet-timed round trip (section 4.5.1), from the sending of a packet to its acknowledgement.
 #[derive(Clone, Copy, Default)]
 struct Round {
-    /// Count of the rounds that were not app-limited (`BBR.round_count` counts all).
+    /// Number of rounds that were not app-limited (`BBR.round_count` counts all rounds).
     number: u64,
-    /// The round ends with the first packet that was sent after `ends` bytes had been delivered
+    /// The round ends with the first packet sent after `ends` bytes had been delivered
     /// (`BBR.next_round_delivered`).
     ends: f64,
     least: Option<Duration>,
     sent: u32,
     lost: i64,
-    /// Whether a sample of this round was not app-limited.
+    /// Whether any sample of this round was not app-limited.
     pressed: bool,
 }
 
-/// The least round-trip time of the present span and of the one before (`BBR.min_rtt`).
+/// The minimum round-trip times of the present time span and of the one before (`BBR.min_rtt`).
 #[derive(Clone, Copy, Default)]
 struct Least {
     spans: [Option<Duration>; 2],
@@ -174,7 +177,7 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Records that packet `number` was sent.
+    /// Records that packet `number`, which has `bytes` bytes, was sent.
     pub(crate) fn sent(&mut self, now: Time, number: u64, bytes: usize) {
         if self.sent.is_empty() {
             (self.delivered_at, self.first_at) = (now, now);
@@ -200,12 +203,12 @@ impl Window {
         });
     }
 
-    /// Processes the other end's `receipt`.
+    /// Processes `receipt`, a report of the other end.
     pub(crate) fn acknowledged(&mut self, now: Time, receipt: Receipt) {
         let fresh = receipt.count.wrapping_sub(self.count).cast_signed();
         let place = self.sent.iter().position(|sent| sent.number as u32 == receipt.largest);
         let known = place.map_or(0, |place| place + 1);
-        // Packets given up as lost may arrive late, but none arrives that was not sent.
+        // Packets given up as lost may still arrive, but no packet arrives that was not sent.
         if fresh <= 0 || place.is_none() && !self.is_past(receipt.largest) {
             return;
         }
@@ -237,7 +240,7 @@ impl Window {
         }
     }
 
-    /// Whether `largest` is older than all packets in flight.
+    /// Returns whether `largest` is older than all packets in flight.
     fn is_past(&self, largest: u32) -> bool {
         let Some(first) = self.sent.front() else { return true };
         largest.wrapping_sub(first.number as u32).cast_signed() < 0
@@ -251,8 +254,8 @@ impl Window {
     }
 
     /// Records the delivery rate that a packet sent at `at` shows. The tuple is that packet's
-    /// `delivered`, `delivered_at` and `first_at`. A sample that is app-limited counts only if it
-    /// is higher than the present rate (section 4.5.2.3).
+    /// `delivered`, `delivered_at` and `first_at`. An app-limited sample counts only if it is
+    /// higher than the present rate (section 4.5.2.3).
     fn note_rate(&mut self, (delivered, came, sent): (f64, Time, Time), at: Time, pressed: bool) {
         let took = self.delivered_at.since(came).max(at.since(sent));
         if took < self.least.get().unwrap_or_default() / 2 || took.is_zero() {
@@ -277,7 +280,8 @@ impl Window {
         let number = round.number + u64::from(round.pressed);
         self.round = Round { number, ends: self.delivered, ..Round::default() };
         let lossy = round.lost as f64 > f64::from(round.sent) * LOSSY + 2.0;
-        // At most once in a cycle, so that random losses do not close the window.
+        // The rates are reduced at most once in a cycle, so that random losses do not close the
+        // window.
         if lossy && number >= self.cut {
             self.cut = number + CRUISE.len() as u64;
             self.rates.iter_mut().for_each(|(_, rate)| *rate *= LESS);
@@ -289,7 +293,7 @@ impl Window {
         let (rate, Some((best, flat))) = (self.rate(), self.search) else { return };
         let least = self.least.get().unwrap_or_default();
         let queued = round.least.is_some_and(|rtt| rtt > least + least / 16 + LONGER);
-        // Random losses: paced packets below the capacity overflow no queue.
+        // These are random losses: paced packets below the capacity overflow no queue.
         let below = self.capacity.limit().is_some_and(|limit| rate < 0.9 * limit);
         self.search = match () {
             () if queued || lossy && !below => None,
@@ -300,28 +304,29 @@ impl Window {
         };
     }
 
-    /// Returns the delivery rate in bytes per second (`BBR.max_bw`).
+    /// Returns the maximum delivery rate, in bytes per second (`BBR.max_bw`).
     fn rate(&self) -> f64 {
         self.rates.front().map_or(0.0, |(_, rate)| *rate)
     }
 
-    /// Returns the bandwidth-delay product in bytes: the bytes in flight that need no queue.
+    /// Returns the bandwidth-delay product in bytes: the number of bytes in flight that need no
+    /// queue. `None` before the first sample.
     fn product(&self) -> Option<f64> {
         let product = self.rate() * self.least.get()?.as_secs_f64();
         (product > 0.0).then_some(product)
     }
 
-    /// Returns the least round-trip time of the last 10 to 20 s.
+    /// Returns the minimum round-trip time of the last 10 to 20 s.
     pub(crate) fn least_rtt(&self) -> Option<Duration> {
         self.least.get()
     }
 
-    /// Returns the window: the bytes that may be in flight (BBR's `cwnd`).
+    /// Returns the window in bytes: how many may be in flight (BBR's `cwnd`).
     fn size(&self) -> f64 {
         let unit = self.unit();
         let Some(product) = self.product() else { return INITIAL };
-        // Acknowledgements are delayed: the packets that they will cover count as in flight until
-        // then.
+        // Acknowledgements are delayed, so packets that arrived but are not acknowledged yet count
+        // as in flight.
         let late = (self.rate() * DELAY.as_secs_f64()).min(f64::from(STEP) * unit);
         if self.search.is_some() {
             let sought = (SEEK * product + late).max(INITIAL);
@@ -333,25 +338,26 @@ impl Window {
         (product + probed + late + 2.0 * unit).max(LEAST * unit)
     }
 
-    /// Returns the window that the search may reach, in bytes: the capacity times the least delay,
-    /// and a queue of a quarter of that delay, at most [`PROBE`].
+    /// Returns the maximum window of the search, in bytes: the capacity times the minimum delay,
+    /// plus a queue of a quarter of that delay, at most [`PROBE`]. `None` if the capacity is
+    /// unknown.
     fn bound(&self) -> Option<f64> {
         let (rate, least) = self.capacity.limit().zip(self.least.get())?;
         Some(rate * (least + (least / 4).min(PROBE)).as_secs_f64())
     }
 
-    /// Returns the average bytes of a packet in flight.
+    /// Returns the average size of a packet in flight, in bytes.
     fn unit(&self) -> f64 {
         let packets = self.sent.len() as f64;
         if packets < 1.0 { 1_400.0 } else { self.inflight as f64 / packets }
     }
 
-    /// Returns the packets that the window has room for.
+    /// Returns the number of packets for which the window has room.
     fn window_room(&self) -> u64 {
         ((self.size() - self.inflight as f64) / self.unit()).max(0.0) as u64
     }
 
-    /// Returns the packets that may leave now.
+    /// Returns the number of packets that may be sent now.
     fn room(&self, now: Time) -> u64 {
         let unit = self.unit();
         self.window_room().min((self.capacity.room(now, unit) / unit) as u64)
@@ -378,19 +384,19 @@ impl Window {
         PathView::leg(Some(rtt), self.room(now), leg)
     }
 
-    /// Gives up all packets in flight if nothing was acknowledged for too long. Returns whether it
-    /// did.
+    /// Gives up all packets in flight if nothing was acknowledged for too long. Returns whether
+    /// they were given up.
     pub(crate) fn expire(&mut self, now: Time) -> bool {
         self.capacity.on_time(now);
         let over = self.given_up_at().is_some_and(|due| now >= due);
         if over {
-            // The count continues: it is the other end's.
+            // The count of arrived packets continues, because the other end keeps it.
             *self = Window { count: self.count, srtt: self.srtt, ..Window::default() };
         }
         over
     }
 
-    /// Returns when [`Window::expire`] has something to do, or pacing allows packets again.
+    /// Returns when [`Window::expire`] has to be called, or when pacing allows packets again.
     pub(crate) fn next_timeout(&self) -> Option<Time> {
         [self.given_up_at(), self.capacity.opens()].into_iter().flatten().min()
     }
@@ -401,14 +407,15 @@ impl Window {
     }
 }
 
-/// The packets that arrived by one path, with those not yet reported to the other end.
+/// The count of packets that arrived by one path, and the packets not yet reported to the other
+/// end.
 #[derive(Clone, Default)]
 pub(crate) struct Tally {
     count: u32,
     largest: u64,
     came: Time,
     untold: u32,
-    /// When the first of the unreported packets arrived.
+    /// Time at which the first of the unreported packets arrived.
     first: Time,
     due: Option<Time>,
 }
@@ -430,7 +437,7 @@ impl Tally {
         }
     }
 
-    /// Returns the acknowledgement that is due at `now`, if any.
+    /// Returns the acknowledgement that is due at `now`; `None` if none is due.
     pub(crate) fn take(&mut self, now: Time) -> Option<Receipt> {
         self.due.take_if(|due| *due <= now)?;
         self.untold = 0;
@@ -439,7 +446,8 @@ impl Tally {
         Some(Receipt { largest: self.largest as u32, count: self.count, ago, span })
     }
 
-    /// Returns when [`Tally::take`] has an acknowledgement.
+    /// Returns when [`Tally::take`] will have an acknowledgement; `None` if all packets were
+    /// reported.
     pub(crate) fn due(&self) -> Option<Time> {
         self.due
     }

@@ -2,7 +2,7 @@
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict};
 
-/// DNS, as the splitter treats it.
+/// DNS, as the splitter treats the protocol.
 pub const FAMILY: Family = Family {
     protocol: Protocol::Dns,
     name: "dns",
@@ -15,7 +15,7 @@ pub const FAMILY: Family = Family {
     guide: "any-program",
 };
 
-/// The flag of a response.
+/// The bit in a DNS header that marks a response.
 const RESPONSE: u8 = 0x80;
 
 /// Longest name, in bytes (RFC 1035, section 2.3.4).
@@ -44,7 +44,8 @@ fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     }
 }
 
-/// Returns the bytes after the question's name, type and class; `None` if it is malformed.
+/// Returns the bytes after the question (name, type and class); `None` if the question is
+/// malformed.
 fn question(body: &[u8]) -> Option<&[u8]> {
     let mut rest = body;
     loop {

@@ -1,12 +1,12 @@
 //! DTLS records (RFC 6347, section 4.1): a type, a version, a number and a length in clear.
 //!
 //! A server distinguishes its clients by their addresses, unless the records carry connection IDs
-//! (RFC 9146 for 1.2, RFC 9147 section 9 for 1.3). VPNs and telephones hardly use them, devices
-//! do.
+//! (RFC 9146 for 1.2, RFC 9147 section 9 for 1.3). VPNs and telephones rarely use connection IDs;
+//! devices do.
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be64, goes_on};
 
-/// DTLS, as the splitter treats it.
+/// DTLS, as the splitter treats the protocol.
 pub const FAMILY: Family = Family {
     protocol: Protocol::Dtls,
     name: "dtls",
@@ -63,12 +63,12 @@ pub fn names_its_connection(datagram: &[u8]) -> bool {
     is_numbered(datagram) || is_unified(datagram) && datagram[0] & 0x10 != 0
 }
 
-/// Returns whether a DTLS 1.2 record with a connection ID is first.
+/// Returns whether `datagram` begins with a DTLS 1.2 record that carries a connection ID.
 fn is_numbered(datagram: &[u8]) -> bool {
     datagram.len() > HEADER && datagram.starts_with(&[WITH_ID, 0xfe, 0xfd])
 }
 
-/// Returns whether an encrypted DTLS 1.3 record is first.
+/// Returns whether `datagram` begins with an encrypted DTLS 1.3 record.
 fn is_unified(datagram: &[u8]) -> bool {
     datagram.first().is_some_and(|first| first & 0xe0 == 0x20)
 }
@@ -85,8 +85,8 @@ fn is_hello(datagram: &[u8]) -> bool {
 }
 
 /// Returns the verdict on `next`. After a ClientHello any record with a header in clear agrees. In
-/// mid-session only the next number under the same version agrees, or a record of the server's.
-/// The three fixed bits of an encrypted header of 1.3 prove nothing.
+/// mid-session only two kinds of records agree: the next number under the same version, and a
+/// record of the server. The three fixed bits of an encrypted header of DTLS 1.3 prove nothing.
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let is_ours = is_record(next) || is_numbered(next);
     if !is_ours && is_unified(next) {

@@ -2,7 +2,7 @@
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be32};
 
-/// ENet, as the splitter treats it.
+/// ENet, as the splitter treats the protocol.
 pub const FAMILY: Family = Family {
     protocol: Protocol::Enet,
     name: "enet",
@@ -20,14 +20,15 @@ const NOBODY: [u8; 2] = [0x8f, 0xff];
 /// Lengths of a header: with time, and with time and checksum.
 const HEADERS: [usize; 2] = [4, 8];
 const COMMAND: usize = 48;
-/// CONNECT with a requested acknowledgement, on no channel, number 1.
+/// First bytes of a CONNECT command that requests an acknowledgement, on no channel, with number
+/// 1.
 const CONNECT: [u8; 4] = [0x82, 0xff, 0, 1];
-/// VERIFY_CONNECT, with the same fields.
+/// First bytes of a VERIFY_CONNECT command, with the same fields as [`CONNECT`].
 const VERIFY: [u8; 4] = [0x83, 0xff, 0, 1];
 /// Packet sizes that a peer may request (ENet's own limits).
 const SIZES: std::ops::RangeInclusive<u32> = 576..=4096;
 
-/// Returns the position of the command in a connection request.
+/// Returns the offset of the command in `datagram` if that is a connection request, else `None`.
 fn request(datagram: &[u8]) -> Option<usize> {
     let at = HEADERS.into_iter().find(|header| datagram.len() == header + COMMAND)?;
     let is_request = datagram.starts_with(&NOBODY)

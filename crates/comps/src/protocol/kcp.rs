@@ -1,11 +1,11 @@
-//! KCP's segments, which fill a datagram: each has a header of 24 bytes, then data. kcp-go can put
-//! a header of 8 bytes for error correction before them.
+//! KCP's segments, which fill a datagram. Each segment has a header of 24 bytes, then data. kcp-go
+//! can put a header of 8 bytes for error correction before the segments.
 //!
-//! If kcptun or a game encrypts them, nothing is recognised.
+//! If kcptun or a game encrypts the segments, nothing is recognised.
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict};
 
-/// KCP, as the splitter treats it.
+/// KCP, as the splitter treats the protocol.
 pub const FAMILY: Family = Family {
     protocol: Protocol::Kcp,
     name: "kcp",
@@ -19,14 +19,15 @@ pub const FAMILY: Family = Family {
 };
 
 const HEADER: usize = 24;
-/// Commands: push, acknowledgement, request for the window, answer to it.
+/// Range of command numbers: push, acknowledgement, window request, window answer.
 const COMMANDS: std::ops::RangeInclusive<u8> = 81..=84;
 /// Length of kcp-go's header for error correction: number, kind, size.
 const CORRECTION: usize = 4 + 2 + 2;
 const CORRECTED: [u8; 2] = [0xf1, 0];
 const PARITY: [u8; 2] = [0xf2, 0];
 
-/// Returns the conversation of all segments in `datagram`, if it consists of segments.
+/// Returns the conversation number that all segments in `datagram` share; `None` if it does not
+/// consist of segments.
 pub fn conversation(datagram: &[u8]) -> Option<[u8; 4]> {
     let segments = match datagram.get(4..6) == Some(&CORRECTED[..]) {
         true => corrected(datagram)?,
@@ -40,15 +41,16 @@ pub fn conversation(datagram: &[u8]) -> Option<[u8; 4]> {
     Some(number)
 }
 
-/// Returns the segments after a header for error correction, whose size includes its own two
-/// bytes.
+/// Returns the segments after an error correction header; `None` if there is no such header. The
+/// header's size field counts its own two bytes, too.
 fn corrected(datagram: &[u8]) -> Option<&[u8]> {
     let (header, segments) = datagram.split_at_checked(CORRECTION)?;
     let size = usize::from(u16::from_le_bytes([header[6], header[7]]));
     (size == segments.len() + 2).then_some(segments)
 }
 
-/// Returns the bytes after the first segment, which must belong to conversation `number`.
+/// Returns the bytes after the first segment; `None` if that segment does not belong to
+/// conversation `number`.
 fn after_segment(number: [u8; 4], segments: &[u8]) -> Option<&[u8]> {
     let (header, rest) = segments.split_at_checked(HEADER)?;
     let length = u32::from_le_bytes(*header[20..].first_chunk()?);

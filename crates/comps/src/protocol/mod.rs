@@ -1,8 +1,8 @@
 //! Recognition of a session's protocol from its datagrams.
 //!
-//! [`FAMILIES`] describes each protocol once: its names, its marks, whether a session of it can be
-//! split, and the text for users. [`Recogniser`] follows one session. It treats nothing as certain
-//! before a second datagram or an answer agrees.
+//! [`FAMILIES`] describes each protocol once: its names, its marks, whether a session can be
+//! split, and the text for users. [`Recogniser`] follows one session. It treats no protocol as
+//! certain before a second datagram or an answer agrees.
 
 pub mod dns;
 pub mod dtls;
@@ -24,19 +24,20 @@ pub use recogniser::{Confidence, Finding, Recogniser};
 /// A protocol that the splitter knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
-    /// A WireGuard tunnel: the server answers to the address of the last authenticated packet.
+    /// A WireGuard tunnel: the server answers to the source address of the last authenticated
+    /// packet.
     WireGuard,
     /// QUIC version 1 or 2 (RFC 9000, RFC 9369).
     Quic,
     /// The Mosh State Synchronization Protocol.
     Mosh,
-    /// DNS queries: each is answered to the four-tuple that sent it.
+    /// DNS queries: each answer goes to the four-tuple that sent the query.
     Dns,
     /// DTLS: VPNs such as AnyConnect and OpenConnect. A server identifies its client by the
-    /// address.
+    /// client's address.
     Dtls,
-    /// DTLS whose client identifies its connection in each record (RFC 9146): its address may
-    /// change.
+    /// DTLS whose client sends a connection ID in each record (RFC 9146), so that the client's
+    /// address may change.
     DtlsCid,
     /// STUN: calls (WebRTC) and TURN. Both ends identify each other by their addresses.
     Stun,
@@ -50,7 +51,7 @@ pub enum Protocol {
     Srt,
     /// ENet: games.
     Enet,
-    /// Another protocol: split as the user asked.
+    /// Another protocol, which is split as the user asked.
     Other,
 }
 
@@ -59,18 +60,19 @@ pub enum Protocol {
 pub enum Side {
     /// The client of the session.
     Client,
-    /// Its server.
+    /// The server of the session.
     Server,
 }
 
-/// The weight of a single datagram of a client.
+/// The weight of a single datagram of a client as evidence for a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// No feature of the protocol.
+    /// The datagram shows no feature of the protocol.
     None,
-    /// Fewer than 32 fixed bits: chance, or another protocol, could have made it.
+    /// Fewer than 32 fixed bits match: chance or another protocol could have produced the
+    /// datagram.
     Weak,
-    /// Fixed fields and lengths that agree.
+    /// The datagram's fixed fields and lengths match the protocol.
     Strong,
 }
 
@@ -86,64 +88,66 @@ impl Mark {
     }
 }
 
-/// The weight of a further datagram, after a first one with a mark.
+/// The weight of a later datagram as evidence for a protocol, after a first one with a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It belongs to the session that the first one opened.
+    /// The datagram belongs to the session that the first one opened.
     Agrees,
-    /// It may belong to it.
+    /// The datagram may belong to that session.
     Open,
-    /// It does not belong to it.
+    /// The datagram does not belong to that session.
     Contradicts,
 }
 
 impl Verdict {
-    /// Returns `Agrees` or `Contradicts`.
+    /// Returns `Agrees` if `agrees`, else `Contradicts`.
     fn whether(agrees: bool) -> Verdict {
         if agrees { Verdict::Agrees } else { Verdict::Contradicts }
     }
 }
 
-/// Whether packets carry a number in clear that counts one direction, for all paths together.
+/// Whether packets carry, in clear, a number that counts the packets of one direction over all
+/// paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
-    /// Each packet carries one.
+    /// Each packet carries such a number.
     Always,
-    /// It depends on version and settings: [`Numbers`] searches for one.
+    /// Whether packets carry such a number depends on version and settings: [`Numbers`] searches
+    /// for it.
     Looked,
-    /// No packet carries one.
+    /// No packet carries such a number.
     Never,
 }
 
-/// A protocol as the splitter treats it.
+/// The description of a protocol, as the splitter treats it.
 #[derive(Debug)]
 pub struct Family {
     /// The protocol.
     pub protocol: Protocol,
-    /// The name for machines.
+    /// Name in machine-readable output and options.
     pub name: &'static str,
-    /// The name for people.
+    /// Name shown to people.
     pub title: &'static str,
     /// Whether a user can choose it with `--protocol`.
     pub selectable: bool,
-    /// The weight of a client's datagram as the first of a session.
+    /// Returns the weight of a client's datagram if it is the first of a session.
     pub mark: fn(&[u8]) -> Mark,
-    /// The weight of a later datagram of that side. The first [`HEAD`] bytes of the client's
-    /// datagram with the mark come before it.
+    /// Returns the verdict on a later datagram of the given side. The arguments are the first
+    /// [`HEAD`] bytes of the client's marked datagram, the later datagram, and its side.
     pub follow: fn(&[u8], &[u8], Side) -> Verdict,
-    /// The reason why a session of it must stay on one path, if it must.
+    /// The reason why a session of this protocol must stay on one path; `None` if it may be split.
     pub one_path: Option<&'static str>,
-    /// Whether its packets are numbered in clear.
+    /// Whether the protocol's packets are numbered in clear.
     pub counter: Counter,
-    /// The page of `docs/guide` about it.
+    /// The page of `docs/guide` about the protocol.
     pub guide: &'static str,
 }
 
-/// Bytes of the first datagram that [`Family::follow`] gets.
+/// Number of bytes of the first datagram that [`Family::follow`] receives.
 pub const HEAD: usize = 64;
 
-/// All protocols, in the order in which a datagram is compared with their marks. Protocols with
-/// more fixed bits are first. [`Protocol::Other`], which has none, is last.
+/// All protocols, in the order in which a datagram is compared with them. Protocols with more
+/// fixed bits are first. [`Protocol::Other`], which has none, is last.
 pub const FAMILIES: &[Family] = &[
     wireguard::FAMILY,
     quic::FAMILY,
@@ -173,21 +177,22 @@ const OTHER: Family = Family {
 };
 
 impl Protocol {
-    /// Returns its entry in [`FAMILIES`].
+    /// Returns the protocol's entry in [`FAMILIES`].
     pub fn family(self) -> &'static Family {
         let found = FAMILIES.iter().find(|family| family.protocol == self);
         found.expect("each protocol has its entry")
     }
 
-    /// Returns the name for machines.
+    /// Returns the name in machine-readable output and options.
     pub fn name(self) -> &'static str {
         self.family().name
     }
 
-    /// Returns whether every server answers to the address of the newest packet, at once.
+    /// Returns whether every server of this protocol answers at once to the source address of the
+    /// newest packet.
     ///
-    /// WireGuard (protocol description, section 2.1, "endpoint") and Mosh ("roaming") do. QUIC
-    /// servers validate a new address first, and some ignore it.
+    /// WireGuard servers (protocol description, section 2.1, "endpoint") and Mosh servers
+    /// ("roaming") do so. QUIC servers validate a new address first, and some ignore it.
     pub fn always_follows(self) -> bool {
         matches!(self, Protocol::WireGuard | Protocol::Mosh)
     }
@@ -209,8 +214,8 @@ impl Protocol {
         self.family().counter == Counter::Always
     }
 
-    /// Returns the first protocol with a mark on a client's datagram, and its weight.
-    /// [`Protocol::Other`] if there is none.
+    /// Returns the first protocol in [`FAMILIES`] that a client's datagram has a mark of, and the
+    /// mark's weight. Returns [`Protocol::Other`] if there is none.
     pub fn recognise(datagram: &[u8]) -> (Protocol, Mark) {
         let marked = FAMILIES.iter().map(|family| (family.protocol, (family.mark)(datagram)));
         let found = marked.into_iter().find(|(_, mark)| *mark != Mark::None);
@@ -218,12 +223,12 @@ impl Protocol {
     }
 }
 
-/// Returns the four bytes from `at` on as a big-endian number.
+/// Returns the four bytes from offset `at` as a big-endian number.
 fn be32(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|word| u32::from_be_bytes(*word))
 }
 
-/// Returns the eight bytes from `at` on as a big-endian number.
+/// Returns the eight bytes from offset `at` as a big-endian number.
 fn be64(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|word| u64::from_be_bytes(*word))
 }
@@ -233,7 +238,8 @@ fn goes_on(before: u64, now: u64) -> bool {
     (1..=FEW).contains(&now.wrapping_sub(before))
 }
 
-/// Most steps of a counter between two datagrams seen. A client on this machine loses few.
+/// Maximum step of a counter between two datagrams that we see. A client on this machine loses few
+/// datagrams.
 const FEW: u64 = 16;
 
 #[cfg(test)]

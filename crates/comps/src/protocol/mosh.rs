@@ -7,7 +7,7 @@
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be64, goes_on};
 
-/// Mosh, as the splitter treats it.
+/// Mosh, as the splitter treats the protocol.
 pub const FAMILY: Family = Family {
     protocol: Protocol::Mosh,
     name: "mosh",
@@ -25,10 +25,11 @@ const SHORTEST: usize = 8 + 4 + 10 + 16;
 /// Length of the longest datagram, in bytes: Mosh stays below the smallest IPv6 MTU.
 const LONGEST: usize = 1400;
 
-/// Returns whether `datagram` may be a Mosh client's: a young counter and a fitting length.
+/// Returns whether `datagram` may come from a Mosh client: its counter is young and its length
+/// fits.
 ///
-/// There is no other mark, so call this last. A session counts as young for its first 2^24
-/// datagrams.
+/// Mosh has no other mark, so call this function last. A session counts as young for its first
+/// 2^24 datagrams.
 pub fn is_from_client(datagram: &[u8]) -> bool {
     let length = datagram.len();
     (SHORTEST..=LONGEST).contains(&length) && datagram[..5] == [0; 5]

@@ -3,7 +3,7 @@
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be32, be64, goes_on};
 
-/// Nebula, as the splitter treats it.
+/// Nebula, as the splitter treats the protocol.
 pub const FAMILY: Family = Family {
     protocol: Protocol::Nebula,
     name: "nebula",
@@ -17,13 +17,15 @@ pub const FAMILY: Family = Family {
 };
 
 const HEADER: usize = 16;
-/// Version 1 with its types: handshake, message, error, lighthouse, test, close, control.
+/// First bytes of a packet of version 1, by type: handshake, message, error, lighthouse, test,
+/// close, control.
 const KINDS: std::ops::RangeInclusive<u8> = 0x10..=0x16;
 const HANDSHAKE: u8 = 0x10;
-/// Counter that no session reaches.
+/// Value of the counter that no session reaches.
 const OLD: u64 = 1 << 40;
 
-/// Returns whether `datagram` may be a packet: known type, empty reserved bytes, a young counter.
+/// Returns whether `datagram` may be a Nebula packet: it has a known type, empty reserved bytes
+/// and a young counter.
 fn is_packet(datagram: &[u8]) -> bool {
     datagram.len() >= HEADER
         && KINDS.contains(&datagram[0])
@@ -41,7 +43,7 @@ fn mark(datagram: &[u8]) -> Mark {
     }
 }
 
-/// Returns the verdict on `next`. A client's keep-alive for its NAT is one byte.
+/// Returns the verdict on `next`. A datagram of one byte is a client's keep-alive for its NAT.
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let counts = index(first) == index(next) && goes_on(counter(first), counter(next));
     match side {

@@ -1,26 +1,30 @@
 //! Detection of numbers in clear, without knowledge of the protocol.
 //!
-//! A field of a client's datagrams that rises by one from each to the next, several times in a
-//! row, counts them. Timestamps rise by other steps, masked or encrypted numbers by none.
+//! A field of a client's datagrams counts them if it rises by one from each datagram to the next,
+//! several times in a row. Timestamps rise by other steps; masked or encrypted numbers do not rise
+//! regularly.
 
-/// Bytes inspected of each datagram: the headers of the known tunnels, and the padding that
-/// AmneziaWG puts before WireGuard's (at most 32 bytes by its own tools).
+/// Number of bytes inspected at the front of each datagram. They hold the headers of the known
+/// tunnels, and the padding that AmneziaWG puts before WireGuard's header (at most 32 bytes by its
+/// own tools).
 const LOOKED: usize = 64;
-/// Bytes of a field. A wider one is found by its lower half, a narrower one with its neighbours.
+/// Width of an inspected field, in bytes. A wider counter is found by its lower half, a narrower
+/// one together with its neighbouring bytes.
 const WIDTH: usize = 4;
-/// Consecutive rises by one of a counter. Each of the 122 fields of a random datagram does so with
-/// a probability of 2^-224.
+/// Number of consecutive rises by one that prove a counter. Each of the 122 fields of a random
+/// datagram rises that often with a probability of 2^-224.
 const STEPS: u8 = 7;
-/// Datagrams of a session that are inspected. Handshakes are first, and control packets between.
+/// Number of datagrams of a session that are inspected. Handshakes come first, and control packets
+/// occur in between.
 const LOOKS: u16 = 512;
 
-/// The search in one session.
+/// The search for a counter in one session.
 #[derive(Debug)]
 pub struct Numbers {
     last: [u8; LOOKED],
     length: usize,
-    /// The fields that have risen by one since the last restart, as bits by their positions: the
-    /// big-endian ones, and the little-endian ones.
+    /// Fields that have risen by one at each datagram since the last restart, as bits by position:
+    /// first the big-endian fields, then the little-endian ones.
     rising: [u64; 2],
     steps: u8,
     left: u16,
@@ -33,7 +37,8 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// Inspects the client's next datagram. Returns true once, when a counter is found.
+    /// Inspects the client's next datagram. Returns true when a counter is found, once per
+    /// session.
     pub fn look(&mut self, datagram: &[u8]) -> bool {
         if self.left == 0 {
             return false;
@@ -55,7 +60,7 @@ impl Numbers {
         found
     }
 
-    /// Ends the search. Returns whether it was still active.
+    /// Ends the search. Returns whether it was still in progress.
     pub fn end(&mut self) -> bool {
         std::mem::take(&mut self.left) > 0
     }
@@ -65,7 +70,8 @@ impl Numbers {
         self.left == 0
     }
 
-    /// Returns which of the first `fields` fields are one more than in the last datagram.
+    /// Returns, as bits, which of the first `fields` fields are greater by one than in the last
+    /// datagram.
     fn risen(&self, datagram: &[u8], fields: usize) -> [u64; 2] {
         let word = |bytes: &[u8], at: usize| *bytes[at..].first_chunk().expect("a field is whole");
         let mut risen = [0; 2];

@@ -1,12 +1,12 @@
 //! OpenVPN's packets by opcode, session ID and packet ID, as versions 2.4 to 2.6 send them.
 //!
-//! Each begins with five bits of opcode and three of a key's number. Data packets with a peer ID
-//! (`P_DATA_V2`) carry, with an AEAD cipher, a packet ID in clear. Data packets without a peer ID
-//! belong to servers that identify their client by the address.
+//! Each packet begins with five bits of opcode and three bits of a key's number. Data packets with
+//! a peer ID (`P_DATA_V2`) carry a packet ID in clear if the cipher is an AEAD. Data packets
+//! without a peer ID belong to servers that identify their client by its address.
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be32, goes_on};
 
-/// OpenVPN, as the splitter treats it.
+/// OpenVPN, as the splitter treats the protocol.
 pub const FAMILY: Family = Family {
     protocol: Protocol::OpenVpn,
     name: "openvpn",
@@ -27,16 +27,19 @@ const HARD_RESET_SERVER: u8 = 8;
 const DATA: u8 = 9;
 const HARD_RESET_CLIENT_V3: u8 = 10;
 
-/// Length of a plain reset: opcode, session ID, an empty list of acknowledgements, message number.
+/// Length of a plain reset packet: opcode, session ID, an empty list of acknowledgements, message
+/// number.
 const PLAIN: usize = 1 + 8 + 1 + 4;
-/// Length of the same with `--tls-crypt`: a packet ID, a time and a tag of 32 bytes are added.
+/// Length of a reset packet with `--tls-crypt`, which adds a packet ID, a time and a tag of 32
+/// bytes.
 const WRAPPED: usize = PLAIN + 4 + 4 + 32;
-/// Lengths with `--tls-auth` by SHA-1, SHA-256 and SHA-512: a tag, a packet ID and a time are
-/// added.
+/// Lengths of a reset packet with `--tls-auth` by SHA-1, SHA-256 and SHA-512, which adds a tag, a
+/// packet ID and a time.
 const SIGNED: [usize; 3] = [PLAIN + 20 + 8, PLAIN + 32 + 8, PLAIN + 64 + 8];
 /// Length of the shortest data packet: opcode, peer ID, packet ID, and the tag of an AEAD.
 const SHORTEST_DATA: usize = 1 + 3 + 4 + 16;
-/// The packet ID of a client's first packet. Its upper byte requests a stateless answer.
+/// Packet IDs that a client's first packet may have. The second one's upper byte requests a
+/// stateless answer.
 const FIRST: [u32; 2] = [0x0000_0001, 0x0f00_0001];
 
 fn mark(datagram: &[u8]) -> Mark {
@@ -50,7 +53,8 @@ fn mark(datagram: &[u8]) -> Mark {
     }
 }
 
-/// Returns whether `datagram` is the client's first packet: plain, wrapped, or signed.
+/// Returns whether `datagram` is a client's first packet of this length: plain, with
+/// `--tls-crypt`, or with `--tls-auth`.
 fn is_reset(datagram: &[u8], length: usize) -> bool {
     let ends_plain = || datagram.ends_with(&[0; 5]);
     let is_first = |at: usize| be32(datagram, at).is_some_and(|id| FIRST.contains(&id));
@@ -67,8 +71,8 @@ fn opcode(datagram: &[u8]) -> Option<u8> {
     datagram.first().map(|first| first >> 3)
 }
 
-/// Returns the verdict on `next`. A handshake continues with its session ID. Data continue with
-/// the same peer ID and the next packet ID, which is in clear with an AEAD cipher alone.
+/// Returns the verdict on `next`. A handshake continues with its session ID. Data packets continue
+/// with the same peer ID and the next packet ID, which is in clear only with an AEAD cipher.
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let packet_id = |bytes| u64::from(be32(bytes, 4).unwrap_or_default());
     match (opcode(first), side, opcode(next)) {

@@ -1,13 +1,13 @@
 //! QUIC packets by their headers (RFC 8999, RFC 9000 section 17, RFC 9369 section 3.2).
 //!
-//! Nothing is decrypted. We need to know whether a datagram has packets with a long header, their
-//! types, and their connection IDs.
+//! Nothing is decrypted. The splitter needs to know whether a datagram has packets with a long
+//! header, their types, and their connection IDs.
 
 use std::fmt;
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict};
 
-/// QUIC, as the splitter treats it.
+/// QUIC, as the splitter treats the protocol.
 pub const FAMILY: Family = Family {
     protocol: Protocol::Quic,
     name: "quic",
@@ -27,7 +27,7 @@ pub const VERSION_2: u32 = 0x6b33_43cf;
 
 /// Length of the longest connection ID of versions 1 and 2, in bytes.
 const LONGEST_CID: usize = 20;
-/// Length of a client's first datagram, at least (RFC 9000, section 14.1).
+/// Minimum length of a client's first datagram, in bytes (RFC 9000, section 14.1).
 const SMALLEST_INITIAL: usize = 1200;
 
 /// A connection ID of 0-20 bytes.
@@ -38,20 +38,21 @@ pub struct Cid {
 }
 
 impl Cid {
-    /// Returns a connection ID of these bytes; `None` if they are too many for versions 1 and 2.
+    /// Returns a connection ID of the bytes `from`; `None` if they are more than versions 1 and 2
+    /// allow.
     pub fn new(from: &[u8]) -> Option<Cid> {
         let mut bytes = [0; LONGEST_CID];
         bytes.get_mut(..from.len())?.copy_from_slice(from);
         Some(Cid { length: from.len() as u8, bytes })
     }
 
-    /// Returns its bytes.
+    /// Returns the bytes of the ID.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
     }
 
-    /// Returns whether a packet with a short header may carry this ID. Such a header has no length
-    /// of its ID.
+    /// Returns whether a packet with a short header begins with this ID. Such a header does not
+    /// state the length of its ID.
     pub fn leads(&self, short_packet: &[u8]) -> bool {
         short_packet.get(1..).is_some_and(|after| after.starts_with(self.bytes()))
     }
@@ -66,22 +67,22 @@ impl fmt::Debug for Cid {
 /// The type of a packet with a long header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Carries the first flight; its keys are known to all observers.
+    /// Carries the first flight. All observers can compute its keys.
     Initial,
-    /// Early data.
+    /// Carries early data (0-RTT).
     ZeroRtt,
-    /// The encrypted part of the handshake.
+    /// Carries the encrypted part of the handshake.
     Handshake,
-    /// The server requests proof of the client's address.
+    /// Requests, from the server, proof of the client's address.
     Retry,
-    /// The server supports none of the client's versions.
+    /// States that the server supports none of the client's versions.
     VersionNegotiation,
 }
 
 /// The head of a packet with a long header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Long {
-    /// Its type.
+    /// Type of the packet.
     pub kind: Kind,
     /// The receiver's connection ID.
     pub destination: Cid,
@@ -94,15 +95,15 @@ pub fn has_long_header(datagram: &[u8]) -> bool {
     datagram.first().is_some_and(|byte| byte & 0x80 != 0)
 }
 
-/// Returns whether a datagram can be a client's first: padded, and with an Initial packet of a
-/// known version in front.
+/// Returns whether `datagram` can be a client's first: it is padded, and begins with an Initial
+/// packet of a known version.
 pub fn is_first(datagram: &[u8]) -> bool {
     datagram.len() >= SMALLEST_INITIAL
         && packets(datagram).next().is_some_and(|packet| packet.kind == Kind::Initial)
 }
 
-/// Returns whether a datagram begins with a packet that only a client's handshake has. Only
-/// servers send Retry and Version Negotiation (RFC 9000, sections 17.2.1 and 17.2.5).
+/// Returns whether `datagram` begins with a packet that only the handshake of a client contains.
+/// Only servers send Retry and Version Negotiation (RFC 9000, sections 17.2.1 and 17.2.5).
 pub fn is_of_a_client(datagram: &[u8]) -> bool {
     let of_both = [Kind::Initial, Kind::ZeroRtt, Kind::Handshake];
     packets(datagram).next().is_some_and(|packet| of_both.contains(&packet.kind))
@@ -110,7 +111,7 @@ pub fn is_of_a_client(datagram: &[u8]) -> bool {
 
 /// Returns the verdict on `next`. A client sends no short header before the server has answered,
 /// and the first answer carries the client's ID. An older connection may share the ports, and
-/// another version may follow.
+/// packets of another version may follow.
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let is_short = next.first().is_some_and(|byte| byte & 0xc0 == 0x40);
     let agrees = match side {
@@ -127,15 +128,16 @@ fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     }
 }
 
-/// Returns the receiver's and the sender's connection ID in a long header of any version.
+/// Returns the receiver's and the sender's connection ID of a long header of any version; `None`
+/// if there is no such header.
 fn ids(datagram: &[u8]) -> Option<(Cid, Cid)> {
     let mut reader = Reader(datagram);
     reader.take(5)?;
     Some((reader.cid()?, reader.cid()?))
 }
 
-/// Returns the packets with long headers in a datagram, in order, up to the first that has none or
-/// is malformed.
+/// Returns the packets with long headers in a datagram, in order. Stops at the first packet that
+/// has a short header or is malformed.
 ///
 /// Coalesced packets (RFC 9000, section 12.2) are separated by their length fields. A packet with
 /// a short header can only be the last.
@@ -148,7 +150,8 @@ pub fn packets(datagram: &[u8]) -> impl Iterator<Item = Long> + '_ {
     })
 }
 
-/// Returns whether a datagram ends with a packet with a short header after its long ones.
+/// Returns whether a datagram ends with a packet with a short header, after packets with long
+/// headers.
 ///
 /// Zero bytes are padding that some stacks put after the last packet: the fixed bit (RFC 9000,
 /// section 17.3.1) is 0 there.
@@ -160,7 +163,7 @@ pub fn ends_short(datagram: &[u8]) -> bool {
     rest.first().is_some_and(|first| first & 0xc0 == 0x40)
 }
 
-/// Reads one packet with a long header, and returns it with the rest of the datagram.
+/// Reads one packet with a long header. Returns the packet and the rest of the datagram.
 fn long(datagram: &[u8]) -> Option<(Long, &[u8])> {
     let mut reader = Reader(datagram);
     let first = reader.byte()?;
@@ -184,8 +187,8 @@ fn long(datagram: &[u8]) -> Option<(Long, &[u8])> {
     Some((Long { kind, destination, source }, rest))
 }
 
-/// Returns the type of a packet. The type bits differ between versions on purpose (RFC 9369,
-/// section 3.2).
+/// Returns the type of a packet from its `first` byte; `None` if the version is unknown. The type
+/// bits differ between versions on purpose (RFC 9369, section 3.2).
 fn kind(first: u8, version: u32) -> Option<Kind> {
     let bits = first >> 4 & 0b11;
     match version {
@@ -200,7 +203,8 @@ fn kind(first: u8, version: u32) -> Option<Kind> {
     }
 }
 
-/// Reads a datagram from its front. Every step returns `None` if the datagram ends too soon.
+/// A datagram that is read from its front. Every read returns `None` if the datagram ends too
+/// soon.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -219,7 +223,8 @@ impl<'a> Reader<'a> {
         self.take(usize::from(length)).and_then(Cid::new)
     }
 
-    /// Reads a variable-length integer (RFC 9000, section 16), if it fits a length.
+    /// Reads a variable-length integer (RFC 9000, section 16). Returns `None` if it does not fit
+    /// `usize`.
     fn varint(&mut self) -> Option<usize> {
         let first = self.byte()?;
         let more = self.take((1 << (first >> 6)) - 1)?;
@@ -228,7 +233,7 @@ impl<'a> Reader<'a> {
         usize::try_from(value).ok()
     }
 
-    /// Skips the payload by its length field, and returns the rest.
+    /// Reads the length field, skips the payload of that length, and returns the bytes after it.
     fn after_payload(&mut self) -> Option<&'a [u8]> {
         let length = self.varint()?;
         self.take(length)?;
@@ -240,7 +245,7 @@ impl<'a> Reader<'a> {
 pub(crate) mod tests {
     use super::*;
 
-    /// A packet with a long header as a test needs it: `length` bytes behind the length field.
+    /// Builds a packet with a long header for tests, with `length` bytes after the length field.
     pub(crate) fn long_packet(
         bits: u8,
         version: u32,

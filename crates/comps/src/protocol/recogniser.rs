@@ -2,22 +2,22 @@
 
 use super::{Counter, HEAD, Mark, Numbers, Protocol, Side, Verdict, dtls, quic};
 
-/// Datagrams of a client that are searched for the first one with a mark.
+/// Maximum number of a client's datagrams that are searched for the first one with a mark.
 const LOOKS: u8 = 64;
 
 /// The evidence for a session's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Confidence {
-    /// One datagram looks like it, or none looks like a known protocol.
+    /// One datagram looks like the protocol, or no datagram looks like a known protocol.
     Likely,
     /// A second datagram or an answer agrees.
     Certain,
-    /// The user specified it.
+    /// The user specified the protocol.
     Told,
 }
 
 impl Confidence {
-    /// Returns the name for people and machines.
+    /// Returns the name of the confidence, in output for people and machines.
     pub fn name(self) -> &'static str {
         match self {
             Confidence::Likely => "likely",
@@ -32,11 +32,11 @@ impl Confidence {
 pub struct Finding {
     /// The protocol.
     pub protocol: Protocol,
-    /// The evidence for it.
+    /// The confidence in the protocol.
     pub confidence: Confidence,
 }
 
-/// A datagram with a mark, until another one agrees or contradicts.
+/// A protocol for which one datagram has a mark, until another datagram agrees or contradicts.
 #[derive(Debug)]
 struct Candidate {
     protocol: Protocol,
@@ -69,14 +69,14 @@ impl Default for Recogniser {
 }
 
 impl Recogniser {
-    /// Returns the present finding.
+    /// Returns the present finding; `None` if no protocol is known yet.
     pub fn finding(&self) -> Option<Finding> {
         self.finding
     }
 
     /// Inspects a client's datagram. Returns the finding if it is new.
     ///
-    /// A datagram with a weak mark yields none until another one agrees.
+    /// A datagram with a weak mark yields no finding until another datagram agrees.
     pub fn on_client(&mut self, datagram: &[u8]) -> Option<Finding> {
         match self.hold(datagram, Side::Client) {
             Some(Verdict::Agrees) => return self.confirm(),
@@ -108,7 +108,7 @@ impl Recogniser {
         }
     }
 
-    /// Returns whether [`Recogniser::on_client`] still needs datagrams of a client.
+    /// Returns whether [`Recogniser::on_client`] still needs the client's datagrams.
     pub fn looks_at_clients(&self) -> bool {
         let settled = matches!(
             self.finding,
@@ -118,12 +118,13 @@ impl Recogniser {
         !settled
     }
 
-    /// Returns whether an answer is still needed.
+    /// Returns whether [`Recogniser::on_server`] still needs a datagram of the server.
     pub fn looks_at_servers(&self) -> bool {
         self.candidate.is_some()
     }
 
-    /// Searches a client's datagram for a number in clear. Returns true once, when one is certain.
+    /// Searches a client's datagram for a number in clear. Returns true when such a number is
+    /// certain, once per session.
     pub fn finds_numbers(&mut self, datagram: &[u8]) -> bool {
         let counter = self.finding.map_or(Counter::Looked, |it| it.protocol.family().counter);
         let is_certain = self.finding.is_some_and(|it| it.confidence != Confidence::Likely);
@@ -134,7 +135,7 @@ impl Recogniser {
         }
     }
 
-    /// Returns whether [`Recogniser::finds_numbers`] may still find any.
+    /// Returns whether [`Recogniser::finds_numbers`] may still find a number.
     pub fn looks_for_numbers(&self) -> bool {
         let has_none = matches!(
             self.finding,
@@ -144,7 +145,7 @@ impl Recogniser {
         !has_none && !self.numbers.is_done()
     }
 
-    /// Compares a datagram with the candidate, if there is one.
+    /// Compares a datagram with the candidate; returns `None` if there is no candidate.
     fn hold(&self, datagram: &[u8], side: Side) -> Option<Verdict> {
         let candidate = self.candidate.as_ref()?;
         let first = &candidate.head[..candidate.length];
@@ -158,7 +159,7 @@ impl Recogniser {
 
     /// Searches for a mark. A session without a mark in its first datagrams may still be QUIC: a
     /// splitter that restarts during a connection sees it from the middle. `knows` is whether the
-    /// datagrams before were of no known protocol.
+    /// earlier datagrams showed no known protocol.
     fn begin(&mut self, datagram: &[u8], knows: bool) -> Option<Finding> {
         let marked = (self.left > 0).then(|| Protocol::recognise(datagram));
         self.left = self.left.saturating_sub(1);
@@ -181,7 +182,8 @@ impl Recogniser {
     }
 }
 
-/// Returns the protocol that this datagram of a client shows, if it is another than `protocol`.
+/// Returns the protocol that this datagram of a client shows; `None` if that is `protocol` or
+/// none.
 fn turns_out(protocol: Protocol, datagram: &[u8]) -> Option<Protocol> {
     match protocol {
         Protocol::Other => quic::is_of_a_client(datagram).then_some(Protocol::Quic),

@@ -3,7 +3,7 @@
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be32};
 
-/// SRT, as the splitter treats it.
+/// SRT, as the splitter treats the protocol.
 pub const FAMILY: Family = Family {
     protocol: Protocol::Srt,
     name: "srt",
@@ -16,22 +16,22 @@ pub const FAMILY: Family = Family {
     guide: "any-program",
 };
 
-/// Length of the header of all packets.
+/// Length of the header of every packet, in bytes.
 const HEADER: usize = 16;
-/// Length of a handshake without extensions.
+/// Length of a handshake packet without extensions, in bytes.
 const HANDSHAKE: usize = HEADER + 48;
 /// First bytes of a control packet of type 0, without subtype.
 const CONTROL: [u8; 4] = [0x80, 0, 0, 0];
-/// The caller's first version.
+/// The version in a caller's first handshake packet.
 const VERSION: u32 = 4;
-/// The type of its first handshake.
+/// The type in a caller's first handshake packet.
 const INDUCTION: u32 = 1;
-/// Offset of a handshake's type.
+/// Offset of the type in a handshake packet.
 const TYPE: usize = HEADER + 20;
-/// Offset of the sender's socket.
+/// Offset of the sender's socket ID in a handshake packet.
 const SOCKET: usize = HEADER + 24;
 
-/// Returns whether `datagram` is a caller's first.
+/// Returns whether `datagram` is the first handshake packet of a caller.
 pub fn is_induction(datagram: &[u8]) -> bool {
     datagram.len() == HANDSHAKE
         && datagram.starts_with(&CONTROL)

@@ -6,7 +6,7 @@
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, dtls};
 
-/// STUN, as the splitter treats it.
+/// STUN, as the splitter treats the protocol.
 pub const FAMILY: Family = Family {
     protocol: Protocol::Stun,
     name: "stun",
@@ -20,18 +20,18 @@ pub const FAMILY: Family = Family {
 };
 
 const HEADER: usize = 20;
-/// The magic cookie.
+/// The magic cookie of each STUN message (RFC 8489, section 5).
 const COOKIE: [u8; 4] = [0x21, 0x12, 0xa4, 0x42];
 
-/// Returns whether `datagram` is a message.
+/// Returns whether `datagram` is a STUN message.
 pub fn is_message(datagram: &[u8]) -> bool {
     let Some((header, rest)) = datagram.split_at_checked(HEADER) else { return false };
     let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
     header[0] < 0x40 && header[4..8] == COOKIE && length == rest.len() && length % 4 == 0
 }
 
-/// Returns the verdict on `next`. A call's media and its DTLS share the ports of its STUN. They
-/// are distinguished by their first byte (RFC 7983, section 7).
+/// Returns the verdict on `next`. A call's media and DTLS packets share the ports of its STUN
+/// messages. They are distinguished by their first byte (RFC 7983, section 7).
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let is_answer = side == Side::Client || next.get(8..HEADER) == first.get(8..HEADER);
     match next.first() {

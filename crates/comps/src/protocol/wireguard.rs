@@ -7,7 +7,7 @@
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, goes_on};
 
-/// WireGuard, as the splitter treats it.
+/// WireGuard, as the splitter treats the protocol.
 pub const FAMILY: Family = Family {
     protocol: Protocol::WireGuard,
     name: "wireguard",
@@ -22,7 +22,7 @@ pub const FAMILY: Family = Family {
 
 /// Length of the shortest data message: header and tag.
 const SHORTEST_DATA: usize = 16 + 16;
-/// Counter that no session reaches: 2^40 packets.
+/// Value of the counter that no session reaches: 2^40 packets.
 const OLD: u64 = 1 << 40;
 
 /// A WireGuard message.
@@ -43,7 +43,7 @@ pub enum Message {
 impl Message {
     /// Returns the message in `datagram`, if its type and its length agree.
     ///
-    /// That is weak evidence: use it only for sessions known to be WireGuard's.
+    /// A match is weak evidence: use this function only for sessions known to be WireGuard's.
     pub fn of(datagram: &[u8]) -> Option<Message> {
         match (datagram.first()?, datagram.len()) {
             (1, 148) => Some(Message::Initiation),
@@ -55,8 +55,8 @@ impl Message {
         }
     }
 
-    /// Returns whether it belongs to a handshake: a censor recognises the protocol by these
-    /// messages.
+    /// Returns whether the message belongs to a handshake. A censor recognises the protocol by
+    /// these messages.
     pub fn is_handshake(self) -> bool {
         matches!(self, Message::Initiation | Message::Response | Message::CookieReply)
     }
@@ -73,9 +73,9 @@ fn mark(datagram: &[u8]) -> Mark {
     }
 }
 
-/// Returns the verdict on `next`. Data continue with the same receiver and the next counter, or
-/// with a new receiver and a first counter. Messages of a handshake name the message that they
-/// answer.
+/// Returns the verdict on `next`. Data messages continue with the same receiver and the next
+/// counter, or with a new receiver and a first counter. Messages of a handshake name the message
+/// that they answer.
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let Some(message) = Message::of(next) else { return Verdict::Contradicts };
     let begins = first[0] == 1;
@@ -90,7 +90,8 @@ fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     }
 }
 
-/// Returns whether the data in `next` may arrive soon after `first`.
+/// Returns whether the counter of the data message `next` may follow soon after the counter of
+/// `first`.
 fn counts(first: &[u8], next: &[u8]) -> bool {
     let is_data = first[0] == 4 && first[4..8] == next[4..8];
     let before = if is_data { counter(first) } else { u64::MAX };

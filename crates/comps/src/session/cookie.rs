@@ -1,4 +1,4 @@
-//! The path of a WireGuard server's cookie.
+//! The path by which a WireGuard server's cookie arrived.
 //!
 //! A WireGuard server under load answers a handshake with a cookie. It then accepts the cookie
 //! from the address that the handshake came from (boringtun), or from address and port
@@ -15,24 +15,24 @@ use crate::{Batch, Renumbering, TupleId};
 /// Lifetime of a cookie: `Cookie-Refresh-Time`, WireGuard's paper, section 5.4.7.
 const LIFE: Duration = Duration::from_secs(120);
 
-/// The path and the tuple that the newest cookie of a session arrived by.
+/// The path and the tuple by which the newest cookie of a session arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cookie {
     path: PathId,
     tuple: TupleId,
     until: Time,
-    /// Whether a handshake has left by it and nothing has arrived since.
+    /// Whether a handshake was sent by this path and tuple, and nothing has arrived by them since.
     waits: bool,
 }
 
 impl Cookie {
-    /// Returns the path and the tuple of the next handshake. After an unanswered handshake there
-    /// is none.
+    /// Returns the path and the tuple of the next handshake. Returns `None` if the cookie is too
+    /// old, or if a handshake stayed unanswered.
     pub(super) fn way(&self, now: Time) -> Option<(PathId, TupleId)> {
         (now < self.until && !self.waits).then_some((self.path, self.tuple))
     }
 
-    /// Records that a handshake leaves by it.
+    /// Records that a handshake is sent by the cookie's path and tuple.
     pub(super) fn use_up(&mut self) {
         self.waits = true;
     }
@@ -44,7 +44,7 @@ impl Cookie {
     }
 }
 
-/// Learns from datagrams that the server sent by a path and tuple.
+/// Updates `cookie` from datagrams that the server sent by `path` and `tuple`.
 pub(super) fn learn(
     cookie: &mut Option<Cookie>,
     now: Time,

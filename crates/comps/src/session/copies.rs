@@ -1,7 +1,7 @@
-//! Copies of live datagrams: the splitter adds nothing else.
+//! Copies of live datagrams. The splitter adds no other packets to a session.
 //!
-//! We cannot make a packet of the session's own, as we have no keys. So a path that is down is
-//! tried with a copy of a live datagram. An idle path is kept open at NATs with a copy of a
+//! We have no keys, so we cannot make a packet of a session. So the splitter tests a path that is
+//! down with a copy of a live datagram. It keeps an idle path open at NATs with a copy of a
 //! keep-alive that the session sends anyway.
 
 use std::time::Duration;
@@ -14,17 +14,17 @@ use crate::Batch;
 
 /// Silence of a client after which its next datagram counts as a keep-alive.
 const QUIET: Duration = Duration::from_secs(2);
-/// Idle time of a path after which it gets a copy of a keep-alive. NATs forget UDP after 30 s (RFC
-/// 4787 asks for 120 s, many give 30).
+/// Idle time of a path after which it carries a copy of a keep-alive. NATs forget UDP mappings
+/// after 30 s (RFC 4787 asks for 120 s, many give 30).
 const IDLE: Duration = Duration::from_secs(15);
-/// Time added to the hold at the second try, after the difference of the round-trip times. It is
-/// doubled at each further try.
+/// Time added to the hold at the second attempt, after the difference of the round-trip times. It
+/// is doubled at each further attempt.
 const FIRST_LAG: Duration = Duration::from_millis(5);
-/// Longest hold.
+/// Maximum time for which traffic is held.
 const LONGEST_LAG: Duration = Duration::from_millis(100);
-/// Ratio of the pause between tries to the time that they hold traffic.
+/// Ratio of the pause between attempts to the time for which they hold traffic.
 const RARITY: u32 = 25;
-/// Most bytes held; more end the hold early.
+/// Maximum bytes held. If more arrive, the hold ends early.
 const HELD_BYTES: usize = 512 * 1024;
 
 /// Traffic held back so that a copy of its first datagram arrives before it.
@@ -43,12 +43,14 @@ impl Held {
 }
 
 impl Session {
-    /// Sends a copy of the first datagram of a batch by each path that is down and due for a try.
+    /// Sends a copy of the first datagram of a batch by each path that is down and has an attempt
+    /// due.
     ///
-    /// A server follows its client to the address of the newest packet, and drops replays. So it
-    /// answers the copy only if the copy arrives before the original and all later datagrams.
-    /// Therefore the session's traffic is held for the difference of the round-trip times. From
-    /// the second try on it is held for longer each time, so that a slow path gets its chance.
+    /// A server follows its client to the source address of the newest packet, and drops replays.
+    /// So it answers the copy only if the copy arrives before the original and all later
+    /// datagrams. Therefore the session's traffic is held for the difference of the round-trip
+    /// times. From the second attempt on, the hold is longer each time, so that the copy can win
+    /// on a slow path, too.
     pub(super) fn try_down_paths(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common<'_>) {
         if self.held.is_some() || !self.health.iter().any(|health| health.due_try(now).is_some()) {
             return;
@@ -60,8 +62,8 @@ impl Session {
             let Some((tries, opens_round)) = self.health[index].due_try(now) else { continue };
             if self.takes_copy(path, lane, common) {
                 let its_lag = self.lag(index, tries);
-                // One hold per round: later datagrams of the round are sent at once, copied or
-                // not.
+                // One hold per round suffices: later datagrams of the round are sent at once,
+                // copied or not.
                 lag = lag.max(if opens_round { its_lag } else { Duration::ZERO });
                 self.copy(now, path, its_lag * RARITY, batch, common);
             }
@@ -71,7 +73,7 @@ impl Session {
         }
     }
 
-    /// Holds a batch while a copy is in flight. Returns whether it did.
+    /// Holds a batch while a copy is in flight. Returns whether the batch is held.
     pub(super) fn hold_back(&mut self, now: Time, batch: &Batch<'_>) -> bool {
         let Some(held) = &mut self.held else { return false };
         held.bytes += batch.bytes.len();
@@ -83,7 +85,7 @@ impl Session {
         true
     }
 
-    /// Sends the held datagrams, once they are due.
+    /// Sends the held datagrams if their time is up.
     pub(super) fn release_held(&mut self, now: Time, common: &mut Common<'_>) {
         let Some(held) = self.held.take_if(|held| now >= held.due) else { return };
         let outer = common.kept.replace(now);
@@ -93,8 +95,8 @@ impl Session {
         common.kept = outer;
     }
 
-    /// After a keep-alive, sends copies of it by the paths that have been idle for long. Unused
-    /// paths get none: they have no mapping to keep.
+    /// Sends copies of a keep-alive by the paths that have been idle for long. A path that the
+    /// session never used carries no copy: no NAT has a mapping for it.
     pub(super) fn keep_paths_open(
         &mut self,
         now: Time,
@@ -129,7 +131,7 @@ impl Session {
         self.health[path.index()].on_copy(now, pause, asks);
     }
 
-    /// Returns the head start that a copy by path `index` needs at try number `tries` (from 0).
+    /// Returns the head start of a copy sent by path `index` at attempt number `tries` (from 0).
     fn lag(&self, index: usize, tries: u32) -> Duration {
         let fastest = self.health.iter().filter_map(|health| health.rtt()).min();
         let behind = match (self.health[index].rtt(), fastest) {
@@ -139,9 +141,9 @@ impl Session {
         (behind + patience(tries)).min(LONGEST_LAG)
     }
 
-    /// Returns whether `path` may carry a copy. A copy is sent only where its original could be.
-    /// Handshakes do not use the schedule's paths, nothing else uses the handshake path, and no
-    /// copy uses a path with a local error.
+    /// Returns whether `path` may carry a copy. A copy is sent only by a path that may carry the
+    /// original. Handshakes do not use the schedule's paths, nothing else uses the handshake path,
+    /// and no copy uses a path with a local error.
     fn takes_copy(&self, path: PathId, lane: Lane, common: &Common<'_>) -> bool {
         let belongs = match (lane, common.handshake()) {
             (Lane::Free, _) => common.is_scheduled(path),
@@ -152,7 +154,7 @@ impl Session {
     }
 }
 
-/// Returns the part of a hold that grows with the tries.
+/// Returns the part of a hold that grows with the number of attempts.
 fn patience(tries: u32) -> Duration {
     match tries {
         0 => Duration::ZERO,

@@ -1,40 +1,42 @@
-//! A test whether the server follows its client. It uses times over several changes of the
-//! uplink's path.
+//! A test whether the server follows its client to another path. It compares times and bytes over
+//! several changes of the uplink's path.
 //!
-//! A *visit* is a stretch of the uplink on one path. It is answered if its path brings part of the
-//! downlink before the next visit to the same path, and unanswered if other paths alone do. A
-//! visit counts once, however much arrives in it. So a download that grows, or that ends within
-//! one visit, counts no more than a ping. Datagrams that may answer the visit before do not count.
+//! A *visit* is a stretch of the uplink on one path. A visit is answered if its path brings part
+//! of the downlink before the next visit to the same path. It is unanswered if only other paths
+//! do. A visit counts once, however many bytes arrive in it. So a download that grows, or that
+//! ends within one visit, counts no more than a ping. Datagrams that may answer the visit before
+//! do not count.
 //!
-//! A server that stays on one path leaves all visits to others unanswered ([`Follow::on_sent`]).
-//! So does a path that discards everything, but then the server cannot answer the uplink. The two
-//! are distinguished by the server's rate: does it send as much in those visits as in answered
-//! ones ([`Follow::is_heard`])?
+//! A server that stays on one path leaves all visits to other paths unanswered
+//! ([`Follow::on_sent`]). So does a path that discards everything, but then the server cannot
+//! answer the uplink. The two cases are distinguished by the server's rate: does it send as much
+//! in those visits as in answered ones ([`Follow::is_heard`])?
 
 use std::time::Duration;
 
 use anabranch_multipath::{PathId, Time};
 
-/// Fewest unanswered visits before a server is reported.
+/// Minimum number of unanswered visits before a server is reported.
 const VISITS: u32 = 4;
-/// Unanswered visits that a change of the server's path compensates. A server that follows changes
-/// as often as its client. A server that follows rarely leaves more visits unanswered.
+/// Number of unanswered visits that one change of the server's path compensates. A server that
+/// follows changes as often as its client. A server that rarely follows leaves more visits
+/// unanswered.
 const FORGIVEN: u32 = 2;
-/// Shortest time of those visits.
+/// Minimum total time of the unanswered visits before a server is reported.
 const AWAY: Duration = Duration::from_millis(800);
-/// Shortest time of those visits in round trips of the fastest path.
+/// Minimum total time of the unanswered visits, in round trips of the fastest path.
 const ROUND_TRIPS: u32 = 10;
-/// Longest time that one visit counts.
+/// Maximum time that one visit adds to that total.
 const LONGEST: Duration = Duration::from_secs(1);
-/// Bytes by other paths for each byte that a path must bring to answer a visit.
+/// A visit is answered if its path brings at least one byte for each `PART` bytes by other paths.
 const PART: u64 = 10;
-/// Margin added to a round trip and a half, for the jitter of answers to the visit before.
+/// Margin added to one and a half round trips, for the jitter of answers to the visit before.
 const MARGIN: Duration = Duration::from_millis(10);
-/// Pause between two reports.
+/// Pause between two reports of the same session.
 const PAUSE: Duration = Duration::from_secs(600);
 /// Time for which a server that stayed on one path does not count as following.
 const MEMORY: Duration = Duration::from_secs(5);
-/// Time after which the older half of a rate is forgotten.
+/// Time span after which the older half of a rate's data is forgotten.
 const RATE: Duration = Duration::from_secs(2);
 
 /// The shortest and the longest round-trip time of a session's paths.
@@ -45,16 +47,16 @@ pub(super) struct Rtts {
 }
 
 impl Rtts {
-    /// Takes the upper bounds of the paths' round-trip times, and whether each is close. A bound
-    /// that is not close may be due to a server that answers late: then the shortest of all is
-    /// better.
+    /// Returns the shortest and the longest time of `bounds`, the upper bounds of the paths'
+    /// round-trip times, each with whether it is close. A bound that is not close may be due to a
+    /// server that answers late: the shortest bound is then used instead.
     pub(super) fn of(bounds: impl Iterator<Item = (Duration, bool)> + Clone) -> Rtts {
         let shortest = bounds.clone().map(|(rtt, _)| rtt).min().unwrap_or_default();
         let near = bounds.filter(|(_, is_near)| *is_near).map(|(rtt, _)| rtt);
         Rtts { shortest, longest: near.max().unwrap_or(shortest) }
     }
 
-    /// Returns the time after which nothing is an answer to the visit before.
+    /// Returns the time after a change of path after which no datagram answers the visit before.
     fn lag(self) -> Duration {
         self.longest * 3 / 2 + MARGIN
     }
@@ -65,43 +67,44 @@ impl Rtts {
 struct Visit {
     path: PathId,
     began: Time,
-    /// The time from which on nothing is an answer to the visit before.
+    /// Time from which no datagram answers the visit before.
     settles: Time,
-    /// Bytes of the downlink by its own path.
+    /// Bytes of the downlink that arrived by this visit's path.
     own: u64,
-    /// Bytes of the downlink by other paths.
+    /// Bytes of the downlink that arrived by other paths.
     others: u64,
-    /// Bytes by its own path since `settles`.
+    /// Bytes that arrived by this visit's path since `settles`.
     late_own: u64,
-    /// Bytes by other paths since `settles`.
+    /// Bytes that arrived by other paths since `settles`.
     late_others: u64,
 }
 
-/// The last visit to a path.
+/// The last completed visit to a path.
 #[derive(Clone, Copy, Debug, Default)]
 struct Last {
-    /// Bytes by other paths that this visit should have brought.
+    /// Bytes that arrived by other paths, although this visit's path should have brought them.
     others: u64,
     lasted: Duration,
-    /// Bytes by its own path since it began.
+    /// Bytes that arrived by this visit's path since the visit began.
     own: u64,
-    /// When the first of them arrived.
+    /// Time at which the first bytes by this visit's path arrived.
     answered: Time,
 }
 
-/// Recent unanswered visits, less those compensated by [`FORGIVEN`].
+/// Recent unanswered visits, without those that [`FORGIVEN`] compensates.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
     visits: u32,
     away: Duration,
-    /// Bytes by the server's path.
+    /// Bytes that arrived by the path on which the server answers.
     own: u64,
-    /// Bytes by all paths.
+    /// Bytes that arrived by all paths.
     all: u64,
 }
 
 impl Run {
-    /// Removes visits because the server has answered by another path than before.
+    /// Removes up to [`FORGIVEN`] visits, because the server has answered by another path than
+    /// before.
     fn forgive(&mut self) {
         let visits = self.visits.saturating_sub(FORGIVEN);
         *self = match visits {
@@ -115,7 +118,7 @@ impl Run {
     }
 }
 
-/// Bytes that arrived in the later parts of visits, and the length of those.
+/// Bytes that arrived in the later parts of visits, and the total length of those parts.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rate {
     time: Duration,
@@ -136,22 +139,22 @@ impl Rate {
     }
 }
 
-/// The test of one session's server.
+/// The test whether one session's server follows its client.
 #[derive(Debug)]
 pub(super) struct Follow {
     visit: Option<Visit>,
     last: Box<[Last]>,
-    /// The path that answered last: the place of a server that stays.
+    /// The path by which the server answered last. A server that does not follow stays there.
     place: Option<PathId>,
-    /// When the server moved there.
+    /// Time at which the server first answered by `place`.
     moved: Time,
     run: Run,
-    /// The server's rate in answered visits.
+    /// The server's rate during answered visits.
     answered: Rate,
-    /// The server's rate in visits to each path since it was last heard there.
+    /// The server's rate during visits to each path, since an answer last arrived by that path.
     alone: Box<[Rate]>,
     heard: Option<Time>,
-    /// When the server was last found to have left [`VISITS`] visits unanswered.
+    /// Time at which the server was last found to have left [`VISITS`] visits unanswered.
     stayed: Option<Time>,
     next_report: Time,
 }
@@ -172,16 +175,16 @@ impl Follow {
         }
     }
 
-    /// Records that the uplink is on `path`. If the server stays on one path and that is to be
-    /// reported, returns the path and its share of the downlink's bytes in percent.
+    /// Records that the uplink uses `path`. If the server stays on one path and a report is due,
+    /// returns the server's path and that path's share of the downlink bytes in percent.
     pub(super) fn on_sent(&mut self, now: Time, path: PathId, rtts: Rtts) -> Option<(PathId, u8)> {
         if self.visit.is_some_and(|visit| visit.path == path) {
             return None;
         }
         self.close(now, rtts);
         self.judge(now, path);
-        // After a silence of the server, answers to the visit before are over: only the first
-        // answer that the server could send is too early.
+        // If the server was silent before, answers to the visit before are over. Only the first
+        // answer that the server could send would be too early.
         let is_quiet = self.heard.is_none_or(|heard| now.since(heard) >= rtts.lag());
         let lag = if is_quiet { rtts.shortest * 4 / 5 } else { rtts.lag() };
         self.visit = Some(Visit {
@@ -202,7 +205,7 @@ impl Follow {
         self.place.map(|place| (place, percent as u8))
     }
 
-    /// Records that the server is heard by `path`.
+    /// Records that `bytes` of the server arrived by `path`.
     pub(super) fn on_heard(&mut self, now: Time, path: PathId, bytes: u64) {
         self.heard = Some(now);
         self.alone[path.index()] = Rate::default();
@@ -223,21 +226,21 @@ impl Follow {
         }
     }
 
-    /// Returns whether the server follows its client, as far as known.
+    /// Returns whether the server follows its client; true if that is unknown.
     pub(super) fn follows(&self, now: Time) -> bool {
         self.stayed.is_none_or(|stayed| now.since(stayed) > MEMORY)
     }
 
-    /// Returns whether the server seems to receive the datagrams of `path`, though it does not
-    /// answer there. It does if it sends at least a quarter as much during visits to `path` as
-    /// during answered ones. Returns `None` if the visits are too short or too few.
+    /// Returns whether the server seems to receive the datagrams of `path`, although no answer
+    /// arrives by it. That is so if the server sends at least a quarter as much during visits to
+    /// `path` as during answered visits. Returns `None` if the visits are too short or too few.
     pub(super) fn is_heard(&self, path: PathId) -> Option<bool> {
         let alone = self.alone[path.index()].per_second()?;
         let usual = self.answered.per_second().filter(|rate| *rate > 0.0)?;
         Some(alone * 4.0 >= usual)
     }
 
-    /// Records the downlink of the visit that ends.
+    /// Ends the present visit, and records the downlink bytes that arrived in it.
     fn close(&mut self, now: Time, rtts: Rtts) {
         let Some(visit) = self.visit.take() else { return };
         let lasted = now.since(visit.began);
@@ -256,7 +259,7 @@ impl Follow {
         }
     }
 
-    /// Judges the last visit to `path`, as the next one begins.
+    /// Decides whether the last visit to `path` was answered, as the next visit to it begins.
     fn judge(&mut self, now: Time, path: PathId) {
         let last = std::mem::take(&mut self.last[path.index()]);
         let is_answered = last.own > 0 && last.own.saturating_mul(PART) >= last.others;

@@ -1,4 +1,4 @@
-//! How long a session has stayed on one path, and why.
+//! The time for which a session has stayed on one path, and the reason.
 
 use std::time::Duration;
 
@@ -7,9 +7,10 @@ use anabranch_multipath::{Every, PathId};
 use super::{Common, Session};
 use crate::{Event, Kept, Protocol};
 
-/// Traffic on one path after which the stay is reported, but not before three runs.
+/// Minimum time of traffic on one path after which the stay is reported. [`RUNS`] must have
+/// passed, too.
 const LONG: Duration = Duration::from_secs(3);
-/// Runs of the schedule that a reported stay has outlasted.
+/// Minimum number of the schedule's runs that a stay has lasted before it is reported.
 const RUNS: u32 = 3;
 /// Longest pause between two datagrams that counts as traffic.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -20,19 +21,19 @@ pub(super) struct Stay {
     path: Option<PathId>,
     used: Duration,
     datagrams: u64,
-    /// Runs that the schedule has begun in the session's life.
+    /// Number of runs that the schedule has begun since the session was opened.
     pub(super) runs: u64,
     /// Whether this stay was reported.
     reported: bool,
 }
 
 impl Stay {
-    /// Returns a stay that begins with the next datagram.
+    /// Returns a new stay that begins with the next datagram.
     pub(super) fn anew(&self) -> Stay {
         Stay { runs: self.runs, ..Stay::default() }
     }
 
-    /// Counts `datagrams` that leave by `path`, `pause` after the last ones.
+    /// Counts `datagrams` sent by `path`, at `pause` after the last ones.
     pub(super) fn on_sent(&mut self, path: PathId, datagrams: u64, pause: Duration) {
         if self.path != Some(path) {
             *self = Stay { path: Some(path), ..self.anew() };
@@ -42,7 +43,7 @@ impl Stay {
         self.datagrams += datagrams;
     }
 
-    /// Returns whether the stay outlasts [`LONG`] and [`RUNS`] runs.
+    /// Returns whether the stay has lasted longer than [`LONG`] and [`RUNS`] runs.
     fn is_long(&self, every: Every) -> bool {
         let outlasted = match every {
             Every::Never => false,
@@ -58,7 +59,8 @@ impl Stay {
 }
 
 impl Session {
-    /// Reports once that something other than the schedule keeps the session on one path.
+    /// Reports, once per stay, that something other than the schedule keeps the session on one
+    /// path.
     pub(super) fn report_stay(&mut self, common: &mut Common<'_>) {
         let could_split = common.config.scheduled() > 1 && !self.stay.reported;
         let Some(path) = self.stay.path.filter(|_| could_split) else { return };

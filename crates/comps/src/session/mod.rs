@@ -1,5 +1,5 @@
-//! One session: one client address and the server that it wants, with its own draw of the schedule
-//! and its own view of the paths' health.
+//! One session: a client address and the server that this client wants, with its own draw of the
+//! schedule and its own view of the paths' health.
 
 mod cookie;
 mod copies;
@@ -38,10 +38,10 @@ use crate::{
     Renumbering, SessionId, TupleId,
 };
 
-/// Datagrams of a session sent in its turn after waiting for a window.
+/// Number of datagrams that a session sends in its turn after waiting for a window.
 const TURN: u64 = 16;
 
-/// The state that all sessions of a core share, lent to one of them for a call.
+/// The state that all sessions of a core share, which one session borrows for a call.
 pub(crate) struct Common<'a> {
     pub(crate) config: &'a Config,
     pub(crate) outputs: &'a mut VecDeque<Output>,
@@ -49,28 +49,28 @@ pub(crate) struct Common<'a> {
     pub(crate) no_path: &'a mut u64,
     pub(crate) hurried: &'a mut u64,
     pub(crate) prints: &'a mut Prints,
-    /// Protocols whose numbering in clear was reported.
+    /// Protocols already reported to number their packets in clear.
     pub(crate) numbered: &'a mut BTreeSet<Protocol>,
     /// The time before which no session reports that its server does not answer.
     pub(crate) next_unanswered: &'a mut Time,
-    /// For each path, its local error.
+    /// The local error of each path, if any.
     pub(crate) broken: &'a [Option<DownReason>],
     /// The state of each path's window, if the schedule uses windows.
     pub(crate) windows: Option<&'a mut [PathView]>,
-    /// Sessions that wait for a window.
+    /// Queue of the sessions that wait for a window.
     pub(crate) held: &'a mut VecDeque<SessionId>,
-    /// The arrival time of the batch at hand, if it was queued here: outputs must then contain its
-    /// bytes.
+    /// Arrival time of the batch at hand, if it comes from one of our queues: outputs must then
+    /// contain its bytes. `None` for a batch of the driver.
     pub(crate) kept: Option<Time>,
     pub(crate) room: Room,
 }
 
-/// Most bytes of a session that may wait.
+/// Maximum bytes of a session's datagrams that may wait.
 #[derive(Clone, Copy)]
 pub(crate) struct Room {
-    /// For a path, or for a window.
+    /// Maximum bytes that wait for a path or for a window.
     pub(crate) patience: usize,
-    /// Before the split.
+    /// Maximum bytes that are delayed before the split.
     pub(crate) delayed: usize,
 }
 
@@ -89,7 +89,7 @@ impl Common<'_> {
     }
 }
 
-/// A session.
+/// The state of one session.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: SessionId,
@@ -100,18 +100,18 @@ pub(crate) struct Session {
     pub(crate) chain: u8,
     /// Whether the server ever answered.
     pub(crate) answered: bool,
-    /// When its timer is due in the core's table.
+    /// Time at which the session's timer in the core's table is due.
     pub(crate) armed: Option<Time>,
     resolved: bool,
     recogniser: Recogniser,
-    /// The protocol that the session is treated as carrying.
+    /// The protocol that the session is treated as carrying; `None` if it is unknown.
     protocol: Option<Protocol>,
     pins: Pins,
     /// The path and tuple of a WireGuard server's last cookie.
     cookie: Option<Cookie>,
-    /// The path and tuple of handshakes. This tuple does not rotate with the schedule's.
+    /// The path and tuple of handshakes. This tuple does not rotate with the schedule's tuples.
     pinned_to: Option<(PathId, TupleId)>,
-    /// When that path was chosen.
+    /// Time at which the path in `pinned_to` was chosen.
     pinned_at: Time,
 
     splitter: Splitter,
@@ -129,18 +129,18 @@ pub(crate) struct Session {
     held: Option<Held>,
     wait: Wait,
     client_heard: Time,
-    /// When a datagram of the client was last split.
+    /// Time at which a datagram of the client was last split.
     taken: Time,
     server_heard: Option<Time>,
-    /// When another session had last heard the server as this one was opened. Mosh's client
-    /// changes its port every 10 s while no datagram arrives.
+    /// Time at which any other session had last heard the server when this one was opened. Mosh's
+    /// client changes its port every 10 s while no datagram arrives.
     pub(crate) heard_before: Option<Time>,
-    /// Number of times that the server was heard.
+    /// Number of times that the server was heard in this session.
     answers: u64,
     last: Option<(Time, PathId, TupleId)>,
     /// Whether more than one path has carried the client's datagrams.
     split: bool,
-    /// The traffic since it last changed its path.
+    /// The traffic since the session last changed its path.
     stay: Stay,
 }
 
@@ -188,29 +188,29 @@ impl Session {
         self.client_heard
     }
 
-    /// Returns the number of datagrams waiting for a path.
+    /// Returns the number of datagrams that wait for a path.
     pub(crate) fn waiting(&self) -> usize {
         let delayed = self.delay.as_ref().map_or(0, |delay| delay.len());
         delayed + self.waiting.len() + self.backlog.len()
     }
 
-    /// Returns whether one path carried all datagrams of the client.
+    /// Returns whether a single path carried all datagrams of the client.
     pub(crate) fn is_unsplit(&self) -> bool {
         self.last.is_some() && !self.split
     }
 
-    /// Returns the round-trip time of `path`, once measured.
+    /// Returns the round-trip time of `path`; `None` before it was measured.
     pub(crate) fn rtt(&self, path: usize) -> Option<Duration> {
         self.health[path].rtt()
     }
 
-    /// Returns whether the session found `path` silent.
+    /// Returns whether the session has found that `path` is silent.
     pub(crate) fn finds_silent(&self, path: usize) -> bool {
         self.health[path].reason().is_some_and(DownReason::needs_answer)
     }
 
-    /// Records that the server's address is known, and which paths are `barred` because they do
-    /// not lead there. Sends the datagrams that waited for the address.
+    /// Records that the server's address is known, and that the `barred` paths do not lead to it.
+    /// Sends the datagrams that waited for the address.
     pub(crate) fn on_resolved(&mut self, now: Time, barred: &[PathId], common: &mut Common<'_>) {
         self.resolved = true;
         self.tuples.bar(barred);
@@ -221,8 +221,8 @@ impl Session {
         self.flush(now, common);
     }
 
-    /// Adopts changed settings. `draw` is the number of the change, if the schedule is to be
-    /// redrawn.
+    /// Adopts changed settings. `draw` is the number of this change of the settings if the
+    /// schedule is to be redrawn, else `None`.
     ///
     /// Nothing is sent here: a later event reports which of the new paths lead to the session's
     /// server.
@@ -264,7 +264,8 @@ impl Session {
         self.refresh(common);
     }
 
-    /// Delays later datagrams by the present settings. Waiting ones keep their time.
+    /// Applies the delay in the present settings to later datagrams. Queued datagrams keep their
+    /// times.
     fn delay_as(&mut self, config: &Config) {
         match (&mut self.delay, config.jitter) {
             (Some(delay), jitter) => delay.set(jitter.unwrap_or(Jitter::NONE)),
@@ -379,7 +380,7 @@ impl Session {
         self.answered = true;
     }
 
-    /// Records an error on this path, of this session alone.
+    /// Records an error on this path that concerns this session alone.
     pub(crate) fn on_error(
         &mut self,
         now: Time,
@@ -397,7 +398,7 @@ impl Session {
         self.flush(now, common);
     }
 
-    /// Executes everything that is due at `now`.
+    /// Executes all actions that are due at `now`.
     pub(crate) fn on_timeout(&mut self, now: Time, common: &mut Common<'_>) {
         *common.no_path += self.waiting.expire(now);
         for index in 0..self.health.len() {
@@ -411,7 +412,8 @@ impl Session {
         self.tell_unanswered(now, common);
     }
 
-    /// Records that the server is heard, and reports the end of a silence that was reported.
+    /// Records that a datagram of the server arrived. If a silence of the server was reported,
+    /// reports its end.
     fn hear(&mut self, now: Time, common: &mut Common<'_>) {
         self.server_heard = Some(now);
         if let Some(waited) = self.wait.on_heard(now) {
@@ -419,7 +421,8 @@ impl Session {
         }
     }
 
-    /// Reports that the server does not answer, if that is due. It blames no path.
+    /// Reports that the server does not answer, if such a report is due. The report blames no
+    /// path.
     fn tell_unanswered(&mut self, now: Time, common: &mut Common<'_>) {
         if self.last.is_none() {
             return;
@@ -432,18 +435,19 @@ impl Session {
         }
     }
 
-    /// Returns since when the server has been silent, if that was reported, and when it was last
-    /// heard.
+    /// Returns when the reported silence of the server began, and when the server was last heard.
+    /// Returns `None` if no silence was reported.
     pub(crate) fn silent_since(&self) -> Option<(Time, Option<Time>)> {
         self.wait.reported().map(|since| (since, self.last_heard()))
     }
 
-    /// Returns when the server was last heard, here or by an earlier session.
+    /// Returns when the server was last heard in this session or an earlier one.
     pub(crate) fn last_heard(&self) -> Option<Time> {
         self.server_heard.or(self.heard_before)
     }
 
-    /// Returns when [`Session::on_timeout`] is due, including the end by idleness.
+    /// Returns when [`Session::on_timeout`] is due, including the end of the session for being
+    /// idle.
     pub(crate) fn next_timeout(&self, config: &Config) -> Time {
         let health = self.health.iter().filter_map(Health::recovers_at);
         let others =
@@ -455,7 +459,7 @@ impl Session {
         all.fold(self.client_heard + config.idle, Time::min)
     }
 
-    /// Limits the four-tuples to the number that a QUIC connection may have.
+    /// Limits the session's four-tuples to the number that a QUIC connection may have.
     fn cut_tuples(&mut self, common: &Common<'_>) {
         self.tuples.cut(
             common.config.quic_tuples,
@@ -464,7 +468,7 @@ impl Session {
         );
     }
 
-    /// Sends a batch, consecutive datagrams of one lane together.
+    /// Sends a batch. Consecutive datagrams of the same lane are sent together.
     fn route(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common<'_>) {
         let (mut at, count) = (0, batch.count());
         while at < count {
@@ -499,7 +503,7 @@ impl Session {
         if is_pinned { Lane::Pinned } else { Lane::Free }
     }
 
-    /// Returns the number of consecutive datagrams from number `at` on that belong to `lane`.
+    /// Returns how many consecutive datagrams, from number `at` on, belong to `lane`.
     fn run_of(
         &mut self,
         lane: Lane,
@@ -522,8 +526,7 @@ impl Session {
             .unwrap_or(left)
     }
 
-    /// Sends up to `count` datagrams by the schedule. Returns the number of datagrams sent or
-    /// queued.
+    /// Sends up to `count` datagrams by the schedule. Returns how many were sent or queued.
     fn send_scheduled(
         &mut self,
         now: Time,
@@ -532,7 +535,7 @@ impl Session {
         count: u64,
         common: &mut Common<'_>,
     ) -> u64 {
-        // No datagram overtakes the ones waiting for a window.
+        // No datagram may overtake datagrams that wait for a window.
         let next = match self.backlog.is_empty() {
             true => {
                 self.look(common);
@@ -556,7 +559,7 @@ impl Session {
         }
     }
 
-    /// Sends units by the path that the splitter has assigned.
+    /// Sends `units` datagrams by the path that the splitter has assigned.
     fn emit_run(
         &mut self,
         now: Time,
@@ -576,7 +579,7 @@ impl Session {
         self.emit(now, (path, tuple), batch, at, units, common);
     }
 
-    /// Updates the scheduler's views with the present windows.
+    /// Copies the present state of the windows into the scheduler's views.
     fn look(&mut self, common: &Common<'_>) {
         let Some(windows) = &common.windows else { return };
         for index in 0..self.views.len() {
@@ -585,7 +588,7 @@ impl Session {
         }
     }
 
-    /// Queues datagrams until a window has room.
+    /// Queues `count` datagrams until a window has room.
     fn await_window(
         &mut self,
         now: Time,
@@ -604,7 +607,7 @@ impl Session {
         *common.no_path += self.backlog.take_dropped();
     }
 
-    /// Sends some of the datagrams that wait for a window. The rest waits for the session's next
+    /// Sends some of the datagrams that wait for a window. The others wait for the session's next
     /// turn. Returns whether any were sent.
     pub(crate) fn use_windows(&mut self, now: Time, common: &mut Common<'_>) -> bool {
         let (mut went, outer) = (0, common.kept);
@@ -628,8 +631,8 @@ impl Session {
         went > 0
     }
 
-    /// Sends datagrams by the path of handshakes. Returns the number of datagrams sent or queued
-    /// (all).
+    /// Sends datagrams by the path of handshakes. Returns how many were sent or queued, which is
+    /// all of them.
     fn send_pinned(
         &mut self,
         now: Time,
@@ -652,23 +655,24 @@ impl Session {
         count
     }
 
-    /// Returns the path and tuple of a handshake that is to follow a cookie, if the path is open
-    /// and may carry handshakes.
+    /// Returns the path and tuple for a handshake that answers a cookie. Returns `None` if there
+    /// is no cookie, or if the path is closed or may carry no handshakes.
     fn cookie_way(&self, now: Time, common: &Common<'_>) -> Option<(PathId, TupleId)> {
         let way = self.cookie.as_ref()?.way(now)?;
         let is_free = common.handshake().is_none_or(|named| named == way.0);
         (is_free && self.is_open(way.0, common)).then_some(way)
     }
 
-    /// Queues datagrams until a path is usable.
+    /// Queues `count` datagrams until a path is usable.
     fn keep(&mut self, now: Time, batch: &Batch<'_>, at: u64, count: u64, common: &mut Common<'_>) {
         let since = common.kept.unwrap_or(now);
         *common.no_path += self.waiting.keep(since, batch, at, count, common.room.patience);
     }
 
-    /// Returns the path and tuple of handshakes. If the user named a path, it is that or none:
-    /// handshakes hidden from the other paths must not use them. Otherwise the schedule chooses a
-    /// path, which is kept until the handshake is confirmed.
+    /// Returns the path and tuple of handshakes. If the user named a handshake path, returns that
+    /// path, or `None` if it is not usable. Handshakes hidden from the other paths must not use
+    /// them. Otherwise the schedule chooses a path, which is kept until the handshake is
+    /// confirmed.
     fn handshake_path(&mut self, now: Time, common: &mut Common<'_>) -> Option<(PathId, TupleId)> {
         let before = self.pinned_to;
         let still_good = |path: &PathId| self.is_open(*path, common);
@@ -720,7 +724,8 @@ impl Session {
             common.counters[path.index()].switches += 1;
         }
         self.health[before.index()].on_used(pause);
-        // A path that was left may be judged while others are used.
+        // After a change of path all paths are judged: the path that was left may turn out to be
+        // silent while others are used.
         let all = if moves { 0..self.health.len() } else { before.index()..before.index() + 1 };
         all.for_each(|index| self.check_silence(now, PathId::at(index), common));
     }
@@ -769,7 +774,7 @@ impl Session {
         }
     }
 
-    /// Sends the waiting datagrams, as far as a path is open for them.
+    /// Sends the datagrams that wait for a path, as far as a path is open for them.
     fn flush(&mut self, now: Time, common: &mut Common<'_>) {
         if !self.resolved
             || !(0..self.health.len()).any(|index| self.is_open(PathId::at(index), common))
@@ -779,14 +784,14 @@ impl Session {
         let mut waited = std::mem::take(&mut self.waiting);
         let outer = common.kept;
         while let Some(kept) = waited.take() {
-            // A datagram that finds no path again has waited since its arrival, not since now.
+            // A datagram that again finds no path has waited since its arrival, not since now.
             common.kept = Some(kept.since);
             self.route(now, &Batch::single(&kept.bytes, kept.ecn), common);
         }
         common.kept = outer;
     }
 
-    /// Lets the pins learn from the server's datagrams.
+    /// Passes the server's datagrams to the pins, which may confirm handshakes.
     fn confirm(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common<'_>) {
         if self.pins.any() {
             (0..batch.count()).for_each(|index| self.pins.on_server(now, batch.datagram(index)));
@@ -794,7 +799,7 @@ impl Session {
         }
     }
 
-    /// Returns the session to the schedule once no connection is pinned any more.
+    /// Lets the schedule choose the session's path once no connection is pinned any more.
     fn release(&mut self, now: Time, common: &mut Common<'_>) {
         if self.pins.take_release() {
             self.pinned_to = None;
@@ -805,14 +810,15 @@ impl Session {
     }
 }
 
-/// Returns the queue that delays the session's datagrams, if the settings ask for delays.
+/// Returns the queue that delays the session's datagrams; `None` if the settings demand no delay.
 fn delay(id: SessionId, config: &Config) -> Option<Box<DelayQueue<QueuedDatagram>>> {
     let stream = seed::stream(config.seed, id.0, "jitter");
     config.jitter.map(|jitter| Box::new(DelayQueue::new(jitter, stream)))
 }
 
-/// Returns the session's own draw of the schedule: the first, or the one after that change of the
-/// settings. If the session `keeps` to one path, it does so through all silences.
+/// Returns the session's own splitter, with its draw of the schedule. `change` is the number of
+/// the settings' change that caused this draw; `None` for the first draw. If the session `keeps`
+/// to one path, it does so after every silence.
 fn splitter(id: SessionId, config: &Config, keeps: bool, change: Option<u64>) -> Splitter {
     let suffix = change.map_or_else(String::new, |change| format!(" {change}"));
     let seed = config.seed;

@@ -1,10 +1,10 @@
-//! One order for datagrams that a server sends by one path after another.
+//! Restores the order of datagrams that a server sends by one path after another.
 //!
-//! When a server moves to another path, datagrams still in the queues of the old path are
-//! overtaken by those on the new one. QUIC and TCP take that for loss and slow down. So, if the
-//! user asks for it ([`Config::in_order`](crate::Config::in_order)), the new path's datagrams are
-//! held until the old path is silent, and no longer than the user allows. The server follows our
-//! own uplink, so the path visited later is the newer one.
+//! When a server moves to another path, datagrams on the new path overtake those still in the
+//! queues of the old one. QUIC and TCP treat that as loss and slow down. So, if the user asks for
+//! it ([`Config::in_order`](crate::Config::in_order)), the new path's datagrams are held until the
+//! old path is silent, but no longer than the user allows. The server follows our own uplink, so
+//! the path that the uplink visited later is the newer one.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,41 +13,42 @@ use anabranch_multipath::{PathId, Time};
 
 use crate::{Batch, Held};
 
-/// Time without datagrams of a path, while another brought some, after which its queues are empty.
+/// Time after which a path's queues count as empty, if it brings no datagrams while another path
+/// brings some.
 const SILENCE: Duration = Duration::from_millis(4);
-/// Longest part of a pause of all paths that counts as silence: it may be our own pause, or all
-/// paths'.
+/// Maximum part of a pause of all paths that counts towards a path's silence: such a pause may be
+/// this machine's own, or one of all paths.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Time without datagrams after which a path is silent, whatever the others did.
+/// Time without datagrams after which a path counts as silent, whatever the other paths brought.
 const LONG_SILENCE: Duration = Duration::from_millis(6);
-/// Longest probe, in bytes. A datagram up to this length, from a path that was left, is not the
-/// rest of a queue. It is a probe, and was sent after the datagrams that the newer path brings at
-/// the moment (s2n-quic challenges both paths).
+/// Maximum length of a probe, in bytes. A datagram up to this length that arrives by a path the
+/// server has left is not the rest of a queue. It is a probe, sent after the datagrams that the
+/// newer path brings at the moment (s2n-quic challenges both paths).
 ///
-/// The last datagram of the path in front may also be this short while our uplink is already
-/// elsewhere. But it has no queue to wait in, so it arrives before the first datagram that the
-/// server sent by the new path.
+/// The last datagram of the path in front may also be this short while our uplink already uses
+/// another path. But the path in front has no queue then, so this datagram arrives before the
+/// first one that the server sent by the new path.
 const PROBE: usize = 100;
 /// Time that a probe waits, so that it does not overtake earlier datagrams.
 const PROBE_WAITS: Duration = Duration::from_micros(1_000);
-/// Most datagrams of an unvalidated path that a probe waits for. Until validation the server sends
-/// a few by that path, and probes between them. If three overtake another one, it counts as lost
-/// (RFC 9002, section 6.1.1). With two, up to four may have been sent before it. A further probe
-/// waits for one more.
+/// Maximum number of datagrams of an unvalidated path that may overtake a waiting probe. Until
+/// validation the server sends a few datagrams by that path, and probes between them. If three
+/// overtake a datagram, it counts as lost (RFC 9002, section 6.1.1). With two, up to four
+/// datagrams may have been sent before the probe. A further probe waits for one datagram more.
 const PROBE_LETS: usize = 2;
-/// Most probes that wait in one session.
+/// Maximum number of probes that wait in one session.
 const MOST_PROBES: usize = 16;
-/// Most bytes held in one session. More releases all of them.
+/// Maximum bytes held in one session. If more arrive, all are released.
 const MOST: usize = 1 << 20;
 
-/// The held datagrams of one session, and the state that decides about them.
+/// The held datagrams of one session, and the state that decides when they are released.
 #[derive(Debug)]
 pub(super) struct InOrder {
-    /// When our uplink last moved to each path.
+    /// The last time our uplink moved to each path.
     visits: Box<[Visit]>,
     /// The path whose datagrams are delivered on arrival.
     front: Option<Front>,
-    /// When any path last brought a datagram.
+    /// Time at which any path last brought a datagram.
     heard: Time,
     held: VecDeque<(Time, PathId, Held)>,
     bytes: usize,
@@ -57,16 +58,16 @@ pub(super) struct InOrder {
 #[derive(Clone, Copy, Debug)]
 struct Visit {
     since: Time,
-    /// Whether the path was in front before.
+    /// Whether the path has been in front before.
     known: bool,
 }
 
-/// A waiting probe.
+/// A probe that waits to be delivered.
 #[derive(Debug)]
 struct Probe {
     path: PathId,
     due: Time,
-    /// Datagrams of another path that still may pass it.
+    /// Number of datagrams of another path that may still overtake this probe.
     lets: usize,
     held: Held,
 }
@@ -74,28 +75,29 @@ struct Probe {
 #[derive(Debug)]
 struct Front {
     path: PathId,
-    /// The time from which it brings datagrams sent after the server validated it. That is a round
-    /// trip after its first datagram, less a part, because the first burst after that must not be
-    /// mistaken.
+    /// Time from which this path brings datagrams that the server sent after validating it. It is
+    /// a round trip after the path's first datagram, less a part, so that the first burst after
+    /// validation counts as validated.
     validated: Time,
     heard: Time,
-    /// The length of its silence, without pauses of all paths.
+    /// Length of this path's silence, without pauses of all paths.
     silent: Duration,
-    /// Bytes that it brought while datagrams are held.
+    /// Bytes that this path brought while datagrams of other paths are held.
     brought: usize,
 }
 
-/// The decision about arrived datagrams.
+/// The decision about datagrams that have arrived.
 enum Place {
     Pass,
-    /// Pass, and put the path in front.
+    /// Deliver the datagrams, and put their path in front.
     Lead,
     Hold,
-    /// Wait a little, or until `lets` datagrams of another path have passed.
+    /// Hold the datagram as a probe for a short time, or until `lets` datagrams of another path
+    /// have passed.
     Probe {
         lets: usize,
     },
-    /// Pass, after those of the same path that were taken for probes.
+    /// Deliver the datagrams, after those of the same path that were taken for probes.
     Behind,
 }
 
@@ -116,8 +118,8 @@ impl InOrder {
         self.visits[path.index()].since = now;
     }
 
-    /// Returns whether datagrams that arrived by `path` may pass. If not, they are held. The
-    /// result of [`InOrder::release`] has to be delivered before them, and again after held ones.
+    /// Returns whether datagrams that arrived by `path` may be delivered at once; if not, they are
+    /// held. Deliver the result of [`InOrder::release`] before them and after them.
     pub(super) fn passes(&mut self, now: Time, path: PathId, batch: &Batch<'_>) -> bool {
         self.listen(now, path, batch.bytes.len());
         let held = || Held { bytes: batch.bytes.into(), stride: batch.stride, ecn: batch.ecn };
@@ -144,7 +146,7 @@ impl InOrder {
         passes
     }
 
-    /// Counts datagrams that passed the probes of other paths.
+    /// Counts `datagrams` of `path`, which overtake the waiting probes of other paths.
     fn count_down(&mut self, path: PathId, datagrams: u64) {
         let gone = usize::try_from(datagrams).unwrap_or(usize::MAX);
         for probe in self.probes.iter_mut().filter(|probe| probe.path != path) {
@@ -152,9 +154,9 @@ impl InOrder {
         }
     }
 
-    /// Returns the datagrams that need not be held any longer, in order. `longest` is the longest
-    /// hold. A path that brought less than the one in front meanwhile brought probes: the server
-    /// has not moved there.
+    /// Returns the datagrams that need not be held any longer, in order. `longest` is the maximum
+    /// time of a hold. If a path brought less than the one in front meanwhile, its datagrams were
+    /// probes: the server has not moved to that path.
     pub(super) fn release(&mut self, now: Time, longest: Duration) -> Vec<Held> {
         let mut free = Vec::new();
         while let Some(probe) = self.probes.pop_front_if(|probe| probe.is_due(now)) {
@@ -176,7 +178,7 @@ impl InOrder {
         free
     }
 
-    /// Returns all held datagrams, path by path.
+    /// Returns all held datagrams, grouped by path.
     pub(super) fn release_all(&mut self) -> Vec<Held> {
         let mut free: Vec<_> = self.probes.drain(..).map(|probe| probe.held).collect();
         while let Some(&(_, next, _)) = self.held.front() {
@@ -185,7 +187,7 @@ impl InOrder {
         free
     }
 
-    /// Returns when [`InOrder::release`] has datagrams, if none arrive before.
+    /// Returns when [`InOrder::release`] will have datagrams, if none arrive before.
     pub(super) fn next_timeout(&self, longest: Duration) -> Option<Time> {
         let probe = self.probes.front().map(|probe| probe.due);
         let held = self.held.front().map(|(since, _, _)| {
@@ -195,7 +197,8 @@ impl InOrder {
         probe.into_iter().chain(held).min()
     }
 
-    /// Counts the silence of the path in front.
+    /// Updates the length of the silence of the path in front, at the arrival of `bytes` by
+    /// `path`.
     fn listen(&mut self, now: Time, path: PathId, bytes: usize) {
         let pause = now.since(std::mem::replace(&mut self.heard, now)).min(PAUSE);
         match self.front.as_mut() {
@@ -228,15 +231,15 @@ impl InOrder {
                 Place::Probe { lets: if now < front.validated { self.lets() } else { usize::MAX } }
             }
             false => Place::Pass,
-            // A first visit brings little except the challenge that validates the path, and the
-            // server waits for the answer.
+            // A path's first visit brings little except the challenge that validates the path, and
+            // the server waits for the answer.
             true if !known => Place::Lead,
             true if self.held.is_empty() && self.is_front_silent(now) => Place::Lead,
             true => Place::Hold,
         }
     }
 
-    /// Returns how many datagrams may pass a further probe.
+    /// Returns how many datagrams may overtake a further probe.
     fn lets(&self) -> usize {
         PROBE_LETS + self.probes.iter().filter(|probe| probe.lets < usize::MAX).count()
     }

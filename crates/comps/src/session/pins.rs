@@ -1,18 +1,19 @@
-//! QUIC connections stay on one path until their handshake is confirmed.
+//! Pins: QUIC connections stay on one path until their handshake is confirmed.
 //!
 //! A server may refuse, or penalise, a change of address before the handshake is confirmed (RFC
-//! 9000, section 9). No observer can read the confirmation, but it follows from visible packets.
-//! The client has sent a packet with a short header, and the server sent one at least a round-trip
-//! time later. So the server had received the client's last flight. A later packet with a long
-//! header is a retransmission of the handshake: the connection is pinned again.
+//! 9000, section 9). No observer can read the confirmation, but it can be inferred from visible
+//! packets. The client has sent a packet with a short header, and the server sent one at least a
+//! round-trip time later. So the server had received the client's last flight. A later packet with
+//! a long header is a retransmission of the handshake: the connection is pinned again.
 //!
-//! Changing connection IDs do not prevent this. Either end may leave the handshake's IDs at any
-//! moment (RFC 9000, section 5.1), and several servers do so within the first round trip. Section
-//! 5.1.1 allows new IDs only in the packets that confirm a handshake. So a server that uses a new
-//! ID of its client's has read a packet with a short header from the client.
+//! Changing connection IDs do not prevent this inference. Either end may stop using the
+//! handshake's IDs at any moment (RFC 9000, section 5.1), and several servers do so within the
+//! first round trip. Section 5.1.1 allows new IDs only in the packets that confirm a handshake. So
+//! a server that uses a new ID of its client has read a packet with a short header from the
+//! client.
 //!
-//! No pin outlasts [`ROUND_TRIPS`] without a handshake packet of the client, whatever the server
-//! sends.
+//! No pin lasts longer than [`ROUND_TRIPS`] without a handshake packet of the client, whatever the
+//! server sends.
 //!
 //! Several connections may share a session (one client address). They are distinguished by
 //! connection ID, so that a new connection's handshake does not pin an older one again. An ID
@@ -27,7 +28,7 @@ use anabranch_multipath::Time;
 
 use crate::protocol::quic::{self, Cid, Kind, Long};
 
-/// Idle time of a handshake after which its client has given it up.
+/// Idle time of a handshake after which the client is considered to have abandoned it.
 const GIVEN_UP: Duration = Duration::from_secs(60);
 /// Maximum connections remembered in one session.
 const CONNECTIONS: usize = 16;
@@ -36,36 +37,36 @@ const CONNECTIONS: usize = 16;
 const IDS: usize = 8;
 /// Length in bytes of the shortest ID that a client invents for a server (RFC 9000, section 7.2).
 const INVENTED: usize = 8;
-/// Round-trip times after which a pin ends: after the client's first short header and after its
-/// last long one. A lost last flight is retransmitted after 3 and 9 round trips (RFC 9002, section
-/// 6.2.1, with the first sample's variation), which pins the connection again.
+/// Number of round-trip times after which a pin ends, counted from the client's first short header
+/// and from its last long header. A lost last flight is retransmitted after 3 and 9 round trips
+/// (RFC 9002, section 6.2.1, with the first sample's variation), which pins the connection again.
 const ROUND_TRIPS: u32 = 8;
-/// Shortest such time, for round trips below the timers of busy machines.
+/// Minimum duration of a pin, for round trips shorter than the timers of busy machines.
 const SHORTEST_PIN: Duration = Duration::from_millis(100);
-/// The same time while the round-trip time is unknown.
+/// Duration of a pin while the round-trip time is unknown.
 const UNMEASURED_PIN: Duration = Duration::from_secs(1);
 
-/// The lane of a client's datagram.
+/// The way in which the path of a client's datagram is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// By the path of handshakes.
+    /// The datagram uses the path of handshakes.
     Pinned,
-    /// By the schedule.
+    /// The schedule chooses the path.
     Free,
 }
 
-/// The connection IDs that packets to one end carry. The first one is that of the handshake.
+/// The connection IDs in packets to one end of a connection. The first one is the handshake's ID.
 #[derive(Debug)]
 struct Ids(Vec<Cid>);
 
 impl Ids {
-    /// Returns the ID of the handshake.
+    /// Returns the ID used in the handshake.
     fn first(&self) -> Cid {
         self.0[0]
     }
 
-    /// Returns whether a packet with a short header carries one of these. An empty ID cannot be
-    /// recognised.
+    /// Returns whether a packet with a short header carries one of these IDs. An empty ID cannot
+    /// be recognised.
     fn mark(&self, short_packet: &[u8]) -> bool {
         !self.is_empty() && self.0.iter().any(|cid| cid.leads(short_packet))
     }
@@ -74,8 +75,9 @@ impl Ids {
         self.first().bytes().is_empty()
     }
 
-    /// Remembers the ID of a packet with a short header. It is as long as that of the handshake:
-    /// an end that names no length in its packets gives all of its IDs the same length.
+    /// Remembers the ID of a packet with a short header. Its length is taken to be that of the
+    /// handshake's ID: an end that states no length in its packets gives all of its IDs the same
+    /// length.
     fn learn(&mut self, short_packet: &[u8]) {
         let length = self.first().bytes().len();
         let id = short_packet.get(1..1 + length).and_then(Cid::new);
@@ -93,49 +95,52 @@ impl Ids {
     }
 }
 
-/// Returns whether a client sends such a packet only once its server has answered.
+/// Returns whether `packet` is of a type that a client sends only after its server has answered.
 fn is_after_an_answer(packet: Long) -> bool {
     packet.kind == Kind::Handshake || packet.destination.bytes().len() < INVENTED
 }
 
 #[derive(Debug)]
 struct Connection {
-    /// The client's own IDs. They are empty for many clients, which then use a port for each
+    /// The client's own IDs. Many clients have an empty ID, and then use a port for each
     /// connection.
     client: Ids,
-    /// The server's IDs in the client's packets. At first it is an ID invented by the client.
+    /// The server's IDs in the client's packets. The first one is an ID invented by the client.
     server: Ids,
-    /// The ID that the client invented. Packets in flight still carry it after an answer.
+    /// The ID that the client invented for the server. Packets in flight still carry it after an
+    /// answer.
     invented: Cid,
-    /// When its first datagram was sent; removed when the server answers.
+    /// Time at which the client's first datagram was sent; `None` once the server has answered.
     asked: Option<Time>,
-    /// Whether the server has answered, so that the client may have its keys.
+    /// Whether the server has answered, so that the client may have the handshake's keys.
     answered: bool,
     /// Whether the client sent early data, which may bring new IDs before the handshake ends.
     early: bool,
-    /// When the first short header of the client was seen since it was last pinned.
+    /// Time at which the first short header of the client was seen since the connection was last
+    /// pinned.
     short_sent: Option<Time>,
     /// When the client last sent a long header.
     long_sent: Time,
-    /// When the client last sent a packet of it.
+    /// Time at which the client last sent a packet of this connection.
     seen: Time,
     pinned: bool,
 }
 
 impl Connection {
-    /// Returns whether a packet with a short header and an unknown ID may be from its client.
+    /// Returns whether a packet with a short header and an unknown ID may be from this
+    /// connection's client.
     fn may_send_short(&self) -> bool {
         self.pinned && self.answered
     }
 
-    /// Returns whether it was pinned for the longest time of any pin.
+    /// Returns whether the connection has been pinned for at least `longest`.
     fn is_overdue(&self, now: Time, longest: Duration) -> bool {
         let since = self.short_sent.map(|sent| sent.max(self.long_sent));
         self.answered && since.is_some_and(|since| now.since(since) >= longest)
     }
 
-    /// Returns whether the server's packet with a short header proves that it has the client's
-    /// last flight.
+    /// Returns whether a server's packet with a short header proves that the server has the
+    /// client's last flight.
     fn is_confirmed_by(&self, now: Time, has_new_id: bool, rtt: Option<Duration>) -> bool {
         let Some(sent) = self.short_sent else { return false };
         let by_time = rtt.is_some_and(|rtt| now.since(sent) >= rtt);
@@ -158,7 +163,7 @@ impl Pins {
         self.connections.iter().any(|connection| connection.pinned)
     }
 
-    /// Returns whether the last pin has ended since the last call.
+    /// Returns whether the last pin has ended since the last call of this function.
     pub(crate) fn take_release(&mut self) -> bool {
         let any = self.any();
         std::mem::replace(&mut self.held, any) && !any
@@ -192,12 +197,13 @@ impl Pins {
         if connection.pinned { Lane::Pinned } else { Lane::Free }
     }
 
-    /// Forgets a short header that was not sent: while it waits, it confirms nothing.
+    /// Forgets the client's short header, because its datagram was not sent: while it is queued,
+    /// it confirms nothing.
     pub(crate) fn has_not_left(&mut self) {
         self.pinned().for_each(|connection| connection.short_sent = None);
     }
 
-    /// Learns from a server's datagram.
+    /// Updates the connections from a server's datagram.
     pub(crate) fn on_server(&mut self, now: Time, datagram: &[u8]) {
         if !self.any() {
             return;
@@ -220,7 +226,7 @@ impl Pins {
         }
     }
 
-    /// Returns the longest time that a pin lasts without handshake packets.
+    /// Returns the maximum time that a pin lasts without handshake packets.
     fn longest_pin(&self) -> Duration {
         self.rtt.map_or(UNMEASURED_PIN, |rtt| SHORTEST_PIN.max(rtt * ROUND_TRIPS))
     }
@@ -229,10 +235,10 @@ impl Pins {
         self.connections.iter_mut().filter(|connection| connection.pinned)
     }
 
-    /// Returns the connection of a client's packet with a short header. First choice is the one
-    /// with its ID. Then the newest that has not sent one yet, then the newest pinned one, because
-    /// only a server's answer makes an ID known. The last choice is the only connection, unless it
-    /// is pinned.
+    /// Returns the connection of a client's packet with a short header. The first choice is the
+    /// connection with the packet's ID. The next ones are the newest connection that has sent no
+    /// short header yet, and the newest pinned one, because an ID becomes known only by a server's
+    /// answer. The last choice is the only connection, unless it is pinned.
     fn sender(&mut self, datagram: &[u8]) -> Option<&mut Connection> {
         let all = &self.connections;
         let newest = |fits: &dyn Fn(&Connection) -> bool| all.iter().rposition(fits);
@@ -243,10 +249,10 @@ impl Pins {
         self.connections.get_mut(place)
     }
 
-    /// Returns the connection of a server's packet with a short header. First choice is the one
-    /// with its ID. Then the oldest pinned one of a client without IDs that has sent a short
-    /// header. If all connections are pinned, the last choice is the oldest whose client has sent
-    /// one.
+    /// Returns the connection of a server's packet with a short header. The first choice is the
+    /// connection with the packet's ID. The next one is the oldest pinned connection of a client
+    /// without IDs that has sent a short header. If all connections are pinned, the last choice is
+    /// the oldest whose client has sent one.
     fn receiver(&mut self, datagram: &[u8]) -> Option<&mut Connection> {
         let all = &self.connections;
         let oldest = |fits: &dyn Fn(&Connection) -> bool| all.iter().position(fits);
@@ -258,8 +264,8 @@ impl Pins {
         self.connections.get_mut(place)
     }
 
-    /// Processes a client's packet with a long header: of a new connection, or of one whose
-    /// handshake continues. In a datagram that `is_last_flight` it continues, whatever the
+    /// Processes a client's packet with a long header, which belongs to a new connection or to one
+    /// whose handshake continues. If `is_last_flight`, the handshake continues, whatever the
     /// packet's ID.
     fn pin(&mut self, now: Time, packet: &Long, is_last_flight: bool) {
         self.held = true;
@@ -284,7 +290,8 @@ impl Pins {
         }
         self.forget_one();
         if packet.source.bytes().is_empty() {
-            // Without IDs a client cannot distinguish two connections: it has given up the other.
+            // A client without IDs cannot distinguish two connections, so it must have abandoned
+            // the other one.
             self.connections.retain(|one| !one.pinned || !one.client.is_empty());
         }
         self.connections.push(Connection {
@@ -314,7 +321,8 @@ impl Pins {
         }
     }
 
-    /// Records a packet with a short header at the end of a datagram that begins with long ones.
+    /// Records the packet with a short header at the end of a datagram that begins with long
+    /// headers.
     fn note_short_tail(&mut self, now: Time, datagram: &[u8]) {
         if !quic::ends_short(datagram) {
             return;
@@ -325,8 +333,8 @@ impl Pins {
         }
     }
 
-    /// Processes a server's packet with a long header. It contains the server's ID, and the first
-    /// one yields the round-trip time.
+    /// Processes a server's packet with a long header: learns the server's ID, and measures the
+    /// round-trip time at the first such packet.
     fn answer(&mut self, now: Time, packet: &Long) {
         let is_asked = |connection: &Connection| connection.client.first() == packet.destination;
         for connection in self.pinned().filter(|connection| is_asked(connection)) {
@@ -338,21 +346,22 @@ impl Pins {
         self.measure(now, is_asked);
     }
 
-    /// Measures the time from a connection's first datagram to the first answer.
+    /// Measures the time from the first datagram of a connection to its first answer.
+    /// `is_answered` selects the connection.
     fn measure(&mut self, now: Time, is_answered: impl Fn(&Connection) -> bool) {
         let mut sample = None;
         for connection in self.pinned().filter(|connection| is_answered(connection)) {
             sample = connection.asked.take().map(|asked| now.since(asked)).or(sample);
         }
 
-        // If the first datagram is lost, the sample is too long, never too short: then we wait
-        // longer than necessary.
+        // If the first datagram is lost, the sample is too long, never too short. The pin then
+        // lasts longer than necessary.
         if let Some(sample) = sample {
             self.rtt = Some(self.rtt.map_or(sample, |rtt| rtt.min(sample)));
         }
     }
 
-    /// Makes room by dropping the oldest confirmed connection, or else the oldest.
+    /// Makes room by dropping the oldest confirmed connection, or else the oldest of all.
     fn forget_one(&mut self) {
         if self.connections.len() < CONNECTIONS {
             return;

@@ -1,4 +1,4 @@
-//! Recognition of the session's protocol, and its consequences.
+//! Recognition of the session's protocol, and the consequences for the session.
 
 use super::{Common, Session, splitter};
 use crate::config::{Config, Guess};
@@ -7,8 +7,8 @@ use crate::session::pins::Pins;
 use crate::{Batch, Event, Protocol};
 
 impl Session {
-    /// Learns from the client's datagrams which protocol the session carries, and whether they are
-    /// numbered in clear. The user's choice takes precedence.
+    /// Determines from the client's datagrams which protocol the session carries, and whether its
+    /// packets are numbered in clear. A protocol chosen by the user takes precedence.
     pub(super) fn recognise(&mut self, batch: &Batch<'_>, common: &mut Common<'_>) {
         if let (None, Guess::Is(protocol)) = (self.protocol, common.config.protocol) {
             self.carries(Finding { protocol, confidence: Confidence::Told }, common);
@@ -35,7 +35,7 @@ impl Session {
         }
     }
 
-    /// Compares the server's datagrams with the protocol that the client's suggest.
+    /// Compares the server's datagrams with the protocol that the client's datagrams suggest.
     pub(super) fn recognise_answers(&mut self, batch: &Batch<'_>, common: &mut Common<'_>) {
         for index in 0..batch.count() {
             if !self.recogniser.looks_at_servers() {
@@ -49,8 +49,8 @@ impl Session {
         }
     }
 
-    /// Returns whether the session's first run never ends. A far end reassembles sessions that no
-    /// server would.
+    /// Returns whether the session stays on one path. With a far end it need not: the far end
+    /// reassembles sessions for servers that would not follow.
     pub(super) fn keeps_to_one_path(&self, config: &Config) -> bool {
         !config.far_end && self.protocol.is_some_and(Protocol::keeps_to_one_path)
     }
@@ -86,7 +86,7 @@ impl Session {
         }
     }
 
-    /// Limits the four-tuples of a QUIC connection.
+    /// Limits the number of four-tuples if the session carries QUIC.
     fn cut_to_quic(&mut self, common: &mut Common<'_>) {
         let wanted = self.tuples.in_use();
         self.cut_tuples(common);
@@ -97,7 +97,8 @@ impl Session {
         self.refresh(common);
     }
 
-    /// Reports that the packets of this protocol are numbered in clear, once for each protocol.
+    /// Reports that the packets of this session's protocol are numbered in clear. Each protocol is
+    /// reported once.
     fn tell_numbers(&mut self, common: &mut Common<'_>) {
         let seen = self.recogniser.finding();
         let certain = seen.filter(|finding| finding.confidence == Confidence::Certain);

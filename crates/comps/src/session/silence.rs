@@ -1,14 +1,15 @@
-//! A path without answers: does it discard everything, or does the server answer elsewhere?
+//! Decides about a path without answers: does the path discard everything, or does the server
+//! answer by another path?
 //!
-//! From below the two look alike, so the protocol decides first: servers of WireGuard and Mosh
-//! always answer where they are addressed. If another server follows its client, two paths bring
-//! answers while the third is silent. A server may have followed before and stay now. It is
-//! distinguished from a path that discards everything by its rate while the uplink is on that
-//! path.
+//! In the packets the two cases look alike, so the protocol decides first: servers of WireGuard
+//! and Mosh always answer by the path at which they are addressed. If another server follows its
+//! client, two paths bring answers while the third is silent. A server may have followed before
+//! and stay now. Then its rate while the uplink is on the silent path shows whether that path
+//! discards everything.
 //!
-//! If only one path ever answered, the question cannot be decided. For 3 s the datagrams of a
-//! silent path are also sent by the answering one, so that nothing is lost. Then the silent path
-//! is taken out.
+//! If only one path ever brought an answer, the question cannot be decided. For 3 s the datagrams
+//! of a silent path are also sent by the answering path, so that nothing is lost. Then the silent
+//! path is taken out.
 
 use std::time::Duration;
 
@@ -22,14 +23,14 @@ use crate::{Batch, DownReason, Event, Protocol};
 
 /// Time for which the server counts as active after it was heard.
 const ACTIVE: Duration = Duration::from_secs(1);
-/// Time for which a path without any answer is doubted before it is taken out.
+/// Time for which a path that never brought an answer is doubted before it is taken out.
 const UNDECIDED: Duration = Duration::from_secs(3);
-/// Time after which a handshake without any answer continues on another path: the first probe
+/// Time after which a handshake without an answer continues on another path: the first probe
 /// timeout of QUIC, 333 + 4 x 166.5 ms (RFC 9002, section 6.2.2).
 const FIRST_PTO: Duration = Duration::from_millis(999);
 
 impl Session {
-    /// Records that a path has carried datagrams of the client, for the judgement of path and
+    /// Records that a path has carried a datagram of the client, in the state that judges path and
     /// server.
     pub(super) fn note_sent(
         &mut self,
@@ -49,14 +50,14 @@ impl Session {
         }
         let rtts = Rtts::of(self.health.iter().filter_map(Health::rtt_bound));
         let Some((stays, percent)) = self.follow.on_sent(now, path, rtts) else { return };
-        // A far end answers by its own schedule.
+        // A far end answers by its own schedule, so its path of answers proves nothing.
         if !common.config.far_end && !self.protocol.is_some_and(Protocol::always_follows) {
             let followed = self.heard_by().count() > 1;
             common.event(Event::Skewed { session: self.id, path: stays, percent, followed });
         }
     }
 
-    /// Returns whether a server answers such a datagram. WireGuard's keepalives get no answer.
+    /// Returns whether a server answers such a datagram. A keepalive of WireGuard gets no answer.
     pub(super) fn is_answered(&self, datagram: &[u8]) -> bool {
         let is_keepalive =
             || wireguard::Message::of(datagram) == Some(wireguard::Message::Keepalive);
@@ -72,13 +73,14 @@ impl Session {
         Activity { active: self.server_heard.is_some_and(is_recent), answers: self.answers }
     }
 
-    /// Returns the paths that have ever brought an answer of the server.
+    /// Returns the indices of the paths that have ever brought an answer of the server.
     fn heard_by(&self) -> impl Iterator<Item = usize> + '_ {
         let paths = self.health.iter().enumerate();
         paths.filter(|(_, health)| health.heard().is_some()).map(|(index, _)| index)
     }
 
-    /// Returns the path that answers, if only one ever did and the schedule may use it.
+    /// Returns the only path that ever brought an answer, if the schedule may use it. Returns
+    /// `None` if several paths did, or none.
     fn only_answering(&self) -> Option<PathId> {
         let mut all = self.heard_by();
         let only = all.next().filter(|_| all.next().is_none())?;
@@ -89,10 +91,10 @@ impl Session {
         self.views.get(index).is_some_and(|view| view.usable)
     }
 
-    /// Takes `path` out if it has become silent though the server is active.
+    /// Takes `path` out if no answers arrive by it although the server is active.
     ///
-    /// If all used paths have become silent, the cause is the server or the whole network, and no
-    /// path is to blame. The last usable path is never taken out because of silence.
+    /// If all used paths have become silent, the cause is the server or the whole network, so no
+    /// path is taken out. The last usable path is never taken out because of silence.
     pub(super) fn check_silence(&mut self, now: Time, path: PathId, common: &mut Common<'_>) {
         let index = path.index();
         let others = (0..self.health.len()).filter(|other| *other != index);
@@ -123,15 +125,16 @@ impl Session {
         }
     }
 
-    /// Returns since when the path has been doubted, if nothing can decide whether it discards
-    /// everything.
+    /// Returns the time since which the path has been doubted; `None` if it is not doubted, or if
+    /// it can be decided whether the path discards everything.
     fn doubted_since(&mut self, now: Time, index: usize, keeps: bool) -> Option<Time> {
         let decides = self.protocol.is_some_and(Protocol::always_follows);
         self.only_answering().filter(|_| !decides && !keeps)?;
         self.health[index].doubt(now)
     }
 
-    /// Returns whether a silent path discards everything, while `answering` others bring answers.
+    /// Returns whether a silent path discards everything. `answering` is the number of other paths
+    /// that bring answers.
     fn swallows(&self, now: Time, index: usize, answering: usize) -> bool {
         if self.protocol.is_some_and(Protocol::always_follows) {
             return true;
@@ -148,8 +151,8 @@ impl Session {
         !self.follow.is_heard(path).unwrap_or(!alone)
     }
 
-    /// Returns another path for a pinned handshake, if the server was not heard by the pin's path
-    /// since. If another path brought an answer meanwhile, it is that one.
+    /// Returns another path for a pinned handshake if no answer has arrived by the pin's path. If
+    /// another path brought an answer meanwhile, returns that path.
     pub(super) fn beyond_silence(&self, now: Time) -> Option<PathId> {
         let (PathId(pinned), _) = self.pinned_to?;
         let pinned = usize::from(pinned);
@@ -165,7 +168,7 @@ impl Session {
         answers.or(next).map(PathId::at)
     }
 
-    /// Sends the datagrams of a doubted path by the path that answers, too.
+    /// Sends the datagrams of a doubted path again, by the path that brings answers.
     pub(super) fn send_again(
         &mut self,
         now: Time,

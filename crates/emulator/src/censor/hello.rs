@@ -1,13 +1,13 @@
-//! The name that a ClientHello asks for (RFC 8446, section 4.1.2; RFC 6066, section 3).
+//! The server name in a ClientHello (RFC 8446, section 4.1.2; RFC 6066, section 3).
 
-/// Result of parsing the start of a connection.
+/// Result of parsing the beginning of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ServerName {
-    /// A ClientHello for this host.
+    /// The bytes are a ClientHello for this host name.
     Name(String),
-    /// Not a ClientHello, or one without a name.
+    /// The bytes are no ClientHello, or a ClientHello without a name.
     None,
-    /// Undecided until more bytes arrive.
+    /// More bytes are needed to decide.
     NotYet,
 }
 
@@ -16,7 +16,7 @@ const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: u16 = 0;
 const HOST_NAME: u8 = 0;
 
-/// Parses the start of a TLS stream; the last record may be incomplete.
+/// Parses the beginning of a TLS stream, whose last record may be incomplete.
 pub(super) fn of_records(mut stream: &[u8]) -> ServerName {
     let mut message = Vec::new();
     loop {
@@ -33,7 +33,7 @@ pub(super) fn of_records(mut stream: &[u8]) -> ServerName {
     }
 }
 
-/// Parses the start of the handshake messages. The name may be found before the message is
+/// Parses the beginning of the handshake messages. The name may be found before the message is
 /// complete.
 pub(super) fn server_name(message: &[u8]) -> ServerName {
     let Some(&kind) = message.first() else { return ServerName::NotYet };
@@ -52,7 +52,8 @@ pub(super) fn server_name(message: &[u8]) -> ServerName {
     }
 }
 
-/// Searches the body of a ClientHello for the name; `None` if the body ends before a decision.
+/// Searches the body of a ClientHello for the server name. Returns `None` if the body ends before
+/// this can be decided.
 fn search(body: &[u8]) -> Option<ServerName> {
     let mut rest = Reader(body);
     rest.skip(2 + 32)?; // version and random
@@ -74,7 +75,8 @@ fn search(body: &[u8]) -> Option<ServerName> {
     Some(ServerName::None)
 }
 
-/// Returns the host name in the extension's list.
+/// Returns the host name in the list of the server_name extension; `None` if the list is malformed
+/// or has none.
 fn host(extension: &[u8]) -> Option<String> {
     let mut rest = Reader(extension);
     rest.number()?;
@@ -88,7 +90,8 @@ fn host(extension: &[u8]) -> Option<String> {
     None
 }
 
-/// A reader from the front of a slice; its methods return `None` if too few bytes are left.
+/// A reader that starts at the front of a slice. Its methods return `None` if too few bytes are
+/// left.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {

@@ -1,5 +1,5 @@
-//! A client's first QUIC packets, decrypted as any observer on the path can (RFC 9001, section 5.2;
-//! RFC 9369).
+//! A client's first QUIC packets, which are decrypted as any observer on the path can (RFC 9001,
+//! section 5.2; RFC 9369).
 
 use std::fmt;
 
@@ -12,36 +12,37 @@ const FIXED: u8 = 0x40;
 const LONGEST_ID: usize = 20;
 const SAMPLE: usize = 16;
 
-/// Keys that protect a client's Initial packets, derived from the destination connection ID of its
-/// first one.
+/// The keys that protect a client's Initial packets. They are derived from the destination
+/// connection ID of the client's first packet.
 pub(super) struct ClientKeys(DirectionalKeys);
 
-/// An Initial packet of either side.
+/// An Initial packet of the client or the server.
 pub(super) struct Initial<'a> {
     packet: &'a [u8],
     header: Header<'a>,
 }
 
-/// Unencrypted parts of a long header.
+/// The unencrypted parts of a packet's long header.
 struct Header<'a> {
     kind: Kind,
     version: Version,
-    /// Connection ID chosen by the receiver; in a client's first packets, by the client.
+    /// Destination connection ID. The receiver chooses it, except in a client's first packets,
+    /// where the client does.
     destination: &'a [u8],
-    /// Offsets of the packet number and of the packet's end.
+    /// Offset of the packet number, followed by the offset of the packet's end.
     number_at: usize,
     end: usize,
 }
 
-/// Packet types with a long header that contains the packet's length.
+/// Types of packets with a long header that contains the packet's length.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Initial,
-    /// 0-RTT or Handshake.
+    /// A 0-RTT or Handshake packet.
     Other,
 }
 
-/// Returns the Initial packets of a datagram; other packets may come before and between them.
+/// Returns the Initial packets of a datagram, and skips other packets before and between them.
 pub(super) fn packets(mut datagram: &[u8]) -> impl Iterator<Item = Initial<'_>> {
     let next = move || {
         let header = header(datagram)?;
@@ -62,7 +63,8 @@ impl Initial<'_> {
         ))
     }
 
-    /// Returns the frames if this is a packet of the client that `keys` belong to.
+    /// Returns the decrypted frames, if this is a packet of the client that `keys` belong to, else
+    /// `None`.
     pub(super) fn open(&self, keys: &ClientKeys) -> Option<Vec<u8>> {
         open(self.packet, &self.header, &keys.0)
     }
@@ -74,11 +76,12 @@ impl fmt::Debug for ClientKeys {
     }
 }
 
-/// Parses the header of the first packet; `None` for all packets that are not of a [`Kind`].
+/// Parses the header of the first packet of a datagram. Returns `None` if the packet is of no
+/// [`Kind`].
 fn header(datagram: &[u8]) -> Option<Header<'_>> {
     let first = *datagram.first()?;
     let version = u32::from_be_bytes(datagram.get(1..5)?.try_into().ok()?);
-    // Version 2 numbers the packet types from another value on (RFC 9369, section 3.2).
+    // Version 2 assigns other numbers to the packet types (RFC 9369, section 3.2).
     let (version, initial) = match version {
         1 => (Version::V1, 0b00),
         0x6b33_43cf => (Version::V2, 0b01),
@@ -109,7 +112,7 @@ fn behind_token(datagram: &[u8], at: usize) -> Option<usize> {
     at.checked_add(usize::try_from(length).ok()?)
 }
 
-/// Decrypts a packet; `None` if `keys` are not those of its connection.
+/// Decrypts a packet; returns `None` if `keys` are not those of the packet's connection.
 fn open(packet: &[u8], header: &Header<'_>, keys: &DirectionalKeys) -> Option<Vec<u8>> {
     let (mut head, mut body) =
         (packet[..header.number_at + 4].to_vec(), packet[header.number_at..].to_vec());
@@ -120,12 +123,12 @@ fn open(packet: &[u8], header: &Header<'_>, keys: &DirectionalKeys) -> Option<Ve
     let length = usize::from(*first & 0b11) + 1;
     let number = number[..length].iter().fold(0, |number, &byte| number << 8 | u64::from(byte));
     head.truncate(header.number_at + length);
-    // The first packet numbers are sent in full, or truncated by zero bytes only.
+    // The first packet numbers are either sent in full, or shortened only by leading zero bytes.
     Some(keys.packet.decrypt_in_place(number, &head, &mut body[length..]).ok()?.to_vec())
 }
 
-/// Passes each CRYPTO frame of a packet to `take`, with its offset in the stream. Other frames that
-/// an Initial packet may contain are skipped.
+/// Passes each CRYPTO frame of a packet to `take`, with the frame's offset in the stream. Skips
+/// other frames that an Initial packet may contain.
 pub(super) fn crypto_frames(frames: &[u8], mut take: impl FnMut(u64, &[u8])) {
     let mut at = 0;
     while let Some(next) = frame(frames, at, &mut take) {
@@ -133,7 +136,7 @@ pub(super) fn crypto_frames(frames: &[u8], mut take: impl FnMut(u64, &[u8])) {
     }
 }
 
-/// Parses the frame at `at`, and returns the offset of the next one.
+/// Parses the frame at offset `at`. Returns the offset of the next frame; `None` if there is none.
 fn frame(frames: &[u8], at: usize, take: &mut impl FnMut(u64, &[u8])) -> Option<usize> {
     match *frames.get(at)? {
         0 | 1 => Some(at + 1),
@@ -141,7 +144,8 @@ fn frame(frames: &[u8], at: usize, take: &mut impl FnMut(u64, &[u8])) -> Option<
             let (_, at) = number(frames, at + 1)?;
             let (_, at) = number(frames, at)?;
             let (ranges, mut at) = number(frames, at)?;
-            // The first range, pairs of gap and range, and for type 3 the three ECN counts.
+            // An ACK frame has the first range, pairs of gap and range, and for type 3 the three
+            // ECN counts.
             let numbers = ranges.checked_mul(2)?.checked_add(if kind == 3 { 4 } else { 1 })?;
             for _ in 0..numbers {
                 at = number(frames, at)?.1;
@@ -159,13 +163,15 @@ fn frame(frames: &[u8], at: usize, take: &mut impl FnMut(u64, &[u8])) -> Option<
     }
 }
 
-/// Parses bytes preceded by their length in one byte, and returns them and the offset after them.
+/// Parses bytes that follow their length, which is in one byte at offset `at`. Returns the bytes
+/// and the offset after them.
 fn counted(bytes: &[u8], at: usize) -> Option<(&[u8], usize)> {
     let end = at + 1 + usize::from(*bytes.get(at)?);
     Some((bytes.get(at + 1..end)?, end))
 }
 
-/// Parses a variable-length integer (RFC 9000, section 16), and returns it and the offset after it.
+/// Parses the variable-length integer (RFC 9000, section 16) at offset `at`. Returns the integer
+/// and the offset after it.
 fn number(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let first = *bytes.get(at)?;
     let end = at + (1 << (first >> 6));

@@ -1,20 +1,20 @@
 //! A middlebox that, like a censor, drops connections by the server name in their ClientHello.
 //!
-//! The input is IP packets; the result for each is whether it may pass. For QUIC (versions 1 and
-//! 2), the keys of a client's first packets are derived from data that any observer on the path can
-//! read (RFC 9001, section 5.2; RFC 9369). The CRYPTO frames of several packets are reassembled
-//! until the ClientHello is readable. For TLS over TCP, the client's first segments are
-//! reassembled. All names below a blocked name are blocked, too. Once a connection is blocked, none
-//! of its packets passes in either direction. Packets before the name was complete have passed, as
-//! with real censors.
+//! The module decides for each IP packet whether it may pass. For QUIC (versions 1 and 2), the
+//! keys of a client's first packets are derived from data that any observer on the path can read
+//! (RFC 9001, section 5.2; RFC 9369). The CRYPTO frames of several packets are reassembled until
+//! the ClientHello is readable. For TLS over TCP, the client's first segments are reassembled. A
+//! blocked name also blocks all names below it. Once a connection is blocked, none of its packets
+//! passes in either direction. Packets before the name was complete have passed, as with real
+//! censors.
 //!
-//! An address and port pair may serve several connections. TCP connections follow each other: a SYN
-//! that is not a retransmission of the last one starts a new connection. QUIC connections may exist
-//! at the same time (`quic.rs`); each is judged by its own ClientHello.
+//! A pair of addresses with ports may serve several connections. TCP connections follow one
+//! another: a SYN that does not retransmit the last one begins a new connection. QUIC connections
+//! may exist at the same time (`quic.rs`), and each is judged by its own ClientHello.
 //!
-//! The module does no I/O. It does not handle fragments of IP packets and IP options that hide a
-//! header. It does not handle other ports after a migration, either: its rule is bound to the
-//! addresses and ports of the ClientHello.
+//! The module does no I/O. It does not handle fragments of IP packets, nor IP options that hide a
+//! header. It does not follow a migration to other ports either: a block applies to the addresses
+//! and ports of the ClientHello.
 
 mod hello;
 mod initial;
@@ -32,10 +32,11 @@ use quic::Quic;
 use start::Names;
 use tcp::{Segment, Tcp};
 
-/// Maximum number of address and port pairs remembered; above it, the oldest is evicted.
+/// Maximum number of address and port pairs that are remembered. If there are more, the oldest is
+/// evicted.
 const FLOWS: usize = 65_536;
 
-/// Filter for IP packets.
+/// A filter that blocks connections by their server name.
 #[derive(Debug)]
 pub struct Censor {
     blocked: Names,
@@ -44,7 +45,7 @@ pub struct Censor {
     dropped: u64,
 }
 
-/// Both ends, the smaller first, and whether the protocol is UDP.
+/// The two ends of a flow, the smaller one first, and whether the protocol is UDP.
 type Flow = (SocketAddr, SocketAddr, bool);
 
 #[derive(Debug)]
@@ -53,7 +54,7 @@ enum State {
     Quic(Quic),
 }
 
-/// Parsed fields of a packet.
+/// The parsed fields of a packet.
 struct Packet<'a> {
     from: SocketAddr,
     to: SocketAddr,
@@ -66,7 +67,7 @@ enum Content<'a> {
 }
 
 impl Censor {
-    /// Creates a filter that blocks these names and all names below them.
+    /// Creates a filter that blocks the names in `blocked` and all names below them.
     pub fn new(blocked: impl IntoIterator<Item = String>) -> Censor {
         let blocked = Names::new(blocked);
         Censor { blocked, flows: BTreeMap::new(), oldest: VecDeque::new(), dropped: 0 }
@@ -107,13 +108,13 @@ impl Censor {
                 self.remember(flow, State::Tcp(begun));
             }
         }
-        // Without an entry, the start of the connection was not seen.
+        // The beginning of a connection without an entry was not seen.
         let Some(State::Tcp(tcp)) = self.flows.get_mut(&flow) else { return true };
         tcp.pass(from, segment, &self.blocked)
     }
 
-    /// Stores the state of `flow`, replacing an earlier connection, and evicts the oldest flow
-    /// above [`FLOWS`].
+    /// Stores the state of `flow`, which replaces that of an earlier connection. Evicts the oldest
+    /// flow if there are more than [`FLOWS`].
     fn remember(&mut self, flow: Flow, state: State) {
         if self.flows.insert(flow, state).is_some() {
             return;
@@ -134,7 +135,8 @@ impl Packet<'_> {
     }
 }
 
-/// Parses the addresses, ports and content of a complete UDP or TCP packet.
+/// Parses the addresses, ports and content of a complete UDP or TCP packet. Returns `None` for
+/// other packets.
 fn dissect(packet: &[u8]) -> Option<Packet<'_>> {
     let sliced = SlicedPacket::from_ip(packet).ok()?;
     let (from, to): (IpAddr, IpAddr) = match sliced.net? {

@@ -1,8 +1,8 @@
-//! Reassembly of the start of a stream from pieces in any order.
+//! Reassembly of the beginning of a stream from pieces in any order.
 
 use std::collections::BTreeMap;
 
-/// Maximum number of reassembled bytes. A ClientHello stays far below, even with all post-quantum
+/// Maximum number of reassembled bytes. A ClientHello is much shorter, even with all post-quantum
 /// key shares.
 const LONGEST: usize = 16_384;
 /// Maximum number of pieces stored beyond a gap.
@@ -12,13 +12,13 @@ const WAITING: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     front: Vec<u8>,
-    /// Pieces beyond the gap, by offset.
+    /// Pieces beyond the first gap, by their offset.
     later: BTreeMap<u64, Vec<u8>>,
 }
 
 impl Pieces {
-    /// Adds a piece at offset `at`. Bytes received earlier are kept; bytes beyond [`LONGEST`] are
-    /// dropped.
+    /// Adds a piece at offset `at`. Bytes received earlier take precedence. Bytes beyond
+    /// [`LONGEST`] are dropped.
     pub(super) fn take(&mut self, at: u64, bytes: &[u8]) {
         let inside = at < LONGEST as u64 && !bytes.is_empty();
         if inside && (at <= self.front.len() as u64 || self.later.len() < WAITING) {
@@ -37,12 +37,12 @@ impl Pieces {
         }
     }
 
-    /// Returns the bytes from the start to the first gap.
+    /// Returns the bytes from the start of the stream to the first gap.
     pub(super) fn front(&self) -> &[u8] {
         &self.front
     }
 
-    /// Returns whether the maximum length is reached.
+    /// Returns whether the maximum number of reassembled bytes is reached.
     pub(super) fn is_full(&self) -> bool {
         self.front.len() >= LONGEST
     }

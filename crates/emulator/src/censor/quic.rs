@@ -1,10 +1,10 @@
-//! The QUIC connections of two UDP ports. There may be several at once, because clients open many
-//! from one socket.
+//! The QUIC connections of a pair of UDP ports. There may be several at once, because clients open
+//! many from one socket.
 //!
-//! An Initial packet is assigned to a connection by the keys that open it. They derive from the
+//! An Initial packet belongs to the connection whose keys open it. These keys derive from the
 //! first packet of a connection, or from the first one after a Retry. The latter counts as a new
-//! connection, in which the client sends its ClientHello again. A retransmitted packet, or one sent
-//! to the server's own connection ID, has the same keys.
+//! connection, in which the client sends its ClientHello again. A retransmitted packet, or one
+//! sent to the server's own connection ID, has the same keys.
 
 use std::collections::VecDeque;
 
@@ -12,10 +12,11 @@ use super::hello::server_name;
 use super::initial::{self, ClientKeys, Initial};
 use super::start::{Names, Start};
 
-/// Maximum number of connections remembered for two ports; above it, the oldest is evicted.
+/// Maximum number of connections remembered for a pair of ports. If there are more, the oldest is
+/// evicted.
 const CONNECTIONS: usize = 8;
 
-/// Connections, oldest first.
+/// The remembered connections, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Quic(VecDeque<Connection>);
 
@@ -26,9 +27,10 @@ struct Connection {
 }
 
 impl Quic {
-    /// Returns whether a datagram of either side may pass. A datagram without an Initial packet of
-    /// a client cannot be assigned to a connection. It passes unless all connections are blocked:
-    /// blocked ones do not get as far as sending such datagrams.
+    /// Returns whether a datagram of the client or the server may pass. A datagram without an
+    /// Initial packet of a client cannot be assigned to a connection. It passes unless all
+    /// connections are blocked: blocked connections never reach the stage at which such datagrams
+    /// are sent.
     pub(super) fn pass(&mut self, datagram: &[u8], names: &Names) -> bool {
         let initials = initial::packets(datagram);
         let said: Vec<bool> = initials.filter_map(|packet| self.hear(&packet, names)).collect();
@@ -48,8 +50,8 @@ impl Quic {
         self.0.len()
     }
 
-    /// Adds the content of a client's Initial packet to its connection, and returns whether that
-    /// connection may continue. `None` if the packet is not a client's.
+    /// Adds the content of a client's Initial packet to its connection. Returns whether that
+    /// connection may continue; `None` if the packet is not a client's.
     fn hear(&mut self, packet: &Initial<'_>, names: &Names) -> Option<bool> {
         let known = self.0.iter().enumerate().rev();
         let known = known.map(|(at, connection)| (at, packet.open(&connection.keys)));
@@ -68,7 +70,7 @@ impl Quic {
         Some(!start.is_blocked())
     }
 
-    /// Adds a connection and returns its index.
+    /// Adds a connection with `keys`, and returns its index.
     fn remember(&mut self, keys: ClientKeys) -> usize {
         if self.0.len() >= CONNECTIONS {
             self.0.pop_front();

@@ -1,18 +1,18 @@
-//! State of a connection's start: undecided, allowed or blocked.
+//! The state of a connection's beginning: undecided, allowed or blocked.
 
 use super::hello::ServerName;
 use super::pieces::Pieces;
 
-/// Host names, each of which includes all names below it.
+/// A list of host names, each of which includes all names below it.
 #[derive(Debug)]
 pub(super) struct Names(Vec<String>);
 
-/// State of the start of one connection.
+/// The state of a connection's beginning.
 #[derive(Debug)]
 pub(super) enum Start {
-    /// The name is not known yet.
+    /// The connection is undecided, because its name is not complete yet.
     Coming(Pieces),
-    /// The name is not blocked, or there is none that can be parsed.
+    /// The connection is allowed: its name is not blocked, or no name could be parsed.
     Free,
     Blocked,
 }
@@ -32,7 +32,8 @@ impl Names {
     }
 }
 
-/// Normalises a name for comparison: lower case, without the trailing dot, which servers ignore.
+/// Normalises a host name for comparison: lower case, without the trailing dot, which servers
+/// ignore.
 fn plain(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
@@ -51,8 +52,8 @@ impl Start {
         }
     }
 
-    /// Decides if the received bytes suffice for `read`. A start that exceeds the maximum length is
-    /// allowed.
+    /// Parses the received bytes with `read`, and decides whether the connection is blocked if
+    /// they suffice. A connection whose beginning exceeds the maximum length is allowed.
     pub(super) fn decide(&mut self, names: &Names, read: fn(&[u8]) -> ServerName) {
         let Start::Coming(pieces) = self else { return };
         match read(pieces.front()) {

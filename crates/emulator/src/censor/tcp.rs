@@ -1,11 +1,11 @@
-//! The current connection of two TCP ports.
+//! The current TCP connection between a pair of ports.
 
 use std::net::SocketAddr;
 
 use super::hello;
 use super::start::{Names, Start};
 
-/// Parsed fields of a segment.
+/// The parsed fields of a segment.
 pub(super) struct Segment<'a> {
     /// Whether the segment has SYN without ACK.
     pub(super) begins: bool,
@@ -17,13 +17,13 @@ pub(super) struct Segment<'a> {
 #[derive(Debug)]
 pub(super) struct Tcp {
     client: SocketAddr,
-    /// Sequence number of its SYN.
+    /// Sequence number of the connection's SYN.
     syn: u32,
     start: Start,
 }
 
 impl Segment<'_> {
-    /// Returns a new connection of `client` if the segment begins one.
+    /// Returns a new connection of `client` if the segment begins one, else `None`.
     pub(super) fn begun(&self, client: SocketAddr) -> Option<Tcp> {
         let new = || Tcp { client, syn: self.sequence, start: Start::default() };
         self.begins.then(new)
@@ -39,8 +39,8 @@ impl Tcp {
     /// Returns whether a segment may pass.
     pub(super) fn pass(&mut self, from: SocketAddr, segment: &Segment<'_>, names: &Names) -> bool {
         if from == self.client {
-            // The SYN occupies the sequence number before that of the first byte, which may be in
-            // the same segment (RFC 7413).
+            // The SYN has the sequence number before that of the first byte. The first byte may be
+            // in the SYN segment (RFC 7413).
             let syn = u32::from(!segment.begins);
             let at = segment.sequence.wrapping_sub(self.syn).wrapping_sub(syn);
             self.start.take(at.into(), segment.payload);

@@ -1,4 +1,4 @@
-//! Topologies: files that describe an emulated network.
+//! Topologies, which describe an emulated network in a file.
 
 mod addresses;
 mod reader;
@@ -17,16 +17,16 @@ use super::edit::Edit;
 use super::program::Program;
 use reader::Reader;
 
-/// A validated topology: every name is unique, every link has two ends on two hosts.
+/// A validated topology: every name is unique, and every link has two ends on two different hosts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Topology {
-    /// Seed of all random numbers, used for loss and jitter.
+    /// Seed of all random numbers, which are used for loss and jitter.
     pub seed: u64,
     /// TCP congestion control of all hosts.
     pub tcp: TcpControl,
-    /// Hosts, at least one.
+    /// The hosts, at least one.
     pub hosts: Vec<Host>,
-    /// Links, each between two hosts.
+    /// The links, each between two hosts.
     pub links: Vec<Cable>,
     /// Changes of links while the network runs, in order of time.
     pub events: Vec<Event>,
@@ -38,17 +38,17 @@ pub struct Topology {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TcpControl {
-    /// RFC 5681.
+    /// Reno (RFC 5681).
     Reno,
-    /// RFC 9438, used by the papers that results are compared with.
+    /// CUBIC (RFC 9438), which the papers used that results are compared with.
     #[default]
     Cubic,
-    /// BBR in the kernel's version.
+    /// BBR, in the kernel's version.
     Bbr,
 }
 
 impl TcpControl {
-    /// Returns the kernel's name for it.
+    /// Returns the kernel's name for the congestion control.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -62,28 +62,28 @@ impl TcpControl {
 /// A machine, emulated by a network namespace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Host {
-    /// Unique name.
+    /// Unique name of the host.
     pub name: String,
-    /// Addresses of its loopback interface.
+    /// Addresses of the host's loopback interface.
     pub address: Vec<Prefix>,
-    /// Whether it forwards packets.
+    /// Whether the host forwards packets.
     pub forward: bool,
-    /// Host names to which it blocks connections ([`crate::censor`]).
+    /// Names of servers to which this host blocks connections ([`crate::censor`]).
     pub censor: Vec<String>,
 }
 
-/// A link: a TUN interface of the same name in each of two hosts.
+/// A link, which is a TUN interface of the same name in each of two hosts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cable {
-    /// Unique name, also of both interfaces.
+    /// Unique name of the link, and of its interface at both ends.
     pub name: String,
-    /// Both ends.
+    /// The two ends of the link.
     pub ends: [End; 2],
-    /// Properties from the first end to the second.
+    /// Properties of the direction from the first end to the second.
     pub forward: LinkSettings,
-    /// Properties from the second end to the first.
+    /// Properties of the direction from the second end to the first.
     pub back: LinkSettings,
-    /// MTU of both interfaces, in bytes.
+    /// MTU of the interfaces at both ends, in bytes.
     pub mtu: u32,
 }
 
@@ -92,17 +92,17 @@ pub struct Cable {
 pub struct End {
     /// Index into [`Topology::hosts`].
     pub host: usize,
-    /// Addresses of the interface.
+    /// Addresses of the interface at this end.
     pub address: Vec<Prefix>,
     /// Routes over this interface.
     pub routes: Vec<Route>,
-    /// Source addresses of those routes, at most one for each family.
+    /// Source addresses for packets on those routes, at most one for each IP version.
     pub prefsrc: Vec<IpAddr>,
-    /// Metric of those routes; the smallest is preferred.
+    /// Metric of those routes; the route with the smallest is preferred.
     pub metric: Option<u32>,
-    /// Whether packets that leave by this interface get its address as their source.
+    /// Whether packets that leave by this interface get the interface's address as their source.
     pub nat: bool,
-    /// Line of its host's name in the file, counted from 1.
+    /// Line in the file of the host's name at this end, counted from 1.
     pub line: usize,
 }
 
@@ -111,20 +111,21 @@ pub struct End {
 pub struct Route {
     /// Destination of the route.
     pub to: Prefix,
-    /// Gateway, an address of the next host on this link. `None`: the host at the other end.
+    /// Gateway, which is an address of the next host on this link. `None` means the host at the
+    /// other end.
     pub via: Option<IpAddr>,
-    /// Line in the file, counted from 1.
+    /// Line of the route in the file, counted from 1.
     pub line: usize,
 }
 
 /// A scheduled change of a link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// Time since the network is up.
+    /// Time of the change, counted from the time at which the network is up.
     pub at: Duration,
-    /// Index into [`Topology::links`].
+    /// Index of the link in [`Topology::links`].
     pub link: usize,
-    /// Properties to change.
+    /// Properties that the change sets.
     pub edit: Edit,
 }
 

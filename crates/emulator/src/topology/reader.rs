@@ -1,4 +1,4 @@
-//! Conversion of a topology's text to its parts, with the checks that serde does not do.
+//! Conversion of a topology's text into its parts, with the checks that serde does not make.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,10 +21,11 @@ const HOST_KEYS: &[&str] = &["name", "address", "forward", "censor"];
 const END_KEYS: &[&str] = &["host", "address", "routes", "prefsrc", "metric", "nat"];
 const PROGRAM_KEYS: &[&str] =
     &["name", "host", "command", "environment", "directory", "start", "background", "expect"];
-/// Names that no interface can have: directories, the loopback interface, and the entries that
-/// /proc/sys/net has in addition to interfaces.
+/// Names that no interface can have: directories, the loopback interface, and entries that
+/// /proc/sys/net has in addition to the interfaces.
 const TAKEN: [&str; 5] = [".", "..", "lo", "all", "default"];
-/// Minimum MTU of IPv6 (RFC 8200, section 5), and maximum MTU of a TUN interface.
+/// Range of an interface's MTU in bytes: from the minimum of IPv6 (RFC 8200, section 5) to the
+/// maximum of a TUN interface.
 const MTU: std::ops::RangeInclusive<i64> = 1280..=65_535;
 
 #[derive(Deserialize)]
@@ -103,8 +104,8 @@ struct RawProgram {
     expect: Option<Spanned<Expect>>,
 }
 
-/// The same tables parsed a second time, for the keys that events can change. Two passes keep the
-/// position of each value, which serde's `flatten` would lose.
+/// The tables of the file, parsed a second time for the keys that events can change. Two passes
+/// keep the position of each value, which serde's `flatten` would lose.
 #[derive(Deserialize)]
 struct RawEdits {
     #[serde(default)]
@@ -119,7 +120,7 @@ pub(super) struct Reader<'r> {
 }
 
 impl Reader<'_> {
-    /// Parses the topology, and checks names and values.
+    /// Converts the file into a topology, and checks names and values.
     pub(super) fn topology(&self) -> Result<Topology, TomlError> {
         let raw: RawTopology = self.read()?;
         let edits: RawEdits = self.read()?;
@@ -131,7 +132,7 @@ impl Reader<'_> {
     }
 
     fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, TomlError> {
-        // The tables of keys are static except for the keys of `Edit`.
+        // serde requires static lists of keys. Only the keys of `Edit` are added at run time.
         let with_edits = |own: &[&'static str]| [own, &EDIT_KEYS].concat();
         let sections = [
             Section { path: "", keys: &["seed", "tcp", "host", "link", "event", "program"] },
@@ -146,7 +147,8 @@ impl Reader<'_> {
         read.map_err(|error| self.or_splitters(error))
     }
 
-    /// Returns the error, with a hint about the file if the unknown key is one of the splitter's.
+    /// Returns `error`. If the unknown key belongs to the splitter's file format, adds a hint that
+    /// this may be such a file.
     fn or_splitters(&self, error: TomlError) -> TomlError {
         let keys = ["listen", "to", "tun", "path", "wg", "schedule", "every"];
         if !keys.iter().any(|key| error.message.starts_with(&format!("unknown key `{key}`;"))) {
@@ -182,7 +184,7 @@ impl Reader<'_> {
         Ok(hosts)
     }
 
-    /// Checks the names that a host blocks. Such a host must forward, or it would see no
+    /// Checks the names that a host blocks. Such a host must forward packets, or it would see no
     /// connections.
     fn censor(&self, raw: Vec<Spanned<String>>, forward: bool) -> Result<Vec<String>, TomlError> {
         let name = |name: Spanned<String>| {
@@ -232,7 +234,7 @@ impl Reader<'_> {
         Ok(links)
     }
 
-    /// Returns the events in order of time, and events at the same time in the file's order.
+    /// Returns the events in order of time. Events at the same time keep the file's order.
     fn events(
         &self,
         raw: Vec<RawEvent>,
@@ -307,7 +309,8 @@ impl Reader<'_> {
         })
     }
 
-    /// Returns the given name, or the command's file name. It is also the name of the logs.
+    /// Returns the program's given name, or the file name of its command if none is given. The
+    /// logs have the same name.
     fn program_name(
         &self,
         name: Option<Spanned<String>>,
@@ -338,7 +341,7 @@ impl Reader<'_> {
         Ok(name)
     }
 
-    /// Returns the index of a name in `names`.
+    /// Returns the index of `name` in `names`.
     fn index<'n>(
         &self,
         what: &str,
@@ -415,7 +418,7 @@ impl Reader<'_> {
         Ok(addresses)
     }
 
-    /// Parses the source addresses of an end's routes, at most one for each family.
+    /// Parses the source addresses of an end's routes, at most one for each IP version.
     fn prefsrc(&self, raw: &[Spanned<String>]) -> Result<Vec<IpAddr>, TomlError> {
         let mut sources: Vec<IpAddr> = Vec::new();
         for text in raw {

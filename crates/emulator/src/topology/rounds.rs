@@ -1,9 +1,9 @@
-//! Detection of routing loops for addresses that no host has: packets in such a loop would fill the
-//! network.
+//! Detection of routing loops for addresses that no host has. Packets in such a loop would fill
+//! the network.
 //!
-//! Addresses between two neighbouring prefix boundaries are treated alike by all routes, so one
-//! address of each such interval is followed. The search ends in the network of a link or of a
-//! loopback interface: there, an address belongs to nobody, or will belong to a program.
+//! All routes treat addresses between two neighbouring prefix boundaries alike, so one address of
+//! each such interval is followed. The search ends at the network of a link or of a loopback
+//! interface: an address in it belongs to no host, or will belong to a program.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -30,10 +30,10 @@ const NEVER: [Prefix; 5] = [
     Prefix { ip: IpAddr::V6(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0)), len: 8 },
 ];
 
-/// Checks all addresses that no host has.
+/// Checks that no address without a host leads to a routing loop.
 ///
 /// # Errors
-/// The hosts of a loop, with the line of a route in it.
+/// There is a loop. The error contains its hosts, and the line of a route in it.
 pub(super) fn check(map: &Map<'_>) -> Result<(), Mistake> {
     let owned: BTreeSet<IpAddr> = map.owners().map(|(_, ip)| ip).collect();
     let samples = SHOWN.into_iter().chain(edges(map, &owned));
@@ -48,14 +48,14 @@ pub(super) fn check(map: &Map<'_>) -> Result<(), Mistake> {
     Err((line, message))
 }
 
-/// Returns the first address of each interval that all routes treat alike.
+/// Returns the first address of each interval whose addresses all routes treat alike.
 fn edges(map: &Map<'_>, owned: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
     let single = |&ip: &IpAddr| Prefix { ip, len: if ip.is_ipv4() { 32 } else { 128 } };
     let prefixes = map.prefixes().chain(owned.iter().map(single)).chain(NEVER);
     prefixes.flat_map(|prefix| [Some(prefix.network().ip), after(prefix)]).flatten().collect()
 }
 
-/// Returns the address after the last one of a prefix.
+/// Returns the address after the last one of a prefix; `None` if there is none.
 fn after(prefix: Prefix) -> Option<IpAddr> {
     let len = prefix.len.into();
     match prefix.network().ip {
@@ -70,8 +70,8 @@ fn after(prefix: Prefix) -> Option<IpAddr> {
     }
 }
 
-/// Returns the hosts of a loop of packets to `ip`, with the first one repeated at the end, and the
-/// line of the first one's route.
+/// Returns the loop that packets to `ip` enter, if there is one: its hosts, with the first one
+/// repeated at the end, and the line of the first one's route.
 fn round(map: &Map<'_>, ip: IpAddr) -> Option<(Vec<usize>, usize)> {
     let mut seen = vec![false; map.topology.hosts.len()];
     for start in 0..seen.len() {

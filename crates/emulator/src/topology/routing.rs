@@ -1,7 +1,7 @@
-//! Validation of the routes of a topology, before anything is built.
+//! Validation of a topology's routes, before the network is built.
 //!
-//! Every address that a host has and a route covers is followed from host to host, as the kernels
-//! would forward it.
+//! Each address that a host has and a route covers is followed from host to host, as the kernels
+//! would forward packets to it.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,18 +10,18 @@ use anabranch_os::netlink::Prefix;
 
 use super::{Cable, End, Route, Topology};
 
-/// Line of an error in the file, counted from 1, and its message.
+/// An error in the file: its line, counted from 1, and a message.
 pub(super) type Mistake = (usize, String);
 
-/// Checks all ends of all links, and returns the map of routes.
+/// Checks the ends of all links, and returns the map of routes.
 ///
 /// # Errors
 /// * Both hosts of a link have the same address.
-/// * A source address is not one of its host.
-/// * A gateway is not an address of the other end.
+/// * A source address does not belong to the host that uses it.
+/// * A gateway is not an address at the other end of its link.
 /// * Two routes of a host have the same destination and metric.
 /// * A destination is unreachable.
-/// * A host translates addresses but does not forward.
+/// * A host translates addresses, but does not forward packets.
 pub(super) fn check(topology: &Topology) -> Result<Map<'_>, Mistake> {
     let map = Map::new(topology);
     for link in &topology.links {
@@ -35,7 +35,7 @@ pub(super) fn check(topology: &Topology) -> Result<Map<'_>, Mistake> {
 
 pub(super) struct Map<'t> {
     pub(super) topology: &'t Topology,
-    /// Routes of each host, including those to the links' own networks.
+    /// Routes of each host, including the routes to the links' own networks.
     ways: Vec<Vec<HostRoute>>,
 }
 
@@ -44,18 +44,18 @@ struct HostRoute {
     to: Prefix,
     metric: u32,
     next: usize,
-    /// Line in the file; `None` for a route that the kernel adds for an address.
+    /// Line of the route in the file; `None` for a route that the kernel adds for an address.
     line: Option<usize>,
 }
 
-/// Fate of a packet.
+/// The fate of a packet that is followed through the routes.
 enum Fate {
     Arrives,
-    /// It loops over these hosts.
+    /// The packet loops over these hosts.
     GoesRound(Vec<usize>),
-    /// This host does not forward.
+    /// The packet reaches this host, which does not forward.
     Refused(usize),
-    /// This host has no route.
+    /// The packet reaches this host, which has no route for it.
     Lost(usize),
 }
 
@@ -111,7 +111,7 @@ impl<'t> Map<'t> {
         Ok(())
     }
 
-    /// Checks a route from `host` over its link to `next`.
+    /// Checks a route of `host`, over a link to `next`.
     fn check_way(&self, host: usize, next: usize, route: &Route) -> Result<(), String> {
         let to = route.to.network();
         let mut covered =
@@ -123,7 +123,7 @@ impl<'t> Map<'t> {
         }
         let (mut useful, mut dead_end) = (false, None);
         for (_, ip) in covered {
-            // A longer prefix takes precedence: packets to this address do not use the route.
+            // A longer prefix takes precedence, so packets to this address do not use the route.
             if self.best(host, ip).is_some_and(|way| way.to.len > to.len) {
                 useful = true;
                 continue;
@@ -173,8 +173,8 @@ impl<'t> Map<'t> {
         )
     }
 
-    /// Returns the host that `host` forwards packets for `ip` to by a route of the file, and that
-    /// route's line.
+    /// Returns the host to which `host` forwards packets for `ip`, and the line of the route in
+    /// the file. Returns `None` if no route of the file applies.
     pub(super) fn passes_on(&self, host: usize, ip: IpAddr) -> Option<(usize, usize)> {
         let about = &self.topology.hosts[host];
         let ends_here = about.address.iter().any(|prefix| prefix.contains(ip));
@@ -205,19 +205,20 @@ impl<'t> Map<'t> {
         Ok(())
     }
 
-    /// Returns the route for a packet at `host`: the longest prefix, then the smallest metric.
+    /// Returns the route of a packet for `ip` at `host`: the one with the longest prefix, then
+    /// with the smallest metric.
     fn best(&self, host: usize, ip: IpAddr) -> Option<&HostRoute> {
         let ways = self.ways[host].iter().filter(|way| way.to.contains(ip));
         ways.min_by_key(|way| (std::cmp::Reverse(way.to.len), way.metric))
     }
 
-    /// Returns the destinations of all routes, and the networks of the loopback interfaces.
+    /// Returns the destinations of all routes, and the networks of all loopback interfaces.
     pub(super) fn prefixes(&self) -> impl Iterator<Item = Prefix> {
         let ways = self.ways.iter().flatten().map(|way| way.to);
         ways.chain(self.topology.hosts.iter().flat_map(|host| host.address.iter().copied()))
     }
 
-    /// Returns the ends of links at a host.
+    /// Returns the ends of links that are at `host`.
     fn ends(&self, host: usize) -> impl Iterator<Item = &End> {
         let ends = self.topology.links.iter().flat_map(|link| &link.ends);
         ends.filter(move |end| end.host == host)
@@ -228,7 +229,7 @@ impl<'t> Map<'t> {
         own.chain(self.ends(host).flat_map(|end| &end.address)).map(|prefix| prefix.ip)
     }
 
-    /// Returns all addresses with their hosts.
+    /// Returns all addresses, each with the index of its host.
     pub(super) fn owners(&self) -> impl Iterator<Item = (usize, IpAddr)> {
         let hosts = 0..self.topology.hosts.len();
         hosts.flat_map(|host| self.addresses(host).map(move |ip| (host, ip)))
@@ -244,14 +245,14 @@ impl<'t> Map<'t> {
     }
 }
 
-/// Returns both ends of a link, each with the host at the other end.
+/// Returns the two ends of a link, each with the index of the host at the other end.
 fn both_ends(link: &Cable) -> [(&End, usize); 2] {
     let [first, second] = &link.ends;
     [(first, second.host), (second, first.host)]
 }
 
-/// Checks that a gateway is an address of the other end in a network of this end, as the kernel
-/// requires.
+/// Checks that a gateway is an address of the other end and lies in a network of this end, as the
+/// kernel requires.
 fn check_gateway(link: &str, route: &Route, end: &End, other: &End) -> Result<(), String> {
     let Some(via) = route.via else { return Ok(()) };
     if via.is_ipv4() != route.to.ip.is_ipv4() {
@@ -277,7 +278,7 @@ fn check_gateway(link: &str, route: &Route, end: &End, other: &End) -> Result<()
     Ok(())
 }
 
-/// Returns the metric that the kernel uses: 0 means the default for an IPv6 route.
+/// Returns the metric that the kernel uses for a route. For an IPv6 route, 0 means the default.
 fn metric(end: &End, route: &Route) -> u32 {
     match end.metric {
         None | Some(0) if route.to.ip.is_ipv6() => 1024,

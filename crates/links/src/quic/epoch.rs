@@ -1,4 +1,4 @@
-//! Conversion between our time and the library's.
+//! Conversion between the caller's time and the QUIC library's.
 
 #![allow(clippy::disallowed_types, reason = "the library counts in `Instant`; ours is its offset")]
 
@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use anabranch_multipath::Time;
 
-/// The library's `Instant` at our time zero. Its value does not matter: only differences are used.
+/// The library's `Instant` that corresponds to [`Time::ZERO`]. Its value does not matter: only
+/// differences are used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Epoch(Instant);
 

@@ -12,28 +12,30 @@ use crate::Fault;
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) reader: UnitReader,
-    /// Bytes that wait until the previous lane of the same number has ended.
+    /// Bytes that wait until the previous lane with the same number has ended; `None` if the lane
+    /// need not wait.
     pub(super) held: Option<Held>,
 }
 
-/// The unit that makes a lane, and the bytes received after it.
+/// The unit that opens a lane, and the bytes received after it.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) unit: Vec<u8>,
     pub(super) rest: Vec<u8>,
 }
 
-/// The streams of one link, except that of lane 0.
+/// The streams of one link, except the stream of lane 0.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     streams: BTreeMap<StreamId, Stream>,
     by_number: BTreeMap<u32, StreamId>,
-    /// Streams whose lane number another stream still has; that stream is being closed.
+    /// Streams that wait for a lane number because another stream still has it. That stream is
+    /// being closed.
     heirs: BTreeMap<u32, StreamId>,
 }
 
 impl Lanes {
-    /// Returns the stream of a lane.
+    /// Returns the stream of `lane`; `None` if it has none.
     pub(super) fn of(&self, lane: u32) -> Option<StreamId> {
         self.by_number.get(&lane).copied()
     }
@@ -42,7 +44,7 @@ impl Lanes {
         self.streams.get_mut(&stream)
     }
 
-    /// Adds the stream of a lane that we have made.
+    /// Adds `stream` for a lane that we have opened.
     pub(super) fn made(&mut self, lane: u32, stream: StreamId) {
         self.streams.insert(stream, Stream { reader: UnitReader::of(lane), held: None });
         self.by_number.insert(lane, stream);
@@ -53,10 +55,11 @@ impl Lanes {
         self.streams.insert(stream, Stream { reader: UnitReader::unnamed(), held: None });
     }
 
-    /// Assigns an inbound stream to `lane`; returns false if another stream still has the number.
+    /// Assigns an inbound stream to `lane`. Returns false if another stream still has that number,
+    /// so that this one has to wait.
     ///
     /// # Errors
-    /// [`Fault::Peer`]: this is the third stream with the number.
+    /// [`Fault::Peer`]: two other streams already have this number or wait for it.
     pub(super) fn name(&mut self, lane: u32, stream: StreamId) -> Result<bool, Fault> {
         if let Entry::Vacant(free) = self.by_number.entry(lane) {
             free.insert(stream);
@@ -75,7 +78,7 @@ impl Lanes {
         }
     }
 
-    /// Returns whether a stream's lane still has to wait.
+    /// Returns whether a stream has to wait for the number of its lane.
     pub(super) fn waits(&self, stream: StreamId) -> bool {
         let held = self.streams.get(&stream).filter(|lane| lane.held.is_some());
         let lane = held.and_then(|lane| lane.reader.lane());

@@ -1,5 +1,5 @@
-//! Several sockets at one address, with an endpoint each: selection of the socket for a
-//! connection.
+//! Several sockets at one address, each with its own endpoint: how a connection's packets select
+//! their socket.
 
 use std::time::Duration;
 
@@ -8,13 +8,12 @@ use quinn_proto::{
     RandomConnectionIdGenerator,
 };
 
-/// Bytes of a client's first destination connection ID, which no endpoint has issued: the maximum
-/// length.
+/// Length in bytes of a client's first destination connection ID, which no endpoint has issued. It
+/// is the maximum length.
 const FIRST: usize = 20;
 
-/// Index of a socket among several at one address. A packet belongs to the socket that the first
-/// byte of its destination connection ID names; packets are distributed among the sockets by that
-/// byte.
+/// Index of a socket among several at one address. The first byte of a packet's destination
+/// connection ID determines the socket that receives the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     nth: u8,
@@ -22,7 +21,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The only socket.
+    /// Place of the only socket at an address.
     pub const ONLY: Place = Place { nth: 0, of: 1 };
 
     /// Returns the place of the socket with index `nth` among `of` sockets. Returns
@@ -35,20 +34,21 @@ impl Place {
         }
     }
 
-    /// Maps any byte to one with which the connection IDs of this place may begin.
+    /// Returns a first byte for connection IDs of this place, derived from the random byte
+    /// `chance`.
     #[must_use]
     pub fn first(self, chance: u8) -> u8 {
         (chance - chance % self.of).checked_add(self.nth).unwrap_or(self.nth)
     }
 
-    /// Returns whether connection IDs that begin with `first` belong to this place.
+    /// Returns whether connection IDs whose first byte is `first` belong to this place.
     #[must_use]
     pub fn has(self, first: u8) -> bool {
         first % self.of == self.nth
     }
 }
 
-/// Generator of the connection IDs of a place. It draws IDs until one belongs to the place.
+/// Generator of connection IDs for a place. It draws IDs until one belongs to the place.
 pub(super) struct PlacedIds {
     place: Place,
     ids: HashedConnectionIdGenerator,
@@ -83,7 +83,7 @@ impl ConnectionIdGenerator for PlacedIds {
     }
 }
 
-/// Returns the first ID of a connection to the place of the byte `begins`.
+/// Returns a client's first destination connection ID, whose first byte is `begins`.
 pub(super) fn first_id(begins: u8) -> ConnectionId {
     let mut id = RandomConnectionIdGenerator::new(FIRST).generate_cid().to_vec();
     id.iter_mut().take(1).for_each(|first| *first = begins);

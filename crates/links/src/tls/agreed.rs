@@ -1,4 +1,4 @@
-//! Links over connections whose handshake another program made.
+//! Links over connections whose handshake was made by another program.
 
 use rustls::SupportedCipherSuite;
 use rustls::pki_types::CertificateDer;
@@ -8,27 +8,28 @@ use super::records::{Handover, Records};
 use super::secrets::{Secret, TrafficSecrets};
 use super::{Phase, Tls};
 
-/// Secrets with which a TLS 1.3 handshake ended (RFC 8446, section 7.1). Each is as long as the
+/// The secrets that a TLS 1.3 handshake yields (RFC 8446, section 7.1). Each is as long as the
 /// suite's hash: 32 or 48 bytes.
 #[derive(Clone, Copy)]
 pub struct AgreedSecrets<'a> {
     /// Cipher suite of the connection.
     pub suite: SupportedCipherSuite,
-    /// `client_application_traffic_secret_0`.
+    /// The secret `client_application_traffic_secret_0`.
     pub client: &'a [u8],
-    /// `server_application_traffic_secret_0`.
+    /// The secret `server_application_traffic_secret_0`.
     pub server: &'a [u8],
-    /// `exporter_master_secret`.
+    /// The secret `exporter_master_secret`.
     pub exporter: &'a [u8],
 }
 
 impl Tls {
     /// Takes over a connection after another program's handshake, before any record was sealed
-    /// under these secrets. Secrets serve one connection: a second one would repeat nonces.
+    /// under these secrets. Secrets may be used for one connection only: a second one would repeat
+    /// nonces.
     ///
-    /// The link has no certificates. It changes its keys after `limit` records if that is fewer
-    /// than its suite allows (RFC 8446, section 5.5). Returns `None` if the suite is not one of
-    /// TLS 1.3 or a secret has another length.
+    /// The link has no certificates. It changes its keys after `limit` records, if the suite does
+    /// not require that earlier (RFC 8446, section 5.5). Returns `None` if the suite is not one of
+    /// TLS 1.3, or if a secret has a wrong length.
     #[must_use]
     pub fn after_handshake(
         agreed: &AgreedSecrets<'_>,

@@ -1,4 +1,4 @@
-//! The self-signed certificate of a link, in the same shape as C tor's: with random names.
+//! The self-signed certificate of a link. It has the same form as C tor's, with random names.
 
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls::crypto::CryptoProvider;
@@ -12,7 +12,7 @@ const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 const SHORTEST: usize = 4;
 const LONGEST: usize = 25;
 
-/// Returns a certificate and the key that it certifies.
+/// Returns a new certificate and its private key.
 pub(super) fn self_signed(
     provider: &CryptoProvider,
     unix_now: u64,
@@ -23,7 +23,7 @@ pub(super) fn self_signed(
     params.distinguished_name.push(DnType::CommonName, hostname(provider)?);
     let now = i64::try_from(unix_now).map_err(setup)?;
     let now = OffsetDateTime::from_unix_timestamp(now).map_err(setup)?;
-    // Midnight, so that the certificate does not reveal when the process started.
+    // Midnight is used so that the certificate does not reveal when the process started.
     let today = now.replace_time(time::Time::MIDNIGHT);
     params.not_before = today - Duration::days(30);
     params.not_after = today + Duration::days(335);

@@ -17,11 +17,11 @@ use super::secrets::SecretKeeper;
 use super::setup::{SetupError, setup};
 use super::verify::HolderOfKey;
 
-/// Bytes of a ticket. With the library's nonce of 32 bytes it is as long as C tor's, which has 8
-/// and 32.
+/// Length of a ticket in bytes. With the library's nonce of 32 bytes, the message is as long as C
+/// tor's, which has a nonce of 8 bytes and a ticket of 32.
 const TICKET: usize = 8;
 
-/// The settings of all links of one process. Cheap to clone.
+/// The settings of all links of one process. A clone shares them and is cheap.
 #[derive(Clone)]
 pub struct Context {
     provider: Arc<CryptoProvider>,
@@ -40,9 +40,9 @@ pub(crate) struct QuicTls {
 }
 
 impl Context {
-    /// Makes a fresh link key (P-256) and a self-signed certificate for it, valid for a year
-    /// around `unix_now` (seconds since 1970). This is enough for a client, which is never asked
-    /// for a certificate.
+    /// Creates a context with a new link key (P-256) and a self-signed certificate for it. The
+    /// certificate is valid for a year around `unix_now` (seconds since 1970). This suffices for a
+    /// client, which is never asked for a certificate.
     ///
     /// # Errors
     /// [`SetupError`] if the library refuses the settings.
@@ -52,11 +52,12 @@ impl Context {
         Context::of(provider, own, key)
     }
 
-    /// Makes a context that presents `certificate` (DER) with its `key` (PKCS#8 in DER). A relay
-    /// needs an RSA key here: C tor closes a link to a relay whose TLS key is another.
+    /// Creates a context that presents `certificate` (DER) with its `key` (PKCS#8 in DER). A relay
+    /// needs an RSA key here: C tor closes a link to a relay whose TLS key is of another kind.
     ///
     /// # Errors
-    /// [`SetupError`] if key and certificate do not belong together, or the library refuses them.
+    /// [`SetupError`] if key and certificate do not belong together, or if the library refuses
+    /// them.
     pub fn with_certificate(certificate: &[u8], key: &[u8]) -> Result<Context, SetupError> {
         let own = CertificateDer::from(certificate.to_vec());
         let key = PrivatePkcs8KeyDer::from(key.to_vec()).into();
@@ -76,11 +77,11 @@ impl Context {
             .map_err(setup)?
             .with_no_client_auth();
         let mut server = builder.with_single_cert(vec![own.clone()], key).map_err(setup)?;
-        // As C tor's server: its own order counts, and it sends two tickets after a TLS 1.3
-        // handshake, which no client uses.
+        // As in C tor, the server's own order of preference counts. The server sends two tickets
+        // after a TLS 1.3 handshake, which no client uses.
         server.ignore_client_order = true;
         server.send_tls13_tickets = 2;
-        // After the handshake we process the records ourselves.
+        // After the handshake this crate processes the records.
         server.enable_secret_extraction = true;
         server.ticketer = Arc::new(EmptyTickets(provider.secure_random));
         server.session_storage = Arc::new(NoServerSessionStorage {});
@@ -98,17 +99,17 @@ impl Context {
         }
     }
 
-    /// Returns a random host name, which opening a link requires.
+    /// Returns a random host name, which is needed to open a link.
     pub(crate) fn hostname(&self) -> Result<String, SetupError> {
         hostname(&self.provider)
     }
 
-    /// Makes a link that we open.
+    /// Creates the link for a connection that we open.
     ///
     /// # Errors
     /// [`SetupError`] if the library refuses the settings.
     pub fn connect(&self) -> Result<Tls, SetupError> {
-        // As C tor does: a random name, so that the hello has the usual shape.
+        // Like C tor, the client sends a random name, so that the hello has the usual shape.
         let name = hostname(&self.provider)?;
         let name = ServerName::try_from(name).map_err(setup)?;
         let keeper = Arc::new(SecretKeeper::default());
@@ -118,7 +119,7 @@ impl Context {
         Ok(Tls::new(connection, keeper, self.own.clone()))
     }
 
-    /// Makes a link that a peer opened.
+    /// Creates the link for a connection that a peer opened.
     ///
     /// # Errors
     /// [`SetupError`] if the library refuses the settings.
@@ -136,7 +137,8 @@ impl Context {
         &self.own
     }
 
-    /// Restricts the links that we open to TLS 1.2, to test peers that support nothing newer.
+    /// Restricts the links that we open to TLS 1.2, for tests with peers that support nothing
+    /// newer.
     ///
     /// # Errors
     /// [`SetupError`] if the library refuses the settings.
@@ -153,16 +155,16 @@ impl fmt::Debug for Context {
     }
 }
 
-/// Returns AWS-LC's primitives: their AES-GCM takes half of ring's time where a processor has
-/// AVX-512. The post-quantum group is left out. OpenSSL 3.0, which Debian's tor is linked to, has
-/// none, and an observer could distinguish our links from tor's.
+/// Returns AWS-LC's cryptographic primitives: their AES-GCM takes half of ring's time where a
+/// processor has AVX-512. The post-quantum group is left out. OpenSSL 3.0, which Debian's tor
+/// uses, has no such group, so an observer could distinguish our links from tor's.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     let kx_groups = vec![kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];
     Arc::new(CryptoProvider { kx_groups, ..aws_lc_rs::default_provider() })
 }
 
-/// Returns the primitives for inbound links. Like C tor, they prefer P-256, and ChaCha20 to the
-/// shorter AES key.
+/// Returns the cryptographic primitives for inbound links. Like C tor, they prefer P-256, and
+/// ChaCha20 to AES with the shorter key.
 fn server_provider(provider: &Arc<CryptoProvider>) -> Arc<CryptoProvider> {
     let kx_groups = vec![kx_group::SECP256R1, kx_group::X25519];
     let cipher_suites = vec![
@@ -177,8 +179,8 @@ fn server_provider(provider: &Arc<CryptoProvider>) -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider { kx_groups, cipher_suites, ..(**provider).clone() })
 }
 
-/// Tickets without content: random bytes, as many as give the message the length of C tor's with
-/// its shorter nonce.
+/// Generator of tickets without content: random bytes, as many as give the message the length of C
+/// tor's message with its shorter nonce.
 #[derive(Debug)]
 struct EmptyTickets(&'static dyn SecureRandom);
 

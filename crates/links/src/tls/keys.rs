@@ -1,4 +1,4 @@
-//! The keys of one direction between two KeyUpdates. Each record is sealed and opened by its
+//! The keys of one direction between two KeyUpdates. Each record is sealed and opened under its
 //! number (RFC 8446, sections 5.2 and 5.3).
 
 use aws_lc_rs::aead::{
@@ -9,12 +9,13 @@ use rustls::{CipherSuite, SupportedCipherSuite};
 
 use super::secrets::Secret;
 
-/// Bytes before a record's content: type, version, length.
+/// Length of a record's header in bytes: type, version, length.
 pub(crate) const HEADER: usize = 5;
-/// Bytes of the authentication tag at the end of a record, the same with all suites here.
+/// Length in bytes of the authentication tag at the end of a record. All suites used here have the
+/// same.
 pub(crate) const TAG: usize = 16;
 
-/// The AEAD of a suite, and how many records one key may seal.
+/// The AEAD of a suite, and the number of records that one key may seal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cipher {
     algorithm: &'static Algorithm,
@@ -43,7 +44,7 @@ pub(crate) struct RecordKeys {
 }
 
 impl RecordKeys {
-    /// Derives the keys from a traffic secret (7.3).
+    /// Derives the keys from a traffic secret (RFC 8446, section 7.3).
     pub(super) fn of(secret: &Secret, cipher: Cipher) -> RecordKeys {
         let key: UnboundKey = secret.derive(b"key", &[], cipher.algorithm);
         let mut iv = [0; 12];
@@ -59,8 +60,8 @@ impl RecordKeys {
     }
 
     /// Decrypts `sealed`, the bytes after the header, in place. Returns how many bytes at its
-    /// front are plain. Returns `None` if they were not sealed by this key under this number; they
-    /// are garbage then.
+    /// front are plain. Returns `None` if `sealed` was not sealed by this key under this number;
+    /// its content is then garbage.
     pub(crate) fn open(
         &self,
         number: u64,
@@ -71,7 +72,7 @@ impl RecordKeys {
         opened.ok().map(|plain| plain.len())
     }
 
-    /// Returns IV XOR `number`.
+    /// Returns the nonce of a record: the IV XOR `number`.
     fn nonce(&self, number: u64) -> Nonce {
         let mut nonce = self.iv;
         for (byte, of_number) in nonce[4..].iter_mut().zip(number.to_be_bytes()) {

@@ -1,4 +1,4 @@
-//! The library's part of a connection: the handshake, and all of TLS 1.2.
+//! The TLS library's part of a connection: the handshake, and all of TLS 1.2.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -15,14 +15,15 @@ pub(super) struct Library {
     connection: Connection,
     keeper: Arc<SecretKeeper>,
     records: Cutter,
-    /// Bytes of the peer's stream that it has read.
+    /// Number of bytes of the peer's stream that the library has read.
     read: u64,
 }
 
 impl Library {
     /// Wraps `connection`. `keeper` is the key log of this connection only.
     pub(super) fn new(mut connection: Connection, keeper: Arc<SecretKeeper>) -> Library {
-        // The channel above bounds what it writes; a limit here would cut a batch in two.
+        // The channel above bounds the bytes that it writes; a limit here would cut a batch in
+        // two.
         connection.set_buffer_limit(None);
         Library { connection, keeper, records: Cutter::default(), read: 0 }
     }
@@ -35,18 +36,19 @@ impl Library {
         self.connection.peer_certificates()?.first()
     }
 
-    /// Takes bytes from the network and appends the plain ones. Leaves in `bytes` those after the
-    /// handshake's last record. Returns true once the peer has announced that nothing follows.
+    /// Processes bytes from the network, and appends the decrypted ones to `plain`. Leaves in
+    /// `bytes` those after the handshake's last record. Returns true once the peer has announced
+    /// that nothing follows.
     ///
     /// # Errors
-    /// The library's: the connection is over.
+    /// An error of the library: the connection is over.
     pub(super) fn receive(
         &mut self,
         bytes: &mut &[u8],
         plain: &mut Vec<u8>,
     ) -> Result<bool, Error> {
-        // Bytes that the library has read cannot be recovered, so it must not get any of our own
-        // records.
+        // Bytes that the library has read cannot be recovered, so it must not read any records
+        // after the handshake.
         let count = match self.is_handshaking() {
             true => self.records.within(bytes),
             false => bytes.len(),
@@ -103,8 +105,9 @@ impl Library {
         !self.is_handshaking() && version == Some(ProtocolVersion::TLSv1_3)
     }
 
-    /// Ends the library's part. Returns `None` if there are no secrets or we do not support the
-    /// suite, which the settings of [`Context`](super::Context) rule out.
+    /// Ends the library's part of the connection. Returns `None` if the library has no secrets for
+    /// us, or if we do not support the suite. The settings of [`Context`](super::Context) exclude
+    /// the latter.
     pub(super) fn hand_over(mut self) -> Option<Handover> {
         let mut out = Vec::new();
         self.transmit(&mut out);
@@ -117,7 +120,7 @@ impl Library {
     }
 }
 
-/// Finder of the ends of records in a stream, by counting bytes.
+/// A counter of bytes that finds the ends of records in a stream.
 #[derive(Default)]
 struct Cutter {
     header: Vec<u8>,
@@ -125,7 +128,7 @@ struct Cutter {
 }
 
 impl Cutter {
-    /// Returns how many of `bytes` belong to the record that they begin with. They follow those of
+    /// Returns how many of `bytes` belong to the record at their front. `bytes` follow those of
     /// the last call.
     fn within(&mut self, bytes: &[u8]) -> usize {
         let of_header = match self.missing {
@@ -143,7 +146,8 @@ impl Cutter {
     }
 }
 
-/// A vector that accepts many slices in one call, so that a batch of records is one copy.
+/// A writer that appends many slices to a vector in one call, so that a batch of records is copied
+/// once.
 struct Appended<'a>(&'a mut Vec<u8>);
 
 impl Write for Appended<'_> {

@@ -1,16 +1,16 @@
-//! Messages of a TLS 1.3 peer after the handshake other than data: KeyUpdates, tickets and alerts
-//! (RFC 8446, sections 4.6 and 6). Anything else is a violation.
+//! Messages other than data that a TLS 1.3 peer sends after the handshake: KeyUpdates, tickets and
+//! alerts (RFC 8446, sections 4.6 and 6). Any other message is a violation.
 
 use rustls::{AlertDescription, Error, InvalidMessage, PeerMisbehaved};
 
 use crate::PeerFault;
 
-/// Content types (5.1).
+/// Content types of records (RFC 8446, section 5.1).
 pub(super) const CHANGE_CIPHER_SPEC: u8 = 20;
 pub(super) const ALERT: u8 = 21;
 pub(super) const HANDSHAKE: u8 = 22;
 pub(crate) const DATA: u8 = 23;
-/// Levels and descriptions of alerts (6).
+/// Levels and descriptions of alerts (RFC 8446, section 6).
 pub(super) const WARNING: u8 = 1;
 pub(super) const FATAL: u8 = 2;
 pub(super) const CLOSE_NOTIFY: u8 = 0;
@@ -20,45 +20,47 @@ pub(super) const RECORD_OVERFLOW: u8 = 22;
 pub(super) const ILLEGAL_PARAMETER: u8 = 47;
 pub(super) const DECODE_ERROR: u8 = 50;
 const USER_CANCELED: u8 = 90;
-/// Handshake messages (4).
+/// Types of handshake messages (RFC 8446, section 4).
 pub(super) const NEW_SESSION_TICKET: u8 = 4;
 pub(super) const KEY_UPDATE: u8 = 24;
-/// Bytes before a handshake message's body: its type and length.
+/// Bytes before the body of a handshake message: its type and length.
 const PREFIX: usize = 4;
 /// Maximum bytes of a handshake message, the library's limit.
 const LONGEST: usize = 0xffff;
-/// Maximum KeyUpdates with no data between them, the limit of the library and of BoringSSL.
+/// Maximum number of KeyUpdates with no data between them: the limit of the library and of
+/// BoringSSL.
 const UPDATES: u8 = 32;
-/// Maximum warning alerts without effect.
+/// Maximum number of warning alerts without effect.
 const WARNINGS: u8 = 4;
 
-/// A violation by the peer, and the alert that reports it. A received alert is not answered by
-/// one.
+/// A violation by the peer, and the alert that reports it to the peer. A violation by a received
+/// alert is not answered with an alert.
 #[derive(Debug)]
 pub(super) struct Breach {
     pub(super) alert: Option<u8>,
     pub(super) fault: PeerFault,
 }
 
-/// Returns a violation that `alert` reports.
+/// Returns a violation that is reported to the peer by the alert `alert`.
 pub(super) fn refuse(alert: u8, error: impl Into<Error>) -> Breach {
     Breach { alert: Some(alert), fault: PeerFault::of(&error.into()) }
 }
 
-/// Action that a message requires.
+/// The action that a received message requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Note {
     /// No action.
     Nothing,
-    /// The peer's next record has new keys. `requested`: it asks for ours to change, too.
+    /// The peer's next record is sealed under new keys. `requested` is whether the peer asks us to
+    /// change our keys, too.
     Update { requested: bool },
-    /// The peer sends nothing more.
+    /// The peer will send nothing more.
     Closed,
 }
 
-/// Reader of a peer's records that are not data. Handshake messages may span several.
+/// Reader of the peer's records that are not data. A handshake message may span several records.
 pub(super) struct Messages {
-    /// Whether tickets are allowed: only servers send them.
+    /// Whether the peer may send tickets: only servers do.
     tickets: bool,
     joined: Vec<u8>,
     updates: u8,
@@ -66,12 +68,12 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// Makes the reader for a server's messages, or for a client's.
+    /// Creates the reader for the messages of a server (`server` is true) or a client.
     pub(super) fn from_server(server: bool) -> Messages {
         Messages { tickets: server, joined: Vec::new(), updates: UPDATES, warnings: WARNINGS }
     }
 
-    /// Notes that data arrived.
+    /// Records that data arrived.
     ///
     /// # Errors
     /// A handshake message is incomplete.
@@ -80,7 +82,7 @@ impl Messages {
         self.is_not_within_another()
     }
 
-    /// Handles a record of a type other than data, with this content.
+    /// Processes a record of the type `kind`, other than data.
     ///
     /// # Errors
     /// The peer must not send this record.
@@ -96,7 +98,7 @@ impl Messages {
 
     fn alert(&mut self, content: &[u8]) -> Result<Note, Breach> {
         self.is_not_within_another()?;
-        // Levels are ignored (6): they follow from the description.
+        // Levels are ignored (RFC 8446, section 6): they follow from the description.
         let &[_, description] = content else {
             return Err(refuse(DECODE_ERROR, InvalidMessage::MessageTooShort));
         };
@@ -125,7 +127,7 @@ impl Messages {
             let body: Vec<u8> = self.joined.drain(..PREFIX + length).collect();
             let note = self.message(body[0], &body[PREFIX..])?;
             if note != Note::Nothing {
-                // The keys change after it: nothing may follow in the same record.
+                // The keys change after this message, so nothing may follow in the same record.
                 let whole = self.joined.is_empty();
                 return if whole { Ok(note) } else { Err(interleaved_keys()) };
             }
@@ -133,7 +135,7 @@ impl Messages {
         Ok(Note::Nothing)
     }
 
-    /// Returns the length of the first message's body, if it is complete.
+    /// Returns the length of the first message's body; `None` if it is incomplete.
     fn whole(&self) -> Result<Option<usize>, Breach> {
         let Some(&[kind, high, middle, low]) = self.joined.first_chunk::<PREFIX>() else {
             return Ok(None);
@@ -160,7 +162,7 @@ impl Messages {
 
     fn message(&mut self, kind: u8, body: &[u8]) -> Result<Note, Breach> {
         if kind == NEW_SESSION_TICKET {
-            // Tickets are not used: each link has a handshake of its own.
+            // Tickets are not used: each link makes a full handshake.
             return Ok(Note::Nothing);
         }
         let requested = match body {
@@ -176,7 +178,7 @@ impl Messages {
         Ok(Note::Update { requested })
     }
 
-    /// Checks that no handshake message is incomplete.
+    /// Checks that no handshake message is incomplete, as no other record may interrupt it.
     fn is_not_within_another(&self) -> Result<(), Breach> {
         if self.joined.is_empty() {
             return Ok(());

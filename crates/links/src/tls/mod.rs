@@ -1,15 +1,15 @@
 //! TLS as Tor uses it (tor-spec, "Negotiating and initializing channels").
 //!
-//! Certificates prove nothing by themselves: each side presents a self-signed one, and the CERTS
-//! cell, sent inside, ties its digest to the relay's identity. So any certificate is accepted,
-//! provided that the peer holds its key. [`Link::peer_certificate`] returns it to the code that
-//! checks CERTS, and [`Link::export`] the keying material that AUTHENTICATE signs (RFC 5705, RFC
-//! 8446 7.5).
+//! Certificates prove nothing by themselves. Each side presents a self-signed one, and the CERTS
+//! cell, sent through the link, ties the certificate's digest to the relay's identity. So any
+//! certificate is accepted, provided that the peer holds its key. [`Link::peer_certificate`]
+//! returns it to the code that checks CERTS. [`Link::export`] returns the keying material that
+//! AUTHENTICATE signs (RFC 5705, RFC 8446 section 7.5).
 //!
-//! The library does the handshake (`library`), and all of TLS 1.2. After a TLS 1.3 handshake the
-//! record layer is our own. `secrets` takes the connection's secrets from the library and derives
-//! `keys` from them. A `sealer` and an `opener` handle one direction each. `messages` knows which
-//! messages may arrive between data, and `records` combines these parts.
+//! The library does the handshake (`library`), and all of TLS 1.2. After a TLS 1.3 handshake this
+//! crate has its own record layer. `secrets` receives the connection's secrets from the library
+//! and derives `keys` from them. A `sealer` and an `opener` handle one direction each. `messages`
+//! checks which messages may arrive between data, and `records` combines these parts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -45,37 +45,37 @@ pub use agreed::AgreedSecrets;
 pub use context::Context;
 pub use setup::SetupError;
 
-/// TLS as a kind of link over a byte stream.
+/// TLS, a kind of link over a byte stream.
 pub const FAMILY: StreamFamily = StreamFamily {
     name: "tls",
     connect: |context| Ok(Box::new(context.connect()?)),
     accept: |context| Ok(Box::new(context.accept()?)),
 };
 
-/// Minimum content of records of one size, in bytes: that of a KeyUpdate.
+/// Minimum content of a record in bytes if all records have one size: that of a KeyUpdate.
 const LEAST: usize = 5;
-/// Bytes of buffer that a link keeps after [`Link::rest`].
+/// Maximum bytes of buffer that a link keeps after [`Link::rest`].
 const TRICKLE: usize = 4 << 10;
 
-/// One TLS connection, in either role, over memory.
+/// A TLS connection, as client or server, whose network bytes the caller transfers.
 pub struct Tls {
     phase: Phase,
     own: CertificateDer<'static>,
     peers: Option<CertificateDer<'static>>,
-    /// Bytes written before the handshake was done.
+    /// Plain bytes that were written before the handshake was done.
     waiting: Vec<u8>,
     arrived: Vec<u8>,
     ended: bool,
     closed: bool,
-    /// Bytes of content of all our records, if they have one size.
+    /// Bytes of content in each of our records; `None` if their sizes vary.
     fixed: Option<usize>,
 }
 
-/// The code that processes the connection now.
+/// The code that processes the connection at present.
 enum Phase {
     Library(Box<Library>),
     Records(Box<Records>),
-    /// Neither: the library did not release the secrets.
+    /// Neither the library nor this crate: the library did not release the secrets.
     Lost,
 }
 
@@ -102,11 +102,11 @@ impl Tls {
         }
     }
 
-    /// Changes our keys now, and asks the peer to change its own (RFC 8446, 4.6.3). Keys also
-    /// change by themselves before they have sealed their maximum of records.
+    /// Changes our keys now, and asks the peer to change its own (RFC 8446, section 4.6.3). Keys
+    /// also change automatically before they have sealed their maximum number of records.
     ///
     /// # Errors
-    /// [`Fault::Misuse`] unless the link is open, of TLS 1.3, and not closed by us.
+    /// [`Fault::Misuse`] unless the link is open, uses TLS 1.3, and was not closed by us.
     pub fn refresh_keys(&mut self) -> Result<(), Fault> {
         match &mut self.phase {
             Phase::Records(records) if !self.closed && !self.ended => {
@@ -119,12 +119,12 @@ impl Tls {
         }
     }
 
-    /// Sets the content of all later records of ours, data or not, to `content` bytes (5 to
-    /// 16,384), so that the peer can open them before their turn. Writes must then be whole
+    /// Sets the content of all records that we send from now on, data or not, to `content` bytes
+    /// (5 to 16,384). The peer can then open them before their turn. Writes must then be whole
     /// records.
     ///
     /// # Errors
-    /// [`Fault::Misuse`] as with [`Tls::refresh_keys`], and for other lengths.
+    /// [`Fault::Misuse`] under the conditions of [`Tls::refresh_keys`], and for other lengths.
     pub fn send_fixed(&mut self, content: usize) -> Result<(), Fault> {
         let records = self.records_of(content)?;
         records.send_fixed(content);
@@ -132,18 +132,19 @@ impl Tls {
         Ok(())
     }
 
-    /// Expects `content` bytes of content in each of the peer's later records, as it has agreed.
-    /// Those that [`EarlyRecords::receive_early`] completes are opened before their turn, and the
-    /// link is not [whole](Promises::whole) any more. Earlier records have been read.
+    /// Expects `content` bytes of content in each of the peer's later records, as the peer has
+    /// agreed. Records that [`EarlyRecords::receive_early`] completes are opened before their
+    /// turn, and the link is no longer [whole](Promises::whole). All earlier records must have
+    /// been read.
     ///
     /// # Errors
-    /// [`Fault::Misuse`] as with [`Tls::send_fixed`].
+    /// [`Fault::Misuse`] under the conditions of [`Tls::send_fixed`].
     pub fn open_early(&mut self, now: Time, content: usize) -> Result<(), Fault> {
         self.records_of(content)?.open_early(now, content);
         Ok(())
     }
 
-    /// Returns the record layer of an open link; checks that `content` is a valid length.
+    /// Returns the record layer of an open link, after a check that `content` is a valid length.
     fn records_of(&mut self, content: usize) -> Result<&mut Records, Fault> {
         match &mut self.phase {
             Phase::Records(records) if !self.closed && !self.ended => {
@@ -156,18 +157,19 @@ impl Tls {
         }
     }
 
-    /// Marks the link as over.
+    /// Marks the link as ended because of `fault`.
     fn end(&mut self, fault: PeerFault) -> Fault {
         self.ended = true;
         Fault::Peer(fault)
     }
 
-    /// Sends what was written before the handshake was done, and takes over the records of TLS
-    /// 1.3.
+    /// Sends the bytes written before the handshake was done. With TLS 1.3, takes over the records
+    /// from the library.
     fn open(&mut self) -> Result<(), Fault> {
         let Phase::Library(library) = &mut self.phase else { return Ok(()) };
         self.peers = library.peer_certificate().cloned();
-        // A close notification sent before the handshake was done is the library's last record.
+        // If a close notification was sent before the handshake was done, it is the last record,
+        // and the library sends it.
         if library.can_hand_over() && !self.closed {
             let Phase::Library(library) = std::mem::replace(&mut self.phase, Phase::Lost) else {
                 return Ok(());
@@ -230,7 +232,8 @@ impl Link for Tls {
 
     fn read(&mut self, into: &mut Vec<u8>) -> Result<usize, Fault> {
         let count = self.arrived.len();
-        // Not swapped: otherwise a link with little data would keep the buffer of one with much.
+        // The buffers are not swapped: otherwise a link with little data would keep the buffer of
+        // a link with much.
         into.append(&mut self.arrived);
         Ok(count)
     }

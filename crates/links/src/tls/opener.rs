@@ -1,5 +1,5 @@
-//! The receiving half of a TLS 1.3 connection: cuts the stream into records, and opens them in
-//! order (RFC 8446, section 5).
+//! The receiving half of a TLS 1.3 connection. It splits the stream into records, and opens them
+//! in order (RFC 8446, section 5).
 
 use anabranch_multipath::Time;
 use rustls::{Error, InvalidMessage, PeerMisbehaved};
@@ -13,7 +13,7 @@ use super::secrets::Secret;
 use crate::utls::{Anchor, RecordLayer};
 use crate::{PeerFault, PeerFaultKind};
 
-/// Maximum bytes after a header (5.2).
+/// Maximum bytes of a record after its header (RFC 8446, section 5.2).
 const LONGEST: usize = RECORD + 256;
 
 /// Opener of records under one direction's keys.
@@ -21,31 +21,33 @@ pub(super) struct Opener {
     secret: Secret,
     cipher: Cipher,
     keys: RecordKeys,
-    /// The next record's number, and its offset in the stream.
+    /// The next record's number, and the offset in the stream at which it begins.
     next: Anchor,
-    /// Opens records before their turn.
+    /// The layer that opens records before their turn; `None` if records are opened only in order.
     early: Option<Box<RecordLayer>>,
-    /// The front of an incomplete record.
+    /// The received beginning of an incomplete record.
     partial: Vec<u8>,
 }
 
-/// Content of a record.
+/// The content of an opened record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// Data, appended to the plain bytes.
+    /// Data, which were appended to the plain bytes.
     Data,
-    /// Content of another type.
+    /// Content of another type: the type and the bytes.
     Other(u8, Vec<u8>),
 }
 
 impl Opener {
-    /// Continues after the records that the library has opened under this secret.
+    /// Returns an opener that continues after the records that the library has opened under this
+    /// secret.
     pub(super) fn new(secret: Secret, cipher: Cipher, next: Anchor) -> Opener {
         let keys = RecordKeys::of(&secret, cipher);
         Opener { secret, cipher, keys, next, early: None, partial: Vec::new() }
     }
 
-    /// Expects records of one size from now on, which may be opened before their turn.
+    /// Expects that all later records have one size, and allows `early` to open them before their
+    /// turn.
     pub(super) fn open_early(&mut self, early: RecordLayer) {
         self.early = Some(Box::new(early));
     }
@@ -54,7 +56,7 @@ impl Opener {
         self.early.as_deref()
     }
 
-    /// Takes bytes from a tap that begin at `offset` in the stream, and appends the data of the
+    /// Processes bytes from a tap that begin at `offset` in the stream. Appends the data of the
     /// records that they complete.
     pub(super) fn receive_early(
         &mut self,
@@ -68,11 +70,11 @@ impl Opener {
     }
 
     /// Opens the next record, from stored bytes followed by `bytes`, and appends its data to
-    /// `plain`. Advances `bytes` past the record. Returns `None` once all bytes are taken and no
-    /// record is complete.
+    /// `plain`. Removes the record from the front of `bytes`. Returns `None` once all bytes are
+    /// processed and no record is complete.
     ///
     /// # Errors
-    /// It is not a record, is too long, or was not sealed by the peer.
+    /// The bytes are not a record, the record is too long, or the peer did not seal it.
     pub(super) fn next(
         &mut self,
         bytes: &mut &[u8],
@@ -100,7 +102,7 @@ impl Opener {
         opened.map(Some)
     }
 
-    /// Takes bytes until `length` are stored.
+    /// Moves bytes from `bytes` to the stored ones until `length` are stored.
     fn complete(&mut self, length: usize, bytes: &mut &[u8]) {
         let missing = length.saturating_sub(self.partial.len()).min(bytes.len());
         let (taken, rest) = bytes.split_at(missing);
@@ -141,7 +143,7 @@ impl Opener {
         }
     }
 
-    /// Checks the length of data records: one that differs from the agreed length would split data
+    /// Checks the length of a data record. A length other than the agreed one would split data
     /// that is delivered early.
     fn agreed(&self, (kind, length): (u8, usize)) -> Result<(u8, usize), Breach> {
         let agreed = self.early.as_ref().map(|early| early.content());
@@ -155,7 +157,7 @@ impl Opener {
         }
     }
 
-    /// Switches to the peer's next keys, after its KeyUpdate.
+    /// Switches to the peer's next keys, after a KeyUpdate of the peer.
     pub(super) fn update(&mut self) {
         self.secret = self.secret.next();
         self.keys = RecordKeys::of(&self.secret, self.cipher);
@@ -165,8 +167,8 @@ impl Opener {
         }
     }
 
-    /// Releases the memory of an incomplete record if there is none now, and returns how many
-    /// bytes that was.
+    /// Releases the buffer for incomplete records if there is none now. Returns the number of
+    /// bytes released.
     pub(super) fn rest(&mut self) -> usize {
         let before = self.partial.capacity();
         self.partial.shrink_to_fit();
@@ -174,8 +176,8 @@ impl Opener {
     }
 }
 
-/// Returns the length of the record that begins here, with its header; `None` if the header is
-/// incomplete.
+/// Returns the length, with the header, of the record at the front of `bytes`; `None` if the
+/// header is incomplete.
 fn length(bytes: &[u8]) -> Result<Option<usize>, Breach> {
     let Some(&[kind, _, _, high, low]) = bytes.first_chunk::<HEADER>() else { return Ok(None) };
     if kind != DATA {
@@ -191,8 +193,8 @@ fn length(bytes: &[u8]) -> Result<Option<usize>, Breach> {
     Ok(Some(HEADER + length))
 }
 
-/// Returns the content type of a record and the content's length. The type and zeros follow the
-/// content (5.4).
+/// Returns the content type of a record and the length of its content. The type and padding zeros
+/// follow the content (RFC 8446, section 5.4).
 fn unpadded(inner: &[u8]) -> Result<(u8, usize), Breach> {
     if inner.len() > RECORD + 1 {
         return Err(refuse(RECORD_OVERFLOW, Error::PeerSentOversizedRecord));

@@ -1,8 +1,9 @@
-//! A TLS 1.3 connection after its handshake: our own record layer (RFC 8446, section 5).
+//! A TLS 1.3 connection after its handshake, with this crate's own record layer (RFC 8446, section
+//! 5).
 //!
 //! Each record is opened and sealed in place, with one copy between network bytes and plain bytes.
-//! The library's layer makes four on reception and two on transmission. It also opens records only
-//! in order, which an unordered link cannot wait for.
+//! The library's layer makes four copies on reception and two on transmission. It also opens
+//! records only in order, which an unordered link cannot wait for.
 
 use anabranch_multipath::Time;
 
@@ -15,8 +16,9 @@ use super::secrets::{Secret, TrafficSecrets};
 use crate::PeerFault;
 use crate::utls::{Anchor, RecordLayer};
 
-/// Bytes ahead of the stream up to which records are opened early: the data in flight at 84 Mbit/s
-/// and a round trip of 100 ms. Also the maximum bytes that a connection's tap makes us buffer.
+/// Number of bytes ahead of the stream up to which records are opened early: the data in flight at
+/// 84 Mbit/s and a round trip of 100 ms. Also the maximum bytes that we buffer for a connection's
+/// tap.
 const EARLY: usize = 1 << 20;
 
 /// Both directions of a connection.
@@ -25,7 +27,7 @@ pub(super) struct Records {
     opener: Opener,
     messages: Messages,
     exporter: Secret,
-    /// The peer asked for new keys of ours, and has no answer yet.
+    /// Whether the peer has asked for new keys and has not been answered yet.
     owes_update: bool,
 }
 
@@ -34,10 +36,10 @@ pub(super) struct Handover {
     pub(super) secrets: TrafficSecrets,
     pub(super) cipher: Cipher,
     pub(super) is_client: bool,
-    /// Records sealed under our traffic secret, and opened under the peer's.
+    /// Number of records sealed under our traffic secret, and of records opened under the peer's.
     pub(super) sent: u64,
     pub(super) received: u64,
-    /// Bytes of the peer's stream that the library has read.
+    /// Number of bytes of the peer's stream that the library has read.
     pub(super) read: u64,
     /// Bytes that the library has yet to send.
     pub(super) out: Vec<u8>,
@@ -57,11 +59,11 @@ impl Records {
         }
     }
 
-    /// Takes bytes from the network and appends the plain ones. Returns true once the peer has
-    /// announced that nothing follows.
+    /// Processes bytes from the network, and appends the plain ones. Returns true once the peer
+    /// has announced that nothing follows.
     ///
     /// # Errors
-    /// A violation by the peer. The alert about it is to be sent.
+    /// A violation by the peer. An alert that reports it is ready to be sent.
     pub(super) fn receive(
         &mut self,
         mut bytes: &[u8],
@@ -96,23 +98,25 @@ impl Records {
         Ok(false)
     }
 
-    /// Opens records before their turn; all of the peer's have `content` bytes of content.
+    /// Begins to open records before their turn; each of the peer's records has `content` bytes of
+    /// content.
     pub(super) fn open_early(&mut self, now: Time, content: usize) {
         self.opener.open_early(RecordLayer::new(now, content, EARLY));
     }
 
-    /// Returns the layer that opens records before their turn, if they have one size.
+    /// Returns the layer that opens records before their turn; `None` if records are opened only
+    /// in order.
     pub(super) fn early(&self) -> Option<&RecordLayer> {
         self.opener.early()
     }
 
-    /// Takes bytes from a tap, beginning at an offset in the stream, and appends the data of the
-    /// records that they complete.
+    /// Processes bytes from a tap, and appends the data of the records that they complete. `at` is
+    /// their offset in the stream and the bytes.
     pub(super) fn receive_early(&mut self, now: Time, at: (u64, &[u8]), plain: &mut Vec<u8>) {
         self.opener.receive_early(now, at, plain);
     }
 
-    /// Sets the content of all later records of ours to `content` bytes.
+    /// Sets the content of each record that we send from now on to `content` bytes.
     pub(super) fn send_fixed(&mut self, content: usize) {
         self.sealer.send_fixed(content);
     }
@@ -123,7 +127,7 @@ impl Records {
         self.sealer.data(plain);
     }
 
-    /// Appends the bytes to send.
+    /// Appends to `into` the bytes to send.
     pub(super) fn transmit(&mut self, into: &mut Vec<u8>) {
         self.answer_update();
         self.sealer.transmit(into);
@@ -134,23 +138,23 @@ impl Records {
         self.sealer.update(true);
     }
 
-    /// Announces that nothing follows.
+    /// Notifies the peer that nothing follows.
     pub(super) fn close(&mut self) {
         self.sealer.close();
     }
 
-    /// Returns keying material; `None` if the label is too long.
+    /// Returns 32 bytes of keying material; `None` if the label is too long.
     pub(super) fn export(&self, label: &[u8], context: &[u8]) -> Option<[u8; 32]> {
         self.exporter.export(label, context)
     }
 
-    /// Releases the memory that bursts took, and returns how many bytes that was.
+    /// Releases the memory that bursts needed, and returns the number of bytes released.
     pub(super) fn rest(&mut self) -> usize {
         self.sealer.rest(TRICKLE) + self.opener.rest()
     }
 
-    /// Answers the peer's requests for new keys. Several that arrive while we are silent get one
-    /// answer, before any data (4.6.3).
+    /// Answers the peer's requests for new keys. Several requests that arrive while we send
+    /// nothing get one answer, before any data (RFC 8446, section 4.6.3).
     fn answer_update(&mut self) {
         if std::mem::take(&mut self.owes_update) {
             self.sealer.update(false);

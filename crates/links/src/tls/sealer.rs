@@ -4,26 +4,28 @@ use super::keys::{Cipher, HEADER, RecordKeys, TAG};
 use super::messages::{ALERT, CLOSE_NOTIFY, DATA, FATAL, HANDSHAKE, KEY_UPDATE, WARNING};
 use super::secrets::Secret;
 
-/// Maximum plain bytes in a record (5.1).
+/// Maximum plain bytes in a record (RFC 8446, section 5.1).
 pub(super) const RECORD: usize = 1 << 14;
 
-/// Sealer of records under one direction's keys, which it changes in time.
+/// Sealer of records under one direction's keys, which it changes when they have sealed their
+/// maximum of records.
 pub(super) struct Sealer {
     secret: Secret,
     cipher: Cipher,
     keys: RecordKeys,
     number: u64,
-    /// Bytes of content of every record, padded if it holds less.
+    /// Number of content bytes in every record; a record with less content is padded. `None` if
+    /// records vary in size.
     content: Option<usize>,
-    /// Nothing may follow: a close notification or a fatal alert was sent.
+    /// Whether nothing may follow, because a close notification or a fatal alert was sent.
     finished: bool,
     /// Bytes to send.
     out: Vec<u8>,
 }
 
 impl Sealer {
-    /// Continues after the `number` records that the library has sent under this secret; `out` may
-    /// still hold the last of them.
+    /// Returns a sealer that continues after the `number` records that the library has sent under
+    /// this secret. `out` may still hold the last of them.
     pub(super) fn new(secret: Secret, cipher: Cipher, number: u64, out: Vec<u8>) -> Sealer {
         let keys = RecordKeys::of(&secret, cipher);
         Sealer { secret, cipher, keys, number, content: None, finished: false, out }
@@ -40,7 +42,7 @@ impl Sealer {
         let records = plain.len().div_ceil(most);
         self.out.reserve(plain.len() + records * (HEADER + 1 + TAG));
         for content in plain.chunks(most) {
-            // The update itself has the last number that the key may seal.
+            // The KeyUpdate itself uses the last number that the key may seal.
             if self.number + 1 >= self.cipher.limit && self.number > 0 {
                 self.update(true);
             }
@@ -48,7 +50,8 @@ impl Sealer {
         }
     }
 
-    /// Notifies the peer that our keys change, and changes them (4.6.3).
+    /// Notifies the peer that our keys change, and changes them (RFC 8446, section 4.6.3).
+    /// `requested` is whether the peer is asked to change its keys, too.
     pub(super) fn update(&mut self, requested: bool) {
         self.record(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, u8::from(requested)]);
         self.secret = self.secret.next();
@@ -56,7 +59,7 @@ impl Sealer {
         self.number = 0;
     }
 
-    /// Reports the peer's fault to it, as the last record.
+    /// Reports a fault of the peer by an alert, which is the last record.
     pub(super) fn fault(&mut self, description: u8) {
         self.record(ALERT, &[FATAL, description]);
         self.finished = true;
@@ -68,14 +71,14 @@ impl Sealer {
         self.finished = true;
     }
 
-    /// Seals one record of this type, of at most [`RECORD`] bytes.
+    /// Seals one record of the type `kind`. `content` has at most [`RECORD`] bytes.
     fn record(&mut self, kind: u8, content: &[u8]) {
         let padding = self.content.map_or(0, |fixed| fixed.saturating_sub(content.len()));
         self.padded(kind, content, padding);
     }
 
-    /// Seals one record with `padding` zeros after the type (5.4). Content and padding together
-    /// have at most [`RECORD`] bytes.
+    /// Seals one record with `padding` zeros after the type (RFC 8446, section 5.4). Content and
+    /// padding together have at most [`RECORD`] bytes.
     pub(super) fn padded(&mut self, kind: u8, content: &[u8], padding: usize) {
         if self.finished {
             return;
@@ -92,7 +95,7 @@ impl Sealer {
         self.number += 1;
     }
 
-    /// Appends all sealed bytes.
+    /// Appends to `into` all sealed bytes.
     pub(super) fn transmit(&mut self, into: &mut Vec<u8>) {
         if into.is_empty() {
             std::mem::swap(into, &mut self.out);
@@ -101,7 +104,7 @@ impl Sealer {
         }
     }
 
-    /// Keeps `room` bytes of buffer, and returns how many bytes that released.
+    /// Shrinks the buffer to `room` bytes, and returns the number of bytes released.
     pub(super) fn rest(&mut self, room: usize) -> usize {
         let before = self.out.capacity();
         self.out.shrink_to(room);

@@ -1,7 +1,8 @@
-//! The secrets of a TLS 1.3 connection and what is derived from them (RFC 8446, section 7).
+//! The secrets of a TLS 1.3 connection, and the keys derived from them (RFC 8446, section 7).
 //!
-//! The handshake is the library's. It passes its three last secrets to a [`SecretKeeper`] of this
-//! connection only. Keys, IVs, later secrets and exported keying material are derived here.
+//! The library makes the handshake. It passes the three last secrets to a [`SecretKeeper`], which
+//! belongs to this connection only. Keys, IVs, later secrets and exported keying material are
+//! derived here.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,10 +12,10 @@ use rustls::KeyLog;
 
 /// Prefix of every TLS 1.3 label.
 const PREFIX: &[u8] = b"tls13 ";
-/// Maximum bytes of a label after the prefix: the whole length is one byte.
+/// Maximum bytes of a label after the prefix: one byte holds the length of both together.
 const LONGEST_LABEL: usize = 255 - PREFIX.len();
 
-/// One secret of a connection; the library's form of it is wiped when it is dropped.
+/// One secret of a connection, stored in the library's form, which is wiped when it is dropped.
 pub(super) struct Secret {
     prk: Prk,
     hash: Hash,
@@ -28,7 +29,8 @@ enum Hash {
 }
 
 impl Hash {
-    /// Returns the hash whose output, and therefore whose secrets, have the length of `secret`.
+    /// Returns the hash whose output has the length of `secret`; `None` if there is none. All
+    /// secrets of a suite have this length.
     fn of(secret: &[u8]) -> Option<Hash> {
         match secret.len() {
             32 => Some(Hash::Sha256),
@@ -54,19 +56,20 @@ impl Hash {
 }
 
 impl Secret {
-    /// Wraps a secret; returns `None` for a length that no TLS 1.3 suite has.
+    /// Wraps a secret; returns `None` if no TLS 1.3 suite has secrets of its length.
     pub(super) fn new(secret: &[u8]) -> Option<Secret> {
         let hash = Hash::of(secret)?;
         Some(Secret { prk: Prk::new_less_safe(hash.hkdf(), secret), hash })
     }
 
-    /// Returns the traffic secret after a KeyUpdate (7.2).
+    /// Returns the traffic secret that follows this one after a KeyUpdate (RFC 8446, section 7.2).
     pub(super) fn next(&self) -> Secret {
         let prk = self.derive(b"traffic upd", &[], self.hash.hkdf());
         Secret { prk, hash: self.hash }
     }
 
-    /// Computes HKDF-Expand-Label (7.1), as the key of another algorithm.
+    /// Computes HKDF-Expand-Label (RFC 8446, section 7.1), and returns the result as a key of
+    /// another algorithm.
     pub(super) fn derive<L, K>(&self, label: &[u8], context: &[u8], length: L) -> K
     where
         L: KeyType,
@@ -75,15 +78,15 @@ impl Secret {
         self.expand(label, context, length, |okm| okm.into())
     }
 
-    /// Computes HKDF-Expand-Label, as bytes.
+    /// Computes HKDF-Expand-Label (RFC 8446, section 7.1), and writes the result to `out`.
     pub(super) fn fill(&self, label: &[u8], context: &[u8], out: &mut [u8]) {
         let length = Length(out.len());
         let filled = self.expand(label, context, length, |okm| okm.fill(out));
         filled.expect("as many bytes as were asked for");
     }
 
-    /// Returns keying material (7.5), if this is the exporter's secret; `None` if the label is
-    /// longer than 249 bytes.
+    /// Returns keying material (RFC 8446, section 7.5); this must be the exporter's secret.
+    /// Returns `None` if the label is longer than 249 bytes.
     pub(super) fn export(&self, label: &[u8], context: &[u8]) -> Option<[u8; 32]> {
         if label.len() > LONGEST_LABEL {
             return None;
@@ -119,15 +122,15 @@ impl KeyType for Length {
     }
 }
 
-/// The secrets with which a handshake ends.
+/// The secrets that a handshake yields.
 pub(super) struct TrafficSecrets {
     pub(super) client: Secret,
     pub(super) server: Secret,
     pub(super) exporter: Secret,
 }
 
-/// Store for the secrets of one connection, which the library passes to it. They are kept only in
-/// memory.
+/// Store for the secrets of one connection. The library passes them to it, and they are kept only
+/// in memory.
 #[derive(Default)]
 pub(super) struct SecretKeeper(Mutex<Kept>);
 
@@ -150,7 +153,8 @@ impl Kept {
 }
 
 impl SecretKeeper {
-    /// Returns all three secrets, once; `None` before the handshake is done, and for TLS 1.2.
+    /// Returns all three secrets, at the first call only. Returns `None` before the handshake is
+    /// done, and for TLS 1.2.
     pub(super) fn take(&self) -> Option<TrafficSecrets> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Kept { client, server, exporter } = std::mem::take(&mut *kept);

@@ -1,8 +1,8 @@
-//! Error of a TLS setup.
+//! The error of creating a TLS context or link.
 
 use std::fmt;
 
-/// The library refused the settings, which the pinned version never does.
+/// Error: the library refused the settings. The pinned version of the library never does.
 #[derive(Debug)]
 pub struct SetupError(pub(crate) String);
 

@@ -1,4 +1,5 @@
-//! Accepts any certificate whose key the peer holds; CERTS identifies the peer.
+//! A verifier that accepts any certificate whose key the peer holds. The CERTS cell identifies the
+//! peer.
 
 use std::sync::Arc;
 
@@ -9,7 +10,8 @@ use rustls::crypto::{
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
-/// Verifier of the handshake's signature, but not of the certificate's names, dates or issuer.
+/// Verifier of the handshake's signature. It does not check the certificate's names, dates or
+/// issuer.
 #[derive(Debug)]
 pub(super) struct HolderOfKey(WebPkiSupportedAlgorithms);
 

@@ -1,4 +1,5 @@
-//! Conversion from TCP sequence numbers to stream offsets, and from offsets to record numbers.
+//! Conversion from TCP sequence numbers to offsets in the stream, and from offsets to record
+//! numbers.
 
 use std::ops::RangeInclusive;
 
@@ -11,8 +12,8 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Makes an origin from the sequence number of the SYN segment: the first byte has the next
-    /// one.
+    /// Returns the origin of a stream whose SYN segment has the sequence number `number`: the
+    /// first byte has the next number.
     #[must_use]
     pub fn of_syn(number: u32) -> Origin {
         Origin { first: number.wrapping_add(1) }
@@ -24,8 +25,9 @@ impl Origin {
         self.first.wrapping_add(offset as u32)
     }
 
-    /// Returns the offset of the byte with sequence number `number`: the candidate nearest to
-    /// `head`, up to which the stream was read. Returns `None` if that is before the stream.
+    /// Returns the offset of the byte with sequence number `number`. Of the possible offsets, it
+    /// is the one nearest to `head`, the offset up to which the stream was read. Returns `None` if
+    /// it would be before the beginning of the stream.
     #[must_use]
     pub fn offset(self, number: u32, head: u64) -> Option<u64> {
         // A sequence number contains only the low half of the offset.
@@ -34,18 +36,18 @@ impl Origin {
     }
 }
 
-/// A place in a stream of records: record `number` begins at `offset`.
+/// A position in a stream of records: record `number` begins at `offset`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Anchor {
-    /// Bytes of the stream before it.
+    /// Number of bytes of the stream before the position.
     pub offset: u64,
-    /// Records under the present key before it.
+    /// Number of records under the present key before the position.
     pub number: u64,
 }
 
 impl Anchor {
-    /// Returns the numbers of the records that have a byte in `from..to`, if all records from here
-    /// on have `size` bytes. Returns `None` if none has.
+    /// Returns the numbers of the records that have a byte in `from..to`, if each record from here
+    /// on has `size` bytes. Returns `None` if no record has one.
     #[must_use]
     pub fn numbers(self, from: u64, to: u64, size: usize) -> Option<RangeInclusive<u64>> {
         let size = size as u64;
@@ -57,7 +59,8 @@ impl Anchor {
         Some(at(from)?..=at(to - 1)?)
     }
 
-    /// Returns where record `number` begins; `None` before the anchor and beyond all offsets.
+    /// Returns the offset at which record `number` begins; `None` if it is before the anchor or
+    /// beyond all offsets.
     #[must_use]
     pub fn start(self, number: u64, size: usize) -> Option<u64> {
         let before = number.checked_sub(self.number)?.checked_mul(size as u64)?;

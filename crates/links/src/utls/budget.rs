@@ -2,17 +2,18 @@
 
 use anabranch_multipath::Time;
 
-/// Maximum failures per key: RFC 9147 (4.5.3) and RFC 9001 (6.6) allow 2^36 and more.
+/// Maximum failures per key: RFC 9147 (section 4.5.3) and RFC 9001 (section 6.6) allow 2^36 and
+/// more.
 const PER_KEY: u32 = 1 << 20;
 /// Maximum failures per second, and in a burst.
 const PER_SECOND: u32 = 1 << 10;
 
-/// Limit on failed trials, by key and by time. Records opened in order need no limit: a failure
-/// there ends the link.
+/// Limits on failed attempts to open a record, by key and by time. Records opened in order need no
+/// limit: such a failure ends the link.
 #[derive(Clone, Debug)]
 pub struct TrialBudget {
     left: u32,
-    /// Failures that are allowed now, in billionths.
+    /// Number of failures that are allowed now, in billionths.
     free: u64,
     counted: Time,
 }
@@ -20,13 +21,13 @@ pub struct TrialBudget {
 impl TrialBudget {
     const BILLION: u64 = 1_000_000_000;
 
-    /// Makes a full budget.
+    /// Returns a full budget.
     #[must_use]
     pub fn new(now: Time) -> TrialBudget {
         TrialBudget { left: PER_KEY, free: u64::from(PER_SECOND) * Self::BILLION, counted: now }
     }
 
-    /// Returns whether one more trial may fail.
+    /// Returns whether one more attempt may fail.
     pub fn allows(&mut self, now: Time) -> bool {
         let most = u64::from(PER_SECOND) * Self::BILLION;
         let since = now.nanos().saturating_sub(self.counted.nanos());

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Maximum bytes of a run, so that cutting one moves few bytes.
+/// Maximum length of a stored run in bytes, so that cutting a run moves few bytes.
 const LONGEST_RUN: usize = 64 << 10;
-/// Maximum stored runs; this bounds the cost of forged pieces of one byte.
+/// Maximum number of stored runs, which bounds the cost of forged pieces of one byte.
 const RUNS: usize = 4 << 10;
 
-/// Bytes of a stream by offset, within a window after what was read in order. The first copy of a
-/// byte stays until it is removed.
+/// A store for the bytes of a stream by offset, within a window after the bytes that were read in
+/// order. The first copy of a byte stays until it is removed.
 #[derive(Debug)]
 pub struct Reassembler {
-    /// Offset before which no byte is needed.
+    /// Offset up to which the stream was read: no earlier byte is needed.
     head: u64,
     window: u64,
     runs: BTreeMap<u64, Vec<u8>>,
@@ -20,13 +20,14 @@ pub struct Reassembler {
 }
 
 impl Reassembler {
-    /// Makes a reassembler that holds at most `window` bytes, and none further ahead than that.
+    /// Returns an empty reassembler. It stores at most `window` bytes, all within `window` bytes
+    /// of the offset read in order.
     #[must_use]
     pub fn new(window: usize) -> Reassembler {
         Reassembler { head: 0, window: window as u64, runs: BTreeMap::new(), held: 0 }
     }
 
-    /// Returns the number of bytes held.
+    /// Returns the number of bytes stored.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held
@@ -40,7 +41,7 @@ impl Reassembler {
         }
     }
 
-    /// Takes bytes that begin at `offset`; returns the range of those within the window.
+    /// Stores bytes that begin at `offset`. Returns the range of those within the window.
     pub fn insert(&mut self, offset: u64, bytes: &[u8]) -> Range<u64> {
         let end = offset.saturating_add(bytes.len() as u64);
         let from = offset.max(self.head);
@@ -57,7 +58,8 @@ impl Reassembler {
         from..to
     }
 
-    /// Returns the first gap from `at` on, and where to look for the next.
+    /// Returns the first gap in the stored bytes from `at` on, and the offset from which to search
+    /// for the next gap.
     fn gap(&self, at: u64, to: u64) -> (Range<u64>, u64) {
         let before = self.runs.range(..=at).next_back().map(|(start, run)| end_of(*start, run));
         let start = before.map_or(at, |end| end.max(at)).min(to);
@@ -77,19 +79,19 @@ impl Reassembler {
         self.runs.insert(at, bytes.to_vec());
     }
 
-    /// Returns whether all bytes of a range are held.
+    /// Returns whether all bytes of `range` are stored.
     #[must_use]
     pub fn covers(&self, range: Range<u64>) -> bool {
         self.pieces(range.clone()).map(|piece| piece.len() as u64).sum::<u64>()
             == range.end.saturating_sub(range.start)
     }
 
-    /// Appends the bytes of a range that are held.
+    /// Appends to `into` the stored bytes of `range`.
     pub fn copy(&self, range: Range<u64>, into: &mut Vec<u8>) {
         self.pieces(range).for_each(|piece| into.extend_from_slice(piece));
     }
 
-    /// Returns the held pieces of a range, in order.
+    /// Returns the stored pieces of `range`, in order.
     fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = &[u8]> {
         let first = self.runs.range(..=range.start).next_back().map_or(range.start, |(at, _)| *at);
         let last = range.end.max(first);
@@ -100,7 +102,7 @@ impl Reassembler {
         })
     }
 
-    /// Drops the bytes of a range, so that another copy of them is accepted.
+    /// Drops the bytes of `range`, so that another copy of them is accepted.
     pub fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Early opening of records of one size, by their place in the stream.
+//! Early opening of records of one size, whose place in the stream gives their number.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -9,34 +9,34 @@ use super::{Anchor, Reassembler, TrialBudget};
 use crate::tls::keys::{HEADER, RecordKeys, TAG};
 use crate::tls::messages::DATA;
 
-/// Results of early opening.
+/// Counts of records that were opened early, or were not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EarlyCounts {
     /// Records opened before their turn.
     pub opened: u64,
-    /// Records that did not open: changed, forged, or not at the expected place.
+    /// Records that failed to open: changed, forged, or not at the expected place.
     pub failed: u64,
 }
 
-/// Opener of a peer's records before their turn, if all have the same size.
+/// A layer that opens a peer's records before their turn, if all have the same size.
 ///
-/// The caller passes an [`Anchor`], which each in-order record advances. The layer remembers which
-/// numbers were opened, so that each is delivered once.
+/// The caller passes an [`Anchor`], which advances with each record read in order. The layer
+/// remembers which numbers were opened, so that each is delivered once.
 #[derive(Debug)]
 pub struct RecordLayer {
-    /// Bytes of a record's content, all of it data.
+    /// Number of bytes in a record's content, all of which are data.
     content: usize,
     held: Reassembler,
     opened: BTreeSet<u64>,
-    /// Records that opened but hold something other than data of the agreed length: they wait for
-    /// their turn.
+    /// Numbers of records that were opened but are not data of the agreed length. They are
+    /// processed in order instead.
     waiting: BTreeSet<u64>,
     budget: TrialBudget,
     counts: EarlyCounts,
 }
 
 impl EarlyCounts {
-    /// Returns the sums of both.
+    /// Returns the sums of these counts and `other`.
     #[must_use]
     pub fn with(self, other: EarlyCounts) -> EarlyCounts {
         EarlyCounts { opened: self.opened + other.opened, failed: self.failed + other.failed }
@@ -44,8 +44,8 @@ impl EarlyCounts {
 }
 
 impl RecordLayer {
-    /// Makes a layer for records with `content` bytes of content, within `window` bytes of the
-    /// stream.
+    /// Returns a layer for records with `content` bytes of content. It opens records within
+    /// `window` bytes of the anchor.
     #[must_use]
     pub fn new(now: Time, content: usize, window: usize) -> RecordLayer {
         RecordLayer {
@@ -58,13 +58,13 @@ impl RecordLayer {
         }
     }
 
-    /// Returns the bytes of a record on the wire.
+    /// Returns the number of bytes of a record on the wire.
     #[must_use]
     pub fn size(&self) -> usize {
         HEADER + self.content + 1 + TAG
     }
 
-    /// Returns the bytes of a record's content.
+    /// Returns the number of bytes of a record's content.
     pub(crate) fn content(&self) -> usize {
         self.content
     }
@@ -75,8 +75,8 @@ impl RecordLayer {
         self.counts
     }
 
-    /// Takes bytes from a tap, and appends the data of the records that they complete, in the
-    /// order of their numbers.
+    /// Processes bytes from a tap. Appends to `plain` the data of the records that they complete,
+    /// in the order of their numbers.
     pub(crate) fn receive(
         &mut self,
         now: Time,
@@ -131,19 +131,19 @@ impl RecordLayer {
         }
     }
 
-    /// Returns the header of every record.
+    /// Returns the header, which is the same for every record.
     fn header(&self) -> [u8; HEADER] {
         let [high, low] = ((self.size() - HEADER) as u16).to_be_bytes();
         [DATA, 3, 3, high, low]
     }
 
-    /// Returns whether a record's content is data of the agreed length.
+    /// Returns whether `inner`, a decrypted record, is data of the agreed length.
     fn is_data(&self, inner: &[u8]) -> bool {
         inner.len() == self.content + 1 && inner[self.content] == DATA
     }
 
-    /// Returns whether record `number`, whose turn it is, was opened before. Called once for each
-    /// record.
+    /// Returns whether record `number`, whose turn it is, was opened before. Must be called once
+    /// for each record.
     pub(crate) fn is_done(&mut self, number: u64) -> bool {
         self.waiting.remove(&number);
         self.opened.remove(&number)

@@ -1,5 +1,5 @@
-//! A random path for each run, with probabilities set from time to time by the paths' measured
-//! capacities.
+//! A random path for each run. Its probabilities are set from time to time, from the paths'
+//! measured capacities.
 
 use std::time::Duration;
 
@@ -23,40 +23,41 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// The longest time between two measurements. The time doubles until then.
+/// Maximum time between two readings of the capacities. The time doubles until it reaches this
+/// maximum.
 const HOUR: Duration = Duration::from_secs(3600);
-/// The first time between two measurements.
+/// Time between the first two readings of the capacities.
 const FIRST: Duration = Duration::from_secs(1);
 
-/// The rate of all paths together, in units of the fastest path's capacity. It is more than 1
-/// because a path that randomly gets too much for a moment delays the others. With 1.2 and runs of
-/// `~4p`, lines of 50, 30 and 10 Mbit/s gave .92 of the first one's speed
+/// Rate of all paths together, in units of the fastest path's capacity. It is more than 1 because
+/// a path that randomly gets too much for a moment delays the others. With 1.2 and runs of `~4p`,
+/// lines of 50, 30 and 10 Mbit/s together reached only .92 of the first line's speed
 /// (`tunnel/tests/goodput.rs`).
 const SPEED: f64 = 1.4;
 
 /// A random scheduler whose probabilities do not follow the load.
 ///
 /// With probabilities p and path capacities c, a bundle carries min(c/p): a path of little
-/// capacity that gets an equal share delays all others. Here p is the least unequal distribution
-/// whose min(c/p) is [`SPEED`] times the largest c. Every path has the same probability, except
-/// those whose capacity allows less. A path that was never full counts as fast as the fastest.
+/// capacity with an equal share delays all others. Here p is the most even distribution whose
+/// min(c/p) is [`SPEED`] times the largest c. All paths have the same probability, except those
+/// whose capacity is too small for it. A path that was never full counts as fast as the fastest.
 ///
-/// The probabilities are set once a path has been full, and when a path fails or returns. They are
-/// set again after 1 s, 2 s, 4 s and so on, as the first estimates are rough, and finally every
-/// hour. Before the first time, all are equal.
+/// The probabilities are set once a path has been full, and whenever a path fails or returns. They
+/// are set again after 1 s, 2 s, 4 s and so on, as the first estimates are rough, and finally
+/// every hour. Before they are set, all paths have equal probabilities.
 #[derive(Debug)]
 struct ByCapacity {
     chances: Weighted,
     /// Whether each path was usable when the probabilities were set.
     usable: Vec<bool>,
-    /// When the capacities are read next.
+    /// Time at which the capacities are read next.
     next: Time,
-    /// The time from that reading to the one after it.
+    /// Time between the next reading and the one after it.
     wait: Duration,
 }
 
 impl ByCapacity {
-    /// Sets the probabilities if it is time to, or if other paths are usable than before.
+    /// Sets the probabilities if a reading is due, or if the set of usable paths has changed.
     fn update(&mut self, now: Time, paths: &[PathView]) {
         let changed = !paths.iter().map(|path| path.usable).eq(self.usable.iter().copied());
         if changed {
@@ -98,8 +99,9 @@ fn build(argument: Option<&str>, paths: usize, stream: Stream) -> Built {
     Ok(Box::new(ByCapacity { chances, usable: Vec::new(), next: Time::ZERO, wait: FIRST }))
 }
 
-/// Returns the least unequal probabilities, with sum 1. None is above its capacity in units of
-/// [`SPEED`] times the largest. If the capacities add up to less, they are in proportion to them.
+/// Returns the most even probabilities, with sum 1, that the capacities allow. No probability
+/// exceeds its path's capacity in units of [`SPEED`] times the largest capacity. If the capacities
+/// sum to less than that, the probabilities are proportional to them.
 fn least_unequal(capacities: &[f64]) -> Vec<f64> {
     let largest = capacities.iter().copied().fold(0.0, f64::max);
     let sum: f64 = capacities.iter().sum();
@@ -107,7 +109,7 @@ fn least_unequal(capacities: &[f64]) -> Vec<f64> {
     let bounds: Vec<f64> = capacities.iter().map(|capacity| capacity / speed / largest).collect();
     let mut ascending = bounds.clone();
     ascending.sort_by(f64::total_cmp);
-    // The slowest paths get all they can take, until the rest can share equally.
+    // The slowest paths get all that they can take, until the remaining paths can share equally.
     let (mut left, mut level) = (1.0, 1.0);
     for (place, bound) in ascending.iter().enumerate() {
         level = left / (ascending.len() - place) as f64;

@@ -16,13 +16,14 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// Builds Conflux (AlSabah et al., PETS 2013). A leg's congestion is the time from sending the
-/// cell that a SENDME acknowledges to that SENDME (the 100th with fixed windows). Cells are
-/// distributed in inverse proportion to it. That time is the view's `rtt`, which fixed windows do
-/// not smooth.
+/// Builds Conflux (AlSabah et al., PETS 2013). A leg's congestion is measured by the time from
+/// sending a cell to receiving the SENDME that acknowledges it (the 100th cell with fixed
+/// windows). Cells are distributed in inverse proportion to this time. It is the view's `rtt`,
+/// which is not smoothed with fixed windows.
 ///
-/// This is `mix:1`. The published code has two circuits; paper 001 extends it to more. Neither
-/// defines the treatment of a circuit whose window is closed: here it is skipped.
+/// This scheduler equals `mix:1`. The published code has two circuits; paper 001 extends it to
+/// more. Neither defines what happens to a circuit whose window is closed: this scheduler skips
+/// it.
 fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
     no_argument("conflux-2013", argument)?;
     Ok(Box::new(Mix::new(1.0)))

@@ -1,4 +1,4 @@
-//! C tor's CWNDRTT, which no peer can request.
+//! C tor's CWNDRTT, which no peer can request from us.
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// The leg with the lowest round-trip time if it is ready. Otherwise it is a ready leg that can
-/// send something while the acknowledgements of the fastest leg are in flight. That means room ×
-/// least RTT / own RTT > 0, in whole cells, or any room in slow start (C tor's
-/// `conflux_decide_circ_cwndrtt`).
+/// C tor's rule (`conflux_decide_circ_cwndrtt`). The scheduler chooses the leg with the lowest
+/// round-trip time if that leg is ready. Otherwise it chooses a ready leg that can send something
+/// while the acknowledgements of the fastest leg are in flight. That means room × least RTT / own
+/// RTT > 0, in whole cells, or any room in slow start.
 ///
 /// If there are several such legs, C tor's comment promises the one with the lowest round-trip
-/// time, but its loop takes the *last* in the list. This scheduler follows the loop. No desired UX
-/// leads to it.
+/// time, but its loop takes the *last* in the list. This scheduler follows the loop. No UX (the
+/// preference that a peer sends) leads to this rule.
 #[derive(Debug)]
 struct CwndRtt;
 
@@ -50,7 +50,7 @@ impl Scheduler for CwndRtt {
     }
 }
 
-/// Returns whether a leg with room sends at least one cell in its share of `least`.
+/// Returns whether a leg with room can send at least one cell in its share of the time `least`.
 fn suffices(view: &PathView, least: Duration) -> bool {
     let room = u128::from(view.window.unwrap_or(u64::MAX));
     let own = view.rtt.unwrap_or(Duration::MAX).as_micros().max(1);

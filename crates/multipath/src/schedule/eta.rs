@@ -1,5 +1,5 @@
-//! The leg with the earliest expected arrival of the next cell, using the state of the transport
-//! below.
+//! A scheduler that chooses the leg with the earliest expected arrival of the next cell. It uses
+//! the state of the transport below.
 
 use std::time::Duration;
 
@@ -20,17 +20,18 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// Bytes of a cell on a link, with its share of the TLS record (514, and 22 per record of 16 KiB).
+/// Bytes of a cell on a link (514), with its share of the TLS record's 22 bytes for each 16 KiB.
 const CELL: f64 = 515.0;
 
-/// Lead in cells that another leg must have over the present one, for each cell that a change
-/// costs (a SWITCH of proposal 329 is one). Two equally good legs take turns of about this length.
+/// Lead, in cells, that another leg must have over the present one for each cell that a change
+/// costs. A change costs one cell, a SWITCH of proposal 329. Two equally good legs take turns of
+/// about this length.
 const STICKY: f64 = 16.0;
 
-/// Expected time of arrival. Paper 001 (section 7) asks for circuit-level estimates with the
-/// knowledge that TCP on each link has. This is our answer.
+/// A scheduler by expected time of arrival. Paper 001 (section 7) asks for estimates at the level
+/// of circuits that use what TCP on each link knows. This scheduler implements that.
 ///
-/// T = q/(s·d) + notsent/d + max(beyond, burst) + least RTT/2
+/// The expected time of a leg is T = q/(s·d) + notsent/d + max(beyond, burst) + least RTT/2.
 ///
 /// * notsent/d: the bytes in the first hop's socket leave at its delivery rate d.
 /// * q/(s·d): the q cells in our own queue leave at our share s of d. If d is unknown, they leave
@@ -39,36 +40,39 @@ const STICKY: f64 = 16.0;
 ///   queues further on.
 /// * burst: the time until the last cell sent faster than R has passed.
 ///
-/// A leg without room is expected later by half the time that one acknowledgement's cells take. A
-/// leg whose first hop is stuck ([`crate::LinkView::is_stuck`]) is skipped while another is not.
+/// A leg without room is expected later by half the time that the cells of one acknowledgement
+/// take. A leg whose first hop is stuck ([`crate::LinkView::is_stuck`]) is skipped while another
+/// leg is not stuck.
 ///
-/// Until a leg has acknowledged something, all rates are guesses. Where a change of leg costs
-/// something, legs are then filled in the order of their round-trip times, as `lowrtt` does.
-/// Elsewhere they are tried at once. If one leg's rate is known and another's is not, the unknown
-/// one counts as holding nothing without a queue. It is tried when the known one is busy.
+/// Until a leg has had an acknowledgement, all of its rates are guesses. If a change of leg has a
+/// cost, legs are then filled in the order of their round-trip times, as `lowrtt` does. If it has
+/// none, all legs are tried at once. If the rate of one leg is known and that of another is not,
+/// the unknown leg counts as one that can hold no cells without a queue. It is tried when the
+/// known leg is busy.
 ///
-/// If the best leg has no room, a worse one is taken only in one case: its cell must arrive no
+/// If the best leg has no room, another leg is taken only in one case: its cell must arrive no
 /// later than the best leg would deliver everything that waits. This is ECF's rule (Lim et al.,
-/// CoNEXT 2017): the end of a short object waits for the better leg, a long one uses both.
+/// CoNEXT 2017): the end of a short object waits for the better leg, a long object uses both.
 #[derive(Debug, Default)]
 struct Eta {
     bottlenecks: Vec<Bottleneck>,
-    /// For the present choice, and each leg: seconds until a cell sent by it now should arrive,
-    /// less the cost of a change from it.
+    /// Expected seconds until a cell sent now by each leg arrives, less the cost of a change from
+    /// the present leg. Computed for the present choice.
     expected: Vec<f64>,
 }
 
-/// The backlog of a leg's narrowest link, as if only this leg used it.
+/// The queue at a leg's narrowest link, computed as if only this leg used that link.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bottleneck {
     /// Cells in flight at the last update.
     inflight: u64,
-    /// When the last of them has passed.
+    /// Time at which the last of the cells in flight will have passed the narrowest link.
     free: Time,
 }
 
 impl Bottleneck {
-    /// Returns the seconds until everything sent until now has passed, at `rate` cells per second.
+    /// Returns the seconds until all cells sent until now have passed the narrowest link, at
+    /// `rate` cells per second.
     fn burst(&mut self, now: Time, inflight: u64, rate: f64) -> f64 {
         let sent = inflight.saturating_sub(self.inflight);
         self.inflight = inflight;
@@ -93,8 +97,8 @@ impl Eta {
         }));
     }
 
-    /// Returns the best leg, or the best with room if `units` would have to wait longer for the
-    /// best.
+    /// Returns the index of the best leg. If that has no room, returns the best leg with room,
+    /// provided that its cell would arrive no later than the best leg would deliver all `units`.
     fn best(&mut self, now: Time, paths: &[PathView], units: u64) -> Option<usize> {
         self.look(now, paths);
         if usable(paths).all(|index| paths[index].leg.bdp == 0 && paths[index].leg.turn > 0) {
@@ -119,7 +123,8 @@ impl Eta {
     }
 }
 
-/// Returns the seconds until a cell should arrive: `rate` in cells per second, `burst` in seconds.
+/// Returns the seconds until a cell should arrive. `rate` is in cells per second, `burst` in
+/// seconds.
 fn arrival(view: &PathView, rate: f64, burst: f64) -> f64 {
     let LegView { queued, inflight, bdp, step, .. } = view.leg;
     let queued_here = match view.leg.link {
@@ -134,8 +139,8 @@ fn arrival(view: &PathView, rate: f64, burst: f64) -> f64 {
     queued_here + beyond.max(burst) + closed + least(view).as_secs_f64() / 2.0
 }
 
-/// Returns the rate in cells per second: the path's capacity if known, else the window's size over
-/// the round-trip time.
+/// Returns the rate in cells per second: the path's capacity if it is known, else the window's
+/// size divided by the round-trip time.
 fn rate(view: &PathView) -> f64 {
     if view.leg.capacity > 0 {
         return view.leg.capacity as f64;
@@ -144,7 +149,7 @@ fn rate(view: &PathView) -> f64 {
     view.leg.size.max(1) as f64 / rtt.as_secs_f64()
 }
 
-/// Returns the least round-trip time, or the present one if the least is unknown.
+/// Returns the minimum round-trip time, or the present one if the minimum is unknown.
 fn least(view: &PathView) -> Duration {
     match view.leg.least_rtt {
         Duration::ZERO => view.rtt.unwrap_or_default(),

@@ -1,5 +1,5 @@
-//! Probabilities as in `weighted`, with a weak preference for equal shares at the beginning of a
-//! load.
+//! Random paths with probabilities as in `weighted`, and a weak preference for equal shares at the
+//! beginning of a load.
 
 use std::time::Duration;
 
@@ -21,25 +21,26 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// Time for which a load counts as young.
+/// Time from the beginning of a load during which shares are evened.
 const YOUNG: Duration = Duration::from_millis(500);
-/// Strength of the preference: a path that carried everything has 1/e of the probability that it
-/// would have if it had carried nothing.
+/// Strength of the preference for equal shares. A path that carried everything so far has 1/e of
+/// the probability that it would have if it had carried nothing.
 const PULL: f64 = 1.0;
 
-/// Like [`Weighted`], but in the first half second of a load a path's probability is multiplied by
-/// exp(-share), where share is its part of the load sent until then.
+/// Scheduler like [`Weighted`]. In the first half second of a load, however, a path's probability
+/// is multiplied by exp(-share), where share is the part of the load that the path has carried so
+/// far.
 ///
-/// Half a second of runs of 100 ms is five draws: one path often gets most of a short load. Equal
-/// shares for a whole load are no cure: random shares hide a page's size, and equal ones reveal
-/// it. So the preference is weak, a factor of at most e between two paths, and ends during the
-/// load.
+/// Half a second of runs of 100 ms is five draws, so one path often gets most of a short load.
+/// Equal shares for the whole load are no cure: random shares hide a page's size, equal ones
+/// reveal it. So the preference is weak, a factor of at most e between two paths, and ends during
+/// the load.
 #[derive(Debug)]
 struct Evened {
     weighted: Weighted,
-    /// When the load began.
+    /// Time at which the load began.
     since: Option<Time>,
-    /// Units that each path has carried since then.
+    /// Number of units that each path has carried since the load began.
     carried: Vec<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Probabilities cut at random for each session.
+//! Random paths with probabilities that are drawn for each session.
 
 use rand::RngExt;
 use rand::seq::SliceRandom;
@@ -23,15 +23,16 @@ pub(super) const FAMILY: Family = Family {
 /// with a mean of 20 packets (`~20p`, this family's own run length). Each direction has its own
 /// draws.
 ///
-/// The paper has two paths. More are our extension: the rest is cut uniformly again and again, and
-/// the pieces are assigned to the paths at random. For two paths that is the paper's draw.
+/// The paper has two paths; we extended it to more. The remaining probability is cut uniformly
+/// again and again, and the pieces are assigned to the paths at random. For two paths this equals
+/// the paper's draw.
 fn build(argument: Option<&str>, paths: usize, mut stream: Stream) -> Built {
     no_argument("hywf", argument)?;
     let chances = cut(paths, &mut stream);
     Ok(Box::new(Weighted::fixed(chances, stream)?))
 }
 
-/// Cuts a stick of length 1 into `pieces` pieces, and shuffles them.
+/// Cuts a stick of length 1 into `pieces` random pieces, and shuffles them.
 fn cut(pieces: usize, stream: &mut Stream) -> Vec<f64> {
     let mut left = 1.0;
     let mut chances: Vec<f64> = (1..pieces)

@@ -1,4 +1,4 @@
-//! The path with the lowest round-trip time.
+//! A scheduler that chooses the path with the lowest round-trip time.
 
 use std::time::Duration;
 
@@ -18,18 +18,20 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// Runs that an unmeasured path gets before it ranks after every measured one.
+/// Number of runs that an unmeasured path gets before it ranks after every measured path.
 const TRIALS: u8 = 3;
-/// The first rank of paths without room. All other ranks are below.
+/// Lowest rank of paths without room. All paths with room have lower ranks.
 const FULL: u64 = 1 << 63;
-/// The rank of a path tried without success: after every measured one (none is 146 years away).
+/// Rank of a path that was tried without yielding a measurement: after every measured path (no
+/// path is 146 years away).
 const HOPELESS: u64 = FULL - 1;
 
 /// Lowest round-trip time first (Conflux "LowRTT", Tor proposal 329, section 3.1).
 ///
-/// Unmeasured paths are first, in order, so that each is measured early. A path that took `TRIALS`
-/// runs without a measurement ranks last. Load-aware: a path without room is skipped while another
-/// has some. C tor's own rule, for legs that are all measured, is `lowrtt`.
+/// Unmeasured paths are first, in order, so that each is measured early. A path that took
+/// `TRIALS` runs without a measurement ranks last. The scheduler is load-aware: a path without
+/// room is skipped while another path has some. C tor's own rule, for legs that are all measured,
+/// is `lowrtt`.
 #[derive(Debug, Default)]
 pub struct LowestRtt {
     trials: Vec<u8>,
@@ -41,8 +43,8 @@ impl LowestRtt {
         LowestRtt::default()
     }
 
-    /// Returns the usable path of lowest rank, and the first of equals. A plain loop takes a third
-    /// of the time of `min_by_key`.
+    /// Returns the index of the usable path with the lowest rank; the first one if several are
+    /// equal. A plain loop takes a third of the time of `min_by_key`.
     fn best(&self, paths: &[PathView]) -> Option<usize> {
         let mut best = None;
         let mut lowest = u64::MAX;
@@ -56,9 +58,9 @@ impl LowestRtt {
     }
 }
 
-/// Returns the rank of a path as one number, the lowest first. Paths on trial are first (by
-/// trials), then measured ones (by time), then those tried without success. The same order follows
-/// for paths without room.
+/// Returns the rank of a path as one number; the lowest is chosen first. Paths on trial have the
+/// lowest ranks (by number of trials), then measured ones (by round-trip time), then those tried
+/// without success. Paths without room follow, in the same order.
 fn rank(view: &PathView, trials: u8) -> u64 {
     let rank = match view.rtt {
         Some(rtt) => (nanos(rtt) + u64::from(TRIALS)).min(HOPELESS - 1),
@@ -68,7 +70,7 @@ fn rank(view: &PathView, trials: u8) -> u64 {
     if view.has_room() { rank } else { FULL + rank }
 }
 
-/// Returns the nanoseconds of `span`, up to 2^61: longer times are equal.
+/// Returns the nanoseconds of `span`, at most 2^61.
 fn nanos(span: Duration) -> u64 {
     span.as_secs().min(1 << 31) * 1_000_000_000 + u64::from(span.subsec_nanos())
 }

@@ -17,9 +17,10 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// The ready leg with the lowest round-trip time, and the first of equals (Tor proposal 329,
-/// section 3.1; C tor's `conflux_decide_circ_lowrtt`). A leg is ready with room in its window and
-/// in its queue. One window is filled before the next leg carries anything.
+/// Scheduler that chooses the ready leg with the lowest round-trip time; the first one if several
+/// are equal (Tor proposal 329, section 3.1; C tor's `conflux_decide_circ_lowrtt`). A leg is ready
+/// if its window and its queue have room. So one window is filled before the next leg carries
+/// anything.
 #[derive(Debug)]
 struct LowRtt;
 

@@ -1,4 +1,4 @@
-//! Cells in inverse proportion to a power of the round-trip time.
+//! A scheduler that distributes cells in inverse proportion to a power of the round-trip time.
 
 use std::time::Duration;
 
@@ -19,13 +19,14 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// A tunable combination (paper 001, section 4, "2d") of schedulers by turn, by congestion and by
-/// round-trip time. The legs with room get cells in proportion to 1/RTT^ALPHA. ALPHA = 0 takes
-/// legs in turn, 1 is Conflux 2013, and a large one is like LOWRTT.
+/// Tunable combination of three schedulers: by turn, by congestion and by round-trip time (paper
+/// 001, section 4, "2d"). The legs with room get cells in proportion to 1/RTT^ALPHA. With ALPHA =
+/// 0 the legs take turns, 1 is Conflux 2013, and a large ALPHA is like LOWRTT.
 ///
-/// Each choice credits every leg with room with its share, and takes a whole cell's credit from
-/// the leg with most (smooth weighted round robin). So the cells of a leg are spread evenly. A leg
-/// without room earns nothing meanwhile and keeps its credit; an unusable one loses it.
+/// Each choice adds its share to the credit of every leg with room, and subtracts a whole cell
+/// from the leg with the most credit, which is chosen (smooth weighted round robin). So the cells
+/// of a leg are spread evenly. A leg without room earns nothing and keeps its credit. An unusable
+/// leg loses its credit.
 #[derive(Debug)]
 pub(super) struct Mix {
     alpha: f64,
@@ -37,13 +38,13 @@ impl Mix {
         Mix { alpha, credit: Vec::new() }
     }
 
-    /// Returns the weight relative to the fastest leg, so that no power is infinite.
+    /// Returns the path's weight relative to the fastest leg's, so that no power is infinite.
     fn weight(&self, view: &PathView, quickest: f64) -> f64 {
         (quickest / seconds(view)).powf(self.alpha)
     }
 
-    /// Credits the ready legs, and takes the price of a cell from the leg with most credit, the
-    /// first of equals.
+    /// Adds credit to the ready legs. Returns the leg with the most credit (the first one if
+    /// several are equal), and subtracts the price of a cell from it.
     fn take_turn(&mut self, paths: &[PathView], quickest: f64) -> Option<usize> {
         let mut total = 0.0;
         let mut best: Option<usize> = None;
@@ -60,7 +61,7 @@ impl Mix {
     }
 }
 
-/// Returns the round-trip time in seconds, at least a microsecond.
+/// Returns the path's round-trip time in seconds, at least a microsecond.
 fn seconds(view: &PathView) -> f64 {
     view.rtt.unwrap_or(Duration::from_secs(1)).max(Duration::from_micros(1)).as_secs_f64()
 }

@@ -1,4 +1,4 @@
-//! Schedulers: one algorithm per file, and the table of their names.
+//! Schedulers, with one algorithm per file, and the table of their names.
 //!
 //! To add one, write its file with its [`Family`], declare the file here, and add the family to
 //! [`FAMILIES`]. It then appears in the splitter's `--schedule` and in reports. It appears in the
@@ -6,10 +6,10 @@
 //! An algorithm with `needs_windows` serves circuits and the paths to a far end: the lab, and the
 //! splitter without a far end, refuse it.
 //!
-//! **Push and pull are one interface.** A scheduler is asked for the path of each run. A sender
-//! that has more than its windows take asks only after a window has opened. Then the acknowledged
-//! leg is the only one with room. So mTor's rule, "the leg that is woken takes the next cells", is
-//! implemented by choosing the legs with room in turn.
+//! **Push and pull share one interface.** The scheduler is asked for the path of each run. A
+//! sender that has more data than its windows take asks only after a window has opened. Then the
+//! acknowledged leg is the only one with room. So mTor's rule, "the leg that is woken takes the
+//! next cells", is implemented by choosing the legs with room in turn.
 
 mod batched;
 mod by_capacity;
@@ -38,27 +38,30 @@ pub use weighted::Weighted;
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
 
-/// Chooses the path of the next run of units.
+/// A scheduler: it chooses the path of the next run of units.
 pub trait Scheduler: fmt::Debug + Send {
-    /// Returns the path of the next run, always a usable one; `None` if none is usable.
+    /// Returns the path of the next run, always a usable path; `None` if no path is usable.
     ///
-    /// A load-blind scheduler ignores windows: the [`Splitter`](crate::Splitter) holds for the
-    /// path that it chooses. A load-aware one chooses a full path only if all usable ones are
-    /// full, or to wait for it ([`Scheduler::waits`]).
+    /// A load-blind scheduler ignores windows: the [`Splitter`](crate::Splitter) then waits until
+    /// the chosen path has room. A load-aware one chooses a full path in two cases only: all
+    /// usable paths are full, or it prefers to wait for that path ([`Scheduler::waits`]).
     fn choose(&mut self, now: Time, paths: &[PathView]) -> Option<PathId>;
 
-    /// Like [`Scheduler::choose`], where `units` counts everything that waits to be sent.
+    /// Returns the path of the next run, like [`Scheduler::choose`]. `units` is the number of all
+    /// units that wait to be sent.
     fn deal(&mut self, now: Time, paths: &[PathView], _units: u64) -> Option<PathId> {
         self.choose(now, paths)
     }
 
-    /// Records units sent by a path that it chose, part by part if a window divided them.
+    /// Records `units` sent by the chosen path. The caller reports a run in parts if a window
+    /// divided it.
     fn carried(&mut self, _now: Time, _path: PathId, _units: u64) {}
 
-    /// Notes the end of a silence: its knowledge of the load before is obsolete.
+    /// Records the end of a silence, after which the scheduler's knowledge of the load is
+    /// obsolete.
     fn after_silence(&mut self) {}
 
-    /// Continues with other random numbers, and with the probabilities that it has.
+    /// Replaces the random numbers by `stream`, and keeps the probabilities.
     fn reseed(&mut self, _stream: Stream) {}
 
     /// Returns whether the choice depends on the paths' windows.
@@ -66,26 +69,27 @@ pub trait Scheduler: fmt::Debug + Send {
         false
     }
 
-    /// Returns whether it may choose a full path while another has room, to wait for it. Only a
-    /// load-aware scheduler does, and only for a path with units in flight.
+    /// Returns whether the scheduler may choose a full path while another one has room, in order
+    /// to wait for it. Only a load-aware scheduler does, and only for a path with units in flight.
     fn waits(&self) -> bool {
         false
     }
 
-    /// Returns whether it reads [`LegView::link`](crate::LegView::link), which costs system calls.
+    /// Returns whether the scheduler reads [`LegView::link`](crate::LegView::link), which costs
+    /// system calls.
     fn sees_links(&self) -> bool {
         false
     }
 }
 
-/// A scheduler built from a user's text, or the error in the text.
+/// A scheduler built from a user's text, or the error in that text.
 pub type Built = Result<Box<dyn Scheduler>, SpecError>;
 
-/// One kind of scheduler, as command lines and documentation present it.
+/// A kind of scheduler, as command lines and documentation present it.
 pub struct Family {
     /// The name that a user writes.
     pub name: &'static str,
-    /// The syntax of the whole argument.
+    /// The syntax of the scheduler with its argument.
     pub syntax: &'static str,
     /// Example of an argument, for three paths.
     pub example: &'static str,
@@ -93,17 +97,18 @@ pub struct Family {
     pub about: &'static str,
     /// Description for people who have never heard of schedulers.
     pub plain: &'static str,
-    /// The run length that it was published with, in the notation of [`Every`](crate::Every), if
-    /// the algorithm includes one.
+    /// The run length that the algorithm was published with, in the notation of
+    /// [`Every`](crate::Every); `None` if it was published without one.
     pub every: Option<&'static str>,
-    /// Whether it serves only paths with windows and measured round-trip times: circuits, and the
-    /// paths to a far end.
+    /// Whether the scheduler only supports paths with windows and measured round-trip times:
+    /// circuits, and the paths to a far end.
     pub needs_windows: bool,
-    /// Builds a scheduler from the text after the colon, the number of paths, and a random stream.
+    /// Builds a scheduler from the text after the colon (if any), the number of paths, and a
+    /// random stream.
     pub build: fn(Option<&str>, usize, Stream) -> Built,
 }
 
-/// All schedulers.
+/// The families of all schedulers.
 pub const FAMILIES: &[Family] = &[
     round_robin::FAMILY,
     uniform::FAMILY,
@@ -143,7 +148,7 @@ impl Spec {
     }
 
     /// Parses a scheduler of any family, for paths with windows: circuits and the paths to a far
-    /// end. `parse` is for paths without windows, and refuses the families that need them.
+    /// end. `parse` is for paths without windows, and refuses the families that need windows.
     ///
     /// # Errors
     /// No family has this name.
@@ -151,7 +156,7 @@ impl Spec {
         Spec::among(text, FAMILIES.iter())
     }
 
-    /// Checks that the family serves paths without windows.
+    /// Checks that the family supports paths without windows.
     ///
     /// # Errors
     /// The family needs windows.
@@ -175,7 +180,7 @@ impl Spec {
         Ok(Spec { family, argument })
     }
 
-    /// Returns the family.
+    /// Returns the scheduler's family.
     pub fn family(&self) -> &'static Family {
         self.family
     }
@@ -187,7 +192,7 @@ impl Spec {
 pub enum SpecError {
     /// No family has this name.
     Unknown(String),
-    /// The family needs paths with windows, and these have none.
+    /// The family needs paths with windows, and these paths have none.
     NeedsWindows(&'static str),
     /// The family takes no argument.
     Superfluous(&'static str),
@@ -201,7 +206,7 @@ pub enum SpecError {
     NoWeight,
     /// The sum of the weights is infinite.
     Infinite,
-    /// The number of weights differs from that of the paths: (weights, paths).
+    /// The number of weights differs from the number of paths: (weights, paths).
     Count(usize, usize),
 }
 
@@ -240,7 +245,7 @@ impl fmt::Display for SpecError {
     }
 }
 
-/// Returns the syntax of the families for paths without windows.
+/// Returns a list of the syntax of all families for paths without windows.
 fn known() -> String {
     without_windows().map(|family| family.syntax).collect::<Vec<_>>().join(", ")
 }
@@ -271,7 +276,7 @@ impl fmt::Debug for Spec {
     }
 }
 
-/// Refuses an argument for a family without one.
+/// Returns an error if a family without an argument is given one.
 fn no_argument(name: &'static str, argument: Option<&str>) -> Result<(), SpecError> {
     if argument.is_some() { Err(SpecError::Superfluous(name)) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! mTor's scheduler: the legs pull.
+//! mTor's scheduler, in which the legs pull cells.
 
 use super::{Built, Family, Scheduler, no_argument};
 use crate::path::{ready, usable};
@@ -16,13 +16,13 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// A leg pulls the oldest cell whenever its window is not closed (mTor: Yang and Li, CNS 2015;
-/// paper 001, section 3.2). With fixed windows that is the stream's window, with congestion
-/// control the leg's.
+/// Scheduler in which a leg pulls the oldest cell whenever its window is open (mTor: Yang and Li,
+/// CNS 2015; paper 001, section 3.2). With fixed windows this is the stream's window, with
+/// congestion control the leg's.
 ///
-/// No estimate is needed. While more waits than the windows take, the leg that a SENDME has just
-/// opened is the only one with room. So the shares follow the rates of SENDMEs. If several have
-/// room, they take turns.
+/// No estimate is needed. While more cells wait than the windows take, the leg whose window a
+/// SENDME has just opened is the only one with room. So the legs' shares follow their rates of
+/// SENDMEs. If several legs have room, they take turns.
 #[derive(Debug, Default)]
 struct Pull {
     next: usize,

@@ -1,4 +1,4 @@
-//! Each path in turn.
+//! A scheduler that takes each path in turn.
 
 use super::{Built, Family, Scheduler, no_argument};
 use crate::path::usable;
@@ -16,7 +16,7 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// Round robin (CoMPS, section 4.2, "RR"): the usable paths in the order given, again and again.
+/// Round robin (CoMPS, section 4.2, "RR"): the usable paths in the given order, again and again.
 #[derive(Debug, Default)]
 pub struct RoundRobin {
     next: usize,

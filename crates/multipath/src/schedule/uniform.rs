@@ -1,4 +1,4 @@
-//! A random path for each run, all with equal probability.
+//! A scheduler that draws a random path for each run, all with equal probability.
 
 use rand::RngExt;
 
@@ -38,8 +38,8 @@ impl Scheduler for Uniform {
             return None;
         }
         let drawn = self.stream.random_range(0..candidates as u32) as usize;
-        // If all paths are usable, no unusable one has to be skipped: a loop of random length
-        // would cost mispredicted branches.
+        // If all paths are usable, no unusable one has to be skipped. A loop that skips has a
+        // random length and would cost mispredicted branches.
         let all = candidates == paths.len();
         if all { Some(PathId::at(drawn)) } else { usable(paths).nth(drawn).map(PathId::at) }
     }

@@ -1,5 +1,5 @@
-//! A random path for each run, with given probabilities, or with probabilities drawn for the
-//! session.
+//! A scheduler that draws a random path for each run. Its probabilities are given, or drawn for
+//! the session.
 
 use rand::RngExt;
 use rand_distr::{Distribution, Gamma};
@@ -32,21 +32,21 @@ pub(super) const FIXED: Family = Family {
     build: build_fixed,
 };
 
-/// Weighted random (CoMPS, section 4.2, "WR"): probabilities fixed for the session's life.
+/// Weighted random (CoMPS, section 4.2, "WR"). The probabilities are fixed for the session's life.
 ///
 /// The weights of the usable paths are renormalised at each choice, so a dead path's share is
 /// distributed among the others in proportion. If no usable path has a positive weight, the usable
-/// paths have equal probabilities: traffic is not refused because the favoured path died.
+/// paths have equal probabilities: the death of the favoured path must not stop the traffic.
 #[derive(Debug)]
 pub struct Weighted {
     weights: Vec<f64>,
-    /// The weights, prepared for draws while all paths are usable.
+    /// The weights as cumulative probabilities, for draws while all paths are usable.
     chances: Chances,
     stream: Stream,
 }
 
 impl Weighted {
-    /// Returns a scheduler with fixed weights, one for each path. Their sum need not be 1.
+    /// Returns a scheduler with fixed weights, one for each path. Their sum may differ from 1.
     pub fn fixed(weights: Vec<f64>, stream: Stream) -> Result<Weighted, SpecError> {
         if let Some(&bad) = weights.iter().find(|weight| !weight.is_finite() || **weight < 0.0) {
             return Err(SpecError::Negative(bad));
@@ -64,20 +64,20 @@ impl Weighted {
     /// Returns a scheduler with weights from one draw of the symmetric Dirichlet distribution with
     /// concentration `alpha` over `paths` paths.
     ///
-    /// CoMPS draws with `alpha` = 1 (uniform on the simplex). With larger values the shares are
-    /// more alike.
+    /// CoMPS draws with `alpha` = 1 (uniform on the simplex). With larger values the shares differ
+    /// less.
     pub fn dirichlet(alpha: f64, paths: usize, mut stream: Stream) -> Result<Weighted, SpecError> {
         let gamma = Gamma::new(alpha, 1.0).map_err(|_| SpecError::Number(alpha.to_string()))?;
         let draws: Vec<f64> = (0..paths).map(|_| gamma.sample(&mut stream)).collect();
         let sum: f64 = draws.iter().sum();
         if sum.is_infinite() {
-            // The limit of a huge alpha is equal probabilities.
+            // As alpha grows, the distribution approaches equal probabilities.
             return Weighted::fixed(vec![1.0; paths], stream);
         }
         if sum > 0.0 {
             return Weighted::fixed(draws.iter().map(|draw| draw / sum).collect(), stream);
         }
-        // A tiny alpha underflows every draw. The limit of the distribution is one path that
+        // With a tiny alpha every draw underflows. The limit of the distribution is one path that
         // carries everything.
         let winner = stream.random_range(0..paths.max(1) as u32) as usize;
         Weighted::fixed(
@@ -86,7 +86,7 @@ impl Weighted {
         )
     }
 
-    /// Replaces the weights: finite, none negative, not all 0.
+    /// Replaces the weights. All must be finite, none negative, and at least one positive.
     pub(super) fn set(&mut self, weights: Vec<f64>) {
         self.chances = Chances::new(weights.iter().copied());
         self.weights = weights;
@@ -97,7 +97,7 @@ impl Weighted {
         &self.weights
     }
 
-    /// Draws a usable path. Its weight is multiplied by the `tilt` of its place, which is
+    /// Draws a usable path. The weight of path `i` is multiplied by `tilt(i)`, which must be
     /// positive.
     pub(super) fn choose_tilted(
         &mut self,
@@ -107,8 +107,8 @@ impl Weighted {
         self.chances_among(paths, tilt).draw(&mut self.stream)
     }
 
-    /// Returns the chances if only some paths are usable, or if the number of paths differs from
-    /// that of the weights.
+    /// Returns the probabilities of the usable paths, if not all paths are usable or if the
+    /// numbers of paths and weights differ.
     fn chances_among(&self, paths: &[PathView], tilt: impl Fn(usize) -> f64) -> Chances {
         let chance = |(place, (view, &weight)): (usize, (&PathView, &f64))| match view.usable {
             true => weight * tilt(place),
@@ -135,7 +135,7 @@ impl Scheduler for Weighted {
     }
 }
 
-/// The probabilities of paths, laid end to end.
+/// Cumulative probabilities of the paths.
 #[derive(Debug)]
 struct Chances {
     total: f64,
@@ -150,12 +150,13 @@ impl Chances {
             total
         };
         let mut ends: Vec<f64> = chances.map(end).collect();
-        // No point lies after the last chance, not even a point rounded up to its end.
+        // No point may lie after the last chance, not even one that is rounded up to the end of
+        // it.
         ends.iter_mut().filter(|end| **end == total).for_each(|end| *end = f64::INFINITY);
         Chances { total, ends }
     }
 
-    /// Draws a path in proportion to its chance; `None` if all chances are 0.
+    /// Draws a path in proportion to its chance; returns `None` if all chances are 0.
     fn draw(&self, stream: &mut Stream) -> Option<PathId> {
         let point = stream.random::<f64>() * self.total;
         // The loop always runs to the end: the point is random, and a mispredicted branch costs

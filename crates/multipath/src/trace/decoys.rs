@@ -1,4 +1,4 @@
-//! Decoy runs alongside a split load, on recorded traces.
+//! Plans decoy runs alongside a split load, for recorded traces.
 
 use super::{MOST_PATHS, TraceError, check, time};
 use crate::seed::Stream;
@@ -9,21 +9,21 @@ use crate::{DecoyBudget, Decoys, PathId, Time};
 pub struct Decoy {
     /// Time in seconds, on the load's clock.
     pub time: f64,
-    /// Bytes, without a sign: the direction is that of the packets given.
+    /// Size in bytes, without a sign: a decoy has the direction of the packets passed in.
     pub bytes: i32,
-    /// Path, from 0.
+    /// Number of the path, from 0.
     pub path: i16,
 }
 
 /// Returns the decoys that one end of a tunnel sends alongside its packets of a load, in the order
-/// of time. They are planned by the same code, with the same bounds.
+/// of time. They are planned by the same code as in a tunnel, with the same bounds.
 ///
-/// `times` are seconds, not negative and sorted. `sizes` are signed, and count as bytes. `at` is
-/// the path of each packet, one of `paths`.
+/// `times` are seconds, not negative and sorted. `sizes` are signed; their absolute values are
+/// bytes. `at` is the path of each packet, less than `paths`.
 ///
 /// # Errors
-/// As [`TraceSplit::assign`](super::TraceSplit::assign), and if a packet's path is not one of
-/// `paths`.
+/// The errors of [`TraceSplit::assign`](super::TraceSplit::assign), or a packet's path is not less
+/// than `paths`.
 pub fn decoys(
     budget: DecoyBudget,
     stream: Stream,
@@ -50,7 +50,7 @@ pub fn decoys(
     Ok(sent)
 }
 
-/// Appends the decoys due by `until` to `sent`, each at its time.
+/// Appends to `sent` the decoys that are due by `until`, each at its time.
 fn send(decoys: &mut Decoys, until: Time, sent: &mut Vec<Decoy>) {
     while let Some(due) = decoys.next_due().filter(|due| *due <= until) {
         let Some((path, bytes)) = decoys.poll(due) else { return };

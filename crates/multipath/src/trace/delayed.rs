@@ -1,16 +1,17 @@
-//! Random delays before the split, on recorded traces.
+//! Applies random delays before the split, for recorded traces.
 
 use super::{TraceError, check, time};
 use crate::seed::Stream;
 use crate::{DELAYED_BYTES, DelayQueue, Jitter, Time};
 
-/// Returns when packets of one direction leave, in seconds, if they arrive at `times` and are
-/// delayed. The queue and its bounds are those of the splitter.
+/// Returns the times, in seconds, at which delayed packets of one direction leave. The packets
+/// arrive at `times`. The queue and its bounds are those of the splitter.
 ///
-/// `times` are seconds, not negative and sorted. `sizes` are signed, and count as bytes.
+/// `times` are seconds, not negative and sorted. `sizes` are signed; their absolute values are
+/// bytes.
 ///
 /// # Errors
-/// As [`TraceSplit::assign`](super::TraceSplit::assign).
+/// The errors of [`TraceSplit::assign`](super::TraceSplit::assign).
 pub fn delayed(
     jitter: Jitter,
     stream: Stream,
@@ -32,7 +33,7 @@ pub fn delayed(
     Ok(left)
 }
 
-/// Appends the times of the packets that leave by `until` to `left`.
+/// Appends to `left` the times of the packets that leave by `until`.
 fn leave(queue: &mut DelayQueue<()>, until: Time, left: &mut Vec<f64>) {
     while let Some(due) = queue.next_due().filter(|due| *due <= until) {
         queue.pop(due);

@@ -1,4 +1,4 @@
-//! The end that chooses each packet's path, and how long drawn probabilities are kept.
+//! Which end chooses each packet's path, and how long the probabilities it draws are kept.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,25 +6,25 @@ use std::time::Duration;
 
 use crate::{Every, Silence};
 
-/// Default round-trip time until a server follows: that of a near server.
+/// Default time until a server follows its client: the round-trip time of a near server.
 const NEAR: Duration = Duration::from_millis(20);
 
-/// The schedules of both directions.
+/// The relation between the schedules of the two directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// One schedule for both directions: the server answers at once on the client's last path.
-    /// Packets of both directions count towards a run. The delay of an answer after its request is
+    /// One schedule serves both directions: the server answers at once on the client's last path.
+    /// Packets of both directions count towards a run. The delay from a request to its answer is
     /// ignored.
     Together,
-    /// A schedule for the client's packets. The server sends on the path of the newest packet that
-    /// has reached it, a round-trip time of `after` before. An unmodified WireGuard, Mosh or QUIC
-    /// server does so, if its client uses a splitter. While the client is silent, the server keeps
-    /// its path.
+    /// A schedule serves the client's packets. The server sends on the path of the newest packet
+    /// that has reached it, chosen a round-trip time of `after` earlier. An unmodified WireGuard,
+    /// Mosh or QUIC server does so if its client uses a splitter. While the client is silent, the
+    /// server keeps its path.
     Follow {
-        /// The round-trip time of paths without a delay of their own.
+        /// Round-trip time of the paths, in addition to their own delays.
         after: Duration,
     },
-    /// A schedule for each direction, with its own random numbers, as two multi-path ends have.
+    /// Each direction has a schedule with its own random numbers, as with two multi-path ends.
     Independent,
 }
 
@@ -37,7 +37,7 @@ impl Default for Mode {
 impl FromStr for Mode {
     type Err = EndsError;
 
-    /// Reads `together`, `follow`, `follow:20ms` or `independent`.
+    /// Parses `together`, `follow`, `follow:20ms` or `independent`.
     fn from_str(text: &str) -> Result<Mode, EndsError> {
         let refused = || EndsError::Mode(text.into());
         match text.split_once(':') {
@@ -53,21 +53,22 @@ impl FromStr for Mode {
 /// The time for which a schedule keeps the probabilities that it drew.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Draw {
-    /// They are drawn for each load.
+    /// The probabilities are drawn for each load.
     #[default]
     Load,
-    /// They are the same for this number of loads with consecutive numbers in a run, as a session
-    /// of the splitter keeps them for its life. The path of each run of packets is still drawn for
-    /// each load.
+    /// The probabilities are the same for this number of loads with consecutive numbers in a run,
+    /// as a session of the splitter keeps them for its life. The path of each run of packets is
+    /// still drawn for each load.
     Session(u32),
-    /// They are drawn again after each silence of the scheduled packets of at least this length.
+    /// The probabilities are drawn again after each silence of the scheduled packets that has at
+    /// least this length.
     Silence(Silence),
 }
 
 impl FromStr for Draw {
     type Err = EndsError;
 
-    /// Reads `load`, `session:20` (loads) or `silence:1s`.
+    /// Parses `load`, `session:20` (number of loads) or `silence:1s`.
     fn from_str(text: &str) -> Result<Draw, EndsError> {
         let refused = || EndsError::Draw(text.into());
         match text.split_once(':') {
@@ -94,9 +95,9 @@ fn span(text: &str) -> Option<Duration> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndsError {
-    /// The mode is unknown.
+    /// The text names no mode.
     Mode(String),
-    /// The rule of probabilities is unknown.
+    /// The text is no valid rule for draws.
     Draw(String),
 }
 

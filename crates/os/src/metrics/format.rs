@@ -1,8 +1,8 @@
-//! The two formats that Prometheus reads, and the choice between them for a client.
+//! The two formats that Prometheus reads, and the choice of one for a client's request.
 
 use std::borrow::Cow;
 
-/// The format of a page.
+/// The format of a metrics page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     /// Prometheus' own text format, 0.0.4. It is the default for clients without a preference, and
@@ -14,9 +14,9 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// Chooses the format that suits these values of `Accept` best (RFC 9110, section 12.5.1),
-    /// which is the one with the higher quality. With equal qualities it is OpenMetrics if that is
-    /// named, and otherwise text.
+    /// Chooses the format that suits the values `accepts` of `Accept` best (RFC 9110, section
+    /// 12.5.1). This is the format with the higher quality. With equal qualities it is OpenMetrics
+    /// if a value names it, and otherwise text.
     pub(super) fn wanted<'a>(accepts: impl Iterator<Item = &'a str>) -> Format {
         let ranges: Vec<Range<'_>> =
             accepts.flat_map(|value| value.split(',')).filter_map(Range::parse).collect();
@@ -30,7 +30,7 @@ impl Format {
         }
     }
 
-    /// Its `Content-Type`.
+    /// Returns the `Content-Type` of the format.
     pub(super) const fn content_type(self) -> &'static str {
         match self {
             Format::Text => "text/plain; version=0.0.4; charset=utf-8",
@@ -38,7 +38,7 @@ impl Format {
         }
     }
 
-    /// Converts a page from OpenMetrics into this format.
+    /// Converts a page from the OpenMetrics format into this format.
     pub(super) fn of(self, page: &str) -> Cow<'_, str> {
         match self {
             Format::Text => text(page).into(),
@@ -47,42 +47,43 @@ impl Format {
     }
 }
 
-/// Specificity with which a range matches a type.
+/// How specifically a range of an `Accept` header matches a type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Closeness {
-    /// It does not match.
+    /// The range does not match.
     #[default]
     None,
-    /// `*/*`.
+    /// The range is `*/*`.
     All,
-    /// `text/*`.
+    /// The range is of the kind `text/*`.
     Kind,
-    /// `text/plain`.
+    /// The range is of the kind `text/plain`.
     Named,
-    /// `text/plain;version=0.0.4`.
+    /// The range is of the kind `text/plain;version=0.0.4`.
     Version,
 }
 
-/// A client's preference for a type: the quality in the most specific range.
+/// A client's preference for a type: the quality of the most specific range that matches.
 #[derive(Clone, Copy, Debug, Default)]
 struct Liking {
     closeness: Closeness,
     quality: f64,
 }
 
-/// One range of an `Accept` header.
+/// A range of an `Accept` header.
 #[derive(Debug)]
 struct Range<'a> {
     kind: &'a str,
     name: &'a str,
     version: Option<&'a str>,
-    /// Weight from 0 (not acceptable) to 1.
+    /// Quality of the range, from 0 (not acceptable) to 1.
     quality: f64,
 }
 
 impl<'a> Range<'a> {
-    /// Parses `type/name;parameter=value;q=0.5`; `None` if it is not a range. Other parameters,
-    /// such as `charset` and `escaping`, are ignored, because all names here are plain ones.
+    /// Parses `type/name;parameter=value;q=0.5`. Returns `None` if the text is not a range. Other
+    /// parameters, such as `charset` and `escaping`, are ignored, because all names of our metrics
+    /// are plain.
     fn parse(text: &'a str) -> Option<Range<'a>> {
         let mut parts = text.split(';').map(str::trim);
         let (kind, name) = parts.next()?.split_once('/')?;
@@ -112,12 +113,12 @@ impl<'a> Range<'a> {
     }
 }
 
-/// Parses a weight from 0 to 1.
+/// Parses a quality from 0 to 1.
 fn quality(text: &str) -> Option<f64> {
     text.parse().ok().filter(|quality| (0.0..=1.0).contains(quality))
 }
 
-/// Returns the preference that these ranges express for a type, in one of these versions.
+/// Returns the preference that `ranges` express for the type `kind`/`name`, in one of `versions`.
 fn liking(ranges: &[Range<'_>], kind: &str, name: &str, versions: &[&str]) -> Liking {
     let each = ranges.iter().map(|range| Liking {
         closeness: range.closeness(kind, name, versions),
@@ -129,8 +130,8 @@ fn liking(ranges: &[Range<'_>], kind: &str, name: &str, versions: &[&str]) -> Li
     closest.unwrap_or_default()
 }
 
-/// Converts the page into the older format, without units, end marker and `info`. Its comments name
-/// a counter as its samples do, with `_total`.
+/// Converts a page into the older text format, without units, end marker and `info`. In that
+/// format the comments about a counter use the name of its samples, with `_total`.
 fn text(page: &str) -> String {
     let kinds: Vec<(&str, &str)> =
         page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();

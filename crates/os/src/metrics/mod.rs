@@ -2,8 +2,8 @@
 //! the client requests.
 //!
 //! A program passes a collector of its counters to a [`Page`], and the page to a [`Server`]. No
-//! metric identifies a client or a server: there are numbers, and the names that the user gave to
-//! paths.
+//! metric identifies a client or a server: the page contains only numbers, and the names that the
+//! user gave to paths.
 
 mod format;
 mod page;

@@ -1,4 +1,5 @@
-//! The page: a collector's metrics, the program's version, and metrics of the process itself.
+//! The metrics page: a collector's metrics, the program's version, and metrics of the process
+//! itself.
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode, encode_registry};
@@ -7,11 +8,11 @@ use prometheus_client::registry::Registry;
 
 use super::process::Process;
 
-/// The metrics of a run.
+/// The metrics of a run, as a page.
 #[derive(Debug)]
 pub struct Page {
     ours: Registry,
-    /// Metrics of the process, whose names have no prefix.
+    /// Registry of the process's metrics, whose names have no prefix.
     process: Registry,
 }
 
@@ -27,7 +28,7 @@ impl Page {
         Page { ours, process }
     }
 
-    /// Formats the page as OpenMetrics.
+    /// Returns the page in the OpenMetrics format.
     pub fn text(&self) -> String {
         let mut text = String::new();
         let never = "writing to a string never fails";

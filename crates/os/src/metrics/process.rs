@@ -14,15 +14,16 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use super::samples::level;
 use crate::files;
 
-/// The collector of this process's metrics.
+/// A collector of this process's metrics.
 #[derive(Debug)]
 pub(super) struct Process {
-    /// Start of its counters in seconds since 1970, milliseconds after the start of the process.
+    /// Time at which this collector was created, in seconds since 1970. This is milliseconds after
+    /// the start of the process.
     started: f64,
 }
 
 impl Process {
-    /// Creates the collector of a process that begins now.
+    /// Creates the collector. It is to be called at the start of the process.
     pub(super) fn new() -> Process {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         Process { started: since.map_or(0.0, |since| since.as_secs_f64()) }
@@ -37,7 +38,7 @@ impl Collector for Process {
         amount(encoder, "process_start_time", help, &Unit::Seconds, self.started)?;
         level(encoder, "process_max_fds", "Limit of open files", clamped(files::limit()))?;
         if let Ok(open) = fs::read_dir("/proc/self/fd") {
-            // One of them is this very directory.
+            // One of the open files is this very directory.
             let open = open.count().saturating_sub(1);
             level(encoder, "process_open_fds", "Open files", open)?;
         }
@@ -80,7 +81,7 @@ fn clamped(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
 
-/// Parses the number of a field of `/proc/self/status` (proc(5)): `VmRSS:    5132 kB`.
+/// Parses the number of a field of `/proc/self/status` (proc(5)), such as `VmRSS:    5132 kB`.
 fn number(status: &str, field: &str) -> Option<u64> {
     let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
     value.split_whitespace().next()?.parse().ok()

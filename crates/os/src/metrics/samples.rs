@@ -1,4 +1,4 @@
-//! Counters and gauges that are read on request instead of being stored.
+//! Encoders of counters and gauges that are read on request instead of being stored.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
-/// Encodes a counter for each value of a label.
+/// Encodes a counter that has a value for each value of `label`.
 pub fn counts(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -19,7 +19,7 @@ pub fn counts(
     counter_family(encoder, name, help, &labelled.collect::<Vec<_>>())
 }
 
-/// Encodes a counter for each set of labels.
+/// Encodes a counter that has a value for each set of labels.
 pub fn counter_family<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -35,7 +35,7 @@ pub fn counter_family<L: EncodeLabelSet>(
     Ok(())
 }
 
-/// Encodes a gauge for each set of labels.
+/// Encodes a gauge that has a value for each set of labels.
 pub fn levels<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -51,7 +51,7 @@ pub fn levels<L: EncodeLabelSet>(
     Ok(())
 }
 
-/// Encodes a counter.
+/// Encodes a counter without labels.
 pub fn count(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -63,7 +63,7 @@ pub fn count(
     counter.encode(encoder.encode_descriptor(name, help, unit.as_ref(), counter.metric_type())?)
 }
 
-/// Encodes a gauge.
+/// Encodes a gauge without labels.
 pub fn level(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -76,8 +76,8 @@ pub fn level(
     gauge.encode(encoder.encode_descriptor(name, help, unit.as_ref(), gauge.metric_type())?)
 }
 
-/// Splits the unit off the end of a name. The encoder appends the unit to the name, and writes it
-/// into `# UNIT`.
+/// Splits the unit off the end of `name`. The encoder appends the unit to the name again, and
+/// writes it into `# UNIT`.
 fn with_unit(name: &str) -> (&str, Option<Unit>) {
     let units = [("_bytes", Unit::Bytes), ("_seconds", Unit::Seconds)];
     let of_name = units.into_iter().find_map(|(end, unit)| Some((name.strip_suffix(end)?, unit)));

@@ -1,7 +1,7 @@
-//! A minimal HTTP server for Prometheus (RFC 9112): one page, one request per connection.
+//! A minimal HTTP server for Prometheus (RFC 9112), with one page and one request per connection.
 //!
-//! Clients can use bounded resources only: a number of connections, bytes of a request, and time
-//! for all of it. Further connections are closed at once.
+//! Clients can use only bounded resources: a number of connections, bytes of a request, and time
+//! for the whole exchange. Further connections are closed at once.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,18 +12,18 @@ use std::time::{Duration, Instant};
 
 use super::format::Format;
 
-/// Maximum number of connections at once.
+/// Maximum number of simultaneous connections.
 const PLACES: usize = 8;
-/// Maximum duration of a connection.
+/// Maximum duration of a connection, in total.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Maximum bytes of a request, and maximum number of its header lines.
+/// Maximum bytes of a request, followed by the maximum number of its header lines.
 const REQUEST: (usize, usize) = (8 << 10, 64);
-/// Pause after the system failed to provide a connection.
+/// Pause after the system failed to provide a new connection.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Generator of the page, called for each request.
+/// A function that returns the page, which is called for each request.
 type Page = dyn Fn() -> String + Send + Sync;
 
-/// A server on its own thread, which ends when this is dropped.
+/// A server on its own thread. The thread ends when this value is dropped.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -48,12 +48,13 @@ impl Server {
         Ok(Server { address, over })
     }
 
-    /// Its listening address.
+    /// Returns the address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Warns that other machines can read `what`, and when; `None` if they cannot reach the server.
+    /// Returns a warning that other machines can read `what`; `None` if they cannot reach the
+    /// server.
     pub fn exposure(&self, what: &str) -> Option<String> {
         let at = Some(self.address).filter(|at| !at.ip().is_loopback())?;
         Some(format!(
@@ -64,7 +65,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// Ends the thread: it waits for the next connection, which this provides.
+    /// Ends the thread, which waits for a connection: makes that connection.
     fn drop(&mut self) {
         self.over.store(true, Ordering::SeqCst);
         let _ = TcpStream::connect_timeout(&self.address, PAUSE);
@@ -72,7 +73,7 @@ impl Drop for Server {
 }
 
 fn serve(listener: &TcpListener, page: &Arc<Page>, over: &AtomicBool) {
-    // The thread of each connection holds a further reference.
+    // The thread of each connection holds one more reference.
     let places = Arc::new(());
     for connection in listener.incoming() {
         if over.load(Ordering::SeqCst) {
@@ -87,7 +88,7 @@ fn serve(listener: &TcpListener, page: &Arc<Page>, over: &AtomicBool) {
         }
         let (page, place) = (Arc::clone(page), Arc::clone(&places));
         let work = move || {
-            // An invalid request or a lost connection affects that client only.
+            // An invalid request or a lost connection affects only that client.
             let _ = Talk::new(connection).and_then(|talk| talk.answer(&*page));
             drop(place);
         };
@@ -96,7 +97,7 @@ fn serve(listener: &TcpListener, page: &Arc<Page>, over: &AtomicBool) {
     }
 }
 
-/// One connection.
+/// A connection of a client.
 struct Talk {
     stream: TcpStream,
     end: Instant,
@@ -152,7 +153,7 @@ impl Talk {
         Ok(())
     }
 
-    /// The time left, which is more than zero.
+    /// Returns the time left for the connection, which is above zero, or else an error.
     fn left(&self) -> io::Result<Duration> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
@@ -162,7 +163,7 @@ impl Talk {
 #[derive(Debug, PartialEq, Eq)]
 enum Request {
     Page(Format),
-    /// A request for the head of the page.
+    /// A HEAD request for the metrics page: the answer has only the headers.
     Head(Format),
     Elsewhere,
     Otherwise,
@@ -170,7 +171,7 @@ enum Request {
 }
 
 impl Request {
-    /// Classifies a request; `None` if it is not complete yet.
+    /// Classifies a request. Returns `None` if it is not complete yet.
     fn of(bytes: &[u8]) -> Option<Request> {
         let mut headers = [httparse::EMPTY_HEADER; REQUEST.1];
         let mut request = httparse::Request::new(&mut headers);
@@ -191,7 +192,7 @@ impl Request {
     }
 }
 
-/// Returns the format that these headers request; a value that is not text is ignored.
+/// Returns the format that `headers` request. A value that is not text is ignored.
 fn format_of(headers: &[httparse::Header<'_>]) -> Format {
     let accepts = headers.iter().filter(|header| header.name.eq_ignore_ascii_case("accept"));
     Format::wanted(accepts.filter_map(|header| std::str::from_utf8(header.value).ok()))

@@ -1,4 +1,5 @@
-//! Settings of links, and routes of the main table. All changes need `CAP_NET_ADMIN`.
+//! Functions that change the settings of links, and the routes of the main table. All of them need
+//! `CAP_NET_ADMIN`.
 
 use std::io;
 use std::net::IpAddr;
@@ -18,18 +19,18 @@ use super::{Prefix, socket};
 /// A route to add with [`add_route`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewRoute {
-    /// Its destination.
+    /// Destination of the route.
     pub dst: Prefix,
-    /// Index of its interface.
+    /// Index of the route's interface.
     pub oif: u32,
-    /// The next router; `None` if the destination is on the link.
+    /// The next router; `None` if the destination is on the interface's own network.
     pub gateway: Option<IpAddr>,
-    /// Source address for sockets that chose none.
+    /// Source address for sockets that chose none; `None` lets the kernel choose.
     pub prefsrc: Option<IpAddr>,
-    /// Metric; the smallest is preferred. `None` for the kernel's default (0 for IPv4, 1024 for
-    /// IPv6).
+    /// Metric of the route; the route with the smallest is preferred. `None` means the kernel's
+    /// default (0 for IPv4, 1024 for IPv6).
     pub metric: Option<u32>,
-    /// TCP congestion control of connections over this route; `None` for the namespace's.
+    /// TCP congestion control of connections over this route; `None` means that of the namespace.
     pub congestion_control: Option<&'static str>,
 }
 
@@ -48,15 +49,15 @@ pub fn set_mtu(index: u32, mtu: u32) -> io::Result<()> {
     socket::order(Message::SetLink(message), 0)
 }
 
-/// Sets the maximum number of packets that wait for the interface `index`.
+/// Sets the maximum number of packets that wait to leave by the interface `index`.
 pub fn set_queue_len(index: u32, packets: u32) -> io::Result<()> {
     let mut message = link(index);
     message.attributes.push(LinkAttribute::TxQueueLen(packets));
     socket::order(Message::SetLink(message), 0)
 }
 
-/// Adds an address to the interface `index`. IPv6 addresses skip duplicate detection, so they are
-/// usable at once.
+/// Adds an address to the interface `index`. An IPv6 address is usable at once, because duplicate
+/// detection is skipped.
 pub fn add_address(index: u32, address: Prefix) -> io::Result<()> {
     let mut message = AddressMessage::default();
     message.header.family = family(address.ip);
@@ -72,8 +73,8 @@ pub fn add_address(index: u32, address: Prefix) -> io::Result<()> {
 /// Adds `route` to the main table.
 ///
 /// # Errors
-/// `EEXIST` if the table has a route with the same destination and metric (IPv4), or an identical
-/// one (IPv6).
+/// `EEXIST` if the table already has a route with the same destination and metric (IPv4), or an
+/// identical route (IPv6).
 pub fn add_route(route: NewRoute) -> io::Result<()> {
     let mut message = RouteMessage::default();
     message.header.address_family = family(route.dst.ip);

@@ -1,4 +1,4 @@
-//! Route lookups.
+//! Lookups of routes.
 
 use std::fmt;
 use std::io;
@@ -11,32 +11,32 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
 use super::{query, socket};
 
-/// The answer to [`route_to`].
+/// The route that [`route_to`] finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Index of the interface that the packet leaves through.
+    /// Index of the outgoing interface.
     pub oif: u32,
-    /// The next router; `None` if the destination is on the link itself.
+    /// The next router; `None` if the destination is on the interface's own network.
     pub gateway: Option<IpAddr>,
-    /// The source address that the kernel would choose (for IPv6 only if the route has one or the
-    /// lookup specified a source).
+    /// The source address that the kernel would choose. For IPv6 it is present only if the route
+    /// has one or the lookup specified a source.
     pub prefsrc: Option<IpAddr>,
     /// Maximum bytes of an IP packet: the route's own value (path MTU discovery, `ip route ...
     /// mtu`), or otherwise the interface's.
     pub mtu: u32,
-    /// Whether no table holds such a route, and the kernel *assumes* that the destination is on the
-    /// link of the specified interface. Linux does so for IPv4 with a bound interface; such packets
-    /// mostly do not reach any host.
+    /// Whether no table has such a route, and the kernel *assumes* that the destination is on the
+    /// network of the specified interface. Linux does so for IPv4 with a bound interface. Such
+    /// packets mostly do not reach any host.
     pub assumed: bool,
 }
 
-/// The reason why no packet would leave.
+/// The reason why a packet could not be sent.
 #[derive(Debug)]
 pub enum RouteError {
     /// There is no route to the destination (`ENETUNREACH`, `EHOSTUNREACH`), or only an
     /// `unreachable` one.
     NoRoute,
-    /// A rule or route forbids it (`prohibit`, `blackhole`).
+    /// A rule or a route forbids the packet (`prohibit`, `blackhole`).
     Forbidden,
     /// The source address is not one of this machine's.
     ForeignSource,
@@ -70,7 +70,7 @@ impl From<io::Error> for RouteError {
 /// rules, marks and source routing.
 ///
 /// # Errors
-/// See [`RouteError`], which distinguishes the destination, the policy and the source address as
+/// [`RouteError`], which distinguishes the destination, the policy and the source address as
 /// causes.
 pub fn route_to(
     dst: IpAddr,
@@ -88,8 +88,8 @@ pub fn route_to(
     read(found.ok_or(RouteError::NoRoute)?)
 }
 
-/// Checks the source. The kernel checks an IPv4 source (with the unhelpful `EINVAL`), but no IPv6
-/// source.
+/// Checks that the source address belongs to this machine. The kernel itself checks an IPv4 source
+/// (with the unhelpful `EINVAL`), but no IPv6 source.
 fn check_source(src: Option<IpAddr>) -> Result<(), RouteError> {
     let Some(src) = src else { return Ok(()) };
     if src.is_loopback() || query::addresses()?.iter().any(|address| address.ip == src) {
@@ -141,7 +141,7 @@ fn read(message: &RouteMessage) -> Result<Route, RouteError> {
     with_link_mtu(route)
 }
 
-/// Fills in the MTU of the interface if the route has none.
+/// Sets the MTU of the interface in `route`, if the route itself has none.
 fn with_link_mtu(mut route: Route) -> Result<Route, RouteError> {
     if route.mtu == 0 {
         let link = query::links()?.into_iter().find(|link| link.index == route.oif);

@@ -1,12 +1,13 @@
 //! The kernel's links, addresses and routes, over rtnetlink (RFC 3549).
 //!
-//! Every function opens its own socket, sends its request, and closes the socket. So it refers to
-//! the network namespace of the *calling thread*. [`Monitor`] keeps its socket and reports later
-//! changes.
+//! Every function opens its own socket, sends its request, and closes the socket. So it applies to
+//! the network namespace of the *calling thread*. [`Monitor`] keeps its socket open and reports
+//! later changes.
 //!
 //! * [`links`], [`addresses`], [`route_to`]: queries, which need no privilege;
-//! * [`Monitor`]: a non-blocking file descriptor to poll, drained into [`Change`]s;
-//! * [`TableMonitor`]: the same for nftables;
+//! * [`Monitor`]: changes of links, addresses and routes, from a non-blocking file descriptor that
+//!   is polled;
+//! * [`TableMonitor`]: changes of nftables tables, in the same way;
 //! * [`configure`]: settings of links, and routes of the main table;
 //! * [`policy`]: rules by mark, and separate routing tables.
 

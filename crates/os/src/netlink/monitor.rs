@@ -1,4 +1,4 @@
-//! Notifications of changes.
+//! Notifications of changes of links, addresses, routes and rules.
 
 use std::io;
 use std::net::IpAddr;
@@ -18,10 +18,10 @@ const GROUPS: [u32; 7] = [1, 5, 9, 7, 11, 8, 19];
 /// Buffer size in bytes, larger than any notification.
 pub(super) const DATAGRAM: usize = 64 * 1024;
 
-/// A change in this namespace.
+/// A change in the network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// An interface appeared or changed; this is its new state (see [`Link::up`],
+    /// An interface appeared or changed. The field is its new state (see [`Link::up`],
     /// [`Link::running`]).
     Link(Link),
     /// The interface with this index was removed.
@@ -30,31 +30,31 @@ pub enum Change {
     Address(Address),
     /// An address was removed.
     AddressGone {
-        /// The interface that held it.
+        /// Index of the interface that had the address.
         index: u32,
-        /// The address.
+        /// The address that was removed.
         ip: IpAddr,
     },
-    /// A route was added, replaced or removed; `oif` is its interface if it has one, `table` is its
-    /// table's number.
+    /// A route was added, replaced or removed.
     ///
     /// When an interface goes down, the kernel removes its IPv4 routes without a notification:
     /// handle [`Change::Link`], too.
     Route {
-        /// The interface of the route.
+        /// Index of the route's interface; `None` if the route has none.
         oif: Option<u32>,
-        /// The table that holds it, or held it.
+        /// Number of the table that has, or had, the route.
         table: u32,
     },
     /// A routing rule was added or removed.
     Rule,
-    /// More changes happened than the kernel could queue: query everything again.
+    /// More changes happened than the kernel could queue. Everything has to be queried again.
     Overrun,
 }
 
 /// A monitor of changes in the namespace of the thread that opened it.
 ///
-/// It does not block: poll its file descriptor for readability, then [`drain`](Monitor::drain) it.
+/// The monitor does not block: poll its file descriptor for readability, and then call
+/// [`drain`](Monitor::drain).
 #[derive(Debug)]
 pub struct Monitor {
     socket: Socket,
@@ -72,7 +72,7 @@ impl Monitor {
         Ok(Monitor { socket, buffer: vec![0; DATAGRAM] })
     }
 
-    /// Takes all queued changes, oldest first; empty if there are none.
+    /// Returns all queued changes, oldest first; an empty list if there are none.
     pub fn drain(&mut self) -> io::Result<Vec<Change>> {
         let mut changes = Vec::new();
         loop {
@@ -94,8 +94,8 @@ impl AsFd for Monitor {
     }
 }
 
-/// Parses notifications. One beyond this parser counts as an overrun, because something has
-/// changed.
+/// Parses the notifications in `datagram`. If one cannot be parsed, it counts as an overrun,
+/// because something has changed.
 fn read(datagram: &[u8], changes: &mut Vec<Change>) {
     for message in socket::messages(datagram) {
         match message.map(|message| message.payload) {

@@ -1,8 +1,8 @@
 //! Policy routing: rules by mark, separate routing tables, and virtual Ethernet pairs between
 //! namespaces. All changes need `CAP_NET_ADMIN`.
 //!
-//! Rules and routes made here have a protocol number ([`OURS`]), which identifies them after a
-//! crash.
+//! Rules and routes that this module makes have the protocol number [`OURS`], by which they are
+//! recognised after a crash.
 
 use std::io;
 use std::net::IpAddr;
@@ -20,15 +20,15 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
 use super::{Prefix, socket};
 
-/// Protocol number of our rules and routes (`proto 171` for `ip`); the registries of iproute2,
-/// FRRouting and systemd do not use it.
+/// Protocol number of this program's rules and routes (`proto 171` for `ip`). The registries of
+/// iproute2, FRRouting and systemd do not use it.
 pub const OURS: u8 = 171;
 /// Number of the main table.
 const MAIN: u32 = 254;
-/// Metric of a table's route of last resort, larger than any other.
+/// Metric of a table's route of last resort, larger than that of any other route.
 const LAST: u32 = u32::MAX - 1;
 
-/// IPv4 or IPv6.
+/// An IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
     /// IPv4.
@@ -38,10 +38,10 @@ pub enum Family {
 }
 
 impl Family {
-    /// Both families.
+    /// Both IP versions.
     pub const BOTH: [Family; 2] = [Family::Four, Family::Six];
 
-    /// Returns the family of an address.
+    /// Returns the IP version of an address.
     pub fn of(ip: IpAddr) -> Family {
         if ip.is_ipv4() { Family::Four } else { Family::Six }
     }
@@ -54,47 +54,50 @@ impl Family {
     }
 }
 
-/// A rule for packets with a mark, or from an interface.
+/// A routing rule for packets with a mark, or for packets from an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Family of its packets.
+    /// IP version of the rule's packets.
     pub family: Family,
-    /// Its priority; the rule with the smallest one applies first.
+    /// Priority of the rule; the rule with the smallest number applies first.
     pub priority: u32,
-    /// Mark, and mask of the significant bits; `None` for packets with any mark.
+    /// Mark of the packets, and mask of its significant bits. `None` means that the mark does not
+    /// matter.
     pub mark: Option<(u32, u32)>,
-    /// Interface that the packets arrive on, "lo" for those of this machine; `None` for any.
+    /// The packets' incoming interface, or "lo" for packets of this machine itself. `None`
+    /// means any interface.
     pub from: Option<String>,
-    /// Table for the lookup.
+    /// Number of the table in which the route is looked up.
     pub table: u32,
     /// Whether a default route in that table is ignored (`suppress_prefixlength 0`).
     pub only_specific: bool,
 }
 
-/// An existing rule.
+/// A rule that exists in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundRule {
-    /// Family of its packets.
+    /// IP version of the rule's packets.
     pub family: Family,
-    /// Its priority.
+    /// Priority of the rule.
     pub priority: u32,
-    /// Mark of its packets, and mask of the significant bits.
+    /// Mark of the packets, and mask of its significant bits. `None` means that the mark does not
+    /// matter.
     pub mark: Option<(u32, u32)>,
-    /// Table for the lookup.
+    /// Number of the table in which the route is looked up.
     pub table: u32,
-    /// Whether it has our protocol number.
+    /// Whether the rule has the protocol number [`OURS`].
     pub ours: bool,
 }
 
 impl FoundRule {
-    /// Whether it has the family, priority, mark and table of `rule`.
+    /// Returns whether this rule has the IP version, priority, mark and table of `rule`.
     pub fn stands_for(&self, rule: &Rule) -> bool {
         let place = (self.family, self.priority, self.table);
         self.mark == rule.mark && place == (rule.family, rule.priority, rule.table)
     }
 }
 
-/// Adds a rule. It is not an error if an identical one exists.
+/// Adds a rule. It is not an error if an identical rule exists already.
 ///
 /// # Errors
 /// `EPERM` without privilege.
@@ -129,12 +132,12 @@ pub fn rules() -> io::Result<Vec<FoundRule>> {
     Ok(found)
 }
 
-/// Removes our rules with priorities in `priorities`; rules of other programs stay.
+/// Removes this program's rules with priorities in `priorities`. Rules of other programs stay.
 pub fn remove_rules(priorities: std::ops::Range<u32>) -> io::Result<()> {
     remove_rules_but(priorities, |_| false)
 }
 
-/// Removes our rules like [`remove_rules`], except those to `keep`.
+/// Removes rules like [`remove_rules`], except those for which `keep` returns true.
 pub fn remove_rules_but(
     priorities: std::ops::Range<u32>,
     keep: impl Fn(&FoundRule) -> bool,
@@ -180,13 +183,14 @@ fn found_rule(family: Family, message: &RuleMessage) -> FoundRule {
     FoundRule { mark: mark.map(|mark| (mark, mask)), ..found }
 }
 
-/// Target of a table's default route.
+/// The target of a table's default route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// An interface, by its index, with a router or (`None`) the link itself.
+    /// The interface with this index, with a router or, if that is `None`, directly on the
+    /// interface's network.
     Out(u32, Option<IpAddr>),
-    /// Unreachable, which is reported to senders. It is a last resort, after any other route of the
-    /// table.
+    /// No target: senders are notified that the destination is unreachable. This is a last resort,
+    /// after any other route of the table.
     Nowhere,
 }
 
@@ -215,16 +219,16 @@ pub fn set_default(family: Family, table: u32, way: Way) -> io::Result<()> {
     socket::order(Message::NewRoute(message), NLM_F_CREATE | NLM_F_REPLACE)
 }
 
-/// An existing route.
+/// A route that exists in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundRoute {
-    /// Family of its packets.
+    /// IP version of the route's packets.
     pub family: Family,
-    /// Its table.
+    /// Number of the table with the route.
     pub table: u32,
-    /// Its target.
+    /// Target of the route.
     pub way: Way,
-    /// Whether it has our protocol number.
+    /// Whether the route has the protocol number [`OURS`].
     pub ours: bool,
 }
 
@@ -242,7 +246,7 @@ pub fn routes_in(tables: std::ops::Range<u32>) -> io::Result<Vec<FoundRoute>> {
     Ok(found)
 }
 
-/// Removes our default routes from `table`, except the last resort.
+/// Removes this program's default routes from `table`, except the route of last resort.
 pub fn remove_ways_out(family: Family, table: u32) -> io::Result<()> {
     for message in route_messages(family)? {
         let leads_out =
@@ -254,7 +258,7 @@ pub fn remove_ways_out(family: Family, table: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the main table has a route to the network of `ip`, apart from a default route.
+/// Returns whether the main table has a route to the network of `ip`, other than a default route.
 pub fn leads_directly(ip: IpAddr) -> io::Result<bool> {
     let family = Family::of(ip);
     let contains = |message: &RouteMessage| {
@@ -265,12 +269,12 @@ pub fn leads_directly(ip: IpAddr) -> io::Result<bool> {
     Ok(messages.iter().any(|message| its_table(message) == MAIN && contains(message)))
 }
 
-/// Removes our routes from the tables in `tables`.
+/// Removes this program's routes from the tables in `tables`.
 pub fn remove_routes(tables: std::ops::Range<u32>) -> io::Result<()> {
     remove_routes_but(tables, |_| false)
 }
 
-/// Removes our routes like [`remove_routes`], except those of tables to `keep`.
+/// Removes routes like [`remove_routes`], except those of tables for which `keep` returns true.
 pub fn remove_routes_but(
     tables: std::ops::Range<u32>,
     keep: impl Fn(u32) -> bool,
@@ -331,10 +335,11 @@ fn is_ours(message: &RouteMessage) -> bool {
     message.header.protocol == RouteProtocol::Other(OURS)
 }
 
-/// Adds a virtual Ethernet pair, with `here` in this namespace and `there` in `namespace`.
+/// Adds a virtual Ethernet pair, whose end `here` is in this namespace and whose end `there` is in
+/// `namespace`.
 ///
 /// # Errors
-/// `EEXIST` if a name is taken.
+/// `EEXIST` if a name is already used.
 pub fn add_cable(here: &str, there: &str, namespace: BorrowedFd<'_>, mtu: u32) -> io::Result<()> {
     let mut peer = LinkMessage::default();
     peer.attributes = vec![
@@ -361,7 +366,7 @@ pub fn remove_link(index: u32) -> io::Result<()> {
     gone(socket::order(Message::DelLink(message), 0))
 }
 
-/// Ignores errors that mean that the object no longer exists.
+/// Turns an error into success if it means that the object no longer exists.
 fn gone(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error)

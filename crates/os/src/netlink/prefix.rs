@@ -6,23 +6,23 @@ use std::str::FromStr;
 
 /// An IP address and the number of leading bits that identify its network, written `10.0.0.2/24`.
 ///
-/// The host bits are kept, so the type serves as an interface's address and as a route's
+/// The host bits are kept, so the type can represent an interface's address as well as a route's
 /// destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
-    /// The address, host bits included.
+    /// The address, including its host bits.
     pub ip: IpAddr,
-    /// Leading bits of the network: at most 32 for IPv4, 128 for IPv6.
+    /// Number of leading bits that identify the network: at most 32 for IPv4, 128 for IPv6.
     pub len: u8,
 }
 
 impl Prefix {
-    /// Number of bits in an address of this family.
+    /// Returns the number of bits in an address of the IP version of `ip`.
     fn width(ip: IpAddr) -> u8 {
         if ip.is_ipv4() { 32 } else { 128 }
     }
 
-    /// Whether `ip` lies in the network.
+    /// Returns whether `ip` lies in the network.
     pub fn contains(self, ip: IpAddr) -> bool {
         let alike = ip.is_ipv4() == self.ip.is_ipv4();
         alike && Prefix { ip, len: self.len }.network() == self.network()
@@ -68,7 +68,7 @@ impl std::error::Error for PrefixError {}
 impl FromStr for Prefix {
     type Err = PrefixError;
 
-    /// Parses a prefix; a bare address has full length.
+    /// Parses a prefix. An address without a slash has the full length.
     fn from_str(text: &str) -> Result<Prefix, PrefixError> {
         let (address, len) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
         let ip = address.parse().map_err(|_| PrefixError::Address(address.to_owned()))?;

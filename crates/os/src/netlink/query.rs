@@ -1,4 +1,4 @@
-//! Queries for links and addresses.
+//! Queries for network interfaces and their addresses.
 
 use std::io;
 use std::net::IpAddr;
@@ -14,44 +14,45 @@ use super::socket;
 /// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// The kernel's number for it, unique in its namespace.
+    /// The kernel's index of the interface, unique in its namespace.
     pub index: u32,
-    /// Its name, as `ip link` shows it.
+    /// Name of the interface, as `ip link` shows it.
     pub name: String,
-    /// Maximum bytes of an IP packet that it accepts.
+    /// Maximum bytes of an IP packet that the interface accepts.
     pub mtu: u32,
-    /// Whether it is switched on (`IFF_UP`).
+    /// Whether the interface is switched on (`IFF_UP`).
     pub up: bool,
-    /// Whether it is switched on and has a carrier (`IFF_RUNNING`), so that packets can leave.
+    /// Whether the interface is switched on and has a carrier (`IFF_RUNNING`), so that packets can
+    /// leave.
     pub running: bool,
-    /// Its link layer.
+    /// Link layer of the interface.
     pub kind: LinkKind,
-    /// Whether it is a tunnel of WireGuard or of a program (TUN), which leads through another
-    /// interface.
+    /// Whether the interface is a tunnel of WireGuard or of a program (TUN), which leads through
+    /// another interface.
     pub tunnel: bool,
 }
 
 /// The link layer of an interface (`ARPHRD_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkKind {
-    /// The host itself.
+    /// The loopback of this machine.
     Loopback,
     /// Ethernet, or similar to it: Wi-Fi, veth, bridges.
     Ether,
     /// No link layer, as for TUN and WireGuard interfaces (`ARPHRD_NONE`).
     Bare,
-    /// Anything else, by its `ARPHRD_*` number.
+    /// Another link layer, with this `ARPHRD_*` number.
     Other(u16),
 }
 
 /// An address of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// The interface that holds it.
+    /// Index of the interface that has the address.
     pub index: u32,
     /// The address of this machine.
     pub ip: IpAddr,
-    /// Leading bits that identify its network.
+    /// Number of leading bits that identify the network.
     pub prefix_len: u8,
 }
 
@@ -61,7 +62,7 @@ pub fn links() -> io::Result<Vec<Link>> {
     Ok(answers.iter().filter_map(as_link).collect())
 }
 
-/// Returns the interface called `name`, if there is one.
+/// Returns the interface called `name`; `None` if there is none.
 pub fn link_named(name: &str) -> io::Result<Option<Link>> {
     Ok(links()?.into_iter().find(|link| link.name == name))
 }
@@ -125,8 +126,8 @@ impl From<LinkLayerType> for LinkKind {
 }
 
 impl Address {
-    /// Parses an address. It is `IFA_LOCAL` if present: on point-to-point links `IFA_ADDRESS` is
-    /// the other end's.
+    /// Parses an address. `IFA_LOCAL` is used if it is present: on point-to-point links
+    /// `IFA_ADDRESS` is the other end's address.
     pub(super) fn parse(message: &AddressMessage) -> Option<Address> {
         let (mut local, mut address) = (None, None);
         for attribute in &message.attributes {

@@ -12,17 +12,17 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 /// KiB).
 const DATAGRAM: usize = 64 * 1024;
 
-/// Requests all objects of a kind (`NLM_F_DUMP`).
+/// Requests all objects of one kind (`NLM_F_DUMP`), and returns them.
 pub(super) fn dump(request: Message) -> io::Result<Vec<Message>> {
     exchange(request, NLM_F_DUMP)
 }
 
-/// Requests one object; an error of the kernel is returned as its errno.
+/// Requests one object. An error of the kernel is returned as its errno.
 pub(super) fn ask(request: Message) -> io::Result<Vec<Message>> {
     exchange(request, NLM_F_ACK)
 }
 
-/// Requests a change and waits until the kernel has made it. `flags` are those such as
+/// Requests a change, and waits until the kernel has made it. `flags` are flags such as
 /// `NLM_F_CREATE`.
 pub(super) fn order(request: Message, flags: u16) -> io::Result<()> {
     exchange(request, NLM_F_ACK | flags).map(drop)
@@ -33,8 +33,8 @@ pub(super) fn open() -> io::Result<Socket> {
     open_for(NETLINK_ROUTE)
 }
 
-/// Opens a netlink socket in the calling thread's namespace, bound to an address of the kernel's
-/// choice.
+/// Opens a netlink socket in the calling thread's namespace, bound to an address that the kernel
+/// chooses.
 pub(super) fn open_for(protocol: isize) -> io::Result<Socket> {
     let mut socket = Socket::new(protocol)?;
     socket.bind_auto()?;
@@ -53,7 +53,7 @@ fn exchange(request: Message, flags: u16) -> io::Result<Vec<Message>> {
     }
 }
 
-/// Receives one datagram from the kernel; datagrams of other processes are skipped.
+/// Receives one datagram from the kernel. Skips datagrams of other processes.
 pub(super) fn receive<'b>(socket: &Socket, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> {
     loop {
         let (len, sender) = match socket.recv_from(&mut &mut *buffer, 0) {
@@ -75,7 +75,7 @@ fn encode(request: Message, flags: u16) -> Vec<u8> {
     bytes
 }
 
-/// Adds the objects in `datagram` to `answers`. Returns true once the exchange is complete.
+/// Appends the objects in `datagram` to `answers`. Returns true once the exchange is complete.
 fn collect(datagram: &[u8], answers: &mut Vec<Message>) -> io::Result<bool> {
     for message in messages(datagram) {
         match message?.payload {
@@ -88,7 +88,7 @@ fn collect(datagram: &[u8], answers: &mut Vec<Message>) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Iterates over the messages in a datagram, up to the first truncated one.
+/// Returns the messages in a datagram, up to the first truncated one.
 pub(super) fn messages(
     mut rest: &[u8],
 ) -> impl Iterator<Item = io::Result<NetlinkMessage<Message>>> {

@@ -11,20 +11,21 @@ use super::socket;
 
 /// The multicast group `NFNLGRP_NFTABLES`.
 const GROUP: u32 = 7;
-/// The upper half of a message's type: `NFNL_SUBSYS_NFTABLES`.
+/// The upper byte of the type of nftables messages: `NFNL_SUBSYS_NFTABLES`.
 const NFTABLES: u16 = 10;
-/// The lower half of the type at the end of a transaction, without a table's name:
+/// The lower byte of the type of the message at the end of a transaction, which names no table:
 /// `NFT_MSG_NEWGEN`.
 const GENERATION: u16 = 15;
-/// Bytes of the header before the attributes (`struct nfgenmsg`).
+/// Number of bytes in the header before the attributes (`struct nfgenmsg`).
 const HEADER: usize = 4;
 /// The attribute with the table's name, in messages of any type (`NFTA_TABLE_NAME`,
 /// `NFTA_CHAIN_TABLE`, …).
 const TABLE: u16 = 1;
 
-/// A monitor of changes to tables, by any program, in the namespace of the thread that opened it.
+/// A monitor of changes of nftables tables, by any program, in the namespace of the thread that
+/// opened the monitor.
 ///
-/// It does not block: poll its file descriptor for readability, then call
+/// The monitor does not block: poll its file descriptor for readability, and then call
 /// [`TableMonitor::touched`].
 #[derive(Debug)]
 pub struct TableMonitor {
@@ -33,7 +34,7 @@ pub struct TableMonitor {
 }
 
 impl TableMonitor {
-    /// Subscribes to changes.
+    /// Subscribes to changes of nftables tables.
     ///
     /// # Errors
     /// `EPERM` without `CAP_NET_ADMIN`.
@@ -44,8 +45,8 @@ impl TableMonitor {
         Ok(TableMonitor { socket, buffer: vec![0; DATAGRAM] })
     }
 
-    /// Whether `table`, or an object in it, was created, changed or removed since the last call. It
-    /// is also true if more changes happened than the kernel could queue.
+    /// Returns whether `table`, or an object in it, was created, changed or removed since the last
+    /// call. Also returns true if more changes happened than the kernel could queue.
     pub fn touched(&mut self, table: &str) -> io::Result<bool> {
         let mut touched = false;
         loop {
@@ -65,7 +66,7 @@ impl AsFd for TableMonitor {
     }
 }
 
-/// Whether a message in `datagram` is about `table`.
+/// Returns whether a message in `datagram` is about `table`.
 fn names(mut datagram: &[u8], table: &str) -> bool {
     while let Ok(message) = NetlinkBuffer::new_checked(&datagram) {
         let (kind, length) = (message.message_type(), message.length() as usize);

@@ -9,29 +9,30 @@ use etherparse::{Icmpv4Type, Icmpv6Type, IpSlice, PacketBuilder};
 
 use super::write::{HOPS, write};
 
-/// Maximum bytes of a packet in an ICMPv4 message, which stays within 576 bytes (RFC 1812, section
-/// 4.3.2.3), and in an ICMPv6 message, which stays within 1,280.
+/// Maximum bytes of the undeliverable packet that are quoted in an ICMPv4 message, which then has
+/// at most 576 bytes (RFC 1812, section 4.3.2.3), and in an ICMPv6 message, which then has at most
+/// 1,280.
 const QUOTED: (usize, usize) = (576 - 28, 1280 - 48);
-/// Minimum MTU of a path, for IPv4 and IPv6: a smaller one is forged, and would block a session
-/// (RFC 791, RFC 8200).
+/// Minimum MTU of a path for IPv4, followed by that for IPv6. A smaller one is forged, and would
+/// block a session (RFC 791, RFC 8200).
 const NARROWEST: (u32, u32) = (576, 1280);
 
 /// The reason why a packet is undeliverable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Complaint {
-    /// It exceeds the MTU of the path, which is this number of bytes of an IP packet.
+    /// The packet exceeds the MTU of the path, which is this number of bytes of an IP packet.
     TooBig(u32),
-    /// The destination's port has no listener.
+    /// No program listens at the destination's port.
     Port,
     /// No path leads to the destination.
     Unreachable,
-    /// The splitter does not transfer such packets.
+    /// The splitter does not carry such packets.
     Prohibited,
 }
 
-/// Appends to `out` the ICMP message to the sender of `packet` (or of its beginning), from `here4`
-/// or `here6`. Returns whether there is one: packets without a unicast sender, and ICMP errors, get
-/// none (RFC 1122, section 3.2.2).
+/// Appends to `out` the ICMP message to the sender of `packet` (or of its beginning). Its source
+/// is `here4` or `here6`. Returns whether there is such a message: none is sent about ICMP errors
+/// and packets without a unicast sender (RFC 1122, section 3.2.2).
 ///
 /// # Errors
 /// The message cannot be built. This never happens for a packet from the kernel.
@@ -71,11 +72,11 @@ pub fn complain(
     Ok(true)
 }
 
-/// Builds a stand-in for a packet of a session that is gone: its headers and eight bytes, the part
-/// that its sender is guaranteed to see.
+/// Builds a stand-in for a packet of a session that no longer exists. It has the packet's headers
+/// and eight bytes, which is the part that its sender is guaranteed to see.
 ///
 /// # Errors
-/// The addresses are of different families.
+/// The addresses have different IP versions.
 pub fn quote(client: SocketAddr, server: SocketAddr) -> io::Result<Vec<u8>> {
     let mut packet = Vec::with_capacity(56);
     write(&mut packet, client, server, 0, &[0; 8])?;
@@ -86,8 +87,8 @@ fn is_one4(ip: Ipv4Addr) -> bool {
     !(ip.is_multicast() || ip.is_unspecified() || ip.is_broadcast())
 }
 
-/// Whether a packet of this protocol may be answered by an ICMP error: any but ICMP messages,
-/// except requests.
+/// Returns whether a packet of the protocol `number` may be answered by an ICMP error. This is so
+/// for all packets except ICMP messages that are not requests.
 fn deserves(number: u8, payload: &[u8]) -> bool {
     match (number, payload.first()) {
         (1, Some(&kind)) => kind == 8,

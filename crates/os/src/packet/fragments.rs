@@ -10,15 +10,15 @@ use etherparse::defrag::IpDefragBuf;
 
 use super::{Fragment, FragmentId};
 
-/// Maximum number of incomplete datagrams; a further one replaces the oldest.
+/// Maximum number of incomplete datagrams. A further one replaces the oldest.
 const AT_ONCE: usize = 64;
 /// Time after which an incomplete datagram is dropped (RFC 8200 allows 60 s, but these fragments
 /// come from this machine).
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes of a UDP header.
+/// Length of a UDP header, in bytes.
 const HEADER: usize = 8;
 
-/// Incomplete datagrams: at most 64 of at most 64 KiB.
+/// The incomplete datagrams: at most 64, each with at most 64 KiB.
 #[derive(Debug, Default)]
 pub struct Fragments {
     incomplete: BTreeMap<FragmentId, (Time, u8, IpDefragBuf)>,
@@ -27,27 +27,27 @@ pub struct Fragments {
 /// A reassembled datagram.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Whole {
-    /// Address of its sender.
+    /// Address of the datagram's sender.
     pub from: SocketAddr,
-    /// Address of its recipient.
+    /// Address of the datagram's recipient.
     pub to: SocketAddr,
-    /// ECN bits of its fragments: "congestion experienced" if any of them has it (RFC 3168, section
-    /// 5.3).
+    /// ECN bits of the fragments: "congestion experienced" if any fragment has it (RFC 3168,
+    /// section 5.3).
     pub ecn: u8,
     /// The UDP header and the payload.
     bytes: Vec<u8>,
 }
 
 impl Whole {
-    /// The UDP payload.
+    /// Returns the UDP payload.
     pub fn payload(&self) -> &[u8] {
         &self.bytes[HEADER..]
     }
 }
 
 impl Fragments {
-    /// Adds a fragment that arrived at `now`. Returns the datagram that it completes, if any. A
-    /// fragment that contradicts earlier ones drops its datagram.
+    /// Adds a fragment that arrived at `now`. Returns the datagram if this completes it, else
+    /// `None`. If the fragment contradicts earlier ones, its datagram is dropped.
     pub fn take(&mut self, now: Time, part: &Fragment<'_>) -> Option<Whole> {
         self.make_room(now, part.id);
         let fresh = || (now, part.ecn, IpDefragBuf::new(IpNumber::UDP, Vec::new(), Vec::new()));

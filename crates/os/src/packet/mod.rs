@@ -1,12 +1,12 @@
-//! IP packets of the interface of `--tun`: parsing and building them, and answering undeliverable
-//! ones.
+//! IP packets at the interface of `--tun`: parsing them, building them, and answering
+//! undeliverable ones.
 //!
 //! * [`read`] parses a packet, and [`Fragments`] reassembles datagrams from fragments;
 //! * [`write()`] builds the packet around a datagram;
 //! * [`complain`] builds the ICMP message that reports an undeliverable packet to its sender.
 //!
 //! This module does no I/O. Checksums of parsed packets are not verified: the kernel has just made
-//! the packet, and its content is authenticated by its own protocol.
+//! the packet, and the packet's own protocol authenticates the content.
 
 mod complaint;
 mod fragments;
@@ -22,7 +22,7 @@ pub use read::{
 };
 pub use write::write;
 
-/// Creates an error for a fault of the caller.
+/// Creates an error that reports a fault of the caller.
 fn invalid(why: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why.into())
 }

@@ -1,4 +1,4 @@
-//! Parsing of packets.
+//! Parsing of IP packets.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,23 +7,23 @@ use etherparse::{
     TransportSlice,
 };
 
-/// Content of an IP packet, as far as it is relevant to the splitter.
+/// The content of an IP packet, as far as it matters to the splitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content<'a> {
     /// A complete UDP datagram.
     Datagram(Datagram<'a>),
     /// A fragment of a UDP datagram.
     Fragment(Fragment<'a>),
-    /// Anything else, including malformed packets.
+    /// Any other packet, including malformed ones.
     Other,
 }
 
-/// A UDP datagram and its ends.
+/// A UDP datagram with its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// Address of its sender.
+    /// Address of the datagram's sender.
     pub from: SocketAddr,
-    /// Address of its recipient.
+    /// Address of the datagram's recipient.
     pub to: SocketAddr,
     /// The two ECN bits of the IP header (RFC 3168).
     pub ecn: u8,
@@ -31,29 +31,29 @@ pub struct Datagram<'a> {
     pub payload: &'a [u8],
 }
 
-/// Identity of the datagram that a fragment belongs to (RFC 791, RFC 8200 section 4.5).
+/// Identification of the datagram that a fragment belongs to (RFC 791, RFC 8200 section 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FragmentId {
-    /// The packet's source address.
+    /// Source address of the packet.
     pub from: IpAddr,
-    /// Its destination address.
+    /// Destination address of the packet.
     pub to: IpAddr,
-    /// The sender's identification number.
+    /// Identification number that the sender chose.
     pub number: u32,
 }
 
-/// A fragment of a UDP datagram, whose bytes include the UDP header.
+/// A fragment of a UDP datagram. The bytes of the datagram include the UDP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment<'a> {
-    /// The datagram that it belongs to.
+    /// Identification of the datagram that the fragment belongs to.
     pub id: FragmentId,
-    /// Its position in the datagram, in units of 8 bytes.
+    /// Position of the fragment in the datagram, in units of 8 bytes.
     pub offset: u16,
-    /// Whether further fragments follow it.
+    /// Whether further fragments follow this one.
     pub more: bool,
-    /// The two ECN bits of its IP header.
+    /// The two ECN bits of the packet's IP header.
     pub ecn: u8,
-    /// Its bytes.
+    /// Bytes of the fragment.
     pub bytes: &'a [u8],
 }
 
@@ -74,8 +74,8 @@ pub fn read(packet: &[u8]) -> Content<'_> {
     }
 }
 
-/// Whether `packet` is for its link only, or for many hosts, so that no router forwards it by
-/// itself.
+/// Returns whether `packet` is for its link only, or for many hosts, so that no router forwards it
+/// without special rules.
 pub fn is_for_link(packet: &[u8]) -> bool {
     match IpSlice::from_slice(packet).map(|ip| ip.destination_addr()) {
         Ok(IpAddr::V4(to)) => to.is_multicast() || to.is_broadcast() || to.is_link_local(),
@@ -84,14 +84,15 @@ pub fn is_for_link(packet: &[u8]) -> bool {
     }
 }
 
-/// Whether the kernel or a program sent `packet` for its link, without a route of the user's
-/// choice. It is link-local, multicast or broadcast, or an ICMP error (RFC 792, RFC 4443 section
-/// 2.1).
+/// Returns whether the kernel or a program sent `packet` for its link, and no route of the user
+/// led it here. Such packets are link-local, multicast, broadcast, or ICMP errors (RFC 792, RFC
+/// 4443 section 2.1).
 pub fn is_housekeeping(packet: &[u8]) -> bool {
     is_for_link(packet) || is_from_link(packet) || is_icmp_error(packet)
 }
 
-/// Whether the source is an address of the link only, which no router forwards.
+/// Returns whether the source is an address that is valid only on its link, which no router
+/// forwards.
 fn is_from_link(packet: &[u8]) -> bool {
     match IpSlice::from_slice(packet).map(|ip| ip.source_addr()) {
         Ok(IpAddr::V4(from)) => from.is_link_local(),
@@ -102,14 +103,15 @@ fn is_from_link(packet: &[u8]) -> bool {
 
 fn is_icmp_error(packet: &[u8]) -> bool {
     match SlicedPacket::from_ip(packet).ok().and_then(|sliced| sliced.transport) {
-        // Destination Unreachable, Source Quench, Redirect, Time Exceeded, Parameter Problem.
+        // The types are Destination Unreachable, Source Quench, Redirect, Time Exceeded and
+        // Parameter Problem.
         Some(TransportSlice::Icmpv4(icmp)) => matches!(icmp.type_u8(), 3 | 4 | 5 | 11 | 12),
         Some(TransportSlice::Icmpv6(icmp)) => icmp.type_u8() < 128,
         _ => false,
     }
 }
 
-/// Returns the protocol of `packet`, with its port where it has one: "TCP to port 443".
+/// Returns the protocol of `packet`, with its port if it has one, as in "TCP to port 443".
 pub fn describe(packet: &[u8]) -> String {
     match SlicedPacket::from_ip(packet).ok().and_then(|sliced| sliced.transport) {
         Some(TransportSlice::Udp(udp)) => format!("UDP to port {}", udp.destination_port()),
@@ -122,13 +124,13 @@ pub fn describe(packet: &[u8]) -> String {
     }
 }
 
-/// Returns source and destination of a packet; `None` if it is not an IP packet.
+/// Returns the source and the destination of a packet; `None` if it is not an IP packet.
 pub fn ends(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     let ip = IpSlice::from_slice(packet).ok()?;
     Some((ip.source_addr(), ip.destination_addr()))
 }
 
-/// Returns source, destination and ECN bits.
+/// Returns the source, the destination and the ECN bits of a packet.
 fn ends_and_ecn(net: &NetSlice<'_>) -> Option<(IpAddr, IpAddr, u8)> {
     match net {
         NetSlice::Ipv4(ip) => {
@@ -140,8 +142,8 @@ fn ends_and_ecn(net: &NetSlice<'_>) -> Option<(IpAddr, IpAddr, u8)> {
             let header = ip.header();
             let ecn = header.traffic_class() & 0b11;
             let (from, to) = (header.source_addr(), header.destination_addr());
-            // IPv4 in IPv6 form is internal to programs; on a link it is forged (RFC 4942, section
-            // 2.2).
+            // IPv4 addresses in IPv6 form are used only inside programs. On a link they are forged
+            // (RFC 4942, section 2.2).
             let mapped = from.to_ipv4_mapped().or(to.to_ipv4_mapped()).is_some();
             (!mapped).then(|| (from.into(), to.into(), ecn))
         }

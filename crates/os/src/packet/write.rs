@@ -1,4 +1,4 @@
-//! The IP packet around a datagram, built from a socket's information.
+//! Building of the IP packet around a datagram, from the information that a socket reports.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,17 +9,17 @@ use etherparse::{
 
 use super::invalid;
 
-/// Hop limit of headers that are built here, in both directions: a socket does not report the real
+/// Hop limit in headers that are built here, in both directions: a socket does not report the real
 /// one.
 pub(super) const HOPS: u8 = 64;
 
-/// Appends to `out` the IP packet with the UDP datagram `payload` from `from` to `to`.
+/// Appends to `out` the IP packet that contains a UDP datagram from `from` to `to` with `payload`.
 ///
 /// Lengths and checksums are correct. IPv4 packets have the "don't fragment" bit and identification
 /// 0 (RFC 6864). An IPv4 address in IPv6 form is written as IPv4.
 ///
 /// # Errors
-/// The addresses are of different families, or the payload exceeds a datagram.
+/// The addresses have different IP versions, or the payload is too long for a datagram.
 pub fn write(
     out: &mut Vec<u8>,
     from: SocketAddr,

@@ -1,7 +1,7 @@
-//! Messages of parsers about a value, in words that users know: `expected a nonzero usize` becomes
-//! `write a whole number of 1 or more`.
+//! Rewriting of parsers' messages about a value, in words that users know: `expected a nonzero
+//! usize` becomes `write a whole number of 1 or more`.
 
-/// Expectations at the end of a message, each with the text for users.
+/// Expectations at the end of a parser's message, each with the text that replaces it.
 const WANTED: &[(&str, &str)] = &[
     ("u8", "a whole number from 0 to 255"),
     ("u16", "a whole number from 0 to 65535"),
@@ -32,7 +32,7 @@ const WANTED: &[(&str, &str)] = &[
     ("socket address", "ADDRESS:PORT in quotes, as '127.0.0.1:9001'"),
 ];
 
-/// Other messages of parsers, each with the text for users.
+/// Other messages of parsers, each with the text that replaces it.
 const WHOLE: &[(&str, &str)] = &[
     ("invalid digit found in string", "it is not a whole number"),
     ("cannot parse integer from empty string", "it is empty: write a whole number"),
@@ -88,7 +88,8 @@ fn json_place(message: &str) -> Option<(&str, &str)> {
     (is_number(line) && is_number(column)).then_some((message, place))
 }
 
-/// Removes the numbers of the kernel's errors from `text`, because their names precede them.
+/// Removes the numbers of the kernel's errors from `text`, because their names precede the
+/// numbers.
 #[must_use]
 pub fn without_codes(text: &str) -> String {
     let mut parts = text.split(" (os error ");
@@ -103,7 +104,7 @@ pub fn without_codes(text: &str) -> String {
     plain
 }
 
-/// Rewrites messages about an enum without a matching variant, and about a missing key.
+/// Rewrites messages about a value that is no variant of an enum, and about a missing key.
 fn without_variants(message: String) -> String {
     if let Some(key) = message.strip_prefix("missing field ") {
         return format!("{key} is missing");
@@ -115,7 +116,7 @@ fn without_variants(message: String) -> String {
 }
 
 fn plain_found(found: &str) -> String {
-    // "invalid length" has no type, only the number of entries.
+    // "invalid length" is followed by no type, only by the number of entries.
     if found.parse::<usize>().is_ok() {
         return format!("a list of {found}");
     }
@@ -146,7 +147,7 @@ fn plain_wanted(wanted: &str) -> String {
     match known {
         Some(plain) => format!("write {plain}"),
         None if structs.iter().any(|kind| wanted.starts_with(kind)) => "write a table".to_owned(),
-        // The message is already in our own words.
+        // The message already has this program's own words.
         None => format!("expected {wanted}"),
     }
 }

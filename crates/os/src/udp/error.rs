@@ -1,4 +1,4 @@
-//! Errors of datagrams, and their origins.
+//! Errors of datagrams, and where they originate.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -8,24 +8,25 @@ use super::sys::RawError;
 /// A kind of failure, by its meaning for the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fault {
-    /// A buffer or a queue on this machine is full: drop the datagram and count it.
+    /// A buffer or a queue on this machine is full. The datagram is to be dropped and counted.
     Full,
-    /// The datagram exceeds the MTU: drop it and count it.
+    /// The datagram exceeds the MTU. It is to be dropped and counted.
     TooBig,
     /// The peer's port is closed.
     Refused,
-    /// There is no route, or no host at its end, according to this machine or a router.
+    /// There is no route, or no host at the end of the route, as reported by this machine or a
+    /// router.
     Unreachable,
-    /// The interface or the source address is gone or down.
+    /// The interface or the source address was removed or is down.
     Gone,
-    /// A firewall or the kernel's policy forbids it.
+    /// A firewall or the kernel's policy forbids the datagram.
     Denied,
-    /// None of these.
+    /// Any other failure.
     Other,
 }
 
 impl Fault {
-    /// Returns the meaning of an error number.
+    /// Returns the kind of failure for an error number.
     pub fn of(errno: i32) -> Fault {
         match errno {
             libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM => Fault::Full,
@@ -40,7 +41,7 @@ impl Fault {
         }
     }
 
-    /// Returns the meaning of an error of this module.
+    /// Returns the kind of failure for an error that this module returned.
     pub fn from_io(error: &io::Error) -> Fault {
         error.raw_os_error().map_or(Fault::Other, Fault::of)
     }
@@ -49,33 +50,33 @@ impl Fault {
 /// The origin of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// This machine.
+    /// This machine reported the error.
     Local,
-    /// A router or the peer, by ICMP (RFC 792) or ICMPv6 (RFC 4443).
+    /// A router or the peer reported the error, by ICMP (RFC 792) or ICMPv6 (RFC 4443).
     Icmp {
-        /// The message's type.
+        /// Type of the ICMP message.
         kind: u8,
-        /// The message's code.
+        /// Code of the ICMP message.
         code: u8,
     },
-    /// Another origin.
+    /// The error has another origin.
     Other,
 }
 
 /// An entry of a socket's error queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuedError {
-    /// Its meaning.
+    /// The kind of failure.
     pub fault: Fault,
     /// The kernel's error number.
     pub errno: i32,
-    /// Its origin.
+    /// The origin of the error.
     pub origin: Origin,
-    /// The router or host that sent the ICMP message.
+    /// The router or host that sent the ICMP message; `None` if unknown.
     pub offender: Option<IpAddr>,
-    /// Destination of the datagram that caused it.
+    /// Destination of the datagram that caused the error; `None` if unknown.
     pub about: Option<SocketAddr>,
-    /// For [`Fault::TooBig`]: the claimed MTU in bytes, including the IP header.
+    /// For [`Fault::TooBig`], the MTU in the message, in bytes, including the IP header.
     pub mtu: Option<u32>,
 }
 

@@ -1,7 +1,7 @@
 //! Batched UDP: many datagrams per system call, without a copy between reception and sending.
 //!
 //! * [`UdpSocket`] is a non-blocking socket. It is either *bound* (a listener, which answers from
-//!   the address that it was reached at) or *connected* (a path, whose errors are reported).
+//!   the address at which it was reached) or *connected* (a path, whose errors are reported).
 //! * [`RecvBatch`] owns the buffers of one thread and fills them with one `recvmmsg`. With UDP GRO,
 //!   one [`Received`] is a run of up to 64 datagrams from one sender.
 //! * [`SendQueue`] lends a [`SendBatch`], which collects references to received bytes and passes
@@ -9,7 +9,8 @@
 //!   single datagrams of one size are combined into such a run, too, so that a peer without GSO
 //!   benefits as well.
 //!
-//! None of them blocks, panics on input, or allocates once warm.
+//! None of these types blocks, panics because of its input, or allocates memory after the first
+//! calls.
 //!
 //! ```no_run
 //! use anabranch_os::udp::{RecvBatch, SendQueue, UdpOptions, UdpSocket};
@@ -52,9 +53,9 @@ pub use recv::{Batch, Received, RecvBatch};
 pub use send::{Datagrams, SendBatch, SendFailure, SendQueue, SendReport};
 pub use socket::{Memory, UdpOptions, UdpSocket};
 
-/// Maximum number of segments in one segmented send: `UDP_MAX_SEGMENTS` of kernels before 6.9,
-/// which later ones have only raised.
+/// Maximum number of segments in one segmented send: `UDP_MAX_SEGMENTS` of kernels before 6.9.
+/// Later kernels have only raised it.
 pub const MAX_SEGMENTS: usize = 64;
 
-/// Maximum bytes in one send: the payload of an IPv4 packet without its header and UDP's.
+/// Maximum bytes in one send: the payload of an IPv4 packet without the IP and UDP headers.
 pub const MAX_BYTES: usize = 65_507;

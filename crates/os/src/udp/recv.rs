@@ -1,4 +1,4 @@
-//! Reception: one `recvmmsg` into reusable buffers.
+//! Reception of datagrams, with one `recvmmsg` into reusable buffers.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -9,32 +9,33 @@ use super::send::Datagrams;
 use super::socket::UdpSocket;
 use super::sys::{self, Arrival};
 
-/// Size of one buffer: more than any UDP payload, joined or not.
+/// Size of one buffer in bytes, which is more than any UDP payload, even of joined datagrams.
 const SLOT: usize = 65_536;
 
-/// One or more datagrams from one sender, as the kernel has joined them.
+/// One or more datagrams from one sender, which the kernel may have joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received<'a> {
-    /// Address of their sender.
+    /// Address of the datagrams' sender.
     pub from: SocketAddr,
-    /// The local address that they were sent to, from which an answer should leave. Only for bound
-    /// sockets.
+    /// The local address to which the datagrams were sent, and from which an answer should be
+    /// sent. `None` for connected sockets.
     pub to: Option<IpAddr>,
-    /// Their ECN bits (RFC 3168), 0 to 3.
+    /// ECN bits of the datagrams (RFC 3168), 0 to 3.
     pub ecn: u8,
-    /// Length of each datagram; the last may be shorter.
+    /// Length in bytes of each datagram; the last one may be shorter.
     pub stride: usize,
-    /// The datagrams, back to back. Empty for a single datagram without payload.
+    /// The datagrams, one directly after the other. Empty if there is one datagram without
+    /// payload.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Received<'a> {
-    /// Number of datagrams, at least 1.
+    /// Returns the number of datagrams, at least 1.
     pub fn count(&self) -> usize {
         self.bytes.len().div_ceil(self.stride.max(1)).max(1)
     }
 
-    /// Iterates over the datagrams in order.
+    /// Returns the datagrams, in order.
     pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let (bytes, stride) = (self.bytes, self.stride.max(1));
         (0..self.count()).map(move |i| {
@@ -43,7 +44,7 @@ impl<'a> Received<'a> {
         })
     }
 
-    /// Splits the run after its first `datagrams`; `None` for an empty side.
+    /// Splits the run after its first `datagrams`. An empty part is `None`.
     pub fn split_at(self, datagrams: usize) -> (Option<Self>, Option<Self>) {
         if datagrams == 0 {
             return (None, Some(self));
@@ -56,16 +57,17 @@ impl<'a> Received<'a> {
         }
     }
 
-    /// Converts the datagrams for sending by a connected socket.
+    /// Returns the datagrams in the form in which a connected socket sends them.
     pub fn onward(&self) -> Datagrams<'a> {
         let Self { bytes, stride, ecn, .. } = *self;
         Datagrams { bytes, stride, ecn, to: None, source: None }
     }
 }
 
-/// The buffers of one thread.
+/// The reception buffers of one thread.
 ///
-/// Each takes 64 KiB of address space; memory is used only as far as datagrams have filled it.
+/// Each buffer takes 64 KiB of address space. Memory is used only as far as datagrams have filled
+/// it.
 #[derive(Debug)]
 pub struct RecvBatch {
     buffers: Box<[u8]>,
@@ -83,24 +85,25 @@ impl RecvBatch {
         }
     }
 
-    /// Maximum number of messages per call. A call that returned fewer has emptied the socket.
+    /// Returns the maximum number of messages per call. A call that returns fewer has emptied the
+    /// socket.
     pub fn capacity(&self) -> usize {
         self.buffers.len() / SLOT
     }
 
-    /// Receives the waiting messages, with one system call.
+    /// Receives the waiting messages with one system call.
     ///
     /// # Errors
-    /// `WouldBlock` if nothing waits. On a connected socket, it may also be the error of a datagram
-    /// sent earlier; see [`Fault::from_io`](super::Fault::from_io). Reading such an error clears
-    /// it: call again.
+    /// `WouldBlock` if no message waits. On a connected socket, the error may also belong to a
+    /// datagram sent earlier; see [`Fault::from_io`](super::Fault::from_io). Such an error is
+    /// cleared when it is returned: call again.
     pub fn recv<'a>(&'a mut self, socket: &UdpSocket) -> io::Result<Batch<'a>> {
         sys::receive(socket.as_fd(), &mut self.buffers, SLOT, &mut self.arrivals)?;
         Ok(Batch { arrivals: self.arrivals.iter(), buffers: self.buffers.chunks_exact(SLOT) })
     }
 }
 
-/// The messages of one call, in order of arrival.
+/// The messages that one call received, in order of arrival.
 #[derive(Clone, Debug)]
 pub struct Batch<'a> {
     arrivals: slice::Iter<'a, Arrival>,

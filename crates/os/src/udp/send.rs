@@ -1,4 +1,5 @@
-//! Sending: references to bytes, combined into runs, passed to the kernel with one `sendmmsg`.
+//! Sending of datagrams: references to bytes are combined into runs, and passed to the kernel with
+//! one `sendmmsg`.
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
@@ -13,16 +14,18 @@ use super::{MAX_BYTES, MAX_SEGMENTS};
 /// One or more datagrams to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagrams<'a> {
-    /// The datagrams, back to back. Empty means one datagram without payload.
+    /// The datagrams, one directly after the other. Empty if there is one datagram without
+    /// payload.
     pub bytes: &'a [u8],
-    /// Length of each datagram; the last may be shorter. 0 means that `bytes` is one datagram.
+    /// Length in bytes of each datagram; the last one may be shorter. 0 means that `bytes` is one
+    /// datagram.
     pub stride: usize,
-    /// ECN bits to send them with (RFC 3168); higher bits are ignored.
+    /// ECN bits of the sent datagrams (RFC 3168). Higher bits are ignored.
     pub ecn: u8,
-    /// Destination; `None` on a connected socket.
+    /// Destination of the datagrams; `None` on a connected socket.
     pub to: Option<SocketAddr>,
-    /// Local address to send from; `None` leaves it to socket and route. An address of the other
-    /// family is ignored.
+    /// Local address from which the datagrams are sent. `None` lets the socket and the route
+    /// determine it. An address of the other IP version is ignored.
     pub source: Option<IpAddr>,
 }
 
@@ -36,38 +39,39 @@ impl<'a> Datagrams<'a> {
 /// Datagrams that the kernel refused, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendFailure {
-    /// The kernel's error number; see [`Fault::of`] for its meaning.
+    /// The kernel's error number; [`Fault::of`] returns its meaning.
     pub errno: i32,
-    /// Number of the first of them in the batch, counted from 0 over all datagrams pushed.
+    /// Number of the first refused datagram, counted from 0 over all datagrams of the batch.
     pub first: usize,
-    /// Number of datagrams.
+    /// Number of refused datagrams.
     pub datagrams: usize,
-    /// Bytes of their payload.
+    /// Total bytes of their payload.
     pub bytes: usize,
 }
 
-/// Result of a batch: `sent` and the failures' datagrams together are those pushed.
+/// The result of sending a batch. Each datagram of the batch counts either in `sent` or in one of
+/// the failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendReport<'q> {
     /// Number of datagrams that the kernel accepted.
     pub sent: usize,
-    /// Bytes of their payload.
+    /// Total bytes of their payload.
     pub sent_bytes: usize,
-    /// Refused datagrams, in order; adjacent ones with the same error are one entry.
+    /// Refused datagrams, in order. Adjacent ones with the same error are one entry.
     pub failures: &'q [SendFailure],
-    /// An error of an *earlier* datagram that this call encountered (a closed port, a router
+    /// Error number of an *earlier* datagram that this call encountered (a closed port, a router
     /// without a route). The current datagram was tried again and has its own result.
     pub earlier: Option<i32>,
 }
 
 impl SendReport<'_> {
-    /// Number of datagrams that the kernel refused.
+    /// Returns the number of datagrams that the kernel refused.
     pub fn failed(&self) -> usize {
         self.failures.iter().map(|failure| failure.datagrams).sum()
     }
 
-    /// Returns the datagrams in `within` that the kernel accepted, in order. Datagrams are counted
-    /// from 0 over all those pushed.
+    /// Returns the ranges of datagrams in `within` that the kernel accepted, in order. Datagrams
+    /// are counted from 0 over the whole batch.
     pub fn gone(&self, within: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let Range { start, end } = within;
         let refused = self.failures.iter().map(move |failure| {
@@ -84,30 +88,31 @@ impl SendReport<'_> {
         between.filter(|gone| !gone.is_empty())
     }
 
-    /// Number of datagrams that were refused for `fault`.
+    /// Returns the number of datagrams that were refused because of `fault`.
     pub fn failed_by(&self, fault: Fault) -> usize {
         let matching = self.failures.iter().filter(|failure| Fault::of(failure.errno) == fault);
         matching.map(|failure| failure.datagrams).sum()
     }
 }
 
-/// Memory for building batches, one per thread.
+/// Memory for building batches. Each thread has one queue.
 #[derive(Debug, Default)]
 pub struct SendQueue {
     messages: Vec<Message>,
-    /// Empty between batches; kept only for its memory.
+    /// Empty between batches; only its memory is kept.
     pieces: Vec<IoSlice<'static>>,
     failures: Vec<SendFailure>,
 }
 
 impl SendQueue {
-    /// Creates a queue, whose memory grows with the first batches and is kept.
+    /// Creates a queue. Its memory grows with the first batches, and is then reused.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Begins a batch for `socket`. Dropping it without [`SendBatch::send`] sends nothing.
+    /// Begins a batch for `socket`. If the batch is dropped without [`SendBatch::send`], nothing
+    /// is sent.
     pub fn batch<'q, 'a>(&'q mut self, socket: &'q UdpSocket) -> SendBatch<'q, 'a> {
         self.messages.clear();
         self.failures.clear();
@@ -116,7 +121,8 @@ impl SendQueue {
     }
 }
 
-/// Datagrams for one socket. They are sent in the order of [`push`](Self::push).
+/// A batch of datagrams for one socket. They are sent in the order of the calls of
+/// [`push`](Self::push).
 #[derive(Debug)]
 #[must_use = "a batch is sent by `send` alone"]
 pub struct SendBatch<'q, 'a> {
@@ -127,12 +133,12 @@ pub struct SendBatch<'q, 'a> {
 }
 
 impl<'q, 'a> SendBatch<'q, 'a> {
-    /// Whether nothing was pushed.
+    /// Returns whether the batch is empty.
     pub fn is_empty(&self) -> bool {
         self.queue.messages.is_empty()
     }
 
-    /// Appends datagrams without copying them.
+    /// Appends datagrams to the batch without copying them.
     pub fn push(&mut self, datagrams: Datagrams<'a>) {
         let mut rest = datagrams.bytes;
         let stride = if datagrams.stride == 0 { rest.len() } else { datagrams.stride };
@@ -147,7 +153,7 @@ impl<'q, 'a> SendBatch<'q, 'a> {
         }
     }
 
-    /// Sends all pushed datagrams without waiting. Those without room in the socket's buffer are
+    /// Sends the batch without waiting. Datagrams for which the socket's buffer has no room are
     /// dropped and reported.
     pub fn send(self) -> SendReport<'q> {
         let Self { queue, socket, pieces, .. } = self;
@@ -159,7 +165,7 @@ impl<'q, 'a> SendBatch<'q, 'a> {
     }
 
     /// Returns the number of datagrams of `stride` bytes that the last message can take, at least
-    /// 1. Begins a message if the last one has no room. `len` bytes remain to be added.
+    /// one. Begins a message if the last one has no room. `len` bytes remain to be added.
     fn room(&mut self, datagrams: &Datagrams<'_>, len: usize, stride: usize) -> usize {
         let to = datagrams.to.map(sys::canonical);
         let source = datagrams.source.map(|source| source.to_canonical());
@@ -177,7 +183,7 @@ impl<'q, 'a> SendBatch<'q, 'a> {
         if self.segments { (MAX_BYTES / stride.max(1)).clamp(1, MAX_SEGMENTS) } else { 1 }
     }
 
-    /// Adds a run to the last message, which has room for it.
+    /// Appends `run` to the last message, which must have room for it.
     fn append(&mut self, run: &'a [u8]) {
         self.pieces.push(IoSlice::new(run));
         let last = self.queue.messages.last_mut().expect("`room` has left a message");
@@ -188,7 +194,7 @@ impl<'q, 'a> SendBatch<'q, 'a> {
 }
 
 /// Returns the number of datagrams of `stride` bytes that can follow those of `last` in one
-/// segmented send. All segments but the last have the same size, and none is empty.
+/// segmented send. All segments but the last must have the same size, and none may be empty.
 fn room_behind(last: &Message, len: usize, stride: usize) -> usize {
     let open = last.bytes == last.segments * last.segment;
     if !open || len == 0 {
@@ -198,13 +204,13 @@ fn room_behind(last: &Message, len: usize, stride: usize) -> usize {
     let room = (free / stride).min(MAX_SEGMENTS - last.segments);
     match stride == last.segment {
         true => room,
-        // A single shorter datagram may close the run.
+        // A single shorter datagram may be the last one of the run.
         false if len <= stride && len < last.segment => room.min(1),
         false => 0,
     }
 }
 
-/// State of a batch being sent, with its counts.
+/// The state of a batch that is being sent, with its counts.
 struct Sender<'s> {
     socket: &'s UdpSocket,
     failures: &'s mut Vec<SendFailure>,
@@ -236,7 +242,8 @@ impl<'s> Sender<'s> {
                     (libc::EAGAIN, _) => {
                         return rest.iter().for_each(|m| self.fail(m, libc::EAGAIN));
                     }
-                    // It may be the error of an earlier datagram, which reporting has cleared.
+                    // This may be the error of an earlier datagram, which is cleared now that it
+                    // was reported.
                     (errno, None) if Fault::of(errno) != Fault::Full => first_error = Some(errno),
                     (errno, _) => {
                         self.refuse(first, pieces, errno);
@@ -248,7 +255,8 @@ impl<'s> Sender<'s> {
         }
     }
 
-    /// Handles a message that the kernel has refused: a run is tried again as single datagrams.
+    /// Handles a message that the kernel has refused. The datagrams of a run are tried again one
+    /// by one.
     fn refuse(&mut self, message: &Message, pieces: &[IoSlice<'_>], errno: i32) {
         let segmentation = matches!(errno, libc::EIO | libc::EINVAL | libc::EMSGSIZE);
         if message.segments < 2 || !segmentation {
@@ -258,7 +266,7 @@ impl<'s> Sender<'s> {
         let before = self.sent;
         self.send(&messages[..1], &pieces);
         if self.sent > before {
-            // One datagram of full size passes by itself, so segmentation was the problem.
+            // A single datagram of full size was accepted, so segmentation was the problem.
             self.socket.stop_segmenting();
         }
         self.send(&messages[1..], &pieces);
@@ -271,7 +279,8 @@ impl<'s> Sender<'s> {
 
     fn fail(&mut self, message: &Message, errno: i32) {
         let (datagrams, bytes) = (message.segments, message.bytes);
-        // Messages are processed in the order of the push, so all earlier ones are counted.
+        // Messages are processed in the order in which they were pushed, so all earlier ones are
+        // counted.
         let first = self.sent + self.refused;
         self.refused += datagrams;
         match self.failures.last_mut() {
@@ -284,7 +293,7 @@ impl<'s> Sender<'s> {
     }
 }
 
-/// Splits a run into a message per datagram.
+/// Splits a run into messages of one datagram each.
 fn apart<'p>(run: &Message, pieces: &'p [IoSlice<'_>]) -> (Vec<Message>, Vec<IoSlice<'p>>) {
     let whole = pieces[run.pieces.clone()].iter();
     let singles = whole.flat_map(|piece| piece.chunks(run.segment));
@@ -302,8 +311,8 @@ fn errno(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// Reuses the memory for pieces of another lifetime. The standard library collects a vector's own
-/// iterator in place, so this neither allocates nor copies.
+/// Reuses the memory of `pieces` for pieces with another lifetime. The standard library collects a
+/// vector's own iterator in place, so this neither allocates nor copies.
 fn recycle<'a>(mut pieces: Vec<IoSlice<'_>>) -> Vec<IoSlice<'a>> {
     pieces.clear();
     pieces.into_iter().map(|_| IoSlice::new(&[])).collect()

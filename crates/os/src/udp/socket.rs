@@ -1,4 +1,4 @@
-//! Sockets: their creation, and their properties.
+//! UDP sockets: how they are created, and their properties.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,32 +13,33 @@ use super::sys;
 /// `SO_NETNS_COOKIE`, which the `libc` crate lacks.
 const NETNS_COOKIE: i32 = 71;
 
-/// Options for opening a socket. `Default` has those of a path of the splitter.
+/// Options for opening a socket. `Default` returns those of a path of the splitter.
 #[derive(Clone, Debug)]
 pub struct UdpOptions {
-    /// Interface that the socket is bound to (`SO_BINDTODEVICE`; needs no privilege since Linux
-    /// 5.7).
+    /// Interface that the socket is bound to (`SO_BINDTODEVICE`; this needs no privilege since
+    /// Linux 5.7). `None` means any interface.
     pub device: Option<String>,
-    /// Mark of each packet, for policy routing (`SO_MARK`; needs `CAP_NET_ADMIN`).
+    /// Mark of each packet, for policy routing (`SO_MARK`; this needs `CAP_NET_ADMIN`). `None`
+    /// means no mark.
     pub mark: Option<u32>,
-    /// Bytes that may wait for [`RecvBatch::recv`](super::RecvBatch::recv). If the process may not
-    /// exceed the system's limit (`net.core.rmem_max`), the kernel reduces the number silently;
-    /// [`UdpSocket::memory`] returns the actual one.
+    /// Maximum bytes that wait for [`RecvBatch::recv`](super::RecvBatch::recv). If the process may
+    /// not exceed the system's limit (`net.core.rmem_max`), the kernel silently reduces the
+    /// number. [`UdpSocket::memory`] returns the actual one.
     pub recv_buffer: usize,
-    /// Bytes that may wait for the interface; further ones fail with
+    /// Maximum bytes that wait for the interface. Further ones fail with
     /// [`Fault::Full`](super::Fault::Full). Large values only lengthen the queue before a slow
     /// link.
     pub send_buffer: usize,
     /// Whether runs of datagrams are received joined (`UDP_GRO`) and sent joined (`UDP_SEGMENT`).
-    /// If not, each datagram passes the kernel separately; everything else stays the same.
+    /// If not, each datagram passes the kernel separately, and everything else stays the same.
     pub offload: bool,
-    /// Whether errors are queued for [`UdpSocket::take_error`] (`IP_RECVERR`). Without it, a
-    /// connected socket learns only of closed ports, not of routers without a route. With it, the
-    /// socket polls as failed until the queue is read. Unconnected sockets never queue errors:
+    /// Whether errors are queued for [`UdpSocket::take_error`] (`IP_RECVERR`). Without this, a
+    /// connected socket reports only closed ports, not routers without a route. With it, the
+    /// poller reports an error until the queue is read. Unconnected sockets never queue errors:
     /// those of one client must not affect another.
     pub error_queue: bool,
     /// Whether other sockets with this option may have the same address and port (`SO_REUSEPORT`).
-    /// The kernel assigns all datagrams from one peer's port to the same socket, or follows
+    /// The kernel assigns all datagrams from one port of a peer to the same socket, or follows
     /// [`UdpSocket::choose_by`].
     pub share_port: bool,
 }
@@ -57,41 +58,41 @@ impl Default for UdpOptions {
     }
 }
 
-/// Kernel memory of a socket, in bytes of the kernel's own accounting (`SO_MEMINFO`).
+/// Kernel memory that a socket uses, in bytes as the kernel counts them (`SO_MEMINFO`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     /// Bytes of datagrams that wait to be received.
     pub receive: u32,
     /// Maximum of `receive`.
     pub receive_limit: u32,
-    /// Bytes of datagrams that wait to leave.
+    /// Bytes of datagrams that wait to be sent.
     pub send: u32,
     /// Maximum of `send`.
     pub send_limit: u32,
-    /// Datagrams dropped on arrival since the socket was opened, for lack of memory or a bad
-    /// checksum.
+    /// Number of datagrams dropped on arrival since the socket was opened, for lack of memory or
+    /// because of a bad checksum.
     pub drops: u32,
 }
 
-/// A non-blocking UDP socket, closed on `exec`.
+/// A non-blocking UDP socket, which is closed on `exec`.
 #[derive(Debug)]
 pub struct UdpSocket {
     fd: OwnedFd,
     v6: bool,
-    /// Whether segmented sends are worth trying; cleared permanently when the kernel refuses one.
+    /// Whether segmented sends are tried. Cleared permanently when the kernel refuses one.
     segmentation: AtomicBool,
 }
 
 impl UdpSocket {
-    /// Opens an unconnected socket at `local`, for many peers.
+    /// Opens an unconnected socket at `local`, for datagrams of many peers.
     ///
-    /// Each datagram is received with the address that it was sent to
-    /// ([`Received::to`](super::Received::to)), so that the answer can leave from there. `[::]`
-    /// listens for IPv4, too, if that is the system's default (`net.ipv6.bindv6only`).
+    /// Each datagram is received with the local address to which it was sent
+    /// ([`Received::to`](super::Received::to)), so that the answer can be sent from that address.
+    /// `[::]` listens for IPv4, too, if that is the system's default (`net.ipv6.bindv6only`).
     ///
     /// # Errors
-    /// The kernel's: the port is taken, the address is not on this machine, the interface does not
-    /// exist.
+    /// An error of the kernel: the port is in use, the address is not on this machine, or the
+    /// interface does not exist.
     pub fn bind(local: SocketAddr, options: &UdpOptions) -> io::Result<Self> {
         let socket = Self::open(local.is_ipv6(), options)?;
         socket.set_both(
@@ -102,23 +103,24 @@ impl UdpSocket {
         Ok(socket)
     }
 
-    /// Attaches a program that chooses among the sockets with this one's port for each datagram. It
-    /// is classic BPF, which runs on the datagram after its UDP header, and returns a socket's
-    /// number in the order of binding. Datagrams for which it returns a number without a socket are
-    /// distributed as if there were no program.
+    /// Attaches a program that chooses, for each datagram, one of the sockets that share this
+    /// socket's port. It is classic BPF, which runs on the datagram after its UDP header, and
+    /// returns a socket's number in the order of binding. If it returns a number without a socket,
+    /// the datagram is distributed as if there were no program.
     ///
     /// # Errors
-    /// The kernel's: it is older than 4.5, or the program is invalid.
+    /// An error of the kernel, if it is older than 4.5, or if the program is invalid.
     pub fn choose_by(&self, program: &[libc::sock_filter]) -> io::Result<()> {
         sys::attach_choice(self.as_fd(), program)
     }
 
-    /// Opens a socket to one `peer`, from `local` or from an address that the route determines; the
-    /// kernel chooses a port for 0. IPv4 addresses inside IPv6 are treated as IPv4.
+    /// Opens a socket that is connected to `peer`. It is bound to `local`, or to an address that
+    /// the route determines; if the port is 0, the kernel chooses one. IPv4 addresses inside IPv6
+    /// are treated as IPv4.
     ///
     /// # Errors
-    /// Same as [`bind`](Self::bind), and if no route leads to `peer`. `InvalidInput` if `local` is
-    /// of the other family.
+    /// The errors of [`bind`](Self::bind), and an error if no route leads to `peer`.
+    /// `InvalidInput` if `local` has another IP version.
     pub fn connect(
         local: Option<SocketAddr>,
         peer: SocketAddr,
@@ -166,7 +168,7 @@ impl UdpSocket {
             sys::set(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
         }
         if options.offload {
-            // Kernels before 5.0 lack it; then datagrams arrive one by one.
+            // Kernels before 5.0 do not support this option. Datagrams then arrive one by one.
             let _ = sys::set(fd, libc::SOL_UDP, libc::UDP_GRO, 1);
         }
         self.allow_fragments(false)?;
@@ -176,8 +178,8 @@ impl UdpSocket {
         )
     }
 
-    /// Sets a buffer's size beyond the system's limit if the process may, otherwise up to the
-    /// limit.
+    /// Sets a buffer's size, beyond the system's limit if the process may do so, and otherwise up
+    /// to the limit.
     fn set_buffer(&self, forced: i32, plain: i32, bytes: usize) -> io::Result<()> {
         // The kernel doubles the number, so only half of the range is usable.
         let bytes = bytes.min(i32::MAX as usize / 2) as i32;
@@ -185,8 +187,8 @@ impl UdpSocket {
             .or_else(|_| sys::set(self.as_fd(), libc::SOL_SOCKET, plain, bytes))
     }
 
-    /// Sets an option for IPv4, and also for IPv6 on a socket of that family, which may transfer
-    /// IPv4, too.
+    /// Sets an option for IPv4. On an IPv6 socket, sets it for IPv6 as well, as such a socket may
+    /// also carry IPv4.
     fn set_both(&self, v4: (i32, i32, i32), v6: (i32, i32, i32)) -> io::Result<()> {
         sys::set(self.as_fd(), v4.0, v4.1, v4.2)?;
         if self.v6 {
@@ -195,27 +197,27 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// The address and port that the socket is bound to.
+    /// Returns the socket's local address and port.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         address(rustix::net::getsockname(&self.fd)?)
     }
 
-    /// The address and port that the socket is connected to.
+    /// Returns the address and port of the peer.
     ///
     /// # Errors
-    /// `NotConnected` for a bound socket.
+    /// `NotConnected` if the socket is not connected.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         address(rustix::net::getpeername(&self.fd)?.ok_or(io::ErrorKind::NotConnected)?)
     }
 
-    /// The MTU of a connected socket's route in bytes, IP header included (`IP_MTU`): the
-    /// interface's, or less if a router has reported that.
+    /// Returns the MTU of a connected socket's route in bytes, including the IP header (`IP_MTU`).
+    /// It is the interface's MTU, or a smaller one if a router has reported that.
     ///
     /// # Errors
-    /// `NotConnected` for a bound socket.
+    /// `NotConnected` if the socket is not connected.
     pub fn mtu(&self) -> io::Result<u32> {
         let (level, name) = match self.v6 {
             true => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
@@ -224,19 +226,21 @@ impl UdpSocket {
         sys::option::<1>(self.as_fd(), level, name).map(|[mtu]| mtu)
     }
 
-    /// Maximum bytes of UDP payload in a datagram that fits the [`mtu`](Self::mtu).
+    /// Returns the maximum bytes of UDP payload in a datagram that does not exceed the
+    /// [`mtu`](Self::mtu).
     ///
     /// # Errors
-    /// Same as [`mtu`](Self::mtu).
+    /// The errors of [`mtu`](Self::mtu).
     pub fn max_datagram(&self) -> io::Result<u32> {
         let headers = if self.v6 { 48 } else { 28 };
         Ok(self.mtu()?.saturating_sub(headers).min(super::MAX_BYTES as u32))
     }
 
-    /// Kernel memory that the socket holds, and the number of datagrams dropped on arrival.
+    /// Returns the kernel memory that the socket uses, and the number of datagrams dropped on
+    /// arrival.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn memory(&self) -> io::Result<Memory> {
         let info: [u32; 9] = sys::option(self.as_fd(), libc::SOL_SOCKET, libc::SO_MEMINFO)?;
         let at = |index: i32| info[index as usize];
@@ -249,11 +253,11 @@ impl UdpSocket {
         })
     }
 
-    /// The kernel's number for the network namespace of the socket, which is unique until the
+    /// Returns the kernel's number of the socket's network namespace, which is unique until the
     /// machine restarts (`SO_NETNS_COOKIE`).
     ///
     /// # Errors
-    /// The kernel's: before Linux 5.14 it has none.
+    /// An error of the kernel: before Linux 5.14 there are no such numbers.
     pub fn namespace(&self) -> io::Result<u64> {
         let [low, high] = sys::option(self.as_fd(), libc::SOL_SOCKET, NETNS_COOKIE)?;
         Ok(u64::from(high) << 32 | u64::from(low))
@@ -263,7 +267,7 @@ impl UdpSocket {
     /// they are refused with [`Fault::TooBig`](super::Fault::TooBig).
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn allow_fragments(&self, allow: bool) -> io::Result<()> {
         let (four, six) = match allow {
             true => (libc::IP_PMTUDISC_DONT, libc::IPV6_PMTUDISC_DONT),
@@ -275,17 +279,17 @@ impl UdpSocket {
         )
     }
 
-    /// Takes one entry from the error queue; `None` when it is empty. Call it until then: while
-    /// entries wait, the socket polls as failed.
+    /// Removes and returns one entry of the error queue; `None` if it is empty. Call this function
+    /// until it returns `None`: while entries wait, the poller reports an error.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn take_error(&self) -> io::Result<Option<QueuedError>> {
         Ok(sys::take_error(self.as_fd())?.map(QueuedError::from_raw))
     }
 
-    /// Whether runs leave as one segmented send: it was requested, and the kernel has not refused
-    /// it so far.
+    /// Returns whether runs are sent as one segmented send: this was requested, and the kernel has
+    /// not refused it so far.
     pub fn segments(&self) -> bool {
         self.segmentation.load(Ordering::Relaxed)
     }
@@ -305,7 +309,7 @@ impl AsFd for UdpSocket {
     }
 }
 
-/// Converts an address to the standard library's type; IPv4 inside IPv6 becomes IPv4.
+/// Converts an address to the standard library's type. An IPv4 address inside IPv6 becomes IPv4.
 fn address(any: rustix::net::SocketAddrAny) -> io::Result<SocketAddr> {
     let address = SocketAddr::try_from(any).map_err(io::Error::from)?;
     Ok(sys::canonical(address))

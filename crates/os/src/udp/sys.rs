@@ -1,7 +1,8 @@
 //! The system calls of the data path, which are the only unsafe code of this module.
 //!
-//! Every function here is safe to call: it takes slices and owned values, builds the kernel's
-//! structures on its own stack for one call, and returns plain data. None keeps a raw pointer.
+//! Every function of this module is safe to call: it takes slices and owned values, builds the
+//! kernel's structures on its own stack for one call, and returns plain data. None keeps a raw
+//! pointer.
 
 #![allow(unsafe_code, reason = "recvmmsg, sendmmsg and control messages have no safe binding")]
 
@@ -19,20 +20,20 @@ const ATTACH_REUSEPORT_CBPF: c_int = 51;
 /// Maximum number of messages that one call receives or sends.
 pub(super) const MESSAGES: usize = 64;
 
-/// Properties of one received message, apart from its bytes.
+/// The properties of a received message, apart from its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub(super) from: SocketAddr,
-    /// The local address it was sent to, if the socket requests it.
+    /// Local destination address of the message; `None` unless the socket requests it.
     pub(super) to: Option<IpAddr>,
     pub(super) ecn: u8,
     pub(super) len: usize,
-    /// Length of each datagram if the kernel has joined several.
+    /// Length in bytes of each datagram, if the kernel has joined several; else `None`.
     pub(super) segment: Option<usize>,
 }
 
-/// One message to send: a run of pieces that are whole datagrams of `segment` bytes. The last may
-/// be shorter.
+/// A message to be sent: a run of pieces that are whole datagrams of `segment` bytes. The last one
+/// may be shorter.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) pieces: Range<usize>,
@@ -57,19 +58,19 @@ pub(super) struct RawError {
     pub(super) about: Option<SocketAddr>,
 }
 
-/// Control data of one message. 128 bytes are enough for any message to a socket of ours. The
+/// Control data of one message. 128 bytes suffice for any message to a socket of this module. The
 /// maximum is a packet info (40), a traffic class (24), a type of service (24) and a segment size
 /// (24).
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; 128]);
 
-/// Control data of the error queue: a `sock_extended_err` with its offender (64), and the options
-/// of [`Control`].
+/// Control data of an entry of the error queue: a `sock_extended_err` with its offender (64), and
+/// the data of [`Control`].
 #[repr(C, align(8))]
 struct ErrorControl([u8; 256]);
 
-/// A socket address of either family, in the kernel's form.
+/// A socket address of either IP version, in the kernel's form.
 #[repr(C)]
 #[derive(Clone, Copy)]
 union Name {
@@ -77,12 +78,12 @@ union Name {
     v6: libc::sockaddr_in6,
 }
 
-/// Sets an integer option.
+/// Sets an option whose value is an integer.
 pub(super) fn set(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
     set_bytes(fd, level, name, &value.to_ne_bytes())
 }
 
-/// Sets an option that is a string of bytes.
+/// Sets an option whose value is a string of bytes.
 pub(super) fn set_bytes(
     fd: BorrowedFd<'_>,
     level: c_int,
@@ -96,7 +97,8 @@ pub(super) fn set_bytes(
     checked(status as isize).map(drop)
 }
 
-/// Attaches a program that chooses among the sockets with this one's port for each datagram.
+/// Attaches a program that chooses, for each datagram, one of the sockets that share this socket's
+/// port.
 pub(super) fn attach_choice(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
     let too_long = |_| io::ErrorKind::InvalidInput;
     let program = libc::sock_fprog {
@@ -104,8 +106,9 @@ pub(super) fn attach_choice(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -
         filter: program.as_ptr().cast_mut(),
     };
     let length = size_of_val(&program) as libc::socklen_t;
-    // SAFETY: the kernel reads a `sock_fprog`, and as many instructions as it names at its pointer,
-    // which is to a slice of that length. It keeps a copy, and writes to neither.
+    // SAFETY: the kernel reads a `sock_fprog`, and the number of instructions that it states from
+    // its pointer, which is to a slice of that length. The kernel keeps a copy, and writes to
+    // neither.
     let status = unsafe {
         let value = (&raw const program).cast();
         libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, ATTACH_REUSEPORT_CBPF, value, length)
@@ -113,7 +116,7 @@ pub(super) fn attach_choice(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -
     checked(status as isize).map(drop)
 }
 
-/// Reads an option that consists of 32-bit numbers; those unknown to the kernel are 0.
+/// Reads an option that consists of 32-bit numbers. Numbers that the kernel does not know are 0.
 pub(super) fn option<const N: usize>(
     fd: BorrowedFd<'_>,
     level: c_int,
@@ -162,17 +165,18 @@ pub(super) fn receive(
         taken as isize
     })?;
     for header in &headers[..received] {
-        // SAFETY: written above, and the kernel has filled in as many as it reported.
+        // SAFETY: the headers were written above, and the kernel has filled in as many as it
+        // reported.
         let header = unsafe { header.assume_init_ref() };
         arrivals.push(arrival(header));
     }
     Ok(())
 }
 
-/// Sends the first of `messages` with one `sendmmsg`. Returns the number of messages that the
-/// kernel accepted, at least one.
+/// Sends the first of `messages`, with one `sendmmsg`. Returns the number of messages that the
+/// kernel accepted, which is at least one.
 ///
-/// An error concerns the first message. `v6` is whether the socket's family is IPv6.
+/// An error concerns the first message. `v6` is whether the socket is an IPv6 socket.
 pub(super) fn send(
     fd: BorrowedFd<'_>,
     v6: bool,
@@ -200,7 +204,7 @@ pub(super) fn send(
     })
 }
 
-/// Takes one entry from the socket's error queue, if there is one.
+/// Removes and returns one entry of the socket's error queue; `None` if it is empty.
 pub(super) fn take_error(fd: BorrowedFd<'_>) -> io::Result<Option<RawError>> {
     let mut name = MaybeUninit::<Name>::uninit();
     let mut control = MaybeUninit::<ErrorControl>::uninit();
@@ -211,7 +215,8 @@ pub(super) fn take_error(fd: BorrowedFd<'_>) -> io::Result<Option<RawError>> {
     );
     let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
     let received = uninterrupted(|| {
-        // SAFETY: the header points to storage that outlives the call; it asks for no payload.
+        // SAFETY: the header points to storage that outlives the call; the call asks for no
+        // payload.
         unsafe { libc::recvmsg(fd.as_raw_fd(), &mut message.msg_hdr, flags) }
     });
     match received {
@@ -239,7 +244,7 @@ fn header(
     header
 }
 
-/// Reads the kernel's information on one message.
+/// Reads the properties of a received message from its header.
 fn arrival(header: &libc::mmsghdr) -> Arrival {
     let mut arrival = Arrival {
         from: name(&header.msg_hdr).unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into()),
@@ -253,8 +258,9 @@ fn arrival(header: &libc::mmsghdr) -> Arrival {
         (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => arrival.ecn = number(data) as u8 & 3,
         (libc::SOL_UDP, libc::UDP_GRO) => arrival.segment = Some(number(data) as usize),
         (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-            // The second word: the address to answer from. Unlike the third, the address in the
-            // packet's header, it is an address of this machine for broadcasts, too.
+            // The second word is the address to answer from. The third word is the address in the
+            // packet's header. Unlike that one, the second is an address of this machine even for
+            // broadcasts.
             arrival.to = octets::<4>(data, 4).map(IpAddr::from);
         }
         (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
@@ -266,7 +272,7 @@ fn arrival(header: &libc::mmsghdr) -> Arrival {
     arrival
 }
 
-/// Reads an entry of the error queue; `None` if it has no error of the network layer.
+/// Reads an entry of the error queue. Returns `None` if it contains no error of the network layer.
 fn raw_error(header: &libc::msghdr) -> Option<RawError> {
     const HEAD: usize = mem::size_of::<libc::sock_extended_err>();
     let mut found = None;
@@ -298,7 +304,7 @@ fn offender(data: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Returns `N` bytes of `data` from `at` on, if they exist.
+/// Returns `N` bytes of `data` from offset `at`; `None` if there are fewer.
 fn octets<const N: usize>(data: &[u8], at: usize) -> Option<[u8; N]> {
     data.get(at..)?.first_chunk().copied()
 }
@@ -326,14 +332,14 @@ fn each_control(header: &libc::msghdr, mut visit: impl FnMut(c_int, c_int, &[u8]
     }
 }
 
-/// Returns the address in a received header, as IPv4 if it is an IPv4 address inside IPv6.
+/// Returns the address in a received header. An IPv4 address inside IPv6 becomes IPv4.
 fn name(header: &libc::msghdr) -> Option<SocketAddr> {
     if (header.msg_namelen as usize) < mem::size_of::<libc::sockaddr_in>() {
         return None;
     }
     let name: *const Name = header.msg_name.cast();
-    // SAFETY: the pointer is to a `Name` of ours, whose first `msg_namelen` bytes the kernel has
-    // written: the family, and all of the form that belongs to the family.
+    // SAFETY: the pointer is to a `Name` of this function's caller, whose first `msg_namelen`
+    // bytes the kernel has written: the family, and all of the form that belongs to the family.
     unsafe {
         match i32::from((*name).v4.sin_family) {
             libc::AF_INET => {
@@ -361,7 +367,8 @@ pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Writes `to` in the form that a socket of the family requires. Returns its location and length.
+/// Writes `to` in the form that a socket of its IP version requires. Returns the location and the
+/// length of what was written.
 fn write_name(name: &mut MaybeUninit<Name>, to: SocketAddr, v6: bool) -> (*mut c_void, usize) {
     let (form, length) = match to {
         SocketAddr::V4(to) if !v6 => (v4_name(to), mem::size_of::<libc::sockaddr_in>()),
@@ -393,7 +400,7 @@ fn v6_name(to: SocketAddrV6) -> Name {
     }
 }
 
-/// Writes the control data that `message` needs; null if it needs none.
+/// Writes the control data that `message` needs. Returns a null pointer if it needs none.
 fn write_control(
     space: &mut MaybeUninit<Control>,
     message: &Message,
@@ -418,7 +425,8 @@ fn write_control(
     }
     match message.source {
         Some(IpAddr::V4(source)) if !v6 => {
-            // Interface (left to the route), source, and a field that is only for reception.
+            // The fields are the interface (which the route determines), the source, and a field
+            // that is used only for reception.
             let mut info = [0; 12];
             info[4..8].copy_from_slice(&source.octets());
             writer.put(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
@@ -434,7 +442,7 @@ fn write_control(
     (space.as_mut_ptr().cast(), used)
 }
 
-/// Writer of control messages, one after another.
+/// A writer of control messages, one after the other.
 struct Writer<'a> {
     space: &'a mut [u8; 128],
     used: usize,
@@ -442,8 +450,8 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn put(&mut self, level: c_int, kind: c_int, data: &[u8]) {
-        // SAFETY: pure arithmetic, and a header of zeros is valid; some systems pad it with private
-        // fields.
+        // SAFETY: pure arithmetic, and a header of zeros is valid; some systems pad it with
+        // private fields.
         let (whole, length, mut head) = unsafe {
             let size = data.len() as u32;
             (libc::CMSG_SPACE(size) as usize, libc::CMSG_LEN(size) as usize, mem::zeroed())
@@ -458,7 +466,7 @@ impl Writer<'_> {
     }
 }
 
-/// Repeats `call` while signals interrupt it.
+/// Repeats `call` as long as signals interrupt it.
 fn uninterrupted(mut call: impl FnMut() -> isize) -> io::Result<usize> {
     loop {
         match checked(call()) {

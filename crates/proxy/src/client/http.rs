@@ -1,5 +1,5 @@
-//! A client of an HTTP proxy: CONNECT (RFC 9110, section 9.3.6) with basic authentication (RFC
-//! 7617).
+//! A client of an HTTP proxy. It uses CONNECT (RFC 9110, section 9.3.6) with basic authentication
+//! (RFC 7617).
 
 use base64ct::{Base64, Encoding};
 
@@ -9,23 +9,23 @@ use super::{ClientFault, Credentials, Destination};
 const LONGEST: usize = 8192;
 /// Maximum number of header lines in an answer.
 const MOST_HEADERS: usize = 64;
-/// Maximum number of characters of a proxy's reason that are displayed.
+/// Maximum number of characters of a proxy's reason phrase that are displayed.
 const SHOWN: usize = 60;
-/// The beginning of every answer.
+/// First bytes of every answer.
 const NAME: &[u8] = b"HTTP/1.";
 
 /// A dialogue with an HTTP proxy.
 #[derive(Debug)]
 pub struct HttpDialogue {
     inbox: Vec<u8>,
-    /// Bytes of interim answers so far.
+    /// Number of bytes of interim answers so far.
     skipped: usize,
     has_login: bool,
     is_open: bool,
 }
 
 impl HttpDialogue {
-    /// Begins a dialogue and appends its request to `out`. A login is sent at once, as proxies
+    /// Begins a dialogue and appends the request to `out`. A login is sent at once, as proxies
     /// differ in whether they keep a connection open after a refusal.
     ///
     /// # Errors
@@ -51,7 +51,7 @@ impl HttpDialogue {
         Ok(HttpDialogue { inbox: Vec::new(), skipped: 0, has_login, is_open: false })
     }
 
-    /// Receives bytes from the proxy. Returns whether the stream is open.
+    /// Processes bytes from the proxy. Returns whether the stream is open.
     ///
     /// # Errors
     /// The proxy refuses, or does not speak HTTP/1.
@@ -61,7 +61,7 @@ impl HttpDialogue {
             let Some((length, status)) = self.head()? else { break };
             self.inbox.drain(..length);
             match status {
-                // Interim answers announce another (RFC 9110, section 15.2).
+                // After an interim answer, another answer follows (RFC 9110, section 15.2).
                 100 | 102..=199 => self.skipped += length,
                 _ => self.is_open = true,
             }
@@ -69,14 +69,15 @@ impl HttpDialogue {
         Ok(self.is_open)
     }
 
-    /// The bytes after the proxy's answer: the first ones of the stream.
+    /// Returns the bytes received after the proxy's answer, which are the first ones of the
+    /// stream.
     #[must_use]
     pub fn rest(&self) -> &[u8] {
         &self.inbox
     }
 
-    /// Parses the answer's head. Returns its length and its status, which grants the stream or is
-    /// interim, or `None` while it is incomplete.
+    /// Parses the head of the answer. Returns its length and its status, which either grants the
+    /// stream or is interim. Returns `None` while the head is incomplete.
     fn head(&self) -> Result<Option<(usize, u16)>, ClientFault> {
         let known = self.inbox.len().min(NAME.len());
         if self.inbox[..known] != NAME[..known] {

@@ -1,8 +1,8 @@
-//! The client's side of a dialogue with a proxy, for programs that reach something through one.
+//! The client's side of a dialogue with a proxy, for programs that connect through a proxy.
 //!
 //! [`SocksDialogue`] and [`HttpDialogue`] append bytes to send, and accept the proxy's bytes in
-//! pieces of any length. Each buffers a bounded part of an answer, and each error describes the
-//! proxy's behaviour.
+//! pieces of any length. Each buffers a bounded part of an answer. Each error describes the
+//! behaviour of the proxy.
 
 mod http;
 mod socks;
@@ -38,8 +38,8 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Creates a destination from a name or an address without brackets, and a port. Returns `None`
-    /// if `host` is not a host, or the port is 0.
+    /// Creates a destination from a port and a host, which is a name or an address without
+    /// brackets. Returns `None` if `host` is no valid host, or if the port is 0.
     #[must_use]
     pub fn new(host: &str, port: u16) -> Option<Destination> {
         let is_address = host.parse::<IpAddr>().is_ok();
@@ -62,28 +62,28 @@ impl fmt::Display for Destination {
     }
 }
 
-/// The reason why a proxy is unusable. It is displayed after the proxy's name, as in "the proxy
-/// 192.0.2.1:1080 wants …".
+/// The reason why a proxy is unusable. Its text is displayed after the proxy's name, as in "the
+/// proxy 192.0.2.1:1080 wants …".
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientFault {
-    /// Its answer begins with this byte, which the protocol does not allow.
+    /// The proxy's answer begins with this byte, which the protocol does not allow.
     Foreign(u8),
-    /// It requires a user name and a password, and none were given.
+    /// The proxy requires a user name and a password, and none were given.
     LoginWanted,
-    /// It accepts none of our authentication methods.
+    /// The proxy accepts none of our authentication methods.
     NoMethod,
-    /// It refuses the user name or the password.
+    /// The proxy refuses the user name or the password.
     LoginRefused,
     /// The user name or the password cannot be sent in this protocol.
     UnfitLogin,
-    /// It does not support the command.
+    /// The proxy does not support the command.
     NoCommand,
-    /// It refuses, for this reason.
+    /// The proxy refuses the request, for this reason.
     Refused(String),
-    /// Its answer is malformed in this respect.
+    /// The proxy's answer is malformed in this respect.
     Garbage(String),
-    /// Its answer is not complete after this number of bytes.
+    /// The proxy's answer is not complete after this number of bytes.
     Endless(usize),
 }
 

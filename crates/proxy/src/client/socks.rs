@@ -7,7 +7,7 @@ use crate::socks5::{
     ASSOCIATE, CONNECT, LOGIN_VERSION, SocksAddress, UnknownType, VERSION, method,
 };
 
-/// Replies to a request, by their numbers (section 6).
+/// Meanings of the reply codes, by number (RFC 1928, section 6).
 const REPLIES: [&str; 9] = [
     "succeeded",
     "general failure",
@@ -21,18 +21,19 @@ const REPLIES: [&str; 9] = [
 ];
 const SUCCEEDED: u8 = 0;
 const COMMAND_NOT_SUPPORTED: u8 = 7;
-/// Bytes of the longest reply: version, reply, reserved, type, a name of 255 bytes, port.
+/// Maximum bytes of a reply: version, reply, reserved, type, a name of 255 bytes, port.
 const LONGEST: usize = 4 + 1 + 255 + 2;
 
 /// A request to a proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocksRequest {
-    /// A stream to a host.
+    /// Requests a stream to a host.
     Connect(Destination),
-    /// A relay for datagrams. The client reaches the proxy over IPv6 if `v6`. It sends no address
-    /// of its own, as it knows none if an address translator hides it (section 7).
+    /// Requests a relay for datagrams. The client reaches the proxy over IPv6 if `v6`. It sends no
+    /// address of its own, because behind an address translator it does not know which one the
+    /// proxy will see (RFC 1928, section 7).
     Associate {
-        /// Whether the unspecified address is that of IPv6.
+        /// Whether the request contains the unspecified address of IPv6 instead of that of IPv4.
         v6: bool,
     },
 }
@@ -55,7 +56,7 @@ enum Stage {
 }
 
 impl SocksDialogue {
-    /// Begins a dialogue; appends its first message to `out`.
+    /// Begins a dialogue, and appends its first message to `out`.
     #[must_use]
     pub fn new(
         request: SocksRequest,
@@ -69,8 +70,9 @@ impl SocksDialogue {
         SocksDialogue { request, login, inbox: Vec::new(), stage: Stage::Method }
     }
 
-    /// Receives bytes from the proxy and appends bytes to send to `out`. Returns the granted
-    /// address once there is one: that of the proxy's relay, or of its end of the stream.
+    /// Processes bytes from the proxy and appends bytes to send to `out`. Once the request is
+    /// granted, returns the granted address: that of the proxy's relay for datagrams, or that of
+    /// the proxy's end of the stream. Returns `None` before.
     ///
     /// # Errors
     /// The proxy refuses, or does not speak SOCKS5.
@@ -94,14 +96,15 @@ impl SocksDialogue {
         }
     }
 
-    /// The bytes after the proxy's last message: the first ones of the stream.
+    /// Returns the bytes received after the proxy's last message, which are the first ones of the
+    /// stream.
     #[must_use]
     pub fn rest(&self) -> &[u8] {
         &self.inbox
     }
 
-    /// Minimum number of bytes missing from the expected message; 0 at the end. A caller that reads
-    /// no more than these takes no bytes of the stream.
+    /// Returns the minimum number of bytes that the expected message still lacks; 0 at the end of
+    /// the dialogue. A caller that reads no more than these takes no bytes of the stream.
     #[must_use]
     pub fn missing(&self) -> usize {
         match self.stage {
@@ -133,8 +136,8 @@ impl SocksDialogue {
         Ok(())
     }
 
-    /// Processes the answer to a login (RFC 1929, section 2). The version in the answer is ignored:
-    /// some proxies repeat that of SOCKS.
+    /// Processes the answer to a login (RFC 1929, section 2). The version in the answer is
+    /// ignored: some proxies send that of SOCKS instead.
     fn logged_in(&mut self, out: &mut Vec<u8>) -> Result<(), ClientFault> {
         match self.inbox.first_chunk() {
             Some([_, 0]) => {
@@ -191,7 +194,8 @@ impl SocksDialogue {
         }
     }
 
-    /// Bytes missing from the reply: at least 4, and then as many as its address type implies.
+    /// Returns the minimum number of bytes that the reply still lacks. Its total length follows
+    /// from the address type and, for a name, from the name's length.
     fn missing_of_reply(&self) -> usize {
         let whole = match (self.inbox.get(3), self.inbox.get(4)) {
             (Some(1), _) => 4 + 4 + 2,
@@ -204,7 +208,7 @@ impl SocksDialogue {
     }
 }
 
-/// The address that a proxy granted.
+/// The address that a proxy granted for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocksGrant {
     /// An IP address and a port, which may be unspecified.

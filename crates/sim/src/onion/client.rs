@@ -1,4 +1,4 @@
-//! A host that runs a client, and the program that downloads through it.
+//! A host that runs an onion client, and a program that downloads through this client.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -24,55 +24,57 @@ use crate::stack::TcpEvent;
 /// Maximum attempts to open the stream of a download.
 const TRIES: u32 = 3;
 
-/// The behaviour of a client's program, one download after another.
+/// The behaviour of a client's program, which makes one download after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientLoad {
-    /// Bytes of a download.
+    /// Number of bytes in a download.
     pub bytes: u64,
-    /// Maximum pause after a download; pauses are uniform. The first download also begins after a
-    /// pause.
+    /// Maximum pause after a download. Pauses are uniformly distributed. The first download also
+    /// begins after a pause.
     pub pause: Duration,
-    /// Time after which an unfinished download counts as failed, and is given up.
+    /// Time after which an unfinished download counts as failed and is given up.
     pub timeout: Duration,
 }
 
 impl ClientLoad {
-    /// Returns a web client (paper 001, section 5): 320 KiB, then a pause of up to 20 s.
+    /// Returns the load of a web client (paper 001, section 5): downloads of 320 KiB, with pauses
+    /// of up to 20 s.
     pub fn web() -> ClientLoad {
         let [pause, timeout] = [20, 60].map(Duration::from_secs);
         ClientLoad { bytes: 320 << 10, pause, timeout }
     }
 
-    /// Returns a bulk client (paper 001, section 5): 1 MiB after 1 MiB.
+    /// Returns the load of a bulk client (paper 001, section 5): downloads of 1 MiB without
+    /// pauses.
     pub fn bulk() -> ClientLoad {
         ClientLoad { bytes: 1 << 20, pause: Duration::ZERO, timeout: Duration::from_secs(120) }
     }
 }
 
-/// A download. Times are those of the simulation.
+/// The record of a download. Times are those of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DownloadRecord {
-    /// Time of the program's request: the origin of all measures (tgen's "command").
+    /// Time of the program's request, from which all durations are measured (tgen's "command").
     pub asked: Time,
-    /// Time at which the exit had reached the server.
+    /// Time at which the exit had connected to the server; `None` if it did not.
     pub connected: Option<Time>,
-    /// Time at which its first byte arrived.
+    /// Time at which the download's first byte arrived; `None` if none arrived.
     pub first_byte: Option<Time>,
-    /// Time at which it ended, complete or not.
+    /// Time at which the download ended, complete or not.
     pub ended: Time,
-    /// Bytes that arrived.
+    /// Number of bytes that arrived.
     pub received: u64,
-    /// Whether all of it arrived.
+    /// Whether all bytes of the download arrived.
     pub complete: bool,
 }
 
 impl DownloadRecord {
-    /// Returns the time to first byte.
+    /// Returns the time to first byte; `None` if no byte arrived.
     pub fn ttfb(&self) -> Option<Duration> {
         Some(self.first_byte?.since(self.asked))
     }
 
-    /// Returns the time to last byte, if the download is complete.
+    /// Returns the time to last byte; `None` if the download is incomplete.
     pub fn ttlb(&self) -> Option<Duration> {
         self.complete.then(|| self.ended.since(self.asked))
     }
@@ -90,25 +92,26 @@ struct Running {
     number: u64,
     download: DownloadRecord,
     tries: u32,
-    /// Stream and circuit, once the stream is open.
+    /// Keys of the stream and its circuit; `None` before the stream is open.
     stream: Option<(StreamKey, CircuitKey)>,
     shun: Vec<[u8; 20]>,
     server: Ipv4Addr,
 }
 
-/// A client and its host.
+/// A host that runs a client.
 pub struct ClientHost {
     core: Client,
     circmgr: CircuitManager,
     links: Links,
-    /// Random numbers for paths and guards.
+    /// Random numbers for the choice of paths and guards.
     rng: Stream,
-    /// Random numbers for pauses and servers, which do not depend on the network's behaviour.
+    /// Random numbers for pauses and the choice of servers. They do not depend on the network's
+    /// behaviour.
     draws: Stream,
     load: ClientLoad,
     servers: Arc<Vec<Ipv4Addr>>,
     stage: Stage,
-    /// Whether the circuit manager has received input since it last worked.
+    /// Whether the circuit manager has received input since it was last run.
     stirred: bool,
     number: u64,
     downloads: Vec<DownloadRecord>,
@@ -157,12 +160,12 @@ impl ClientHost {
         }
     }
 
-    /// Returns the downloads that have ended.
+    /// Returns the records of downloads that have ended.
     pub fn downloads(&self) -> &[DownloadRecord] {
         &self.downloads
     }
 
-    /// Returns the number of links to first hops.
+    /// Returns the number of the client's links to first hops.
     pub fn links(&self) -> usize {
         self.links.len()
     }
@@ -198,7 +201,7 @@ impl ClientHost {
         self.stage = Stage::Busy(running);
     }
 
-    /// Ends the download; the next one follows after a pause.
+    /// Ends the present download. The next one begins after a pause.
     fn end(&mut self, now: Time, complete: bool) {
         let pause = pause(&mut self.draws, self.load.pause);
         let Stage::Busy(running) = std::mem::replace(&mut self.stage, Stage::Paused(now + pause))
@@ -208,7 +211,7 @@ impl ClientHost {
         self.downloads.push(DownloadRecord { ended: now, complete, ..running.download });
     }
 
-    /// Gives up the download after its timeout.
+    /// Gives up the present download, because its timeout has passed.
     fn give_up(&mut self, now: Time) {
         let Stage::Busy(running) = &self.stage else { return };
         self.circmgr.withdraw(running.number);
@@ -229,7 +232,7 @@ impl ClientHost {
         }
     }
 
-    /// Begins or gives up a download, if it is due.
+    /// Begins or gives up a download if that is due.
     fn advance(&mut self, now: Time) {
         if self.due() > now {
             return;
@@ -240,7 +243,7 @@ impl ClientHost {
         }
     }
 
-    /// Executes the outputs of both cores until there are none.
+    /// Executes the outputs of the client and the circuit manager until there are none.
     fn obey(&mut self, io: &mut Io<'_>) {
         let at = Moment { now: io.now, unix: unix(io.now) };
         let is_due = self.circmgr.next_timeout().is_some_and(|due| due <= io.now);
@@ -286,7 +289,7 @@ impl ClientHost {
                     self.end(now, false);
                 }
             }
-            // Messages for a user.
+            // These are messages for a user.
             Order::Keep
             | Order::FewGuards(_)
             | Order::FewLegs(..)
@@ -324,7 +327,7 @@ impl ClientHost {
         }
     }
 
-    /// Tries another circuit after the stream was not opened, up to the maximum number of
+    /// Tries another circuit because the stream could not be opened, up to the maximum number of
     /// attempts.
     fn again(&mut self, now: Time, circuit: CircuitKey, by_exit: bool) {
         let exit = self.circmgr.path(circuit).filter(|_| by_exit).map(|path| path[2]);
@@ -348,7 +351,7 @@ impl ClientHost {
         match output {
             Output::Link(output) => return links.obey(io, core, output),
             Output::Stream(StreamOutput::Readable { stream }) => return self.read(io.now, stream),
-            // A request is short, so a new stream has room for it.
+            // A request is short, so a new stream always has room for it.
             Output::Stream(StreamOutput::Room { .. }) | Output::Event(_) => return,
             Output::Resolved { .. } => return,
             Output::Stream(StreamOutput::Ended { stream, reason, .. }) => {
@@ -404,7 +407,7 @@ impl ClientHost {
     }
 }
 
-/// Draws a pause of up to `longest`, uniform in milliseconds.
+/// Draws a pause of up to `longest`, uniformly distributed in milliseconds.
 fn pause(draws: &mut Stream, longest: Duration) -> Duration {
     let longest = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
     Duration::from_millis(if longest == 0 { 0 } else { draws.random_range(0..longest) })

@@ -12,12 +12,12 @@ use super::links::Hosts;
 use crate::simulation::Io;
 use crate::stack::{ConnId, TcpEvent};
 
-/// Bytes read from a destination at once.
+/// Maximum bytes that are read from a destination at once.
 const BATCH: usize = 16 << 10;
-/// Lifetime of a name's address in seconds.
+/// Lifetime in seconds that is reported for the address of a name.
 const TTL: u32 = 60;
 
-/// Destinations by stream.
+/// The connections to destinations, by stream.
 #[derive(Debug)]
 pub(super) struct Exits {
     hosts: Arc<Hosts>,
@@ -29,7 +29,7 @@ pub(super) struct Exits {
 struct Destination {
     conn: ConnId,
     address: IpAddr,
-    /// Received bytes for which the stream has no room.
+    /// Bytes received from the destination, for which the stream has no room.
     held: Vec<u8>,
 }
 
@@ -38,12 +38,12 @@ impl Exits {
         Exits { hosts, streams: BTreeMap::new(), conns: BTreeMap::new() }
     }
 
-    /// Returns whether a connection leads to a destination.
+    /// Returns whether `conn` is a connection to a destination.
     pub(super) fn has(&self, conn: ConnId) -> bool {
         self.conns.contains_key(&conn)
     }
 
-    /// Connects a stream to its destination, which is given as an address.
+    /// Connects a stream to its destination, which must be given as an address.
     pub(super) fn connect(
         &mut self,
         io: &mut Io<'_>,
@@ -60,7 +60,7 @@ impl Exits {
         self.conns.insert(conn, stream);
     }
 
-    /// Handles an event of a destination's connection.
+    /// Handles an event of a connection to a destination.
     pub(super) fn take(&mut self, io: &mut Io<'_>, core: &mut Relay, event: TcpEvent) {
         match event {
             TcpEvent::Opened { conn } => {
@@ -83,7 +83,7 @@ impl Exits {
         }
     }
 
-    /// Executes a stream's output for its destination.
+    /// Executes an output of a stream that concerns its destination.
     pub(super) fn obey(&mut self, io: &mut Io<'_>, core: &mut Relay, output: StreamOutput) {
         match output {
             StreamOutput::Readable { stream } => self.send(io, core, stream),
@@ -102,7 +102,7 @@ impl Exits {
         Some(destination)
     }
 
-    /// Sends bytes of a stream to its destination.
+    /// Sends a stream's bytes to its destination.
     fn send(&mut self, io: &mut Io<'_>, core: &mut Relay, stream: StreamKey) {
         let Some(destination) = self.streams.get(&stream) else { return };
         let (first, second) = core.read(stream);
@@ -113,7 +113,7 @@ impl Exits {
         core.consume(io.now, stream, taken);
     }
 
-    /// Sends bytes of a destination to its stream.
+    /// Sends a destination's bytes to its stream.
     fn receive(&mut self, io: &mut Io<'_>, core: &mut Relay, stream: StreamKey) {
         let Some(destination) = self.streams.get_mut(&stream) else { return };
         let (conn, held) = (destination.conn, &mut destination.held);

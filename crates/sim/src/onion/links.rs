@@ -1,4 +1,4 @@
-//! The links of a relay or a client over its host's TCP.
+//! The links of a relay or a client, over the TCP connections of its host.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,19 +18,20 @@ use crate::queue::HostId;
 use crate::simulation::Io;
 use crate::stack::{ConnId, TcpEvent};
 
-/// Maximum unsent bytes in TCP if cells do not wait for room (the router's `UNSENT`).
+/// Maximum unsent bytes in a TCP connection, if cells do not wait for room (the router's
+/// `UNSENT`).
 const UNSENT: usize = 32 << 10;
-/// Bytes fetched from a core at once.
+/// Maximum bytes that are fetched from a core at once.
 const BATCH: usize = 32 << 10;
 
-/// Addresses and certificates of hosts, for links.
+/// The addresses and certificates of all hosts, which links need.
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
-    /// Addresses by host number.
+    /// Addresses of hosts, by host number.
     pub(super) addresses: Vec<IpAddr>,
-    /// Hosts by address.
+    /// Hosts, by address.
     pub(super) hosts: BTreeMap<IpAddr, HostId>,
-    /// SHA-256 of the TLS certificates of relays.
+    /// SHA-256 digests of the TLS certificates of relays.
     pub(super) certificates: BTreeMap<HostId, [u8; 32]>,
 }
 
@@ -50,11 +51,11 @@ impl Hosts {
 /// Stage of a link's handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Waiting for the first flight of the other side.
+    /// The link waits for the other side's first flight.
     Hello,
-    /// The responder is waiting for the other side's Finished.
+    /// The responder waits for the other side's Finished.
     Finished,
-    /// Open for cells.
+    /// The link is open for cells.
     Open,
 }
 
@@ -62,29 +63,30 @@ enum Stage {
 struct Link {
     conn: ConnId,
     peer: HostId,
-    /// Target of the link, if we opened it.
+    /// Target of the link; `None` if the peer opened the link.
     target: Option<Target>,
     stage: Stage,
-    /// Session number, which is the same at both ends and differs from those of other links.
+    /// Number of the session, which is the same at both ends and differs from those of all other
+    /// links.
     session: [u8; 12],
     reader: Reader,
-    /// Whether the core has something to send.
+    /// Whether the core has something to send by this link.
     wants: bool,
-    /// Time at which TCP's room was last read; `room` is the remaining part.
+    /// Time at which the room in the TCP connection was last read. `room` is what is left of it.
     looked: Option<Time>,
     room: usize,
 }
 
-/// Links by number. It takes the place of the router's carriers.
+/// The links of a host, by number. In the simulation, this type replaces the router's carriers.
 #[derive(Debug)]
 pub(super) struct Links {
     hosts: Arc<Hosts>,
-    /// Whether cells wait until TCP has room for them.
+    /// Whether cells wait until the TCP connection has room for them.
     by_room: bool,
     links: BTreeMap<LinkId, Link>,
     numbers: BTreeMap<ConnId, LinkId>,
     last: u64,
-    /// Times at which links without room are tried again.
+    /// Times at which links without room are tried again, with the links.
     due: BTreeSet<(Time, LinkId)>,
     plain: Vec<u8>,
     sealed: Vec<u8>,
@@ -104,7 +106,7 @@ impl Links {
         }
     }
 
-    /// Returns whether a connection is a link.
+    /// Returns whether `conn` is the connection of a link.
     pub(super) fn has(&self, conn: ConnId) -> bool {
         self.numbers.contains_key(&conn)
     }
@@ -118,7 +120,7 @@ impl Links {
         self.due.first().map(|(time, _)| *time)
     }
 
-    /// Sends data that waited for room.
+    /// Sends data that waited for room, on links that are due.
     pub(super) fn expire(&mut self, io: &mut Io<'_>, core: &mut dyn Core) {
         while let Some(&(time, link)) = self.due.first().filter(|(time, _)| *time <= io.now) {
             self.due.remove(&(time, link));
@@ -126,7 +128,7 @@ impl Links {
         }
     }
 
-    /// Executes a core's output for links.
+    /// Executes an output of the core that concerns links.
     pub(super) fn obey(&mut self, io: &mut Io<'_>, core: &mut dyn Core, output: LinkOutput) {
         match output {
             LinkOutput::Dial { target } => self.dial(io, core, target),
@@ -150,7 +152,7 @@ impl Links {
             LinkOutput::OpenBeside { link, .. } => {
                 core.handle_link(io.now, LinkInput::NoneBeside { link });
             }
-            // All links are ordered TLS over TCP.
+            // In the simulation all links are ordered TLS over TCP.
             LinkOutput::AdmitCircuits { .. } | LinkOutput::FixRecords { .. } => {}
         }
     }
@@ -195,8 +197,8 @@ impl Links {
         Some(at)
     }
 
-    /// Handles an event of a connection that is a link, or that a peer opened to be one. Received
-    /// bytes are left to [`Links::receive`].
+    /// Handles an event of a link's connection, or of a new connection that is to become a link.
+    /// Received bytes are left to [`Links::receive`].
     pub(super) fn take(&mut self, io: &mut Io<'_>, core: &mut dyn Core, event: TcpEvent) {
         match event {
             TcpEvent::Accepted { conn, peer, .. } => {
@@ -231,7 +233,7 @@ impl Links {
         }
     }
 
-    /// Passes up to `limit` received bytes of a link to the core, and returns their number.
+    /// Passes up to `limit` received bytes of a link to the core. Returns their number.
     pub(super) fn receive(
         &mut self,
         io: &mut Io<'_>,
@@ -263,7 +265,7 @@ impl Links {
         taken
     }
 
-    /// Handles a flight of the handshake.
+    /// Handles a received flight of the handshake.
     fn advance(&mut self, io: &mut Io<'_>, core: &mut dyn Core, (link, hello): (LinkId, &[u8])) {
         let Some(at) = self.links.get_mut(&link) else { return };
         let mut answer = Vec::new();
@@ -300,7 +302,7 @@ impl Links {
         core.handle_link(io.now, LinkInput::Opened { link, target, start });
     }
 
-    /// Sends cells of a link, as far as its connection has room.
+    /// Sends the cells of a link, as far as its connection has room.
     fn flush(&mut self, io: &mut Io<'_>, core: &mut dyn Core, link: LinkId) {
         while let Some(at) = self.links.get_mut(&link) {
             if at.stage != Stage::Open || !at.wants {
@@ -330,9 +332,9 @@ impl Links {
 }
 
 impl Link {
-    /// Returns the bytes that may be sent now.
+    /// Returns the number of bytes that may be sent by the link now.
     fn room(&mut self, io: &Io<'_>, by_room: bool) -> usize {
-        // A batch may exceed its limit by a cell.
+        // A batch may exceed its limit by one cell.
         let needed = records::sealed_length(BATCH + 1024);
         if io.tcp.room(self.conn) < needed {
             return 0;

@@ -1,31 +1,32 @@
-//! The overhead of TLS on a link, without its cryptography: records of the same lengths, and a
-//! handshake of one round trip (RFC 8446, sections 2 and 5).
+//! The overhead of TLS on a link, without its cryptography: records have the same lengths, and the
+//! handshake takes one round trip (RFC 8446, sections 2 and 5).
 
-/// Bytes of a record's header.
+/// Length of a record's header, in bytes.
 const HEADER: usize = 5;
-/// Bytes of a record beyond its content: the content's type and the tag of the cipher.
+/// Number of bytes in a record besides header and content: the content's type and the tag of the
+/// cipher.
 const OVERHEAD: usize = 17;
 /// Maximum bytes of a record's content (RFC 8446, section 5.1).
 const MAX_CONTENT: usize = 1 << 14;
 
-/// Content type of handshake messages.
+/// Content type of a record with handshake messages.
 const HANDSHAKE: u8 = 22;
-/// Content type of application data.
+/// Content type of a record with application data.
 const APPLICATION: u8 = 23;
 
-/// Size of a client's first flight: that of Firefox's hello, which links imitate.
+/// Length in bytes of a client's first flight: that of Firefox's hello, which links imitate.
 pub(super) const CLIENT_HELLO: usize = 512;
-/// Size of a server's flight: hello, certificate of 2,048-bit RSA, signature, Finished.
+/// Length in bytes of a server's flight: hello, certificate of 2,048-bit RSA, signature, Finished.
 pub(super) const SERVER_FLIGHT: usize = 1_400;
-/// Size of a client's Finished.
+/// Length in bytes of a client's Finished.
 pub(super) const FINISHED: usize = 58;
 
-/// Returns the size of `content` bytes in records.
+/// Returns the length of `content` bytes once they are in records.
 pub(super) fn sealed_length(content: usize) -> usize {
     content + content.div_ceil(MAX_CONTENT) * (HEADER + OVERHEAD)
 }
 
-/// Appends `content` in records of application data.
+/// Appends `content` to `out` as records of application data.
 pub(super) fn seal(content: &[u8], out: &mut Vec<u8>) {
     for content in content.chunks(MAX_CONTENT) {
         header(APPLICATION, content.len() + OVERHEAD, out);
@@ -46,29 +47,30 @@ fn header(kind: u8, length: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&(length as u16).to_be_bytes());
 }
 
-/// Reader of received records.
+/// A reader of received records.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     bytes: Vec<u8>,
 }
 
-/// One or several records that were read.
+/// The records that one call has read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Read {
-    /// A handshake record.
+    /// A handshake record, with this content.
     Handshake(Vec<u8>),
-    /// Application data is in the buffer.
+    /// One or more records of application data, whose content was appended to the buffer.
     Data,
 }
 
 impl Reader {
-    /// Returns the buffer for received bytes.
+    /// Returns the buffer to which received bytes are appended.
     pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// Removes complete records from the front: one of the handshake, or all consecutive ones of
-    /// application data, whose content is appended to `plain`.
+    /// Removes complete records from the front: one handshake record, or all consecutive records
+    /// of application data, whose content is appended to `plain`. Returns `None` if no record is
+    /// complete.
     pub(super) fn next(&mut self, plain: &mut Vec<u8>) -> Option<Read> {
         let (mut at, mut read) = (0, None);
         while let Some((kind, content)) = record(&self.bytes[at..]) {
@@ -88,7 +90,7 @@ impl Reader {
     }
 }
 
-/// Returns type and content of the first record, if it is complete.
+/// Returns the type and the content of the first record; `None` if it is not complete.
 fn record(bytes: &[u8]) -> Option<(u8, &[u8])> {
     let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
     let length = usize::from(u16::from_be_bytes([header[3], header[4]]));

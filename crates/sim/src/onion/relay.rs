@@ -20,33 +20,34 @@ use super::{Common, Crypto};
 use crate::simulation::{HostProgram, Io};
 use crate::stack::{ConnId, TcpEvent};
 
-/// Bytes of links that a relay processes before it looks at the next link.
+/// Maximum bytes of a link that a relay processes before it continues with the next link.
 const QUANTUM: usize = 16 << 10;
-/// Bytes of a cell.
+/// Length of a cell, in bytes.
 const CELL: u64 = 514;
 
-/// CPU time of a relay with one core. Without it, relays take no time.
+/// The CPU time that a relay with one core takes. Without this setting, relays take no time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpu {
-    /// Time for a received cell until it is sent.
+    /// Time from the reception of a cell until it is sent.
     pub cell: Duration,
     /// Time for a circuit that is extended to the relay.
     pub circuit: Duration,
 }
 
 impl Default for Cpu {
-    /// Returns values measured on this project's relay: 1.05 ms for a megabyte of cells as a
-    /// middle relay, and a sixth of 0.55 ms for the six halves of three ntor-v3 handshakes.
+    /// Returns values measured on this project's relay. `cell` follows from 1.05 ms for a megabyte
+    /// of cells in a middle relay. `circuit` is a sixth of 0.55 ms, the time of the six halves of
+    /// three ntor-v3 handshakes.
     fn default() -> Cpu {
         Cpu { cell: Duration::from_nanos(520), circuit: Duration::from_micros(92) }
     }
 }
 
-/// CPU of a host, and the connections whose bytes wait for it.
+/// The CPU of a host, and the connections whose bytes wait for it.
 #[derive(Debug)]
 struct Processor {
     settings: Option<Cpu>,
-    /// Time at which it is free again.
+    /// Time at which the CPU is free again.
     free: Time,
     busy: Duration,
     waiting: VecDeque<ConnId>,
@@ -62,7 +63,7 @@ impl Processor {
     }
 }
 
-/// A relay and its host.
+/// A host that runs a relay.
 pub struct RelayHost {
     core: Relay,
     links: Links,
@@ -122,22 +123,22 @@ impl RelayHost {
         self.core.stats()
     }
 
-    /// Returns the number of links.
+    /// Returns the number of the relay's links.
     pub fn links(&self) -> usize {
         self.links.len()
     }
 
-    /// Returns the CPU time that it has used.
+    /// Returns the CPU time that the relay has used.
     pub fn busy(&self) -> Duration {
         self.processor.busy
     }
 
-    /// Returns the number of protocol violations by its neighbours.
+    /// Returns the number of protocol violations by the relay's neighbours.
     pub fn violations(&self) -> u64 {
         self.violations
     }
 
-    /// Queues a link whose bytes wait to be processed.
+    /// Queues a link, whose bytes then wait for the CPU.
     fn wait(&mut self, conn: ConnId) {
         if !self.processor.waiting.contains(&conn) {
             self.processor.waiting.push_back(conn);
@@ -158,7 +159,7 @@ impl RelayHost {
         }
     }
 
-    /// Executes the core's outputs until there are none.
+    /// Executes the outputs of the relay's core until there are none.
     fn obey(&mut self, io: &mut Io<'_>) {
         let RelayHost { core, links, exits, violations, .. } = self;
         while let Some(output) = core.poll() {
@@ -167,7 +168,7 @@ impl RelayHost {
                 Output::Stream(output) => exits.obey(io, core, output),
                 Output::Connect { stream, begin } => exits.connect(io, core, (stream, &begin)),
                 Output::Event(Event::Violation { .. }) => *violations += 1,
-                // Clients of a simulation do not use the directory or resolve names.
+                // Clients in a simulation do not use the directory or resolve names.
                 Output::Directory { .. } | Output::Resolve { .. } | Output::Event(_) => {}
             }
         }
@@ -211,7 +212,7 @@ impl HostProgram for RelayHost {
     }
 }
 
-/// Returns the congestion parameters of a consensus.
+/// Returns the congestion control parameters in the `params` of a consensus.
 pub(super) fn congestion(params: &BTreeMap<String, i32>) -> Arc<Params> {
     let mut read = Params::default();
     params.iter().for_each(|(name, value)| read.set(name, *value));

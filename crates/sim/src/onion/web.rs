@@ -1,4 +1,4 @@
-//! Web servers: a request contains the size of the answer.
+//! Web servers, whose answers have the size that a request contains.
 
 use std::collections::BTreeMap;
 
@@ -8,20 +8,20 @@ use super::documents::WEB_PORT;
 use crate::simulation::{HostProgram, Io};
 use crate::stack::{ConnId, TcpEvent};
 
-/// Size of a request, whose first eight bytes are the length of the answer.
+/// Length of a request in bytes. The first eight bytes are the length of the answer.
 const REQUEST: usize = 350;
 
-/// Content of all pages.
+/// The content of all answers.
 static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
 
-/// Returns a request for `bytes` bytes.
+/// Returns a request for an answer of `bytes` bytes.
 pub(super) fn request(bytes: u64) -> Vec<u8> {
     let mut request = bytes.to_be_bytes().to_vec();
     request.resize(REQUEST, 0);
     request
 }
 
-/// A server that answers one request on each connection, then closes it.
+/// A server that answers one request on each connection, and then closes the connection.
 #[derive(Debug, Default)]
 pub struct WebServer {
     conns: BTreeMap<ConnId, Answer>,
@@ -31,7 +31,7 @@ pub struct WebServer {
 #[derive(Debug, Default)]
 struct Answer {
     request: Vec<u8>,
-    /// Bytes still to be sent, once the request has arrived.
+    /// Number of bytes still to be sent; `None` before the request has arrived.
     left: Option<u64>,
 }
 

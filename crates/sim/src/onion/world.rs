@@ -1,4 +1,4 @@
-//! A whole network of relays, clients and servers.
+//! A whole onion network of relays, clients and web servers.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::trace::TraceHash;
 /// Whether the layers of circuits encrypt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Crypto {
-    /// Encryption as in any relay.
+    /// The layers encrypt, as in any relay.
     #[default]
     Full,
-    /// No encryption: the run has the same events, and takes less time.
+    /// The layers do not encrypt. The run has the same events, and takes less time.
     Elided,
 }
 
@@ -35,21 +35,21 @@ pub enum Crypto {
 pub struct Common {
     /// Seed of all random numbers.
     pub seed: u64,
-    /// Scheduling policy among the circuits of a link.
+    /// Scheduling policy for the circuits of a link.
     pub policy: circuitmux::Kind,
-    /// Design of sets of several circuits.
+    /// Design of sets of several circuits (Conflux).
     pub design: Design,
-    /// Circuits per set; 1 for single circuits.
+    /// Number of circuits per set; 1 for single circuits.
     pub legs: usize,
-    /// Schedule that distributes messages among the circuits of a set; `None` for the design's
+    /// Scheduler that distributes messages among the circuits of a set; `None` for the design's
     /// own.
     pub dealing: Option<Dealing>,
-    /// CPU time of relays; `None` for no time.
+    /// CPU time that relays take; `None` if they take no time.
     pub cpu: Option<Cpu>,
-    /// Whether circuits are encrypted.
+    /// Whether the layers of circuits encrypt.
     pub crypto: Crypto,
-    /// Maximum random pause before the first downloads, or the load's pause if that is longer, so
-    /// that clients are not synchronised.
+    /// Maximum of the random pause before a client's first download. If the load's pause is
+    /// longer, that is the maximum. The pause ensures that clients are not synchronised.
     pub first_pause: Duration,
     /// TCP settings of all hosts.
     pub tcp: Config,
@@ -71,29 +71,29 @@ impl Default for Common {
     }
 }
 
-/// Line and load of a client.
+/// Settings of a client: its access line and its load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClientHostSettings {
-    /// Access line.
+    /// Access line and place of the client.
     pub host: HostSettings,
-    /// Downloads.
+    /// Downloads that the client makes.
     pub load: ClientLoad,
 }
 
-/// A network: the relays of its [`NetworkDocuments`], servers and clients.
+/// The description of a network: the relays of its [`NetworkDocuments`], servers and clients.
 #[derive(Clone)]
 pub struct Scenario {
     /// Settings that all nodes share.
     pub common: Common,
-    /// Relays of the network.
+    /// Documents that describe the relays of the network.
     pub documents: NetworkDocuments,
-    /// Line of each relay.
+    /// Access line and place of each relay.
     pub relays: Vec<HostSettings>,
-    /// Line of each web server.
+    /// Access line and place of each web server.
     pub servers: Vec<HostSettings>,
-    /// Clients.
+    /// Settings of each client.
     pub clients: Vec<ClientHostSettings>,
-    /// Core between all lines.
+    /// Latencies of the core network between all lines.
     pub latencies: Latencies,
 }
 
@@ -147,11 +147,11 @@ pub struct OnionNetwork {
 }
 
 impl OnionNetwork {
-    /// Creates a network at time 0.
+    /// Creates a network at time zero.
     ///
     /// # Panics
-    /// If the scenario has another number of relays than its documents, no server, or a place that
-    /// its latencies do not have.
+    /// The number of relays differs from that in the documents, there is no server, or the
+    /// latencies do not contain a place of a host.
     pub fn new(scenario: &Scenario) -> OnionNetwork {
         let Scenario { common, documents, relays, servers, clients, latencies } = scenario;
         assert_eq!(relays.len(), documents.relays.len(), "a line for each relay");
@@ -179,12 +179,12 @@ impl OnionNetwork {
         OnionNetwork { simulation }
     }
 
-    /// Runs until `until`.
+    /// Runs the network until `until`.
     pub fn run_until(&mut self, until: Time) {
         self.simulation.run_until(until);
     }
 
-    /// Returns the time.
+    /// Returns the present time.
     pub fn now(&self) -> Time {
         self.simulation.now()
     }
@@ -194,7 +194,7 @@ impl OnionNetwork {
         self.simulation.trace()
     }
 
-    /// Returns the simulation with all hosts and their lines.
+    /// Returns the simulation, which has all hosts and their lines.
     pub fn simulation(&self) -> &Simulation<OnionHost> {
         &self.simulation
     }
@@ -215,13 +215,14 @@ impl OnionNetwork {
         })
     }
 
-    /// Returns the ended downloads of all clients.
+    /// Returns the records of ended downloads of all clients.
     pub fn downloads(&self) -> impl Iterator<Item = &DownloadRecord> {
         self.clients().flat_map(ClientHost::downloads)
     }
 }
 
-/// Returns all hosts in the order in which they are added: relays, servers, clients.
+/// Returns the addresses of all hosts, in the order in which the hosts are added: relays, servers,
+/// clients.
 fn hosts(scenario: &Scenario, web: &[Ipv4Addr]) -> Hosts {
     let mut hosts = Hosts::default();
     for papers in &scenario.documents.relays {

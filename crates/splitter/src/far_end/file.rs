@@ -1,4 +1,4 @@
-//! Key files: an end's own keys, and the peers that it accepts.
+//! Key files, which hold an end's own keys and the peers that it accepts.
 //!
 //! ```toml
 //! end = "splitter"          # or "far"; may be left out
@@ -29,18 +29,18 @@ const HEAD: &str = "# Keys of a far end or of a splitter before one, made by `an
                     Anyone \
                     who has this file can impersonate you.\n";
 
-/// The end of a session that a key file is made for.
+/// The end of a session for which a key file is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyEnd {
-    /// The far end: `anabranch merge --key`.
+    /// The far end, which reads the file with `anabranch merge --key`.
     Far,
-    /// The splitter: `anabranch split --key`.
+    /// The splitter, which reads the file with `anabranch split --key`.
     Splitter,
 }
 
 impl KeyEnd {
-    /// The end's name in a key file.
+    /// Returns the end's name in a key file.
     fn name(self) -> &'static str {
         match self {
             KeyEnd::Far => "far",
@@ -49,44 +49,45 @@ impl KeyEnd {
     }
 }
 
-/// An end's own keys, and the other ends that it knows.
+/// The content of a key file: an end's own keys, and the other ends that it knows.
 #[derive(Clone)]
 pub struct KeyFile {
-    /// The end that the file is made for, if it names one.
+    /// The end for which the file is made; `None` if the file names none.
     pub end: Option<KeyEnd>,
     /// This end's own keys.
     pub own: KeyPair,
-    /// The other ends; no public key occurs twice.
+    /// The other ends. No public key occurs twice.
     pub peers: Vec<Peer>,
 }
 
-/// Another end.
+/// Another end that a key file names.
 #[derive(Clone)]
 pub struct Peer {
-    /// The name by which this file knows it.
+    /// The name that this file gives to the end.
     pub name: String,
-    /// Its public key.
+    /// The end's public key.
     pub public: PublicKey,
-    /// The secret that both ends share; zeros for none.
+    /// The secret that the two ends share; zeros if there is none.
     pub psk: Psk,
 }
 
-/// Reason why a key file cannot be used. One line; it contains no byte of a key.
+/// Reason why a key file cannot be used. Its message has one line, and contains no byte of a key.
 #[derive(Debug)]
 pub enum KeyFileError {
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     Io(PathBuf, io::Error),
-    /// Users other than its owner may read it.
+    /// Users other than the file's owner may read it.
     Open(PathBuf, u32),
-    /// Its content is invalid.
+    /// The file's content is invalid.
     Content(TomlError),
-    /// It is empty.
+    /// The file is empty.
     Empty(PathBuf),
-    /// It is a wg-quick file of a tunnel.
+    /// The file is a wg-quick file of a tunnel.
     WgQuick(PathBuf),
-    /// It is the other end's half of a pair; with the name that it gives to this end.
+    /// The file is the other end's half of a pair. The fields include that end, and the name that
+    /// the file gives to this end, if any.
     OtherHalf(PathBuf, KeyEnd, Option<String>),
-    /// A peer's key occurs twice, or is our own.
+    /// The public key of this peer occurs twice, or is our own.
     Twice(PathBuf, String),
 }
 
@@ -175,23 +176,24 @@ fn bytes_of(text: &str) -> Option<[u8; 32]> {
     (decoded == bytes.len()).then_some(bytes)
 }
 
-/// Returns a secret or public key in the form of files and command lines: 44 characters of base64.
+/// Returns a secret or public key in the form that files and command lines use: 44 characters of
+/// base64.
 #[must_use]
 pub fn secret_text(bytes: &[u8; 32]) -> String {
     Base64::encode_string(bytes)
 }
 
 impl KeyFile {
-    /// Makes a key file with the pair `own` and no peers.
+    /// Returns a key file with the key pair `own` and no peers.
     #[must_use]
     pub fn of(own: KeyPair) -> KeyFile {
         KeyFile { end: None, own, peers: Vec::new() }
     }
 
-    /// Reads the file at `path`, which must not be made for an end other than `end`.
+    /// Reads the key file at `path`, which must not be made for an end other than `end`.
     ///
     /// # Errors
-    /// As [`KeyFile::read`]; or it is the other end's half of a pair.
+    /// The errors of [`KeyFile::read`], or the file is the other end's half of a pair.
     pub fn read_for(end: KeyEnd, path: &Path) -> Result<KeyFile, KeyFileError> {
         let file = KeyFile::read(path)?;
         match file.end.filter(|&other| other != end) {
@@ -203,20 +205,21 @@ impl KeyFile {
         }
     }
 
-    /// Reads the file at `path`.
+    /// Reads the key file at `path`.
     ///
     /// # Errors
-    /// It does not exist, others may read it, or its content is invalid.
+    /// The file does not exist, others may read it, or its content is invalid.
     pub fn read(path: &Path) -> Result<KeyFile, KeyFileError> {
         let io = |error| KeyFileError::Io(path.to_owned(), error);
         let about = fs::metadata(path).map_err(io)?;
         let text = fs::read_to_string(path).map_err(io)?;
-        // Checked before its mode: with another mode it would still not be a key file.
+        // This is checked before the file's mode: a wg-quick file is no key file, whatever its
+        // mode.
         if toml_keys::is_wg_quick(&text) {
             return Err(KeyFileError::WgQuick(path.to_owned()));
         }
         let mode = about.permissions().mode() & 0o7777;
-        // A service's user reads root's file through its group.
+        // A service's user may read root's file through the file's group.
         let others = if about.uid() == 0 { 0o037 } else { 0o077 };
         if mode & others != 0 {
             return Err(KeyFileError::Open(path.to_owned(), mode));
@@ -240,7 +243,8 @@ impl KeyFile {
         }
     }
 
-    /// Returns a peer whose public key is our own, or also another peer's.
+    /// Returns a peer whose public key is our own, or is also another peer's; `None` if there is
+    /// none.
     fn repeated(&self) -> Option<&Peer> {
         let before = |place: usize| self.peers[..place].iter().map(|peer| peer.public);
         let twice = |(place, peer): &(usize, &Peer)| {
@@ -276,7 +280,7 @@ impl KeyFile {
     /// Writes a new file that only its owner may read.
     ///
     /// # Errors
-    /// It exists, or cannot be written.
+    /// The file exists already, or cannot be written.
     pub fn create(&self, path: &Path) -> Result<(), KeyFileError> {
         private_file(path)
             .and_then(|mut file| file.write_all(self.text().as_bytes()))
@@ -286,7 +290,7 @@ impl KeyFile {
     /// Replaces the file at `path` atomically.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn replace(&self, path: &Path) -> Result<(), KeyFileError> {
         let beside = path.with_extension(format!("{}.new", std::process::id()));
         self.create(&beside)?;
@@ -294,7 +298,7 @@ impl KeyFile {
     }
 }
 
-/// Opens a new file that only its owner may read.
+/// Creates and opens a file that only its owner may read.
 fn private_file(path: &Path) -> io::Result<fs::File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }

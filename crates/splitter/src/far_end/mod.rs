@@ -1,5 +1,5 @@
-//! User settings for both ends of a tunnel: keys, and the padding of packets. [`crate::split`] has
-//! the near end, [`crate::merge`] the far end.
+//! User settings that both ends of a tunnel have: keys, and the padding of packets.
+//! [`crate::split`] implements the near end, [`crate::merge`] the far end.
 
 mod file;
 
@@ -13,37 +13,39 @@ use keys::{KeyPair, Psk, PublicKey};
 pub use anabranch_tunnel::{INTERFACE, Inner, keys};
 pub use file::{KeyEnd, KeyFile, KeyFileError, Peer, secret_text};
 
-/// The far end that a splitter connects to, in front of the server.
+/// A splitter's settings for the far end, which it connects to in place of the server.
 #[derive(Clone)]
 pub struct FarEnd {
     /// Our own keys.
     pub own: KeyPair,
     /// The far end's public key.
     pub public: PublicKey,
-    /// The secret that both ends share; zeros for none.
+    /// The secret that the two ends share; zeros if there is none.
     pub psk: Psk,
-    /// Name of the requested server at the far end; empty for the only one.
+    /// Name of the requested server behind the far end; empty if the far end has a single server.
     pub behind: String,
-    /// Allowed packet lengths, in bytes of UDP payload; empty for any.
+    /// Allowed lengths of packets, in bytes of UDP payload; empty if any length is allowed.
     pub pad: Vec<usize>,
-    /// Budget for decoys on idle paths.
+    /// Budget for decoys on idle paths; `None` for no decoys.
     pub decoys: Option<DecoyBudget>,
 }
 
 impl FarEnd {
-    /// Returns the same far end, with its interface requested instead of a server.
+    /// Returns these settings with the far end's interface as the requested server, for IP
+    /// packets.
     #[must_use]
     pub fn for_packets(self) -> FarEnd {
         FarEnd { behind: INTERFACE.to_owned(), ..self }
     }
 
-    /// Returns our addresses for tunnelled IP packets.
+    /// Returns our own addresses for IP packets in the tunnel.
     #[must_use]
     pub fn inner(&self) -> Inner {
         Inner::of(&self.public, &self.own.public)
     }
 
-    /// Returns the maximum bytes that a packet adds to the datagram in it, zeros left out.
+    /// Returns the maximum number of bytes that a packet has in addition to its datagram, without
+    /// padding zeros.
     #[must_use]
     pub fn overhead(&self) -> usize {
         if self.pad.is_empty() { OVERHEAD } else { PADDED_OVERHEAD }

@@ -12,32 +12,32 @@ use anabranch_tunnel::ClientId;
 use anabranch_os::poller::Poller;
 use anabranch_os::udp::{UdpOptions, UdpSocket};
 
-/// Receive and send buffers of a socket to a server, in bytes.
+/// Size of a socket's receive buffer and of its send buffer, in bytes.
 const BUFFER: usize = 2 << 20;
 
-/// A client and the number of a flow.
+/// A flow: the client, and the number of the flow.
 pub(super) type FlowKey = (ClientId, u16);
 
-/// A flow's socket.
+/// The socket of a flow.
 pub(super) struct FlowSocket {
     pub(super) key: FlowKey,
     pub(super) udp: UdpSocket,
     pub(super) server: SocketAddr,
-    /// Time of its last datagram.
+    /// Time of the flow's last datagram.
     used: Time,
 }
 
-/// All flows, up to a limit.
+/// The table of all flows, with a limit on their number.
 pub(super) struct Flows {
     sockets: HashMap<u64, FlowSocket>,
     tokens: HashMap<FlowKey, u64>,
-    /// The next token; each is used once.
+    /// The next socket's token. No token is used again.
     next: u64,
     most: usize,
 }
 
 impl Flows {
-    /// Makes an empty table for at most `most` flows.
+    /// Returns an empty table for at most `most` flows.
     pub(super) fn new(most: usize) -> Flows {
         Flows { sockets: HashMap::new(), tokens: HashMap::new(), next: 0, most }
     }
@@ -51,18 +51,19 @@ impl Flows {
         self.sockets.len()
     }
 
-    /// Returns the flow whose socket has this token, and marks it as used at `now`.
+    /// Returns the flow whose socket has `token`, and records that it was used at `now`.
     pub(super) fn by_token(&mut self, now: Time, token: u64) -> Option<&FlowSocket> {
         let flow = self.sockets.get_mut(&token)?;
         flow.used = now;
         Some(flow)
     }
 
-    /// Returns the socket of a flow to `server`, and marks it as used at `now`. Opens one if there
-    /// is none, or if it leads to another server.
+    /// Returns the socket of the flow `key` to `server`, and records that it was used at `now`.
+    /// Opens a socket if the flow has none, or if its socket leads to another server.
     ///
     /// # Errors
-    /// The kernel's; or there are too many flows, none of them this client's.
+    /// An error of the kernel, or the number of flows is at its limit and this client has none
+    /// that could be closed.
     pub(super) fn of(
         &mut self,
         now: Time,
@@ -115,7 +116,7 @@ impl Flows {
         }
     }
 
-    /// Closes a client's flows.
+    /// Closes all flows of `client`.
     pub(super) fn close_all(&mut self, client: ClientId) {
         self.close_where(|flow| flow.key.0 == client);
     }

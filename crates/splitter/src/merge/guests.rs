@@ -1,5 +1,5 @@
-//! The driver's state for each client beyond the core's: its server, the schedule of its answers,
-//! and its paths.
+//! The driver's state for each client, in addition to the core's: the client's server, the
+//! schedule of the answers to it, and its paths.
 
 use std::net::SocketAddr;
 
@@ -17,41 +17,45 @@ use super::streams::Streams;
 use crate::far_end::decoy_flow;
 use crate::far_end::keys::PublicKey;
 
-/// Maximum bytes of answers that wait for a congestion window.
+/// Maximum bytes of a client's answers that wait for a congestion window.
 const BACKLOG: usize = 2 << 20;
 
 /// Destination of a client's datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Destination {
-    /// A server.
+    /// The datagrams go to this server.
     Server(SocketAddr),
-    /// The interface: they are IP packets.
+    /// The datagrams are IP packets, which go to the interface.
     Interface,
 }
 
-/// State of a client.
+/// The state of one client.
 pub(super) struct Guest {
     id: ClientId,
     name: String,
     pub(super) public: PublicKey,
-    /// Whether its key was removed. The entry remains, so that the others keep their numbers.
+    /// Whether the client's key was removed. The entry remains, so that other clients keep their
+    /// numbers.
     gone: bool,
-    /// The destination that it asked for; `None` if it is not available here.
+    /// The destination that the client requested; `None` if it is not available here.
     pub(super) wanted: Option<Destination>,
-    /// The flow of the datagram received last.
+    /// The flow of the last datagram that was received.
     pub(super) flow: u16,
-    /// Distributes its answers among its paths; `None` before its first session.
+    /// Splitter that distributes answers over the client's paths; `None` before the client's first
+    /// session.
     splitter: Option<Splitter>,
     pub(super) views: Vec<PathView>,
-    /// Answers that are delayed before the split, each with its flow number.
+    /// Queue of answers that are delayed before the split, each with its flow number; `None`
+    /// without delays.
     delay: Option<DelayQueue<(u16, Box<[u8]>)>>,
-    /// Answers that wait for a congestion window, each with its flow number, if the schedule uses
-    /// windows.
+    /// Queue of answers that wait for a congestion window, each with its flow number; `None` if
+    /// the schedule does not use windows.
     backlog: Option<Backlog<(u16, Box<[u8]>)>>,
     paths: Vec<PathSnapshot>,
-    /// Decoys to it and from it, in its earlier sessions and in the present one.
+    /// Counts of decoys sent to the client and received from it: of its earlier sessions, and of
+    /// the present one.
     decoys: [[DecoyCount; 2]; 2],
-    /// The time for which its timer is set in the driver's table.
+    /// Time for which the client's timer is set in the driver's table.
     pub(super) armed: Option<Time>,
 }
 
@@ -91,14 +95,14 @@ impl Guest {
         name.clone_into(&mut self.name);
     }
 
-    /// Ends its session and rejects later ones.
+    /// Ends the client's session, and rejects later ones.
     pub(super) fn leave(&mut self) {
         self.end();
         self.gone = true;
     }
 
     /// Begins a session over `paths` paths. Returns false if the schedule does not support this
-    /// number; the default schedule is used then.
+    /// number of paths; the default schedule is then used.
     pub(super) fn begin(&mut self, settings: &Settings, paths: usize) -> bool {
         let (seed, id) = (settings.seed, self.id.0.into());
         let splitter = |schedule: &Spec| {
@@ -121,15 +125,15 @@ impl Guest {
         fits
     }
 
-    /// Returns the decoys on idle paths, for a new session.
+    /// Returns the plan of decoys for a new session; `None` if no decoys are sent.
     pub(super) fn decoys(&self, settings: &Settings) -> Option<Decoys> {
         let dice = seed::stream(settings.seed, self.id.0.into(), "decoys");
-        // With congestion windows, decoys would use up part of them.
+        // If the schedule uses congestion windows, decoys would use up part of them.
         let budget = settings.decoys.filter(|_| !self.has_windows());
         budget.map(|budget| Decoys::new(budget, dice))
     }
 
-    /// Returns the decoys of all its sessions.
+    /// Returns the counts of decoys of all the client's sessions.
     fn all_decoys(&self) -> [DecoyCount; 2] {
         let [earlier, present] = self.decoys;
         [0, 1].map(|way| DecoyCount {
@@ -144,8 +148,8 @@ impl Guest {
         self.paths.iter_mut().for_each(|path| path.up = false);
     }
 
-    /// Delays answers, if a delay is set, and returns whether one is. [`Guest::next_delayed`] then
-    /// returns the answers.
+    /// Delays the answers in `datagrams` if the settings demand a delay, and returns whether they
+    /// do. [`Guest::next_delayed`] later returns the answers.
     pub(super) fn delays(&mut self, now: Time, flow: u16, datagrams: &Received<'_>) -> bool {
         let Some(delay) = &mut self.delay else { return false };
         for datagram in datagrams.datagrams() {
@@ -154,27 +158,30 @@ impl Guest {
         true
     }
 
-    /// Returns the oldest answer whose delay is over, and its flow.
+    /// Returns the oldest answer whose delay is over, with its flow number; `None` if there is
+    /// none.
     pub(super) fn next_delayed(&mut self, now: Time) -> Option<(u16, Box<[u8]>)> {
         self.delay.as_mut()?.pop(now)
     }
 
-    /// Returns when the oldest delayed answer is due.
+    /// Returns when the oldest delayed answer is due; `None` if none is delayed.
     pub(super) fn next_due(&self) -> Option<Time> {
         self.delay.as_ref()?.next_due()
     }
 
-    /// Returns how many answers left before their delay was over, since the last call.
+    /// Returns the number of answers that left before their delay was over, since the last call of
+    /// this function.
     pub(super) fn take_hurried(&mut self) -> u64 {
         self.delay.as_mut().map_or(0, DelayQueue::take_hurried)
     }
 
-    /// Returns whether its schedule uses congestion windows.
+    /// Returns whether the client's schedule uses congestion windows.
     pub(super) fn has_windows(&self) -> bool {
         self.backlog.is_some()
     }
 
-    /// Queues answers until a window opens. Returns how many older ones were dropped for them.
+    /// Queues answers until a window opens. Returns how many older answers were dropped to make
+    /// room.
     pub(super) fn await_window(&mut self, now: Time, flow: u16, datagrams: &Received<'_>) -> u64 {
         let Some(backlog) = &mut self.backlog else { return 0 };
         for datagram in datagrams.datagrams() {
@@ -183,7 +190,8 @@ impl Guest {
         backlog.take_dropped()
     }
 
-    /// Returns the path of the next answers that waited for a window, and how many of them.
+    /// Assigns a path to the next answers that wait for a window. Returns the path and the number
+    /// of answers; `None` if no window has room.
     pub(super) fn next_run(&mut self, now: Time, far: &Far<ChaCha20Rng>) -> Option<(PathId, u64)> {
         self.refresh(now, far);
         let backlog = self.backlog.as_mut()?;
@@ -191,12 +199,14 @@ impl Guest {
         run.map(|(path, units, _)| (path, units))
     }
 
-    /// Returns the oldest answer that waits for a window, and its flow.
+    /// Returns the oldest answer that waits for a window, with its flow number; `None` if none
+    /// waits.
     pub(super) fn next_answer(&mut self) -> Option<(u16, Box<[u8]>)> {
         self.backlog.as_mut()?.pop()
     }
 
-    /// Returns how many answers were dropped for their age, since the last call.
+    /// Returns the number of answers dropped because they waited too long, since the last call of
+    /// this function.
     pub(super) fn take_dropped(&mut self) -> u64 {
         self.backlog.as_mut().map_or(0, Backlog::take_dropped)
     }
@@ -207,7 +217,7 @@ impl Guest {
         self.views.extend((0..self.paths.len()).map(view));
     }
 
-    /// Updates the state of its paths; returns the changes.
+    /// Updates the state of the client's paths, and returns the changes.
     pub(super) fn look(&mut self, now: Time, far: &Far<ChaCha20Rng>) -> Vec<News> {
         self.refresh(now, far);
         if self.splitter.is_some() {
@@ -230,7 +240,7 @@ impl Guest {
         news
     }
 
-    /// Counts a datagram received from it.
+    /// Counts a datagram received from the client.
     pub(super) fn count_in(&mut self, datagram: &Datagram) {
         self.flow = datagram.flow;
         if let Some(path) = self.paths.get_mut(datagram.path.index()) {
@@ -238,14 +248,15 @@ impl Guest {
         }
     }
 
-    /// Counts a datagram sent to it.
+    /// Counts a datagram of `bytes` bytes sent to the client by `path`.
     pub(super) fn count_out(&mut self, path: PathId, bytes: usize) {
         if let Some(path) = self.paths.get_mut(path.index()) {
             add(&mut path.outward, 1, bytes);
         }
     }
 
-    /// Returns the path of the next datagrams, out of `count`, and how many of them.
+    /// Assigns a path to the next datagrams. Returns the path and how many of the `count`
+    /// datagrams it takes.
     pub(super) fn assign(&mut self, now: Time, count: u64) -> Option<(PathId, u64)> {
         use anabranch_multipath::Assignment::{Hold, Nowhere, Send};
         match self.splitter.as_mut()?.assign(now, &self.views, count) {

@@ -1,5 +1,5 @@
-//! An interface through which clients' IP packets are forwarded and answers return. The kernel
-//! routes and filters them as on any other interface.
+//! The interface of a far end, through which clients' IP packets are forwarded and answers return.
+//! The kernel routes and filters the packets as on any other interface.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,13 +17,13 @@ use super::settings::Failure;
 use crate::far_end::keys::PublicKey;
 use crate::far_end::{Inner, KeyFile, Peer};
 
-/// MTU of the interface, in bytes: the packet and the tunnel's headers, with IPv6 outside, padded
-/// or not, fit into 1,500 bytes.
+/// MTU of the interface, in bytes. A packet of this size and the tunnel's headers, over IPv6 and
+/// with or without padding, fit into 1,500 bytes.
 const MTU: u32 = 1_400;
-/// Buffer size for one packet, in bytes: no interface of ours has a larger MTU.
+/// Buffer size for one packet, in bytes: none of this program's interfaces has a larger MTU.
 const ROOM: usize = 65_536;
 
-/// The interface, and the client of each address in its network.
+/// The interface, with the client to which each address in its network belongs.
 pub(super) struct Hub {
     pub(super) name: String,
     tun: Tun,
@@ -31,7 +31,7 @@ pub(super) struct Hub {
     arena: Arena,
 }
 
-/// Packets received from the interface, stored back to back, and the client of each.
+/// Packets received from the interface, stored one after the other, and the client of each.
 #[derive(Default)]
 pub(super) struct Arena {
     bytes: Vec<u8>,
@@ -46,10 +46,11 @@ impl Arena {
 }
 
 impl Hub {
-    /// Makes the interface `name`, which leads to the clients with these keys.
+    /// Creates the interface `name`, with routes to the clients in `keys`.
     ///
     /// # Errors
-    /// Two clients have the same address; or the kernel's error, which identifies the cause.
+    /// Two clients have the same address, or the kernel returned an error; the message identifies
+    /// the cause.
     pub(super) fn open(name: &str, keys: &KeyFile) -> Result<Hub, Failure> {
         alike(keys)?;
         let far = keys.own.public;
@@ -72,11 +73,11 @@ impl Hub {
         Ok(tun)
     }
 
-    /// Routes to these clients from now on, and to no others. The route of a removed client stays
-    /// until the interface is removed; packets to it are dropped.
+    /// Sets routes to the clients in `named`, and drops packets to all others. The route of a
+    /// removed client stays until the interface is removed, but packets to it are dropped.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub(super) fn lead_to<'p>(
         &mut self,
         named: impl Iterator<Item = (ClientId, &'p Peer)>,
@@ -91,7 +92,7 @@ impl Hub {
                 let prefsrc = Some(if client.is_ipv4() { own.four.into() } else { own.six.into() });
                 let route = NewRoute { dst, oif, gateway, prefsrc, metric, congestion_control };
                 let added = configure::add_route(route);
-                // It exists if this was a client before.
+                // The route already exists if this was a client before.
                 let is_there = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
                 added.or_else(|error| if is_there(&error) { Ok(()) } else { Err(error) })?;
             }
@@ -99,16 +100,16 @@ impl Hub {
         Ok(())
     }
 
-    /// Passes a client's packet to the kernel. Returns false, and passes nothing, if its source is
-    /// not the client's own address.
+    /// Passes a client's packet to the kernel. Returns false, and drops the packet, if its source
+    /// is not the client's own address.
     pub(super) fn write(&self, client: ClientId, packet: &[u8]) -> bool {
         let from = packet::ends(packet).map(|(from, _)| from);
         let is_own = from.is_some_and(|from| self.clients.get(&from) == Some(&client));
         is_own && self.tun.write(packet).is_ok()
     }
 
-    /// Reads at most `most` packets for clients; drops those for unknown addresses.
-    /// [`Hub::recycle`] takes the memory back.
+    /// Reads at most `most` packets for clients, and drops packets for unknown addresses. Return
+    /// the result to [`Hub::recycle`] afterwards.
     ///
     /// # Errors
     /// The interface was removed.
@@ -130,7 +131,7 @@ impl Hub {
         Ok(arena)
     }
 
-    /// Takes back the memory of packets.
+    /// Takes back the memory of packets for reuse.
     pub(super) fn recycle(&mut self, mut arena: Arena) {
         arena.places.clear();
         self.arena = arena;
@@ -143,7 +144,7 @@ impl AsFd for Hub {
     }
 }
 
-/// Refuses a file with two keys that lead to the same address.
+/// Returns an error if two keys of the file lead to the same address.
 pub(super) fn alike(keys: &KeyFile) -> Result<(), Failure> {
     let mut known: HashMap<IpAddr, &str> = HashMap::new();
     for peer in &keys.peers {

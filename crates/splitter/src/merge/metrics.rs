@@ -1,5 +1,5 @@
-//! A far end's counters for Prometheus, on a port of their own: [`Metered`] decorates a
-//! [`Screen`]. Clients have the names of the key file; no address appears.
+//! The counters of a far end for Prometheus, on a separate port. [`Metered`] wraps a [`Screen`].
+//! Clients appear under the names in the key file; no address appears.
 
 use std::fmt;
 use std::io;
@@ -18,20 +18,21 @@ use prometheus_client::registry::Unit;
 
 use super::settings::{Listening, News, PathSnapshot, Screen, Snapshot};
 
-/// Maximum age of the counters.
+/// Maximum age of the exported counters.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// A screen that also exports the counters to Prometheus.
+/// A wrapper of a screen that also exports the counters to Prometheus.
 pub struct Metered<'s> {
     inner: &'s mut dyn Screen,
     numbers: Arc<Mutex<Snapshot>>,
-    /// When `inner` is due for its next counters.
+    /// Time at which `inner` is due for its next counters.
     next: Time,
     server: Server,
 }
 
 impl<'s> Metered<'s> {
-    /// Serves the counters at `address` until this is dropped; `version` is the program's.
+    /// Serves the counters at `address` until the returned value is dropped. `version` is the
+    /// program's version.
     ///
     /// # Errors
     /// The address is not available, or no thread can be started.
@@ -47,7 +48,8 @@ impl<'s> Metered<'s> {
     }
 
     fn keep(&self, snapshot: &Snapshot) {
-        // A snapshot is never left partly written.
+        // The lock may be used after a panic of its holder, because a snapshot is never left
+        // partly written.
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner).clone_from(snapshot);
     }
 }
@@ -71,7 +73,7 @@ impl Screen for Metered<'_> {
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
         self.keep(snapshot);
         if now >= self.next {
-            // Half an interval early rather than an interval late.
+            // The counters are shown up to half an interval early, rather than an interval late.
             self.next = now + self.inner.interval() - self.interval() / 2;
             self.inner.snapshot(now, snapshot);
         }
@@ -153,7 +155,7 @@ fn paths(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Resul
     Ok(())
 }
 
-/// Encodes decoys sent, and decoys received and dropped.
+/// Encodes the decoys sent, and the decoys received and dropped.
 fn decoys(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Result {
     type Pick = fn(&Flow) -> u64;
     let packets: Pick = |flow| flow.datagrams;
@@ -175,7 +177,7 @@ fn decoys(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Resu
     Ok(())
 }
 
-/// Encodes a gauge of each client.
+/// Encodes a gauge, with one value for each client.
 fn clients<'c>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,

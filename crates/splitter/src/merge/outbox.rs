@@ -1,4 +1,5 @@
-//! Packets to clients, gathered so that consecutive ones for one path leave in one system call.
+//! Packets to clients, collected so that consecutive packets for one path are sent in one system
+//! call.
 
 use std::ops::Range;
 
@@ -10,15 +11,15 @@ use anabranch_os::udp::{Datagrams, SendQueue, UdpSocket};
 
 use super::streams::Streams;
 
-/// Packets waiting to be sent.
+/// The collected packets that wait to be sent.
 #[derive(Default)]
 pub(super) struct Outbox {
-    /// The packets, back to back.
+    /// The packets, stored one after the other.
     pub(super) bytes: Vec<u8>,
     pieces: Vec<Piece>,
 }
 
-/// Packets to one peer: all but the last have the same length.
+/// Packets to one peer. All have the same length, except that the last may be shorter.
 struct Piece {
     to: Peer,
     part: Range<usize>,
@@ -26,8 +27,8 @@ struct Piece {
 }
 
 impl Outbox {
-    /// Adds the packets that carry a flow's `datagram` to a client on a path. Returns false if it,
-    /// or a part of it, cannot be sent.
+    /// Adds the packets that carry `datagram` of `flow` to `client` by `path`. Returns false if
+    /// the datagram, or a part of it, cannot be sent.
     pub(super) fn seal(
         &mut self,
         now: Time,
@@ -47,7 +48,7 @@ impl Outbox {
         all
     }
 
-    /// Adds the bytes from `start` on as a packet for `to`.
+    /// Adds the bytes from `start` on as one packet for `to`.
     pub(super) fn add(&mut self, to: Peer, start: usize) {
         let (end, length) = (self.bytes.len(), self.bytes.len() - start);
         match self.pieces.last_mut().filter(|last| last.takes(to, length)) {
@@ -56,7 +57,8 @@ impl Outbox {
         }
     }
 
-    /// Moves the packets for streams to `streams`; returns how many found no room.
+    /// Moves the packets for streams to `streams`. Returns the number of packets that found no
+    /// room.
     pub(super) fn share(&mut self, now: Time, streams: &mut Streams) -> u64 {
         let mut failed = 0;
         for Piece { to, part, stride } in &self.pieces {
@@ -69,7 +71,8 @@ impl Outbox {
         failed
     }
 
-    /// Sends the packets that are not for a stream; returns how many failed.
+    /// Sends the packets that are not for a stream. Returns the number of packets that could not
+    /// be sent.
     pub(super) fn send(&mut self, socket: &UdpSocket, queue: &mut SendQueue) -> u64 {
         let mut failed = 0;
         if !self.pieces.is_empty() {

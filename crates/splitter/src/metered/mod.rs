@@ -1,7 +1,7 @@
-//! A splitter's counters for Prometheus (`docs/formats.md`).
+//! The counters of a splitter for Prometheus (`docs/formats.md`).
 //!
-//! [`Metered`] decorates a [`Screen`] and keeps the latest counters; a thread of its own serves
-//! them, so that no client of the metrics, however slow or frequent, delays a datagram.
+//! [`Metered`] wraps a [`Screen`] and stores the latest counters. A separate thread serves them,
+//! so that no client of the metrics delays a datagram, however slow or frequent its requests are.
 
 mod run;
 
@@ -17,20 +17,21 @@ use anabranch_os::metrics::{Page, Server};
 use self::run::{Numbers, Run};
 use crate::split::{FarEndNews, Listening, Screen};
 
-/// Maximum age of the counters.
+/// Maximum age of the exported counters.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// A screen that also exports the counters to Prometheus.
+/// A wrapper of a screen that also exports the counters to Prometheus.
 pub struct Metered<'s> {
     inner: &'s mut dyn Screen,
     numbers: Arc<Mutex<Numbers>>,
-    /// When `inner` is due for its next counters.
+    /// Time at which `inner` is due for its next counters.
     next: Time,
     server: Server,
 }
 
 impl<'s> Metered<'s> {
-    /// Serves the counters at `address` until this is dropped; `version` is the program's.
+    /// Serves the counters at `address` until the returned value is dropped. `version` is the
+    /// program's version.
     ///
     /// # Errors
     /// The address is not available, or no thread can be started.
@@ -45,14 +46,15 @@ impl<'s> Metered<'s> {
         Ok(Metered { inner, numbers, next: Time::ZERO, server })
     }
 
-    /// Returns the address where the counters are served; the kernel chooses the port if 0 was
-    /// requested.
+    /// Returns the address at which the counters are served. If port 0 was requested, the kernel
+    /// has chosen the port.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
     fn change(&self, change: impl FnOnce(&mut Numbers)) {
-        // Numbers are never left partly changed.
+        // The lock may be used after a panic of its holder, because the numbers are never left
+        // partly changed.
         change(&mut self.numbers.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
@@ -81,7 +83,7 @@ impl Screen for Metered<'_> {
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
         self.change(|numbers| numbers.snapshot.clone_from(snapshot));
         if now >= self.next {
-            // Half an interval early rather than an interval late.
+            // The counters are shown up to half an interval early, rather than an interval late.
             self.next = now + self.inner.interval() - self.interval() / 2;
             self.inner.snapshot(now, snapshot);
         }

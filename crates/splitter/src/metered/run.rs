@@ -11,7 +11,7 @@ use prometheus_client::registry::Unit;
 
 use anabranch_os::metrics::{count, counts, level, levels};
 
-/// The latest numbers of a run.
+/// The latest counters of a run, with the names of its paths.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     names: Vec<String>,
@@ -21,8 +21,8 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// Renames the paths. They may have been added, removed or reordered: until new counters
-    /// arrive, each keeps the counters of its name.
+    /// Sets the names of the paths after paths were added, removed or reordered. Until new
+    /// counters arrive, each path keeps the counters under its name.
     pub(super) fn name_paths(&mut self, names: Vec<String>) {
         let before = std::mem::take(&mut self.snapshot.paths);
         let place = |name: &String| self.names.iter().position(|known| known == name);
@@ -36,14 +36,15 @@ impl Numbers {
     }
 }
 
-/// The numbers of a splitter's run, for the metrics page.
+/// The source of the metrics page: the shared numbers of a splitter's run.
 #[derive(Debug)]
 pub(super) struct Run(pub(super) Arc<Mutex<Numbers>>);
 
-/// A path's counter: its name, help and unit, and a value for each set of labels.
+/// A counter of paths: its name, its help, its unit, and a function that returns its value for
+/// each set of labels.
 type PathCounter =
     (&'static str, &'static str, Option<Unit>, fn(&PathCounters) -> Vec<(Labels, u64)>);
-/// A label and its value, in addition to the path's.
+/// A label and its value, in addition to the label with the path's name.
 type Labels = Option<(&'static str, &'static str)>;
 
 const PATH_COUNTERS: [PathCounter; 6] = [

@@ -1,4 +1,5 @@
-//! The output of a login: the lines for us, among those of ssh and of the server's shell.
+//! The output of a login. It contains mosh-server's answer, among lines of ssh and of the server's
+//! shell.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,12 +12,12 @@ const KEY_LENGTH: usize = 22;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key(String);
 
-/// Error for a text that is not a key; it does not contain the text.
+/// Error: a text is not a key. The error does not contain the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyError;
 
 impl Key {
-    /// Returns the key itself, for mosh-client's environment.
+    /// Returns the key as text, for mosh-client's environment.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -46,32 +47,33 @@ impl fmt::Display for KeyError {
 
 impl std::error::Error for KeyError {}
 
-/// Meaning of one line.
+/// The meaning of one line of a login's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnswerLine {
-    /// It is for the user, or for nobody.
+    /// The line is for the user, or has no meaning.
     Other,
-    /// It is a part of the answer.
+    /// The line is a part of the answer.
     Part,
-    /// It begins like an answer but is malformed.
+    /// The line begins like a part of the answer, but is malformed.
     Malformed,
 }
 
-/// A login's answer, as far as received.
+/// The answer of a login, as far as it was received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The UDP port and the key of the session (`MOSH CONNECT PORT KEY`).
     pub connect: Option<(u16, Key)>,
-    /// The address that ssh reached (`MOSH IP ADDRESS`, printed by the proxy command).
+    /// The address that ssh connected to (`MOSH IP ADDRESS`, printed by the proxy command).
     pub reached: Option<IpAddr>,
-    /// The server's own address in the login (`MOSH SSH_CONNECTION …`: client, its port, server,
-    /// its port).
+    /// The server's own address in the login, from `MOSH SSH_CONNECTION …` (client, its port,
+    /// server, its port).
     pub remote: Option<IpAddr>,
 }
 
 impl Answer {
-    /// Takes a line, with or without its end. A later line never changes the value of an earlier
-    /// one: after the server's first answer, only output of a shell follows.
+    /// Processes a line, with or without its line break. A later line never changes a value that
+    /// an earlier line has set: after the server's first answer, only the output of a shell
+    /// follows.
     pub fn take(&mut self, line: &str) -> AnswerLine {
         let line = line.trim_end();
         if let Some(rest) = line.strip_prefix("MOSH CONNECT ") {

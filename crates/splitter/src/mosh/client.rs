@@ -12,17 +12,17 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use super::answer::Key;
 use super::words::Words;
 
-/// Control sequences (xterm's) that reset cursor keys, attributes, cursor, mouse reports and
-/// screen. A client that was killed could not do this itself.
+/// Control sequences of xterm that reset cursor keys, attributes, cursor, mouse reports and
+/// screen. A client that was killed could not reset them itself.
 const PLAIN: &[u8] =
     b"\x1b[?1l\x1b[0m\x1b[?25h\x1b[?1003l\x1b[?1002l\x1b[?1000l\x1b[?1006l\x1b[?1049l\r\n";
 
-/// The mosh-client command.
+/// The command that runs mosh-client.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// The program with the user's options.
+    /// The program with the options that the user gave it.
     pub command: Words,
-    /// Environment variables for it, such as `MOSH_PREDICTION_DISPLAY` (mosh(1)).
+    /// Environment variables for the program, such as `MOSH_PREDICTION_DISPLAY` (mosh(1)).
     pub settings: Vec<(&'static str, String)>,
 }
 
@@ -39,10 +39,10 @@ impl Client {
         Ok(String::from_utf8_lossy(&said.stdout).trim().parse().ok())
     }
 
-    /// Starts it on this terminal, connected to `splitter`.
+    /// Starts the client on this terminal, connected to `splitter`.
     ///
     /// # Errors
-    /// It cannot be run.
+    /// mosh-client cannot be run.
     pub fn start(&self, splitter: SocketAddr, key: &Key) -> io::Result<Running> {
         let mut command = Command::new(self.command.program());
         command.args(self.command.arguments());
@@ -55,11 +55,11 @@ impl Client {
     }
 }
 
-/// A running client.
+/// A running mosh-client.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
-    /// Identifies this process even after its number was reused.
+    /// Handle of the process, which remains valid even if the process number is reused.
     handle: OwnedFd,
 }
 
@@ -70,14 +70,14 @@ impl Running {
     /// No further file can be opened.
     pub fn ender(&self) -> io::Result<impl Fn() + Send + use<>> {
         let handle = self.handle.try_clone()?;
-        // The client then closes its session. A failure means that it has already ended.
+        // On this signal the client closes its session. An error means that it has already ended.
         Ok(move || {
             let _ = pidfd_send_signal(&handle, Signal::TERM);
         })
     }
 
-    /// Waits for its end. Returns its exit status or, like a shell, 128 plus the number of the
-    /// signal that killed it.
+    /// Waits until the client ends. Returns its exit status or, like a shell, 128 plus the number
+    /// of the signal that killed it.
     ///
     /// # Errors
     /// The system does not report the status.
@@ -89,27 +89,28 @@ impl Running {
 /// How a client ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Exit code in the form of a shell.
+    /// Exit code as a shell reports it.
     pub code: u8,
-    /// Whether a signal killed it, so that it did not restore the terminal.
+    /// Whether a signal killed the client, so that it did not restore the terminal.
     pub killed: bool,
 }
 
 impl From<ExitStatus> for Ended {
     fn from(status: ExitStatus) -> Ended {
         let code = status.code().or_else(|| Some(128 + status.signal()?));
-        // Both are below 256: exit codes have 8 bits, and there are 64 signals.
+        // Both values are below 256: exit codes have 8 bits, and there are 64 signals.
         let code = code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
         Ended { code, killed: status.signal().is_some() }
     }
 }
 
-/// The saved state of this program's terminal.
+/// The saved state of this program's terminal, if it has one.
 #[derive(Debug)]
 pub struct Terminal(Option<Termios>);
 
 impl Terminal {
-    /// Saves the state of standard input; nothing if that is not a terminal.
+    /// Saves the state of the terminal at standard input. If standard input is no terminal, saves
+    /// nothing.
     pub fn remember() -> Terminal {
         Terminal(tcgetattr(io::stdin()).ok())
     }

@@ -1,4 +1,4 @@
-//! The login: ssh runs mosh-server on the other machine.
+//! The login, in which ssh starts mosh-server on the other machine.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, PipeReader, Read, Write};
@@ -12,13 +12,13 @@ use anabranch_os::shell::quoted;
 use super::answer::{Answer, AnswerLine, Key};
 use super::words::Words;
 
-/// Maximum bytes of a line: longer ones are read in pieces.
+/// Maximum bytes of a line. Longer lines are read in pieces.
 const LONGEST_LINE: u64 = 1 << 16;
 
-/// Accepted address families of the server.
+/// The IP versions of addresses at which the server may be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
-    /// IPv4 first, then IPv6.
+    /// Both versions, with IPv4 addresses first.
     #[default]
     Any,
     /// IPv4 only.
@@ -28,7 +28,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Returns the accepted addresses, in the order in which to try them.
+    /// Returns the accepted ones of `addresses`, in the order in which they are to be tried.
     pub fn sorted(self, addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<SocketAddr> {
         let will_do = |address: &SocketAddr| match self {
             Family::Any => true,
@@ -49,24 +49,25 @@ impl Family {
     }
 }
 
-/// How to learn the address of mosh-server, as in mosh(1)'s `--experimental-remote-ip`.
+/// The way in which the address of mosh-server is determined, as in mosh(1)'s
+/// `--experimental-remote-ip`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemoteIp {
     /// ssh connects through this command (see [`super::carry`]), which prints the address that
-    /// answered. It gets the host and the port as additional arguments.
+    /// answered. The command gets the host and the port as additional arguments.
     Proxy(Vec<String>),
-    /// The server reports the address at which ssh arrived (SSH_CONNECTION).
+    /// The server reports the address at which the ssh connection arrived (SSH_CONNECTION).
     Remote,
-    /// The name is resolved here, and ssh gets the address.
+    /// This program resolves the name, and ssh gets the address.
     Local,
 }
 
 /// The local address that mosh-server binds to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bind {
-    /// The address at which ssh arrived.
+    /// The address at which the ssh connection arrived.
     Ssh,
-    /// Any address.
+    /// All addresses of the machine.
     Any,
     /// This address.
     Ip(IpAddr),
@@ -89,46 +90,47 @@ impl FromStr for Bind {
 /// A login by ssh, to be run once.
 #[derive(Clone, Debug)]
 pub struct Login {
-    /// ssh with the user's own options.
+    /// ssh with the options that the user gave it.
     pub ssh: Words,
-    /// The user name, if not ssh's default.
+    /// The user name on the other machine; `None` for ssh's default.
     pub user: Option<String>,
-    /// The machine, in ssh's notation.
+    /// The other machine, in ssh's notation.
     pub host: String,
-    /// Accepted address families.
+    /// Accepted IP versions of the server's address.
     pub family: Family,
-    /// How to learn its address.
+    /// The way in which mosh-server's address is determined.
     pub remote: RemoteIp,
-    /// Whether ssh requests a terminal there, as mosh does.
+    /// Whether ssh requests a terminal on the other machine, as mosh does.
     pub terminal: bool,
-    /// The mosh-server command for the remote shell; not quoted, so that it may be `env A=b
-    /// mosh-server`.
+    /// The command that starts mosh-server, for the remote shell. It is not quoted, so that it may
+    /// be `env A=b mosh-server`.
     pub server: String,
-    /// The address that it binds to.
+    /// The address that mosh-server binds to.
     pub bind: Bind,
-    /// The port, or range of ports (`60000:61000`), that it binds to; by default it chooses.
+    /// The port, or range of ports (`60000:61000`), that mosh-server binds to; `None` if
+    /// mosh-server chooses.
     pub ports: Option<String>,
-    /// Number of colours of the local terminal, if known.
+    /// Number of colours of the local terminal; `None` if it is unknown.
     pub colors: Option<u32>,
-    /// Local locale variables, used by the server as a fallback.
+    /// Local locale variables, which the server uses as a fallback.
     pub locale: Vec<(String, String)>,
-    /// The command to run instead of a login shell.
+    /// The command that the server runs instead of a login shell; empty for a login shell.
     pub command: Vec<String>,
 }
 
-/// The mosh-server of a session and its key.
+/// The address and the key of a mosh-server, from its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Learnt {
-    /// Its IP address and UDP port.
+    /// IP address and UDP port of mosh-server.
     pub server: SocketAddr,
     /// The key of the session.
     pub key: Key,
 }
 
-/// Reason why a login gave no session. One line each, without any key.
+/// Reason why a login gave no session. Each message has one line, and contains no key.
 #[derive(Debug)]
 pub enum LoginError {
-    /// ssh cannot be run: (its name, error).
+    /// ssh could not be run: (ssh's name, error).
     Ssh(String, io::Error),
     /// The name has no address of the accepted families.
     Resolve(String, io::Error),
@@ -176,15 +178,16 @@ impl fmt::Display for LoginError {
 impl std::error::Error for LoginError {}
 
 impl Login {
-    /// Logs in. Output of ssh and the server for the user is copied to `said` as it arrives.
+    /// Logs in. Copies output that is meant for the user, of ssh and the server, to `said` as it
+    /// arrives.
     ///
     /// # Errors
-    /// See [`LoginError`].
+    /// [`LoginError`] if the login gave no session.
     pub fn run(&self, said: &mut dyn Write) -> Result<Learnt, LoginError> {
         let local = self.look_up()?;
         let (mut child, out) = self.start(local)?;
         let (answer, rest) = read(out, said).inspect_err(|_| end(&mut child))?;
-        // ssh must not block on a full pipe; it ends when mosh-server has left its terminal.
+        // ssh must not block on a full pipe. It ends when mosh-server has left its terminal.
         thread::spawn(move || io::copy(&mut { rest }, &mut io::sink()));
         let status = child.wait().map_err(LoginError::Read)?;
         let Some((port, key)) = answer.connect else {
@@ -199,7 +202,8 @@ impl Login {
         Ok(Learnt { server: SocketAddr::new(ip, port), key })
     }
 
-    /// Resolves the address to log in to, if that is our task.
+    /// Resolves the name of the other machine if this program has to do that. Returns `None` if
+    /// ssh does it.
     fn look_up(&self) -> Result<Option<IpAddr>, LoginError> {
         if self.remote != RemoteIp::Local {
             return Ok(None);
@@ -217,16 +221,16 @@ impl Login {
         let (reader, writer) = io::pipe().map_err(blame)?;
         let mut command = Command::new(self.ssh.program());
         command.args(self.ssh.arguments()).args(self.arguments(local));
-        // The proxy command writes to ssh's standard error.
+        // The output of the proxy command arrives on ssh's standard error.
         command.stdin(Stdio::null()).stderr(writer.try_clone().map_err(blame)?).stdout(writer);
-        // The key of another session must not reach the other machine.
+        // The key of another session must not be sent to the other machine.
         command.env_remove("MOSH_KEY");
         command.spawn().map(|child| (child, reader)).map_err(blame)
     }
 
     fn arguments(&self, local: Option<IpAddr>) -> Vec<String> {
-        // A connection of its own: a shared one would not reveal the address, and would keep our
-        // pipe open.
+        // ssh makes a new connection: a shared one would not reveal the address, and would keep
+        // our pipe open.
         let mut words = vec!["-n".to_owned(), "-S".into(), "none".into()];
         match &self.remote {
             RemoteIp::Proxy(proxy) => {
@@ -274,21 +278,22 @@ impl Login {
     }
 }
 
-/// Ends an ssh that is no longer needed; it would otherwise keep running.
+/// Ends an ssh process that is no longer needed. It would otherwise keep running.
 fn end(child: &mut Child) {
-    // A failure means that it has ended by itself.
+    // An error means that the process has already ended.
     let _ = child.kill();
     let _ = child.wait();
 }
 
-/// Returns a `ProxyCommand`. A shell parses it, and ssh expands `%` sequences.
+/// Returns the text of ssh's option `ProxyCommand`. A shell parses it, and ssh expands `%`
+/// sequences in it.
 fn proxy_command(words: &[String]) -> String {
     let words: Vec<_> = words.iter().map(|word| quoted(&word.replace('%', "%%"))).collect();
     format!("{} -- %h %p", words.join(" "))
 }
 
-/// Reads until mosh-server has answered or ssh has ended; returns the answer and the rest of the
-/// pipe.
+/// Reads until mosh-server has answered or ssh has ended. Returns the answer, and the pipe for its
+/// remaining output.
 fn read(
     out: PipeReader,
     said: &mut dyn Write,

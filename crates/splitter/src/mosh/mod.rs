@@ -1,5 +1,5 @@
-//! Mosh's login, as mosh(1) describes it. A login by ssh starts mosh-server and learns its
-//! address, port and key. Then mosh-client connects to an address that we choose.
+//! Mosh's login, as mosh(1) describes it. A login by ssh starts mosh-server and obtains its
+//! address, port and key. Then mosh-client connects to an address that this program chooses.
 //!
 //! Both programs are unmodified. The key is in their environment and in the answer of the login,
 //! never on a command line, where every user of the machine could read it.

@@ -1,4 +1,4 @@
-//! The proxy command that connects ssh to the server, and reports the server's address.
+//! The proxy command, which connects ssh to the server and reports the server's address.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
@@ -8,24 +8,24 @@ use std::time::Duration;
 
 use super::Family;
 
-/// Maximum wait for an address before the next is tried; the kernel alone would wait for over two
-/// minutes.
+/// Maximum time to wait for an address before the next one is tried. The kernel alone would wait
+/// for over two minutes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Time after which the user gets a notice about a connection that is still being made.
+/// Time after which the user is notified that the connection is still being made.
 const NOTICE: Duration = Duration::from_secs(3);
 
-/// Remedy if this program's route to the server is not ssh's own: a command line's `ProxyCommand`
-/// overrides a `ProxyJump` of ssh_config(5).
+/// Hint for the case that this program and ssh reach the server by different routes: a
+/// `ProxyCommand` on the command line overrides a `ProxyJump` of ssh_config(5).
 const JUMP: &str = "if ssh reaches it through another machine (ProxyJump), add --remote-ip \
                         remote";
 
-/// Implements a `ProxyCommand` of ssh_config(5): connects to `host`, copies standard input to it
-/// and its answers to standard output. Before that it prints `MOSH IP ADDRESS` on standard error.
-/// This is the address that answered; the session's datagrams must be sent to it, too.
+/// Implements a `ProxyCommand` of ssh_config(5): connects to `host`, copies standard input to it,
+/// and its answers to standard output. Before that, prints `MOSH IP ADDRESS` on standard error.
+/// This is the address that answered, to which the session's datagrams must be sent, too.
 ///
 /// # Errors
-/// The name has no address of the family, no address answers, or a copy fails.
+/// The name has no address of the accepted IP versions, no address answers, or a copy fails.
 pub fn carry(host: &str, port: u16, family: Family) -> io::Result<()> {
     let find = || reach(&family.sorted((host, port).to_socket_addrs()?), PATIENCE);
     let notice = format!("still connecting to {host} port {port}; {JUMP}");
@@ -35,16 +35,16 @@ pub fn carry(host: &str, port: u16, family: Family) -> io::Result<()> {
     let server = with_notice(NOTICE, say, find).map_err(explained)?;
     writeln!(io::stderr(), "MOSH IP {}", server.peer_addr()?.ip())?;
     let mut up = server.try_clone()?;
-    // Not awaited: standard input may stay open after the server has closed.
+    // The thread is not waited for: standard input may stay open after the server has closed.
     thread::spawn(move || {
-        // The other side sees an end or a failure here as the end of the stream.
+        // The other side sees an error here as the end of the stream.
         let _ = copy(&mut io::stdin().lock(), &mut up);
         let _ = up.shutdown(Shutdown::Write);
     });
     copy(&mut &server, &mut io::stdout().lock())
 }
 
-/// Does `work`, and calls `say` from another thread if `work` takes longer than `after`.
+/// Runs `work`. Calls `say` from another thread if `work` takes longer than `after`.
 fn with_notice<R>(
     after: Duration,
     say: impl FnOnce() + Send + 'static,
@@ -72,7 +72,7 @@ fn reach(addresses: &[SocketAddr], patience: Duration) -> io::Result<TcpStream> 
     outcome
 }
 
-/// Copies each piece at once: in a dialogue, the other side waits for each.
+/// Copies each piece as soon as it arrives: in a dialogue, the other side waits for it.
 fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
     let mut buffer = vec![0; 1 << 16];
     loop {

@@ -1,13 +1,13 @@
-//! Commands in the user's notation: words with a shell's quotes, run without a shell.
+//! Commands in the user's notation: words with a shell's quotes, which are run without a shell.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A command and its arguments, at least one word: `ssh -p 2222`.
+/// A command with its arguments, such as `ssh -p 2222`. There is at least one word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Words(Vec<String>);
 
-/// Error for a text that is not a command.
+/// Error: a text is not a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WordsError(String);
 

@@ -1,14 +1,15 @@
-//! The egress of a path from this machine: interface, source address and route.
+//! The egress of a path, by which its packets leave this machine: interface, source address and
+//! route.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use crate::socks::Header;
 
-/// Bytes of a UDP header.
+/// Length of a UDP header, in bytes.
 const UDP_HEADER: u32 = 8;
-/// Bytes that WireGuard adds to a packet: header of 16 bytes, tag of 16.
+/// Number of bytes that WireGuard adds to a packet: a header of 16 and a tag of 16.
 const WIREGUARD: u32 = 32;
-/// Maximum bytes of an IP packet without jumbograms; loopback interfaces claim one byte more.
+/// Maximum bytes of an IP packet without jumbograms. Loopback interfaces report one byte more.
 const LARGEST_PACKET: u32 = 65_535;
 
 /// The egress of a path towards one server.
@@ -20,38 +21,40 @@ pub struct Egress {
     /// The path's name.
     pub name: String,
     /// The interface to bind to (SO_BINDTODEVICE). `None` if packets stay on this machine without
-    /// being addressed to loopback: the kernel then finds no route for a socket bound to `lo`.
+    /// being addressed to loopback: the kernel would find no route for a socket bound to `lo`.
     pub device: Option<String>,
     /// The kernel's index of the outgoing interface.
     pub index: u32,
-    /// The source address to bind to; `None` leaves the choice to the kernel, so that the path
-    /// survives a change of address.
+    /// The source address to bind to. `None` lets the kernel choose, so that the path survives a
+    /// change of address.
     pub source: Option<IpAddr>,
-    /// The present source address of packets, as far as the kernel reports it.
+    /// The source address of packets at present; `None` if the kernel does not report it.
     pub sends_as: Option<IpAddr>,
     /// The server for which the route was looked up.
     pub server: SocketAddr,
-    /// The next router; `None` if the server is on the link.
+    /// The next router; `None` if the server is on the interface's own network.
     pub gateway: Option<IpAddr>,
-    /// Maximum bytes of an IP packet, by this machine's knowledge of the route.
+    /// Maximum bytes of an IP packet, as far as this machine knows the route; `None` if unknown.
     pub mtu: Option<u32>,
     /// Number of source ports to rotate over, at least 1.
     pub ports: u16,
-    /// The proxy (TCP) for datagrams. Interface, route and MTU are those towards it.
+    /// The address (TCP) of the proxy for datagrams; `None` without a proxy. Interface, route and
+    /// MTU are those of the way to the proxy.
     pub proxy: Option<SocketAddr>,
-    /// Whether the path is a stream, and what distinguishes it, for observers, from other streams
-    /// on the same interface.
+    /// If the path is a stream, the feature that distinguishes it, for observers, from other
+    /// streams on the same interface. `None` if the path is not a stream.
     pub stream: Option<Apart>,
     /// Warning about a setting that works but is probably a mistake.
     pub note: Option<String>,
 }
 
-/// The feature that distinguishes a stream from others for their observers: the proxy and the
-/// login there, or the ssh host. `None` for a direct connection.
+/// The feature that distinguishes a stream from other streams for their observers: the proxy and
+/// the login at it, or the ssh host. `None` for a direct connection.
 pub type Apart = Option<String>;
 
 impl Egress {
-    /// Returns the local address to bind to for `server`; the kernel chooses the port.
+    /// Returns the local address to which a socket for `server` is bound. The kernel chooses the
+    /// port.
     pub fn local(&self, server: SocketAddr) -> SocketAddr {
         let unspecified = match server {
             SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
@@ -60,39 +63,39 @@ impl Egress {
         self.scoped(SocketAddr::new(self.source.unwrap_or(unspecified), 0))
     }
 
-    /// Returns `server` in the form for connecting the socket: a link-local address gets this
-    /// path's link.
+    /// Returns `server` in the form in which a socket is connected to it: a link-local address
+    /// gets the interface of this path.
     pub fn remote(&self, server: SocketAddr) -> SocketAddr {
         self.scoped(server)
     }
 
-    /// Returns the next destination of this path's packets: the proxy, or the server of the
-    /// lookup.
+    /// Returns the destination to which this path's packets are addressed: the proxy, or the
+    /// server of the lookup.
     pub fn peer(&self) -> SocketAddr {
         self.proxy.unwrap_or(self.server)
     }
 
-    /// Returns the bytes that a proxy's header takes from each datagram to the server (RFC 1928,
-    /// section 7).
+    /// Returns the number of bytes that a proxy's header takes from each datagram to the server
+    /// (RFC 1928, section 7); 0 without a proxy.
     pub fn overhead(&self) -> u32 {
         let relay = self.proxy.filter(|_| self.stream.is_none());
         relay.map_or(0, |_| Header::length_to(self.server))
     }
 
-    /// Returns the maximum bytes of UDP payload.
+    /// Returns the maximum bytes of UDP payload; `None` if the MTU is unknown.
     pub fn udp_payload(&self) -> Option<u32> {
         Some(self.mtu?.min(LARGEST_PACKET).saturating_sub(self.headers()))
     }
 
-    /// Returns the bytes of all headers before a datagram, including IP's.
+    /// Returns the number of bytes in all headers before a datagram, including the IP header.
     pub fn headers(&self) -> u32 {
         let ip_header = if self.peer().is_ipv4() { 20 } else { 40 };
         ip_header + UDP_HEADER + self.overhead()
     }
 
-    /// Returns whether datagrams to `server` are sure to use this egress. A proxy forwards to any
-    /// server. Without an interface to bind to, this is certain only for the server of the lookup:
-    /// the route to another may use any interface.
+    /// Returns whether datagrams to `server` certainly use this egress. With a proxy they do, as a
+    /// proxy forwards to any server. Without an interface to bind to, this is certain only for the
+    /// server of the lookup: the route to another server may use any interface.
     pub fn leads_to(&self, server: SocketAddr) -> bool {
         if self.proxy.is_some() || self.stream.is_some() {
             return true;
@@ -111,12 +114,12 @@ impl Egress {
     }
 }
 
-/// Limits of the path with the smallest MTU.
+/// The limits of the path that has the smallest MTU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mtu {
     /// Maximum bytes of UDP payload.
     pub udp_payload: u32,
-    /// The MTU for a WireGuard interface whose packets use these paths.
+    /// The MTU in bytes for a WireGuard interface whose packets use the paths.
     pub tunnel: u32,
 }
 

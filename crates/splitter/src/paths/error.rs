@@ -12,42 +12,43 @@ use super::{MAX_NAME, MAX_PORTS, PathSpec};
 use crate::socks::{ProxyError, ProxyFault};
 use crate::wg_quick::invocation;
 
-/// Reason why a text, or a list of paths, is malformed. Checked before the kernel is asked.
+/// Reason why the text of a path, or a list of paths, is malformed. It is found before the kernel
+/// is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpecError {
-    /// Not of the form `NAME=KIND`.
+    /// The text is not of the form `NAME=KIND`.
     Form(String),
     /// The name is empty, too long or has characters that are not allowed.
     Name(String),
-    /// An unknown kind.
+    /// The kind of path is unknown.
     Kind(String),
-    /// A kind that is given twice.
+    /// The kind of path is given twice.
     Twice(String),
     /// The named path has no kind.
     NoKind(String),
-    /// A text that cannot be an interface's name.
+    /// The text cannot be the name of an interface.
     Device(String),
-    /// A file name that wg-quick would not accept.
+    /// wg-quick would not accept this file name.
     Tunnel(String),
     /// The named path has both an interface and a tunnel.
     Both(String),
-    /// A text that is not an IP address.
+    /// The text is not an IP address.
     Address(String),
-    /// A text that is not a number of ports, or one out of range.
+    /// The text is not a number of ports, or the number is out of range.
     Ports(String),
-    /// An invalid proxy.
+    /// The proxy is invalid.
     Proxy(ProxyError),
-    /// Rotating source ports together with a proxy.
+    /// The path has several source ports and a proxy, which do not work together.
     ProxyPorts,
-    /// An invalid stream, with the reason.
+    /// The stream is invalid, for this reason.
     Stream(String),
-    /// The named path is a stream, and has a setting for datagrams only.
+    /// The named path is a stream, and has a setting that applies only to datagrams.
     StreamAnd(String),
     /// The named path uses OpenSSH, and names an interface or an address.
     SshBound(String),
     /// No path is given.
     None,
-    /// Two paths have this name.
+    /// Two paths have the same name.
     SameName(String),
 }
 
@@ -122,52 +123,55 @@ impl std::error::Error for SpecError {}
 pub struct PathError {
     /// Name of the path.
     pub path: String,
-    /// The fault.
+    /// The fault of the path.
     pub fault: Fault,
 }
 
-/// Fault of a path on this machine, at present.
+/// The fault of a path on this machine, at present.
 #[derive(Debug)]
 pub enum Fault {
-    /// No interface has this name; with the names of the existing ones.
+    /// No interface has this name. The second field has the names of the existing interfaces.
     NoDevice(String, Vec<String>),
     /// The interface is down.
     DeviceDown(String),
-    /// The tunnel of a wg-quick file is not up: (interface, file).
+    /// The tunnel of a wg-quick file is not up: (its interface, the file).
     NoTunnel(String, String),
-    /// Neither the wg-quick file nor its tunnel exists: (interface, file).
+    /// Neither the wg-quick file nor its tunnel exists: (its interface, the file).
     NoTunnelFile(String, String),
-    /// The address belongs to none of this machine's interfaces.
+    /// None of this machine's interfaces has the address.
     ForeignAddress(IpAddr),
-    /// The source is IPv4 and the server IPv6, or the other way round: (source, server).
+    /// Source and server have different IP versions: (source, server).
     Family(IpAddr, IpAddr),
-    /// The server's address is link-local, and neither it nor the path names an interface.
+    /// The server's address is link-local, and neither the address nor the path names an
+    /// interface.
     NoZone(IpAddr),
-    /// The server's link-local address is on another interface than the path: (server, path's
-    /// device).
+    /// The server's link-local address is on an interface other than the path's: (server, path's
+    /// interface).
     WrongZone(IpAddr, String),
-    /// The server is this machine itself, and the interface has no route to it.
+    /// The server is this machine itself, and the interface has no route to this machine: (server,
+    /// interface).
     Inward(IpAddr, String),
-    /// The server is another machine, and the interface, or the source address on it, reaches only
-    /// this machine.
+    /// The server is another machine, but the interface, or the source address on it, reaches only
+    /// this machine: (server, interface).
     Outward(IpAddr, String),
-    /// The interface has no route to the server.
+    /// The interface has no route to the server: (server, interface).
     NoRouteBy(IpAddr, String),
-    /// Another path uses the same interface and source address.
+    /// The other path of this name uses the same interface and source address.
     SameEgress(String),
     /// The name of the far end does not resolve.
     Name(Target, io::Error),
-    /// The proxy cannot be used.
+    /// The proxy cannot be used, for this reason.
     Proxy(Target, ProxyFault),
-    /// The kernel has no route.
+    /// The kernel has no route to this address.
     Route(IpAddr, RouteError),
-    /// The kernel did not answer.
+    /// The kernel did not answer the query.
     Io(io::Error),
 }
 
 impl Fault {
-    /// Adapts a fault of an interface to a path with a wg-quick tunnel. An interface that is
-    /// missing or down gets the same message, with the remedy: starting it is wg-quick's task.
+    /// Adapts a fault of an interface for a path with a wg-quick tunnel. A missing interface and
+    /// one that is down get the same message, with the remedy: wg-quick has to start the
+    /// interface.
     pub(super) fn of_tunnel(self, spec: &PathSpec) -> Fault {
         match (self, &spec.tunnel) {
             (Fault::NoDevice(device, _), Some(file)) if !Path::new(file).exists() => {
@@ -180,8 +184,8 @@ impl Fault {
         }
     }
 
-    /// Returns whether the lookup itself failed (no file or memory left, an interruption). The
-    /// path itself may work: the lookup can be repeated.
+    /// Returns whether only the lookup failed (no file or memory left, an interruption). The path
+    /// itself may work, and the lookup can be repeated.
     pub fn is_passing(&self) -> bool {
         matches!(self, Fault::Io(_) | Fault::Route(_, RouteError::Io(_)))
     }

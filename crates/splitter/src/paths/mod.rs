@@ -1,10 +1,10 @@
-//! Paths in the user's notation, and the egress from this machine of each.
+//! Paths in the user's notation, and the egress by which each path's packets leave this machine.
 //!
-//! A [`PathSpec`] is the user's text (`lte=if:wwan0,ports:4`). [`resolve`] asks the kernel for its
-//! route and returns an [`Egress`], which has all parameters for a driver to open the path's
-//! sockets. [`again`] repeats this after a change of the network. [`anywhere`] needs no particular
-//! server, [`check`] runs before the server is known, and [`uplinks`] lists the available paths.
-//! Resolving sends nothing and opens no UDP socket.
+//! A [`PathSpec`] is the user's text (`lte=if:wwan0,ports:4`). [`resolve`] asks the kernel for the
+//! path's route and returns an [`Egress`], which has all parameters that a driver needs to open
+//! the path's sockets. [`again`] repeats this after a change of the network. [`anywhere`] works
+//! without a particular server, [`check`] before the server is known, and [`uplinks`] lists the
+//! available paths. None of these functions sends packets or opens a UDP socket.
 
 mod egress;
 mod error;

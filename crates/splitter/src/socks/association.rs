@@ -1,4 +1,4 @@
-//! An association: the TCP connection to a proxy, and the relay that exists as long as the
+//! An association: the TCP connection to a proxy, and the relay that exists as long as this
 //! connection.
 
 use std::io::{self, Read, Write};
@@ -11,44 +11,46 @@ use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use super::dialogue::converse;
 use super::fault::ProxyFault;
 
-/// Timeout of the whole setup, up to the relay's address.
+/// Maximum time of the whole setup, until the relay's address is known.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// Keepalive intervals and count: a proxy whose machine has failed is noticed after some 20 s.
+/// Keepalive intervals and number of probes: the failure of a proxy's machine is detected after
+/// some 20 s.
 const KEEPALIVE: Duration = Duration::from_secs(8);
 const KEEPALIVE_AGAIN: Duration = Duration::from_secs(4);
 const KEEPALIVES: u32 = 3;
 
-/// Parameters for connecting to a proxy.
+/// Parameters of a connection to a proxy.
 #[derive(Clone, Debug)]
 pub struct Reach {
-    /// The proxy (TCP).
+    /// The proxy's address (TCP).
     pub proxy: SocketAddr,
-    /// The address to bind to; with port 0 the kernel chooses.
+    /// The local address to bind to; with port 0 the kernel chooses the port.
     pub local: SocketAddr,
-    /// The interface to bind to.
+    /// The interface to bind to; `None` for any.
     pub device: Option<String>,
-    /// The mark of our packets (SO_MARK).
+    /// The mark of our packets (SO_MARK); `None` for no mark.
     pub mark: Option<u32>,
 }
 
-/// A proxy's promise to relay UDP for us, valid as long as `control` is open.
+/// An association with a proxy, which relays UDP for us as long as `control` is open.
 #[derive(Debug)]
 pub struct Association {
-    /// The connection, non-blocking: it becomes readable when the proxy ends the association.
+    /// The TCP connection to the proxy, which is non-blocking. It becomes readable when the proxy
+    /// ends the association.
     pub control: TcpStream,
-    /// Address for datagrams, each with its [`Header`](super::Header).
+    /// The relay's address, to which datagrams are sent, each with its [`Header`](super::Header).
     pub relay: SocketAddr,
 }
 
 impl Association {
-    /// Returns whether the proxy has ended the association. Anything else that it sends is ignored
-    /// (RFC 1928 defines nothing).
+    /// Returns whether the proxy has ended the association. Any data that the proxy sends are
+    /// ignored (RFC 1928 defines none).
     pub fn is_over(&self) -> bool {
         is_over(&self.control)
     }
 }
 
-/// Returns whether the connection is closed, as [`Association::is_over`] does.
+/// Returns whether the connection `control` is closed, as [`Association::is_over`] does.
 pub(crate) fn is_over(mut control: &TcpStream) -> bool {
     match control.read(&mut [0; 64]) {
         Ok(length) => length == 0,
@@ -58,7 +60,7 @@ pub(crate) fn is_over(mut control: &TcpStream) -> bool {
     }
 }
 
-/// Connects to a proxy and asks it to relay. Blocks, for 8 s at most.
+/// Connects to a proxy and asks it to relay datagrams. Blocks for at most 8 s.
 ///
 /// # Errors
 /// The proxy is not reachable, refuses, or sends an invalid answer.
@@ -76,8 +78,8 @@ pub fn associate(
     Ok(Association { control, relay: SocketAddr::new(ip, relay.port()) })
 }
 
-/// Returns the address of the relay that a proxy names as `named`. A proxy that uses a network
-/// address translator may name an address that is valid only there. In this case, and for the
+/// Returns the address of the relay that a proxy reports as `named`. Behind an address translator,
+/// a proxy may report an address that is valid only on its own side. In this case, and for the
 /// unspecified address, the relay is at the proxy's own address.
 fn relay_at(proxy: IpAddr, named: IpAddr) -> IpAddr {
     let named = named.to_canonical();
@@ -85,7 +87,7 @@ fn relay_at(proxy: IpAddr, named: IpAddr) -> IpAddr {
     if named.is_unspecified() || is_narrower { proxy } else { named }
 }
 
-/// The part of the Internet in which an address is valid, the narrowest first.
+/// The part of the Internet in which an address is valid, in order from the narrowest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Scope {
     Machine,
@@ -113,7 +115,7 @@ fn is_shared(ip: Ipv4Addr) -> bool {
     first == 100 && second & 0xc0 == 64
 }
 
-/// Connects to the first hop of `reach` within `patience`.
+/// Connects to the first hop of `reach`. Waits for at most `patience`.
 pub(crate) fn connect(reach: &Reach, patience: Duration) -> io::Result<Socket> {
     let domain = Domain::for_address(reach.proxy);
     let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
@@ -131,7 +133,7 @@ pub(crate) fn connect(reach: &Reach, patience: Duration) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// A stream with an overall deadline, however slowly the other side sends.
+/// A stream whose reads and writes share one deadline, however slowly the other side sends.
 pub(crate) struct Hasty<'s> {
     stream: &'s Socket,
     until: Instant,

@@ -5,37 +5,37 @@ use std::io;
 
 use anabranch_proxy::client::ClientFault;
 
-/// Fault of a proxy. Displayed after its name, as in "the proxy 192.0.2.1:1080 does not answer in
-/// time".
+/// A fault of a proxy. Its message follows the proxy's name, as in "the proxy 192.0.2.1:1080 does
+/// not answer in time".
 #[derive(Debug)]
 pub enum ProxyFault {
-    /// Its name does not resolve.
+    /// The proxy's name does not resolve.
     Name(io::Error),
-    /// There is no password for it; with the missing source.
+    /// The password for the proxy could not be read from this source.
     Password(String),
-    /// The TCP connection could not be established.
+    /// The TCP connection to the proxy could not be established.
     Connect(io::Error),
-    /// It does not answer in time.
+    /// The proxy does not answer in time.
     Timeout,
-    /// Its answer begins with this byte, which is not SOCKS' version.
+    /// The proxy's answer begins with this byte, which is not SOCKS's version.
     NotSocks(u8),
-    /// It requires a user name and a password, and none were given.
+    /// The proxy requires a user name and a password, and none were given.
     LoginWanted,
-    /// It accepts no login method that we support.
+    /// The proxy accepts no login method that we support.
     NoMethod,
-    /// It refuses the user name or the password.
+    /// The proxy refuses the user name or the password.
     LoginRefused,
-    /// It does not relay UDP at all.
+    /// The proxy does not relay UDP at all.
     NoUdp,
-    /// It refuses to relay for us; with the reason that it gave.
+    /// The proxy refuses to relay for us, for this reason.
     Refused(String),
-    /// It closed the connection during the dialogue.
+    /// The proxy closed the connection during the dialogue.
     HungUp,
-    /// It sent an answer that RFC 1928 does not allow; with a description.
+    /// The proxy sent an answer that RFC 1928 does not allow, as described.
     Garbage(String),
-    /// The connection broke.
+    /// The connection to the proxy broke.
     Io(io::Error),
-    /// It closed the connection that keeps the relay alive, or the relay's port is closed.
+    /// The proxy closed the connection that keeps the relay alive, or the relay's port is closed.
     Lost,
 }
 

@@ -1,14 +1,14 @@
-//! SOCKS5 proxies (RFC 1928), with user name and password (RFC 1929): their notation, UDP
+//! SOCKS5 proxies (RFC 1928), with user name and password (RFC 1929): the user's notation, UDP
 //! associations, and the headers of relayed datagrams.
 //!
 //! * [`Proxy`] is the user's notation: `[USER[:PASSWORD]@]HOST:PORT`.
-//! * [`associate`] connects to a proxy and asks it to relay. An [`Association`] is the TCP
-//!   connection that keeps the relay alive, and the relay's address. The call blocks, so it has a
-//!   thread of its own.
+//! * [`associate`] connects to a proxy and asks it to relay datagrams. An [`Association`] is the
+//!   TCP connection that keeps the relay alive, and the relay's address. The call blocks, so the
+//!   caller uses a separate thread.
 //! * [`Header`] precedes each datagram to the relay; [`Opened`] removes it from the answers.
 //!
-//! The messages are those of `anabranch_proxy`: the client libraries that support relayed UDP
-//! require an asynchronous runtime.
+//! The dialogue uses the messages of `anabranch_proxy`: those client libraries that support
+//! relayed UDP require an asynchronous runtime.
 
 mod association;
 mod dialogue;

@@ -1,4 +1,4 @@
-//! Datagrams to and from a relay: each has a header (RFC 1928, section 7).
+//! Datagrams to and from a relay. Each has a header (RFC 1928, section 7).
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -14,32 +14,33 @@ pub struct Header {
 }
 
 impl Header {
-    /// Makes the header for datagrams to `server`.
+    /// Returns the header for datagrams to `server`.
     pub fn to(server: SocketAddr) -> Header {
-        // Two reserved bytes, and no fragment.
+        // The first bytes are two reserved ones, and a zero that means no fragment.
         let mut bytes = vec![0, 0, 0];
         SocksAddress::Socket(server).write(&mut bytes);
         Header { bytes: bytes.into(), server }
     }
 
-    /// Returns the server for which the header is.
+    /// Returns the server to which datagrams with this header go.
     pub fn server(&self) -> SocketAddr {
         self.server
     }
 
-    /// Returns its length in bytes.
+    /// Returns the length of the header in bytes.
     #[expect(clippy::len_without_is_empty, reason = "no header is empty")]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Returns the bytes of the header for datagrams to `server`.
+    /// Returns the length in bytes of the header for datagrams to `server`.
     pub fn length_to(server: SocketAddr) -> u32 {
         if server.is_ipv4() { 10 } else { 22 }
     }
 
-    /// Prefixes each datagram of a run with the header. Each has `stride` bytes (the last may be
-    /// shorter), and the result is a run too. The copy costs less than one send per datagram.
+    /// Puts the header before each datagram of a run. Each datagram has `stride` bytes (the last
+    /// may have fewer), and the result is a run, too. The copy costs less than a separate send for
+    /// each datagram.
     pub fn wrap(&self, run: &[u8], stride: usize) -> Vec<u8> {
         let stride = stride.max(1);
         let datagrams = run.len().div_ceil(stride).max(1);
@@ -55,7 +56,7 @@ impl Header {
     }
 }
 
-/// Datagrams received from a relay, without their headers, as runs.
+/// Datagrams received from a relay, without their headers, stored as runs.
 #[derive(Debug, Default)]
 pub struct Opened {
     bytes: Vec<u8>,
@@ -68,15 +69,17 @@ struct Run {
     at: Range<usize>,
     stride: usize,
     ecn: u8,
-    /// Whether another datagram may be appended: the last one was not shorter.
+    /// Whether another datagram may be appended: all datagrams of the run have the same length so
+    /// far.
     open: bool,
 }
 
 impl Opened {
-    /// Takes a run received from the relay. Fragments, datagrams not from `server`, and malformed
-    /// ones are dropped and counted: anybody may send to the relay's outer side.
+    /// Processes a run received from the relay. Drops and counts fragments, malformed datagrams,
+    /// and datagrams that are not from `server`: anybody may send to the relay's outer side.
     pub fn take(&mut self, run: &Received<'_>, server: SocketAddr) {
-        // Datagrams of two kernel messages stay separate: their ECN bits may differ.
+        // Datagrams that the kernel delivered separately stay separate, because their ECN bits may
+        // differ.
         let first = self.runs.len();
         for datagram in run.datagrams() {
             match inside(datagram) {
@@ -88,7 +91,8 @@ impl Opened {
         }
     }
 
-    /// Returns the accepted datagrams, in order, as if `server` had sent them directly to us.
+    /// Returns the accepted datagrams in order, in the form in which `server` would have sent them
+    /// to us directly.
     pub fn runs(&self, server: SocketAddr) -> impl Iterator<Item = Received<'_>> {
         self.runs.iter().map(move |run| Received {
             from: server,
@@ -104,7 +108,8 @@ impl Opened {
         self.unfit
     }
 
-    /// Adds a datagram to the last run from `first` on, or begins a new one.
+    /// Adds a datagram to the last run if that has index `first` or later, or else begins a new
+    /// run.
     fn add(&mut self, first: usize, payload: &[u8], ecn: u8) {
         let start = self.bytes.len();
         self.bytes.extend(payload);
@@ -123,8 +128,9 @@ impl Opened {
     }
 }
 
-/// Returns the sender of a relayed datagram, and its payload; `None` for a fragment or a malformed
-/// header (RFC 1928). The reserved bytes are ignored. A sender given by name is rejected.
+/// Returns the sender and the payload of a relayed datagram. Returns `None` for a fragment and for
+/// a malformed header (RFC 1928). The reserved bytes are ignored. A sender that is given by name
+/// is rejected.
 fn inside(datagram: &[u8]) -> Option<(SocketAddr, &[u8])> {
     let [_, _, 0, rest @ ..] = datagram else { return None };
     match SocksAddress::read(rest) {
@@ -133,7 +139,8 @@ fn inside(datagram: &[u8]) -> Option<(SocketAddr, &[u8])> {
     }
 }
 
-/// Returns whether two addresses are the same, with IPv4-mapped IPv6 addresses taken as IPv4.
+/// Returns whether two addresses are equal, where an IPv4-mapped IPv6 address equals its IPv4
+/// address.
 fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
     let plain = |address: SocketAddr| (address.ip().to_canonical(), address.port());
     plain(one) == plain(other)

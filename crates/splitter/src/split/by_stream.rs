@@ -1,5 +1,5 @@
 //! The driver's part for paths that are streams: sending and receiving, finished dials, and
-//! reports to the core about such paths.
+//! reports about such paths to the core.
 
 use std::net::SocketAddr;
 
@@ -13,8 +13,8 @@ use super::onward::Outgoing;
 use super::streams::Outcome;
 
 impl Driver<'_> {
-    /// Passes packets sealed by the tunnel to a path's stream. Without room, or without a
-    /// connection, they are dropped, as by a full socket.
+    /// Passes packets that the tunnel has sealed to their path's stream. If the stream has no room
+    /// or no connection, the packets are dropped, as by a full socket.
     pub(super) fn send_by_stream(&mut self, now: Time, group: &[Outgoing<'_>]) {
         for outgoing in group {
             let streams = &mut self.uplinks.streams;
@@ -30,21 +30,21 @@ impl Driver<'_> {
         }
     }
 
-    /// Sends the tunnel's own packets: probes and handshakes, which are never dropped for their
-    /// age.
+    /// Sends the tunnel's own packets: probes and handshakes, which are never dropped because of
+    /// their age.
     pub(super) fn send_words(&mut self, now: Time, words: Vec<Outgoing<'static>>) {
         let streams = &mut self.uplinks.streams;
         let (by_stream, others): (Vec<_>, Vec<_>) =
             words.into_iter().partition(|word| streams.has(word.path));
         for word in by_stream {
-            // A path without a connection sends nothing; it is dialled.
+            // A path without a connection sends nothing; it is being dialled.
             streams.push(now, word.path, &word.bytes, true);
         }
         self.send_as_is(now, &others);
         self.flush_streams(now);
     }
 
-    /// Writes appended data to the sockets of streams.
+    /// Writes the queued data of all streams to their sockets.
     pub(super) fn flush_streams(&mut self, now: Time) {
         let ended = self.uplinks.streams.flush(now, &self.poller);
         ended.into_iter().for_each(|(path, warning)| self.stream_ended(now, path, warning));
@@ -84,7 +84,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Handles a path's stream that is readable, or has room.
+    /// Handles a path's stream that is readable or writable.
     pub(super) fn on_stream(&mut self, path: PathId, event: Ready) {
         let now = self.clock.now();
         if event.write
@@ -97,8 +97,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Takes packets of the far end, from the stream or from `rest`, bytes that were read from it
-    /// before.
+    /// Processes packets of the far end. They are read from the stream; `rest` has bytes that were
+    /// read from it before.
     fn read_stream(&mut self, now: Time, path: PathId, rest: Option<&[u8]>) {
         let Some(tunnel) = &mut self.tunnel else { return };
         let take = |packet: &[u8]| tunnel.open_one(now, packet);
@@ -128,7 +128,7 @@ impl Driver<'_> {
         self.settle(now);
     }
 
-    /// Notifies the core whether a path has a connection.
+    /// Reports to the core whether a path has a connection.
     pub(super) fn tell_stream(&mut self, now: Time, path: PathId) {
         let broken = self.uplinks.streams.broken(path);
         self.tell_path(now, path, broken);

@@ -14,25 +14,26 @@ use super::lookup::Lookup;
 use super::signals::signals;
 use super::{Failure, Reread, Settings};
 
-/// Signals, the reader of settings, and the kernel's network messages.
+/// The sources of external events: signals, the reader of settings, and the kernel's network
+/// messages.
 pub(super) struct Control<'s> {
-    /// Readable when the run is to end.
+    /// Socket that becomes readable when the run is to end.
     pub(super) stop: UnixStream,
     pub(super) hangup: Option<Hangup>,
     /// Whether SIGINT ends the program at once.
     hasty: Arc<AtomicBool>,
-    /// Reads the settings again on a reload.
+    /// Function that reads the settings again on a reload; `None` if reloads are not supported.
     pub(super) reread: Option<Reread<'s>>,
     /// New settings that wait for name resolution.
     pub(super) lookup: Lookup<Settings>,
     pub(super) monitor: Monitor,
-    /// When to check the machine's setup again, after a check that failed.
+    /// Time at which to check the machine's setup again, after a check that failed.
     pub(super) keep_at: Option<Time>,
     pub(super) stopped: bool,
 }
 
 impl<'s> Control<'s> {
-    /// Watches for signals or, if given, for `stop` instead.
+    /// Starts to watch for signals or, if `stop` is given, for `stop` instead.
     ///
     /// # Errors
     /// No file, thread or signal handler is available.
@@ -51,12 +52,13 @@ impl<'s> Control<'s> {
         Ok(Control { stop, hangup, hasty, reread, lookup, monitor, keep_at, stopped })
     }
 
-    /// Returns whether a received SIGHUP ends the run because the run's terminal is gone.
+    /// Returns whether a received SIGHUP ends the run, because the run's terminal is gone.
     pub(super) fn is_hung_up(&mut self) -> bool {
         self.hangup.as_mut().is_some_and(Hangup::take)
     }
 
-    /// Makes SIGINT end the program at once from now on: only interruptible work is left.
+    /// Makes SIGINT end the program at once from now on, because the remaining work may be
+    /// interrupted.
     pub(super) fn be_hasty(&self) {
         self.hasty.store(true, Ordering::Release);
     }

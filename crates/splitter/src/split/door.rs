@@ -1,4 +1,4 @@
-//! The entrance for clients: a local port, or an interface of this machine.
+//! The entrance of clients' datagrams: a local port, or an interface of this machine.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,35 +15,35 @@ use anabranch_os::udp::{Received, UdpSocket};
 use crate::far_end::Inner;
 use crate::steer::{Exit, SteerError, Steering, Upkeep};
 
-/// Maximum packets read from the interface in one round.
+/// Maximum number of packets read from the interface in one round.
 pub(super) const ROUND: usize = 64;
-/// Buffer size for each packet, in bytes: no interface of ours has a larger MTU.
+/// Buffer size for each packet, in bytes: none of this program's interfaces has a larger MTU.
 pub(super) const ROOM: usize = 65_536;
 
-/// The entrance for clients.
+/// The entrance of clients' datagrams.
 #[derive(Debug)]
 pub(super) enum Door {
-    /// A local port: its clients all use the same server.
+    /// A local port, all of whose clients use the same server.
     Port(UdpSocket),
-    /// An interface: each packet names its server.
+    /// An interface, each of whose packets names its server.
     Tun(Box<TunDoor>),
 }
 
-/// The interface, and the state for sending through it.
+/// The interface, with the state that is needed to send through it.
 #[derive(Debug)]
 pub(super) struct TunDoor {
     tun: Tun,
     steering: Option<Steering>,
     pub(super) fragments: Fragments,
     /// Client and server of each session, for ICMP errors about datagrams that are no longer
-    /// available.
+    /// stored.
     ends: HashMap<SessionId, (SocketAddr, SocketAddr)>,
     pub(super) arena: Arena,
-    /// Buffer for building packets.
+    /// Buffer in which packets are built.
     packet: Vec<u8>,
 }
 
-/// Packets of one round.
+/// The packets of one round.
 #[derive(Debug)]
 pub(super) struct Arena {
     pub(super) bytes: Box<[u8]>,
@@ -59,7 +59,7 @@ impl Door {
         Door::Tun(Box::new(TunDoor { tun, steering, fragments, ends, arena, packet }))
     }
 
-    /// Returns the local port, if it is one.
+    /// Returns the local port; `None` if the entrance is an interface.
     pub(super) fn port(&self) -> Option<&UdpSocket> {
         match self {
             Door::Port(socket) => Some(socket),
@@ -74,12 +74,12 @@ impl Door {
         }
     }
 
-    /// Returns the interface if all its packets go to a far end.
+    /// Returns the interface if all of its packets go to a far end, else `None`.
     pub(super) fn whole(&mut self) -> Option<&mut TunDoor> {
         self.interface().filter(|door| door.inner().is_some())
     }
 
-    /// Records the client and server of a new session.
+    /// Records the client and server of a session when `event` reports that it was opened.
     pub(super) fn note(&mut self, event: &Event) {
         if let (Some(door), Event::Opened { session, client, server: Some(server) }) =
             (self.interface(), event)
@@ -107,7 +107,7 @@ impl Door {
         steering.map_or(Ok(()), |steering| steering.follow(exits))
     }
 
-    /// Returns the traffic of pinned flows; with `now`, reads it again.
+    /// Returns the counters of pinned flows. If `now`, they are read again first.
     pub(super) fn pinned(&self, now: bool) -> Vec<Pinned> {
         match self {
             Door::Port(_) => Vec::new(),
@@ -118,7 +118,7 @@ impl Door {
         }
     }
 
-    /// Returns descriptors to poll for changes of the setup.
+    /// Returns descriptors that the caller polls to detect changes of the setup.
     pub(super) fn watched(&self) -> Vec<BorrowedFd<'_>> {
         match self {
             Door::Port(_) => Vec::new(),
@@ -126,19 +126,20 @@ impl Door {
         }
     }
 
-    /// Restores parts of the setup that others have removed.
+    /// Restores parts of the setup that other programs have removed.
     pub(super) fn keep(&mut self) -> Result<Upkeep, SteerError> {
         let steering = self.interface().and_then(|door| door.steering.as_mut());
         steering.map_or(Ok(Upkeep::default()), Steering::keep)
     }
 
-    /// Returns whether the parts of the setup that the kernel does not report on are intact.
+    /// Returns whether those parts of the setup are intact whose changes the kernel does not
+    /// report.
     pub(super) fn is_guarded(&mut self) -> bool {
         let steering = self.interface().and_then(|door| door.steering.as_mut());
         steering.is_none_or(Steering::is_guarded)
     }
 
-    /// Returns whether one of these changes may affect the setup.
+    /// Returns whether any of `changes` may affect the setup.
     pub(super) fn concerns(&self, changes: &[Change]) -> bool {
         match self {
             Door::Port(_) => false,
@@ -149,7 +150,7 @@ impl Door {
         }
     }
 
-    /// Undoes the setup of the machine.
+    /// Undoes the changes of the machine's setup.
     pub(super) fn close(&mut self) -> io::Result<()> {
         let steering = self.interface().and_then(|door| door.steering.take());
         steering.map_or(Ok(()), Steering::lower)
@@ -166,7 +167,7 @@ impl AsFd for Door {
 }
 
 impl TunDoor {
-    /// Reads the waiting packets, at most one round of them.
+    /// Reads the waiting packets, at most one round.
     pub(super) fn read(&mut self) -> io::Result<()> {
         self.arena.lengths.clear();
         for room in self.arena.bytes.chunks_exact_mut(ROOM) {
@@ -178,17 +179,18 @@ impl TunDoor {
         Ok(())
     }
 
-    /// Returns our addresses if all packets go to a far end.
+    /// Returns our addresses in the tunnel if all packets go to a far end, else `None`.
     pub(super) fn inner(&self) -> Option<Inner> {
         self.steering.as_ref().and_then(|steering| steering.plan().request.inner)
     }
 
-    /// Passes packets of the far end to the machine or the namespace; returns how many failed.
+    /// Passes packets of the far end to the machine or the namespace. Returns the number of
+    /// packets that could not be passed.
     pub(super) fn take(&self, packets: &Received<'_>) -> u64 {
         packets.datagrams().map(|packet| u64::from(self.tun.write(packet).is_err())).sum()
     }
 
-    /// Returns whether to split `datagram`: it was led here by the setup, not by a route of the
+    /// Returns whether `datagram` is to be split: the setup led it here, and not a route of the
     /// user's own.
     pub(super) fn splits(&self, datagram: &Datagram<'_>) -> bool {
         let ports = self.steering.as_ref().map(|steering| &steering.plan().request.ports);
@@ -196,7 +198,7 @@ impl TunDoor {
             || wireguard::Message::of(datagram.payload).is_some()
     }
 
-    /// Sends an ICMP error about `packet`; failures are ignored, as ICMP is best effort.
+    /// Sends an ICMP error about `packet`. Failures are ignored, as ICMP is best effort.
     pub(super) fn complain(&mut self, complaint: Complaint, packet: &[u8]) {
         let Some(here) = self.steering.as_ref().map(Steering::here) else { return };
         self.packet.clear();
@@ -205,7 +207,8 @@ impl TunDoor {
         }
     }
 
-    /// Passes a server's datagrams to a client; returns how many failed.
+    /// Passes a server's datagrams to `client`. Returns the number of datagrams that could not be
+    /// passed.
     pub(super) fn deliver(
         &mut self,
         server: SocketAddr,

@@ -1,4 +1,4 @@
-//! The event loop: passes ready input to the core, and executes the core's outputs.
+//! The event loop, which passes ready input to the core and executes the core's outputs.
 
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
@@ -21,13 +21,14 @@ use super::uplinks::Uplinks;
 use super::warnings::Warnings;
 use super::{Failure, Listening, Reread, Screen, Settings, manager};
 
-/// Tokens of the files other than path sockets, whose tokens count up from 0.
+/// Tokens of files other than path sockets. The tokens of path sockets count up from 0.
 pub(super) const LISTENER: u64 = u64::MAX;
 pub(super) const STOP: u64 = u64::MAX - 1;
 pub(super) const NETWORK: u64 = u64::MAX - 2;
 pub(super) const NAMES: u64 = u64::MAX - 3;
 pub(super) const PROXIES: u64 = u64::MAX - 4;
-/// The spare association of path N has the token SPARES + N; paths have 16-bit numbers.
+/// First token of spare associations. That of path N has the token `SPARES` + N; paths have 16-bit
+/// numbers.
 pub(super) const SPARES: u64 = u64::MAX - (1 << 17);
 const LAST_SPARE: u64 = SPARES + u16::MAX as u64;
 pub(super) const RELOAD: u64 = u64::MAX - 5;
@@ -35,25 +36,25 @@ pub(super) const STEERED: u64 = u64::MAX - 6;
 pub(super) const LOOKED_UP: u64 = u64::MAX - 7;
 pub(super) const DIALS: u64 = u64::MAX - 8;
 
-/// Maximum messages read from a socket at once.
+/// Maximum number of messages read from a socket at once.
 const RUNS: usize = 32;
-/// Maximum file events handled at once.
+/// Maximum number of file events handled at once.
 pub(super) const EVENTS: usize = 256;
 
-/// Runs the splitter until SIGINT, SIGTERM or SIGHUP. Returns the counters at the end.
+/// Runs the splitter until SIGINT, SIGTERM or SIGHUP arrives. Returns the final counters.
 ///
 /// # Errors
-/// Before the listener is open: a setting cannot be applied. Afterwards: one of the program's own
+/// Before the listener is open: a setting cannot be applied. After that: one of the program's own
 /// files failed, or a capture could not be completed.
 pub fn run(settings: Settings, screen: &mut dyn Screen) -> Result<Snapshot, Failure> {
     run_driver(Driver::new(settings, None, screen, None)?)
 }
 
-/// Runs the splitter until `stop` becomes readable or its other end is closed, for programs that
-/// use signals otherwise.
+/// Runs the splitter until `stop` becomes readable or its other end is closed. This is for
+/// programs that use signals for other purposes.
 ///
 /// # Errors
-/// As [`run`].
+/// The errors of [`run`].
 pub fn run_until(
     stop: UnixStream,
     settings: Settings,
@@ -62,12 +63,13 @@ pub fn run_until(
     run_driver(Driver::new(settings, None, screen, Some(stop))?)
 }
 
-/// Runs the splitter as [`run`] does. With `reread`, SIGHUP reads the settings again instead, and
-/// sessions continue under them. It still ends the run if the terminal on which this began is
-/// gone.
+/// Runs the splitter as [`run`] does. With `reread`, SIGHUP instead reads the settings again, and
+/// sessions continue under the new settings. SIGHUP still ends the run if the terminal on which
+/// the run began is gone.
 ///
 /// # Errors
-/// As [`run`]. Errors of settings during the run are shown on the screen, and change nothing.
+/// The errors of [`run`]. Errors in settings that are read during the run are shown on the screen,
+/// and change nothing.
 pub fn run_rereading(
     settings: Settings,
     reread: Option<Reread<'_>>,
@@ -94,20 +96,21 @@ pub(super) struct Driver<'s> {
     pub(super) core: Core,
     pub(super) clock: Clock,
     pub(super) poller: Poller,
-    /// The entrance for clients.
+    /// The entrance of clients' datagrams.
     pub(super) door: Door,
     /// The connections to the servers.
     pub(super) uplinks: Uplinks,
-    /// The near end of a tunnel, if the server is a far end of ours.
+    /// The near end of a tunnel; `None` if the server is not a far end.
     pub(super) tunnel: Option<Tunnel>,
     /// Signals, reloads and network changes.
     pub(super) control: Control<'s>,
-    /// Screen, captures and counters.
+    /// Screen, captures and counters of the run.
     pub(super) report: Report<'s>,
-    /// The present settings, and the values derived from them.
+    /// The present settings, and values derived from them.
     pub(super) settings: Settings,
     pub(super) about: Listening,
-    /// Whether the datagrams being sent may be fragmented, because they arrived in fragments.
+    /// Whether the datagrams that are sent now may be fragmented, because they arrived in
+    /// fragments.
     pub(super) in_parts: bool,
 }
 
@@ -160,7 +163,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Handles datagrams of clients: passes each run to the core, then sends all outputs.
+    /// Handles datagrams of clients: passes each run to the core, and then sends all outputs.
     fn on_clients(&mut self, buffers: &mut RecvBatch) {
         let Some(Ok(runs)) = self.door.port().map(|port| buffers.recv(port)) else { return };
         let now = self.clock.now();
@@ -177,7 +180,7 @@ impl Driver<'_> {
         self.send(now, &outgoing);
     }
 
-    /// Handles datagrams of the server, received on a path's socket.
+    /// Handles datagrams of the server that arrived on a path's socket.
     fn on_server(&mut self, token: u64, error: bool, buffers: &mut RecvBatch) {
         let now = self.clock.now();
         if error {
@@ -212,7 +215,7 @@ impl Driver<'_> {
         self.send(now, &outgoing);
     }
 
-    /// Handles the errors of earlier datagrams in a socket's error queue.
+    /// Handles errors of earlier datagrams, from a socket's error queue.
     fn on_late_errors(&mut self, now: Time, token: u64) {
         while let Some(socket) = self.uplinks.sockets.by_token(token) {
             let Ok(Some(error)) = socket.udp.take_error() else { return };
@@ -248,7 +251,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Checks the paths if something changed.
+    /// Checks the paths again if a change of the network was reported and the check is due.
     fn look_again(&mut self, now: Time) {
         let families = self.uplinks.ways.led();
         let looks = self.uplinks.ways.look_again(now);
@@ -318,7 +321,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Executes the core's outputs outside the handling of a batch.
+    /// Executes the core's outputs when no batch is being handled.
     pub(super) fn settle(&mut self, now: Time) {
         let (mut outgoing, mut back) = (Vec::new(), Vec::new());
         self.drain(now, None, &mut outgoing, &mut back);
@@ -326,9 +329,9 @@ impl Driver<'_> {
         self.send(now, &outgoing);
     }
 
-    /// Takes the core's outputs: datagrams for the server into `outgoing`, datagrams for the
-    /// client into `back`; all others are executed at once. `run` is the batch that the core has
-    /// just handled.
+    /// Takes the core's outputs. Datagrams for the server go into `outgoing`, datagrams for the
+    /// client into `back`. All other outputs are executed at once. `run` is the batch that the
+    /// core has just handled.
     pub(super) fn drain<'a>(
         &mut self,
         now: Time,
@@ -363,8 +366,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Finds the server for a new session: at once if it is an address, so that nothing has to
-    /// wait, otherwise by a lookup.
+    /// Finds the server for a new session: at once if the server is given as an address, so that
+    /// nothing has to wait, and otherwise by a lookup.
     fn resolve(&mut self, now: Time, session: SessionId) {
         if let Some(tunnel) = &mut self.tunnel {
             let far = self.uplinks.servers.get(&TUNNEL).copied();
@@ -391,7 +394,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Returns the counters, completed by those of the sockets; `missed` is the number of
+    /// Returns the core's counters, completed by those of the sockets. `missed` is the number of
     /// datagrams dropped by the paths' sockets.
     pub(super) fn snapshot(&mut self, missed: u64) -> Snapshot {
         let now = self.clock.now();
@@ -415,10 +418,11 @@ impl Driver<'_> {
         self.settle(now);
         self.leave_far_end(now);
         let freed = self.door.close();
-        // Not before: an impatient user must not be left with part of the machine's routes.
+        // This is not done before: an impatient user must not be left with part of the machine's
+        // routes.
         self.control.be_hasty();
-        // First the screen, which may hold a terminal: the captures may take long, and be
-        // interrupted.
+        // The screen is first, because it may hold a terminal. Completing the captures may take
+        // long, and may be interrupted.
         self.report.screen.finish(now, &snapshot);
         self.report.taps.finish().map_err(Failure::Unfinished)?;
         freed.map_err(|error| {

@@ -1,4 +1,4 @@
-//! New settings that wait for name resolution, which runs on a separate thread.
+//! New settings that wait for the resolution of their names, which runs on a separate thread.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -9,14 +9,14 @@ use std::thread;
 
 use anabranch_os::target::Target;
 
-/// Results of the lookup of each name.
+/// The lookup results, one for each name.
 pub(super) type Found = Vec<(Target, io::Result<Vec<SocketAddr>>)>;
 
-/// A caller that waits for names; only the latest one.
+/// The lookup of names for a caller that waits for them. Only the latest caller is kept.
 #[derive(Debug)]
 pub(super) struct Lookup<W> {
     waiting: Option<W>,
-    /// Number of the present wait.
+    /// Number of the present lookup.
     round: u64,
     answered: Sender<(u64, Found)>,
     answers: Receiver<(u64, Found)>,
@@ -25,10 +25,10 @@ pub(super) struct Lookup<W> {
 }
 
 impl<W> Lookup<W> {
-    /// Makes a lookup without a waiting caller.
+    /// Returns a lookup without a waiting caller.
     ///
     /// # Errors
-    /// No file is available.
+    /// No file descriptor is available.
     pub(super) fn new() -> io::Result<Lookup<W>> {
         let (answered, answers) = mpsc::channel();
         let (bell, ring) = UnixStream::pair()?;
@@ -39,7 +39,7 @@ impl<W> Lookup<W> {
     /// Starts to resolve `names` for `who`, which replaces the caller that waited before.
     ///
     /// # Errors
-    /// No thread or file is available; no caller waits then.
+    /// No thread or file descriptor is available; no caller waits then.
     pub(super) fn begin(&mut self, who: W, names: Vec<Target>) -> io::Result<()> {
         self.dismiss();
         let (round, answered, mut ring) =
@@ -58,16 +58,16 @@ impl<W> Lookup<W> {
         Ok(())
     }
 
-    /// Cancels the wait.
+    /// Forgets the waiting caller.
     pub(super) fn dismiss(&mut self) {
         self.round += 1;
         self.waiting = None;
     }
 
-    /// Returns the waiting caller and the results; `None` if the results are for an earlier
-    /// caller.
+    /// Returns the waiting caller and the results. Returns `None` if there are no results, or if
+    /// they are for an earlier caller.
     pub(super) fn answer(&mut self) -> Option<(W, Found)> {
-        // An unread byte wakes the loop again.
+        // If this byte is left unread, the loop wakes again.
         let _ = self.bell.read(&mut [0]);
         let (round, found) = self.answers.try_recv().ok()?;
         let who = if round == self.round { self.waiting.take() } else { None };

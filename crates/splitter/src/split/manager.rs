@@ -1,12 +1,12 @@
-//! Notifications to the service manager that started the program (sd_notify(3)); no effect without
-//! one.
+//! Notifications to the service manager that started the program (sd_notify(3)). Without a service
+//! manager they have no effect.
 
 use anabranch_os::manager::tell;
 use sd_notify::NotifyState;
 
 use super::Listening;
 
-/// Reports that clients can connect.
+/// Notifies the manager that clients can connect.
 pub(super) fn ready(about: &Listening) {
     let paths: Vec<_> = about.egresses.iter().map(|egress| egress.name.as_str()).collect();
     let door = match (&about.listen, &about.tun) {
@@ -18,7 +18,7 @@ pub(super) fn ready(about: &Listening) {
     tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
 }
 
-/// Reports that the run is ending, which may take as long as its captures need.
+/// Notifies the manager that the run is ending, which may take as long as the captures need.
 pub(super) fn stopping() {
     tell(&[NotifyState::Stopping]);
 }

@@ -1,20 +1,20 @@
 //! The splitter's driver: sockets and a clock around [`anabranch_comps::Core`].
 //!
 //! [`run`] is the whole program. Its loop has four steps: wait, pass ready input to the core,
-//! execute the core's outputs, show the counters. It has no protocol logic; the core selects the
-//! path of each datagram.
+//! execute the core's outputs, show the counters. The loop has no protocol logic; the core selects
+//! the path of each datagram.
 //!
-//! Between the core and the machine are five parts, none of which knows the loop:
+//! Between the core and the machine are five parts. None of them depends on the loop:
 //!
-//! * `door`: the entrance for clients.
+//! * `door`: the entrance of clients' datagrams.
 //! * `uplinks`: the connections to the servers (`ways`, `sockets`, `proxies`, `streams`,
 //!   `resolver`).
 //! * `tunnel`: the near end of a tunnel to a far end, if there is one.
 //! * `control`: external events of a running splitter (signals, new settings, the machine's
 //!   network).
-//! * `report`: its output (screen, captures, counters).
+//! * `report`: the output of the run (screen, captures, counters).
 //!
-//! The loop's code for them is in files of its own: `send`, `relays` (proxies), `by_stream`,
+//! The loop's code for these parts is in separate files: `send`, `relays` (proxies), `by_stream`,
 //! `far_end`, `packets` (the interface), `reload`.
 
 mod by_stream;

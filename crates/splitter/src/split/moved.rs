@@ -1,9 +1,9 @@
 //! Repeated lookup of a server's name after the server has become silent: its address may have
 //! changed.
 //!
-//! Only WireGuard sessions follow the server. Its server recognises its client by keys. Servers of
-//! QUIC and Mosh would receive packets of an unknown connection, and their clients start again by
-//! themselves.
+//! Only WireGuard sessions change to the new address, because a WireGuard server recognises its
+//! client by keys. Servers of QUIC and Mosh would receive packets of an unknown connection.
+//! Clients of these protocols open a new session by themselves.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,15 +13,15 @@ use anabranch_multipath::Time;
 
 use super::driver::Driver;
 
-/// The consequence of a lookup for a session that has a server.
+/// The consequence of a lookup for a session that already has a server.
 #[derive(Debug, PartialEq, Eq)]
 enum Move {
-    /// Its server is still one of the name's addresses, or none was found that the paths can
-    /// reach.
+    /// The session keeps its server: the server is still one of the name's addresses, or the paths
+    /// can reach none of the addresses found.
     Stays,
-    /// The name has another address, and the session follows it.
+    /// The name has another address, and the session changes to this address.
     Goes(SocketAddr),
-    /// The name has another address, and the client must start a new session.
+    /// The name has another address, and the client must open a new session for this address.
     Left(SocketAddr),
 }
 
@@ -38,8 +38,8 @@ fn judge(
     }
 }
 
-/// Adds the server of a session to an event without one: the present address, which may differ
-/// from the initial one.
+/// Adds the session's server to an event that names none. It is the present address of the server,
+/// which may differ from the initial one.
 fn name_server(event: &mut Event, servers: &HashMap<SessionId, SocketAddr>) {
     if let Event::Unanswered { session, server, .. } | Event::Answered { session, server, .. } =
         event
@@ -69,7 +69,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Handles the result of a repeated lookup of the server's name for a session.
+    /// Handles the result of a repeated lookup of the server's name, for one session.
     pub(super) fn on_found_again(
         &mut self,
         now: Time,

@@ -1,15 +1,17 @@
-//! Number of files that the sessions need: each has a socket for each of its tuples.
+//! The number of file descriptors that the sessions need: each session has a socket for each of
+//! its tuples.
 
 use anabranch_comps::Config;
 
-/// Files other than path sockets: streams, listener, signals, captures, and kernel queries.
+/// Number of file descriptors other than path sockets: streams, listener, signals, captures, and
+/// kernel queries.
 const OTHERS: u64 = 32;
 
-/// Returns a warning if the sessions may need more than `limit` files; `proxied` paths need one
-/// additional connection each.
+/// Returns a warning if the sessions may need more than `limit` file descriptors, else `None`.
+/// Each of the `proxied` paths needs an additional connection.
 pub(super) fn shortage(config: &Config, proxied: usize, limit: u64) -> Option<String> {
     let ports: u64 = config.ports.iter().copied().map(u64::from).sum::<u64>() + proxied as u64;
-    // With a far end all sessions share their sockets.
+    // With a far end, all sessions share the same sockets.
     let sharing = if config.far_end { 1 } else { config.sessions as u64 };
     let most = sharing.saturating_mul(ports).saturating_add(OTHERS);
     (limit < most).then(|| {

@@ -1,5 +1,5 @@
-//! Datagrams to send after one reception, gathered so that consecutive ones for one socket leave
-//! in one system call.
+//! Datagrams to be sent after one reception, collected so that consecutive ones for the same
+//! socket are sent in one system call.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -11,7 +11,7 @@ use anabranch_os::udp::{Datagrams, Received, SendReport};
 
 use crate::socks::Header;
 
-/// Datagrams for one tuple.
+/// Datagrams that are to be sent by one tuple.
 #[derive(Debug)]
 pub(super) struct Outgoing<'a> {
     pub(super) session: SessionId,
@@ -23,8 +23,8 @@ pub(super) struct Outgoing<'a> {
 }
 
 impl<'a> Outgoing<'a> {
-    /// Converts an output of the core, with `run` as the batch that it has just handled. Returns
-    /// `None` for a part of a batch that is not available.
+    /// Converts an output of the core. `run` is the batch that the core has just handled. Returns
+    /// `None` if the output refers to a part of a batch that is not available.
     pub(super) fn of(
         (session, tuple, path): (SessionId, TupleId, PathId),
         payload: Payload,
@@ -45,7 +45,7 @@ impl<'a> Outgoing<'a> {
 }
 
 impl Outgoing<'_> {
-    /// Returns them in the form of the socket interface.
+    /// Returns the datagrams in the form that the socket interface needs.
     pub(super) fn datagrams(&self) -> Datagrams<'_> {
         Datagrams { bytes: &self.bytes, stride: self.stride, ecn: self.ecn, to: None, source: None }
     }
@@ -55,13 +55,13 @@ impl Outgoing<'_> {
         Outgoing { bytes: Cow::Owned(self.bytes.to_vec()), ..*self }
     }
 
-    /// Returns a copy with a proxy's header before each datagram.
+    /// Returns a copy that has a proxy's header before each datagram.
     pub(super) fn behind(&self, header: &Header) -> Outgoing<'static> {
         let bytes = header.wrap(&self.bytes, self.stride);
         Outgoing { bytes: Cow::Owned(bytes), stride: self.stride + header.len(), ..*self }
     }
 
-    /// Returns each datagram.
+    /// Returns the datagrams one by one.
     pub(super) fn each(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.count()).map(|place| self.part(place..place + 1).bytes)
     }
@@ -71,7 +71,7 @@ impl Outgoing<'_> {
         self.bytes.len().div_ceil(self.stride.max(1)).max(1)
     }
 
-    /// Returns a range of the datagrams.
+    /// Returns the datagrams with the numbers in the range `datagrams`.
     pub(super) fn part(&self, datagrams: Range<usize>) -> Datagrams<'_> {
         let whole = self.datagrams();
         let at = |index: usize| whole.bytes.len().min(index.saturating_mul(whole.stride));
@@ -94,8 +94,8 @@ pub(super) struct Back<'a> {
 }
 
 impl<'a> Back<'a> {
-    /// Converts an output of the core: the `held` datagrams, or else the batch that it has just
-    /// handled, if one is available.
+    /// Converts an output of the core: the `held` datagrams if there are any, or else the batch
+    /// `run` that the core has just handled. Returns `None` if neither is available.
     pub(super) fn of(
         client: SocketAddr,
         local: Option<IpAddr>,
@@ -109,19 +109,19 @@ impl<'a> Back<'a> {
         Some(Back { client, local, bytes, stride, ecn })
     }
 
-    /// Returns them in the form of the socket interface.
+    /// Returns the datagrams in the form that the socket interface needs.
     pub(super) fn datagrams(&self) -> Datagrams<'_> {
         Datagrams { to: Some(self.client), source: self.local, ..self.run().onward() }
     }
 
-    /// Returns them in the form of received datagrams.
+    /// Returns the datagrams in the form of received datagrams.
     pub(super) fn run(&self) -> Received<'_> {
         let Back { client, ref bytes, stride, ecn, .. } = *self;
         Received { from: client, to: None, ecn, stride, bytes }
     }
 }
 
-/// Converts received datagrams to the core's form.
+/// Converts received datagrams into the form that the core needs.
 pub(super) fn batch_of<'a>(run: &Received<'a>) -> Batch<'a> {
     Batch { bytes: run.bytes, stride: run.stride, ecn: run.ecn }
 }
@@ -136,7 +136,7 @@ pub(super) fn groups<'g>(outgoing: &'g [Outgoing<'_>]) -> impl Iterator<Item = R
     })
 }
 
-/// Returns the sent parts of each member of a group, from the report on sending all of it.
+/// Splits the report on sending a group: returns for each member which of its datagrams were sent.
 pub(super) fn gone<'g, 'a>(
     group: &'g [Outgoing<'a>],
     report: &'g SendReport<'_>,

@@ -1,4 +1,5 @@
-//! The driver's part for the interface: packets of programs, and the upkeep of their routes.
+//! The driver's part for the interface: packets of programs, and the upkeep of the programs'
+//! routes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,11 +16,11 @@ use super::onward::batch_of;
 use crate::far_end::Inner;
 use crate::steer::Upkeep;
 
-/// Delay before the setup is checked again, if the system did not answer.
+/// Delay before the setup is checked again, if the last check had no answer from the system.
 const AGAIN: Duration = Duration::from_millis(100);
 
 impl Driver<'_> {
-    /// Handles packets of the programs of the machine or the namespace.
+    /// Handles packets from programs of the machine or the namespace.
     ///
     /// # Errors
     /// Another program has removed the interface.
@@ -32,12 +33,12 @@ impl Driver<'_> {
                 error,
             )
         })?;
-        // It is borrowed by the core's outputs, and put back at the end.
+        // The core's outputs borrow the arena, so it is moved out here and put back at the end.
         let empty = Arena { bytes: Box::default(), lengths: Vec::new() };
         let arena = std::mem::replace(&mut door.arena, empty);
         let now = self.clock.now();
         let inner = self.door.whole().and_then(|door| door.inner());
-        // Datagrams returned here go to the interface, not into `back`.
+        // Datagrams that return to clients go to the interface, so `back` stays empty.
         let (mut outgoing, mut back) = (Vec::with_capacity(ROUND), Vec::new());
         for (packet, length) in arena.bytes.chunks_exact(ROOM).zip(&arena.lengths) {
             let packet = &packet[..*length];
@@ -61,8 +62,9 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Returns the datagram in a packet, if it is one to split. Other packets get the ICMP error
-    /// of a router that refuses to forward them. Fragments are kept until the datagram is whole.
+    /// Returns the datagram in `packet` if it is to be split. Other packets are answered with the
+    /// ICMP error of a router that refuses to forward them. Fragments are stored until their
+    /// datagram is complete.
     fn admit<'p>(&mut self, now: Time, packet: &'p [u8]) -> Option<Datagram<'p>> {
         let door = self.door.interface()?;
         match packet::read(packet) {
@@ -71,8 +73,8 @@ impl Driver<'_> {
                 let whole = door.fragments.take(now, &part);
                 whole.into_iter().for_each(|whole| self.on_whole(now, &whole));
             }
-            // No route led it here: the kernel looks for routers, announces its groups and answers
-            // for closed ports; programs look for their neighbours.
+            // No route led this packet here. The kernel looks for routers, announces its groups
+            // and answers for closed ports; programs look for their neighbours.
             _ if packet::is_housekeeping(packet) => self.report.housekeeping += 1,
             _ => {
                 door.complain(Complaint::Prohibited, packet);
@@ -83,8 +85,8 @@ impl Driver<'_> {
         None
     }
 
-    /// Handles a datagram reassembled from fragments. It leaves in fragments too, as its sender
-    /// intended.
+    /// Handles a datagram that was reassembled from fragments. It is sent in fragments, too, as
+    /// its sender intended.
     fn on_whole(&mut self, now: Time, whole: &Whole) {
         let Whole { from, to, ecn, .. } = *whole;
         let datagram = Datagram { from, to, ecn, payload: whole.payload() };
@@ -100,14 +102,15 @@ impl Driver<'_> {
         self.in_parts = false;
     }
 
-    /// Passes a server's datagrams to a client of the interface.
+    /// Passes a server's datagrams to a client at the interface.
     pub(super) fn deliver(&mut self, server: SocketAddr, client: SocketAddr, run: &Received<'_>) {
         if let Some(door) = self.door.interface() {
             self.report.not_returned += door.deliver(server, client, run);
         }
     }
 
-    /// Finds the paths to the server that a client named.
+    /// Determines which paths lead to the server that a client named, and reports them to the
+    /// core.
     pub(super) fn resolve_named(&mut self, now: Time, session: SessionId, server: SocketAddr) {
         self.uplinks.servers.insert(session, server);
         let barred = self.uplinks.ways.barred(server);
@@ -117,7 +120,7 @@ impl Driver<'_> {
         self.core.handle(now, Input::Resolved { session, found: true, barred: &barred });
     }
 
-    /// Reports an error to a client of the interface, as the network would without the splitter.
+    /// Reports an error to a client at the interface, as the network would without the splitter.
     pub(super) fn pass_on(&mut self, session: SessionId, socket: Option<u32>, failure: Fault) {
         match (failure, socket) {
             (Fault::TooBig, Some(mtu)) => self.door.complain(session, Complaint::TooBig(mtu)),
@@ -126,11 +129,11 @@ impl Driver<'_> {
         }
     }
 
-    /// Checks the setup of the machine, which others may have changed, and restores it before
+    /// Checks the setup of the machine, which other programs may have changed. Restores it before
     /// anything else is done.
     ///
     /// # Errors
-    /// It cannot be restored; everything is left closed.
+    /// The setup cannot be restored; all traffic then stays blocked.
     pub(super) fn on_steered(&mut self) -> Result<(), Failure> {
         let Upkeep { told, network, again } = self.door.keep()?;
         told.iter().for_each(|line| self.report.screen.warn(line));
@@ -156,7 +159,8 @@ fn run_of<'a>(datagram: &Datagram<'a>) -> Received<'a> {
     Received { from, to: None, ecn, stride: payload.len(), bytes: payload }
 }
 
-/// Wraps a packet for the far end as a datagram: all of them belong to one session.
+/// Converts a packet for the far end into a datagram of the core. All such packets belong to one
+/// session.
 fn whole(inner: Inner, packet: &[u8]) -> (Received<'_>, Input<'_>) {
     let client = SocketAddr::from((inner.four, 0));
     let run = Received { from: client, to: None, ecn: 0, stride: packet.len(), bytes: packet };

@@ -1,4 +1,5 @@
-//! The driver's part for paths with proxies: events of their connections, and results of attempts.
+//! The driver's part for paths with proxies: events on the proxies' connections, and results of
+//! attempts to open associations.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,7 +16,7 @@ use crate::paths::PathSpec;
 use crate::socks::{Association, Opened, ProxyFault};
 
 impl Driver<'_> {
-    /// Handles the results of our attempts.
+    /// Handles the results of attempts to open associations.
     pub(super) fn on_proxies(&mut self) {
         let now = self.clock.now();
         while let Some((path, outcome)) = self.uplinks.proxies.answer() {
@@ -57,12 +58,12 @@ impl Driver<'_> {
         }
     }
 
-    /// Prepares for new path numbers: spares are watched under these afterwards, and datagrams
-    /// that wait for a removed proxy are dropped.
+    /// Prepares for new numbers of paths: the connections of spares are no longer watched, and
+    /// datagrams that wait for a removed proxy are dropped.
     pub(super) fn leave_proxies(&mut self, now: Time, stays: impl Fn(PathId) -> bool) {
         for path in self.uplinks.proxies.paths() {
             if let Some(spare) = self.uplinks.proxies.spare(path) {
-                // A failure is harmless: the connection was not watched.
+                // An error is harmless: the connection was not watched.
                 let _ = self.poller.remove(&spare.control);
             }
             if !stays(path) {
@@ -73,7 +74,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Applies new path numbers; new paths may have proxies.
+    /// Applies new numbers of paths. New paths may have proxies.
     pub(super) fn renumber_proxies(&mut self, numbers: &Renumbering, specs: &[PathSpec]) {
         self.uplinks.proxies.renumber(numbers, specs);
         self.uplinks.proxies.paths().into_iter().for_each(|path| self.watch_spare(path));
@@ -84,7 +85,7 @@ impl Driver<'_> {
         if let Some(spare) = self.uplinks.proxies.spare(path)
             && self.poller.add(&spare.control, SPARES + path.index() as u64).is_err()
         {
-            // Unwatched, its end is noticed only when it is taken.
+            // If the connection is not watched, its end is noticed only when the spare is used.
             let warning = format!(
                 "path '{}': the connection to its proxy cannot be watched, so its loss is \
                  noticed late",
@@ -94,7 +95,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Handles a readable connection of a spare association.
+    /// Handles the connection of a spare association that has become readable.
     pub(super) fn on_spare(&mut self, path: PathId) {
         let now = self.clock.now();
         if self.uplinks.proxies.on_spare(now, path) {
@@ -102,7 +103,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Handles a readable proxy connection of a four-tuple; `token` is that of its socket.
+    /// Handles the proxy connection of a four-tuple that has become readable. `token` is that of
+    /// the four-tuple's socket.
     pub(super) fn on_control(&mut self, token: u64) {
         let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
         if socket.relay.as_ref().is_some_and(|relay| relay.is_over()) {
@@ -124,22 +126,22 @@ impl Driver<'_> {
         self.tend(now);
     }
 
-    /// Assigns the spare association of its path to a four-tuple. Returns `None` if it has to wait
-    /// for one.
+    /// Assigns the spare association of its path to a four-tuple. Returns `None` if the four-tuple
+    /// has to wait for an association.
     pub(super) fn open_spare(
         &mut self,
         now: Time,
         key: (SessionId, TupleId, PathId),
     ) -> Option<Result<(), Failure>> {
         let (spare, made) = self.uplinks.proxies.take(key.2)?;
-        // From now on its four-tuple's token is used to watch it.
+        // From now on the token of the four-tuple is used to watch the connection.
         let _ = self.poller.remove(&spare.control);
         let opened = self.open_socket(now, key, Some((spare, made)));
         self.uplinks.proxies.ask(now, &self.uplinks.ways);
         Some(opened)
     }
 
-    /// Queues datagrams that cannot leave before an association exists.
+    /// Queues datagrams that cannot be sent before an association exists.
     pub(super) fn wait_for_relay(
         &mut self,
         now: Time,
@@ -159,7 +161,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Begins due attempts, and notifies the core which paths with proxies work.
+    /// Begins attempts that are due, and reports to the core which paths with proxies work.
     pub(super) fn tend(&mut self, now: Time) {
         self.uplinks.proxies.ask(now, &self.uplinks.ways);
         for path in self.uplinks.proxies.paths() {
@@ -200,7 +202,7 @@ impl Driver<'_> {
         self.tell_path(now, look.path, broken);
     }
 
-    /// Handles datagrams that a proxy has relayed to a four-tuple's socket.
+    /// Handles datagrams that a proxy has relayed to the socket of a four-tuple.
     pub(super) fn on_relayed(&mut self, now: Time, token: u64, runs: udp::Batch<'_>) {
         let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
         let Some(relay) = &socket.relay else { return };
@@ -228,8 +230,8 @@ impl Driver<'_> {
         self.fail(now, waiting.session, waiting.tuple, failure, datagrams, bytes);
     }
 
-    /// Returns why a session gets no association. If the whole path is down, its sessions are not
-    /// notified one by one: queued datagrams are dropped and counted.
+    /// Returns the reason why a session gets no association. If the whole path is down, its
+    /// sessions are not notified one by one, but queued datagrams are dropped and counted.
     fn why(&self, path: PathId) -> Failure {
         if self.uplinks.proxies.broken(path).is_some() { Failure::Full } else { Failure::Proxy }
     }

@@ -1,4 +1,5 @@
-//! The output of a run: screen, captures, one-time warnings, and the counters of the sockets.
+//! The output of a run: screen, captures, warnings that are given once, and the counters of the
+//! sockets.
 
 use std::time::Duration;
 
@@ -11,29 +12,29 @@ use super::sockets::{PathSocket, fresh_drops};
 use super::taps::Taps;
 use super::warnings::Warnings;
 
-/// Minimum interval between two snapshots, whatever the screen requests.
+/// Minimum interval between two snapshots of the counters, whatever the screen requests.
 const LEAST: Duration = Duration::from_millis(10);
 
-/// All output of the splitter other than datagrams.
+/// All output of the splitter except datagrams.
 pub(super) struct Report<'s> {
     pub(super) screen: &'s mut dyn Screen,
     pub(super) taps: Taps,
     pub(super) warnings: Warnings,
-    /// When the counters are shown next.
+    /// Time at which the counters are shown next.
     pub(super) next_snapshot: Time,
-    /// The listener's drop counter at its last reading, and the total.
+    /// The drop counter of the listener at its last reading, and the total of its drops.
     counted: u32,
     missed: u64,
-    /// Datagrams to clients that could not be delivered.
+    /// Number of datagrams to clients that could not be delivered.
     pub(super) not_returned: u64,
-    /// Datagrams of a proxy that are not from the server.
+    /// Number of datagrams from a proxy that do not come from the server.
     pub(super) foreign: u64,
-    /// Packets at the interface that no route led there.
+    /// Number of packets at the interface that no route led to it.
     pub(super) housekeeping: u64,
 }
 
 impl<'s> Report<'s> {
-    /// Makes a report without any output yet.
+    /// Returns a report that has not shown anything yet.
     pub(super) fn new(screen: &'s mut dyn Screen, taps: Taps, now: Time) -> Report<'s> {
         let next_snapshot = now + screen.interval();
         let (counted, missed, not_returned, foreign, housekeeping) = (0, 0, 0, 0, 0);
@@ -51,14 +52,15 @@ impl<'s> Report<'s> {
         }
     }
 
-    /// Shows a warning, if there is one.
+    /// Shows `warning`, unless it is `None`.
     pub(super) fn warn(&mut self, warning: Option<String>) {
         if let Some(warning) = warning {
             self.screen.warn(&warning);
         }
     }
 
-    /// Passes datagrams to the captures, sent (`outward`) or received at a path's socket.
+    /// Passes datagrams of a path's socket to the captures. `outward` is whether they were sent or
+    /// received.
     pub(super) fn see(
         &mut self,
         now: Time,
@@ -69,7 +71,7 @@ impl<'s> Report<'s> {
         self.taps.see(now, socket, outward, datagrams, self.screen);
     }
 
-    /// Returns whether the counters are due, and sets the next time if so.
+    /// Returns whether the counters are due to be shown. If so, sets the next time.
     pub(super) fn is_due(&mut self, now: Time) -> bool {
         let due = now >= self.next_snapshot;
         if due {
@@ -78,13 +80,13 @@ impl<'s> Report<'s> {
         due
     }
 
-    /// Writes the captures up to `now`.
+    /// Writes the data of the captures up to `now`.
     pub(super) fn flush(&mut self, now: Time) {
         self.taps.flush(now, self.screen);
     }
 
-    /// Adds the counters of the sockets to those of the core. `listener` is the local port;
-    /// `missed` is the number of datagrams dropped by the paths' sockets.
+    /// Adds the counters of the sockets to those of the core. `listener` is the local port, if
+    /// there is one. `missed` is the number of datagrams dropped by the paths' sockets.
     pub(super) fn complete(
         &mut self,
         listener: Option<&UdpSocket>,

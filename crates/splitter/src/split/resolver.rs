@@ -1,4 +1,5 @@
-//! Name resolution on a separate thread: a slow name server must not delay existing sessions.
+//! Name resolution on a separate thread, so that a slow name server does not delay existing
+//! sessions.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -14,14 +15,14 @@ use anabranch_multipath::Time;
 
 use super::Target;
 
-/// Delay between a failed lookup and the next.
+/// Delay between a failed lookup and the next one.
 const RETRY: Duration = Duration::from_secs(1);
-/// Failed lookups after which a session is given up.
+/// Number of failed lookups after which a session is given up.
 const ATTEMPTS: u8 = 3;
 
-/// Resolver of the server's addresses, for sessions.
+/// A resolver of the server's addresses, for sessions that wait for them.
 ///
-/// The caller polls its descriptor, then takes the [`Resolver::answer`], and calls
+/// The caller polls the resolver's descriptor and then calls [`Resolver::answer`]. It calls
 /// [`Resolver::on_time`] at [`Resolver::next_timeout`].
 #[derive(Debug)]
 pub(super) struct Resolver {
@@ -32,8 +33,8 @@ pub(super) struct Resolver {
 }
 
 impl Resolver {
-    /// Starts the thread; without a `target`, nothing is ever found. It ends when the resolver is
-    /// dropped and its last request is answered.
+    /// Starts the thread that resolves `target`. Without a target, no lookup finds an address. The
+    /// thread ends when the resolver is dropped and the last request is answered.
     pub(super) fn start(target: Option<Target>) -> io::Result<Resolver> {
         let (questions, asked) = mpsc::channel();
         let (answered, answers) = mpsc::channel();
@@ -51,7 +52,7 @@ impl Resolver {
         Ok(Resolver { asking: Asking::default(), questions, answers, bell })
     }
 
-    /// Requests a lookup for a session.
+    /// Requests a lookup for `session`.
     pub(super) fn ask(&mut self, now: Time, session: SessionId) {
         let due = self.asking.ask(now, session);
         self.look_up(due);
@@ -62,28 +63,29 @@ impl Resolver {
         self.asking.waiting.remove(&session);
     }
 
-    /// Returns all addresses of the server once a lookup has ended; an empty list if its name does
-    /// not resolve. The caller reports with [`Resolver::settle`] whether one is usable.
+    /// Returns all addresses of the server once a lookup has ended, or an empty list if the
+    /// server's name does not resolve. Returns `None` before. The caller then reports by
+    /// [`Resolver::settle`] whether an address is usable.
     pub(super) fn answer(&mut self) -> Option<Vec<SocketAddr>> {
         let mut rings = [0; 8];
-        // One lookup at a time rings once. The bell only wakes the loop; the result is in the
-        // channel.
+        // Only one lookup is in progress, so the bell was rung once. It only wakes the loop; the
+        // result is in the channel.
         let _ = self.bell.read(&mut rings);
         self.answers.try_recv().ok()
     }
 
-    /// Ends a lookup. Returns the sessions to serve if it `found` a server, otherwise those to
-    /// give up.
+    /// Ends a lookup. Returns the sessions that now have a server if `found`, or else the sessions
+    /// to give up.
     pub(super) fn settle(&mut self, now: Time, found: bool) -> Vec<SessionId> {
         self.asking.settle(now, found)
     }
 
-    /// Returns when the next lookup is due.
+    /// Returns when the next lookup is due; `None` if none is due.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.asking.next_timeout()
     }
 
-    /// Repeats a failed lookup for the waiting sessions, if that is due.
+    /// Repeats a failed lookup for the waiting sessions, if it is due.
     pub(super) fn on_time(&mut self, now: Time) {
         let due = self.asking.on_time(now);
         self.look_up(due);
@@ -91,8 +93,8 @@ impl Resolver {
 
     fn look_up(&self, due: bool) {
         if due {
-            // The thread lives as long as this end of the channel. If it died all the same, the
-            // sessions wait and expire.
+            // The thread lives as long as this end of the channel. If it died anyway, the sessions
+            // wait until they expire.
             let _ = self.questions.send(());
         }
     }
@@ -104,8 +106,8 @@ impl AsFd for Resolver {
     }
 }
 
-/// Sessions that wait for an answer, and the time of the next lookup. There is one lookup at a
-/// time, and a pause after a failure, however many sessions wait.
+/// The sessions that wait for an answer, and the time of the next lookup. However many sessions
+/// wait, there is one lookup at a time, and a pause after a failure.
 #[derive(Debug, Default)]
 struct Asking {
     /// Number of failed lookups of each waiting session.
@@ -116,13 +118,13 @@ struct Asking {
 }
 
 impl Asking {
-    /// Adds a session, and returns whether to begin a lookup.
+    /// Adds a session. Returns whether a lookup is to begin.
     fn ask(&mut self, now: Time, session: SessionId) -> bool {
         self.waiting.insert(session, 0);
         self.on_time(now)
     }
 
-    /// Returns whether to begin a lookup.
+    /// Returns whether a lookup is to begin at `now`.
     fn on_time(&mut self, now: Time) -> bool {
         let resting = self.rested.is_some_and(|rested| rested > now);
         let begin = !self.under_way && !self.waiting.is_empty() && !resting;

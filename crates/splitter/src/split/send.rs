@@ -1,4 +1,4 @@
-//! Sends to the server and to clients, and interprets the errors of sockets.
+//! Sends datagrams to the server and to clients, and interprets the errors of sockets.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use super::sockets::PathSocket;
 use crate::socks::{Association, Header};
 
 impl Driver<'_> {
-    /// Sends to the server, consecutive datagrams for one socket together.
+    /// Sends datagrams to the server. Consecutive datagrams for one socket are sent together.
     pub(super) fn send_as_is(&mut self, now: Time, outgoing: &[Outgoing<'_>]) {
         for range in groups(outgoing) {
             self.send_group(now, &outgoing[range]);
@@ -37,7 +37,7 @@ impl Driver<'_> {
         self.send_open(now, group);
     }
 
-    /// Sends to the server through the open socket of the group's tuple.
+    /// Sends a group of datagrams to the server, through the open socket of their tuple.
     fn send_open(&mut self, now: Time, group: &[Outgoing<'_>]) {
         let (session, tuple) = (group[0].session, group[0].tuple);
         let Some(socket) = self.uplinks.sockets.of(session, tuple) else { return };
@@ -51,7 +51,7 @@ impl Driver<'_> {
         group.iter().for_each(|outgoing| batch.push(outgoing.datagrams()));
         let report = batch.send();
         if in_parts {
-            // It was allowed a moment ago, so it can be forbidden again.
+            // Fragmentation was allowed a moment ago, so forbidding it again does not fail.
             let _ = socket.udp.allow_fragments(false);
         }
         for (outgoing, part) in gone(group, &report) {
@@ -63,7 +63,8 @@ impl Driver<'_> {
             let bytes = bytes.saturating_sub(datagrams * added);
             self.fail(now, session, tuple, failure, datagrams, bytes);
         }
-        // A relay whose port is closed is lost: the proxy has ended, or has dropped us.
+        // If the port of a relay is closed, the relay is lost: the proxy has ended, or has dropped
+        // us.
         if let Some(token) = self.uplinks.sockets.token(session, tuple).filter(|_| lost) {
             self.lose(now, token);
         }
@@ -81,7 +82,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Opens the socket of a tuple: to the server, or to a proxy's relay.
+    /// Opens the socket of a tuple. It leads to the server, or with `by` to a proxy's relay.
     pub(super) fn open_socket(
         &mut self,
         now: Time,
@@ -102,7 +103,8 @@ impl Driver<'_> {
         self.fail(now, group[0].session, group[0].tuple, failure, datagrams, bytes);
     }
 
-    /// Returns why a socket did not open. A lack of files causes one warning, with the remedy.
+    /// Returns the reason why a socket could not be opened. Warns once if there are no file
+    /// descriptors left, with the remedy.
     fn cannot_open(&mut self, error: &io::Error) -> Failure {
         if !files::ran_out(error) {
             return meaning(Fault::from_io(error));
@@ -112,7 +114,7 @@ impl Driver<'_> {
         Failure::NoSocket
     }
 
-    /// Sends to clients.
+    /// Sends datagrams to clients.
     pub(super) fn give_back(&mut self, back: &[Back<'_>]) {
         if let Some(door) = self.door.whole() {
             self.report.not_returned +=
@@ -127,7 +129,7 @@ impl Driver<'_> {
         self.report.not_returned += batch.send().failed() as u64;
     }
 
-    /// Reports an error to the core, and executes the outputs.
+    /// Reports an error to the core, and executes the core's outputs.
     pub(super) fn fail(
         &mut self,
         now: Time,
@@ -144,8 +146,8 @@ impl Driver<'_> {
         }
         self.pass_on(session, width, failure);
         self.core.handle(now, Input::Failed { session, tuple, failure, datagrams, bytes });
-        // The error itself makes the core emit an event, not a datagram. Datagrams of a timer that
-        // is due may fail and return here, and are not sent again.
+        // The error itself makes the core emit an event, not a datagram. If datagrams of a timer
+        // are due and fail, this function is called again for them, but they are not sent again.
         self.settle(now);
     }
 
@@ -160,8 +162,8 @@ impl Driver<'_> {
         self.report.warn(warning);
     }
 
-    /// Handles an error that a socket reports after its datagrams left. An error of a retired
-    /// socket is no evidence about the present socket of the tuple.
+    /// Handles an error that a socket reports after its datagrams were sent. An error of a retired
+    /// socket is ignored: it is no evidence about the tuple's present socket.
     pub(super) fn blame(&mut self, now: Time, token: u64, fault: Fault) {
         let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
         if socket.relay.is_some() && fault == Fault::Refused {
@@ -173,7 +175,8 @@ impl Driver<'_> {
     }
 }
 
-/// Returns the failures of a send report for the tuple: (meaning, datagrams, bytes), usually none.
+/// Returns the failures in a send report, for its tuple: (meaning, datagrams, bytes). Usually
+/// there are none.
 fn failures(report: &SendReport<'_>) -> Vec<(Failure, usize, usize)> {
     let of = |errno| meaning(Fault::of(errno));
     let earlier = report.earlier.map(|errno| (of(errno), 0, 0));

@@ -1,4 +1,4 @@
-//! The path sockets: one for each tuple of each session, opened for its first datagram.
+//! The path sockets: one for each tuple of each session, opened at the tuple's first datagram.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -13,21 +13,23 @@ use anabranch_os::udp::{UdpOptions, UdpSocket};
 use crate::paths::Egress;
 use crate::socks::{self, Association, Header};
 
-/// Time that a retired socket still receives answers: several round trips of any usable path.
+/// Time for which a retired socket still receives answers: several round trips of any usable path.
 const LINGER: Duration = Duration::from_secs(3);
-/// Maximum sockets whose drops are read in one turn, and the interval between turns.
+/// Maximum number of sockets whose drop counters are read in one turn, and the interval between
+/// turns.
 const LOOKED_AT: usize = 256;
 const BETWEEN_COUNTS: Duration = Duration::from_secs(1);
-/// Receive and send buffers of a path socket, in bytes.
+/// Size of a path socket's receive buffer and of its send buffer, in bytes.
 const BUFFER: usize = 2 << 20;
 
-/// Flag in the token of a proxy connection; the other bits are the token of its UDP socket.
+/// Flag in the token of a connection to a proxy. The other bits are the token of the UDP socket
+/// that uses this proxy.
 pub(super) const CONTROL: u64 = 1 << 63;
-/// Maximum generation: with fewer bits than their place in a token, so that socket tokens equal no
-/// other token.
+/// Maximum generation of a table entry. It has fewer bits than its place in a token, so that no
+/// socket's token equals another kind of token.
 const GENERATIONS: u32 = u32::MAX >> 2;
 
-/// A socket and its tuple.
+/// A socket of a path, with its tuple.
 #[derive(Debug)]
 pub(super) struct PathSocket {
     pub(super) udp: UdpSocket,
@@ -35,36 +37,36 @@ pub(super) struct PathSocket {
     pub(super) tuple: TupleId,
     pub(super) path: PathId,
     pub(super) local: SocketAddr,
-    /// The address that it is connected to: the server, or the relay of a proxy.
+    /// The address to which the socket is connected: the server, or the relay of a proxy.
     pub(super) server: SocketAddr,
-    /// The proxy's relay, if it is connected to one.
+    /// The proxy's relay; `None` if the socket is not connected to one.
     pub(super) relay: Option<Relay>,
-    /// Set once the path is removed: the path's number in captures.
+    /// The path's number in captures, if the path has been removed; else `None`.
     pub(super) removed: Option<u16>,
-    /// The kernel's drop counter at its last reading.
+    /// The kernel's drop counter at the last reading.
     counted: u32,
 }
 
 impl PathSocket {
-    /// Returns whether `from` is the server. Before it is connected, a bound socket receives
+    /// Returns whether `from` is the server. Between binding and connecting, a socket receives
     /// datagrams of any sender.
     pub(super) fn is_to(&self, from: SocketAddr) -> bool {
         (self.server.ip(), self.server.port()) == (from.ip(), from.port())
     }
 
-    /// Returns the maximum bytes of a packet sent by it.
+    /// Returns the maximum size in bytes of a packet sent by this socket; `None` if unknown.
     pub(super) fn mtu(&self) -> Option<u32> {
         self.udp.mtu().ok()
     }
 
-    /// Returns the tuple whose answers it receives.
+    /// Returns the tuple whose answers this socket receives.
     pub(super) fn source(&self) -> Source {
         let (session, tuple) = (self.session, self.tuple);
         Source { session, tuple, removed: self.removed.is_some() }
     }
 }
 
-/// Source of answers: a session's four-tuple, whose path may have been removed.
+/// The source of answers: a session's four-tuple, whose path may have been removed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
     session: SessionId,
@@ -73,7 +75,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Returns `batch` as an input of the core.
+    /// Returns `batch`, which arrived from this source, as an input of the core.
     pub(super) fn says(self, batch: Batch<'_>) -> Input<'_> {
         let Source { session, tuple, removed } = self;
         match removed {
@@ -83,14 +85,14 @@ impl Source {
     }
 }
 
-/// A proxy's relay that a socket is connected to.
+/// The relay of a proxy to which a socket is connected.
 #[derive(Debug)]
 pub(super) struct Relay {
-    /// The header before each datagram.
+    /// The header that precedes each datagram.
     pub(super) header: Header,
-    /// When the association was made.
+    /// Time at which the association was opened.
     pub(super) made: Time,
-    /// The proxy relays as long as this is open.
+    /// The connection to the proxy, which relays as long as the connection is open.
     control: TcpStream,
 }
 
@@ -101,7 +103,7 @@ impl Relay {
     }
 }
 
-/// Returns the options for the sockets of a path.
+/// Returns the options of sockets for the path with this egress.
 pub(super) fn options(egress: &Egress, fwmark: Option<u32>) -> UdpOptions {
     UdpOptions {
         device: egress.device.clone(),
@@ -112,22 +114,22 @@ pub(super) fn options(egress: &Egress, fwmark: Option<u32>) -> UdpOptions {
     }
 }
 
-/// Returns the datagrams that a socket has dropped on arrival since the last reading, `counted`,
-/// and updates it. Datagrams that the kernel has joined are dropped and counted as one.
+/// Returns how many datagrams a socket has dropped on arrival since the last reading, `counted`,
+/// and updates `counted`. Datagrams that the kernel has joined are dropped and counted as one.
 pub(super) fn fresh_drops(udp: &UdpSocket, counted: &mut u32) -> u64 {
-    // A kernel that does not report drops adds nothing.
+    // If the kernel does not report drops, nothing is added.
     let drops = udp.memory().map_or(*counted, |memory| memory.drops);
     u64::from(drops.wrapping_sub(std::mem::replace(counted, drops)))
 }
 
-/// A reusable entry of the table; `generation` distinguishes successive sockets in it.
+/// An entry of the table, which is reused. `generation` distinguishes successive sockets in it.
 #[derive(Debug, Default)]
 struct Slot {
     generation: u32,
     socket: Option<PathSocket>,
 }
 
-/// All path sockets of a run.
+/// The table of all path sockets of a run.
 #[derive(Debug)]
 pub(super) struct Sockets {
     slots: Vec<Slot>,
@@ -137,7 +139,7 @@ pub(super) struct Sockets {
     retired: Vec<(Time, u32)>,
     fwmark: Option<u32>,
     missed: u64,
-    /// Index and time of the next reading of drop counters.
+    /// Index of the entry whose drop counter is read next, and the time of that reading.
     next_count: (usize, Time),
 }
 
@@ -155,7 +157,7 @@ impl Sockets {
         }
     }
 
-    /// Returns the socket with this token, if it is still open.
+    /// Returns the open socket with this token; `None` if there is none.
     pub(super) fn by_token(&self, token: u64) -> Option<&PathSocket> {
         let slot = self.slots.get(token as u32 as usize)?;
         slot.socket.as_ref().filter(|_| u64::from(slot.generation) == token >> 32)
@@ -168,20 +170,21 @@ impl Sockets {
             .is_some_and(|socket| self.live.get(&(socket.session, socket.tuple)) == Some(&index))
     }
 
-    /// Returns the socket that sends for a tuple, if it is open.
+    /// Returns the socket that sends for a tuple; `None` if none is open.
     pub(super) fn of(&self, session: SessionId, tuple: TupleId) -> Option<&PathSocket> {
         let &index = self.live.get(&(session, tuple))?;
         self.slots[index as usize].socket.as_ref()
     }
 
-    /// Returns the token of the socket that sends for a tuple, if it is open.
+    /// Returns the token of the socket that sends for a tuple; `None` if none is open.
     pub(super) fn token(&self, session: SessionId, tuple: TupleId) -> Option<u64> {
         self.live.get(&(session, tuple)).map(|&index| self.token_of(index))
     }
 
-    /// Opens the socket of a tuple: bound to the path's interface, watched by `poller`, and
-    /// connected to the server. With `by`, a proxy's association and the time when it was made, it
-    /// is connected to the proxy's relay instead. Returns its local address.
+    /// Opens the socket of a tuple. The socket is bound to the path's interface, watched by
+    /// `poller`, and connected to the server. With `by`, a proxy's association and the time at
+    /// which it was opened, the socket is instead connected to the proxy's relay. Returns the
+    /// socket's local address.
     pub(super) fn open(
         &mut self,
         (session, tuple, path): (SessionId, TupleId, PathId),
@@ -225,7 +228,7 @@ impl Sockets {
         Ok(local)
     }
 
-    /// Returns whether a socket of `path` sends through a proxy's relay.
+    /// Returns whether any socket of `path` sends through a proxy's relay.
     pub(super) fn has_relay(&self, path: PathId) -> bool {
         self.live.values().any(|&index| {
             let socket = self.slots[index as usize].socket.as_ref();
@@ -233,7 +236,8 @@ impl Sockets {
         })
     }
 
-    /// Closes the socket with this token; returns its local address.
+    /// Closes the socket with this token. Returns its local address; `None` if there is no such
+    /// socket.
     pub(super) fn discard(&mut self, token: u64) -> Option<SocketAddr> {
         self.by_token(token)?;
         let index = token as u32;
@@ -241,8 +245,8 @@ impl Sockets {
         self.close_slot(index)
     }
 
-    /// Retires the sockets of `path`: later datagrams open new ones, and the old ones only
-    /// receive, for `LINGER`.
+    /// Retires the sockets of `path`. Later datagrams open new sockets, and the retired ones only
+    /// receive, for [`LINGER`].
     pub(super) fn retire(&mut self, now: Time, path: PathId) {
         let slots = &self.slots;
         let is_of_path = |index: u32| {
@@ -258,8 +262,8 @@ impl Sockets {
         self.retired.extend(of_session.map(|(_, index)| (now + LINGER, index)));
     }
 
-    /// Applies new numbers of paths and tuples. Sockets of removed ones only receive, for
-    /// `LINGER`, with the number that their path has `in_captures`.
+    /// Applies new numbers of paths and tuples. The sockets of removed paths and tuples only
+    /// receive, for [`LINGER`], under the number that `in_captures` returns for their path.
     pub(super) fn renumber(
         &mut self,
         now: Time,
@@ -285,28 +289,28 @@ impl Sockets {
         }
     }
 
-    /// Returns when the next retired socket is closed.
+    /// Returns when the next retired socket is to be closed; `None` if there is none.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.retired.first().map(|retired| retired.0)
     }
 
-    /// Closes retired sockets whose time is over; returns their local addresses.
+    /// Closes retired sockets whose time is over. Returns their local addresses.
     pub(super) fn close_retired(&mut self, now: Time) -> Vec<SocketAddr> {
         let due = self.retired.partition_point(|retired| retired.0 <= now);
         let closed: Vec<u32> = self.retired.drain(..due).map(|retired| retired.1).collect();
         closed.into_iter().filter_map(|index| self.close_slot(index)).collect()
     }
 
-    /// Closes all sockets of a session; returns their local addresses.
+    /// Closes all sockets of a session. Returns their local addresses.
     pub(super) fn close(&mut self, session: SessionId) -> Vec<SocketAddr> {
         let indices = self.sessions.remove(&session).unwrap_or_default();
         self.retired.retain(|retired| !indices.contains(&retired.1));
         indices.into_iter().filter_map(|index| self.close_slot(index)).collect()
     }
 
-    /// Returns the datagrams that the sockets have dropped on arrival: those of closed sockets,
-    /// and those of open ones at their last reading. A reading costs one system call, so each call
-    /// reads at most `LOOKED_AT` sockets, once per second, in turn.
+    /// Returns the number of datagrams that the sockets have dropped on arrival. It includes
+    /// closed sockets, and open ones as of their last reading. A reading costs one system call, so
+    /// each call reads at most [`LOOKED_AT`] sockets, in turn, once per second.
     pub(super) fn missed(&mut self, now: Time) -> u64 {
         let (first, due) = self.next_count;
         if now >= due && !self.slots.is_empty() {
@@ -317,7 +321,7 @@ impl Sockets {
         self.missed
     }
 
-    /// Returns the same count as [`Sockets::missed`], after a reading of every socket.
+    /// Returns the count of [`Sockets::missed`] after a reading of every socket.
     pub(super) fn missed_by_all(&mut self) -> u64 {
         (0..self.slots.len()).for_each(|index| self.count_drops(index));
         self.missed

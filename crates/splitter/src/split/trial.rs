@@ -1,6 +1,7 @@
-//! Tests whether the sockets of the paths can be opened, before the listener opens.
+//! Tests whether the sockets of the paths can be opened, before the listener is opened.
 //!
-//! A missing right would otherwise appear only with the first client, as paths that are down.
+//! Without the test, a missing permission would appear only with the first client, as paths that
+//! are down.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket as PlainSocket};
@@ -12,8 +13,8 @@ use crate::paths::{self, Egress};
 use super::sockets::options;
 use super::{Failure, Listening, Settings};
 
-/// Opens a socket for each path, sends nothing, and closes it. Returns warnings about failures
-/// that may be temporary (an address that is not ready yet).
+/// Opens a socket for each path, sends nothing, and closes the socket. Returns warnings about
+/// failures that may be temporary (an address that is not ready yet).
 ///
 /// # Errors
 /// The system does not permit the requested settings.
@@ -34,8 +35,9 @@ pub(super) fn try_paths(egresses: &[Egress], fwmark: Option<u32>) -> Result<Vec<
     Ok(warnings)
 }
 
-/// Refuses settings that a run would refuse, as far as possible before its server is `known`, for
-/// programs that do something else first. Sends nothing on a path.
+/// Refuses settings that a run would refuse. `known` is whether the server is already known; if it
+/// is not, only the other settings can be checked. This is for programs that do something else
+/// before the run. Sends nothing on a path.
 ///
 /// # Errors
 /// A path leads nowhere, or the system does not permit the requested settings.
@@ -57,8 +59,9 @@ pub fn may_mark(mark: u32) -> bool {
     UdpSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), &options).is_ok()
 }
 
-/// Returns a loopback address to listen on: at `port`, or at a port of the kernel's choice if that
-/// one is taken, forbidden, or the one to `avoid`. It is free now, but not reserved.
+/// Returns a loopback address to listen on. It has the port `port`, or one that the kernel chooses
+/// if that port is taken, forbidden, or the one to `avoid`. The address is free now, but not
+/// reserved.
 ///
 /// # Errors
 /// The kernel provides no port.
@@ -69,7 +72,7 @@ pub fn free_loopback(port: u16, avoid: Option<u16>) -> io::Result<SocketAddr> {
     {
         return Ok(wanted);
     }
-    // The kernel may choose the port to avoid once, but not while it is held.
+    // The kernel may choose the port to avoid once, but not a second time while that is held.
     let first = PlainSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     let given = first.local_addr()?;
     if Some(given.port()) == avoid { bind(0) } else { Ok(given) }
@@ -84,7 +87,7 @@ fn is_forbidden(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
 }
 
-/// Returns the missing right: the one without whose use the socket opens.
+/// Returns the missing permission: the one that makes the socket open if it is not used.
 fn blame(egress: &Egress, options: &UdpOptions, error: &io::Error) -> String {
     let unmarked = UdpOptions { mark: None, ..options.clone() };
     let unbound = UdpOptions { device: None, ..options.clone() };

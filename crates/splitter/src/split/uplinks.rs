@@ -1,5 +1,5 @@
-//! The connections to the servers: the paths' egresses, their sockets, proxies, and each session's
-//! server.
+//! The connections to the servers: the paths' egresses, their sockets, proxies and streams, and
+//! each session's server.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,24 +17,24 @@ use super::streams::Streams;
 use super::ways::Ways;
 use crate::socks::Association;
 
-/// State between the core's four-tuples and the machine's interfaces.
+/// The state between the core's four-tuples and the machine's interfaces.
 pub(super) struct Uplinks {
     pub(super) ways: Ways,
     pub(super) sockets: Sockets,
     pub(super) proxies: Proxies,
     pub(super) streams: Streams,
     pub(super) resolver: Resolver,
-    /// The server, if the user gave an address.
+    /// The server's address, if the user gave an address and not a name.
     pub(super) literal: Option<SocketAddr>,
-    /// Each session's server.
+    /// The server of each session.
     pub(super) servers: HashMap<SessionId, SocketAddr>,
-    /// Each session's protocol, once recognised.
+    /// The protocol of each session, once it is recognised.
     pub(super) protocols: HashMap<SessionId, Protocol>,
     pub(super) queue: SendQueue,
 }
 
 impl Uplinks {
-    /// Makes the state without open sockets. Sockets get the mark `fwmark`.
+    /// Returns the state without open sockets. Sockets will get the mark `fwmark`.
     pub(super) fn new(
         (ways, fwmark): (Ways, Option<u32>),
         (proxies, streams): (Proxies, Streams),
@@ -45,7 +45,7 @@ impl Uplinks {
         Uplinks { ways, sockets, proxies, streams, resolver, literal, servers, protocols, queue }
     }
 
-    /// Returns the time of the next timer of any part.
+    /// Returns the time of the next timer of any part; `None` if there is none.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         let dues = [
             self.sockets.next_timeout(),
@@ -57,8 +57,9 @@ impl Uplinks {
         dues.into_iter().flatten().min()
     }
 
-    /// Opens the socket of a four-tuple, to its session's server or to a proxy's relay. Returns
-    /// its local address; `None` if the server is unknown, or the path does not lead there.
+    /// Opens the socket of a four-tuple. It leads to the session's server, or with `by` to a
+    /// proxy's relay. Returns the socket's local address; `None` if the server is unknown, or the
+    /// path does not lead to it.
     pub(super) fn open(
         &mut self,
         key: (SessionId, TupleId, PathId),
@@ -71,8 +72,8 @@ impl Uplinks {
     }
 
     /// Returns the paths that a session cannot use, because they lead only to servers of the other
-    /// family. If none is left, it returns none, and the session tries all: a family may become
-    /// available again.
+    /// IP version. If no path would be left, returns an empty list, and the session tries all
+    /// paths: an IP version may become available again.
     pub(super) fn barred(&self, server: SocketAddr) -> Vec<PathId> {
         let mut barred = self.ways.barred(server);
         if barred.len() == self.ways.len() {
@@ -81,7 +82,7 @@ impl Uplinks {
         barred
     }
 
-    /// Removes a closed session; returns the local addresses of its sockets.
+    /// Removes a closed session. Returns the local addresses of its sockets.
     pub(super) fn close(&mut self, session: SessionId) -> Vec<SocketAddr> {
         self.servers.remove(&session);
         self.protocols.remove(&session);

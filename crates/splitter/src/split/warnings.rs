@@ -1,4 +1,4 @@
-//! Warnings that are given once, because their cause may persist and recur with every datagram.
+//! Warnings that are given only once, because their cause may recur with every datagram.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::replace;
@@ -9,8 +9,8 @@ use anabranch_multipath::PathId;
 use anabranch_os::packet;
 use anabranch_os::udp::{Fault, Origin, QueuedError};
 
-/// Datagrams above the maximum length after which they no longer count as a program's path MTU
-/// probes (QUIC: RFC 9000, 14.3).
+/// Number of overlong datagrams up to which they count as a program's path MTU probes (QUIC: RFC
+/// 9000, section 14.3).
 const PROBES: u64 = 20;
 
 /// The warnings given so far. Each method returns the warning, or `None` if it was given before.
@@ -20,18 +20,18 @@ pub(super) struct Warnings {
     unsuitable: bool,
     unsplit: bool,
     narrow: BTreeSet<PathId>,
-    /// Number of overlong datagrams of each path.
+    /// Number of overlong datagrams on each path.
     too_long: BTreeMap<PathId, u64>,
 }
 
 impl Warnings {
-    /// Forgets warnings about paths, which have new numbers.
+    /// Forgets the warnings about paths, because the paths have new numbers.
     pub(super) fn forget_paths(&mut self) {
         self.narrow.clear();
         self.too_long.clear();
     }
 
-    /// Warns that all of the `limit` files are in use.
+    /// Warns that all of the `limit` file descriptors are in use.
     pub(super) fn no_files(&mut self, limit: u64) -> Option<String> {
         (!replace(&mut self.no_files, true)).then(|| {
             format!(
@@ -59,8 +59,8 @@ impl Warnings {
     }
 
     /// Counts `datagrams` of `length` bytes each that `path` could not send, because its interface
-    /// accepts at most `room` bytes. Warns once their number reaches `PROBES`. `name` is the
-    /// path's.
+    /// accepts at most `room` bytes. Warns once their number reaches [`PROBES`]. `name` is the
+    /// name of the path.
     pub(super) fn too_long(
         &mut self,
         (path, name): (PathId, &str),
@@ -78,13 +78,14 @@ impl Warnings {
         })
     }
 
-    /// Returns the MTU in bytes that a router reports in `error`, if it is such a report.
+    /// Returns the MTU in bytes that a router reports in `error`; `None` if `error` is no such
+    /// report.
     pub(super) fn narrowed(error: &QueuedError) -> Option<u32> {
         let by_router = matches!(error.origin, Origin::Icmp { .. });
         error.mtu.filter(|_| by_router && error.fault == Fault::TooBig)
     }
 
-    /// Warns that a route leads `packet` into the interface although it is not split.
+    /// Warns that a route leads `packet` into the interface although it is not to be split.
     pub(super) fn unsplit(&mut self, packet: &[u8]) -> Option<String> {
         (!replace(&mut self.unsplit, true)).then(|| {
             let what = packet::describe(packet);
@@ -96,9 +97,9 @@ impl Warnings {
         })
     }
 
-    /// Warns that a router of `path` reports a small MTU. `name` is the path's, `headers` the
-    /// bytes of headers before a datagram there. The report changes nothing else: it may be
-    /// forged.
+    /// Warns that a router on `path` reports a small MTU. `name` is the name of the path, and
+    /// `headers` the number of bytes in the headers before a datagram on it. The report changes
+    /// nothing else: it may be forged.
     pub(super) fn narrow(
         &mut self,
         path: PathId,

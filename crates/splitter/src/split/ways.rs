@@ -1,4 +1,4 @@
-//! The paths' egresses from this machine, looked up again whenever the machine's network changes.
+//! The egresses of the paths, which are looked up again whenever the machine's network changes.
 
 use std::fmt;
 use std::io;
@@ -12,28 +12,28 @@ use super::{Failure, Settings};
 use crate::paths::{self, Egress, Fault, PathError, PathSpec};
 use crate::steer::{Exit, Out};
 
-/// Minimum interval between two lookups: the kernel reports each changed address and route
+/// Minimum interval between two lookups. The kernel reports each changed address and route
 /// separately, and a routing daemon may change thousands.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Delay of the next lookup after an incomplete answer of the kernel.
+/// Delay until the next lookup after an incomplete answer of the kernel.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Result of a repeated lookup of a path.
+/// The result of a repeated lookup of one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Look {
     pub(super) path: PathId,
-    /// Its fault, if any.
+    /// The fault of the path; `None` if it works.
     pub(super) broken: Option<DownReason>,
-    /// The change, if its sockets' egress no longer exists.
+    /// The change of egress, if the egress of the path's sockets no longer exists.
     pub(super) moved: Option<Moved>,
 }
 
 /// A change from one egress to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Moved {
-    /// The source addresses before and after, as far as the kernel reports them.
+    /// The source addresses before and after the change, as far as the kernel reports them.
     addresses: [Option<IpAddr>; 2],
-    /// The new interface, if it is another one.
+    /// The new interface; `None` if it is the same as before.
     device: Option<String>,
 }
 
@@ -62,20 +62,20 @@ impl fmt::Display for Moved {
     }
 }
 
-/// The egresses of all paths.
+/// The egresses of all paths, and the times of lookups.
 #[derive(Debug)]
 pub(super) struct Ways {
     specs: Vec<PathSpec>,
     egresses: Vec<Egress>,
-    /// Each path's egresses for IPv4 and for IPv6, as far as available. Only with an interface,
-    /// whose clients name servers of both families.
+    /// Each path's egresses for IPv4 and for IPv6, as far as they are available. `None` if clients
+    /// use a local port: only at an interface do clients name servers of both IP versions.
     families: Option<Vec<[Option<Egress>; 2]>>,
-    /// The last known egresses: sockets are bound to these.
+    /// The last known egresses, to which sockets are bound.
     last: Vec<[Option<Egress>; 2]>,
     fwmark: Option<u32>,
-    /// Time of the next lookup.
+    /// Time of the next lookup; `None` if none is needed.
     due: Option<Time>,
-    /// Time before which there is no lookup.
+    /// Time before which no lookup is made.
     rested: Time,
 }
 
@@ -85,10 +85,10 @@ impl Ways {
         Ways { specs, egresses, families, last: Vec::new(), fwmark, due, rested }
     }
 
-    /// Looks up the paths' egresses for servers that clients will name.
+    /// Looks up the egresses of the paths, for servers that clients will name later.
     ///
     /// # Errors
-    /// A path leads nowhere, or two use the same interface with the same address.
+    /// A path leads nowhere, or two paths use the same interface with the same address.
     pub(super) fn anywhere(settings: &Settings) -> Result<Ways, Failure> {
         let answers = paths::anywhere(&settings.specs, settings.fwmark);
         let answers = answers.map_err(|error| Failure::System("asking for routes", error))?;
@@ -114,7 +114,7 @@ impl Ways {
         Ok(Ways { last: families.clone(), families: Some(families), ..ways })
     }
 
-    /// Returns the same egresses for sockets with the mark `fwmark`.
+    /// Returns these egresses for sockets with the mark `fwmark`.
     pub(super) fn marked(self, fwmark: u32) -> Ways {
         Ways { fwmark: Some(fwmark), ..self }
     }
@@ -124,7 +124,7 @@ impl Ways {
         self.egresses.len()
     }
 
-    /// Returns the egress of `path` to `server`, if it leads there.
+    /// Returns the egress of `path` to `server`; `None` if the path does not lead to it.
     pub(super) fn towards(&self, path: PathId, server: SocketAddr) -> Option<&Egress> {
         match &self.families {
             None => Some(self.of(path)),
@@ -132,7 +132,7 @@ impl Ways {
         }
     }
 
-    /// Returns the paths that lead only to servers of the other family.
+    /// Returns the paths that lead only to servers of the other IP version than `server`.
     pub(super) fn barred(&self, server: SocketAddr) -> Vec<PathId> {
         let (its, other) = (usize::from(server.is_ipv6()), usize::from(server.is_ipv4()));
         let families = self.families.iter().flatten().enumerate();
@@ -140,13 +140,14 @@ impl Ways {
         lacking.map(|(index, _)| PathId::at(index)).collect()
     }
 
-    /// Returns whether each path leads to IPv4 and to IPv6 servers; empty without an interface.
+    /// Returns for each path whether it leads to IPv4 and to IPv6 servers. Empty if clients do not
+    /// use an interface.
     pub(super) fn led(&self) -> Vec<[bool; 2]> {
         let families = self.families.iter().flatten();
         families.map(|both| both.each_ref().map(Option::is_some)).collect()
     }
 
-    /// Returns the paths' exits for flows that are pinned to them.
+    /// Returns the exits of the paths, for flows that are pinned to paths.
     pub(super) fn exits(&self) -> Vec<Exit> {
         let families = self.families.iter().flatten().zip(&self.egresses).enumerate();
         let exits = families.filter_map(|(index, (both, last))| {
@@ -162,38 +163,38 @@ impl Ways {
         exits.collect()
     }
 
-    /// Returns one egress of each path, and the additional IPv6 egresses of paths that also have
-    /// one for IPv4.
+    /// Returns one egress for each path, and the IPv6 egresses of those paths that also have one
+    /// for IPv4.
     pub(super) fn primary_and_others(&self) -> (Vec<Egress>, Vec<Egress>) {
         let families = self.families.iter().flatten();
         let others = families.filter_map(|both| both[0].as_ref().and(both[1].clone()));
         (self.egresses.clone(), others.collect())
     }
 
-    /// Returns all egresses.
+    /// Returns all egresses of all paths.
     pub(super) fn all(&self) -> Vec<Egress> {
         let (primary, others) = self.primary_and_others();
         [primary, others].concat()
     }
 
-    /// Replaces the paths; a lookup is due at once.
+    /// Replaces the paths. A lookup is then due at once.
     pub(super) fn replace(&mut self, now: Time, specs: Vec<PathSpec>, egresses: Vec<Egress>) {
         (self.specs, self.egresses) = (specs, egresses);
         self.on_change(now);
     }
 
-    /// Returns the egress of `path`.
+    /// Returns the last known egress of `path`.
     pub(super) fn of(&self, path: PathId) -> &Egress {
         &self.egresses[path.index()]
     }
 
-    /// Returns the server for which the paths were chosen.
+    /// Returns the server for which the paths' egresses were looked up.
     pub(super) fn server(&self) -> SocketAddr {
         self.egresses.first().expect("there is a path, else the core had refused").server
     }
 
-    /// Returns an address of the server that all paths reach. It prefers the one for which they
-    /// were chosen, if that is still among those found.
+    /// Returns an address among `found` that all paths reach; `None` if there is none. It is the
+    /// present server's address if that is still among them.
     pub(super) fn suitable(&self, found: &[SocketAddr]) -> Option<SocketAddr> {
         let wanted = self.server();
         let reached =
@@ -206,17 +207,17 @@ impl Ways {
     }
 
     /// Schedules a lookup after a change of the network: at once, unless the last one was less
-    /// than `PAUSE` ago.
+    /// than [`PAUSE`] ago.
     pub(super) fn on_change(&mut self, now: Time) {
         self.due = Some(now.max(self.rested));
     }
 
-    /// Returns when to call [`Ways::look_again`].
+    /// Returns when to call [`Ways::look_again`]; `None` if no lookup is needed.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.due
     }
 
-    /// Looks up every path again if that is due; returns the results.
+    /// Looks up every path again if a lookup is due. Returns the results.
     pub(super) fn look_again(&mut self, now: Time) -> Vec<Look> {
         if self.due.is_none_or(|due| due > now) {
             return Vec::new();
@@ -230,8 +231,8 @@ impl Ways {
         self.learn(now, answers)
     }
 
-    /// Stores the kernel's answers. A path without an answer keeps its last state, and is looked
-    /// up again later: a lack of files or memory is no fault of the path.
+    /// Stores the kernel's answers. A path without an answer keeps its last state and is looked up
+    /// again later: a lack of file descriptors or memory is no fault of the path.
     fn learn(
         &mut self,
         now: Time,
@@ -246,8 +247,8 @@ impl Ways {
         looks
     }
 
-    /// Moves a path to a proxy whose name has the addresses `found` now. Returns the change;
-    /// `None` if none of them can be reached.
+    /// Makes a path use another address of its proxy, one of those `found` now for the proxy's
+    /// name. Returns the change; `None` if no address can be reached.
     pub(super) fn redirect(&mut self, path: PathId, found: &[SocketAddr]) -> Option<Look> {
         let index = path.index();
         let (spec, before) = (&self.specs[index], &self.egresses[index]);
@@ -275,7 +276,8 @@ impl Ways {
         numbered.map(|(index, both)| self.judge_both(index, both)).collect()
     }
 
-    /// Applies the answers for both families. A path works as long as it has an egress in either.
+    /// Applies the answers for both IP versions. A path works as long as it has an egress for one
+    /// of them.
     fn judge_both(&mut self, index: usize, answers: [Result<Egress, PathError>; 2]) -> Look {
         let path = PathId::at(index);
         let families = self.families.as_mut().expect("asked for with an interface only");

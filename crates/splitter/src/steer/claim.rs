@@ -1,9 +1,10 @@
-//! The slot of a new run, and the changes that killed runs have left there and elsewhere.
+//! The slot that a new run takes, and the changes that killed runs have left in this and other
+//! slots.
 //!
-//! A setup for the whole machine is *adopted*: rules, tables and the nftables table stay until the
-//! new run replaces them, so that nothing leaves unprotected. A setup around a namespace is undone
-//! first, which cuts the namespace off. Only its nftables table stays until the new run replaces
-//! it.
+//! If a killed run's setup covers the whole machine, it is *adopted*: rules, tables and the
+//! nftables table stay until the new run replaces them, so that no packet leaves unprotected. A
+//! setup around a namespace is undone first, which cuts the namespace off. Only its nftables table
+//! stays until the new run replaces it.
 
 use super::ledger::{self, Ledger, MadeFile, Notes, Survey};
 use super::plan::namespace_number;
@@ -12,31 +13,31 @@ use super::sysctl::{Lent, Setting};
 use super::undo::{missing_folders, undo, undo_within};
 use super::{Plan, SteerError};
 
-/// A locked slot, and the recorded changes to make and undo in it.
+/// A locked slot, with the recorded changes that are to be made and undone in it.
 #[derive(Debug)]
 pub(super) struct Claim {
     pub(super) ledger: Ledger,
     /// The changes that this run has to undo.
     pub(super) notes: Notes,
-    /// Machine settings that it changes.
+    /// Machine settings that this run changes.
     pub(super) settings: Vec<Setting>,
-    /// The forwarding that these settings cause.
+    /// The forwarding that these settings switch on.
     pub(super) lent: Lent,
-    /// Whether the leftover setup here still blocks packets.
+    /// Whether the leftover setup in this slot still blocks packets.
     pub(super) adopted: bool,
-    /// Leftover setups of other slots, to be undone once this run is up.
+    /// Leftover setups of other slots, which are to be undone once this run is up.
     pub(super) others: Vec<(Ledger, Notes)>,
     /// Warnings for the user.
     pub(super) warnings: Vec<String>,
 }
 
 impl Claim {
-    /// Takes the slot of a killed run, or a free one; `namespace` is the number of the namespace
-    /// that will get a name. Undoes nothing if the run cannot start: a leftover setup still blocks
-    /// packets.
+    /// Takes the slot of a killed run, or a free slot. `namespace` is the number of the namespace
+    /// that will get a name. If the run cannot start, nothing is undone: a leftover setup still
+    /// blocks packets.
     ///
     /// # Errors
-    /// Another run or object is in the way.
+    /// Another run, or an object of another program, is in the way.
     pub(super) fn take(plan: &mut Plan, namespace: Option<u64>) -> Result<Claim, SteerError> {
         let asking = SteerError::system("using /run/anabranch");
         let here = namespace_number()?;
@@ -100,13 +101,13 @@ impl Claim {
         self.ledger.write(&self.notes).map_err(SteerError::system("writing to /run/anabranch"))
     }
 
-    /// Undoes leftovers that are in the way and do not block packets, and those around namespaces,
-    /// which cuts these off.
+    /// Undoes leftovers that are in the way and do not block packets. Also undoes leftovers around
+    /// namespaces, which cuts these namespaces off.
     fn clear(&mut self, plan: &Plan, needed: &[Setting]) -> std::io::Result<()> {
         self.adopted = adopts(plan, &self.notes);
         if !self.adopted {
-            // Also if nothing was recorded: the file may have been removed, and our objects are
-            // identified by their numbers.
+            // This is done even if nothing was recorded: the file may have been removed, and our
+            // objects are identified by their numbers.
             let again = plan.request.pins() && plan.request.netns.is_some();
             let undoing = if again && self.notes.netns.is_some() { undo_within } else { undo };
             undoing(self.ledger.slot, &self.notes, needed)?;
@@ -121,8 +122,8 @@ impl Claim {
     }
 }
 
-/// Returns whether a leftover setup blocks the same packets as the plan will: those of the whole
-/// machine.
+/// Returns whether a leftover setup blocks the same packets as the setup of `plan` will. This is
+/// so if both are for the whole machine.
 fn adopts(plan: &Plan, left: &Notes) -> bool {
     plan.request.pins() && plan.request.netns.is_none() && left.netns.is_none()
 }
@@ -132,7 +133,7 @@ fn undone(notes: &Notes) -> String {
     format!("undid the changes that process {process} (--tun {tun}) left when it was killed")
 }
 
-/// Returns the changes that a run by this plan has to undo, without settings.
+/// Returns the changes that a run by this plan has to undo, without settings of the machine.
 fn notes(plan: &Plan) -> Notes {
     let resolver = plan.resolver();
     let folders = resolver.as_ref().map(|made| missing_folders(&made.path)).unwrap_or_default();

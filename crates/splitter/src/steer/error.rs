@@ -1,4 +1,4 @@
-//! Errors of traffic steering.
+//! Errors of the setup that steers traffic.
 
 use std::fmt;
 use std::io;
@@ -10,42 +10,42 @@ use super::slot::{MOST_PATHS, SLOTS};
 /// Reason why the setup failed. A partial setup has been undone.
 #[derive(Debug)]
 pub enum SteerError {
-    /// The process lacks the rights.
+    /// The process lacks the required permissions.
     Forbidden,
     /// The program `nft` does not exist.
     NoNft,
-    /// A running splitter uses the interface: (its name, the process).
+    /// A running splitter uses the interface: (interface, process).
     Running(String, u32),
-    /// A foreign interface has this name.
+    /// Another program's interface has this name.
     Interface(String),
-    /// A foreign namespace has this name.
+    /// Another program's namespace has this name.
     Namespace(String),
-    /// Another required object exists and is not ours; with its description.
+    /// Another required object exists and was not made by this program; the text describes it.
     Occupied(String),
     /// The file for the namespace's name servers exists already.
     Resolver(PathBuf),
-    /// All slots are taken.
+    /// All slots are in use.
     Slots,
-    /// No path uses an interface of this machine, so that no flow can be pinned.
+    /// No path uses an interface of this machine, so no flow can be pinned to a path.
     NoExit,
-    /// More paths than pinning supports.
+    /// There are more paths than pinning supports.
     Paths,
-    /// Another program has removed the setup, and it could not be restored: the system's answer.
+    /// Another program has removed the setup, and it could not be restored because of this error.
     Lost(io::Error),
-    /// The system refused an operation: (operation, its answer).
+    /// The system refused an operation: (operation, error).
     System(String, io::Error),
 }
 
 impl SteerError {
-    /// Returns whether the user's settings are the cause.
+    /// Returns whether the user's settings are the cause of the error.
     pub fn is_misuse(&self) -> bool {
         !matches!(self, SteerError::System(..) | SteerError::Lost(_))
     }
 
     pub(crate) fn system(what: &str) -> impl Fn(io::Error) -> SteerError {
         move |error| match error.kind() {
-            // With the rights, the file is the cause (a service manager's sandbox, a foreign
-            // owner).
+            // If the process has the permissions, the file is the cause (a service manager's
+            // sandbox, a foreign owner).
             io::ErrorKind::PermissionDenied if !may_configure() => SteerError::Forbidden,
             _ => SteerError::System(what.to_owned(), error),
         }

@@ -1,4 +1,4 @@
-//! The nftables table of a run in one namespace, and a check that it is unchanged.
+//! The nftables table of a run in one namespace, and the check that nobody has changed it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,26 +10,26 @@ use anabranch_os::netlink::TableMonitor;
 use super::plan::within;
 use super::{Slot, nft};
 
-/// A table that is checked whenever the kernel reports a change to it.
+/// A table that is checked whenever the kernel reports a change of the nftables rules.
 #[derive(Debug)]
 pub(super) struct Fence {
-    /// Its namespace, if that is not this process's.
+    /// The table's namespace; `None` if that is this process's namespace.
     namespace: Option<Namespace>,
     monitor: TableMonitor,
-    /// Its content when it was made, as `nft` lists it.
+    /// Content of the table when it was made, as `nft` lists it; `None` before that.
     listing: Option<String>,
-    /// Whether the kernel has reported a change that was not checked yet.
+    /// Whether the kernel has reported a change that has not been checked yet.
     touched: bool,
 }
 
 impl Fence {
-    /// Starts watching, before the table exists.
+    /// Starts to watch for changes, before the table exists.
     pub(super) fn open(namespace: Option<Namespace>) -> io::Result<Fence> {
         let monitor = within(namespace.as_ref(), TableMonitor::open)?;
         Ok(Fence { namespace, monitor, listing: None, touched: false })
     }
 
-    /// Makes or changes the table.
+    /// Makes or changes the table by `commands`.
     ///
     /// # Errors
     /// The error of `nft`; the table is left in an unknown state.

@@ -1,8 +1,10 @@
-//! Runs a program inside a namespace of `--netns`, isolated from the machine's resolvers.
+//! Runs a program inside a namespace made with `--netns`, so that it cannot reach the machine's
+//! resolvers.
 //!
 //! `ip netns exec` changes the network and mounts the files of `/etc/netns/NAME` over those of
-//! `/etc`. But a Unix socket belongs to no network. A program inside can still reach the machine's
-//! nscd, systemd-resolved and D-Bus, which look up names outside. Here their folders are covered.
+//! `/etc`. But Unix sockets are not bound to a network namespace. A program inside could still
+//! reach the machine's nscd, systemd-resolved and D-Bus, which look up names outside. So this
+//! module covers the directories of their sockets.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -21,8 +23,8 @@ use rustix::process::{Gid, Uid};
 use super::named;
 use anabranch_os::namespace::{Namespace, own_mounts};
 
-/// Folders with sockets of programs that look up names for others: nscd, the system's D-Bus (also
-/// used by systemd-resolved and Avahi), systemd-resolved, Avahi, nslcd and SSSD.
+/// Directories with sockets of programs that look up names for other programs: nscd, the system's
+/// D-Bus (also used by systemd-resolved and Avahi), systemd-resolved, Avahi, nslcd and SSSD.
 const COVERED: [&str; 6] = [
     "/run/nscd",
     "/run/dbus",
@@ -32,23 +34,23 @@ const COVERED: [&str; 6] = [
     "/var/lib/sss/pipes",
 ];
 
-/// The user under which a program runs.
+/// The user as whom a program runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunAs {
-    /// The user's number.
+    /// Number of the user.
     pub user: u32,
-    /// The user's own group.
+    /// Primary group of the user.
     pub group: u32,
     /// All groups of the user.
     pub groups: Vec<u32>,
-    /// The user's name.
+    /// Name of the user.
     pub name: String,
-    /// The home folder.
+    /// Home directory of the user.
     pub home: PathBuf,
 }
 
 impl RunAs {
-    /// Looks up the user by number or by name.
+    /// Looks up `user`, which is a number or a name.
     ///
     /// # Errors
     /// There is no such user.
@@ -78,8 +80,9 @@ pub fn namespaces() -> Vec<String> {
     names
 }
 
-/// Replaces this process by `program` inside the namespace `name`, with `/etc/netns/NAME` mounted
-/// over `/etc` and the sockets of the machine's resolvers covered. Returns only on failure.
+/// Replaces this process by `program` inside the namespace `name`. The files of `/etc/netns/NAME`
+/// are mounted over those of `/etc`, and the sockets of the machine's resolvers are covered.
+/// Returns only on failure.
 pub fn launch(
     name: &str,
     program: &OsStr,
@@ -103,7 +106,8 @@ pub fn launch(
     }
 }
 
-/// Moves the calling thread into the namespace; the program then replaces all threads.
+/// Moves the calling thread into the namespace. When the program is then executed, it replaces all
+/// threads.
 fn enter(name: &str, user: Option<&RunAs>) -> io::Result<()> {
     let step = |what: &str| {
         let what = what.to_owned();
@@ -124,8 +128,8 @@ fn enter(name: &str, user: Option<&RunAs>) -> io::Result<()> {
         cover(Path::new(folder), &laid)?;
     }
     for (source, target) in &laid {
-        // A file missing in `/etc` has no mount point; a file in a covered folder is there
-        // already.
+        // A file that does not exist in `/etc` has no mount point. A file in a covered directory
+        // is there already.
         let target = fs::canonicalize(target).ok().filter(|target| !is_covered(target));
         if let Some(target) = target {
             mount_bind(source, &target).map_err(step(&target.to_string_lossy()))?;
@@ -148,8 +152,8 @@ fn laid_over(folder: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
     Ok(laid.collect())
 }
 
-/// Covers `folder` with an empty read-only one. If `/etc` has a link into it (often
-/// `/etc/resolv.conf`), the replacement for that file is copied there.
+/// Covers `folder` with an empty read-only directory. If `/etc` has a link into `folder` (often
+/// `/etc/resolv.conf`), the replacement for that file is copied into the new directory.
 fn cover(folder: &Path, laid: &[(PathBuf, PathBuf)]) -> io::Result<()> {
     let Ok(folder) = fs::canonicalize(folder) else { return Ok(()) };
     let inside = |(source, target): &(PathBuf, PathBuf)| {
@@ -166,7 +170,7 @@ fn cover(folder: &Path, laid: &[(PathBuf, PathBuf)]) -> io::Result<()> {
     Ok(mount_remount(&folder, flags | MountFlags::RDONLY, c"mode=0755")?)
 }
 
-/// Returns whether `path` is in a covered folder.
+/// Returns whether `path` is in a covered directory.
 fn is_covered(path: &Path) -> bool {
     let folders = COVERED.iter().filter_map(|folder| fs::canonicalize(folder).ok());
     folders.into_iter().any(|folder| path.starts_with(folder))

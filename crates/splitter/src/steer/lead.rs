@@ -1,4 +1,4 @@
-//! The rules and tables that route marked packets: checks their state, and restores it.
+//! The rules and tables that route marked packets. This module checks and restores them.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,40 +12,40 @@ use super::{Exit, Slot};
 
 /// The number of the main routing table.
 const MAIN: u32 = 254;
-/// All bits of a mark.
+/// Mask of all bits of a mark.
 const ALL: u32 = u32::MAX;
 
-/// Routing state of a run. On the machine it covers all paths; in the interface's namespace it
-/// leads into the interface.
+/// The routing that a run needs. On the machine it has routes to all paths. In the interface's
+/// namespace it only leads into the interface.
 #[derive(Clone, Debug)]
 pub(super) struct Led {
     slot: Slot,
-    /// Numbers of the routing tables, which are their marks too.
+    /// Numbers of the routing tables, which are also the marks of their packets.
     tables: Vec<u32>,
     /// Whether specific routes of the main table take precedence.
     specific: bool,
 }
 
 impl Led {
-    /// Makes the state that routes to the paths.
+    /// Returns the routing to the paths' exits.
     pub(super) fn out(slot: Slot, exits: &[Exit]) -> Led {
         let paths = exits.iter().map(|exit| slot.path(exit.index));
         Led { slot, tables: paths.chain([slot.nowhere()]).collect(), specific: true }
     }
 
-    /// Makes the state that routes only into the interface.
+    /// Returns the routing that only leads into the interface.
     pub(super) fn only_in(slot: Slot) -> Led {
         Led { slot, tables: vec![slot.tun(), slot.nowhere()], specific: false }
     }
 
-    /// Adds the route into the interface.
+    /// Adds the route into the interface to this routing.
     pub(super) fn and_in(mut self) -> Led {
         self.tables.push(self.slot.tun());
         self
     }
 
-    /// Restores missing entries: fallback routes first, so that a rule never lets packets continue
-    /// to later rules. Returns how many were missing.
+    /// Restores missing entries. Fallback routes come first, so that a rule never lets packets
+    /// continue to later rules. Returns the number of entries that were missing.
     pub(super) fn ensure(&self) -> io::Result<usize> {
         let routes = policy::routes_in(self.slot.tables())?;
         let mut missing = 0;
@@ -66,7 +66,7 @@ impl Led {
         Ok(missing)
     }
 
-    /// Removes obsolete rules and tables of the slot.
+    /// Removes rules and tables of the slot that are no longer needed.
     pub(super) fn sweep(&self) -> io::Result<()> {
         let wanted: Vec<Rule> = self.rules().collect();
         let priorities = self.slot.priorities();
@@ -75,7 +75,7 @@ impl Led {
     }
 
     /// Returns the rules, in order: specific routes, then the table of the mark, then unreachable.
-    /// The last takes effect only while another program has emptied that table or removed its
+    /// The last rule takes effect only while another program has emptied that table or removed its
     /// rule.
     fn rules(&self) -> impl Iterator<Item = Rule> + '_ {
         let (base, nowhere) = (self.slot.base(), self.slot.nowhere());
@@ -100,8 +100,8 @@ impl Led {
     }
 }
 
-/// Blocks packets from `origin` ("lo": this machine itself), except by specific routes of the main
-/// table. Without nftables, nothing marks the packets that may leave.
+/// Blocks packets from `origin` ("lo" means this machine itself), except those by specific routes
+/// of the main table. Without nftables, no packets get the mark with which they may leave.
 pub(super) fn shut(slot: Slot, origin: &str) -> io::Result<()> {
     let first = slot.priorities().start + 3;
     let mut result = Ok(());
@@ -121,7 +121,8 @@ pub(super) fn shut(slot: Slot, origin: &str) -> io::Result<()> {
     result
 }
 
-/// Restores the routes into the interface, which it lost if it was switched off, once it is up.
+/// Restores the routes into the interface once the interface is up. They are lost when the
+/// interface is switched off.
 pub(super) fn lead_in(slot: Slot, tun: u32) -> io::Result<()> {
     if !netlink::links()?.iter().any(|link| link.index == tun && link.up) {
         return Ok(());
@@ -136,8 +137,8 @@ pub(super) fn lead_in(slot: Slot, tun: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Sets the default route of each path's table, if the path has an exit. Does nothing if it is set
-/// already: each change makes the kernel report one, and us check again.
+/// Sets the default route in each path's table, if the path has an exit. If the route is already
+/// set, does nothing: the kernel reports each change, which would cause another check.
 pub(super) fn lead_out(slot: Slot, exits: &[Exit]) -> io::Result<()> {
     let found = policy::routes_in(slot.tables())?;
     let mut result = Ok(());

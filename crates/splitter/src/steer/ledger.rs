@@ -1,9 +1,9 @@
-//! Records the changes of a run before they are made: the next start undoes them if the run could
-//! not.
+//! A record of a run's changes, made before the changes. If the run could not undo them, the next
+//! start does.
 //!
-//! There is a file for each slot and each network namespace in `/run/anabranch`. A run holds a
-//! lock on its file as long as it lives. A file with content and without a lock is therefore that
-//! of a killed run.
+//! `/run/anabranch` has a file for each slot of each network namespace. A run holds a lock on its
+//! file as long as it lives. A file with content that is not locked was therefore left by a killed
+//! run.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -19,29 +19,30 @@ use super::Slot;
 use super::slot::SLOTS;
 use super::sysctl::Setting;
 
-/// Folder of the files.
+/// Directory of the records.
 const FOLDER: &str = "/run/anabranch";
-/// Maximum wait for another run that starts or ends, and the polling interval.
+/// Maximum time to wait for another run that starts or ends, followed by the polling interval.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Changes to undo, beyond the objects with the slot's names and numbers.
+/// Changes to undo, in addition to removing the objects with the slot's names and numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Notes {
-    /// The process that wrote this.
+    /// Number of the process that made the changes.
     pub(crate) process: u32,
-    /// Its interface.
+    /// Name of the run's interface.
     pub(crate) tun: String,
-    /// The namespace that it made.
+    /// Name of the namespace that the run made; `None` if it made none.
     pub(crate) netns: Option<String>,
-    /// The kernel's number for that namespace: its name may belong to another one by the time of
-    /// the undo.
+    /// The kernel's number of that namespace. By the time of the undo, the name may belong to
+    /// another namespace.
     pub(crate) netns_number: Option<u64>,
-    /// Settings as they were before any run of ours changed them.
+    /// Settings of the machine, with the values that they had before any run of this program
+    /// changed them.
     pub(crate) settings: Vec<Setting>,
-    /// Files that it made.
+    /// Files that the run made.
     pub(crate) files: Vec<MadeFile>,
-    /// Folders that it made, to be removed if nothing else is in them.
+    /// Directories that the run made. They are removed if they are otherwise empty.
     pub(crate) folders: Vec<PathBuf>,
 }
 
@@ -54,14 +55,14 @@ pub(crate) struct MadeFile {
 }
 
 impl MadeFile {
-    /// Returns whether the file exists with our content. The content may be incomplete, if the run
-    /// was killed while it wrote.
+    /// Returns whether the file exists with our content. If the run was killed while it wrote the
+    /// file, the content may be incomplete.
     pub(crate) fn is_still(&self) -> bool {
         fs::read_to_string(&self.path).is_ok_and(|found| self.text.starts_with(&found))
     }
 }
 
-/// A slot's file, locked.
+/// The record file of a slot, which is locked.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     file: FileLock,
@@ -69,34 +70,34 @@ pub(crate) struct Ledger {
     pub(crate) slot: Slot,
 }
 
-/// Content of all files.
+/// The content of all record files.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
-    /// Records of killed runs.
+    /// Record files of killed runs, which are now locked, and their content.
     pub(crate) left: Vec<(Ledger, Notes)>,
-    /// Records of live runs.
+    /// Records of live runs, with their slots.
     pub(crate) held: Vec<(Slot, Notes)>,
 }
 
 impl Survey {
-    /// Returns the original settings recorded by the live runs of slots other than `but`.
+    /// Returns the original settings that the live runs of all slots except `but` have recorded.
     pub(crate) fn needed(&self, but: Slot) -> Vec<Setting> {
         let others = self.held.iter().filter(|(slot, _)| *slot != but);
         others.flat_map(|(_, notes)| notes.settings.clone()).collect()
     }
 }
 
-/// A lock for reading the files of all slots and then changing something. Without it, runs that
-/// start and end at the same time would not see each other.
+/// A lock that is held while the files of all slots are read and changes are made accordingly.
+/// Without it, runs that start and end at the same time would not see each other.
 #[derive(Debug)]
 pub(crate) struct Alone {
-    /// `None` if another run has held it for longer than `PATIENCE`.
+    /// The lock; `None` if another run has held it for longer than [`PATIENCE`].
     _folder: Option<FileLock>,
 }
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        // This fails while files of runs are there.
+        // This fails while the directory contains files of runs.
         let _ = fs::remove_dir(FOLDER);
     }
 }
@@ -106,11 +107,11 @@ pub(crate) fn any() -> bool {
     Path::new(FOLDER).is_dir()
 }
 
-/// Waits until no other run starts or ends, at most `PATIENCE`: a hanging run must not keep all
-/// others from undoing.
+/// Waits until no other run starts or ends, for at most [`PATIENCE`]: a hanging run must not
+/// prevent all others from undoing their changes.
 ///
 /// # Errors
-/// `PermissionDenied` without the right to write to the folder.
+/// `PermissionDenied` if the process may not write to the directory.
 pub(crate) fn alone() -> io::Result<Alone> {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -123,11 +124,11 @@ pub(crate) fn alone() -> io::Result<Alone> {
     }
 }
 
-/// Reads the files of all slots and locks the free ones. `namespace` is the number of this network
-/// namespace.
+/// Reads the files of all slots, and locks those that are not locked. `namespace` is the number of
+/// this network namespace.
 ///
 /// # Errors
-/// `PermissionDenied` without the right to read the folder.
+/// `PermissionDenied` if the process may not read the directory.
 pub(crate) fn survey(namespace: u64) -> io::Result<Survey> {
     let mut survey = Survey::default();
     for slot in (0..SLOTS).map(Slot) {
@@ -157,7 +158,8 @@ pub(crate) fn claim(namespace: u64) -> io::Result<Option<Ledger>> {
     Ok(None)
 }
 
-/// Returns the first slot without a file. Does not lock or make anything.
+/// Returns the first slot without a file; `None` if there is none. Neither locks nor makes
+/// anything.
 pub(crate) fn likely(namespace: u64) -> Option<Slot> {
     (0..SLOTS).map(Slot).find(|slot| !path(namespace, *slot).exists())
 }
@@ -172,14 +174,14 @@ fn lock(path: &Path, create: bool) -> io::Result<Option<FileLock>> {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(create).truncate(false).open(path)?;
         match FileLock::take(file)? {
-            // Its last holder removed it after it was opened.
+            // The last holder of the lock removed the file after it was opened here.
             Some(file) if !is_at(&file, path) => {}
             found => return Ok(found),
         }
     }
 }
 
-/// Returns whether the file is still the one at this path.
+/// Returns whether `file` is still the one at `path`.
 fn is_at(file: &File, path: &Path) -> bool {
     let number = |about: fs::Metadata| (about.dev(), about.ino());
     match (file.metadata(), fs::metadata(path)) {
@@ -188,7 +190,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Reads the record in a file. A damaged or empty one means only that there may be something to
+/// Reads the record in a file. A damaged or empty record means only that there may be something to
 /// undo.
 fn read(file: &mut File) -> io::Result<Notes> {
     let mut text = String::new();
@@ -198,8 +200,7 @@ fn read(file: &mut File) -> io::Result<Notes> {
 }
 
 impl Ledger {
-    /// Writes `notes`, and returns once they are stored, so that the caller makes the changes
-    /// afterwards.
+    /// Writes `notes`, and returns once they are stored. The caller makes the changes afterwards.
     pub(crate) fn write(&mut self, notes: &Notes) -> io::Result<()> {
         let text = serde_json::to_vec(notes).expect("notes are plain texts and numbers");
         self.file.set_len(0)?;
@@ -208,11 +209,11 @@ impl Ledger {
         self.file.sync_all()
     }
 
-    /// Removes the record after everything is undone.
+    /// Removes the record after all changes have been undone.
     pub(crate) fn discard(self) -> io::Result<()> {
         fs::remove_file(&self.path)?;
-        // The last holder of the folder's lock removes the folder. Removed now, two later runs
-        // could hold locks on different folders.
+        // The last holder of the directory's lock removes the directory. If it were removed here,
+        // two later runs could hold locks on different directories.
         if let Ok(folder) = File::open(FOLDER)
             && let Ok(Some(folder)) = FileLock::take(folder)
             && is_at(&folder, Path::new(FOLDER))

@@ -2,32 +2,33 @@
 //!
 //! `--tun` makes an interface; `--route` routes traffic into it. UDP that the splitter can split
 //! ([`Ports`], and WireGuard on any port) goes into the interface. Each other flow is pinned to
-//! one path: a conntrack mark names it, a rule by mark leads to the path's own table, and the flow
-//! gets the path's address. Destinations with a more specific route than the default in the main
-//! table (the local network, another tunnel's network) are not affected. Neither are packets that
-//! a WireGuard interface takes by its default route: its own packets pass here again, and are
-//! split.
+//! one path: a conntrack mark names the path, a rule for this mark leads to the path's own table,
+//! and the flow gets the path's address. Destinations for which the main table has a more specific
+//! route than the default are not affected (the local network, another tunnel's network). Neither
+//! are packets that a WireGuard interface takes by its default route: the packets of the tunnel
+//! itself pass here afterwards, and are split.
 //!
-//! With a namespace of its own (`--netns`), this applies only to the programs inside. A virtual
-//! cable connects the namespace to the machine, for traffic that is not split.
+//! With its own namespace (`--netns`), this applies only to the programs inside. A virtual cable
+//! connects the namespace to the machine, for traffic that is not split.
 //!
-//! * [`Plan::look`] decides what to do, and changes nothing;
-//! * [`Steering::raise`] makes the changes, after it has recorded how to undo them;
-//! * [`Steering::follow`] adapts them when paths are added or removed;
-//! * [`Steering::keep`] restores changes that others remove (a firewall that flushes all rules, a
-//!   network manager that removes foreign ones), or ends with everything closed;
-//! * [`Steering::lower`] undoes them; so does the next start if the process was killed.
+//! * [`Plan::look`] decides which changes to make, and makes none;
+//! * [`Steering::raise`] makes the changes, after recording how to undo them;
+//! * [`Steering::follow`] adapts the changes when paths are added or removed;
+//! * [`Steering::keep`] restores changes that other programs undo (a firewall that flushes all
+//!   rules, a network manager that removes foreign ones), or ends with all traffic blocked;
+//! * [`Steering::lower`] undoes the changes. If the process was killed, the next start undoes
+//!   them.
 //!
 //! Invariants:
 //!
 //! * Each change is recorded before it is made.
 //! * Every table ends in "unreachable", so that packets of a removed path, or of a killed
 //!   splitter, go nowhere.
-//! * All names, marks, tables and priorities are fixed (`slot.rs`). Undoing therefore needs only
-//!   the settings' old values, and may be done twice.
-//! * A setting of the machine that several runs need is restored by the last of them.
-//! * The object that a name stood for is recorded too: the name may belong to another one at the
-//!   time of the undo.
+//! * All names, marks, tables and priorities are fixed (`slot.rs`). Therefore, to undo the
+//!   changes, only the old values of settings are needed, and the undo may be repeated.
+//! * If several runs need a setting of the machine, the last of them restores it.
+//! * The record also identifies the object that had a name: at the time of the undo, the name may
+//!   belong to another object.
 
 mod claim;
 mod error;

@@ -11,7 +11,7 @@ use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_chang
 use anabranch_os::namespace::Namespace;
 use anabranch_os::udp::{UdpOptions, UdpSocket};
 
-/// Folder of the files on which named namespaces are mounted.
+/// Directory of the files on which named namespaces are mounted.
 pub(super) const FOLDER: &str = "/run/netns";
 
 /// Returns the file of the namespace `name`.
@@ -19,10 +19,10 @@ pub(crate) fn file(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name)
 }
 
-/// Gives the namespace a name.
+/// Gives `namespace` the name `name`.
 ///
 /// # Errors
-/// `AlreadyExists`, or the kernel's error.
+/// `AlreadyExists`, or another error of the kernel.
 pub(crate) fn give(name: &str, namespace: &Namespace) -> io::Result<()> {
     fs::create_dir_all(FOLDER)?;
     share()?;
@@ -31,27 +31,28 @@ pub(crate) fn give(name: &str, namespace: &Namespace) -> io::Result<()> {
     Ok(mount_bind(namespace.path(), &file)?)
 }
 
-/// Returns the number of the calling thread's network namespace; on old kernels that of its file,
-/// which may be reused.
+/// Returns the number of the calling thread's network namespace. On old kernels, returns that of
+/// its file, which may be reused.
 pub(crate) fn number() -> io::Result<u64> {
     let any = "127.0.0.1:0".parse().expect("an address");
     let cookie = UdpSocket::bind(any, &UdpOptions::default()).and_then(|socket| socket.namespace());
     cookie.or_else(|_| Ok(fs::metadata("/proc/thread-self/ns/net")?.ino()))
 }
 
-/// Returns whether `name` stands for the namespace with that number. The name may have been reused
-/// since.
+/// Returns whether `name` still stands for the namespace with the number `known`. The name may
+/// have been given to another one since.
 pub(crate) fn is_still(name: &str, known: Option<u64>) -> bool {
     let file = file(name);
     match Namespace::open(&file).and_then(|namespace| namespace.run(number)) {
         Ok(found) => known.is_none_or(|known| known == found),
         // A run may have been killed between making the file and mounting on it, or the caller may
-        // not enter.
+        // not be allowed to enter.
         Err(_) => fs::metadata(&file).is_ok_and(|about| about.is_file() && about.len() == 0),
     }
 }
 
-/// Removes the name; the namespace ends with the last process inside. A missing name is no error.
+/// Removes the name; the namespace ends with the last process inside. It is no error if the name
+/// does not exist.
 pub(crate) fn remove(name: &str) -> io::Result<()> {
     let file = file(name);
     if !file.exists() {
@@ -64,8 +65,8 @@ pub(crate) fn remove(name: &str) -> io::Result<()> {
     }
 }
 
-/// Propagates mounts in the folder to other mount namespaces, and allows unmounting there, as `ip
-/// netns` does.
+/// Propagates mounts in the directory to other mount namespaces, and allows unmounting in it, as
+/// `ip netns` does.
 fn share() -> io::Result<()> {
     let flags = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
     if mount_change(FOLDER, flags).is_ok() {

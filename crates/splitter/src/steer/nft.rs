@@ -5,28 +5,28 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Folders of administrators' programs that may be missing in a user's `PATH`.
+/// Directories of administrators' programs that may be missing in a user's `PATH`.
 const ELSEWHERE: &str = "/usr/sbin:/sbin:/usr/local/sbin";
 
-/// Returns the path of `nft`, if it exists.
+/// Returns the path of `nft`; `None` if it is not installed.
 pub(crate) fn find() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(std::env::split_paths(ELSEWHERE));
     folders.map(|folder| folder.join("nft")).find(|file| file.is_file())
 }
 
-/// Executes `commands`: all of them, or none.
+/// Executes all of `commands`, or none if one of them fails.
 ///
 /// # Errors
 /// The message of `nft`, in one line.
 pub(crate) fn run(nft: &Path, commands: &str) -> io::Result<()> {
     let mut command = Command::new(nft);
     command.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    // The terminal's Ctrl-C is for us, and must not keep us from undoing our changes.
+    // The terminal's Ctrl-C must not end `nft`, which may be undoing our changes.
     command.process_group(0);
     let mut child = command.spawn()?;
     let mut stdin = child.stdin.take().expect("it was asked for a pipe");
-    // A program that ends before it has read everything reports the reason on its error output.
+    // If `nft` ends before it has read everything, its error output has the reason.
     let written = stdin.write_all(commands.as_bytes());
     drop(stdin);
     let output = child.wait_with_output()?;
@@ -36,8 +36,8 @@ pub(crate) fn run(nft: &Path, commands: &str) -> io::Result<()> {
     Err(blame(&String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Returns the content of a table (of the family `inet`) as `nft` lists it; `None` if there is
-/// none.
+/// Returns the content of the table `table` (of the family `inet`) as `nft` lists it; `None` if
+/// there is none.
 pub(crate) fn list(nft: &Path, table: &str) -> io::Result<Option<String>> {
     let mut command = Command::new(nft);
     command.args(["--stateless", "list", "table", "inet", table]).process_group(0);
@@ -46,7 +46,7 @@ pub(crate) fn list(nft: &Path, table: &str) -> io::Result<Option<String>> {
     Ok(listed.then(|| String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 
-/// Returns the named counters of a table (of the family `inet`) as `nft` lists them.
+/// Returns the named counters of the table `table` (of the family `inet`) as `nft` lists them.
 pub(crate) fn counters(nft: &Path, table: &str) -> io::Result<String> {
     let mut command = Command::new(nft);
     command.args(["list", "counters", "table", "inet", table]).process_group(0);
@@ -63,17 +63,17 @@ fn blame(said: &str) -> io::Error {
     io::Error::other(format!("nft: {line}"))
 }
 
-/// A table owned by this handle: no other process can change it, remove it, or flush it with all
-/// others. It is removed with the handle, or with the process. (The kernel's `owner` flag, from
-/// 5.12 on.)
+/// A table that this handle owns: no other process can change it, remove it, or flush it with all
+/// other tables. It is removed with the handle, or with the process. (This is the kernel's `owner`
+/// flag, available from 5.12 on.)
 #[derive(Debug)]
 pub(crate) struct Owned {
-    /// The process that owns the table as long as its input is open.
+    /// The `nft` process, which owns the table as long as its input is open.
     nft: Child,
 }
 
 impl Owned {
-    /// Makes the table `name`; `body` is the text between its braces, in one line.
+    /// Makes the table `name`. `body` is the text between its braces, in one line.
     ///
     /// # Errors
     /// The message of `nft`, in one line.
@@ -82,7 +82,7 @@ impl Owned {
         let mut command = Command::new(nft);
         command.arg("-i").stdin(Stdio::piped()).stdout(said.try_clone()?).stderr(said);
         let child = command.process_group(0).spawn()?;
-        // It holds this process's copies of the pipe for the child's output.
+        // The command holds this process's copies of the pipe for the child's output.
         drop(command);
         let mut owned = Owned { nft: child };
         let stdin = owned.nft.stdin.as_mut().expect("it was asked for a pipe");
@@ -110,7 +110,7 @@ impl Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // When its input closes, the process ends, and with it the table.
+        // When the input of `nft` is closed, the process ends, and the table is removed.
         drop(self.nft.stdin.take());
         let _ = self.nft.wait();
     }

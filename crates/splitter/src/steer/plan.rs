@@ -1,4 +1,4 @@
-//! The plan of a setup: all decisions made, and no changes.
+//! The plan of a setup, which contains all decisions but makes no changes.
 
 use std::fs;
 use std::io;
@@ -16,56 +16,56 @@ use super::sysctl::{self, Lent, Setting};
 use super::{Ports, Slot, SteerError, ledger, named, nft};
 use crate::far_end::Inner;
 
-/// The user's settings.
+/// The user's settings for the setup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The interface's name.
+    /// Name of the interface.
     pub tun: String,
-    /// The namespace to make for the interface.
+    /// Name of the namespace to be made for the interface; `None` for no namespace.
     pub netns: Option<String>,
-    /// Whether to route traffic into it.
+    /// Whether traffic is routed into the interface.
     pub route: bool,
-    /// The UDP ports to split.
+    /// The UDP ports whose traffic is split.
     pub ports: Ports,
-    /// Name servers for the namespace; the machine's if empty.
+    /// Name servers for the namespace; if empty, the machine's are used.
     pub dns: Vec<IpAddr>,
-    /// The interface's addresses if all packets go to a far end; nothing is pinned then.
+    /// The interface's addresses, if all packets go to a far end. No flow is pinned then.
     pub inner: Option<Inner>,
 }
 
 impl Request {
-    /// Returns whether traffic that is not split is routed too, and therefore pinned to paths.
+    /// Returns whether traffic that is not split is routed, too, and is therefore pinned to paths.
     pub(crate) fn pins(&self) -> bool {
         self.route && self.inner.is_none()
     }
 }
 
-/// A path's exit for flows that are pinned to it.
+/// The exit of a path, for flows that are pinned to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exit {
     /// Index of the path.
     pub index: usize,
-    /// Its outgoing interface.
+    /// The outgoing interface of the path.
     pub device: String,
-    /// Its exit for IPv4, if available.
+    /// The exit for IPv4; `None` if it is not available.
     pub four: Option<Out>,
-    /// Its exit for IPv6, if available.
+    /// The exit for IPv6; `None` if it is not available.
     pub six: Option<Out>,
 }
 
-/// An exit for packets of one family.
+/// An exit for packets of one IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Out {
-    /// The interface's number.
+    /// Index of the outgoing interface.
     pub oif: u32,
-    /// The next router, if there is one.
+    /// The next router; `None` if there is none.
     pub gateway: Option<IpAddr>,
-    /// The source address that the user gave for the path.
+    /// The source address that the user gave for the path; `None` if the user gave none.
     pub source: Option<IpAddr>,
 }
 
 impl Exit {
-    /// Returns the exit for `family`.
+    /// Returns the exit for `family`; `None` if it is not available.
     pub fn way(&self, family: Family) -> Option<Out> {
         match family {
             Family::Four => self.four,
@@ -78,14 +78,15 @@ impl Exit {
     }
 }
 
-/// The setup for [`Steering::raise`](super::Steering::raise).
+/// The setup that [`Steering::raise`](super::Steering::raise) makes.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The user's settings.
     pub request: Request,
-    /// The slot for the run's numbers and names; replaced if it is taken in the meantime.
+    /// The slot that determines the run's numbers and names. It is replaced if another run takes
+    /// it in the meantime.
     pub slot: Slot,
-    /// The MTU of the interface in bytes: the smallest of the paths.
+    /// MTU of the interface in bytes, which is the smallest of the paths.
     pub mtu: u32,
     /// The mark of the splitter's own packets.
     pub own: u32,
@@ -95,11 +96,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Examines the machine and decides. `exits` are the paths that have an interface; `mark` is
-    /// the user's own mark for the splitter's packets.
+    /// Examines the machine and returns a plan. `exits` are the paths that have an interface.
+    /// `mark` is the mark that the user chose for the splitter's packets, if any.
     ///
     /// # Errors
-    /// The settings are not possible here, as far as that is visible without rights.
+    /// The settings are not possible on this machine, as far as can be determined without
+    /// permissions.
     pub fn look(
         request: Request,
         exits: Vec<Exit>,
@@ -130,7 +132,7 @@ impl Plan {
         self.exits.iter().any(|exit| exit.way(family).is_some())
     }
 
-    /// Returns the paths' interfaces, each once.
+    /// Returns the interfaces of the paths, each of them once.
     pub(crate) fn devices(&self) -> Vec<String> {
         let mut devices: Vec<_> = self.exits.iter().map(|exit| exit.device.clone()).collect();
         devices.sort_unstable();
@@ -138,9 +140,10 @@ impl Plan {
         devices
     }
 
-    /// Returns settings of the machine to change, and the interfaces that forward because of it.
+    /// Returns the settings of the machine to change, and the interfaces that forward packets
+    /// because of that.
     ///
-    /// `noted` are the original values that other runs of ours have recorded.
+    /// `noted` are the original values that other runs of this program have recorded.
     pub(crate) fn settings(&self, noted: &[Setting]) -> (Vec<Setting>, Lent) {
         if !self.request.pins() {
             return (Vec::new(), Lent::default());
@@ -155,7 +158,7 @@ impl Plan {
     }
 
     /// Returns the file with the name servers for programs in the namespace (`ip netns exec`
-    /// mounts it over `/etc/resolv.conf`).
+    /// mounts it over `/etc/resolv.conf`). Returns `None` if there is no namespace.
     pub(crate) fn resolver(&self) -> Option<MadeFile> {
         let name = self.request.netns.as_ref().filter(|_| !self.nameservers.is_empty())?;
         let path = Path::new("/etc/netns").join(name).join("resolv.conf");
@@ -163,7 +166,7 @@ impl Plan {
         Some(MadeFile { path, text: lines.collect() })
     }
 
-    /// Describes the changes, with a line for each kind.
+    /// Describes the changes of the plan, with a line for each kind.
     pub fn describe(&self) -> Vec<String> {
         let Request { tun, netns, route, ports, .. } = &self.request;
         let place =
@@ -231,19 +234,20 @@ impl Plan {
         lines
     }
 
-    /// Checks that the process has the required rights.
+    /// Checks that the process has the required permissions.
     ///
     /// # Errors
-    /// It lacks them.
+    /// The process lacks them.
     pub(crate) fn check_rights(&self) -> Result<(), SteerError> {
         check_rights(self.request.netns.is_some())
     }
 
-    /// Checks for obstacles to a run, and changes nothing. A live run with the same interface is
+    /// Checks for obstacles to the run, and changes nothing. A live run with the same interface is
     /// no obstacle: this plan may be for its successor.
     ///
     /// # Errors
-    /// As [`Steering::raise`](super::Steering::raise), as far as visible without rights.
+    /// The errors of [`Steering::raise`](super::Steering::raise), as far as they can be found
+    /// without permissions.
     pub fn foresee(&self) -> Result<(), SteerError> {
         // The records of another user's runs may not be readable.
         let Ok(survey) = ledger::survey(namespace_number()?) else { return Ok(()) };
@@ -254,12 +258,12 @@ impl Plan {
         self.check(&left)
     }
 
-    /// Returns whether these notes are those of a run with the same interface.
+    /// Returns whether `notes` are those of a run with the same interface.
     pub(crate) fn is_same(&self, notes: &Notes) -> bool {
         notes.tun == self.request.tun && notes.netns == self.request.netns
     }
 
-    /// Switches to another slot.
+    /// Changes the plan to another slot.
     pub(crate) fn take(&mut self, slot: Slot) {
         if self.own == self.slot.own() {
             self.own = slot.own();
@@ -267,11 +271,11 @@ impl Plan {
         self.slot = slot;
     }
 
-    /// Checks for foreign objects in the way. `left` are the records of killed runs, which will be
-    /// undone.
+    /// Checks that no objects of other programs are in the way. `left` are the records of killed
+    /// runs, whose objects will be removed.
     ///
     /// # Errors
-    /// An object exists already that is not ours.
+    /// An object exists already that this program did not make.
     pub(crate) fn check(&self, left: &[Notes]) -> Result<(), SteerError> {
         let is_left = |name: &String| {
             left.iter().any(|notes| {
@@ -323,7 +327,7 @@ impl Plan {
             )));
         }
         let network = self.slot.ends4().0.into();
-        // A leftover cable of a killed run is no obstacle.
+        // A cable left by a killed run is no obstacle.
         let needed = self.request.netns.is_some()
             && netlink::link_named(&self.slot.cable()).map_err(&ask)?.is_none();
         let taken = needed && policy::leads_directly(network).map_err(&ask)?;
@@ -337,7 +341,7 @@ impl Plan {
     }
 }
 
-/// Checks for the required capabilities.
+/// Checks that the process has the required capabilities.
 fn check_rights(with_namespace: bool) -> Result<(), SteerError> {
     let mut needed = CapabilitySet::NET_ADMIN;
     if with_namespace {
@@ -357,8 +361,8 @@ pub(crate) fn namespace_number() -> Result<u64, SteerError> {
     named::number().map_err(SteerError::system("asking for the network namespace"))
 }
 
-/// Returns the machine's name servers that can be reached from other namespaces. A local one (such
-/// as systemd-resolved) lists its upstream servers in another file.
+/// Returns the machine's name servers that can be reached from other namespaces. If the machine
+/// has a local one (such as systemd-resolved), its upstream servers are read from another file.
 fn nameservers() -> Vec<IpAddr> {
     let files = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
     let read =
@@ -366,14 +370,14 @@ fn nameservers() -> Vec<IpAddr> {
     files.iter().map(read).find(|found| !found.is_empty()).unwrap_or_default()
 }
 
-/// Returns the servers in a resolv.conf(5), without those on loopback.
+/// Returns the servers in the text of a resolv.conf(5), without those on loopback.
 fn servers(text: &str) -> Vec<IpAddr> {
     let values = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
     let parsed = values.filter_map(|value| value.trim().parse::<IpAddr>().ok());
     parsed.filter(|ip| !ip.is_loopback()).collect()
 }
 
-/// Runs `work` in the interface's namespace.
+/// Runs `work` in `namespace`, or in this process's namespace if that is `None`.
 pub(crate) fn within<R: Send>(
     namespace: Option<&Namespace>,
     work: impl FnOnce() -> io::Result<R> + Send,

@@ -4,14 +4,14 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// Ports of QUIC and WireGuard, and the range from which `mosh-server` chooses.
+/// Ports of QUIC and WireGuard, and the range of ports from which `mosh-server` chooses.
 const USUAL: [RangeInclusive<u16>; 3] = [443..=443, 51_820..=51_820, 60_000..=61_000];
 
-/// A port or a range of ports, in the user's notation: `5000`, `5000-5010`.
+/// A port or a range of ports in the user's notation, such as `5000` or `5000-5010`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortRange(RangeInclusive<u16>);
 
-/// Error for a text that is not a [`PortRange`].
+/// Error: a text is not a [`PortRange`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortRangeError(String);
 
@@ -46,12 +46,12 @@ impl fmt::Display for PortRange {
 }
 
 /// The server ports whose datagrams are split: the default ones and the user's. The ranges are
-/// sorted, disjoint, and never empty.
+/// sorted and disjoint, and none is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ports(Vec<PortRange>);
 
 impl Ports {
-    /// Returns QUIC (443), WireGuard (51820), Mosh (60000-61000), and `others`.
+    /// Returns the ports of QUIC (443), WireGuard (51820) and Mosh (60000-61000), and `others`.
     pub fn with(others: &[PortRange]) -> Ports {
         let usual = USUAL.into_iter().map(PortRange);
         let mut all: Vec<PortRange> = usual.chain(others.iter().cloned()).collect();

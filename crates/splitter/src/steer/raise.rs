@@ -1,4 +1,4 @@
-//! Executes a plan, maintains its setup, and undoes it.
+//! Executes a plan, maintains the setup, and undoes it.
 
 use std::fs;
 use std::io;
@@ -25,9 +25,9 @@ use super::tally::Tally;
 use super::undo::{remove_cable, undo};
 use super::{Exit, Plan, Request, Slot, SteerError, named};
 
-/// The kernel's index of the loopback interface in every namespace.
+/// The kernel's index of the loopback interface, the same in every namespace.
 const LO: u32 = 1;
-/// Name of the cable's end inside the namespace, which no other interface there has.
+/// Name of the cable's end inside the namespace, in which no other interface has this name.
 pub const UPLINK: &str = "uplink";
 
 /// The setup of a run. Dropping it undoes it.
@@ -35,41 +35,43 @@ pub const UPLINK: &str = "uplink";
 pub struct Steering {
     pub(super) plan: Plan,
     notes: Notes,
-    /// `None` once everything is undone.
+    /// The record of the changes; `None` once all of them are undone.
     ledger: Option<Ledger>,
     namespace: Option<Namespace>,
-    /// The interface's index, once it exists.
+    /// Index of the interface, which is set once the interface exists.
     tun: u32,
     lent: Lent,
-    /// The nftables tables: that of the machine, and that of the namespace.
+    /// The nftables tables of the machine and of the namespace.
     fences: Vec<Fence>,
-    /// The table that blocks packets while another program has flushed the others.
+    /// The table that blocks packets while another program has flushed the others; `None` if there
+    /// is none.
     guard: Option<Owned>,
-    /// Reports changes of the interfaces in the namespace.
+    /// Monitor of changes to the interfaces in the namespace; `None` without a namespace.
     inside: Option<Monitor>,
-    /// Counts the traffic of pinned flows.
+    /// Counter of the traffic of pinned flows; `None` if nothing is pinned.
     tally: Option<Tally>,
 }
 
-/// Result of [`Steering::keep`].
+/// The result of [`Steering::keep`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Upkeep {
-    /// Messages about changes that others had removed and that were restored, or cannot be; a line
-    /// each.
+    /// Messages about changes that other programs had removed and that were restored, or that
+    /// cannot be restored. Each has one line.
     pub told: Vec<String>,
     /// Whether an interface in the namespace has changed.
     pub network: bool,
-    /// Whether the system could not answer at present (no files or memory left): the check is to
-    /// be repeated soon.
+    /// Whether the system could not answer at present (no file descriptors or memory left), so
+    /// that the check must be repeated soon.
     pub again: bool,
 }
 
 impl Steering {
-    /// Undoes the setups of killed runs or adopts them, records the changes of this run, and makes
-    /// them. Returns the interface, switched on, and warnings for the user.
+    /// Undoes or adopts the setups of killed runs, records the changes of this run, and makes
+    /// them. Returns the setup, the interface (switched on), and warnings for the user.
     ///
     /// # Errors
-    /// A part of the setup failed. Nothing is left then, except what a killed run had left.
+    /// A part of the setup failed. Its changes have been undone, except for the changes that a
+    /// killed run had left.
     pub fn raise(mut plan: Plan) -> Result<(Steering, Tun, Vec<String>), SteerError> {
         plan.check_rights()?;
         let making = SteerError::system("making a namespace");
@@ -87,7 +89,8 @@ impl Steering {
             Ok(tun)
         });
         if tun.is_err() && adopted {
-            // A run that fails to start must not open what a killed run has left closed.
+            // A run that fails to start must not unblock traffic that a killed run has left
+            // blocked.
             steering.forsake();
         }
         let tun = tun?;
@@ -101,13 +104,14 @@ impl Steering {
         Ok((steering, tun, warnings))
     }
 
-    /// Returns the source addresses of the interface's side, for each family.
+    /// Returns the interface's own IPv4 and IPv6 address.
     pub fn here(&self) -> (Ipv4Addr, Ipv6Addr) {
         (self.plan.slot.ends4().0, self.plan.slot.ends6().0)
     }
 
-    /// Returns the traffic of pinned flows, an entry for each path, at most a second old; empty if
-    /// nothing is pinned. With `now` it is read again, which takes some milliseconds.
+    /// Returns the traffic of pinned flows, with an entry for each path; empty if nothing is
+    /// pinned. The counters are at most a second old. If `now`, they are read again, which takes
+    /// some milliseconds.
     pub fn pinned(&self, now: bool) -> Vec<Pinned> {
         let Some(tally) = &self.tally else { return Vec::new() };
         if now {
@@ -116,16 +120,16 @@ impl Steering {
         tally.pinned()
     }
 
-    /// Returns its plan.
+    /// Returns the plan of this setup.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Adapts to the present exits of the paths: adds missing routes, and sends new flows only to
-    /// paths with an exit.
+    /// Adapts to the present exits of the paths: adds missing routes, and assigns new flows only
+    /// to paths with an exit.
     ///
     /// # Errors
-    /// The kernel's, or those of `nft`. Routes that could not be set are unreachable.
+    /// An error of the kernel or of `nft`. Routes that could not be set are unreachable.
     pub fn follow(&mut self, exits: Vec<Exit>) -> io::Result<()> {
         if !self.plan.request.pins() {
             return Ok(());
@@ -137,20 +141,20 @@ impl Steering {
         if let (true, Some(nft)) = (is_other, &self.plan.nft) {
             let choice = ruleset::rechoice(slot, &self.plan.exits);
             let fence = self.fences.first_mut().expect("a run with routes has one");
-            // The rule to change may have been removed; then the whole table is set.
+            // The rule to be changed may have been removed. Then the whole table is set again.
             let set = fence.set(nft, slot, &choice).or_else(|_| self.fence_off(0));
             result = result.and(set);
         }
         result
     }
 
-    /// Returns descriptors to poll for readability: [`Steering::keep`] is to be called then.
+    /// Returns descriptors to poll. When one is readable, [`Steering::keep`] must be called.
     pub fn watched(&self) -> Vec<BorrowedFd<'_>> {
         let inside = self.inside.iter().map(AsFd::as_fd);
         self.fences.iter().map(AsFd::as_fd).chain(inside).collect()
     }
 
-    /// Returns whether a change in the machine's network may affect the setup.
+    /// Returns whether `change`, a change in the machine's network, may affect the setup.
     pub fn concerns(&self, change: &Change) -> bool {
         match change {
             Change::Route { table, .. } => self.plan.slot.tables().contains(table),
@@ -159,16 +163,18 @@ impl Steering {
         }
     }
 
-    /// Returns whether the guard exists, if there ever was one: its end is not reported.
+    /// Returns whether the guard table still exists, or was never made. The kernel does not report
+    /// its end.
     pub fn is_guarded(&mut self) -> bool {
         self.guard.as_mut().is_none_or(Owned::stands)
     }
 
-    /// Restores changes that others have removed: rules, tables, and the nftables table.
+    /// Restores changes that other programs have undone: rules, routing tables, and the nftables
+    /// table.
     ///
     /// # Errors
-    /// A restore failed. Then everything is left closed, as if this run had been killed; the error
-    /// names the remedy.
+    /// A change could not be restored. All traffic then stays blocked, as if this run had been
+    /// killed; the error names the remedy.
     pub fn keep(&mut self) -> Result<Upkeep, SteerError> {
         if !self.plan.request.pins() {
             return Ok(Upkeep::default());
@@ -219,7 +225,7 @@ impl Steering {
     /// Undoes the whole setup.
     ///
     /// # Errors
-    /// A change could not be undone; the next run will try again.
+    /// A change could not be undone; the next run will try it again.
     pub fn lower(mut self) -> io::Result<()> {
         self.undo()
     }
@@ -230,7 +236,7 @@ impl Steering {
         self.forsake();
     }
 
-    /// Leaves the setup as it is, for the next start or `--restore` to undo.
+    /// Leaves the setup in place. The next start or `--restore` will undo it.
     fn forsake(&mut self) {
         drop(self.ledger.take());
         self.guard = None;
@@ -238,7 +244,7 @@ impl Steering {
 
     fn undo(&mut self) -> io::Result<()> {
         let Some(ledger) = self.ledger.take() else { return Ok(()) };
-        // The guard is dropped first: it would block packets that are no longer ours.
+        // The guard is dropped first: it would block packets that are no longer this run's.
         self.guard = None;
         let _alone = ledger::alone()?;
         let number = namespace_number().map_err(io::Error::other)?;
@@ -261,7 +267,7 @@ impl Steering {
         Ok(())
     }
 
-    /// Makes the changes. The nftables rules are last: packets arrive from then on.
+    /// Makes the changes. The nftables rules are last, because packets arrive from then on.
     fn set_up(&mut self, settings: &[Setting]) -> Result<Tun, SteerError> {
         if let (Some(name), Some(namespace)) = (&self.plan.request.netns, &self.namespace) {
             let step = format!("making the namespace '{name}'");
@@ -287,7 +293,8 @@ impl Steering {
         within(self.namespace.as_ref(), || {
             let tun = Tun::create(tun)?;
             configure::set_mtu(tun.index(), *mtu)?;
-            // Answers arrive on it from servers that the routes reach through other interfaces.
+            // Answers arrive on the interface from servers to which the routes lead through other
+            // interfaces.
             Setting::new(format!("ipv4/conf/{}/rp_filter", self.plan.request.tun), "2").set()?;
             configure::set_up(tun.index(), true)?;
             configure::add_address(tun.index(), full(four.into()))?;
@@ -304,8 +311,8 @@ impl Steering {
         })
     }
 
-    /// Sets up the routing. The rules against forwarding for others precede the forwarding, and
-    /// all of them precede the cable.
+    /// Sets up the routing. The rules that prevent forwarding for others precede the forwarding,
+    /// and all of this precedes the cable.
     fn lead(&mut self, settings: &[Setting]) -> io::Result<()> {
         let slot = self.plan.slot;
         self.led_here().ensure()?;
@@ -314,8 +321,8 @@ impl Steering {
         let Some(namespace) = self.namespace.as_ref().map(Namespace::try_clone).transpose()? else {
             lead::lead_in(slot, self.tun)?;
             self.fence_off(0)?;
-            // Removes leftovers of a killed run: of other paths, and of a namespace that it did
-            // not record.
+            // Removes leftovers of a killed run: routes of other paths, and of a namespace that it
+            // did not record.
             self.led_here().sweep()?;
             remove_cable(slot)?;
             return settings.iter().try_for_each(Setting::set);
@@ -332,8 +339,8 @@ impl Steering {
         self.fence_off(1)
     }
 
-    /// Makes the nftables table of this process's namespace (0), or of the other (1), and replaces
-    /// an existing one.
+    /// Makes the nftables table of this process's namespace (`number` 0) or of the interface's
+    /// namespace (1). Replaces an existing table.
     fn fence_off(&mut self, number: usize) -> io::Result<()> {
         let nft = self.plan.nft.clone().expect("a plan with routes has looked for it");
         let subject = self.subject();
@@ -363,7 +370,7 @@ impl Steering {
         Ok(())
     }
 
-    /// Returns the rules and tables of this process's namespace.
+    /// Returns the rules and routing tables of this process's namespace.
     fn led_here(&self) -> Led {
         let led = Led::out(self.plan.slot, &self.plan.exits);
         if self.namespace.is_some() { led } else { led.and_in() }
@@ -379,7 +386,7 @@ impl Steering {
         Subject { slot: *slot, tun, ports, own: *own, exits, lent: &self.lent }
     }
 
-    /// Makes the cable, with an address at each end and a default route inside.
+    /// Makes the cable, with an address at each end, and a default route inside the namespace.
     fn lay_cable(&self, namespace: &Namespace) -> io::Result<()> {
         let Plan { slot, mtu, .. } = self.plan;
         let with6 = self.plan.has(Family::Six);
@@ -410,7 +417,7 @@ impl Steering {
 }
 
 impl Drop for Steering {
-    /// Also runs on a panic. Changes that cannot be undone now stay recorded.
+    /// Undoes the setup, also on a panic. Changes that cannot be undone now stay recorded.
     fn drop(&mut self) {
         let _ = self.undo();
     }
@@ -431,7 +438,8 @@ fn is_passing(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|errno| passing.contains(&errno))
 }
 
-/// Returns the ends of the cable: address here, address there, length of their network's prefix.
+/// Returns the addresses of the cable for each IP version: on the machine's side, on the
+/// namespace's side, and the length of their network's prefix.
 fn ends(slot: Slot, with6: bool) -> Vec<(IpAddr, IpAddr, u8)> {
     let (here4, there4) = slot.ends4();
     let (here6, there6) = slot.ends6();
@@ -439,7 +447,7 @@ fn ends(slot: Slot, with6: bool) -> Vec<(IpAddr, IpAddr, u8)> {
     [(here4.into(), there4.into(), 30)].into_iter().chain(six).collect()
 }
 
-/// Routes all packets of this namespace to this interface.
+/// Routes all packets of the calling thread's namespace to the interface with the index `oif`.
 fn all_into(oif: u32) -> io::Result<()> {
     let all = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
     all.into_iter().try_for_each(|ip: IpAddr| {

@@ -1,23 +1,26 @@
 //! The nftables rules of a run, as text for `nft -f -`.
 //!
-//! One table holds all of them, so that one command replaces or removes them atomically.
+//! One table holds all rules, so that one command replaces or removes them atomically. The table
+//! has these chains:
 //!
 //! * `split` sets the interface's conntrack mark on flows that are split;
 //! * `classify` sets a path's mark on each other flow, once;
-//! * `back` sets the interface's mark on flows whose first visible datagram is the server's;
-//! * `steer` copies that mark to the packets that this machine (or the namespace) sends, before
-//!   they are routed;
-//! * `enter` does this for packets from the namespace's cable;
-//! * `ours` marks the splitter's own packets, and drops the kernel's own answers in their flows;
+//! * `back` sets the interface's mark on flows if the first datagram that conntrack sees is the
+//!   server's;
+//! * `steer` copies the flow's mark to the packets that this machine (or the namespace) sends,
+//!   before they are routed;
+//! * `enter` does the same for packets from the namespace's cable;
+//! * `ours` marks the splitter's own packets, and drops packets that the kernel itself sends in
+//!   their flows;
 //! * `answers` marks answers, for machines that check source addresses (strict `rp_filter`);
-//! * `addresses` gives a pinned flow the address of its path;
-//! * `number`, `sent` and `came` count the flows pinned to each path, and their packets in each
-//!   direction;
-//! * `fence` lets the namespace's packets leave only by paths.
+//! * `addresses` gives a pinned flow the address of its path as its source;
+//! * `number`, `sent` and `came` count the flows that are pinned to each path, and their packets
+//!   in each direction;
+//! * `fence` lets packets of the namespace leave only by paths.
 //!
-//! A second table, the *guard*, drops packets that lack the mark of the first table: it protects
-//! while another program's flush has removed the first. It ends with the process, so it cannot
-//! replace the first.
+//! A second table, the *guard*, drops packets that lack a mark of the first table. It protects
+//! while another program's flush has removed the first table. The guard ends with the process, so
+//! it cannot replace the first table.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -28,30 +31,30 @@ use super::slot::{CABLES, MASK};
 use super::sysctl::{Lending, Lent};
 use super::{Exit, Ports, Slot, tally};
 
-/// WireGuard's first message, on any port: type 1, three zeros, 148 bytes after the UDP header of
-/// 8.
+/// Match for WireGuard's first message, on any port: type 1, three zeros, and 148 bytes after the
+/// UDP header of 8.
 const INITIATION: &str = "udp length 156 @th,64,32 0x01000000";
 
-/// Input of the rules.
+/// The input from which the rules are made.
 pub(crate) struct Subject<'a> {
     pub(crate) slot: Slot,
-    /// The splitter's interface.
+    /// Name of the splitter's interface.
     pub(crate) tun: &'a str,
     pub(crate) ports: &'a Ports,
     /// The mark of the splitter's own packets.
     pub(crate) own: u32,
     pub(crate) exits: &'a [Exit],
-    /// Interfaces that forward only because of us, and must not forward for others.
+    /// Interfaces that forward only because of this program, and must not forward for others.
     pub(crate) lent: &'a Lent,
 }
 
-/// Returns the commands that remove the table, even if there is none.
+/// Returns the commands that remove the table, whether or not it exists.
 pub(crate) fn removal(slot: Slot) -> String {
     let name = slot.ruleset();
     format!("table inet {name}\ndelete table inet {name}\n")
 }
 
-/// Returns the rules for the whole machine.
+/// Returns the rules of a setup for the whole machine.
 pub(crate) fn of_machine(subject: &Subject<'_>) -> String {
     let Subject { slot, .. } = subject;
     let (mask, base) = (MASK, slot.base());
@@ -95,7 +98,7 @@ pub(crate) fn guard_of_machine(subject: &Subject<'_>) -> String {
 }
 
 /// Returns the rules that exempt packets: those of this and other splitters, local ones, those
-/// that a WireGuard interface takes, and those for this link.
+/// that a WireGuard interface takes, and those for the directly connected network.
 fn spared(subject: &Subject<'_>) -> String {
     let Subject { tun, own, .. } = subject;
     let (of_any, all) = Slot::OWN_OF_ANY;
@@ -110,8 +113,8 @@ fn in_one_line(body: &str) -> String {
     body.trim_end().replace("{\n", "{ ").replace('\n', "; ")
 }
 
-/// Returns the rules inside the namespace: split packets go into the interface, all others into
-/// the cable.
+/// Returns the rules inside the namespace: packets to be split go into the interface, all others
+/// into the cable.
 pub(crate) fn of_namespace(subject: &Subject<'_>) -> String {
     let body = format!(
         "{split}\
@@ -147,8 +150,9 @@ pub(crate) fn of_cable(subject: &Subject<'_>) -> String {
     replacement(*slot, &body)
 }
 
-/// Returns the body of the guard for the namespace's cable, in one line. Without the address
-/// rules, answers to the namespace appear to be for this machine, which must not refuse them.
+/// Returns the body of the guard for the namespace's cable, in one line. Without the rules for
+/// addresses, answers to the namespace appear to be for this machine. The machine must not refuse
+/// them.
 pub(crate) fn guard_of_cable(subject: &Subject<'_>) -> String {
     let Subject { slot, exits, .. } = subject;
     let marks: Vec<_> = exits.iter().map(|exit| format!("{:#x}", slot.path(exit.index))).collect();
@@ -162,9 +166,9 @@ pub(crate) fn guard_of_cable(subject: &Subject<'_>) -> String {
     in_one_line(&body)
 }
 
-/// Returns the rules for forwarding: only pinned packets leave the cable, and only by paths.
-/// Packets of others are not forwarded merely because we switched on forwarding. Other runs on
-/// this machine have cables too.
+/// Returns the rules for forwarding. Only pinned packets leave the cable, and only by paths.
+/// Packets of others are not forwarded merely because this program switched on forwarding. Other
+/// runs on this machine have cables, too.
 fn fence(subject: &Subject<'_>, priority: &str) -> String {
     let Subject { slot, ports, lent, .. } = subject;
     let (mask, base, cable) = (MASK, slot.base(), slot.cable());
@@ -190,7 +194,8 @@ fn not_lent(family: &str, lending: &Lending) -> String {
     format!("meta nfproto {family} {by} oifname != \"{CABLES}*\" drop\n")
 }
 
-/// Returns the commands that update the choice among paths, after some were added or removed.
+/// Returns the commands that update the assignment of flows to paths, after paths were added or
+/// removed.
 pub(crate) fn rechoice(slot: Slot, exits: &[Exit]) -> String {
     let name = slot.ruleset();
     let mut text = String::new();
@@ -204,7 +209,8 @@ pub(crate) fn rechoice(slot: Slot, exits: &[Exit]) -> String {
     text
 }
 
-/// Rules that exempt packets to this machine, to its link, and to groups.
+/// Rules that exempt packets to this machine, to its directly connected networks, and to multicast
+/// groups.
 const NEAR: &str = "fib daddr type { local, broadcast, multicast, anycast } return\n\
                     ip daddr 169.254.0.0/16 return\nip6 daddr fe80::/10 return\n\
                     icmpv6 type { 133, 134, 135, 136, 137 } return\n";
@@ -213,7 +219,7 @@ fn replacement(slot: Slot, body: &str) -> String {
     format!("{}table inet {} {{\n{body}}}\n", removal(slot), slot.ruleset())
 }
 
-/// Returns the set of the paths' interfaces.
+/// Returns the set of the interfaces of the paths, in the notation of `nft`.
 fn paths(exits: &[Exit]) -> String {
     let mut names: Vec<_> = exits.iter().map(|exit| format!("\"{}\"", exit.device)).collect();
     names.sort_unstable();
@@ -236,7 +242,7 @@ fn chooser(family: Family) -> &'static str {
     }
 }
 
-/// Returns the rule that assigns new flows to the paths with an exit, in rotation; `None` if no
+/// Returns the rule that assigns new flows in rotation to the paths with an exit; `None` if no
 /// path has one.
 fn choice(slot: Slot, exits: &[Exit], family: Family) -> Option<String> {
     let open = exits.iter().filter(|exit| exit.way(family).is_some());
@@ -250,10 +256,10 @@ fn choice(slot: Slot, exits: &[Exit], family: Family) -> Option<String> {
     }
 }
 
-/// Returns the rules that recognise split flows, by their form and in either conntrack direction.
-/// Conntrack forgets a silent flow before its session ends, and does not know flows older than the
-/// rules; the server may therefore be the first sender that it sees. Answers of a service of this
-/// machine (from a port below 1,024) are exempt.
+/// Returns the rules that recognise flows to be split, by their form and in either direction of
+/// conntrack. Conntrack forgets a silent flow before its session ends, and does not know flows
+/// older than the rules. The server may therefore be the first sender that conntrack sees. Answers
+/// of a service of this machine (from a port below 1,024) are exempt.
 fn split(subject: &Subject<'_>) -> String {
     let Subject { slot, tun, ports, .. } = subject;
     let mark = slot.tun();
@@ -266,8 +272,8 @@ fn split(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Returns the rules that lead new and known split flows into the interface, before any other
-/// rule.
+/// Returns the rules that lead new and known flows to be split into the interface, before any
+/// other rule.
 fn sessions(slot: Slot) -> String {
     let (mask, base, tun) = (MASK, slot.base(), slot.tun());
     format!(
@@ -276,7 +282,8 @@ fn sessions(slot: Slot) -> String {
     )
 }
 
-/// Returns the rule that keeps TCP connections older than the rules on their interface.
+/// Returns the rule that keeps TCP connections on their interface if they are older than the
+/// rules.
 fn kept(slot: Slot, exits: &[Exit]) -> String {
     let mut marks = BTreeMap::new();
     for exit in exits {
@@ -287,8 +294,8 @@ fn kept(slot: Slot, exits: &[Exit]) -> String {
     format!("tcp flags & (syn | rst) == 0 ct mark set meta oifname map {{ {map} }}\n")
 }
 
-/// Returns the rules that copy the flow's mark to its packet. A flow without a path is
-/// unreachable, and so is a flow of an earlier run whose path is not among ours.
+/// Returns the rules that copy the flow's mark to its packet. A flow without a path becomes
+/// unreachable, and so does a flow of an earlier run whose path does not exist in this run.
 fn marked(slot: Slot, exits: &[Exit]) -> String {
     let paths = exits.iter().map(|exit| slot.path(exit.index));
     let known = paths.chain([slot.tun(), slot.own()]).map(|mark| format!("{mark:#x}"));
@@ -297,12 +304,12 @@ fn marked(slot: Slot, exits: &[Exit]) -> String {
 }
 
 /// Returns the rules that mark answers with their flow's mark. Answers to the splitter's own
-/// sockets get the mark of the path of their interface.
+/// sockets get the mark of the path that uses their interface.
 fn answers(subject: &Subject<'_>) -> String {
     let Subject { slot, own, exits, .. } = subject;
     let (mask, base, ours) = (MASK, slot.base(), slot.own());
-    // Other packets in the splitter's flows are the kernel's: it reports closed ports to servers,
-    // by the default route.
+    // Other packets in the splitter's flows are the kernel's own: it reports closed ports to
+    // servers, by the default route.
     let mut text = format!(
         "chain ours {{\ntype filter hook output priority mangle; policy accept;\n\
          meta mark {own:#x} ct mark set {ours:#x} return\nct mark {ours:#x} drop\n}}\n\
@@ -324,7 +331,7 @@ fn addresses(slot: Slot, exits: &[Exit]) -> String {
     let mut text = String::from(
         "chain addresses {\ntype nat hook postrouting priority srcnat; policy accept;\n",
     );
-    // The splitter's own sockets have chosen their addresses.
+    // The splitter's own sockets have already chosen their addresses.
     let _ = writeln!(text, "ct mark {:#x} return", slot.own());
     for exit in exits {
         let (mark, device) = (slot.path(exit.index), &exit.device);
@@ -334,8 +341,8 @@ fn addresses(slot: Slot, exits: &[Exit]) -> String {
                 writeln!(text, "ct mark {mark:#x} oifname \"{device}\" snat {family} to {source}");
         }
     }
-    // Also for neighbours on a path's own link: the route leads directly to them, whatever path the
-    // flow has.
+    // This also concerns neighbours on a path's own network: the route leads directly to them,
+    // whatever path the flow has.
     let (mask, base) = (MASK, slot.base());
     let _ = writeln!(text, "ct mark & {mask:#x} == {base:#x} oifname @paths masquerade\n}}");
     text

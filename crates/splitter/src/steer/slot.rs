@@ -1,52 +1,55 @@
-//! The numbers and names of one run: marks, tables, priorities, and the names of its table and its
-//! cable.
+//! The slot of a run: the numbers and names that the run uses for marks, tables, priorities, its
+//! nftables table and its cable.
 //!
-//! They are fixed, so that the leftovers of a run are recognised, and foreign objects with the
-//! same numbers are detected.
+//! They are fixed, so that the leftovers of a run can be recognised, and foreign objects with the
+//! same numbers can be detected.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
-/// Maximum simultaneous runs of one machine, or one namespace.
+/// Maximum number of simultaneous runs on one machine, or in one namespace.
 pub(crate) const SLOTS: u8 = 16;
-/// Maximum paths of a run for pinned flows.
+/// Maximum number of paths of a run that pins flows.
 pub(crate) const MOST_PATHS: usize = 200;
-/// Bits of a mark that identify its run; the others identify the path or purpose.
+/// The bits of a mark that identify its run. The other bits identify the path or purpose.
 pub(crate) const MASK: u32 = 0xffff_ff00;
-/// The first of all our marks, which are the numbers of the tables too: 0x00AB for "anabranch".
+/// The first of this program's marks, which are also the numbers of routing tables: 0x00AB for
+/// "anabranch".
 const FIRST: u32 = 0x00ab_0000;
-/// Number of the splitter's own packets, among a run's marks.
+/// Low bits of the mark of the splitter's own packets.
 const OWN: u32 = 0xfe;
-/// The first of all priorities: before the automatically assigned ones, which are just below
-/// 32,766.
+/// The first of this program's rule priorities. It is before the automatically assigned ones,
+/// which are just below 32,766.
 const PRIORITY: u32 = 1_000;
-/// Number of priorities per run.
+/// Number of rule priorities per run.
 const PRIORITIES: u32 = 10;
 
-/// A slot that no run has.
+/// A slot that no run uses.
 pub(crate) const NOBODY: Slot = Slot(u8::MAX);
-/// Prefix of the names of all our cables.
+/// Prefix of the names of all cables of this program.
 pub(crate) const CABLES: &str = "anabranch-";
 
-/// Index of a run among those of a machine or namespace.
+/// Index of a run among those of a machine or a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(pub(crate) u8);
 
 impl Slot {
-    /// The mark of all splitters' own packets, and the mask for it.
+    /// The mark of the own packets of all splitters, and the mask with which it is compared.
     pub(crate) const OWN_OF_ANY: (u32, u32) = (FIRST | OWN, !(0xff << 8));
 
-    /// Returns the run's mark with zeros in its low bits.
+    /// Returns the run's mark with zeros in the bits that identify a path or purpose.
     pub(crate) fn base(self) -> u32 {
         FIRST | u32::from(self.0) << 8
     }
 
-    /// Returns the mark, and the table, of flows that are pinned to the path `index`.
+    /// Returns the mark of flows that are pinned to the path `index`, which is also the number of
+    /// their routing table.
     pub(crate) fn path(self, index: usize) -> u32 {
         self.base() + 1 + u32::try_from(index).expect("a run has at most 200 paths")
     }
 
-    /// Returns the mark, and the table, of packets that go into the interface.
+    /// Returns the mark of packets that go into the interface, which is also the number of their
+    /// routing table.
     pub(crate) fn tun(self) -> u32 {
         self.base() + 0xff
     }
@@ -56,28 +59,30 @@ impl Slot {
         self.base() + OWN
     }
 
-    /// Returns the mark, and the table, of packets that must not leave.
+    /// Returns the mark of packets that must not leave, which is also the number of their routing
+    /// table.
     pub(crate) fn nowhere(self) -> u32 {
         self.base() + 0xfd
     }
 
-    /// Returns all tables.
+    /// Returns the range of the run's routing tables.
     pub(crate) fn tables(self) -> Range<u32> {
         self.base()..self.base() + 0x100
     }
 
-    /// Returns all priorities of rules.
+    /// Returns the range of the run's rule priorities.
     pub(crate) fn priorities(self) -> Range<u32> {
         let first = PRIORITY + u32::from(self.0) * PRIORITIES;
         first..first + PRIORITIES
     }
 
-    /// Returns the name of the nftables table (family `inet`).
+    /// Returns the name of the run's nftables table (family `inet`).
     pub(crate) fn ruleset(self) -> String {
         format!("anabranch_{}", self.0)
     }
 
-    /// Returns the name of the table that no other process can flush while the run lives.
+    /// Returns the name of the guard, the nftables table that no other process can flush while the
+    /// run lives.
     pub(crate) fn guard(self) -> String {
         format!("{}_guard", self.ruleset())
     }
@@ -87,22 +92,24 @@ impl Slot {
         format!("{CABLES}{}", self.0)
     }
 
-    /// Returns the cable's IPv4 addresses, of the machine and of the namespace. Their network of
-    /// 30 bits is from the range for benchmarks between networks (RFC 2544), which no network
-    /// uses.
+    /// Returns the cable's IPv4 addresses: that of the machine and that of the namespace. Their
+    /// network of 30 bits is in the range for benchmarks between networks (RFC 2544), which no
+    /// network uses.
     pub(crate) fn ends4(self) -> (Ipv4Addr, Ipv4Addr) {
         let at = |last| Ipv4Addr::new(198, 18, 171, 4 * self.0 + last);
         (at(1), at(2))
     }
 
-    /// Returns the interface's own addresses. On an interface without any, Linux checks source
-    /// addresses in its strictest mode, but answers with any source address arrive on it.
+    /// Returns the interface's own IPv4 and IPv6 address. On an interface without an address,
+    /// Linux checks source addresses in its strictest mode, but answers with any source address
+    /// arrive on this interface.
     pub(crate) fn own_addresses(self) -> (Ipv4Addr, Ipv6Addr) {
         let six = Ipv6Addr::new(0xfd61, 0x6e61, 0x6272, 0xff00 | u16::from(self.0), 0, 0, 0, 1);
         (Ipv4Addr::new(198, 18, 172, 1 + self.0), six)
     }
 
-    /// Returns the cable's IPv6 addresses, in a unique local network of 64 bits (RFC 4193).
+    /// Returns the cable's IPv6 addresses: that of the machine and that of the namespace. They are
+    /// in a unique local network of 64 bits (RFC 4193).
     pub(crate) fn ends6(self) -> (Ipv6Addr, Ipv6Addr) {
         let at = |last| Ipv6Addr::new(0xfd61, 0x6e61, 0x6272, self.0.into(), 0, 0, 0, last);
         (at(1), at(2))

@@ -1,9 +1,9 @@
-//! Settings under `/proc/sys/net`, of the calling thread's namespace.
+//! Settings under `/proc/sys/net` in the calling thread's namespace.
 
 use std::fs;
 use std::io;
 
-/// A setting and a value for it; the name is the path below `/proc/sys/net`.
+/// A setting and a value for it. The name of the setting is its path below `/proc/sys/net`.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Setting {
     pub(crate) name: String,
@@ -20,13 +20,14 @@ impl Setting {
         fs::write(file(&self.name), &self.value).map_err(named)
     }
 
-    /// Returns the same setting with its present value; `None` if it does not exist here.
+    /// Returns the setting with its present value; `None` if this kernel does not have the
+    /// setting.
     pub(crate) fn now(&self) -> Option<Setting> {
         value(&self.name).map(|value| Setting { name: self.name.clone(), value })
     }
 }
 
-/// Returns the value of a setting, if it exists.
+/// Returns the present value of the setting `name`; `None` if it does not exist.
 pub(crate) fn value(name: &str) -> Option<String> {
     fs::read_to_string(file(name)).ok().map(|text| text.trim().to_owned())
 }
@@ -35,19 +36,19 @@ fn file(name: &str) -> String {
     format!("/proc/sys/net/{name}")
 }
 
-/// Forwarding that is on only because of us, and must not serve others.
+/// The forwarding that is on only because of this program, and must not serve others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lent {
-    /// For IPv4.
+    /// Forwarding of IPv4.
     pub(crate) four: Lending,
-    /// For IPv6.
+    /// Forwarding of IPv6.
     pub(crate) six: Lending,
 }
 
-/// Forwarding of one family that is on because of us.
+/// The forwarding of one IP version that is on only because of this program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Lending {
-    /// None: the machine forwards by itself, or not at all.
+    /// No forwarding: the machine forwards by itself, or not at all.
     #[default]
     Nothing,
     /// Forwarding of packets that arrive on these interfaces.
@@ -56,20 +57,21 @@ pub(crate) enum Lending {
     All,
 }
 
-/// Returns whether a setting has the value `from`, or had it before another run of ours changed
-/// it. `noted` are the original values recorded by such runs.
+/// Returns whether a setting has the value `from`, or had it before another run of this program
+/// changed it. `noted` are the original values that such runs have recorded.
 fn is_ours(name: &str, from: &str, noted: &[Setting]) -> bool {
     let found = noted.iter().find(|setting| setting.name == name);
     found.map_or_else(|| value(name), |setting| Some(setting.value.clone())).as_deref()
         == Some(from)
 }
 
-/// Returns the settings for forwarding from the interfaces `devices`, and the forwarding that they
-/// cause. `noted` are the original values recorded by other runs of ours.
+/// Returns the settings that switch on forwarding from the interfaces `devices`, and the
+/// forwarding that results. `noted` are the original values that other runs of this program have
+/// recorded.
 ///
-/// IPv4 forwarding is set per interface. IPv6 forwarding is too if the kernel has
-/// `force_forwarding` (6.17). Otherwise it can only be set for all interfaces at once. Interfaces
-/// that learn their routes from routers must first be set to continue learning.
+/// IPv4 forwarding is set for each interface. So is IPv6 forwarding, if the kernel has
+/// `force_forwarding` (6.17). Otherwise IPv6 forwarding can only be set for all interfaces at
+/// once. Interfaces that learn their routes from routers must first be set to continue doing so.
 pub(crate) fn forwarding(
     devices: &[String],
     with6: bool,
@@ -112,7 +114,8 @@ fn forwarding6(devices: &[String], noted: &[Setting]) -> (Vec<Setting>, Lending)
     (settings, Lending::All)
 }
 
-/// Returns settings for interfaces that would ignore router advertisements once forwarding is on.
+/// Returns settings for interfaces that would otherwise ignore router advertisements once
+/// forwarding is on.
 fn learners(noted: &[Setting]) -> Vec<Setting> {
     let Ok(folders) = fs::read_dir(file("ipv6/conf")) else { return Vec::new() };
     let devices = folders.filter_map(|folder| folder.ok()?.file_name().into_string().ok());
@@ -120,8 +123,8 @@ fn learners(noted: &[Setting]) -> Vec<Setting> {
     names.filter(|name| is_ours(name, "1", noted)).map(|name| Setting::new(name, "2")).collect()
 }
 
-/// Returns the setting that lets answers pass a strict `rp_filter`: its check then considers their
-/// mark.
+/// Returns the setting that lets answers pass a strict `rp_filter`, whose check then considers
+/// their mark.
 pub(crate) fn answers(devices: &[String], noted: &[Setting]) -> Vec<Setting> {
     let strict = |device: &str| {
         let of = |device| value(&format!("ipv4/conf/{device}/rp_filter"));

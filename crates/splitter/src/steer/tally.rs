@@ -1,4 +1,4 @@
-//! Traffic of pinned flows: the splitter does not see them, so nftables counts them.
+//! The traffic of pinned flows. The splitter does not see these flows, so nftables counts them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,11 +13,11 @@ use anabranch_comps::{Flow, Pinned};
 
 use super::{Exit, Slot, nft};
 
-/// Interval of readings. Each starts the program `nft`, on a thread of its own.
+/// Interval between readings. Each reading starts the program `nft`, on a separate thread.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Returns the counters of `exits`: named objects, and the chains that count packets in both
-/// directions.
+/// Returns the counters for `exits`, as text for `nft`: named counters, and the chains that count
+/// packets in both directions.
 pub(super) fn chains(slot: Slot, exits: &[Exit]) -> String {
     let mut text = String::new();
     for exit in exits {
@@ -45,11 +45,11 @@ fn name(what: &str, path: usize) -> String {
     format!("{what}{path}")
 }
 
-/// The counters of a run, read once a second until it is dropped.
+/// The counters of a run, which are read once a second until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Tally {
     shared: Arc<Shared>,
-    /// The thread ends when this is dropped.
+    /// Channel to the thread, which ends when this sender is dropped.
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -62,7 +62,7 @@ struct Shared {
 }
 
 impl Tally {
-    /// Starts to read the table of `slot` with the program `nft`.
+    /// Starts to read the table of `slot` once a second, with the program `nft`.
     ///
     /// # Errors
     /// No thread can be started.
@@ -79,12 +79,12 @@ impl Tally {
         Ok(Tally { shared, end: Some(end), thread: Some(thread) })
     }
 
-    /// Returns the last reading, an entry for each path.
+    /// Returns the counters of the last reading, with an entry for each path.
     pub(super) fn pinned(&self) -> Vec<Pinned> {
         self.shared.sums.lock().unwrap_or_else(PoisonError::into_inner).total.clone()
     }
 
-    /// Reads again, now.
+    /// Reads the counters now.
     pub(super) fn refresh(&self) {
         self.shared.read();
     }
@@ -100,7 +100,7 @@ impl Drop for Tally {
 }
 
 impl Shared {
-    /// Reads the counters. If the table was just removed, the previous reading stays.
+    /// Reads the counters. If the table was just removed, the previous reading is kept.
     fn read(&self) {
         if let Ok(listing) = nft::counters(&self.nft, &self.table) {
             self.sums.lock().unwrap_or_else(PoisonError::into_inner).add(&parse(&listing));
@@ -108,10 +108,10 @@ impl Shared {
     }
 }
 
-/// Packets and bytes by counter name.
+/// Packets and bytes, by the name of the counter.
 type Counted = BTreeMap<String, (u64, u64)>;
 
-/// Sums that survive a reset of the counters, which happens when the table is set again.
+/// Sums that are kept when the counters are reset, which happens when the table is set again.
 #[derive(Debug)]
 struct Sums {
     last: Counted,
@@ -146,7 +146,7 @@ fn sum(one: Flow, other: Flow) -> Flow {
     Flow { datagrams: one.datagrams + other.datagrams, bytes: one.bytes + other.bytes }
 }
 
-/// Parses the output of `nft list counters`; ignores everything else.
+/// Parses the output of `nft list counters`, and ignores everything else in it.
 fn parse(listing: &str) -> Counted {
     let (mut counted, mut name) = (Counted::new(), None);
     for line in listing.lines() {

@@ -1,4 +1,4 @@
-//! Undoes a setup, at the end of its run or after the run was killed.
+//! Undoes a setup at the end of its run, or after the run was killed.
 
 use std::fs;
 use std::io;
@@ -12,11 +12,11 @@ use super::slot::NOBODY;
 use super::sysctl::Setting;
 use super::{Slot, SteerError, named, nft, ruleset};
 
-/// Undoes the setups of all killed runs in this network namespace; returns the names of their
+/// Undoes the setups of all killed runs in this network namespace. Returns the names of their
 /// interfaces.
 ///
 /// # Errors
-/// A right is missing, or a change could not be undone.
+/// A permission is missing, or a change could not be undone.
 pub fn restore() -> Result<Vec<String>, SteerError> {
     let asking = SteerError::system("/run/anabranch");
     let number = namespace_number()?;
@@ -36,20 +36,21 @@ pub fn restore() -> Result<Vec<String>, SteerError> {
     Ok(restored)
 }
 
-/// Removes all objects with the slot's names and numbers, and restores the settings in `notes`,
-/// except those `needed` by live runs. After a failure it continues with the rest.
+/// Removes all objects with the slot's names and numbers. Restores the settings in `notes`, except
+/// those `needed` by live runs. After a failure, continues with the rest.
 ///
 /// A namespace is cut off first, and the rules against forwarding for others are removed after the
-/// forwarding. So at no moment do packets leave that must not.
+/// forwarding is off. So at no time do packets leave that must not.
 ///
 /// # Errors
-/// The first one.
+/// The first failure.
 pub(crate) fn undo(slot: Slot, notes: &Notes, needed: &[Setting]) -> io::Result<()> {
     let result = cut_off(slot, notes, needed).and(remove_fence(slot));
     result.and(remove_policy(slot))
 }
 
-/// Undoes the same, except the nftables table: the next run in a namespace replaces it.
+/// Undoes a setup like [`undo`], but keeps the nftables table, which the next run in a namespace
+/// replaces.
 pub(crate) fn undo_within(slot: Slot, notes: &Notes, needed: &[Setting]) -> io::Result<()> {
     cut_off(slot, notes, needed).and(remove_policy(slot))
 }
@@ -66,7 +67,7 @@ fn cut_off(slot: Slot, notes: &Notes, needed: &[Setting]) -> io::Result<()> {
         result = result.and(absent_is_well(fs::remove_file(&made.path)));
     }
     for folder in &notes.folders {
-        // This fails if others have put files there.
+        // This fails if others have put files into the directory.
         let _ = fs::remove_dir(folder);
     }
     result
@@ -76,7 +77,7 @@ fn remove_policy(slot: Slot) -> io::Result<()> {
     policy::remove_rules(slot.priorities()).and(policy::remove_routes(slot.tables()))
 }
 
-/// Restores settings, in reverse order, except those `needed` by others.
+/// Restores settings in reverse order, except those `needed` by others.
 fn put_back(settings: &[Setting], needed: &[Setting]) -> io::Result<()> {
     let mut result = Ok(());
     for setting in settings.iter().rev() {
@@ -89,7 +90,7 @@ fn put_back(settings: &[Setting], needed: &[Setting]) -> io::Result<()> {
     result
 }
 
-/// Removes the nftables table. Without `nft`, there was none.
+/// Removes the nftables table. If `nft` is not installed, there was no table.
 fn remove_fence(slot: Slot) -> io::Result<()> {
     nft::find().map_or(Ok(()), |nft| nft::run(&nft, &ruleset::removal(slot)))
 }
@@ -106,7 +107,7 @@ fn absent_is_well(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Returns the missing folders above `file`, the lowest first.
+/// Returns the missing directories above `file`, the lowest first.
 pub(crate) fn missing_folders(file: &Path) -> Vec<std::path::PathBuf> {
     let above = file.ancestors().skip(1);
     above.take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect()

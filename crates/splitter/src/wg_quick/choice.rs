@@ -1,16 +1,16 @@
-//! Selection of a peer, and the interface of a file.
+//! The choice of a peer, and the name of the interface that belongs to a file.
 
 use std::path::Path;
 use std::str::FromStr;
 
 use super::peer::Peer;
 
-/// A peer in the user's notation.
+/// A user's choice of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerChoice {
-    /// By its position among the peers of the file, from 1.
+    /// The peer at this position among the peers of the file, from 1.
     Number(usize),
-    /// By its public key, in base64.
+    /// The peer with this public key, in base64.
     Key(String),
 }
 
@@ -20,7 +20,7 @@ impl FromStr for PeerChoice {
     fn from_str(text: &str) -> Result<PeerChoice, String> {
         match text.parse() {
             Ok(number) if number > 0 => Ok(PeerChoice::Number(number)),
-            // 32 bytes in base64.
+            // This is the length of 32 bytes in base64.
             _ if text.len() == 44 && text.ends_with('=') => Ok(PeerChoice::Key(text.to_owned())),
             _ => Err(format!(
                 "'{text}' names no peer: write its position among the file's peers (1, 2, …) or \
@@ -31,7 +31,7 @@ impl FromStr for PeerChoice {
 }
 
 impl PeerChoice {
-    /// Returns the chosen peer, which must have an endpoint; otherwise an error message.
+    /// Returns the chosen peer, which must have an endpoint, or else an error message.
     pub(super) fn among<'p>(&self, peers: &'p [Peer]) -> Result<&'p Peer, String> {
         let chosen = match self {
             PeerChoice::Number(number) => peers.iter().find(|peer| peer.number == *number),
@@ -50,7 +50,7 @@ impl PeerChoice {
     }
 }
 
-/// Returns the only peer with an endpoint; otherwise an error message.
+/// Returns the peer that has an endpoint, if it is the only one, or else an error message.
 pub(super) fn only(peers: &[Peer]) -> Result<&Peer, String> {
     let mut ends = peers.iter().filter(|peer| peer.endpoint.is_some());
     match (ends.next(), ends.next()) {
@@ -73,12 +73,13 @@ fn told(peers: &[Peer]) -> String {
     if lines.is_empty() { "none has an Endpoint".to_owned() } else { lines.join(", ") }
 }
 
-/// Returns the interface that wg-quick makes of the file at `path`: its name without `.conf`, 1 to
-/// 15 letters, digits and `_=+.-` (wg-quick(8)). `None` if wg-quick would refuse the name.
+/// Returns the interface that wg-quick makes from the file at `path`. It is the file's name
+/// without `.conf`: 1 to 15 letters, digits and `_=+.-` (wg-quick(8)). Returns `None` if wg-quick
+/// would refuse the name.
 pub fn interface_name(path: &Path) -> Option<&str> {
     let name = path.file_name()?.to_str()?.strip_suffix(".conf")?;
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_=+.-".contains(c);
-    // No device can have these names, which denote folders.
+    // No interface can have these names, which denote directories.
     let good =
         (1..=15).contains(&name.len()) && name.chars().all(allowed) && name != "." && name != "..";
     good.then_some(name)

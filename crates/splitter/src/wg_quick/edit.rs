@@ -1,4 +1,4 @@
-//! Changes to a file.
+//! Changes to a configuration file.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -6,47 +6,47 @@ use super::keys::Kind;
 use super::parse::{Item, Line, WgQuick};
 use super::peer::Peer;
 
-/// Changes to a tunnel so that its packets use the splitter.
+/// Changes to a tunnel's configuration, so that its packets use the splitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changes {
     /// Address of the splitter's listener. An unspecified address is replaced by loopback, because
     /// a peer needs a destination address.
     pub endpoint: SocketAddr,
-    /// The interface's MTU; `None` leaves it unchanged.
+    /// The interface's MTU; `None` leaves the MTU unchanged.
     pub mtu: Option<u32>,
-    /// The mark of the tunnel's own packets; `None` leaves it unchanged.
+    /// The mark of the tunnel's own packets; `None` leaves the mark unchanged.
     pub fwmark: Option<u32>,
 }
 
 /// One changed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// `[Interface]` or `[Peer]`.
+    /// Section of the line: `[Interface]` or `[Peer]`.
     pub section: &'static str,
-    /// `Endpoint`, `MTU` or `FwMark`: never a secret.
+    /// Key of the line: `Endpoint`, `MTU` or `FwMark`, so never a secret.
     pub key: &'static str,
-    /// The value before; `None` if the file had no such line.
+    /// The value before the change; `None` if the file had no such line.
     pub before: Option<String>,
-    /// The value after.
+    /// The value after the change.
     pub after: String,
 }
 
-/// A changed file.
+/// A changed configuration file.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Changed {
-    /// The whole text, including the file's secrets.
+    /// The whole text of the file, including its secrets.
     pub text: String,
-    /// The changed lines, the interface's first.
+    /// The changed lines, those of the interface first.
     pub changes: Vec<Change>,
 }
 
 impl WgQuick {
-    /// Returns the file with `changes` for `peer`, which is one of its own. Everything else stays
-    /// as it is, including comments, order, blanks and line ends.
+    /// Returns the file with `changes` for `peer`, which is one of the file's peers. Everything
+    /// else stays unchanged, including comments, order, blanks and line breaks.
     pub fn changed(&self, peer: &Peer, changes: &Changes) -> Changed {
         let mut lines = self.lines.clone();
         let mut told = Vec::new();
-        // A number in another notation, such as 0xca6c, stays as it is.
+        // A number that the file has in another notation, such as 0xca6c, is left unchanged.
         let number = |new: Option<u32>, own: Option<u32>| {
             new.filter(|_| new != own).map(|number| number.to_string())
         };
@@ -68,7 +68,7 @@ impl WgQuick {
     }
 }
 
-/// Returns `listen` as a destination: loopback in place of an unspecified address.
+/// Returns `listen` as a destination, with loopback in place of an unspecified address.
 fn reachable(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -78,8 +78,8 @@ fn reachable(listen: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, listen.port())
 }
 
-/// Sets a key of the interface, or of the peer that is section number `section`. Returns the value
-/// before; `None` if a line was added for it.
+/// Sets a key of the interface, or of the peer whose section has the number `section`. Returns the
+/// value before; `None` if a line was added.
 fn set(
     lines: &mut Vec<Line>,
     kind: Kind,
@@ -111,7 +111,8 @@ fn set(
     None
 }
 
-/// Adds a line after the one at `last`; without one, a section of its own at the front.
+/// Adds a line after the line at index `last`. If there is none, adds a new section at the front
+/// of the file.
 fn add(lines: &mut Vec<Line>, last: Option<usize>, kind: Kind, name: &str, value: &str) {
     let end = match lines.first() {
         Some(line) if line.text.ends_with("\r\n") => "\r\n",
@@ -130,7 +131,7 @@ fn add(lines: &mut Vec<Line>, last: Option<usize>, kind: Kind, name: &str, value
     }
     let key = kind.key(name).expect("only keys of the interface are added");
     let start = name.len() + " = ".len();
-    // No other line is looked up by this one's section.
+    // No other line is looked up by this line's section.
     let item = Item::Setting { kind, section: usize::MAX, key, value: start..start + value.len() };
     lines.insert(place + 1, line(format!("{name} = {value}{end}"), item));
 }

@@ -6,9 +6,9 @@ use std::fmt;
 /// file's text, it shows only names of keys, endpoints, numbers and public keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfError {
-    /// The file in the user's notation.
+    /// The file, as the user named it.
     pub file: String,
-    /// Counted from 1; `None` if the mistake concerns the file as a whole.
+    /// Number of the line, counted from 1; `None` if the mistake concerns the file as a whole.
     pub line: Option<usize>,
     /// Description of the mistake, in one line.
     pub message: String,
@@ -32,7 +32,7 @@ impl fmt::Display for ConfError {
 
 impl std::error::Error for ConfError {}
 
-/// Returns `text` in one line, without terminal control characters.
+/// Returns `text` in one line, without control characters that would affect a terminal.
 fn plain(text: &str) -> String {
     let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
     text.chars().map(shown).collect()

@@ -1,22 +1,22 @@
-//! The keys of wg(8) and wg-quick(8), and those of AmneziaWG's obfuscation, which are left
+//! The keys of wg(8) and wg-quick(8), and those of AmneziaWG's obfuscation. The latter are left
 //! unchanged.
 
-/// The two kinds of section.
+/// The two kinds of section in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Interface,
     Peer,
 }
 
-/// A key of one kind of section.
+/// A key in one kind of section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
-    /// Name as in the manuals; letter case does not matter.
+    /// Name of the key as in the manuals. Letter case does not matter in a file.
     pub(super) name: &'static str,
     kind: Kind,
-    /// Whether it may occur several times.
+    /// Whether the key may occur several times.
     pub(super) repeats: bool,
-    /// Whether only AmneziaWG has it.
+    /// Whether only AmneziaWG has the key.
     pub(super) obfuscates: bool,
 }
 
@@ -45,7 +45,8 @@ const KEYS: &[Key] = &[
     interface("PreDown", true),
     interface("PostDown", true),
     interface("SaveConfig", false),
-    // Packets of noise, or in the form of another protocol, before a handshake.
+    // These keys add packets of noise, or packets in the form of another protocol, before a
+    // handshake.
     amnezia("Jc"),
     amnezia("Jmin"),
     amnezia("Jmax"),
@@ -54,7 +55,7 @@ const KEYS: &[Key] = &[
     amnezia("I3"),
     amnezia("I4"),
     amnezia("I5"),
-    // Padding before each kind of message, and replacements for WireGuard's message types.
+    // These keys add padding before each kind of message, and replace WireGuard's message types.
     amnezia("S1"),
     amnezia("S2"),
     amnezia("S3"),
@@ -63,7 +64,7 @@ const KEYS: &[Key] = &[
     amnezia("H2"),
     amnezia("H3"),
     amnezia("H4"),
-    // Since version 3.
+    // These keys exist since version 3.
     amnezia("HeaderProtectionKey"),
     amnezia("ContentPaddingAddition"),
     amnezia("RandomTrailers"),
@@ -81,7 +82,8 @@ const KEYS: &[Key] = &[
 ];
 
 impl Kind {
-    /// Returns the kind with the header `line`, which has no surrounding blanks.
+    /// Returns the kind of section with the header `line`, which has no surrounding blanks; `None`
+    /// if it is no header.
     pub(super) fn of_header(line: &str) -> Option<Kind> {
         [Kind::Interface, Kind::Peer]
             .into_iter()
@@ -95,13 +97,13 @@ impl Kind {
         }
     }
 
-    /// Returns the key of this kind of section with the name `word`.
+    /// Returns the key with the name `word` in this kind of section; `None` if there is none.
     pub(super) fn key(self, word: &str) -> Option<Key> {
         let keys = KEYS.iter().filter(|key| key.kind == self);
         keys.copied().find(|key| key.name.eq_ignore_ascii_case(word))
     }
 
-    /// Returns the names of this kind's keys in WireGuard.
+    /// Returns the names of WireGuard's keys in this kind of section.
     pub(super) fn names(self) -> impl Iterator<Item = &'static str> {
         KEYS.iter().filter(move |key| key.kind == self && !key.obfuscates).map(|key| key.name)
     }

@@ -1,5 +1,5 @@
-//! wg-quick's configuration files: parsed like wg-quick(8) and wg(8) do, and changed only in the
-//! intended lines, byte for byte the same elsewhere.
+//! wg-quick's configuration files. They are parsed as wg-quick(8) and wg(8) parse them. Only the
+//! intended lines are changed; all others stay the same byte for byte.
 //!
 //! A file holds private keys. None of them appears in a message, a [`Change`] or the `Debug` form;
 //! only [`Changed::text`] contains them, because it is the whole file.
@@ -29,6 +29,6 @@ pub use parse::WgQuick;
 pub use peer::Peer;
 pub use store::{Write, invocation};
 
-/// The mark that wg-quick sets on a full tunnel's own packets if the file names none. Also the
-/// number of the routing table for all other packets.
+/// The mark that wg-quick sets on the own packets of a full tunnel if the file names none. It is
+/// also the number of the routing table for all other packets.
 pub const FULL_TUNNEL_MARK: u32 = 51820;

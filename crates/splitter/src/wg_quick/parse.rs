@@ -1,4 +1,4 @@
-//! Parsing of a file into classified lines.
+//! Parsing of a configuration file into classified lines.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,11 +11,11 @@ use super::error::ConfError;
 use super::keys::{Key, Kind};
 use super::peer::Peer;
 
-/// Maximum length of a word that is shown as an unknown key. No key is longer (the longest has 19
-/// letters), and a longer word could be a secret on a line of its own.
+/// Maximum length of a word that an error message shows as an unknown key. No key is longer (the
+/// longest has 19 letters), and a longer word could be a secret.
 const LONGEST_WORD: usize = 24;
 
-/// A wg-quick file.
+/// A parsed wg-quick file.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WgQuick {
     pub(super) file: String,
@@ -23,14 +23,14 @@ pub struct WgQuick {
     peers: Vec<Peer>,
 }
 
-/// One line with its end, exactly as in the file.
+/// One line with its line break, exactly as in the file.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) text: String,
     pub(super) item: Item,
 }
 
-/// Meaning of a line. Sections are counted from 0, whatever their kind.
+/// The meaning of a line. Sections are counted from 0, whatever their kind.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Item {
     /// A blank line or a comment.
@@ -38,7 +38,7 @@ pub(super) enum Item {
     Header {
         kind: Kind,
     },
-    /// `value` is the range of the value in the line, without blanks and comment.
+    /// A setting. `value` is the range of the value in the line, without blanks and comment.
     Setting {
         kind: Kind,
         section: usize,
@@ -53,7 +53,8 @@ impl WgQuick {
     /// # Errors
     /// The first line that wg-quick or wg would refuse, or that the splitter cannot interpret.
     ///
-    /// A byte order mark, which editors on Windows write and wg refuses, is left out.
+    /// A byte order mark at the beginning is removed: editors on Windows write it, and wg refuses
+    /// it.
     pub fn parse(text: &str, file: &str) -> Result<WgQuick, ConfError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut reader = Reader { file, section: None, sections: 0, lines: Vec::new() };
@@ -73,10 +74,11 @@ impl WgQuick {
         &self.peers
     }
 
-    /// Returns the peer to split towards: the chosen one, or the only one with an endpoint.
+    /// Returns the peer whose server the splitter uses: the chosen one, or the only one with an
+    /// endpoint.
     ///
     /// # Errors
-    /// There is none, or there are several; the message names them and how to choose.
+    /// There is no such peer, or there are several. The message names them and how to choose one.
     pub fn peer(&self, choice: Option<&PeerChoice>) -> Result<&Peer, ConfError> {
         let blame = |message| ConfError::new(&self.file, None, message);
         match choice {
@@ -86,53 +88,53 @@ impl WgQuick {
         .map_err(blame)
     }
 
-    /// Returns the port that the tunnel itself is bound to, if the file has one.
+    /// Returns the port that the tunnel itself is bound to; `None` if the file has none.
     pub fn listen_port(&self) -> Option<u16> {
         self.interface("ListenPort")?.parse().ok().filter(|port| *port > 0)
     }
 
-    /// Returns the interface's MTU, if the file has one.
+    /// Returns the interface's MTU; `None` if the file has none.
     pub fn mtu(&self) -> Option<u32> {
         self.interface("MTU")?.parse().ok()
     }
 
-    /// Returns the mark of the tunnel's own packets, if the file has one.
+    /// Returns the mark of the tunnel's own packets; `None` if the file has none.
     pub fn fwmark(&self) -> Option<u32> {
         mark(self.interface("FwMark")?).ok().flatten()
     }
 
-    /// Returns whether the file is AmneziaWG's: it has a key that obfuscates WireGuard.
+    /// Returns whether the file is for AmneziaWG: it has a key that obfuscates WireGuard.
     pub fn is_obfuscated(&self) -> bool {
         self.settings().any(|(_, _, key, _)| key.obfuscates)
     }
 
-    /// Returns the maximum bytes that AmneziaWG puts before the data of a packet (`S4`; of a range
-    /// its end).
+    /// Returns the maximum number of bytes that AmneziaWG puts before the data of a packet (`S4`;
+    /// of a range its end).
     pub fn padding(&self) -> u32 {
         let padding = self.interface("S4").map(|text| text.rsplit('-').next().unwrap_or(text));
         padding.and_then(|text| text.trim().parse::<u16>().ok()).map_or(0, u32::from)
     }
 
     /// Returns whether wg-quick makes this tunnel the default route, with rules that exempt only
-    /// marked packets. This requires an allowed network of all addresses, and no `Table` other
-    /// than auto.
+    /// marked packets. This requires an allowed network that contains all addresses, and no
+    /// `Table` other than auto.
     pub fn is_full_tunnel(&self) -> bool {
         let table = self.interface("Table").is_none_or(|table| table.eq_ignore_ascii_case("auto"));
         let all = |network: &str| network.trim().ends_with("/0");
         table && self.values("AllowedIPs").any(|networks| networks.split(',').any(all))
     }
 
-    /// Returns the value of a key of the interface.
+    /// Returns the value of the key `name` of the interface; `None` if the file does not have it.
     fn interface(&self, name: &str) -> Option<&str> {
         self.values(name).next()
     }
 
-    /// Returns all values of a key, which only one kind of section has.
+    /// Returns all values of the key `name`, which exists in only one kind of section.
     fn values(&self, name: &str) -> impl Iterator<Item = &str> {
         self.settings().filter(move |(_, _, key, _)| key.name == name).map(|(_, _, _, value)| value)
     }
 
-    /// Returns each setting: (line from 1, section, key, value).
+    /// Returns each setting as (line from 1, section, key, value).
     fn settings(&self) -> impl Iterator<Item = (usize, usize, Key, &str)> {
         self.lines.iter().enumerate().filter_map(|(index, line)| match &line.item {
             Item::Setting { section, key, value, .. } => {
@@ -186,23 +188,24 @@ impl WgQuick {
 }
 
 impl fmt::Display for WgQuick {
-    /// Writes the file as it was read, including keys.
+    /// Writes the file as it was read, including its keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.lines.iter().try_for_each(|line| f.write_str(&line.text))
     }
 }
 
 impl fmt::Debug for WgQuick {
-    /// Omits the text, which holds secrets.
+    /// Omits the text, which contains secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WgQuick").field("file", &self.file).field("peers", &self.peers).finish()
     }
 }
 
-/// Reads a file line by line.
+/// A reader that parses a file line by line.
 struct Reader<'a> {
     file: &'a str,
-    /// The section of the present line, and its number.
+    /// The kind and the number of the section that contains the present line; `None` before the
+    /// first section.
     section: Option<(Kind, usize)>,
     sections: usize,
     lines: Vec<Line>,
@@ -263,9 +266,9 @@ impl Reader<'_> {
         Err(self.error(format!("unknown key `{word}` in {}{rest}", kind.header())))
     }
 
-    /// Returns the range of `value`, which is a part of `line`.
+    /// Returns the range of `value` in `line`, of which it is a part.
     fn value(&self, key: Key, value: &str, line: &str) -> Result<Range<usize>, ConfError> {
-        // wg accepts an empty list of networks; an empty hook runs nothing.
+        // wg accepts an empty list of networks, and an empty hook runs nothing.
         if value.is_empty() && !key.repeats {
             return Err(
                 self.error(format!("{} has no value: write one, or remove the line", key.name))
@@ -275,8 +278,8 @@ impl Reader<'_> {
         Ok(start..start + value.len())
     }
 
-    /// Refuses a repeated key. wg would silently use the last value; we do not guess the intended
-    /// one.
+    /// Refuses a repeated key. wg would silently use the last value, but the user may have
+    /// intended another one.
     fn check_once(&self, key: Key, at: usize) -> Result<(), ConfError> {
         let same = |line: &Line| matches!(&line.item, Item::Setting { section, key: k, .. } if *section == at && *k == key);
         let first = if key.repeats { None } else { self.lines.iter().position(same) };
@@ -295,7 +298,7 @@ impl Reader<'_> {
     }
 }
 
-/// Parses a mark in wg's notation; returns `None` for "off".
+/// Parses a mark in wg's notation. Returns `None` for "off".
 fn mark(text: &str) -> Result<Option<u32>, ()> {
     if text.eq_ignore_ascii_case("off") {
         return Ok(None);

@@ -9,14 +9,14 @@ use tempfile::NamedTempFile;
 use super::error::ConfError;
 use super::parse::WgQuick;
 
-/// Maximum bytes of a file: ten times the size of a file with a thousand complete peers.
+/// Maximum bytes of a file. This is ten times the size of a file with a thousand complete peers.
 const LARGEST: u64 = 4 << 20;
 
 impl WgQuick {
-    /// Reads the file at `path`.
+    /// Reads and parses the file at `path`.
     ///
     /// # Errors
-    /// It cannot be read (the message names the remedy), is too large or not text, or
+    /// The file cannot be read (the message names the remedy), is too large, is not text, or
     /// [`WgQuick::parse`] refuses it.
     pub fn read(path: &Path) -> Result<WgQuick, ConfError> {
         let name = path.display().to_string();
@@ -50,8 +50,8 @@ fn unreadable(error: &io::Error) -> String {
     }
 }
 
-/// A configuration to be written. It gets its name only once it is complete, and only its owner
-/// may read it (mode 0600), because it holds keys.
+/// A configuration file that is to be written. It gets its name only when it is complete. Only its
+/// owner may read it (mode 0600), because it contains keys.
 #[derive(Debug)]
 pub struct Write {
     target: PathBuf,
@@ -59,11 +59,11 @@ pub struct Write {
 }
 
 impl Write {
-    /// Prepares to write the file `target`, which must not be `source` and, unless `overwrite`,
-    /// must not exist. Leaves nothing on disk.
+    /// Prepares to write the file `target`. It must not be `source` and, unless `overwrite`, must
+    /// not exist. Leaves nothing on the disk.
     ///
     /// # Errors
-    /// Its folder does not exist or is not writable, or the file exists.
+    /// The directory of `target` does not exist or is not writable, or the file exists.
     pub fn begin(target: &Path, source: &Path, overwrite: bool) -> Result<Write, ConfError> {
         let blame = |message: String| ConfError::new(&target.display().to_string(), None, message);
         if let (Ok(old), Ok(new)) = (fs::canonicalize(source), fs::canonicalize(target))
@@ -79,16 +79,16 @@ impl Write {
         if !overwrite && target.symlink_metadata().is_ok() {
             return Err(blame("exists already: name another file, or add --overwrite".into()));
         }
-        // An unnamed file shows whether a named one will be possible.
+        // The test with an unnamed file shows whether a named file will be possible.
         let trial = tempfile::tempfile_in(folder_of(target));
         trial.map_err(|error| blame(format!("cannot be written: {error}")))?;
         Ok(Write { target: target.to_owned(), overwrite })
     }
 
-    /// Writes `text` and then names the file. On failure, nothing is left.
+    /// Writes `text`, and then gives the file its name. If this fails, no file is left.
     ///
     /// # Errors
-    /// The disk is full, or another program has made a file with this name meanwhile.
+    /// The disk is full, or another program has made a file with this name in the meantime.
     pub fn finish(self, text: &str) -> Result<(), ConfError> {
         self.write(text).map_err(|error| {
             let name = self.target.display().to_string();
@@ -97,7 +97,7 @@ impl Write {
     }
 
     fn write(&self, text: &str) -> io::Result<()> {
-        // Readable only for its owner: tempfile's files have mode 0600.
+        // Only the owner may read the file, because tempfile's files have mode 0600.
         let mut file = NamedTempFile::new_in(folder_of(&self.target))?;
         file.write_all(text.as_bytes())?;
         file.as_file().sync_all()?;
@@ -119,8 +119,8 @@ fn folder_of(target: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// Returns the file in a form for wg-quick's command line. wg-quick takes a bare name for an
-/// interface's, so a bare name gets its folder.
+/// Returns the file in a form for wg-quick's command line. wg-quick would take a bare name for
+/// that of an interface, so a bare name gets its directory.
 pub fn invocation(file: &Path) -> String {
     let text = file.display().to_string();
     if text.contains('/') { text } else { format!("./{text}") }

@@ -1,12 +1,12 @@
-//! Covers of connections: one module per file.
+//! The covers of connections, with one module per file.
 //!
 //! A `Slot` converts between a connection's bytes and the chopper's hidden bytes. It returns how
 //! many hidden bytes its next message takes, builds the message, and extracts the hidden bytes of
-//! received messages. It knows nothing of blocks, links and keys.
+//! received messages. It does not depend on blocks, links and keys.
 //!
-//! A connection carries one *exchange*, or several in turn. With each begins a stream of hidden
-//! bytes in both directions; the client's begins with a token. A connection that is one long
-//! exchange (`nosteg`) has one token. Where a proxy may forward each request separately (`http`),
+//! A connection carries one *exchange*, or several in turn. In each exchange, there is a stream of
+//! hidden bytes in both directions; the client's begins with a token. If a connection is one long
+//! exchange (`nosteg`), it has one token. If a proxy may forward each request separately (`http`),
 //! each request is an exchange.
 
 mod embed;
@@ -27,31 +27,31 @@ pub use http::{Hiding, NotPicture, Object, Pictures, Refusal, Site, Tier};
 pub(crate) use http::{Names, Notes};
 pub use profile::{Module, Profile, ProfileError};
 
-/// Context that all connections of an end share.
+/// The context that all connections of an end share.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene {
-    /// The words of this bridge.
+    /// The words that requests to this bridge contain.
     pub(crate) names: Names,
-    /// The server's name in requests.
+    /// The server's name, as requests contain it.
     pub(crate) host: String,
-    /// Seconds from 1970 to the start of the run.
+    /// Time at the start of the run, in seconds since 1970.
     pub(crate) wall: u64,
-    /// Data that the covers are made from.
+    /// Data from which the covers are made.
     pub(crate) covers: Covers,
-    /// The mask of shape numbers.
+    /// The mask of shape numbers, for `embed`.
     pub(crate) numbers: Numbers,
-    /// The mask of a site's paths.
+    /// The mask of the paths in a site's notes, for `http-site`.
     pub(crate) notes: Notes,
 }
 
-/// Data that covers are made from, in addition to what the program itself has.
+/// Data from which covers are made, in addition to the program's own.
 #[derive(Clone, Debug, Default)]
 pub struct Covers {
-    /// Pictures in which a server's answers hide bytes.
+    /// Pictures in which the answers of a server hide bytes.
     pub pictures: Pictures,
-    /// A site in whose objects a server's answers hide bytes.
+    /// A site, in whose objects the answers of a server hide bytes.
     pub site: Site,
-    /// Shapes of connections; both ends need the same ones.
+    /// Shapes of connections. Both ends need the same ones.
     pub shapes: Shapes,
 }
 
@@ -62,28 +62,28 @@ impl Scene {
     }
 }
 
-/// Minimum number of bytes of padding.
+/// Minimum number of padding bytes, if there is padding.
 pub(crate) const RESERVE: usize = 32;
 
-/// Output of a slot that reads a connection.
+/// An output of a slot that reads a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hidden<'a> {
-    /// Hidden bytes of the current exchange.
+    /// These are hidden bytes of the current exchange.
     Bytes(&'a [u8]),
     /// The other end sends nothing more in this exchange.
     End,
 }
 
-/// Error: a connection's bytes are not of this kind.
+/// Error: the bytes of a connection are not of the expected kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotCover;
 
-/// An end of a connection, as a certain kind of traffic.
+/// One end of a connection, which looks like a certain kind of traffic.
 pub(crate) trait Slot: Send {
-    /// Receives the connection's bytes and passes the hidden ones to `each`.
+    /// Processes received bytes of the connection, and passes the hidden ones to `each`.
     ///
     /// # Errors
-    /// They are not of this kind of traffic: the connection is unusable.
+    /// The bytes are not of this kind of traffic, so the connection is unusable.
     fn receive(
         &mut self,
         now: Time,
@@ -91,64 +91,71 @@ pub(crate) trait Slot: Send {
         each: &mut dyn FnMut(Hidden<'_>),
     ) -> Result<(), NotCover>;
 
-    /// Hidden bytes that the next message has room for, when the socket has room for `socket`
-    /// bytes; 0 if it is not this end's turn.
+    /// Returns the number of hidden bytes for which the next message has room, if the socket has
+    /// room for `socket` bytes. Returns 0 if it is not this end's turn.
     fn room(&self, socket: usize) -> usize;
 
-    /// Bytes of [`Slot::room`] that are reserved for control frames and acknowledgements.
+    /// Returns how many bytes of [`Slot::room`] are reserved for control frames and
+    /// acknowledgements.
     fn spare(&self) -> usize {
         0
     }
 
-    /// Returns the number of hidden bytes in the message for `hidden` of them: the same number, or
-    /// at least [`RESERVE`] more, which are to be filled with padding.
+    /// Returns the number of hidden bytes that the message for `hidden` bytes contains. It is the
+    /// same number, or at least [`RESERVE`] more; the additional bytes must be filled with
+    /// padding.
     fn fit(&mut self, hidden: usize) -> usize;
 
-    /// Appends the message with these `hidden` bytes, at most [`Slot::room`] and exactly
-    /// [`Slot::fit`] of them. Returns whether this end's part of the exchange is over with it.
+    /// Appends the message that contains the `hidden` bytes. Their number must be at most
+    /// [`Slot::room`] and equal [`Slot::fit`]. Returns whether this end's part of the exchange
+    /// ends with the message.
     fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool;
 
-    /// Time until which this end has to wait before it may send, though it is its turn.
+    /// Returns the time until which this end has to wait before it may send, although it is its
+    /// turn; `None` if it need not wait.
     fn wait(&mut self, _now: Time) -> Option<Time> {
         None
     }
 
-    /// Maximum time that the other end may hold back its part of an exchange.
+    /// Returns the maximum time for which the other end may delay its part of an exchange.
     fn hold(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Time at which this end has to send a message, even without data.
+    /// Returns the time at which this end has to send a message, even without data; `None` if it
+    /// need not.
     fn due(&self) -> Option<Time> {
         None
     }
 
-    /// Free bytes that the socket needs before [`Slot::due`] applies.
+    /// Returns the number of free bytes that the socket needs before [`Slot::due`] applies.
     fn needs(&self) -> usize {
         0
     }
 
-    /// Shares the server's hint for the next request among connections. Stores this connection's
-    /// hint in `lead`, or takes the one in `lead` if it has none.
+    /// Shares the server's hint for the path of the next request among connections. Stores this
+    /// connection's hint in `lead`. If the connection has none, takes the one in `lead`.
     fn lead(&mut self, _lead: &mut Option<String>) {}
 
-    /// Time since which a client has been waiting for this end's part of an exchange, in modules
-    /// where several wait at a time and holding one of them is enough.
+    /// Returns the time since which a client has been waiting for this end's part of an exchange.
+    /// This is for modules in which several clients' requests wait at a time and it suffices to
+    /// hold one of them.
     fn since(&self) -> Option<Time> {
         None
     }
 
-    /// Whether the next message of this end, a client's, begins an exchange.
+    /// Returns whether the next message of this end begins an exchange. This end must be a
+    /// client's.
     fn begins(&self) -> bool {
         false
     }
 
-    /// Whether both ends may send at any time, so that a silent connection can be probed.
+    /// Returns whether both ends may send at any time, so that a silent connection can be probed.
     fn streams(&self) -> bool {
         false
     }
 
-    /// Whether this connection takes no further exchange.
+    /// Returns whether this connection can carry no further exchange.
     fn is_spent(&self) -> bool {
         false
     }

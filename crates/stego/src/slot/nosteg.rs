@@ -1,6 +1,6 @@
 //! `nosteg`: hidden bytes without a cover. They are random from the first one on, and censors have
-//! blocked connections for that (Wu et al., USENIX Security 2023). It is for comparison, and for
-//! use below other covers.
+//! blocked connections because of that (Wu et al., USENIX Security 2023). This module is for
+//! comparison, and for use below other covers.
 
 use anabranch_multipath::Time;
 
@@ -9,18 +9,19 @@ use super::{Hidden, NotCover, Slot};
 /// A connection without a cover.
 #[derive(Debug)]
 pub(super) struct NoSteg {
-    /// Bytes that may still be sent, and that may still arrive; `None` without a limit.
+    /// Numbers of bytes that may still be sent and may still arrive; `None` without a limit.
     left: Option<[usize; 2]>,
 }
 
-/// Remaining bytes in either direction below which a connection is spent.
+/// A connection with fewer remaining bytes than this, in either direction, is spent.
 const LEAST: usize = 2_000;
-/// Bytes that are reserved for acknowledgements. Otherwise the last of several connections might
-/// have no room to acknowledge what it received.
+/// Number of bytes that are reserved for acknowledgements. Without these, the last of several
+/// connections might have no room to acknowledge what it received.
 const SPARE: usize = 1_700;
 
 impl NoSteg {
-    /// Creates a connection with a limit of `most` bytes in each direction, if given.
+    /// Creates a connection. It may carry `most` bytes in each direction, or any number if that is
+    /// `None`.
     pub(super) fn new(most: Option<usize>) -> NoSteg {
         NoSteg { left: most.map(|most| [most; 2]) }
     }
@@ -50,7 +51,7 @@ impl Slot for NoSteg {
     fn spare(&self) -> usize {
         match self.left {
             None => 0,
-            // The client closes the connection once its debts are paid.
+            // The client closes the connection once all of its blocks are acknowledged.
             Some(_) if self.is_spent() => usize::MAX,
             Some(_) => SPARE,
         }

@@ -1,4 +1,4 @@
-//! Profiles: the kind of traffic, and the number of connections.
+//! Profiles, which determine the kind of traffic and the number of connections.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,18 +16,19 @@ use super::{Covers, Scene, Slot, Wish};
 pub enum Module {
     /// Hidden bytes without a cover.
     NoSteg,
-    /// As `NoSteg`, with one request and one answer per connection.
+    /// Hidden bytes without a cover, with one request and one answer per connection.
     NoStegRr,
-    /// Recorded shapes of connections.
+    /// Traffic in recorded shapes of connections.
     Embed,
     /// Requests and answers of HTTP/1.1, with bodies of this tier.
     Http(Tier),
 }
 
-/// The kind of traffic, and the use of connections. Both ends have to have the same profile.
+/// A profile: the kind of traffic, and the use of connections. Both ends must have the same
+/// profile.
 ///
-/// A bridge line names it: `nosteg`, `nosteg-short`, `nosteg-rr`, `http-opaque`,
-/// `http-opaque-short`, `http-text`, `http-text-short`, `http-image`, `http-site`,
+/// A bridge line contains the name of a profile: `nosteg`, `nosteg-short`, `nosteg-rr`,
+/// `http-opaque`, `http-opaque-short`, `http-text`, `http-text-short`, `http-image`, `http-site`,
 /// `embed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
@@ -42,7 +43,7 @@ pub struct Profile {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileError(String);
 
-/// Every profile by its name.
+/// All profiles, with their names.
 const PROFILES: &[(&str, Profile)] = &[
     ("nosteg", Profile { module: Module::NoSteg, short: false }),
     ("nosteg-short", Profile { module: Module::NoSteg, short: true }),
@@ -55,16 +56,16 @@ const PROFILES: &[(&str, Profile)] = &[
     ("http-text", Profile { module: Module::Http(Tier::Text), short: false }),
     ("http-text-short", Profile { module: Module::Http(Tier::Text), short: true }),
 ];
-/// Maximum bytes of a short connection in each direction.
+/// Maximum bytes that a short connection carries in each direction.
 const SHORT: usize = 12_000;
-/// Room that an acknowledgement needs: more than the longest one has.
+/// Room that an acknowledgement needs, in bytes: more than the length of the longest one.
 const ACK_ROOM: usize = 1_100;
 
 impl Profile {
-    /// Maximum number of connections at a time in any profile, at a client or at a server.
+    /// Maximum number of simultaneous connections in any profile, for one link.
     pub const MOST_CONNECTIONS: usize = crate::server::PLACES;
 
-    /// Number of connections at a time, while there is data to transfer.
+    /// Returns the number of simultaneous connections while there are data to transfer.
     pub(crate) fn connections(self) -> usize {
         match (self.module, self.short) {
             (Module::NoSteg | Module::Http(_) | Module::Embed, false) => 6,
@@ -73,7 +74,7 @@ impl Profile {
         }
     }
 
-    /// Number of connections at a time, while the link is idle.
+    /// Returns the number of simultaneous connections while the link is idle.
     pub(crate) fn idle_connections(self) -> usize {
         match self.module {
             Module::NoSteg | Module::Http(_) => 2,
@@ -81,8 +82,8 @@ impl Profile {
         }
     }
 
-    /// Expected hidden bytes of an answer before the first one has arrived; `None` for modules that
-    /// request without such an estimate.
+    /// Returns the expected number of hidden bytes in an answer, before the first answer has
+    /// arrived. Returns `None` for modules that send requests without such an estimate.
     pub(crate) fn answer(self) -> Option<usize> {
         match (self.module, self.short) {
             (Module::Http(Tier::Opaque | Tier::Text), false) => Some(16 << 10),
@@ -93,23 +94,24 @@ impl Profile {
         }
     }
 
-    /// Number of requests beyond those for the server's advertised backlog; a short connection
-    /// carries little.
+    /// Returns the number of requests to send in addition to those for the server's advertised
+    /// backlog. It is larger for short connections, as each carries little.
     pub(crate) fn ahead(self) -> usize {
         if self.short { 3 } else { 1 }
     }
 
-    /// Whether messages are costly and thus should be few.
+    /// Returns whether messages are costly and should therefore be few.
     pub(crate) fn gathers(self) -> bool {
         matches!(self.module, Module::Http(_))
     }
 
-    /// Whether both ends may send at any time.
+    /// Returns whether both ends may send at any time.
     pub(crate) fn streams(self) -> bool {
         self.module == Module::NoSteg
     }
 
-    /// Bytes of a chunk: the unit of retransmission, which has to fit into a message.
+    /// Returns the maximum bytes of a chunk, the unit of retransmission, which has to fit into a
+    /// message.
     pub(crate) fn chunk(self) -> usize {
         match (self.module, self.short) {
             (Module::NoSteg | Module::Http(_) | Module::Embed, false) => 4_096,
@@ -119,7 +121,7 @@ impl Profile {
         }
     }
 
-    /// Bound of the number of random bytes after a handshake message, exclusive.
+    /// Returns the exclusive upper bound of the number of random bytes after a handshake message.
     pub(crate) fn padding(self) -> u16 {
         match self.module {
             Module::NoSteg => 512,
@@ -129,15 +131,15 @@ impl Profile {
         }
     }
 
-    /// Minimum room for an acknowledgement. With less than the longest one needs, it has fewer
-    /// entries.
+    /// Returns the minimum room for an acknowledgement. If this is less than the longest one
+    /// needs, acknowledgements have fewer entries.
     pub(crate) fn ack_room(self) -> usize {
         let little = matches!(self.module, Module::Embed | Module::Http(Tier::Site));
         if little { 96 } else { ACK_ROOM }
     }
 
-    /// Maximum time that an end is silent although the connection works, for covers with such
-    /// pauses.
+    /// Returns the maximum time for which an end is silent although the connection works, for
+    /// covers with such pauses.
     pub(crate) fn pauses(self, covers: &Covers) -> Duration {
         match self.module {
             Module::Embed => covers.shapes.longest_pause(),
@@ -145,25 +147,27 @@ impl Profile {
         }
     }
 
-    /// Whether strangers take a server for a web server, so that a web server has to answer them.
+    /// Returns whether strangers take a server for a web server, so that a web server must be
+    /// available to answer them.
     #[must_use]
     pub fn wants_site(self) -> bool {
         matches!(self.module, Module::Http(_))
     }
 
-    /// Whether a server needs pictures.
+    /// Returns whether a server needs pictures.
     #[must_use]
     pub fn wants_pictures(self) -> bool {
         self.module == Module::Http(Tier::Image)
     }
 
-    /// Whether a server needs a site whose objects hide bytes.
+    /// Returns whether a server needs a site whose objects hide bytes.
     #[must_use]
     pub fn wants_objects(self) -> bool {
         self.module == Module::Http(Tier::Site)
     }
 
-    /// Creates a client's connection for the load `wish`; `draw` is random.
+    /// Creates the client's end of a connection for the expected load `wish`. `draw` is a random
+    /// number.
     pub(crate) fn client_slot(self, scene: &Arc<Scene>, wish: Wish, draw: u16) -> Box<dyn Slot> {
         let most = self.short.then_some(SHORT);
         match self.module {

@@ -1,4 +1,4 @@
-//! `nosteg-rr`: one request and one answer per connection, the answer 100 ms late, as in the
+//! `nosteg-rr`: one request and one answer per connection, with the answer 100 ms late, as in the
 //! original StegoTorus (its `nosteg_rr`). It is for comparison with the paper's measurements.
 
 use std::time::Duration;
@@ -7,16 +7,16 @@ use anabranch_multipath::Time;
 
 use super::{Hidden, NotCover, RESERVE, Slot};
 
-/// Hidden bytes of a request; the original's cookies have at most 768.
+/// Maximum number of hidden bytes in a request. The original's cookies have at most 768.
 const REQUEST: usize = 2_048;
 /// Maximum number of hidden bytes in an answer.
 const ANSWER: usize = 16_384;
 /// Delay before a server answers.
 const WAIT: Duration = Duration::from_millis(100);
-/// Maximum time that a server waits for data for its answer.
+/// Maximum time for which a server waits for data before it answers.
 const HOLD: Duration = Duration::from_secs(2);
 
-/// The client's end.
+/// The client's end of a connection.
 #[derive(Debug, Default)]
 pub(super) struct ClientSlot {
     asked: bool,
@@ -59,11 +59,11 @@ impl Slot for ClientSlot {
     }
 }
 
-/// The server's end.
+/// The server's end of a connection.
 #[derive(Debug, Default)]
 pub(super) struct ServerSlot {
     came: usize,
-    /// Time at which the request was complete.
+    /// Time at which the request was complete; `None` before.
     whole: Option<Time>,
     /// Whether the delay before the answer is over.
     ready: bool,
@@ -101,7 +101,8 @@ impl Slot for ServerSlot {
     }
 
     fn fit(&mut self, hidden: usize) -> usize {
-        // An answer without data still has a sealed block, which shows that it is ours.
+        // An answer without data still contains a sealed block, by which the client recognises the
+        // server.
         hidden.max(RESERVE)
     }
 

@@ -10,7 +10,7 @@ use crate::constants::{
     CUBIC_ALPHA, CUBIC_BETA, CUBIC_C, CUBIC_FIRST_GROWTH, CUBIC_MAX_GROWTH, MIN_SSTHRESH,
 };
 
-/// Time after a loss during which delay samples do not count (Linux).
+/// Time after a loss during which delay samples are ignored (Linux).
 const SETTLING: Duration = Duration::from_secs(1);
 
 /// CUBIC's state, with the names of RFC 9438, section 4.1.2.
@@ -19,10 +19,10 @@ pub(crate) struct Cubic {
     hystart: HyStart,
     /// Minimum round-trip time.
     delay_min: Option<Duration>,
-    /// Window before the last reduction, lowered by fast convergence.
+    /// Window before the last reduction, or less because of fast convergence.
     w_max: f64,
     epoch: Option<Epoch>,
-    /// Fraction of a segment that the window has earned.
+    /// Growth earned by the window, as a fraction of a segment.
     credit: f64,
 }
 
@@ -30,10 +30,10 @@ pub(crate) struct Cubic {
 #[derive(Clone, Debug)]
 struct Epoch {
     start: Time,
-    /// Seconds until the plateau.
+    /// Seconds from the start of the epoch until the window reaches its plateau.
     k: f64,
     origin: f64,
-    /// Window that Reno would have.
+    /// The window that Reno would have.
     w_est: f64,
 }
 
@@ -43,20 +43,21 @@ impl Epoch {
         Epoch { start: now, k: cube_root((origin - cwnd) / CUBIC_C), origin, w_est: cwnd }
     }
 
-    /// Returns the window in segments at `t` seconds of the epoch (RFC 9438, equation 1).
+    /// Returns CUBIC's window in segments at `t` seconds after the start of the epoch (RFC 9438,
+    /// equation 1).
     fn w_cubic(&self, t: f64) -> f64 {
         let from_plateau = t - self.k;
         CUBIC_C * from_plateau * from_plateau * from_plateau + self.origin
     }
 }
 
-/// Returns the cube root of `x` by Newton's method. The result is the same on every machine,
-/// unlike that of `f64::cbrt`.
+/// Returns the cube root of `x` by Newton's method. Unlike `f64::cbrt`, it returns the same on
+/// every machine.
 fn cube_root(x: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;
     }
-    // Dividing the exponent by three gives a start within a few per cent.
+    // A division of the exponent by three gives a start value within a few per cent.
     let mut root = f64::from_bits(x.to_bits() / 3 + (682u64 << 52));
     for _ in 0..5 {
         root = (2.0 * root + x / (root * root)) / 3.0;
@@ -65,7 +66,7 @@ fn cube_root(x: f64) -> f64 {
 }
 
 impl Cubic {
-    /// Returns the growth for each acknowledged segment, as a share of a segment.
+    /// Returns the growth of the window for each acknowledged segment, as a share of a segment.
     fn growth(&mut self, cwnd: u32, ack: &AckSample) -> f64 {
         let window = f64::from(cwnd);
         let (w_max, first) = (self.w_max, self.w_max == 0.0);
@@ -114,7 +115,7 @@ impl Controller for Cubic {
     fn ssthresh(&mut self, cwnd: u32) -> u32 {
         self.epoch = None;
         let window = f64::from(cwnd);
-        // Fast convergence (RFC 9438, section 4.7).
+        // This is fast convergence (RFC 9438, section 4.7).
         let converging = window < self.w_max;
         self.w_max = if converging { window * (1.0 + CUBIC_BETA) / 2.0 } else { window };
         ((window * CUBIC_BETA) as u32).max(MIN_SSTHRESH)

@@ -1,9 +1,9 @@
-//! The end of slow start before loss, as Linux finds it (HyStart; Ha and Rhee, "Taming the
+//! The end of slow start before a loss, as Linux determines it (HyStart; Ha and Rhee, "Taming the
 //! elephants: New TCP slow start", Computer Networks 55, 2011).
 //!
-//! RFC 9406 (HyStart++) has the delay's rule with the same constants. It differs in what follows:
-//! HyStart++ keeps growing slowly for some rounds; Linux, and this code, enter congestion
-//! avoidance at once.
+//! RFC 9406 (HyStart++) has the same rule for delays, with the same constants. It differs in what
+//! follows: HyStart++ keeps growing the window slowly for some rounds. Linux, and this code, enter
+//! congestion avoidance at once.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ use crate::constants::{
     HYSTART_DELAY_MIN, HYSTART_LOW_WINDOW, HYSTART_MIN_SAMPLES,
 };
 
-/// Measurements of the current round trip.
+/// The measurements of the current round trip.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HyStart {
-    /// Whether the end was found.
+    /// Whether the end of slow start was found.
     found: bool,
     round: Option<Round>,
 }
 
 #[derive(Clone, Debug)]
 struct Round {
-    /// Offset whose acknowledgement ends the round.
+    /// Offset whose acknowledgement ends the current round.
     end: u64,
     start: Time,
     last_ack: Time,
@@ -34,7 +34,7 @@ struct Round {
 }
 
 impl HyStart {
-    /// Begins a new round if the last one has been acknowledged.
+    /// Begins a new round if the data of the last round have been acknowledged.
     pub(crate) fn begin_round(&mut self, ack: &AckSample) {
         if self.round.as_ref().is_none_or(|round| ack.una > round.end) {
             self.round = Some(Round {
@@ -47,8 +47,8 @@ impl HyStart {
         }
     }
 
-    /// Takes a sample; `delay_min` is the connection's minimum. Ends slow start if the trains of
-    /// acknowledgements or the delay show that the path is full.
+    /// Processes the round-trip time sample `rtt`. `delay_min` is the minimum of the connection.
+    /// Ends slow start if the trains of acknowledgements or the delay show that the path is full.
     pub(crate) fn sample(
         &mut self,
         window: &mut CongestionWindow,
@@ -61,7 +61,8 @@ impl HyStart {
         }
         if ack.now.since(round.last_ack) <= HYSTART_ACK_DELTA {
             round.last_ack = ack.now;
-            // A paced train is as long as the round trip by itself.
+            // If segments are paced, a train of acknowledgements always takes as long as the round
+            // trip.
             let longest = delay_min + HYSTART_ACK_DELAY;
             let longest = if ack.paced { longest } else { longest / 2 };
             self.found |= ack.now.since(round.start) > longest;

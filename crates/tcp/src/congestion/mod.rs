@@ -24,8 +24,8 @@ impl CongestionWindow {
         self.cwnd < self.ssthresh
     }
 
-    /// Grows by `acked` segments up to `ssthresh` (RFC 5681, section 3.1), and returns the rest of
-    /// them.
+    /// Increases the window by `acked` segments, at most to `ssthresh` (RFC 5681, section 3.1).
+    /// Returns how many of the segments were not used.
     pub(crate) fn slow_start(&mut self, acked: u32) -> u32 {
         let grown = self.cwnd.saturating_add(acked).min(self.ssthresh);
         let left = acked - (grown - self.cwnd);
@@ -38,11 +38,12 @@ impl CongestionWindow {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AckSample {
     pub(crate) now: Time,
-    /// Segments newly known to have arrived.
+    /// Number of segments newly known to have arrived.
     pub(crate) delivered: u32,
-    /// Round-trip time of the most recently sent segment among those acknowledged.
+    /// Round-trip time of the acknowledged segment that was sent last; `None` without a sample.
     pub(crate) rtt: Option<Duration>,
-    /// Offsets acknowledged cumulatively so far, and sent so far.
+    /// Offset up to which data are acknowledged cumulatively, and offset up to which data have
+    /// been sent.
     pub(crate) una: u64,
     pub(crate) nxt: u64,
     /// Whether segments are paced.
@@ -51,18 +52,18 @@ pub(crate) struct AckSample {
 
 /// A congestion control algorithm.
 pub(crate) trait Controller: fmt::Debug + Send {
-    /// Takes an acknowledgement's measurements, whether or not the window may grow.
+    /// Processes the measurements of an acknowledgement, whether or not the window may grow.
     fn measure(&mut self, _window: &mut CongestionWindow, _ack: &AckSample) {}
 
-    /// Grows the window. Called if the window limits the sender, outside recovery.
+    /// Increases the window. Called outside recovery, if the window limits the sender.
     fn grow(&mut self, window: &mut CongestionWindow, ack: &AckSample);
 
-    /// Returns the slow-start threshold after congestion, at a window of `cwnd`.
+    /// Returns the slow-start threshold after a congestion event with a window of `cwnd`.
     fn ssthresh(&mut self, cwnd: u32) -> u32;
 
-    /// Forgets everything about the path after a retransmission timeout.
+    /// Resets what is known about the path, after a retransmission timeout.
     fn on_timeout(&mut self) {}
 
-    /// Adjusts to a pause of `idle` without anything in flight.
+    /// Adjusts to a pause of `idle` in which nothing was in flight.
     fn on_resume(&mut self, _idle: Duration) {}
 }

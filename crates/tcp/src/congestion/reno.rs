@@ -6,7 +6,7 @@ use crate::constants::{MIN_SSTHRESH, RENO_BETA};
 /// Reno's congestion avoidance.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reno {
-    /// Segments acknowledged since the window grew last.
+    /// Number of segments acknowledged since the window last grew.
     acked: u32,
 }
 
@@ -14,7 +14,8 @@ impl Controller for Reno {
     fn grow(&mut self, window: &mut CongestionWindow, ack: &AckSample) {
         let left =
             if window.in_slow_start() { window.slow_start(ack.delivered) } else { ack.delivered };
-        // One segment for each window that is acknowledged (RFC 3465, section 2.1).
+        // The window grows by one segment for each window that is acknowledged (RFC 3465, section
+        // 2.1).
         self.acked = self.acked.saturating_add(left);
         if left > 0 && self.acked >= window.cwnd {
             self.acked -= window.cwnd;

@@ -1,4 +1,4 @@
-//! Arriving segments (RFC 9293, section 3.10.7.4, with RFC 5961).
+//! Processing of arriving segments (RFC 9293, section 3.10.7.4, with RFC 5961).
 
 use anabranch_multipath::Time;
 
@@ -10,7 +10,7 @@ use crate::sender::AckSegment;
 use crate::timers::Timer;
 
 impl Connection {
-    /// Handles a segment of the peer. Its ports must be those of the connection.
+    /// Processes a segment of the peer, whose ports must be those of the connection.
     pub fn handle(&mut self, now: Time, segment: Segment) {
         match self.state {
             State::Closed => {}
@@ -53,24 +53,24 @@ impl Connection {
         }
     }
 
-    /// Returns whether the peer repeats its SYN, because our answer was lost.
+    /// Returns whether the peer has repeated its SYN, because our answer to it was lost.
     fn is_first_syn_again(&self, segment: &Segment, start: u64) -> bool {
         let flags = segment.flags;
         let alone = flags.has(Flags::SYN) && !flags.has(Flags::RST) && !flags.has(Flags::ACK);
         alone && self.state == State::SynReceived && start == 0
     }
 
-    /// Returns whether `segment` answers our SYN from a peer that opened at the same time (RFC
-    /// 9293, section 3.5).
+    /// Returns whether `segment` is the SYN of a peer that opened the connection at the same time
+    /// as we did (RFC 9293, section 3.5).
     fn crosses(&self, segment: &Segment, start: u64) -> bool {
         let flags = segment.flags;
         let answers = flags.has(Flags::SYN | Flags::ACK) && !flags.has(Flags::RST);
         answers && self.awaits_handshake() && start == 0 && segment.ack == self.iss + 1
     }
 
-    /// Acknowledges a segment outside the window, so that the peer learns our state. Window probes
-    /// and retransmitted FINs are such segments. Its own acknowledgement is processed if it is
-    /// new, because data may cross a closed window.
+    /// Answers a segment outside the window with an acknowledgement, so that the peer learns our
+    /// state. Window probes and retransmitted FINs are such segments. The segment's own
+    /// acknowledgement is processed if it is new, because data may cross a closed window.
     fn answer_unacceptable(&mut self, now: Time, segment: &Segment, start: u64) {
         self.receiver.ack_now = true;
         if start + segment.payload.len() as u64 <= self.receiver.nxt()
@@ -97,8 +97,8 @@ impl Connection {
         }
     }
 
-    /// Handles a reset, which counts only with exactly the expected number (RFC 5961, section
-    /// 3.2).
+    /// Processes a reset. It is valid only with exactly the expected sequence number (RFC 5961,
+    /// section 3.2).
     fn take_reset(&mut self, now: Time, start: u64) {
         if start != self.receiver.nxt() {
             return self.challenge(now);
@@ -111,8 +111,8 @@ impl Connection {
         }
     }
 
-    /// Sends a challenge acknowledgement, which asks the peer to confirm (RFC 5961), at most once
-    /// in `CHALLENGE_ACK_INTERVAL`.
+    /// Sends a challenge acknowledgement, which asks the peer to confirm a segment (RFC 5961).
+    /// Sends at most one in [`CHALLENGE_ACK_INTERVAL`].
     fn challenge(&mut self, now: Time) {
         let early = |last| now.since(last) < CHALLENGE_ACK_INTERVAL;
         if self.last_challenge.is_some_and(early) {
@@ -137,7 +137,7 @@ impl Connection {
         self.settle(now);
     }
 
-    /// Processes the acknowledgement of a segment. Returns false if the segment is to be dropped.
+    /// Processes the acknowledgement in a segment. Returns false if the segment is to be dropped.
     fn take_ack(&mut self, now: Time, start: u64, segment: &Segment) -> bool {
         let (una, nxt) = (self.sender.una(), self.sender.nxt());
         let Some(ack) = segment.ack.offset(self.iss, una) else {
@@ -152,7 +152,8 @@ impl Connection {
             self.establish(now);
         }
         if ack > nxt || ack + self.sender.max_window() < una {
-            // It acknowledges data that was never sent, or it is a guess (RFC 5961, section 5.2).
+            // The segment acknowledges data that were never sent, or its sender has guessed (RFC
+            // 5961, section 5.2).
             self.challenge(now);
             return false;
         }
@@ -175,14 +176,14 @@ impl Connection {
         true
     }
 
-    /// Returns whether our SYN has not been acknowledged: a connection may be closed before that.
+    /// Returns whether our SYN has not been acknowledged. A connection may be closed before that.
     fn awaits_handshake(&self) -> bool {
         self.state == State::SynReceived
             || self.timers.get(Timer::Handshake).is_some()
             || self.syn_due
     }
 
-    /// Begins TIME-WAIT.
+    /// Begins the state TIME-WAIT.
     pub(super) fn wait_for_old_segments(&mut self, now: Time) {
         self.timers.set(Timer::Close, now + TIME_WAIT);
     }

@@ -9,10 +9,10 @@ use crate::segment::{Flags, Segment};
 use crate::seq::Seq;
 use crate::timers::Timer;
 
-/// Size of the timestamps option in each segment, in bytes.
+/// Length of the timestamps option in each segment, in bytes.
 const STAMPS_LENGTH: u16 = 12;
 
-/// Returns the window scale with which the receive buffer fits 16 bits.
+/// Returns the window scale with which the size of the receive buffer fits into 16 bits.
 pub(super) fn scale_for(config: &Config) -> u8 {
     if !config.window_scaling {
         return 0;
@@ -22,7 +22,7 @@ pub(super) fn scale_for(config: &Config) -> u8 {
 }
 
 impl Connection {
-    /// Accepts the connection that `syn` requests. Returns `None` if it is not a plain SYN.
+    /// Accepts the connection that `syn` requests. Returns `None` if `syn` is not a plain SYN.
     pub fn accept(now: Time, config: &Config, iss: Seq, syn: &Segment) -> Option<Connection> {
         let flags = syn.flags;
         if !flags.has(Flags::SYN) || flags.has(Flags::ACK) || flags.has(Flags::RST) {
@@ -36,7 +36,7 @@ impl Connection {
         Some(connection)
     }
 
-    /// Stores initial sequence number, options and window from the peer's SYN.
+    /// Stores the initial sequence number, the options and the window in the peer's SYN.
     fn take_syn(&mut self, now: Time, syn: &Segment) {
         self.irs = syn.seq;
         self.last_heard = now;
@@ -54,7 +54,7 @@ impl Connection {
         self.sender.open(now, usize::from(mss), self.offers.sack, u64::from(syn.window));
     }
 
-    /// Handles a segment for a connection that has sent a SYN.
+    /// Processes a segment in the state SYN-SENT.
     pub(super) fn handle_in_syn_sent(&mut self, now: Time, segment: &Segment) {
         let flags = segment.flags;
         let acknowledges = flags.has(Flags::ACK);
@@ -76,14 +76,14 @@ impl Connection {
             self.establish(now);
             self.receiver.ack_now = true;
         } else {
-            // Both sides have opened at the same time.
+            // Both sides have opened the connection at the same time.
             self.state = State::SynReceived;
             self.syn_count = 0;
             self.syn_due = true;
         }
     }
 
-    /// Establishes the connection after the peer has acknowledged our SYN.
+    /// Establishes the connection, after the peer has acknowledged our SYN.
     pub(super) fn establish(&mut self, now: Time) {
         if self.state == State::SynSent || self.state == State::SynReceived {
             self.state = State::Established;
@@ -97,7 +97,8 @@ impl Connection {
         }
     }
 
-    /// Repeats the SYN after its timer has expired, or ends the connection after the last attempt.
+    /// Repeats the SYN after its timer has expired. After the last attempt, ends the connection
+    /// instead.
     pub(super) fn repeat_syn(&mut self) {
         if self.syn_count > SYN_RETRIES {
             self.end(Ending::TimedOut);
@@ -106,7 +107,7 @@ impl Connection {
         }
     }
 
-    /// Returns the SYN, or the SYN with an acknowledgement.
+    /// Returns the SYN to send, with an acknowledgement if the peer's SYN was received.
     pub(super) fn syn(&mut self, now: Time) -> Segment {
         self.syn_due = false;
         self.timers.set(Timer::Handshake, now + self.sender.rtt().doubled(self.syn_count));

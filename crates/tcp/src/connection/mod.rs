@@ -22,21 +22,21 @@ use stamps::Stamps;
 /// State of a connection (RFC 9293, section 3.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// A SYN was sent.
+    /// This side has sent a SYN.
     SynSent,
-    /// A SYN was received and answered.
+    /// This side has received a SYN and answered it.
     SynReceived,
     /// Data flows in both directions.
     Established,
-    /// Closed here; the FIN is not acknowledged.
+    /// This side has closed; its FIN is not acknowledged.
     FinWait1,
-    /// Closed here, and acknowledged by the peer.
+    /// This side has closed, and its FIN is acknowledged.
     FinWait2,
-    /// Closed by the peer.
+    /// The peer has closed its side.
     CloseWait,
-    /// Both sides closed at once; our FIN is not acknowledged.
+    /// Both sides have closed at once; the FIN of this side is not acknowledged.
     Closing,
-    /// Closed by the peer, then here; our FIN is not acknowledged.
+    /// The peer has closed, and then this side; the FIN of this side is not acknowledged.
     LastAck,
     /// Both sides have closed; old segments may still arrive.
     TimeWait,
@@ -44,23 +44,23 @@ pub enum State {
     Closed,
 }
 
-/// Reason for the end of a connection.
+/// The reason why a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ending {
-    /// Both sides have closed it.
+    /// Both sides have closed the connection.
     Finished,
-    /// The peer refused it.
+    /// The peer refused the connection.
     Refused,
-    /// The peer reset it.
+    /// The peer reset the connection.
     Reset,
     /// The peer has not answered in time.
     TimedOut,
-    /// This side aborted it.
+    /// This side aborted the connection.
     Aborted,
 }
 
-/// Ports of a connection.
+/// The ports of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ports {
     /// Port of this side.
@@ -69,7 +69,7 @@ pub struct Ports {
     pub remote: u16,
 }
 
-/// A connection.
+/// A TCP connection.
 #[derive(Debug)]
 pub struct Connection {
     mss: u16,
@@ -78,16 +78,16 @@ pub struct Connection {
     ports: Ports,
     state: State,
     ending: Option<Ending>,
-    /// Initial sequence numbers: ours, and the peer's.
+    /// Initial sequence number of this side. That of the peer follows.
     iss: Seq,
     irs: Seq,
     sender: Sender,
     receiver: Receiver,
     stamps: Stamps,
-    /// Shift of the peer's windows.
+    /// Shift of the windows in the peer's segments, in bits.
     peer_scale: u8,
     timers: Timers,
-    /// Segments without data to be sent: challenges and resets.
+    /// Segments without data that are to be sent: challenges and resets.
     outbox: VecDeque<Segment>,
     /// Whether a SYN is to be sent.
     syn_due: bool,
@@ -98,7 +98,7 @@ pub struct Connection {
     last_challenge: Option<Time>,
 }
 
-/// Options that this side's SYN offers.
+/// The options that this side's SYN offers.
 #[derive(Clone, Copy, Debug)]
 struct Offers {
     sack: bool,
@@ -139,8 +139,8 @@ impl Connection {
         }
     }
 
-    /// Appends `bytes` to the stream, as far as the send buffer has room, and returns the number
-    /// accepted.
+    /// Appends `bytes` to the stream, as far as the send buffer has room. Returns the number of
+    /// bytes accepted.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         match self.state {
             State::SynSent | State::SynReceived | State::Established | State::CloseWait => {
@@ -150,12 +150,12 @@ impl Connection {
         }
     }
 
-    /// Returns the bytes that [`write`](Connection::write) accepts now.
+    /// Returns the number of bytes that [`write`](Connection::write) accepts now.
     pub fn room(&self) -> usize {
         self.sender.room()
     }
 
-    /// Moves received bytes into `into`, and returns their number.
+    /// Moves received bytes into `into`. Returns their number.
     pub fn read(&mut self, into: &mut [u8]) -> usize {
         self.receiver.read(into)
     }
@@ -165,21 +165,22 @@ impl Connection {
         self.receiver.read_all(into);
     }
 
-    /// Returns the bytes that can be read.
+    /// Returns the number of bytes that can be read.
     pub fn readable(&self) -> usize {
         self.receiver.readable()
     }
 
-    /// Returns a range that arrived before earlier ones: its offset in the stream, from 0, and its
-    /// bytes. Each byte is returned once, and [`read`](Connection::read) returns it again when it
-    /// is in order. Always `None` unless [`Config::early`] is set.
+    /// Returns a range of data that arrived before earlier data: its offset in the stream, from 0,
+    /// and its bytes. Each byte is returned once by this function, and [`read`](Connection::read)
+    /// returns it again when it is in order. Always returns `None` unless [`Config::early`] is
+    /// set.
     pub fn early(&mut self) -> Option<(u64, Vec<u8>)> {
-        // The SYN has the first offset.
+        // The SYN has the first offset of the sequence space.
         self.receiver.early().map(|(offset, bytes)| (offset - 1, bytes))
     }
 
-    /// Closes this side of the stream: a FIN follows the written data. Reading continues until the
-    /// peer closes, however long that takes.
+    /// Closes this side of the stream: a FIN follows the written data. Data can still be read
+    /// until the peer closes, however long that takes.
     pub fn close(&mut self) {
         if self.state == State::SynSent {
             return self.end(Ending::Finished);
@@ -192,7 +193,7 @@ impl Connection {
         };
     }
 
-    /// Ends the connection at once with a reset (RFC 9293, section 3.10.5).
+    /// Ends the connection at once by a reset (RFC 9293, section 3.10.5).
     pub fn abort(&mut self) {
         if !matches!(self.state, State::SynSent | State::TimeWait | State::Closed) {
             let reset = self.reset_segment();
@@ -208,33 +209,33 @@ impl Connection {
         self.syn_due = false;
     }
 
-    /// Returns the state.
+    /// Returns the state of the connection.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Returns the reason for the connection's end, if it has ended.
+    /// Returns the reason why the connection has ended; `None` if it has not.
     pub fn ending(&self) -> Option<Ending> {
         self.ending
     }
 
-    /// Returns the ports.
+    /// Returns the ports of the connection.
     pub fn ports(&self) -> Ports {
         self.ports
     }
 
-    /// Returns whether data flows: the handshake is over, and neither a reset nor a timeout has
-    /// ended it.
+    /// Returns whether data can flow: the handshake is over, and neither a reset nor a timeout has
+    /// ended the connection.
     pub fn is_open(&self) -> bool {
         !matches!(self.state, State::SynSent | State::SynReceived | State::Closed)
     }
 
-    /// Returns whether the peer has closed its side and everything was received.
+    /// Returns whether the peer has closed its side and all of its data were received.
     pub fn is_finished(&self) -> bool {
         self.receiver.is_finished()
     }
 
-    /// Returns the counters.
+    /// Returns the connection's counters.
     pub fn stats(&self) -> Stats {
         self.sender.stats
     }
@@ -249,7 +250,7 @@ impl Connection {
         self.sender.rtt().rto()
     }
 
-    /// Returns the view of the connection that Linux's `TCP_INFO` would give.
+    /// Returns the state of the connection as Linux's `TCP_INFO` would report it.
     pub fn view(&self, now: Time) -> LinkView {
         let sender = &self.sender;
         LinkView {
@@ -265,13 +266,13 @@ impl Connection {
     }
 
     /// Returns the time at which to call [`poll`](Connection::poll) again, if nothing happens
-    /// before.
+    /// before; `None` if no timer runs.
     pub fn next_timeout(&self) -> Option<Time> {
         let paced = self.sender.paced_until(self.last_poll);
         self.timers.next().into_iter().chain(paced).min()
     }
 
-    /// Moves to the state that follows from the progress of both halves.
+    /// Changes to the state that follows from the progress of the sending and the receiving half.
     fn settle(&mut self, now: Time) {
         let (sent, received) = (self.sender.is_finished(), self.receiver.is_finished());
         let next = match (self.state, sent, received) {

@@ -1,4 +1,4 @@
-//! Outgoing segments.
+//! The segments that a connection sends.
 
 use anabranch_multipath::Time;
 
@@ -10,8 +10,9 @@ use crate::seq::Seq;
 use crate::timers::Timer;
 
 impl Connection {
-    /// Returns the next segment to send now. Call it until it returns `None`: after each segment,
-    /// `write` or `read`, and at [`next_timeout`](Connection::next_timeout).
+    /// Returns the next segment to send now; `None` if there is none. Call it repeatedly until it
+    /// returns `None`: after each received segment, after `write` and `read`, and at
+    /// [`next_timeout`](Connection::next_timeout).
     pub fn poll(&mut self, now: Time) -> Option<Segment> {
         self.last_poll = now;
         self.expire(now);
@@ -24,8 +25,7 @@ impl Connection {
         if !self.is_open() {
             return None;
         }
-        // SACK blocks are sent first, in a segment of their own: a full segment has no room for
-        // them.
+        // SACK blocks are sent first, in a separate segment: a full segment has no room for them.
         if self.receiver.ack_now && self.receiver.has_blocks() {
             return Some(self.acknowledgement(now));
         }
@@ -55,8 +55,8 @@ impl Connection {
         }
     }
 
-    /// Returns a segment with the common fields: ports, acknowledgement, timestamps. Its window is
-    /// still 0.
+    /// Returns a segment with the fields that all segments share: ports, acknowledgement,
+    /// timestamps. Its window is still 0.
     pub(super) fn segment(&self, now: Time, flags: Flags, seq: Seq) -> Segment {
         Segment {
             source: self.ports.local,
@@ -70,7 +70,7 @@ impl Connection {
         }
     }
 
-    /// Sets the window, and notes that an acknowledgement is sent.
+    /// Sets the window of `segment`, and records that an acknowledgement is sent.
     fn acknowledge(&mut self, segment: &mut Segment) {
         segment.window = self.receiver.advertise();
         self.stamps.last_ack = self.receiver.nxt();
@@ -98,8 +98,8 @@ impl Connection {
         segment
     }
 
-    /// Returns a probe of the peer's window: a segment before that window, which the peer must
-    /// acknowledge (RFC 9293, section 3.8.6.1; the form is Linux's).
+    /// Returns a probe of the peer's window. It is a segment with a sequence number before that
+    /// window, which the peer must acknowledge (RFC 9293, section 3.8.6.1; the form is Linux's).
     fn window_probe(&mut self, now: Time) -> Segment {
         let before = self.sender.una().wrapping_sub(1);
         let mut segment = self.segment(now, Flags::ACK, self.iss.at(before));

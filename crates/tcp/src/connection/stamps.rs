@@ -7,15 +7,15 @@ use anabranch_multipath::Time;
 use crate::constants::PAWS_IDLE;
 use crate::options::Timestamps;
 
-/// Timestamp clock of a connection, and the peer's latest timestamp.
+/// The timestamp clock of a connection, and the peer's latest timestamp.
 #[derive(Clone, Debug)]
 pub(super) struct Stamps {
-    /// Whether timestamps are offered or, after the handshake, agreed.
+    /// Whether timestamps are offered; after the handshake, whether both sides use them.
     pub(super) enabled: bool,
     offset: u32,
-    /// `TS.Recent`, and the time at which it was received.
+    /// `TS.Recent` of RFC 7323, and the time at which it was received.
     recent: Option<(u32, Time)>,
-    /// `Last.ACK.sent`.
+    /// `Last.ACK.sent` of RFC 7323, as an offset.
     pub(super) last_ack: u64,
 }
 
@@ -24,27 +24,27 @@ impl Stamps {
         Stamps { enabled, offset, recent: None, last_ack: 0 }
     }
 
-    /// Returns the clock, in milliseconds modulo 2^32.
+    /// Returns the value of the timestamp clock, in milliseconds modulo 2^32.
     fn clock(&self, now: Time) -> u32 {
         ((now.nanos() / 1_000_000) as u32).wrapping_add(self.offset)
     }
 
-    /// Returns the option for a segment that is sent now.
+    /// Returns the timestamps option for a segment that is sent now; `None` without timestamps.
     pub(super) fn option(&self, now: Time) -> Option<Timestamps> {
         let echo = self.recent.map_or(0, |(value, _)| value);
         self.enabled.then(|| Timestamps { value: self.clock(now), echo })
     }
 
-    /// Returns the time since the echoed timestamp was sent.
+    /// Returns the time since the echoed timestamp was sent; `None` if it is not valid.
     pub(super) fn age(&self, now: Time, stamps: Timestamps) -> Option<Duration> {
         let age = self.clock(now).wrapping_sub(stamps.echo);
-        // The clock counts milliseconds: a timestamp of the current millisecond may be up to 1 ms
-        // old.
+        // The clock counts milliseconds, so a timestamp of the current millisecond may be up to 1
+        // ms old.
         let age = Duration::from_millis(age.into()) + Duration::from_nanos(now.nanos() % 1_000_000);
         (self.enabled && stamps.echo != 0 && age < PAWS_IDLE).then_some(age)
     }
 
-    /// Returns whether a segment is older than earlier ones (PAWS, section 5.3).
+    /// Returns whether a segment is older than earlier ones (PAWS, RFC 7323, section 5.3).
     pub(super) fn is_old(&self, now: Time, stamps: Option<Timestamps>) -> bool {
         let Some((stamps, (recent, at))) = stamps.filter(|_| self.enabled).zip(self.recent) else {
             return false;
@@ -53,7 +53,7 @@ impl Stamps {
         behind < 0 && now.since(at) < PAWS_IDLE
     }
 
-    /// Stores the timestamp of a segment that begins at `start` (section 4.3).
+    /// Stores the timestamp of a segment that begins at `start` (RFC 7323, section 4.3).
     pub(super) fn take(&mut self, now: Time, start: u64, stamps: Option<Timestamps>) {
         let Some(stamps) = stamps.filter(|_| self.enabled && start <= self.last_ack) else {
             return;
@@ -63,7 +63,7 @@ impl Stamps {
         }
     }
 
-    /// Stores the timestamp of a SYN, and whether the peer uses them.
+    /// Stores the timestamp of a SYN, and whether the peer uses timestamps.
     pub(super) fn begin(&mut self, now: Time, stamps: Option<Timestamps>) {
         self.enabled &= stamps.is_some();
         self.recent = stamps.map(|stamps| (stamps.value, now));

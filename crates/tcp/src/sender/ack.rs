@@ -1,4 +1,4 @@
-//! Acknowledgements.
+//! Processing of acknowledgements.
 
 use std::time::Duration;
 
@@ -11,35 +11,37 @@ use crate::congestion::AckSample;
 use crate::constants::{DUP_THRESH, TIMEOUT_MIN};
 use crate::timers::{Timer, Timers};
 
-/// An acknowledgement with the rest of its segment, in offsets.
+/// An acknowledgement with the other fields of its segment. Sequence numbers are converted to
+/// offsets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AckSegment {
     pub(crate) seq: u64,
     pub(crate) ack: u64,
-    /// Window after scaling.
+    /// The advertised window, after scaling.
     pub(crate) window: u64,
     /// SACK blocks in the order of the option.
     pub(crate) sacks: Vec<(u64, u64)>,
     /// Whether the segment carries data or a FIN.
     pub(crate) has_data: bool,
-    /// Time since the echoed timestamp was sent.
+    /// Time since the echoed timestamp was sent; `None` without timestamps.
     pub(crate) echo_age: Option<Duration>,
 }
 
-/// Transmission times of the segments that an acknowledgement covers.
+/// The transmission times of the segments that an acknowledgement covers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Samples {
-    /// First and last transmission among the segments acknowledged cumulatively and sent once.
+    /// First and last transmission among the segments that are acknowledged cumulatively and were
+    /// sent once.
     first: Option<Time>,
     last: Option<Time>,
-    /// Latest transmission among the segments reported by SACK blocks.
+    /// Latest transmission among the segments that SACK blocks report.
     sacked: Option<Time>,
-    /// Whether a segment that was sent several times is among them.
+    /// Whether one of the segments was sent several times.
     ambiguous: bool,
 }
 
 impl Sender {
-    /// Processes an acknowledgement; `ack` is at most the offset sent so far.
+    /// Processes an acknowledgement, whose `ack` must be at most the offset sent so far.
     pub(crate) fn on_ack(&mut self, now: Time, segment: &AckSegment, timers: &mut Timers) {
         let prior = (self.una, self.peer.end);
         self.take_window(segment, timers);
@@ -67,7 +69,7 @@ impl Sender {
         self.restart_timers(now, &progress, timers);
     }
 
-    /// Updates the peer's window (RFC 9293, section 3.10.7.4).
+    /// Updates the peer's window from a segment (RFC 9293, section 3.10.7.4).
     fn take_window(&mut self, segment: &AckSegment, timers: &mut Timers) {
         let newer = segment.seq > self.peer.seq
             || (segment.seq == self.peer.seq && segment.ack >= self.peer.ack);
@@ -154,7 +156,7 @@ impl Sender {
             sent.start = sent.start.max(ack);
         }
         if !self.sack {
-            // Segments that duplicates stood for were counted when those arrived.
+            // Segments for which duplicates stood were counted when those duplicates arrived.
             let counted = self.board.sacked().min(count.max(1) - 1);
             progress.delivered = progress.delivered.saturating_sub(counted);
             self.board.take_duplicates(counted);
@@ -176,8 +178,8 @@ impl Sender {
         }
     }
 
-    /// Counts a duplicate of a peer without SACK, which stands for a segment that arrived (RFC
-    /// 6582, section 3.2).
+    /// Counts a duplicate acknowledgement of a peer without SACK. It stands for a segment that
+    /// arrived (RFC 6582, section 3.2).
     fn count_duplicate(&mut self, duplicate: bool, progress: &mut Progress) {
         let recovering = self.recovery.phase == Phase::Recovery;
         if duplicate && !self.board.is_empty() && self.board.add_duplicate() {
@@ -222,7 +224,7 @@ impl Sender {
             self.reduce_proportionally(progress);
             return;
         }
-        // If segments overtake each other, arrival out of order is progress, too.
+        // If segments overtake each other, an arrival out of order is progress, too.
         let forward = progress.advanced || self.rack.reordering() > DUP_THRESH;
         if forward && progress.delivered > 0 && self.is_limited() {
             self.control.grow(&mut self.window, &sample);

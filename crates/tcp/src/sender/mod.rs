@@ -1,6 +1,6 @@
-//! The sending half of a connection: written data, data in flight, and permission to send.
+//! The sending half of a connection: written data, data in flight, and the permission to send.
 //!
-//! * `scoreboard`: the segments in flight. `rack`: which of them are lost, by time.
+//! * `scoreboard`: the segments in flight. `rack`: which of these are lost, by time.
 //! * `ack`: effects of an acknowledgement. `recovery`: the states of loss recovery, with PRR and
 //!   undo. `timeout`: effects of timers.
 //! * `rate`: the delivery rate.
@@ -31,14 +31,14 @@ use recovery::Recovery;
 use scoreboard::{Scoreboard, Sent};
 use timeout::TailProbe;
 
-/// A part of the stream to send.
+/// A part of the stream to be sent in one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chunk {
     pub(crate) start: u64,
-    /// Offset after the last byte, and after the FIN.
+    /// Offset after the chunk's last byte, or after its FIN.
     pub(crate) end: u64,
     pub(crate) fin: bool,
-    /// Whether the segment carries PSH: no more data is queued.
+    /// Whether the segment has the PSH flag, because no more data are queued.
     pub(crate) push: bool,
 }
 
@@ -47,39 +47,40 @@ pub(crate) struct Chunk {
 struct PeerWindow {
     /// Offset after the last byte that the peer accepts.
     end: u64,
-    /// Largest size so far.
+    /// Largest size of the window so far.
     max: u64,
-    /// Offsets of the segment that updated it last (RFC 9293, `SND.WL1` and `SND.WL2`).
+    /// Offset of the segment that last updated the window; its acknowledgement follows (RFC 9293,
+    /// `SND.WL1` and `SND.WL2`).
     seq: u64,
     ack: u64,
 }
 
-/// Use of the congestion window (RFC 7661, with Linux's rules).
+/// The use of the congestion window (RFC 7661, with Linux's rules).
 #[derive(Clone, Copy, Debug, Default)]
 struct Usage {
     /// Whether the congestion window has limited the sender in this round.
     limited: bool,
-    /// Maximum segments in flight in this round, which ends at `round`.
+    /// Maximum number of segments in flight in this round, which ends at the offset `round`.
     max_in_flight: u32,
     round: u64,
-    /// Maximum segments in flight since the window was last fully used; `used_at` is that time.
+    /// Maximum number of segments in flight since the window was last fully used, at `used_at`.
     used: u32,
     used_at: Time,
 }
 
-/// The sending half.
+/// The sending half of a connection.
 #[derive(Debug)]
 pub(crate) struct Sender {
     mss: usize,
     sack: bool,
     pacing: bool,
     capacity: usize,
-    /// Bytes from the offset `base`.
+    /// Written bytes, beginning with the offset `base`.
     buffer: VecDeque<u8>,
     base: u64,
-    /// First unacknowledged offset.
+    /// Offset of the first unacknowledged byte.
     una: u64,
-    /// First unsent offset.
+    /// Offset of the first unsent byte.
     nxt: u64,
     /// Whether a FIN follows the buffer.
     closed: bool,
@@ -92,9 +93,9 @@ pub(crate) struct Sender {
     control: Box<dyn Controller>,
     window: CongestionWindow,
     usage: Usage,
-    /// Consecutive timeouts.
+    /// Number of consecutive retransmission timeouts.
     retries: u32,
-    /// Consecutive probes of a closed window.
+    /// Number of consecutive probes of a closed window.
     probes: u32,
     last_sent: Time,
     /// Time at which pacing allows the next segment.
@@ -139,8 +140,8 @@ impl Sender {
         }
     }
 
-    /// Opens the sender after the handshake: segments have at most `mss` bytes, and the peer's
-    /// first window is `window`.
+    /// Opens the sender after the handshake. Segments have at most `mss` bytes. `sack` is whether
+    /// the peer supports SACK, and `window` is its first window.
     pub(crate) fn open(&mut self, now: Time, mss: usize, sack: bool, window: u64) {
         (self.mss, self.sack) = (mss, sack);
         self.una = 1;
@@ -148,7 +149,7 @@ impl Sender {
         self.peer = PeerWindow { end: 1 + window, max: window, seq: 0, ack: 1 };
     }
 
-    /// Adds a round-trip time that the handshake has shown.
+    /// Adds a round-trip time that was measured in the handshake.
     pub(crate) fn sample(&mut self, now: Time, rtt: Duration) {
         self.rtt.sample(now, rtt);
     }
@@ -165,7 +166,7 @@ impl Sender {
         length
     }
 
-    /// Returns the bytes that `write` accepts now.
+    /// Returns the number of bytes that `write` accepts now.
     pub(crate) fn room(&self) -> usize {
         if self.closed { 0 } else { self.capacity.saturating_sub(self.buffer.len()) }
     }
@@ -174,7 +175,7 @@ impl Sender {
         self.closed = true;
     }
 
-    /// Returns whether everything, including the FIN, has been acknowledged.
+    /// Returns whether all data and the FIN have been acknowledged.
     pub(crate) fn is_finished(&self) -> bool {
         self.closed && self.una == self.end()
     }
@@ -215,17 +216,17 @@ impl Sender {
         self.rate.bytes_per_second()
     }
 
-    /// Returns the bytes that were written and never sent.
+    /// Returns the number of bytes that were written but never sent.
     pub(crate) fn unsent(&self) -> u64 {
         self.data_end().saturating_sub(self.nxt)
     }
 
-    /// Returns the offset after the last byte.
+    /// Returns the offset after the last written byte.
     fn data_end(&self) -> u64 {
         self.base + self.buffer.len() as u64
     }
 
-    /// Returns the offset after the last byte and the FIN.
+    /// Returns the offset after the last written byte and, if there is one, the FIN.
     fn end(&self) -> u64 {
         self.data_end() + u64::from(self.closed)
     }
@@ -242,7 +243,8 @@ impl Sender {
         payload
     }
 
-    /// Returns the next chunk to send now; it then counts as sent.
+    /// Returns the next chunk to send now, and counts it as sent. Returns `None` if nothing may be
+    /// sent.
     pub(crate) fn next(&mut self, now: Time, timers: &mut Timers) -> Option<Chunk> {
         if self.probe_due {
             self.probe_due = false;
@@ -270,8 +272,8 @@ impl Sender {
         }
     }
 
-    /// Returns the time at which pacing allows the next segment, if only pacing prevents it from
-    /// being sent.
+    /// Returns the time at which pacing allows the next segment; `None` unless only pacing
+    /// prevents it from being sent.
     pub(crate) fn paced_until(&self, now: Time) -> Option<Time> {
         let waits = self.pacing && self.paced_until > now;
         let waits = waits && self.board.in_flight() < self.window.cwnd;
@@ -279,7 +281,8 @@ impl Sender {
         something.then_some(self.paced_until)
     }
 
-    /// Returns the next unsent part, as far as the peer's window has room.
+    /// Returns the next unsent chunk, as far as the peer's window has room; `None` if there is
+    /// none.
     fn new_chunk(&self) -> Option<Chunk> {
         let wanted = self.end().saturating_sub(self.nxt).min(self.mss as u64);
         let length = wanted.min(self.peer.end.saturating_sub(self.nxt));
@@ -355,8 +358,9 @@ impl Sender {
         self.paced_until = self.paced_until.max(now) + gap;
     }
 
-    /// Resumes transmission after a pause: a window that was not used for a timeout may no longer
-    /// fit (RFC 5681, section 4.1; Linux halves it for each timeout, as in RFC 2861).
+    /// Resumes transmission after a pause. A window that was not used for a retransmission timeout
+    /// may no longer fit the path (RFC 5681, section 4.1). Linux halves it for each timeout, as in
+    /// RFC 2861.
     fn resume(&mut self, now: Time) {
         let idle = now.since(self.last_sent);
         if self.stats.sent == 0 {
@@ -377,8 +381,8 @@ impl Sender {
         }
     }
 
-    /// Notes whether the window limits the sender; with `more`, data waits for it (RFC 7661,
-    /// section 4.3).
+    /// Records whether the congestion window limits the sender. `more` is whether data wait for
+    /// the window (RFC 7661, section 4.3).
     fn validate(&mut self, now: Time, more: bool) {
         let count = self.board.count();
         let usage = &mut self.usage;
@@ -402,7 +406,8 @@ impl Sender {
         }
     }
 
-    /// Reduces a window that the application has not used for a timeout (RFC 2861, section 3.2).
+    /// Reduces a window that the application has not fully used for a retransmission timeout (RFC
+    /// 2861, section 3.2).
     fn shrink_unused(&mut self, now: Time) {
         let used = self.usage.used.max(INIT_CWND);
         if used < self.window.cwnd {
@@ -412,12 +417,12 @@ impl Sender {
         (self.usage.used, self.usage.used_at) = (0, now);
     }
 
-    /// Returns whether the window may grow, because it limits the sender.
+    /// Returns whether the window may grow, which is so if it limits the sender.
     fn is_limited(&self) -> bool {
         if self.usage.limited {
             return true;
         }
-        // In slow start, a window that is half used must not hold back later data.
+        // In slow start, a window that is half used must not limit later data.
         self.window.in_slow_start() && self.window.cwnd < 2 * self.usage.max_in_flight
     }
 

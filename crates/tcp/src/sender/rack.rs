@@ -1,4 +1,4 @@
-//! Time-based loss detection (RACK, RFC 8985, section 6).
+//! Loss detection by time (RACK, RFC 8985, section 6).
 
 use std::time::Duration;
 
@@ -10,30 +10,30 @@ use crate::constants::{
 };
 use crate::rtt::Rtt;
 
-/// RACK's state, named as in RFC 8985, section 5.
+/// The state of RACK, named as in RFC 8985, section 5.
 #[derive(Clone, Debug)]
 pub(crate) struct Rack {
     xmit_ts: Time,
     end_seq: u64,
     rtt: Duration,
-    /// Highest offset that has arrived.
+    /// Highest offset that has arrived at the peer.
     fack: u64,
     reordering_seen: bool,
     /// Measured degree of reordering, in segments.
     reordering: u32,
     reo_wnd_mult: u32,
     reo_wnd_persist: u32,
-    /// Offset until whose acknowledgement further DSACKs do not widen the window.
+    /// Offset before whose acknowledgement further DSACKs do not widen the reordering window.
     dsack_round: Option<u64>,
 }
 
-/// Segments that an acknowledgement reveals as lost.
+/// The segments that an acknowledgement reveals as lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Losses {
     pub(crate) count: u32,
-    /// Whether a retransmission is among them.
+    /// Whether a retransmission is among the lost segments.
     pub(crate) again: bool,
-    /// Time at which further segments may count as lost.
+    /// Time at which further segments may count as lost; `None` if there are none.
     pub(crate) next: Option<Time>,
 }
 
@@ -55,7 +55,7 @@ impl Default for Rack {
 
 impl Rack {
     /// Processes a segment that is newly known to have arrived (steps 2 and 3). `mss` converts a
-    /// distance to segments.
+    /// distance in bytes to segments.
     pub(crate) fn on_delivered(
         &mut self,
         now: Time,
@@ -72,7 +72,7 @@ impl Rack {
         }
         let rtt = now.since(sent.sent_at);
         if sent.count > 1 && least.is_some_and(|least| rtt < least) {
-            // The acknowledgement is for an earlier transmission.
+            // The acknowledgement belongs to an earlier transmission of the segment.
             return;
         }
         if (sent.sent_at, sent.end) > (self.xmit_ts, self.end_seq) {
@@ -81,8 +81,8 @@ impl Rack {
         self.rtt = rtt;
     }
 
-    /// Widens the window after a DSACK for an unnecessary retransmission (step 4). `una` and `nxt`
-    /// are the sender's.
+    /// Widens the reordering window after a DSACK for an unnecessary retransmission (step 4).
+    /// `una` and `nxt` are those of the sender.
     pub(crate) fn on_dsack(&mut self, una: u64, nxt: u64) {
         if self.dsack_round.is_some_and(|round| una < round) {
             return;
@@ -92,7 +92,7 @@ impl Rack {
         self.reo_wnd_persist = RACK_REO_WND_PERSIST;
     }
 
-    /// Updates the window's persistence at the end of a recovery.
+    /// Updates how long a widened reordering window lasts, at the end of a recovery.
     pub(crate) fn on_recovered(&mut self) {
         self.reo_wnd_persist = self.reo_wnd_persist.saturating_sub(1);
         if self.reo_wnd_persist == 0 {

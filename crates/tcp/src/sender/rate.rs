@@ -1,4 +1,4 @@
-//! Delivery rate (draft-cheng-iccrg-delivery-rate-estimation-02).
+//! Estimation of the delivery rate (draft-cheng-iccrg-delivery-rate-estimation-02).
 
 use std::time::Duration;
 
@@ -13,20 +13,20 @@ pub(crate) struct Snapshot {
     app_limited: bool,
 }
 
-/// The estimator of one connection, in bytes.
+/// The estimator of one connection's delivery rate, in bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rate {
     delivered: u64,
     delivered_at: Time,
     first_sent_at: Time,
-    /// Value of `delivered` up to which samples are limited by the application.
+    /// Value of `delivered` up to which samples count as limited by the application.
     app_limited_until: u64,
     sample: Option<(Snapshot, Duration)>,
     bytes_per_second: u64,
 }
 
 impl Rate {
-    /// Notes a transmission, before it counts as in flight.
+    /// Records the transmission of a segment, before the segment counts as in flight.
     pub(crate) fn on_send(&mut self, now: Time, idle: bool) -> Snapshot {
         if idle {
             (self.first_sent_at, self.delivered_at) = (now, now);
@@ -39,12 +39,12 @@ impl Rate {
         }
     }
 
-    /// Notes that the application has nothing to send while `in_flight` bytes are in flight.
+    /// Records that the application has nothing to send while `in_flight` bytes are in flight.
     pub(crate) fn on_app_limited(&mut self, in_flight: u64) {
         self.app_limited_until = (self.delivered + in_flight).max(1);
     }
 
-    /// Notes that a segment of `length` bytes, sent at `sent_at`, has arrived.
+    /// Records that a segment of `length` bytes, which was sent at `sent_at`, has arrived.
     pub(crate) fn on_delivered(&mut self, now: Time, length: u64, sent_at: Time, at: Snapshot) {
         self.delivered += length;
         self.delivered_at = now;
@@ -54,7 +54,7 @@ impl Rate {
         }
     }
 
-    /// Completes the sample of an acknowledgement.
+    /// Completes the rate sample of an acknowledgement.
     pub(crate) fn finish(&mut self, least_rtt: Option<Duration>) {
         let Some((prior, sending)) = self.sample.take() else { return };
         let span = sending.max(self.delivered_at.since(prior.delivered_at));

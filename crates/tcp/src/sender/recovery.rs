@@ -1,5 +1,5 @@
-//! States of loss recovery: fast recovery with PRR (RFC 9937), the state after a timeout, and undo
-//! (RFC 3522, RFC 3708).
+//! The states of loss recovery: fast recovery with PRR (RFC 9937), the state after a timeout, and
+//! undo (RFC 3522, RFC 3708).
 
 use std::time::Duration;
 
@@ -10,39 +10,39 @@ use crate::congestion::CongestionWindow;
 use crate::constants::MIN_SSTHRESH;
 use crate::timers::Timers;
 
-/// Resolution of timestamps.
+/// Resolution of the peer's echoed timestamps.
 const TICK: Duration = Duration::from_millis(1);
 
-/// Phases of loss recovery.
+/// The phases of loss recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Nothing is known to be lost.
+    /// No segment is known to be lost.
     #[default]
     Open,
-    /// Fast recovery.
+    /// Fast recovery is in progress.
     Recovery,
-    /// After a timeout.
+    /// Recovery after a retransmission timeout is in progress.
     Loss,
 }
 
-/// State of recovery.
+/// The state of loss recovery.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recovery {
     pub(crate) phase: Phase,
-    /// `RecoveryPoint`: the offset whose acknowledgement ends recovery.
+    /// `RecoveryPoint` of RFC 9937: the offset whose acknowledgement ends recovery.
     pub(crate) point: u64,
-    /// `una` at the beginning of recovery.
+    /// Value of `una` at the beginning of recovery.
     marker: u64,
     /// Whether the timeout may turn out to have been too early (RFC 5682).
     early: bool,
-    /// Window at the beginning of recovery, RFC 9937's `RecoverFS`.
+    /// Congestion window at the beginning of recovery, RFC 9937's `RecoverFS`.
     prior_cwnd: u32,
     prior_ssthresh: u32,
     prr_delivered: u32,
     prr_out: u32,
-    /// Whether the reduction may turn out to be unnecessary.
+    /// Whether the reduction of the window may turn out to be unnecessary.
     undoable: bool,
-    /// Retransmissions that no DSACK has reported yet; `None` if they cannot be counted.
+    /// Number of retransmissions that no DSACK has reported yet; `None` if they cannot be counted.
     undo_retransmissions: Option<u32>,
     /// Time of the first retransmission.
     first_retransmission: Option<Time>,
@@ -74,7 +74,7 @@ impl Recovery {
         }
     }
 
-    /// Processes a DSACK for a segment that ends at `end`.
+    /// Processes a DSACK for a segment that ends at the offset `end`.
     pub(crate) fn on_dsack(&mut self, end: u64) {
         if let Some(count) = self.undo_retransmissions.as_mut().filter(|_| end > self.marker) {
             *count = count.saturating_sub(1);
@@ -92,14 +92,14 @@ impl Recovery {
     }
 }
 
-/// Effects of an acknowledgement that loss recovery needs.
+/// The effects of an acknowledgement that matter for loss recovery.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {
-    /// Segments newly known to have arrived.
+    /// Number of segments newly known to have arrived.
     pub(crate) delivered: u32,
     /// Whether `una` has advanced.
     pub(crate) advanced: bool,
-    /// Segments newly known to be lost.
+    /// Number of segments newly known to be lost.
     pub(crate) lost: u32,
     /// Whether a retransmission was lost.
     pub(crate) lost_again: bool,
@@ -107,7 +107,7 @@ pub(crate) struct Progress {
     pub(crate) original: bool,
     /// Whether the peer has reported a duplicate.
     pub(crate) dsack: bool,
-    /// Start of the tick in which the echoed timestamp was sent.
+    /// Start of the clock tick in which the echoed timestamp was sent; `None` without timestamps.
     pub(crate) echo: Option<Time>,
 }
 
@@ -160,7 +160,7 @@ impl Sender {
         self.begin_recovery(Phase::Recovery);
     }
 
-    /// Begins `phase`, and lowers the threshold.
+    /// Begins `phase`, and lowers the slow-start threshold.
     fn begin_recovery(&mut self, phase: Phase) {
         let again = self.board.again();
         self.recovery = Recovery {
@@ -174,7 +174,7 @@ impl Sender {
             prr_out: 0,
             undoable: true,
             undo_retransmissions: Some(again),
-            // Acknowledgements of retransmissions still in flight echo their time.
+            // Acknowledgements of retransmissions that are still in flight echo the time of those.
             first_retransmission: self.recovery.first_retransmission.filter(|_| again > 0),
         };
         self.window.ssthresh = self.control.ssthresh(self.window.cwnd);
@@ -210,7 +210,7 @@ impl Sender {
         self.recovery.phase = Phase::Open;
     }
 
-    /// Restores the window, because nothing was lost.
+    /// Restores the window, because the reduction was unnecessary: nothing was lost.
     fn undo(&mut self) {
         self.stats.undone += 1;
         self.board.unmark_lost();
@@ -240,8 +240,8 @@ impl Sender {
             let allowed = delivered.div_ceil(u64::from(recovery.prior_cwnd.max(1)));
             u32::try_from(allowed).unwrap_or(u32::MAX).saturating_sub(recovery.prr_out)
         } else {
-            // Slow start is the bound if the acknowledgement shows progress without loss;
-            // otherwise the conservative bound applies.
+            // If the acknowledgement shows progress without loss, the bound is that of slow start.
+            // Otherwise the conservative bound applies.
             let safe = progress.advanced && progress.lost == 0;
             let owed = recovery.prr_delivered.saturating_sub(recovery.prr_out);
             let bound = owed.max(progress.delivered) + u32::from(safe);

@@ -1,4 +1,4 @@
-//! Segments in flight and their state (RFC 6675's scoreboard).
+//! The segments in flight and their state (the scoreboard of RFC 6675).
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -13,16 +13,17 @@ pub(crate) struct Sent {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) sent_at: Time,
-    /// Transmissions so far.
+    /// Number of transmissions of the segment so far.
     pub(crate) count: u32,
     pub(crate) sacked: bool,
     pub(crate) lost: bool,
-    /// Whether a retransmission is in flight.
+    /// Whether a retransmission of the segment is in flight.
     pub(crate) again: bool,
     pub(crate) rate: Snapshot,
 }
 
-/// Segments in flight by number. Segments are never split or merged, so a number is permanent.
+/// The segments in flight, by number. Segments are never split or merged, so the number of a
+/// segment is permanent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scoreboard {
     first: u64,
@@ -30,12 +31,13 @@ pub(crate) struct Scoreboard {
     sacked: u32,
     lost: u32,
     again: u32,
-    /// Duplicate acknowledgements of a peer without SACK; each stands for a segment that arrived.
+    /// Number of duplicate acknowledgements of a peer without SACK. Each stands for a segment that
+    /// arrived.
     duplicates: u32,
     sacked_ranges: Ranges,
-    /// Lost segments that were not sent again since.
+    /// Numbers of lost segments that have not been sent again since.
     pending: BTreeSet<u64>,
-    /// Transmissions in the order of time. Only the last one of each segment counts.
+    /// Transmissions in the order of time. Only the last one of each segment is valid.
     order: VecDeque<(u64, u32)>,
 }
 
@@ -84,7 +86,7 @@ impl Scoreboard {
         self.segments.front_mut()
     }
 
-    /// Returns the numbers of the first and of the last segment.
+    /// Returns the numbers of the first and of the last segment; `None` if there are none.
     pub(crate) fn first_and_last(&self) -> Option<(u64, u64)> {
         let last = (self.segments.len() as u64).checked_sub(1)?;
         Some((self.first, self.first + last))
@@ -96,7 +98,7 @@ impl Scoreboard {
         self.segments.push_back(sent);
     }
 
-    /// Removes the first segment.
+    /// Removes and returns the first segment; `None` if there is none.
     pub(crate) fn pop(&mut self) -> Option<Sent> {
         let sent = self.segments.pop_front()?;
         self.pending.remove(&self.first);
@@ -110,8 +112,8 @@ impl Scoreboard {
         Some(sent)
     }
 
-    /// Marks segments inside `start..end` as arrived; returns the numbers of the newly marked
-    /// ones.
+    /// Marks the segments inside `start..end` as arrived. Returns the numbers of those that are
+    /// newly marked.
     pub(crate) fn sack(&mut self, start: u64, end: u64) -> Vec<u64> {
         let mut fresh = Vec::new();
         for (from, until) in self.sacked_ranges.insert(start, end) {
@@ -128,7 +130,7 @@ impl Scoreboard {
         fresh
     }
 
-    /// Returns the end of the range of arrived bytes around `offset`.
+    /// Returns the end of the range of arrived bytes that contains `offset`.
     fn sacked_until(&self, offset: u64) -> u64 {
         self.sacked_ranges.around(offset).map_or(0, |(_, end)| end)
     }
@@ -143,8 +145,8 @@ impl Scoreboard {
         self.pending.remove(&id);
     }
 
-    /// Marks a segment as lost, and its retransmission too, if there was one. Returns false if it
-    /// has arrived or was already marked.
+    /// Marks a segment as lost, and also its retransmission, if there was one. Returns false if
+    /// the segment has arrived or was already marked.
     pub(crate) fn mark_lost(&mut self, id: u64) -> bool {
         let Some(sent) = self.get_mut(id).filter(|sent| !sent.sacked && (!sent.lost || sent.again))
         else {
@@ -158,12 +160,12 @@ impl Scoreboard {
         true
     }
 
-    /// Returns the lowest segment that is lost and was not sent again.
+    /// Returns the number of the lowest segment that is lost and was not sent again.
     pub(crate) fn next_lost(&self) -> Option<u64> {
         self.pending.first().copied()
     }
 
-    /// Notes another transmission of a segment.
+    /// Records another transmission of a segment.
     pub(crate) fn sent_again(&mut self, id: u64, now: Time, rate: Snapshot) {
         let Some(sent) = self.get_mut(id) else { return };
         let already = std::mem::replace(&mut sent.again, true);
@@ -175,7 +177,7 @@ impl Scoreboard {
         self.order.push_back((id, count));
     }
 
-    /// Returns the oldest transmission in flight, with its segment's number.
+    /// Returns the segment with the oldest transmission in flight, and its number.
     pub(crate) fn oldest(&mut self) -> Option<(u64, &Sent)> {
         while let Some(&(id, count)) = self.order.front() {
             let flying =
@@ -188,8 +190,8 @@ impl Scoreboard {
         None
     }
 
-    /// Discards the peer's reports of arrived segments, because it has dropped them (RFC 2018,
-    /// section 8), and marks everything as lost.
+    /// Marks all segments as lost. Discards the peer's reports of arrived segments, because the
+    /// peer has dropped these (RFC 2018, section 8).
     pub(crate) fn renege(&mut self) {
         self.sacked_ranges.clear();
         self.sacked = 0;
@@ -200,7 +202,7 @@ impl Scoreboard {
         });
     }
 
-    /// Unmarks all lost segments, because none was lost: congestion was undone.
+    /// Unmarks all lost segments, because the reduction of the window was undone: none was lost.
     pub(crate) fn unmark_lost(&mut self) {
         self.pending.clear();
         let first = self.first;
@@ -220,7 +222,7 @@ impl Scoreboard {
         room
     }
 
-    /// Removes `count` duplicate acknowledgements.
+    /// Forgets `count` of the counted duplicate acknowledgements.
     pub(crate) fn take_duplicates(&mut self, count: u32) {
         self.duplicates = self.duplicates.saturating_sub(count);
     }

@@ -10,9 +10,9 @@ use crate::timers::{Timer, Timers};
 /// A tail loss probe that is in flight (RFC 8985, section 7.4).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TailProbe {
-    /// `TLP.end_seq`.
+    /// `TLP.end_seq` of RFC 8985, as an offset.
     end: u64,
-    /// `TLP.is_retrans`.
+    /// `TLP.is_retrans` of RFC 8985: whether the probe is a retransmission.
     again: bool,
 }
 
@@ -38,7 +38,7 @@ impl Sender {
         self.retries <= DATA_RETRIES
     }
 
-    /// Handles the end of the reordering window of some segments (RFC 8985, section 6.3).
+    /// Marks lost segments whose reordering window has passed (RFC 8985, section 6.3).
     fn reordering_over(&mut self, now: Time, timers: &mut Timers) {
         let mut progress = Progress::default();
         self.find_losses(now, &mut progress, timers);
@@ -60,8 +60,8 @@ impl Sender {
         self.tail_probe = None;
         let reneged = self.board.front().is_some_and(|first| first.sacked);
         if reneged || !self.sack {
-            // The peer has dropped data that it reported, or it reports nothing: everything counts
-            // as lost.
+            // The peer has dropped data that it had reported, or it reports nothing. So everything
+            // counts as lost.
             self.board.renege();
         } else {
             self.rack.on_timeout(now, &mut self.board, &self.rtt);
@@ -74,7 +74,7 @@ impl Sender {
         timers.set(Timer::Retransmit, now + self.rtt.rto());
     }
 
-    /// Arms the tail loss probe (RFC 8985, section 7.2).
+    /// Sets the timer of the tail loss probe (RFC 8985, section 7.2).
     pub(super) fn schedule_probe(&mut self, now: Time, timers: &mut Timers) {
         let allowed = self.sack && self.recovery.is_open() && self.tail_probe.is_none();
         if !allowed || self.board.is_empty() || self.board.sacked() > 0 {
@@ -85,11 +85,11 @@ impl Sender {
         let alone = self.board.count() == 1;
         let allowance = if alone { TLP_MAX_ACK_DELAY } else { TIMEOUT_MIN };
         let at = now + srtt * TLP_SRTT_FACTOR + allowance;
-        // The probe replaces the timeout if that would be earlier.
+        // The probe replaces the retransmission timeout if that would be earlier.
         timers.set(Timer::Probe, timers.get(Timer::Retransmit).map_or(at, |rto| at.min(rto)));
     }
 
-    /// Sends a tail loss probe: new data if there is any, otherwise the last segment again (RFC
+    /// Sends a tail loss probe: new data if there are any, otherwise the last segment again (RFC
     /// 8985, section 7.3).
     pub(super) fn tail_probe(&mut self, now: Time, timers: &mut Timers) -> Option<Chunk> {
         self.stats.probes += 1;
@@ -106,30 +106,31 @@ impl Sender {
         chunk
     }
 
-    /// Determines whether a probe has repaired a loss (RFC 8985, section 7.4).
+    /// Determines whether a tail loss probe has repaired a loss (RFC 8985, section 7.4).
     pub(super) fn check_probe(&mut self, segment: &AckSegment, progress: &Progress) {
         let Some(probe) = self.tail_probe.filter(|probe| segment.ack >= probe.end) else { return };
         if !probe.again || progress.dsack {
             self.tail_probe = None;
         } else if segment.ack > probe.end {
-            // The peer has not reported a duplicate: the probe has repaired a loss.
+            // The peer has not reported a duplicate, so the probe has repaired a loss.
             self.tail_probe = None;
             if self.recovery.is_open() {
                 self.reduce_for_probe();
             }
         } else if !progress.advanced && progress.delivered == 0 {
-            // Duplicate acknowledgement: the original arrived, too.
+            // The acknowledgement is a duplicate, so the original has arrived, too.
             self.tail_probe = None;
         }
     }
 
-    /// Returns whether the peer's window is to be probed now with a segment without data.
+    /// Returns whether to probe the peer's window now, with a segment without data. Clears the
+    /// request.
     pub(crate) fn take_window_probe(&mut self) -> bool {
         std::mem::take(&mut self.window_probe_due)
     }
 
-    /// Returns the part of a segment that fits in the peer's window, once the persist timer
-    /// overrides the wait for a full one (RFC 9293, section 3.8.6.2.1).
+    /// Returns the part of a segment that fits into the peer's window, if the persist timer has
+    /// ended the wait for a window of a full segment (RFC 9293, section 3.8.6.2.1).
     pub(super) fn override_chunk(&mut self) -> Option<Chunk> {
         let room = self.peer.end.saturating_sub(self.nxt);
         let length = self.end().saturating_sub(self.nxt).min(self.mss as u64).min(room);

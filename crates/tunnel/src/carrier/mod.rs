@@ -1,13 +1,13 @@
-//! Packets of a session on a byte stream, for paths that let no UDP datagram through
+//! Packets of a session on a byte stream, for paths that block UDP datagrams
 //! (`docs/spec/far-end.md`, "Streams").
 //!
 //! ```text
 //! stream = { length (2, big-endian) · packet }
 //! ```
 //!
-//! [`Unframer`] cuts a stream into packets, however its bytes arrive. [`PacketQueue`] holds the
-//! packets that a stream has not taken yet, and drops those older than a limit: a late datagram is
-//! worth less than the one after it.
+//! [`Unframer`] splits a stream into packets, in whatever pieces its bytes arrive. [`PacketQueue`]
+//! holds the packets that a stream has not accepted yet, and drops those older than a limit: a
+//! late datagram is worth less than the one after it.
 
 mod queue;
 mod unframer;
@@ -15,13 +15,13 @@ mod unframer;
 pub use queue::{PacketQueue, QueueCount};
 pub use unframer::{LengthError, Unframer};
 
-/// Bytes of the length before each packet.
+/// Bytes of the length field before each packet.
 pub const PREFIX: usize = 2;
 /// Length of the shortest packet of a session, in bytes: ID (4), number (4), one byte of a frame,
 /// tag (16).
 pub const SHORTEST: usize = 25;
 /// Length of the longest packet, in bytes: the longest payload of a UDP datagram over IPv4.
 pub const LONGEST: usize = 65_507;
-/// Length in bytes of the longest packet on a stream until the stream has proved to be a client's.
-/// Handshakes have at most 512, and a near end begins each stream with a short packet.
+/// Maximum length in bytes of a packet on a stream until the stream has proved to be a client's.
+/// Handshakes have at most 512 bytes, and a near end begins each stream with a short packet.
 pub const LONGEST_FIRST: usize = 2_048;

@@ -1,4 +1,4 @@
-//! Packets that wait for room in a stream.
+//! A queue of packets that wait for room in a stream.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,17 +8,18 @@ use anabranch_multipath::Time;
 use super::{LONGEST, PREFIX, SHORTEST};
 use crate::spare::Spare;
 
-/// Packets waiting for a stream to take them, and the rest of a packet that it took in part.
+/// A queue of packets that a stream has not accepted yet, including the rest of a packet that the
+/// stream accepted in part.
 ///
-/// A stream that loses a segment, or has a full window, takes nothing for a while. Packets older
+/// A stream that loses a segment, or has a full window, accepts nothing for a while. Packets older
 /// than the queue's `age` are then dropped: the program's own protocol has given them up, or
-/// retransmits them. A packet that the stream has taken in part is never dropped, because the
-/// other end could not find the beginning of the next.
+/// retransmits them. A packet that the stream has accepted in part is never dropped, because the
+/// other end could not find the beginning of the next one.
 pub struct PacketQueue {
     waiting: VecDeque<Waiting>,
-    /// Bytes of the first packet that the stream has taken.
+    /// Number of bytes of the first packet that the stream has accepted.
     begun: usize,
-    /// Bytes of all packets, with their length prefixes.
+    /// Total bytes of the queued packets, with their length prefixes.
     bytes: usize,
     age: Duration,
     most: usize,
@@ -27,40 +28,40 @@ pub struct PacketQueue {
 }
 
 struct Waiting {
-    /// When it began to wait; `None` for a packet that does not age.
+    /// Time at which the packet was queued; `None` for a packet that does not age.
     since: Option<Time>,
-    /// The packet, with its length before it.
+    /// The packet, with its length prefix.
     bytes: Vec<u8>,
 }
 
 /// Counters of a queue, in packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCount {
-    /// Taken by the stream as a whole.
+    /// Packets that the stream accepted as a whole.
     pub sent: u64,
-    /// Dropped because they waited too long.
+    /// Packets dropped because they waited too long.
     pub aged: u64,
-    /// Dropped because no room was left, or their stream ended.
+    /// Packets dropped because the queue had no room, or because their stream ended.
     pub dropped: u64,
 }
 
 impl PacketQueue {
-    /// Returns an empty queue. Its packets wait at most `age` and have at most `most` bytes
-    /// together.
+    /// Returns an empty queue. Its packets wait for at most `age`, and have at most `most` bytes
+    /// in total.
     #[must_use]
     pub fn new(age: Duration, most: usize) -> PacketQueue {
         let (waiting, count, spare) = (VecDeque::new(), QueueCount::default(), Spare::default());
         PacketQueue { waiting, begun: 0, bytes: 0, age, most, count, spare }
     }
 
-    /// Appends a packet. Returns false, and counts it as dropped, if no room is left or its length
-    /// is not allowed.
+    /// Appends a packet. Returns false, and counts the packet as dropped, if the queue has no room
+    /// or the packet's length is not allowed.
     pub fn push(&mut self, now: Time, packet: &[u8]) -> bool {
         self.put(Some(now), packet)
     }
 
     /// Appends a packet that does not age: a handshake, or a probe that shows the other end that
-    /// the path works. Otherwise like [`PacketQueue::push`].
+    /// the path works. Otherwise works like [`PacketQueue::push`].
     pub fn push_lasting(&mut self, packet: &[u8]) -> bool {
         self.put(None, packet)
     }
@@ -82,7 +83,7 @@ impl PacketQueue {
         true
     }
 
-    /// Drops the packets that waited too long. Returns their number.
+    /// Drops the packets that have waited too long. Returns their number.
     pub fn drop_aged(&mut self, now: Time) -> u64 {
         let (mut place, mut aged) = (usize::from(self.begun > 0), 0);
         while let Some(next) = self.waiting.get(place) {
@@ -100,13 +101,14 @@ impl PacketQueue {
         aged
     }
 
-    /// Returns the bytes to send next, in order: the rest of each packet.
+    /// Returns the bytes to send next, in order: for each packet, what the stream has not accepted
+    /// yet.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         let skip = std::iter::once(self.begun).chain(std::iter::repeat(0));
         self.waiting.iter().zip(skip).map(|(one, skip)| &one.bytes[skip..])
     }
 
-    /// Records that the stream has taken the next `count` bytes.
+    /// Records that the stream has accepted the next `count` bytes.
     pub fn advance(&mut self, count: usize) {
         self.begun += count;
         while let Some(first) = self.waiting.front()
@@ -119,7 +121,7 @@ impl PacketQueue {
         }
     }
 
-    /// Empties the queue for another stream.
+    /// Empties the queue, for use with another stream.
     pub fn clear(&mut self) {
         self.count.dropped += self.waiting.len() as u64;
         while let Some(lost) = self.waiting.pop_front() {
@@ -128,19 +130,19 @@ impl PacketQueue {
         self.begun = 0;
     }
 
-    /// Returns whether nothing waits.
+    /// Returns whether the queue is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Returns the bytes that wait, with length prefixes.
+    /// Returns the number of queued bytes, with length prefixes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes - self.begun
     }
 
-    /// Returns the counters since the queue was made.
+    /// Returns the counters since the queue was created.
     #[must_use]
     pub fn count(&self) -> QueueCount {
         self.count

@@ -4,21 +4,23 @@ use std::fmt;
 
 use super::{LONGEST, PREFIX, SHORTEST};
 
-/// The receiving side of a stream. It holds at most one unfinished packet.
+/// The receiving side of a stream, which splits it into packets. It stores at most one unfinished
+/// packet.
 #[derive(Debug)]
 pub struct Unframer {
-    /// The beginning of a packet, with its length before it.
+    /// The beginning of an unfinished packet, with its length prefix.
     begun: Vec<u8>,
     longest: usize,
     fault: Option<LengthError>,
 }
 
-/// A length that no packet of a session has. The rest of the stream cannot be read.
+/// Error: a length prefix is out of bounds for a packet of a session. The rest of the stream
+/// cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LengthError {
-    /// The length that the stream announced, in bytes.
+    /// The length in the prefix, in bytes.
     pub length: u16,
-    /// The longest packet that was allowed, in bytes.
+    /// The maximum length that was allowed, in bytes.
     pub longest: usize,
 }
 
@@ -35,12 +37,13 @@ impl Unframer {
         Unframer { begun: Vec::new(), longest: longest.clamp(SHORTEST, LONGEST), fault: None }
     }
 
-    /// Allows packets of at most `longest` bytes from the next length on.
+    /// Allows packets of at most `longest` bytes, beginning with the next length prefix.
     pub fn allow(&mut self, longest: usize) {
         self.longest = longest.clamp(SHORTEST, LONGEST);
     }
 
-    /// Takes the next bytes of the stream, and calls `each` with every packet that they complete.
+    /// Processes the next bytes of the stream, and calls `each` with every packet that they
+    /// complete.
     ///
     /// # Errors
     /// A length is out of bounds. All later calls return the same error.
@@ -55,13 +58,14 @@ impl Unframer {
         self.fault.map_or(Ok(()), Err)
     }
 
-    /// Returns the number of bytes held of the unfinished packet.
+    /// Returns the number of stored bytes of the unfinished packet.
     #[must_use]
     pub fn held(&self) -> usize {
         self.begun.len()
     }
 
-    /// Reads whole packets in place, and keeps the beginning of an unfinished one.
+    /// Passes the packet at the front of `bytes` to `each` without a copy, and returns the bytes
+    /// after it. Stores the packet if it is unfinished.
     fn begin<'b>(&mut self, bytes: &'b [u8], each: &mut impl FnMut(&[u8])) -> &'b [u8] {
         if let Some((prefix, rest)) = bytes.split_first_chunk() {
             let Some(length) = self.length(*prefix) else { return &[] };
@@ -74,12 +78,13 @@ impl Unframer {
         &[]
     }
 
-    /// Completes the unfinished packet, as far as `bytes` reach.
+    /// Completes the unfinished packet as far as `bytes` suffice, and passes it to `each`. Returns
+    /// the bytes after it.
     fn go_on<'b>(&mut self, bytes: &'b [u8], each: &mut impl FnMut(&[u8])) -> &'b [u8] {
         let whole = match self.begun.first_chunk() {
             Some(prefix) => {
-                // The length was checked when its two bytes were complete. `allow` does not change
-                // that.
+                // The length was checked when its two bytes were complete; a later `allow` does
+                // not affect it.
                 PREFIX + usize::from(u16::from_be_bytes(*prefix))
             }
             None => PREFIX,

@@ -1,4 +1,4 @@
-//! Reading of a QUIC link's streams, lane by lane.
+//! Reads a QUIC link's streams, lane by lane.
 
 use quinn_proto::{Connection, ReadError, StreamId};
 
@@ -20,7 +20,8 @@ impl QuicLink {
         Ok(())
     }
 
-    /// Reads a lane; returns the stream that can be read next because this one's lane has ended.
+    /// Reads a lane. If the lane has ended, returns the stream that waited for its number and can
+    /// be read next.
     pub(super) fn read_lane(
         &mut self,
         stream: StreamId,
@@ -53,7 +54,7 @@ impl QuicLink {
         }
     }
 
-    /// Handles a stream that ended before its lane: appends the unit that ends the lane.
+    /// Handles a stream that ended before its lane: appends to `into` the unit that ends the lane.
     fn broke_off(
         &mut self,
         stream: StreamId,
@@ -68,27 +69,27 @@ impl QuicLink {
         Ok(self.leave_for(stream))
     }
 
-    /// Stops reading a stream whose lane has ended; returns the stream of the next lane with the
-    /// same number.
+    /// Stops reading a stream whose lane has ended. Returns the stream of the next lane with the
+    /// same number, if there is one.
     pub(super) fn leave_for(&mut self, stream: StreamId) -> Option<StreamId> {
-        // This fails for a stream that was read to its end: it is closed already.
+        // This call fails for a stream that was read to its end, because it is closed already.
         let _ = self.connection.recv_stream(stream).stop(ENDED);
         self.lanes.gone(stream)
     }
 }
 
-/// Result of feeding bytes to a lane.
+/// Result of passing bytes to a lane.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fed {
-    /// They were consumed.
+    /// The lane has consumed the bytes.
     All,
-    /// They wait for the end of another lane.
+    /// The bytes wait for the end of another lane.
     Held,
-    /// The lane's last unit is among them.
+    /// The bytes contain the lane's last unit.
     Over,
 }
 
-/// Feeds `came`, bytes of a lane's stream, to its lane.
+/// Passes `came`, bytes received on a lane's stream, to the lane.
 ///
 /// # Errors
 /// [`Fault::Peer`]: the bytes break the rules of lanes.
@@ -115,8 +116,8 @@ fn feed(
     }
 }
 
-/// Passes the bytes of a stream to `take`, in order, until `take` returns false or no bytes are
-/// left. Returns whether the stream has ended.
+/// Passes the received bytes of a stream to `take`, in order, until `take` returns false or no
+/// bytes are left. Returns whether the stream has ended.
 ///
 /// # Errors
 /// The error of `take`.
@@ -125,7 +126,7 @@ fn read_all(
     stream: StreamId,
     mut take: impl FnMut(&[u8]) -> Result<bool, Fault>,
 ) -> Result<bool, Fault> {
-    // This fails for a stream that was stopped or read to its end.
+    // This call fails for a stream that was stopped or read to its end.
     let mut receiving = connection.recv_stream(stream);
     let Ok(mut chunks) = receiving.read(true) else { return Ok(false) };
     let outcome = loop {
@@ -139,7 +140,7 @@ fn read_all(
             Err(ReadError::Blocked) => break Ok(false),
         }
     };
-    // Flow control credit leaves with the next packet.
+    // Flow control credit is sent with the next packet.
     let _ = chunks.finalize();
     outcome
 }

@@ -1,10 +1,11 @@
-//! Associations with the proxies of paths: one for each four-tuple, and one to spare.
+//! Associations with the proxies of paths: one for each four-tuple, and a spare one.
 //!
-//! A proxy gives each association an address of its own towards the server, and assigns answers by
-//! it. Two sessions in one association would be one client to the server, and their answers could
-//! not be distinguished. So each session has its own. The *spare* is made in advance: a session's
-//! first datagram then finds it ready. Its connection also reveals the end of a proxy at once,
-//! even while nothing is sent. Dialogues block, so each has a thread while it lasts.
+//! A proxy gives each association its own address towards the server, and assigns answers by this
+//! address. Two sessions in one association would be the same client to the server, and their
+//! answers could not be distinguished. So each session has its own association. The *spare* is
+//! opened in advance, so that a session's first datagram finds it ready. Its connection also
+//! reveals the end of a proxy at once, even while nothing is sent. Dialogues block, so each runs
+//! on a separate thread.
 
 mod vigil;
 
@@ -26,24 +27,25 @@ use super::ways::{Look, Ways};
 use crate::paths::{Egress, Fault, PathError, PathSpec};
 use crate::socks::{Association, Proxy, ProxyFault, Reach, associate};
 
-/// Maximum bytes that one session queues for a path while it waits for its association.
+/// Maximum bytes that a session queues for a path while it waits for an association.
 const KEPT: usize = 256 << 10;
 
-/// Bit position, in an era's number, of the number of earlier renumberings of the paths.
+/// Bit position in an era's number at which the number of earlier renumberings of the paths
+/// begins.
 const GENERATION_SHIFT: u32 = 32;
 
-/// Result of an attempt.
+/// The result of an attempt to open an association.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// The proxy relays for us.
     Relay(Association),
     /// The proxy does not relay for us.
     Fault(ProxyFault),
-    /// Its name has these other addresses now.
+    /// The proxy's name now has these other addresses.
     Moved(Vec<SocketAddr>),
 }
 
-/// A four-tuple that waits for an association, and its queued datagrams.
+/// A four-tuple that waits for an association, with its queued datagrams.
 #[derive(Debug)]
 pub(super) struct WaitingTuple {
     pub(super) session: SessionId,
@@ -57,28 +59,28 @@ impl WaitingTuple {
         self.kept.iter_mut().for_each(|outgoing| (outgoing.path, outgoing.tuple) = (path, tuple));
     }
 
-    /// Returns the size of its queue: (datagrams, bytes).
+    /// Returns the size of the four-tuple's queue: (datagrams, bytes).
     pub(super) fn load(&self) -> (usize, usize) {
         let count = self.kept.iter().map(Outgoing::count).sum();
         (count, self.kept.iter().map(|outgoing| outgoing.bytes.len()).sum())
     }
 }
 
-/// One path through a proxy.
+/// The state of one path with a proxy.
 #[derive(Debug)]
 struct ProxyPath {
     name: String,
     proxy: Proxy,
     vigil: Vigil,
-    /// The spare association and the time when it was made.
+    /// The spare association, and the time at which it was opened.
     spare: Option<(Association, Time)>,
     waiting: VecDeque<WaitingTuple>,
-    /// Fault of the route to the proxy.
+    /// The fault of the route to the proxy; `None` if the route works.
     way: Option<DownReason>,
-    /// Number of the present egress and numbering; results of attempts from an earlier era are
+    /// Number of the present egress and numbering. Results of attempts from an earlier era are
     /// ignored.
     era: u64,
-    /// The fault in the last warning.
+    /// The fault that was last reported in a warning.
     told: Option<String>,
 }
 
@@ -96,7 +98,7 @@ impl ProxyPath {
         }
     }
 
-    /// Returns the number of missing associations.
+    /// Returns the number of associations that are still needed.
     fn wanted(&self) -> usize {
         if self.way.is_some() {
             return 0;
@@ -109,11 +111,11 @@ impl ProxyPath {
     }
 }
 
-/// All paths through proxies.
+/// All paths with proxies.
 #[derive(Debug)]
 pub(super) struct Proxies {
     places: BTreeMap<PathId, ProxyPath>,
-    /// Number of renumberings of the paths; the upper half of each era.
+    /// Number of times that the paths were renumbered. It is the upper half of each era.
     generation: u64,
     fwmark: Option<u32>,
     answers: Receiver<(PathId, u64, Outcome)>,
@@ -121,7 +123,7 @@ pub(super) struct Proxies {
     bell: UnixStream,
 }
 
-/// Sender of results, for the threads of dialogues.
+/// The sender of results, for the threads that run dialogues.
 #[derive(Clone, Debug)]
 struct AnswerSender {
     answered: Sender<(PathId, u64, Outcome)>,
@@ -129,10 +131,10 @@ struct AnswerSender {
 }
 
 impl Proxies {
-    /// Asks every proxy for its spare association, and waits until all have answered.
+    /// Asks every proxy for a spare association, and waits until all have answered.
     ///
     /// # Errors
-    /// A proxy does not serve us; or no socket or thread is available.
+    /// A proxy does not serve us (inner error), or no socket or thread is available (outer error).
     pub(super) fn start(
         specs: &[PathSpec],
         egresses: &[Egress],
@@ -154,14 +156,14 @@ impl Proxies {
         Ok(outcome.map(|()| proxies))
     }
 
-    /// Applies new numbers of paths and tuples. A new path's proxy is asked with the next
-    /// [`Proxies::ask`]; until it answers, datagrams for it wait.
+    /// Applies new numbers of paths and tuples. The next [`Proxies::ask`] asks the proxies of new
+    /// paths. Until a proxy answers, datagrams for its path wait.
     pub(super) fn renumber(&mut self, numbers: &Renumbering, specs: &[PathSpec]) {
         self.generation += 1;
         let era = self.generation << GENERATION_SHIFT;
         for (path, mut place) in std::mem::take(&mut self.places) {
             let Some(path) = numbers.path(path) else { continue };
-            // Results of pending attempts have the old number, so the attempts are repeated.
+            // Results of pending attempts have the old number, so these attempts are repeated.
             place.era = era;
             place.vigil.on_renumbering();
             place.waiting.retain_mut(|waiting| match numbers.tuple(waiting.tuple) {
@@ -224,25 +226,27 @@ impl Proxies {
         self.places.contains_key(&path)
     }
 
-    /// Returns the fault of `path`, as far as its proxy and the route to it are concerned.
+    /// Returns the fault of `path` that is due to its proxy or to the route to the proxy; `None`
+    /// if there is none.
     pub(super) fn broken(&self, path: PathId) -> Option<DownReason> {
         self.places.get(&path)?.broken()
     }
 
-    /// Returns the spare association of a path, to be watched.
+    /// Returns the spare association of a path, so that the caller can watch its connection.
     pub(super) fn spare(&self, path: PathId) -> Option<&Association> {
         Some(&self.places.get(&path)?.spare.as_ref()?.0)
     }
 
-    /// Takes the spare association for a four-tuple, with the time when it was made.
+    /// Removes and returns the spare association of `path`, for a four-tuple, with the time at
+    /// which it was opened.
     pub(super) fn take(&mut self, path: PathId) -> Option<(Association, Time)> {
         let place = self.places.get_mut(&path)?;
         // An association that has just ended would lose the datagrams.
         place.spare.take().filter(|(spare, _)| !spare.is_over())
     }
 
-    /// Queues the datagrams of a four-tuple until its association exists. Returns how many
-    /// datagrams, and bytes, found no room; `None` if no association can be expected.
+    /// Queues the datagrams of a four-tuple until an association is available. Returns how many
+    /// datagrams and bytes found no room; `None` if no association can be expected.
     pub(super) fn keep(
         &mut self,
         now: Time,
@@ -283,14 +287,14 @@ impl Proxies {
         for (&path, place) in &mut self.places {
             let wanted = place.wanted();
             for _ in 0..place.vigil.begin(now, wanted) {
-                // A proxy that failed may have another address now.
+                // A proxy that failed may have another address now, so its name is resolved again.
                 let afresh = place.vigil.is_broken();
                 self.sender.ask(path, place, ways.of(path), self.fwmark, afresh);
             }
         }
     }
 
-    /// Returns the next result of an attempt of the present era.
+    /// Returns the next result of an attempt of the present era; `None` if there is none.
     pub(super) fn answer(&mut self) -> Option<(PathId, Outcome)> {
         let mut rings = [0; 64];
         let _ = self.bell.read(&mut rings);
@@ -303,7 +307,7 @@ impl Proxies {
     }
 
     /// Handles a successful attempt. Returns the waiting four-tuple that gets the association;
-    /// `None` if it becomes the spare.
+    /// `None` if the association becomes the spare.
     pub(super) fn on_relay(
         &mut self,
         now: Time,
@@ -322,8 +326,8 @@ impl Proxies {
         }
     }
 
-    /// Handles a failed attempt. `alone`: the path has no association left. Returns a warning if
-    /// it differs from the last one.
+    /// Handles a failed attempt. `alone` is whether the path has no association left. Returns a
+    /// warning, unless it equals the last one.
     pub(super) fn on_fault(
         &mut self,
         now: Time,
@@ -344,14 +348,15 @@ impl Proxies {
         fresh.then_some(text)
     }
 
-    /// Returns the waiting four-tuples of a path for which no association can be expected.
+    /// Removes and returns the waiting four-tuples of a path if no association can be expected.
     pub(super) fn hopeless(&mut self, now: Time, path: PathId) -> Vec<WaitingTuple> {
         let Some(place) = self.places.get_mut(&path) else { return Vec::new() };
         let hope = place.way.is_none() && place.vigil.is_hopeful(now);
         if hope { Vec::new() } else { place.waiting.drain(..).collect() }
     }
 
-    /// Handles data on the connection of the spare. Returns true if the spare has ended.
+    /// Handles data on the connection of the spare association. Returns true if that association
+    /// has ended.
     pub(super) fn on_spare(&mut self, now: Time, path: PathId) -> bool {
         let Some(place) = self.places.get_mut(&path) else { return false };
         match place.spare.take_if(|(spare, _)| spare.is_over()) {
@@ -363,14 +368,14 @@ impl Proxies {
         }
     }
 
-    /// Handles the end of a four-tuple's association, which began at `made`.
+    /// Handles the end of a four-tuple's association, which was opened at `made`.
     pub(super) fn on_loss(&mut self, now: Time, path: PathId, made: Time) {
         let Some(place) = self.places.get_mut(&path) else { return };
         place.vigil.on_loss(now, now.since(made), place.spare.is_none());
     }
 
-    /// Handles the result of a check of the machine's network; returns the fault of the path as a
-    /// whole.
+    /// Handles the result of a check of the machine's network. Returns the fault of the path as a
+    /// whole: of its route, or of its proxy.
     pub(super) fn on_look(&mut self, now: Time, look: &Look) -> Option<DownReason> {
         let Some(place) = self.places.get_mut(&look.path) else { return look.broken };
         if look.moved.is_some() {
@@ -391,7 +396,7 @@ impl Proxies {
     }
 
     /// Gives up associations that are overdue, and returns the paths concerned. `alone` returns
-    /// whether no association of a path is in use.
+    /// whether a path has no association in use.
     pub(super) fn on_time(&mut self, now: Time, alone: impl Fn(PathId) -> bool) -> Vec<PathId> {
         let given_up = self.places.iter_mut().filter_map(|(&path, place)| {
             let alone = place.spare.is_none() && alone(path);
@@ -414,7 +419,8 @@ impl AsFd for Proxies {
 }
 
 impl AnswerSender {
-    /// Begins an attempt on a thread of its own. `afresh`: resolves the proxy's name again.
+    /// Begins an attempt on a separate thread. If `afresh`, the thread resolves the proxy's name
+    /// again.
     fn ask(
         &self,
         path: PathId,
@@ -438,7 +444,7 @@ impl AnswerSender {
     }
 
     fn answer(&self, path: PathId, era: u64, outcome: Outcome) {
-        // A failed send is ignored: the run may have ended meanwhile. A full bell has already
+        // If the send fails, the run has ended meanwhile. If the bell is full, it has already been
         // rung.
         let _ = self.answered.send((path, era, outcome));
         let _ = (&*self.ring).write(&[0]);

@@ -1,37 +1,38 @@
-//! Decides when to ask a proxy for an association, and when to give up its path. No I/O.
+//! Decides when to ask a proxy for an association, and when to give up its path. Does no I/O.
 
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Time that a path without an association counts as working after a loss: most losses are
+/// Time for which a path counts as working after it has lost its association: most losses are
 /// repaired within one to three round trips.
 const DOUBT: Duration = Duration::from_millis(500);
-/// Maximum wait of a session for its association.
+/// Maximum time for which a session waits for an association.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Minimum lifetime of an association that counts as a success: below it, the proxy accepts and
-/// then drops us.
+/// Minimum lifetime of an association that counts as a success. With a shorter one, the proxy
+/// accepts and then drops us.
 const YOUNG: Duration = Duration::from_secs(2);
-/// Pause after a failed attempt, which doubles from the first value to the maximum.
+/// Pause after a failed attempt. It doubles from this value to the maximum.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// Maximum simultaneous attempts, so that sessions that begin together do not queue.
+/// Maximum number of simultaneous attempts. It lets sessions that begin together proceed without
+/// queueing.
 const AT_ONCE: usize = 8;
 
-/// Attempts and state of one proxy.
+/// The state of one proxy: pending attempts, pauses, and whether it works.
 #[derive(Debug, Default)]
 pub(super) struct Vigil {
     under_way: usize,
     failures: u32,
-    /// Time before which no attempt begins.
+    /// Time before which no attempt begins; `None` without a pause.
     rested: Option<Time>,
-    /// Deadline of the expected association.
+    /// Deadline by which an association must be opened; `None` if no deadline is set.
     doubt: Option<Time>,
     broken: bool,
 }
 
 impl Vigil {
-    /// Returns whether the path has failed.
+    /// Returns whether the path has failed because of its proxy.
     pub(super) fn is_broken(&self) -> bool {
         self.broken
     }
@@ -41,7 +42,7 @@ impl Vigil {
         !self.broken && self.rested.is_none_or(|rested| rested <= now)
     }
 
-    /// Returns how many attempts to begin now; `wanted` associations are missing.
+    /// Returns how many attempts are to begin now. `wanted` is the number of associations needed.
     pub(super) fn begin(&mut self, now: Time, wanted: usize) -> usize {
         if self.rested.is_some_and(|rested| rested > now) {
             return 0;
@@ -57,7 +58,7 @@ impl Vigil {
         (self.rested, self.doubt, self.broken) = (None, None, false);
     }
 
-    /// Handles a failed attempt. `alone`: the path has no association left.
+    /// Handles a failed attempt. `alone` is whether the path has no association left.
     pub(super) fn on_failure(&mut self, now: Time, alone: bool) {
         self.under_way = self.under_way.saturating_sub(1);
         self.doubt = None;
@@ -65,7 +66,8 @@ impl Vigil {
         self.rest(now);
     }
 
-    /// Handles the loss of an association of this `age`. `bare`: no spare can replace it.
+    /// Handles the loss of an association that had this `age`. `bare` is whether no spare can
+    /// replace it.
     pub(super) fn on_loss(&mut self, now: Time, age: Duration, bare: bool) {
         if age < YOUNG {
             self.rest(now);
@@ -82,23 +84,24 @@ impl Vigil {
         self.expect_by(now + PATIENCE);
     }
 
-    /// Discards the state: the route to the proxy has changed.
+    /// Resets the state, because the route to the proxy has changed.
     pub(super) fn on_move(&mut self, now: Time) {
         *self = Vigil { broken: self.broken, ..Vigil::default() };
         self.expect_by(now + PATIENCE);
     }
 
-    /// Forgets pending attempts, whose results will be ignored.
+    /// Forgets the pending attempts, because their results will be ignored.
     pub(super) fn on_renumbering(&mut self) {
         self.under_way = 0;
     }
 
-    /// Ends the pause: the route to the proxy works again.
+    /// Ends the pause, because the route to the proxy works again.
     pub(super) fn on_way_back(&mut self) {
         (self.failures, self.rested) = (0, None);
     }
 
-    /// Returns true if an association is overdue. `alone` as in [`Vigil::on_failure`].
+    /// Returns true if an association is overdue, so that the path has failed. `alone` is as in
+    /// [`Vigil::on_failure`].
     pub(super) fn gives_up(&mut self, now: Time, alone: bool) -> bool {
         let over = self.doubt.is_some_and(|doubt| doubt <= now);
         if over {
@@ -108,7 +111,7 @@ impl Vigil {
         over
     }
 
-    /// Returns the time of the next timer; `wanted` associations are missing.
+    /// Returns the time of the next timer. `wanted` is the number of associations needed.
     pub(super) fn next_timeout(&self, wanted: usize) -> Option<Time> {
         let rested = self.rested.filter(|_| wanted > self.under_way);
         rested.into_iter().chain(self.doubt).min()

@@ -1,9 +1,9 @@
 //! `embed`: recorded shapes of connections (StegoTorus, section 4.1). Each end sends as many bytes
-//! as in the recording, after the same pause. All of them are hidden bytes, so no length appears on
-//! the wire in clear.
+//! as in the recording, after the same pause. All of these are hidden bytes, so the wire shows no
+//! length in clear.
 //!
-//! The chopper's blocks form a stream that is independent of the steps: a block may begin in one
-//! step and end in the next. Padding fills the rest of a step.
+//! The chopper's blocks form a stream that is independent of the steps of a shape: a block may
+//! begin in one step and end in the next. Padding fills the rest of a step.
 
 mod shape;
 
@@ -20,16 +20,16 @@ use crate::token::TOKEN;
 pub(crate) use shape::Wish;
 pub use shape::{Passed, Shape, ShapeFault, Shapes, Step};
 
-/// Bytes of a masked shape number: the number, and two bytes of zero.
+/// Bytes of a masked shape number: the number, followed by two zero bytes.
 const NUMBER: usize = 4;
 
-/// Mask of shape numbers. A number is XORed with an HMAC of the connection's first hidden bytes,
-/// which are random and unique to it.
+/// The mask of shape numbers. A number is XORed with an HMAC of the connection's first hidden
+/// bytes, which are random and unique to the connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Numbers(hmac::Key);
 
 impl Numbers {
-    /// Creates the mask of a bridge and a set of shapes: an end with another set cannot read the
+    /// Creates the mask for a bridge and a set of shapes. An end with another set cannot read the
     /// numbers.
     pub(crate) fn of(key: &BridgeKey, shapes: &Shapes) -> Numbers {
         let all = [b"anabranch stego shapes", &key.0[..], shapes.digest()].concat();
@@ -54,21 +54,21 @@ impl Numbers {
     }
 }
 
-/// Position of a connection in its shape.
+/// The position of a connection in its shape.
 #[derive(Debug)]
 struct Course {
     steps: Arc<[Step]>,
     /// Whether this end is the client.
     up: bool,
-    /// Index of the current step.
+    /// Index of the current step of the shape.
     at: usize,
-    /// Bytes of the current step received so far.
+    /// Number of bytes of the current step that were received.
     came: usize,
     /// Time at which the previous step ended.
     since: Option<Time>,
     /// Whether the pause before the current step is over.
     ready: bool,
-    /// Hidden bytes without room in an earlier step: the end of a block.
+    /// Hidden bytes that did not fit into an earlier step: the end of a block.
     queue: VecDeque<u8>,
 }
 
@@ -78,7 +78,7 @@ impl Course {
         Course { steps, up, at: 0, came: 0, since: None, ready: false, queue }
     }
 
-    /// The current step, if it is this end's turn.
+    /// Returns the current step if it is this end's turn to send, else `None`.
     fn own(&self) -> Option<Step> {
         self.steps.get(self.at).copied().filter(|step| step.up == self.up)
     }
@@ -103,14 +103,15 @@ impl Course {
         self.since = Some(now);
     }
 
-    /// Hidden bytes that the current step has room for, in addition to the queued ones.
+    /// Returns the number of hidden bytes for which the current step has room, in addition to the
+    /// queued ones.
     fn wants(&self, taken: usize) -> usize {
         self.own().map_or(0, |step| step.bytes.saturating_sub(taken + self.queue.len()))
     }
 
     fn room(&self, socket: usize, taken: usize) -> usize {
         match self.own() {
-            // Queued bytes may fill the step by themselves; it has to be sent all the same.
+            // Queued bytes may fill the step by themselves, but the step has to be sent anyway.
             Some(step) if self.ready && socket >= step.bytes => self.wants(taken).max(1),
             _ => 0,
         }
@@ -119,7 +120,7 @@ impl Course {
     fn fit(&self, hidden: usize, taken: usize) -> usize {
         match self.wants(taken) {
             wants if hidden >= wants => hidden,
-            // Padding that is too short for a block extends into the next step.
+            // If the padding is too short for a block, it extends into the next step.
             wants => wants.max(hidden + RESERVE),
         }
     }
@@ -131,7 +132,7 @@ impl Course {
         self.next(now);
     }
 
-    /// Receives bytes of the other end's steps.
+    /// Processes bytes that belong to the other end's steps.
     fn receive(&mut self, now: Time, mut bytes: usize) -> Result<(), NotCover> {
         while bytes > 0 {
             let step = self.steps.get(self.at).filter(|step| step.up != self.up);
@@ -146,7 +147,7 @@ impl Course {
     }
 }
 
-/// The client's end.
+/// The client's end of a connection.
 #[derive(Debug)]
 pub(super) struct ClientSlot {
     scene: Arc<Scene>,
@@ -156,7 +157,7 @@ pub(super) struct ClientSlot {
 }
 
 impl ClientSlot {
-    /// Creates a connection with one of the scene's shapes, chosen by `wish` and `draw`.
+    /// Creates a connection with one of the shapes in `scene`, chosen by `wish` and `draw`.
     pub(super) fn new(scene: Arc<Scene>, wish: Wish, draw: u16) -> ClientSlot {
         let number = scene.covers.shapes.choose(wish, draw);
         let (course, hold) = (
@@ -166,7 +167,7 @@ impl ClientSlot {
         ClientSlot { scene, number, course, hold }
     }
 
-    /// Bytes of the current step that the shape's number takes.
+    /// Returns the number of bytes of the current step that the shape's number takes.
     fn taken(&self) -> usize {
         if self.begins() { NUMBER } else { 0 }
     }
@@ -234,22 +235,23 @@ impl Slot for ClientSlot {
     }
 }
 
-/// The server's end.
+/// The server's end of a connection.
 #[derive(Debug)]
 pub(super) struct ServerSlot {
     scene: Arc<Scene>,
-    /// Bytes received before the shape is known.
+    /// Bytes that were received before the shape is known.
     first: Vec<u8>,
     course: Option<Course>,
 }
 
 impl ServerSlot {
-    /// Creates the other end of a connection with any of the scene's shapes.
+    /// Creates the server's end of a connection, whose shape may be any of those in `scene`.
     pub(super) fn new(scene: Arc<Scene>) -> ServerSlot {
         ServerSlot { scene, first: Vec::new(), course: None }
     }
 
-    /// Reads the shape's number once it has arrived. Returns the hidden bytes around it.
+    /// Reads the shape's number once it has arrived. Returns the hidden bytes around it; `None` if
+    /// the number has not arrived.
     fn begin(&mut self, now: Time) -> Result<Option<Vec<u8>>, NotCover> {
         let Some((number, rest)) = self.first[TOKEN.min(self.first.len())..].split_first_chunk()
         else {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 
-/// Maximum bytes of a step, so that a socket takes it at once.
+/// Maximum bytes of a step, so that a socket accepts it at once.
 const STEP: usize = 16 << 10;
-/// Minimum bytes of the client's first step, for a handshake or a token with the shape's number,
-/// and of the server's answer to it.
+/// Minimum bytes of the client's first step, which has to contain a handshake or a token and the
+/// shape's number. Also the minimum for the server's answer to it.
 const FIRST: usize = 64;
 /// Maximum pause before a step.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -21,41 +21,42 @@ const SHAPES: usize = 1_024;
 const NAME: usize = 64;
 /// Minimum bytes of the largest step in each direction, so that a chunk of the stream fits.
 const PIECE: usize = 600;
-/// Packets of one direction with a smaller gap belong to one step.
+/// Maximum gap between packets of one direction that belong to the same step.
 const TOGETHER: Duration = Duration::from_millis(1);
 /// The built-in shapes, recorded by `bench/shapes.py`.
 const RECORDED: &str = include_str!("recorded.txt");
 
-/// A run of bytes from one end.
+/// A step of a shape: bytes that one end sends in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Whether the client sends it.
+    /// Whether the client sends the step.
     pub up: bool,
-    /// Number of bytes: 1 to 16,384.
+    /// Number of bytes in the step: 1 to 16,384.
     pub bytes: usize,
-    /// Pause after the end of the previous step: whole milliseconds, up to 10 s.
+    /// Pause between the end of the previous step and this one: whole milliseconds, up to 10 s.
     pub pause: Duration,
 }
 
-/// The steps of a connection from its first to its last byte.
+/// A shape: the steps of a connection from its first to its last byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
     name: String,
     steps: Arc<[Step]>,
 }
 
-/// A set of shapes, which both ends have to share.
+/// A set of shapes. Both ends must have the same set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shapes {
     shapes: Arc<[Shape]>,
-    /// Candidate shapes for each [`Wish`]. These and the following fields are computed once,
-    /// because computing them for each connection would be slow.
+    /// Indices of suitable shapes for each [`Wish`]. This and the following fields are computed
+    /// once, because computing them for each connection would be slow.
     best: Arc<[Vec<usize>; 3]>,
     longest_pause: Duration,
     digest: [u8; 32],
 }
 
-/// Error: a text or a record is not a shape or a set of shapes, with the reason in one line.
+/// Error: a text or a record is not a shape or a set of shapes. It contains the reason in one
+/// line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShapeFault(String);
 
@@ -67,8 +68,8 @@ impl fmt::Display for ShapeFault {
 
 impl std::error::Error for ShapeFault {}
 
-/// A packet of a recorded connection: whether the client sent it, its bytes of payload, and when
-/// it passed.
+/// A packet of a recorded connection: whether the client sent it, its bytes of payload, and the
+/// time at which it passed.
 pub type Passed = (bool, usize, Duration);
 
 impl Shape {
@@ -107,11 +108,12 @@ impl Shape {
     }
 
     /// Creates the shape of a recorded connection. Packets of one direction within 1 ms of each
-    /// other form a step, and pauses are cut at 10 s. Steps before a possible first step of a
-    /// client are dropped, and so are the client's last ones.
+    /// other form a step, and longer pauses than 10 s are shortened to that. Steps before the
+    /// first step that a client could begin with are dropped, and so are steps of the client at
+    /// the end.
     ///
     /// # Errors
-    /// No steps are left, or as for [`Shape::new`].
+    /// No steps are left, or the errors of [`Shape::new`].
     pub fn of_record(name: &str, packets: &[Passed]) -> Result<Shape, ShapeFault> {
         let mut steps = together(packets);
         let begins = |at: &usize| {
@@ -125,31 +127,31 @@ impl Shape {
         if let Some(first) = steps.first_mut() {
             first.pause = Duration::ZERO;
         }
-        // A truncated shape may not end with a step of the client either.
+        // A shape that was cut short must not end with a step of the client either.
         while steps.len() > STEPS || steps.last().is_some_and(|step| step.up) {
             steps.truncate(STEPS.min(steps.len() - 1));
         }
         Shape::new(name, steps)
     }
 
-    /// Its name.
+    /// Returns the name of the shape.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its steps, in order.
+    /// Returns the steps of the shape, in order.
     #[must_use]
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    /// Its steps, for shared ownership by a connection.
+    /// Returns the steps of the shape for shared ownership by a connection.
     pub(super) fn shared_steps(&self) -> Arc<[Step]> {
         Arc::clone(&self.steps)
     }
 
-    /// Longest silence of either end.
+    /// Returns the maximum time for which either end is silent.
     fn longest_pause(&self) -> Duration {
         let longest = |up: bool| {
             let (mut most, mut since) = (Duration::ZERO, Duration::ZERO);
@@ -164,8 +166,8 @@ impl Shape {
         longest(true).max(longest(false))
     }
 
-    /// Bytes per second without network delay, in the direction `way` or in both. 100 ms are added
-    /// to the sum of pauses.
+    /// Returns the rate in bytes per second without network delay: in the direction `way`, or in
+    /// both if that is `None`. 100 ms are added to the sum of the pauses.
     fn rate(&self, way: Option<bool>) -> u64 {
         let counts = |step: &&Step| way.is_none_or(|up| step.up == up);
         let bytes: usize = self.steps.iter().filter(counts).map(|step| step.bytes).sum();
@@ -174,18 +176,18 @@ impl Shape {
     }
 }
 
-/// The expected load of a new connection, in the order of [`Shapes::best`].
+/// The expected load of a new connection. The variants have the order of [`Shapes::best`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
-    /// Hardly any data.
+    /// Few data are expected.
     Quiet,
-    /// Much data from the client.
+    /// Many data from the client are expected.
     Up,
-    /// Much data from the server.
+    /// Many data from the server are expected.
     Down,
 }
 
-/// Bytes that the server sends before the client's next step.
+/// Returns the number of bytes that the server sends before the client's next step.
 fn answer(steps: &[Step]) -> usize {
     steps.iter().take_while(|step| !step.up).map(|step| step.bytes).sum()
 }
@@ -238,11 +240,11 @@ impl Default for Shapes {
 }
 
 impl Shapes {
-    /// Creates a set of these shapes.
+    /// Creates a set of the given shapes.
     ///
     /// # Errors
-    /// There are none or more than 1,024, two have the same name, or one direction has no step with
-    /// room for a chunk of the stream (600 bytes).
+    /// There are no shapes or more than 1,024, two have the same name, or one direction has no
+    /// step with room for a chunk of the stream (600 bytes).
     pub fn new(shapes: Vec<Shape>) -> Result<Shapes, ShapeFault> {
         let fault = |why: String| Err(ShapeFault(why));
         if !(1..=SHAPES).contains(&shapes.len()) {
@@ -273,11 +275,13 @@ impl Shapes {
         })
     }
 
-    /// Parses a set: lines `shape NAME`, each followed by its steps as `up BYTES MILLISECONDS` or
-    /// `down BYTES MILLISECONDS`. Empty lines and lines that begin with `#` are ignored.
+    /// Parses a set of shapes: lines `shape NAME`, each followed by its steps as `up BYTES
+    /// MILLISECONDS` or `down BYTES MILLISECONDS`. Empty lines and lines that begin with `#` are
+    /// ignored.
     ///
     /// # Errors
-    /// A line has another form (the error names it), or as for [`Shape::new`] and [`Shapes::new`].
+    /// A line has another form (the error names the line), or the errors of [`Shape::new`] and
+    /// [`Shapes::new`].
     pub fn parse(text: &str) -> Result<Shapes, ShapeFault> {
         let (mut shapes, mut open): (Vec<Shape>, Option<(&str, Vec<Step>)>) = (Vec::new(), None);
         for (number, line) in text.lines().enumerate() {
@@ -305,39 +309,40 @@ impl Shapes {
         Shapes::new(shapes)
     }
 
-    /// Returns the built-in set.
+    /// Returns the built-in set of shapes.
     ///
     /// # Panics
-    /// Never: a test parses it.
+    /// The built-in set cannot be parsed. A test excludes this.
     #[must_use]
     pub fn recorded() -> Shapes {
         Shapes::parse(RECORDED).expect("the recorded set is read by a test")
     }
 
-    /// The shapes, in the order of their numbers.
+    /// Returns the shapes, in the order of their numbers.
     #[must_use]
     pub fn all(&self) -> &[Shape] {
         &self.shapes
     }
 
-    /// Hash that identifies this set.
+    /// Returns the hash that identifies this set.
     pub(crate) fn digest(&self) -> &[u8; 32] {
         &self.digest
     }
 
-    /// Longest silence of an end in any of the shapes.
+    /// Returns the maximum time for which an end is silent in any of the shapes.
     pub(crate) fn longest_pause(&self) -> Duration {
         self.longest_pause
     }
 
-    /// Chooses a shape by `draw`, from the third of the shapes that suits `wish` best.
+    /// Chooses a shape by the random number `draw`, among the third of the shapes that suit `wish`
+    /// best. Returns its index.
     pub(crate) fn choose(&self, wish: Wish, draw: u16) -> usize {
         let best = &self.best[wish as usize];
         best[usize::from(draw) % best.len()]
     }
 }
 
-/// Indices of the third of the shapes that suits `wish` best, best first.
+/// Returns the indices of the third of the shapes that suit `wish` best, best first.
 fn best(shapes: &[Shape], wish: Wish) -> Vec<usize> {
     let rate = |shape: &Shape| match wish {
         Wish::Quiet => shape.rate(None),

@@ -1,5 +1,5 @@
-//! Answers, tier by tier: the only place for the differences between generated bodies, pictures,
-//! and objects of a site.
+//! The answers of a server, by tier. Only this module contains the differences between generated
+//! bodies, pictures, and objects of a site.
 
 use anabranch_multipath::Time;
 
@@ -11,11 +11,12 @@ use super::{Hidden, MOST, NotCover, RESERVE, Tier};
 /// The kind of answers in which a server hides bytes.
 #[derive(Debug)]
 pub(super) enum Answers {
-    /// In generated bodies.
+    /// The server hides bytes in generated bodies.
     Made,
-    /// In pictures: the index of the next answer's picture, and the number of answers so far.
+    /// The server hides bytes in pictures. The fields are the index of the next answer's picture,
+    /// and the number of answers so far.
     Pictures { picture: usize, answers: usize },
-    /// In objects of a site.
+    /// The server hides bytes in objects of a site.
     Objects(Course),
 }
 
@@ -24,18 +25,18 @@ pub(super) enum Answers {
 pub(super) struct Course {
     /// Index of the requested object.
     object: usize,
-    /// Index of the object to request next.
+    /// Index of the object that the client is to request next.
     next: usize,
-    /// State of the generator that chooses among several objects. It is fed with clients' hidden
-    /// bytes, which are random.
+    /// State of the generator that chooses among several objects. Its input are the clients'
+    /// hidden bytes, which are random.
     turn: u64,
 }
 
-/// Facts for the head of an answer.
+/// Facts that the head of an answer depends on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeadFacts {
     pub(super) now: Time,
-    /// Whether the connection closes after it.
+    /// Whether the connection closes after the answer.
     pub(super) closes: bool,
     /// Modification time of the requested file, in seconds since 1970; `None` for a POST.
     pub(super) modified: Option<u64>,
@@ -50,12 +51,13 @@ impl Answers {
         }
     }
 
-    /// Processes a request for `path` with these `hidden` bytes: for a site, it chooses the object
-    /// to answer with.
+    /// Processes a request for `path` that contains the `hidden` bytes. For a site, chooses the
+    /// object to answer with.
     pub(super) fn asked(&mut self, heads: &Heads, path: &str, hidden: &[u8]) {
         if let Answers::Objects(course) = self {
             let drawn = hidden.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-            // Knuth's generator, so that pages do not follow from the number of answers.
+            // The constants are those of Knuth's generator. With it, pages do not follow from the
+            // number of answers.
             let next = course.turn.wrapping_add(drawn).wrapping_mul(6_364_136_223_846_793_005);
             course.turn = next.wrapping_add(1_442_695_040_888_963_407);
             let turn = (course.turn >> 33) as usize;
@@ -64,12 +66,14 @@ impl Answers {
         }
     }
 
-    /// Hidden bytes that the next answer has room for, in a message of at most `message` bytes.
+    /// Returns the number of hidden bytes for which the next answer has room, in a message of at
+    /// most `message` bytes.
     pub(super) fn room(&self, heads: &Heads, message: usize) -> usize {
         let body = message.saturating_sub(ANSWER_MOST);
         match self {
             Answers::Made => heads.tier.capacity(body).min(MOST),
-            // A picture is longer than its hidden bytes, so it may wait for the socket.
+            // A picture is longer than its hidden bytes, so it may have to wait for room in the
+            // socket.
             _ if body == 0 => 0,
             Answers::Pictures { answers, .. } => {
                 heads.pictures().room(*answers).saturating_sub(RESERVE)
@@ -80,10 +84,11 @@ impl Answers {
         }
     }
 
-    /// Chooses the answer for `hidden` bytes. Returns its number of hidden bytes, including
-    /// padding.
+    /// Chooses the form of the answer for `hidden` bytes. Returns the number of hidden bytes that
+    /// the answer will have, including padding.
     pub(super) fn fit(&mut self, heads: &Heads, hidden: usize) -> usize {
-        // An answer without data still has a sealed block, which shows that it is ours.
+        // An answer without data still contains a sealed block, by which the client recognises the
+        // server.
         let hidden = hidden.max(RESERVE);
         match self {
             Answers::Made => hidden,
@@ -96,7 +101,7 @@ impl Answers {
         }
     }
 
-    /// Builds the body of the answer with these `hidden` bytes.
+    /// Builds the body of the answer that contains the `hidden` bytes.
     pub(super) fn body(&self, heads: &Heads, hidden: &[u8]) -> Vec<u8> {
         let mut body = Vec::new();
         match self {
@@ -114,7 +119,7 @@ impl Answers {
         body
     }
 
-    /// Appends the head of the answer with a body of `length` bytes.
+    /// Appends the head of the answer, whose body has `length` bytes.
     pub(super) fn head(&self, heads: &Heads, facts: HeadFacts, length: usize, out: &mut Vec<u8>) {
         let HeadFacts { now, closes, modified } = facts;
         match self {
@@ -128,10 +133,10 @@ impl Answers {
     }
 }
 
-/// Begins the body of an answer with this head.
+/// Begins to read the body of an answer that has this head.
 ///
 /// # Errors
-/// The tier has no such body.
+/// The tier has no bodies of this kind.
 pub(super) fn body(tier: Tier, answer: &AnswerHead) -> Result<Body, NotCover> {
     match tier {
         Tier::Site => Body::of_site(&answer.kind, answer.length),
@@ -139,10 +144,11 @@ pub(super) fn body(tier: Tier, answer: &AnswerHead) -> Result<Body, NotCover> {
     }
 }
 
-/// Passes the hidden bytes of an answer to `each`. For a site, stores the path of the next request.
+/// Passes the hidden bytes of an answer to `each`. For a site, stores the path of the next request
+/// in `told`.
 ///
 /// # Errors
-/// The answer of a site has no such path.
+/// The answer of a site contains no such path.
 pub(super) fn hear(
     heads: &Heads,
     said: Hidden<'_>,

@@ -6,26 +6,26 @@ use super::jpeg::Picture;
 use super::site::Hiding;
 use super::{Hidden, LARGEST, NotCover};
 
-/// Hidden bytes in one text of a list.
+/// Number of hidden bytes in one text of a list.
 const PIECE: usize = 768;
-/// Characters of one text of a list.
+/// Number of characters in one text of a list.
 const CHARACTERS: usize = PIECE / 3 * 4;
 
-/// A kind of body.
+/// A kind of body, in which bytes are hidden.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
-    /// Hidden bytes without encoding, as in encrypted video.
+    /// The body consists of hidden bytes without encoding, as in encrypted video.
     Opaque,
-    /// JSON with a list of texts in base64url.
+    /// The body is JSON, with a list of texts in base64url.
     Text,
-    /// Pictures in answers; requests are those of `Opaque`.
+    /// Answers are pictures; requests are those of [`Tier::Opaque`].
     Image,
-    /// Objects of a site in answers; requests are those of `Opaque`.
+    /// Answers are objects of a site; requests are those of [`Tier::Opaque`].
     Site,
 }
 
 impl Tier {
-    /// The content type of answers.
+    /// Returns the content type of answers.
     pub(super) fn content_type(self) -> &'static str {
         match self {
             Tier::Opaque | Tier::Site => "video/mp4",
@@ -34,7 +34,7 @@ impl Tier {
         }
     }
 
-    /// The content type of a POST's body.
+    /// Returns the content type of a POST's body.
     pub(super) fn upload_type(self) -> &'static str {
         match self {
             Tier::Opaque | Tier::Image | Tier::Site => "application/octet-stream",
@@ -42,19 +42,19 @@ impl Tier {
         }
     }
 
-    /// The tier of requests whose answers have this tier.
+    /// Returns the tier of the requests whose answers have this tier.
     pub(super) fn upwards(self) -> Tier {
         if matches!(self, Tier::Image | Tier::Site) { Tier::Opaque } else { self }
     }
 
-    /// Minimum number of hidden bytes that a body of `body` bytes holds; 0 for pictures and
-    /// objects, which have capacities of their own.
+    /// Returns the minimum number of hidden bytes that a body of `body` bytes can hold. It is 0
+    /// for pictures and objects, which have individual capacities.
     pub(super) fn capacity(self, body: usize) -> usize {
         match self {
             Tier::Opaque => body,
             Tier::Image | Tier::Site => 0,
             Tier::Text => {
-                // The list is surrounded by at most 32 bytes, and each text by 3.
+                // At most 32 bytes surround the list, and 3 bytes surround each text.
                 let (texts, rest) = (
                     body.saturating_sub(32) / (CHARACTERS + 3),
                     body.saturating_sub(32) % (CHARACTERS + 3),
@@ -64,7 +64,8 @@ impl Tier {
         }
     }
 
-    /// Appends the body with these `hidden` bytes; `list` is the list's name.
+    /// Appends a body that contains the `hidden` bytes. `list` is the name of the list in a JSON
+    /// text.
     pub(super) fn write(self, hidden: &[u8], list: &str, out: &mut Vec<u8>) {
         if self != Tier::Text {
             return out.extend_from_slice(hidden);
@@ -83,14 +84,14 @@ fn open(list: &str) -> String {
     format!("{{\"{list}\":[")
 }
 
-/// A body in transfer.
+/// A body that is being received.
 #[derive(Debug)]
 pub(super) struct Body {
     left: usize,
     kind: Kind,
 }
 
-/// The received and unread part of a body.
+/// The kind of the body, and its received bytes that are not processed yet.
 #[derive(Debug)]
 enum Kind {
     Opaque,
@@ -101,7 +102,7 @@ enum Kind {
     Site(Hiding, Vec<u8>),
 }
 
-/// A text in transfer, in the only form that [`Tier::write`] produces.
+/// A JSON text that is being received, in the only form that [`Tier::write`] produces.
 #[derive(Debug, Default)]
 struct Text {
     came: Vec<u8>,
@@ -117,10 +118,10 @@ enum TextStage {
 }
 
 impl Body {
-    /// Begins a body of `length` bytes.
+    /// Begins to read a body of `length` bytes.
     ///
     /// # Errors
-    /// No body of ours has this length.
+    /// No body of this tier has this length.
     pub(super) fn new(tier: Tier, length: usize) -> Result<Body, NotCover> {
         if !(1..=LARGEST).contains(&length) {
             return Err(NotCover);
@@ -134,21 +135,21 @@ impl Body {
         Ok(Body { left: length, kind })
     }
 
-    /// Begins an object of a site, with this content type and `length` bytes.
+    /// Begins to read an object of a site, with the content type `kind` and `length` bytes.
     ///
     /// # Errors
-    /// No body of ours has this length.
+    /// No object of a site has this length.
     pub(super) fn of_site(kind: &str, length: usize) -> Result<Body, NotCover> {
         let mut body = Body::new(Tier::Site, length)?;
         body.kind = Kind::Site(Hiding::of(kind).unwrap_or(Hiding::Opaque), Vec::new());
         Ok(body)
     }
 
-    /// Takes its part of `bytes` and passes the hidden bytes in it to `each`. Returns whether the
-    /// body is complete.
+    /// Removes the body's part from the front of `bytes`, and passes the hidden bytes in it to
+    /// `each`. Returns whether the body is complete.
     ///
     /// # Errors
-    /// It is not a body of ours.
+    /// The bytes are not a body of this tier.
     pub(super) fn take(
         &mut self,
         bytes: &mut &[u8],
@@ -188,7 +189,7 @@ impl Body {
 }
 
 impl Text {
-    /// Reads the next part. Returns false if more bytes are needed.
+    /// Processes the next part of the text. Returns false if more bytes are needed.
     fn step(&mut self, list: &str, each: &mut dyn FnMut(Hidden<'_>)) -> Result<bool, NotCover> {
         match self.stage {
             TextStage::Opening => {
@@ -217,7 +218,7 @@ impl Text {
     }
 }
 
-/// Decodes a text of the list; all but the last have the same length.
+/// Decodes a text of the list. All texts but the last have the same length.
 fn read_piece(quoted: &[u8], last: bool) -> Result<Vec<u8>, NotCover> {
     let characters = quoted.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
     let characters = characters.ok_or(NotCover)?;

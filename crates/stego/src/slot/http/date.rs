@@ -1,8 +1,8 @@
-//! Dates as HTTP has them (RFC 9110, section 5.6.7).
+//! Dates in the format of HTTP (RFC 9110, section 5.6.7).
 
 use chrono::{DateTime, Utc};
 
-/// Returns `unix`, in seconds since 1970, as `Sun, 06 Nov 1994 08:49:37 GMT`.
+/// Returns the date `unix` (seconds since 1970) in the form `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub(super) fn http_date(unix: u64) -> String {
     let found = i64::try_from(unix).ok().and_then(|unix| DateTime::from_timestamp(unix, 0));
     let date = found.unwrap_or(DateTime::<Utc>::MAX_UTC);

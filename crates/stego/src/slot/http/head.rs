@@ -1,5 +1,5 @@
 //! Heads of requests and answers, in the form of a browser's and a web server's. They are parsed
-//! strictly: any form but the single one of ours is a stranger's.
+//! strictly: each head has a single valid form, and any other form comes from a stranger.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use super::{GETS, LARGEST, Names, NotCover, Notes, Pictures, Scene, Site, Tier};
 const HEAD: usize = 8 << 10;
 /// Maximum number of headers in a head.
 const HEADERS: usize = 48;
-/// `User-Agent` of a client.
+/// Value of a client's `User-Agent` header.
 const AGENT: &str = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) \
     Chrome/138.0.0.0 Safari/537.36";
-/// Maximum bytes of a request's head, without the host's name and the query.
+/// Maximum bytes of a request's head, without the host name and the query.
 const REQUEST_MOST: usize = 520;
 /// Maximum bytes of an answer's head.
 pub(super) const ANSWER_MOST: usize = 256;
 /// Seconds after which the segment number of a live stream changes.
 const SEGMENT_SECONDS: u64 = 4;
 
-/// The head of a request of ours.
+/// The head of a client's request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RequestHead {
     /// A GET, with its path and the hidden bytes of its query.
@@ -32,27 +32,27 @@ pub(super) enum RequestHead {
     Post(usize),
 }
 
-/// The head of an answer of ours.
+/// The head of a server's answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct AnswerHead {
     pub(super) length: usize,
     pub(super) closes: bool,
-    /// Its content type.
+    /// Content type of the answer.
     pub(super) kind: String,
 }
 
-/// Writer and parser of a connection's heads.
+/// The writer and parser of a connection's heads.
 #[derive(Debug)]
 pub(super) struct Heads {
     scene: Arc<Scene>,
     pub(super) tier: Tier,
 }
 
-/// Moves a complete head out of the received bytes; the rest stays in `bytes`. Returns `None` if
-/// the head is not complete yet.
+/// Moves a complete head out of the received bytes; the other bytes stay in `bytes`. Returns
+/// `None` if the head is not complete yet.
 ///
 /// # Errors
-/// It is longer than any of ours, or does not begin like one.
+/// The head is longer than any valid one, or does not begin like one.
 pub(super) fn gather(inbox: &mut Vec<u8>, bytes: &mut &[u8]) -> Result<Option<Vec<u8>>, NotCover> {
     let (before, from) = (inbox.len(), inbox.len().saturating_sub(3));
     inbox.extend_from_slice(&bytes[..bytes.len().min((HEAD + 1).saturating_sub(before))]);
@@ -74,22 +74,23 @@ impl Heads {
         Heads { scene, tier }
     }
 
-    /// The pictures for answers.
+    /// Returns the pictures for answers.
     pub(super) fn pictures(&self) -> &Pictures {
         &self.scene.covers.pictures
     }
 
-    /// The name of the list in a JSON text.
+    /// Returns the name of the list in a JSON text.
     pub(super) fn words(&self) -> &str {
         self.scene.names.list()
     }
 
-    /// Maximum bytes of a request's head, without a query.
+    /// Returns the maximum bytes of a request's head, without a query.
     pub(super) fn request_most(&self) -> usize {
         REQUEST_MOST + 3 * self.scene.host.len()
     }
 
-    /// Writes a GET of `path`, or else of a path of the bridge's own, with these `hidden` bytes.
+    /// Writes a GET that contains the `hidden` bytes. It requests `path`, or a path derived from
+    /// the bridge's key if that is `None`.
     pub(super) fn get(
         &self,
         now: Time,
@@ -122,11 +123,12 @@ impl Heads {
         out.extend_from_slice(head.as_bytes());
     }
 
-    /// Writes the head of an answer with a body of `length` bytes; `closes` is whether the
-    /// connection closes after it. It looks like nginx's answer with a file of the time `modified`,
-    /// or without one like a program's answer.
+    /// Writes the head of an answer whose body has `length` bytes. `closes` is whether the
+    /// connection closes after the answer. With `modified`, the head looks like nginx's answer
+    /// with a file of that time, otherwise like a program's answer.
     ///
-    /// A cache may store the file, but has no request for it: each has a query of its own.
+    /// A cache may store the file, but will not be asked for it again: each request has another
+    /// query.
     pub(super) fn ok(
         &self,
         now: Time,
@@ -153,9 +155,9 @@ impl Heads {
         out.extend_from_slice(rest.as_bytes());
     }
 
-    /// Modification time of the file at `path`, in seconds since 1970. It is when the path's number
-    /// was current, but at most now, as the client's clock may be ahead. For a list it is the last
-    /// change of numbers.
+    /// Returns the modification time of the file at `path`, in seconds since 1970. It is the time
+    /// at which the path's number was current, but at most now, as the client's clock may be fast.
+    /// For a list it is the time at which the number last changed.
     pub(super) fn modified(&self, now: Time, path: &str) -> u64 {
         let unix = self.unix(now);
         let number = Names::number(path).unwrap_or(unix / SEGMENT_SECONDS);
@@ -170,18 +172,18 @@ impl Heads {
         http_date(self.unix(now))
     }
 
-    /// The site for answers.
+    /// Returns the site for answers.
     pub(super) fn site(&self) -> &Site {
         &self.scene.covers.site
     }
 
-    /// The mask of notes, which hide the next request's path.
+    /// Returns the mask of notes, which hide the path of the next request.
     pub(super) fn notes(&self) -> &Notes {
         &self.scene.notes
     }
 
-    /// Writes the head of an answer with an object of the site and a body of `length` bytes;
-    /// `closes` is whether the connection closes after it.
+    /// Writes the head of an answer with an object of the site, whose body has `length` bytes.
+    /// `closes` is whether the connection closes after the answer.
     pub(super) fn object(
         &self,
         now: Time,
@@ -197,7 +199,7 @@ impl Heads {
     /// Parses the head of a request.
     ///
     /// # Errors
-    /// It is not a request of ours.
+    /// The head is not that of a valid request.
     pub(super) fn request(&self, head: &[u8]) -> Result<RequestHead, NotCover> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS];
         let mut request = httparse::Request::new(&mut headers);
@@ -225,7 +227,8 @@ impl Heads {
         let mut buffer = [0; GETS[GETS.len() - 1]];
         let read = Base64UrlUnpadded::decode(hidden.ok_or(NotCover)?, &mut buffer);
         let hidden = read.map_err(|_| NotCover)?;
-        // A site has any path: the query shows whether the client is ours.
+        // With a site, the path may be any. Only the query shows whether the request is from a
+        // client of this bridge.
         let asked = self.tier == Tier::Site || names.is_media(self.tier, path);
         let ours = asked && !hidden.is_empty();
         ours.then(|| RequestHead::Get(path.to_owned(), hidden.to_vec())).ok_or(NotCover)
@@ -234,7 +237,7 @@ impl Heads {
     /// Parses the head of an answer.
     ///
     /// # Errors
-    /// It is not an answer of ours.
+    /// The head is not that of a valid answer.
     pub(super) fn answer(&self, head: &[u8]) -> Result<AnswerHead, NotCover> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS];
         let mut answer = httparse::Response::new(&mut headers);
@@ -256,15 +259,15 @@ fn has(headers: &[httparse::Header<'_>], name: &str) -> bool {
     headers.iter().any(|header| header.name.eq_ignore_ascii_case(name))
 }
 
-/// Returns the value of a header that occurs once.
+/// Returns the value of the header `name` if it occurs exactly once, else `None`.
 fn once<'a>(headers: &[httparse::Header<'a>], name: &str) -> Option<&'a [u8]> {
     let mut found = headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name));
     let value = found.next()?.value;
     found.next().is_none().then_some(value)
 }
 
-/// Parses the length of a body. It has to occur once, in digits, without another header that
-/// delimits the body.
+/// Parses the length of a body. The header has to occur once, in digits, and no other header may
+/// delimit the body.
 fn length(headers: &[httparse::Header<'_>]) -> Result<usize, NotCover> {
     let digits = once(headers, "content-length").ok_or(NotCover)?;
     if has(headers, "transfer-encoding") || digits.len() > 7 {

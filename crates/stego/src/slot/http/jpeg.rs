@@ -1,9 +1,9 @@
 //! Baseline JPEG pictures (ITU-T T.81) that hide bytes in the bits after the Huffman codes of AC
 //! coefficients.
 //!
-//! These bits are the sign and the size of a coefficient, whose order of magnitude is in the code.
-//! So any bits make a picture of the same length, tables and codes, except for stuffed bytes; it
-//! looks damaged. The reader needs no original.
+//! These bits are the sign and the size of a coefficient, whose order of magnitude is in the
+//! Huffman code. So any value of the bits makes a picture of the same length, tables and codes,
+//! except for stuffed bytes; the picture looks damaged. The reader does not need the original.
 
 /// Maximum number of blocks in a picture: 16 megapixels of one component.
 const BLOCKS: usize = 1 << 18;
@@ -21,13 +21,13 @@ pub struct NotPicture;
 /// A parsed picture.
 #[derive(Clone, Debug)]
 pub(crate) struct Picture {
-    /// Everything before the scan's coded data.
+    /// The bytes of the file before the scan's coded data.
     head: Vec<u8>,
     /// The coded data, without stuffed bytes and restart markers.
     scan: Vec<u8>,
     /// Positions of restart markers in `scan`.
     restarts: Vec<usize>,
-    /// Bits that may have any value: position and length of each run.
+    /// Position and length of each run of bits that may have any value.
     free: Vec<(u32, u8)>,
 }
 
@@ -35,7 +35,7 @@ impl Picture {
     /// Parses a file.
     ///
     /// # Errors
-    /// It is not a baseline JPEG of one scan, or it is irregular.
+    /// The file is not a baseline JPEG of one scan, or it is irregular.
     pub(crate) fn read(file: &[u8]) -> Result<Picture, NotPicture> {
         let (frame, start) = Frame::read(file)?;
         let (scan, restarts, end) = unstuff(&file[start..])?;
@@ -46,19 +46,20 @@ impl Picture {
         Ok(Picture { head: file[..start].to_vec(), scan, restarts, free })
     }
 
-    /// Number of bytes that it can hide.
+    /// Returns the number of bytes that the picture can hide.
     pub(crate) fn capacity(&self) -> usize {
         self.free.iter().map(|(_, bits)| usize::from(*bits)).sum::<usize>() / 8
     }
 
-    /// The hidden bytes.
+    /// Returns the bytes that the picture hides.
     pub(crate) fn hidden(&self) -> Vec<u8> {
         let bits: Vec<bool> = self.places().map(|at| bit(&self.scan, at)).collect();
         let byte = |bits: &[bool]| bits.iter().fold(0, |byte, bit| byte << 1 | u8::from(*bit));
         bits.as_chunks::<8>().0.iter().map(|bits| byte(bits)).collect()
     }
 
-    /// Appends the picture's file with the bytes `hidden` in it, as far as it has room.
+    /// Appends the picture's file with the bytes `hidden` in it. Drops those for which the picture
+    /// has no room.
     pub(crate) fn write(&self, hidden: &[u8], out: &mut Vec<u8>) {
         let mut scan = self.scan.clone();
         for (number, at) in self.places().take(hidden.len() * 8).enumerate() {
@@ -88,8 +89,8 @@ fn bit(bytes: &[u8], at: usize) -> bool {
     bytes[at / 8] >> (7 - at % 8) & 1 == 1
 }
 
-/// Splits off a scan: its coded data, the positions of its restart markers, and its length in the
-/// file.
+/// Splits a scan off the front of `bytes`. Returns its coded data, the positions of its restart
+/// markers, and its length in the file.
 fn unstuff(bytes: &[u8]) -> Result<(Vec<u8>, Vec<usize>, usize), NotPicture> {
     let (mut scan, mut restarts, mut at) = (Vec::with_capacity(bytes.len()), Vec::new(), 0);
     loop {
@@ -113,7 +114,7 @@ fn unstuff(bytes: &[u8]) -> Result<(Vec<u8>, Vec<usize>, usize), NotPicture> {
     }
 }
 
-/// Huffman codes of one table, by length.
+/// The Huffman codes of one table, by their length.
 #[derive(Clone, Debug)]
 struct Codes {
     /// First code of each length, the number of such codes, and the index of their first symbol.
@@ -147,7 +148,7 @@ impl Codes {
     }
 }
 
-/// Reader of coded data, bit by bit.
+/// A reader of coded data, bit by bit.
 struct Bits<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -185,7 +186,7 @@ struct Component {
     ac: usize,
 }
 
-/// Parameters for decoding a scan.
+/// The parameters that are needed to decode a scan.
 #[derive(Debug)]
 struct Frame {
     width: usize,
@@ -198,7 +199,8 @@ struct Frame {
 }
 
 impl Frame {
-    /// Parses everything before the coded data. Returns it with its length.
+    /// Parses everything before the coded data. Returns the parameters, and the length of what was
+    /// parsed.
     fn read(file: &[u8]) -> Result<(Frame, usize), NotPicture> {
         let mut rest = file.strip_prefix(&[0xff, SOI]).ok_or(NotPicture)?;
         let mut frame = Frame {
@@ -227,7 +229,7 @@ impl Frame {
                     frame.scan(body).ok_or(NotPicture)?;
                     return Ok((frame, file.len() - rest.len()));
                 }
-                // Other kinds of frames, arithmetic coding, markers without a body.
+                // These are other kinds of frames, arithmetic coding, and markers without a body.
                 0xc0..=0xcf | 0xd0..=0xd9 | 0x00..=0x01 | 0xff => return Err(NotPicture),
                 _ => {}
             }
@@ -262,7 +264,7 @@ impl Frame {
         Some(())
     }
 
-    /// Reads a scan's header; the scan has to have all components, in their order.
+    /// Parses a scan's header. The scan has to contain all components, in their order.
     fn scan(&mut self, body: &[u8]) -> Option<()> {
         let (&count, rest) = body.split_first()?;
         let (parts, over) = rest.as_chunks::<2>();
@@ -281,7 +283,8 @@ impl Frame {
         Some(())
     }
 
-    /// Number of units in the scan, and of each component's blocks in a unit.
+    /// Returns the number of units in the scan, and the number of each component's blocks in a
+    /// unit.
     fn units(&self) -> (usize, Vec<(Component, usize)>) {
         let across = self.components.iter().map(|one| one.across).max().unwrap_or(1);
         let down = self.components.iter().map(|one| one.down).max().unwrap_or(1);
@@ -293,7 +296,7 @@ impl Frame {
         (units, self.components.iter().map(|one| (*one, one.across * one.down)).collect())
     }
 
-    /// Finds the free bits of a scan.
+    /// Returns the free bits of a scan: position and length of each run.
     fn walk(&self, scan: &[u8], restarts: &[usize]) -> Result<Vec<(u32, u8)>, NotPicture> {
         let (units, blocks) = self.units();
         let in_unit: usize = blocks.iter().map(|(_, count)| count).sum();

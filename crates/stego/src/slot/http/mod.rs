@@ -1,9 +1,9 @@
 //! `http-*`: requests and answers of HTTP/1.1 over persistent connections.
 //!
-//! A request carries its hidden bytes in the query of a GET, or many of them in the body of a POST.
-//! An answer carries them in its body. `body` has the tiers, which are kinds of bodies. `answers`
-//! has the other differences between tiers. `head` writes and parses heads, and `names` has the
-//! words in them.
+//! A request carries its hidden bytes in the query of a GET, or, if there are many, in the body of
+//! a POST. An answer carries them in its body. `body` has the tiers, which are kinds of bodies.
+//! `answers` has the other differences between tiers. `head` writes and parses heads, and `names`
+//! has the words in them.
 
 mod answers;
 mod body;
@@ -30,12 +30,12 @@ pub use pictures::Pictures;
 pub(crate) use site::Notes;
 pub use site::{Hiding, Object, Refusal, Site};
 
-/// Maximum number of hidden bytes in a GET without padding: 150 characters, so that it is no longer
-/// than a browser's requests. Padding would make it longer.
+/// Maximum number of hidden bytes in a GET without padding. They have 150 characters, so the GET
+/// is no longer than a browser's requests. Padding would make it longer.
 const SMALL: usize = 112;
-/// Numbers of hidden bytes in longer GETs; a POST has more. 704 bytes are 939 characters, for a
-/// cell of Tor's within TLS and an acknowledgement. A browser's requests are as long on sites with
-/// cookies.
+/// Possible numbers of hidden bytes in longer GETs; for more, a POST is used. 704 bytes have 939
+/// characters, and hold a cell of Tor within TLS and an acknowledgement. A browser's requests are
+/// as long on sites with cookies.
 const GETS: [usize; 4] = [192, 256, 448, 704];
 /// Maximum number of hidden bytes in a message.
 const MOST: usize = 64 << 10;
@@ -45,10 +45,10 @@ const LARGEST: usize = 128 << 10;
 const HOLD: Duration = Duration::from_secs(4);
 /// Maximum number of requests per connection; servers have such limits, too (nginx: 1,000).
 const REQUESTS: u32 = 900;
-/// Number of remaining bytes below which a connection is spent.
+/// A connection with fewer remaining bytes than this is spent.
 const LEAST: usize = 3_000;
 
-/// Bytes and requests that a connection may still carry.
+/// The numbers of bytes and requests that a connection may still carry.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     bytes: Option<[usize; 2]>,
@@ -66,7 +66,8 @@ impl Left {
         }
     }
 
-    /// Maximum bytes of a message, when the socket has room for `socket` bytes.
+    /// Returns the maximum bytes of a message in the direction `way`, if the socket has room for
+    /// `socket` bytes.
     fn message(&self, way: usize, socket: usize) -> usize {
         self.bytes.map_or(socket, |left| left[way].min(socket))
     }
@@ -76,7 +77,7 @@ impl Left {
     }
 }
 
-/// The client's end.
+/// The client's end of a connection.
 #[derive(Debug)]
 pub(super) struct ClientSlot {
     heads: Heads,
@@ -85,7 +86,8 @@ pub(super) struct ClientSlot {
     stage: ClientStage,
     /// Whether the server has announced to close the connection after its answer.
     closes: bool,
-    /// The path to request next, from the last answer of this or another connection.
+    /// The path to request next, from the last answer of this connection or another one; `None` if
+    /// there is none.
     told: Option<String>,
 }
 
@@ -97,7 +99,8 @@ enum ClientStage {
 }
 
 impl ClientSlot {
-    /// Creates a connection with a limit of `most` bytes in each direction, if given.
+    /// Creates the client's end of a connection. It may carry `most` bytes in each direction, or
+    /// any number if that is `None`.
     pub(super) fn new(scene: Arc<Scene>, tier: Tier, most: Option<usize>) -> ClientSlot {
         let (heads, left) = (Heads::new(scene, tier), Left::new(most));
         let (inbox, stage, told) = (Vec::new(), ClientStage::Idle, None);
@@ -190,7 +193,7 @@ impl Slot for ClientSlot {
     }
 }
 
-/// The server's end.
+/// The server's end of a connection.
 #[derive(Debug)]
 pub(super) struct ServerSlot {
     heads: Heads,
@@ -206,12 +209,12 @@ pub(super) struct ServerSlot {
 enum ServerStage {
     Head,
     Body(Body),
-    /// The request was complete at this time, and is not answered yet.
+    /// The request was complete at this time, and has not been answered yet.
     Whole(Time),
 }
 
 impl ServerSlot {
-    /// Creates the other end of [`ClientSlot::new`].
+    /// Creates the server's end of a connection. The arguments are those of [`ClientSlot::new`].
     pub(super) fn new(scene: Arc<Scene>, tier: Tier, most: Option<usize>) -> ServerSlot {
         let (heads, left) = (Heads::new(scene, tier), Left::new(most));
         let (inbox, stage, modified) = (Vec::new(), ServerStage::Head, None);
@@ -255,7 +258,7 @@ impl Slot for ServerSlot {
         {
             self.whole(now, each);
         }
-        // Our clients wait for an answer before their next request.
+        // A client of this bridge waits for an answer before its next request.
         if bytes.is_empty() { Ok(()) } else { Err(NotCover) }
     }
 

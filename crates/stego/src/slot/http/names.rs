@@ -1,4 +1,4 @@
-//! Words in requests. Each bridge derives its own from its key, so no word is common to all
+//! The words in requests. Each bridge derives its words from its key, so no word is common to all
 //! bridges.
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -30,7 +30,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Derives the words of the bridge with this key.
+    /// Derives the words of the bridge that has this key.
     pub(crate) fn of(key: &BridgeKey) -> Names {
         let drawn = digest(&SHA256, &[b"anabranch stego names", &key.0[..]].concat());
         let mut drawn = drawn.as_ref().iter().map(|&byte| usize::from(byte));
@@ -41,7 +41,7 @@ impl Names {
         Names { folder, part, ending, list, query, upload }
     }
 
-    /// Builds the path of a GET; `number` is the number of a stream's segment.
+    /// Builds the path of a GET. `number` is the number of a stream's segment.
     pub(super) fn media(&self, tier: Tier, number: u64) -> String {
         match tier {
             Tier::Opaque => format!("/{}/{}-{number}.{}", self.folder, self.part, self.ending),
@@ -50,7 +50,7 @@ impl Names {
         }
     }
 
-    /// Whether `path` has the form of [`Names::media`].
+    /// Returns whether `path` has the form that [`Names::media`] builds.
     pub(super) fn is_media(&self, tier: Tier, path: &str) -> bool {
         let ending = if matches!(tier, Tier::Image | Tier::Site) { "jpg" } else { self.ending };
         let digits = || {
@@ -67,23 +67,23 @@ impl Names {
         }
     }
 
-    /// Parses the number in a path, if it has one.
+    /// Returns the number in a path; `None` if it has none.
     pub(super) fn number(path: &str) -> Option<u64> {
         let (_, rest) = path.rsplit_once('-')?;
         rest.split_once('.')?.0.parse().ok()
     }
 
-    /// The path of a POST.
+    /// Returns the path of a POST.
     pub(super) fn upload(&self) -> &str {
         &self.upload
     }
 
-    /// The query parameter of a GET.
+    /// Returns the name of a GET's query parameter.
     pub(super) fn query(&self) -> &'static str {
         self.query
     }
 
-    /// The key of the list in a JSON text.
+    /// Returns the key of the list in a JSON text.
     pub(super) fn list(&self) -> &'static str {
         self.list
     }

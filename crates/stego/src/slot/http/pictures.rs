@@ -3,21 +3,21 @@
 use super::jpeg::{NotPicture, Picture};
 use crate::slot::RESERVE;
 
-/// Maximum bytes of a file.
+/// Maximum bytes of a picture's file.
 const LONGEST: usize = 120_000;
-/// Minimum number of bytes that a file has to hide: the longest acknowledgement.
+/// Minimum number of bytes that a picture has to hide: the length of the longest acknowledgement.
 const LEAST: usize = 1_536;
-/// Number of pictures that an answer is chosen from. With much data, these are the cheapest per
-/// hidden byte, otherwise the shortest that hide enough.
+/// Number of pictures among which an answer's is chosen. If there are many data, these are the
+/// cheapest per hidden byte, otherwise the shortest that hide enough.
 const CHOICE: usize = 4;
-/// Cost of an answer in bytes, in addition to its picture: heads, acknowledgements, and the idle
-/// line until the next request, which a short picture does not fill.
+/// Cost of an answer in bytes, in addition to its picture: heads, acknowledgements, and the time
+/// until the next request, in which the line is idle.
 const EACH: usize = 4_096;
 
 /// Pictures for hiding bytes in answers: baseline JPEGs of up to 120,000 bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Pictures {
-    /// Pictures by capacity, in ascending order.
+    /// The pictures, by capacity in ascending order.
     entries: Vec<Entry>,
     /// Indices of the cheapest pictures per hidden byte, best first.
     cheapest: Vec<usize>,
@@ -26,34 +26,37 @@ pub struct Pictures {
 #[derive(Clone, Debug)]
 struct Entry {
     picture: Picture,
-    /// Number of bytes that it can hide.
+    /// Number of bytes that the picture can hide.
     capacity: usize,
-    /// Bytes of its file.
+    /// Length of the picture's file, in bytes.
     length: usize,
 }
 
 impl Entry {
-    /// Cost of an answer with it per hidden byte, times 2^14 (a length has 17 bits).
+    /// Returns the cost of an answer with this picture per hidden byte, times 2^14 (a length has
+    /// 17 bits).
     fn price(&self) -> usize {
         ((self.length + EACH) << 14) / self.capacity
     }
 
-    /// Whether it can hide `hidden` bytes, exactly or with room for padding.
+    /// Returns whether the picture can hide `hidden` bytes, either exactly or with room for
+    /// padding.
     fn fits(&self, hidden: usize) -> bool {
         self.capacity == hidden || self.capacity >= hidden + RESERVE
     }
 
-    /// Whether `hidden` bytes leave less than a quarter of it to padding.
+    /// Returns whether `hidden` bytes leave less than a quarter of the picture's capacity to
+    /// padding.
     fn is_filled(&self, hidden: usize) -> bool {
         hidden + RESERVE >= self.capacity - self.capacity / 4
     }
 }
 
 impl Pictures {
-    /// Adds a picture's file. Returns the number of bytes that it can hide.
+    /// Adds a picture's file. Returns the number of bytes that the picture can hide.
     ///
     /// # Errors
-    /// It is not a baseline JPEG of one scan, is too long, or hides fewer than 1,536 bytes.
+    /// The file is not a baseline JPEG of one scan, is too long, or hides fewer than 1,536 bytes.
     pub fn add(&mut self, file: &[u8]) -> Result<usize, NotPicture> {
         let picture = Picture::read(file)?;
         let (capacity, length) = (picture.capacity(), file.len());
@@ -72,24 +75,25 @@ impl Pictures {
         self.cheapest.truncate(CHOICE);
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no pictures.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Index of the picture for answer `turn` when there is much data.
+    /// Returns the index of the picture for answer number `turn`, if there are many data.
     fn usual(&self, turn: usize) -> Option<usize> {
         self.cheapest.get(turn % self.cheapest.len().max(1)).copied()
     }
 
-    /// Maximum number of bytes that answer `turn` hides.
+    /// Returns the maximum number of bytes that answer number `turn` hides.
     pub(super) fn room(&self, turn: usize) -> usize {
         self.usual(turn).map_or(0, |place| self.entries[place].capacity)
     }
 
-    /// Chooses a picture for `hidden` bytes, at most [`Pictures::room`] of this `turn`. Returns its
-    /// index and capacity: `hidden`, or enough more for padding.
+    /// Chooses a picture for `hidden` bytes, which are at most [`Pictures::room`] of this `turn`.
+    /// Returns the picture's index and the number of bytes it will hide: `hidden`, or enough more
+    /// for padding.
     pub(super) fn choose(&self, hidden: usize, turn: usize) -> (usize, usize) {
         let takes = |&place: &usize| {
             let entry = &self.entries[place];
@@ -100,7 +104,8 @@ impl Pictures {
             let mut places: Vec<usize> = (first..self.entries.len()).collect();
             places.sort_by_key(|&place| self.entries[place].length);
             places.truncate(CHOICE);
-            // No caller asks for more than fits; the largest picture has room for most of it.
+            // No caller asks for more than fits. If one did, the largest picture would have room
+            // for most of it.
             let last = self.entries.len().saturating_sub(1);
             places.get(turn % places.len().max(1)).copied().unwrap_or(last)
         });
@@ -117,7 +122,7 @@ impl Pictures {
 
 #[cfg(test)]
 impl Pictures {
-    /// Creates stand-ins for pictures with these capacities and lengths of files.
+    /// Creates stand-ins for pictures that have these capacities and lengths of files.
     pub(super) fn of(sizes: &[(usize, usize)]) -> Pictures {
         let picture = Picture::read(super::jpeg::tests::COLOUR).unwrap();
         let mut pictures = Pictures::default();

@@ -1,5 +1,6 @@
-//! Finder 1: the positions in a site's bodies that can hide bytes. A reader applies the same rule
-//! to the changed body and finds the same positions, so no database has to be shared.
+//! Finder 1, a rule that finds the positions in a site's bodies at which bytes can be hidden. A
+//! reader applies the same rule to the changed body and finds the same positions, so no database
+//! has to be shared.
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 
@@ -8,26 +9,26 @@ use super::super::jpeg::Picture;
 
 /// Minimum number of characters in a text that can hide bytes.
 const RUN: usize = 32;
-/// Threshold of the chi-square statistic, with 255 degrees of freedom. For random bytes it is 255
-/// on average, and above 380 once in a million.
+/// Threshold of the chi-square statistic with 255 degrees of freedom. For random bytes the
+/// statistic is 255 on average, and above 380 once in a million.
 const CHI_SQUARE: f64 = 380.0;
-/// Minimum number of bytes for that test.
+/// Minimum number of bytes for the chi-square test.
 const TELLING: usize = 1_024;
 
 /// The part of a body that hides bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hiding {
-    /// The whole body: encrypted media and archives.
+    /// The whole body hides bytes: encrypted media and archives.
     Opaque,
-    /// Quoted texts of 32 or more characters of base64url, in JSON and JavaScript.
+    /// Quoted texts of 32 or more characters of base64url hide bytes, in JSON and JavaScript.
     Text,
-    /// Bits of a baseline JPEG.
+    /// Bits of a baseline JPEG hide bytes.
     Image,
 }
 
 impl Hiding {
-    /// Returns the kind of a body with this content type, if it may hide bytes. A reader treats any
-    /// other type as opaque.
+    /// Returns the part of a body with this content type that may hide bytes; `None` if none may.
+    /// A reader treats any other type as opaque.
     pub(in super::super) fn of(content_type: &str) -> Option<Hiding> {
         let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         let texts = ["application/json", "text/json", "application/javascript", "text/javascript"];
@@ -42,7 +43,7 @@ impl Hiding {
         }
     }
 
-    /// Extracts the bytes that are hidden in a body.
+    /// Returns the bytes that are hidden in a body.
     ///
     /// # Errors
     /// The body is not of this kind.
@@ -64,7 +65,7 @@ impl Hiding {
     }
 }
 
-/// Whether bytes are as random as encrypted ones.
+/// Returns whether `body` is as random as encrypted bytes.
 pub(super) fn is_random(body: &[u8]) -> bool {
     let mut counts = [0_u32; 256];
     body.iter().for_each(|&byte| counts[usize::from(byte)] += 1);
@@ -73,8 +74,9 @@ pub(super) fn is_random(body: &[u8]) -> bool {
     body.len() >= TELLING && counts.iter().map(square).sum::<f64>() < CHI_SQUARE
 }
 
-/// Finds texts that can hide bytes, as positions and lengths. They are in quotes, consist of
-/// base64url characters, and do not precede a colon, as names do. A length is a multiple of 4.
+/// Returns the position and length of each text that can hide bytes. Such texts are in quotes,
+/// consist of base64url characters, and do not precede a colon, as names do. A length is a
+/// multiple of 4.
 pub(super) fn runs(body: &[u8]) -> Vec<(usize, usize)> {
     let (mut runs, mut at) = (Vec::new(), 0);
     while at < body.len() {
@@ -99,7 +101,8 @@ pub(super) fn runs(body: &[u8]) -> Vec<(usize, usize)> {
     runs
 }
 
-/// Appends `body` with the bytes `hidden` in its runs, as far as there are any.
+/// Appends `body` with the bytes `hidden` in its runs. Drops those for which the runs have no
+/// room.
 pub(super) fn fill(body: &[u8], runs: &[(usize, usize)], hidden: &[u8], out: &mut Vec<u8>) {
     let (mut hidden, begins) = (hidden, out.len());
     out.extend_from_slice(body);

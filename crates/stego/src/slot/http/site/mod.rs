@@ -1,4 +1,5 @@
-//! A site whose answers hide bytes: objects, in the order of its pages' requests.
+//! A site whose answers hide bytes. It consists of objects, in the order in which its pages
+//! request them.
 
 mod finder;
 mod notes;
@@ -11,7 +12,7 @@ pub(crate) use notes::Notes;
 
 /// Maximum bytes of a body.
 const LONGEST: usize = 120_000;
-/// Minimum number of bytes that a body has to hide.
+/// Minimum number of bytes that an object has to hide.
 const LEAST: usize = 512;
 /// Maximum bytes of a path.
 const PATH: usize = 200;
@@ -24,21 +25,21 @@ const LINES: usize = 40;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Its path is longer than 200 bytes or has special characters.
+    /// The object's path is longer than 200 bytes or has special characters.
     Path,
-    /// A line of its head is invalid, or there are too many.
+    /// A line of the object's head is invalid, or there are too many lines.
     Head,
-    /// Bodies of its type cannot hide bytes.
+    /// Bodies of the object's type cannot hide bytes.
     Type,
-    /// It is longer than 120,000 bytes.
+    /// The object is longer than 120,000 bytes.
     Long,
-    /// It hides fewer than 512 bytes.
+    /// The object hides fewer than 512 bytes.
     Little,
-    /// It is not a baseline JPEG of one scan.
+    /// The object is not a baseline JPEG of one scan.
     Picture,
-    /// It is not random, so random bytes would be conspicuous.
+    /// The object is not random, so random bytes in it would be conspicuous.
     Random,
-    /// Hidden bytes cannot be read back from it.
+    /// Hidden bytes cannot be read back from the object.
     Lost,
 }
 
@@ -82,7 +83,7 @@ impl Object {
     /// each answer.
     ///
     /// # Errors
-    /// See [`Refusal`].
+    /// [`Refusal`] if the object cannot hide bytes.
     pub fn new(path: &str, headers: Vec<(String, String)>, body: &[u8]) -> Result<Object, Refusal> {
         path_is_plain(path).then_some(()).ok_or(Refusal::Path)?;
         head_is_usual(&headers).then_some(()).ok_or(Refusal::Head)?;
@@ -107,32 +108,32 @@ impl Object {
         };
         (capacity >= LEAST).then_some(()).ok_or(Refusal::Little)?;
         let object = Object { path: path.to_owned(), headers, slots, capacity };
-        // Extremes, and a value between: each has to be read back.
+        // The values are extremes, and one between them. Each has to be read back.
         let found = |hidden: &Vec<u8>| kind.find(&object.changed(hidden)).as_ref() == Ok(hidden);
         let noise = (0..capacity).map(|at| (at ^ at >> 7).wrapping_mul(167) as u8).collect();
         let whole = [vec![0; capacity], vec![0xff; capacity], noise].iter().all(found);
         whole.then_some(object).ok_or(Refusal::Lost)
     }
 
-    /// Its path.
+    /// Returns the path of the object.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The head of its answer.
+    /// Returns the head of the answer with the object.
     #[must_use]
     pub fn headers(&self) -> &[(String, String)] {
         &self.headers
     }
 
-    /// Number of bytes that it can hide.
+    /// Returns the number of bytes that the object can hide.
     #[must_use]
     pub fn hides(&self) -> usize {
         self.capacity
     }
 
-    /// The part of its body that hides them.
+    /// Returns the part of the object's body that hides bytes.
     #[must_use]
     pub fn hiding(&self) -> Hiding {
         match self.slots {
@@ -142,7 +143,8 @@ impl Object {
         }
     }
 
-    /// Builds its body with the bytes `hidden` in it, as many as [`Object::hides`].
+    /// Builds the object's body with the bytes `hidden` in it, which must be as many as
+    /// [`Object::hides`].
     #[must_use]
     pub fn changed(&self, hidden: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -154,7 +156,8 @@ impl Object {
         out
     }
 
-    /// Appends the head of its answer, with a body of `length` bytes and at this `date`.
+    /// Appends the head of the answer with the object, for a body of `length` bytes, at this
+    /// `date`.
     pub(in crate::slot::http) fn head(
         &self,
         date: &str,
@@ -190,8 +193,8 @@ impl Object {
         out.extend_from_slice(text.as_bytes());
     }
 
-    /// The `ETag` for a body of `length` bytes, if the recorded one ends with the recorded length,
-    /// as nginx's do.
+    /// Returns the `ETag` for a body of `length` bytes. Returns `None` unless the recorded one
+    /// ends with the recorded length, as nginx's do.
     fn tag(&self, length: usize) -> Option<String> {
         let said = |name: &str| {
             let line = self.headers.iter().find(|(of, _)| of.eq_ignore_ascii_case(name));
@@ -203,13 +206,14 @@ impl Object {
     }
 }
 
-/// Whether an object of a site may have this path.
+/// Returns whether an object of a site may have this path.
 fn path_is_plain(path: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#');
     path.starts_with('/') && path.len() <= PATH && path.bytes().all(plain)
 }
 
-/// Whether these are valid lines of a head, without any that contradict the body's length.
+/// Returns whether `headers` are valid lines of a head, and none contradicts the length of the
+/// body.
 fn head_is_usual(headers: &[(String, String)]) -> bool {
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     let line = |(name, value): &(String, String)| {
@@ -219,7 +223,8 @@ fn head_is_usual(headers: &[(String, String)]) -> bool {
             && value.bytes().all(|byte| (0x20..0x7f).contains(&byte))
             && !foreign.contains(&&*name.to_ascii_lowercase())
     };
-    // Headers that each answer rewrites may occur once only: of two, readers may take either.
+    // The headers that each answer rewrites may occur only once. If there were two, a reader might
+    // take either.
     let ours = ["content-length", "connection", "date"];
     let times = |name: &str| headers.iter().filter(|(of, _)| of.eq_ignore_ascii_case(name)).count();
     let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
@@ -229,7 +234,7 @@ fn head_is_usual(headers: &[(String, String)]) -> bool {
         && ours.into_iter().all(|name| times(name) <= 1)
 }
 
-/// A site: objects that hide bytes, page by page.
+/// A site: objects that hide bytes, grouped by page.
 #[derive(Clone, Debug, Default)]
 pub struct Site {
     objects: Vec<Object>,
@@ -238,8 +243,8 @@ pub struct Site {
 }
 
 impl Site {
-    /// Adds a page of these objects. An object whose path is already known is replaced by the known
-    /// one. An empty page is ignored.
+    /// Adds a page that consists of these objects. An object whose path is already known is
+    /// replaced by the known one. An empty page is ignored.
     pub fn add(&mut self, page: Vec<Object>) {
         let mut places = Vec::new();
         for object in page {
@@ -252,20 +257,20 @@ impl Site {
         self.pages.extend((!places.is_empty()).then_some(places));
     }
 
-    /// Whether it has no objects.
+    /// Returns whether the site has no objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// All objects.
+    /// Returns all objects.
     #[must_use]
     pub fn objects(&self) -> &[Object] {
         &self.objects
     }
 
-    /// Index of the object with this path. For an unknown path it is one of the pictures, chosen by
-    /// `turn`, or without pictures the first object of a page.
+    /// Returns the index of the object with this path. For an unknown path, returns one of the
+    /// pictures, chosen by `turn`, or, if there are none, the first object of a page.
     pub(in crate::slot::http) fn at(&self, path: &str, turn: usize) -> usize {
         if let Some(place) = self.objects.iter().position(|object| object.path == path) {
             return place;
@@ -277,8 +282,9 @@ impl Site {
         pictures.get(turn % pictures.len().max(1)).copied().unwrap_or_else(firsts)
     }
 
-    /// Index of the object that is requested after `object`: the next one on a page with it. After
-    /// the last one of a page it is the first one of any page. `turn` chooses among several.
+    /// Returns the index of the object that is requested after `object`: the next one on a page
+    /// that contains it. After the last one of a page, it is the first one of any page. `turn`
+    /// chooses among several.
     pub(in crate::slot::http) fn next(&self, object: usize, turn: usize) -> usize {
         let behind = |page: &Vec<usize>| {
             let at = page.iter().position(|one| *one == object)?;
@@ -290,7 +296,8 @@ impl Site {
         all.get(of).copied().flatten().unwrap_or_else(page)
     }
 
-    /// Hidden bytes of an answer with `object`, without the note of the next path.
+    /// Returns the number of hidden bytes in an answer with `object`, without the note that names
+    /// the path of the object `next`.
     pub(in crate::slot::http) fn room(&self, object: usize, next: usize) -> usize {
         let path = self.objects.get(next).map_or(0, |next| next.path.len());
         let whole = self.objects.get(object).map_or(0, Object::hides);

@@ -1,4 +1,4 @@
-//! Notes: the path of the next request, within the hidden bytes of an answer.
+//! Notes. A note is the path of the next request, within the hidden bytes of an answer.
 
 use aws_lc_rs::hmac;
 
@@ -6,18 +6,18 @@ use super::super::NotCover;
 use super::path_is_plain;
 use crate::keys::BridgeKey;
 
-/// Hidden bytes before a note, which are random and unique to the answer.
+/// Number of hidden bytes before a note. They are random and unique to the answer.
 const FIRST: usize = 16;
 
-/// Mask of notes; any holder of the bridge line can remove it.
+/// The mask of notes. Any holder of the bridge line can remove it.
 #[derive(Clone, Debug)]
 pub(crate) struct Notes(hmac::Key);
 
 impl Notes {
-    /// Bytes of a note in addition to the path.
+    /// Number of bytes in a note in addition to the path.
     pub(crate) const LENGTH: usize = 1;
 
-    /// Creates the mask of a bridge.
+    /// Creates the mask for the bridge with this key.
     pub(crate) fn of(key: &BridgeKey) -> Notes {
         let all = [b"anabranch stego paths", &key.0[..]].concat();
         Notes(hmac::Key::new(hmac::HMAC_SHA256, &all))
@@ -31,7 +31,8 @@ impl Notes {
         }
     }
 
-    /// Inserts a note with `path` into the `hidden` bytes of an answer. These are at least 16.
+    /// Inserts a note with `path` into the `hidden` bytes of an answer, of which there must be at
+    /// least 16. Returns the result.
     pub(crate) fn write(&self, hidden: &[u8], path: &str) -> Vec<u8> {
         let (first, rest) = hidden.split_at(FIRST.min(hidden.len()));
         let length = u8::try_from(path.len()).unwrap_or(0);
@@ -40,10 +41,10 @@ impl Notes {
         [first, &note, rest].concat()
     }
 
-    /// Splits an answer's bytes into the path of its note and the hidden bytes.
+    /// Splits the bytes of an answer into the path in its note and the hidden bytes.
     ///
     /// # Errors
-    /// There is no note of ours.
+    /// The bytes contain no valid note.
     pub(crate) fn read(&self, all: &[u8]) -> Result<(String, Vec<u8>), NotCover> {
         let (first, rest) = all.split_at_checked(FIRST).ok_or(NotCover)?;
         let mut length = [*rest.first().ok_or(NotCover)?];
