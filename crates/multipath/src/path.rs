@@ -103,7 +103,7 @@ pub struct LinkView {
 const STUCK: u32 = 3;
 
 impl LinkView {
-    /// Returns whether segments are in flight and nothing has been acknowledged for [`STUCK`]
+    /// Returns whether segments are in flight and nothing has been acknowledged for `STUCK`
     /// round-trip times.
     pub fn is_stuck(&self) -> bool {
         self.unacked > 0 && self.quiet + self.age > self.rtt * STUCK
