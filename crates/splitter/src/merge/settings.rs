@@ -18,13 +18,14 @@ use crate::streams::TlsEnd;
 /// The settings of one run.
 #[derive(Clone)]
 pub struct Settings {
-    /// Where packets of all clients come to.
+    /// Address at which packets of all clients arrive.
     pub listen: SocketAddr,
-    /// Where clients' streams come to, if any may.
+    /// Address at which clients' TCP streams arrive; `None` if they are not accepted.
     pub listen_tcp: Option<SocketAddr>,
-    /// Where clients' streams in TLS come to, if any may, and this end's certificate.
+    /// Address at which clients' TLS streams arrive, and this end's certificate; `None` if they
+    /// are not accepted.
     pub listen_tls: Option<(SocketAddr, Arc<dyn TlsEnd>)>,
-    /// The SHA-256 of that certificate, in hexadecimal digits: what clients pin.
+    /// SHA-256 of that certificate in hexadecimal digits, which clients pin; `None` without TLS.
     pub fingerprint: Option<String>,
     /// The web server that answers strangers' streams, if any. Its name is looked up once.
     pub behind: Option<Target>,
@@ -173,7 +174,8 @@ pub struct Snapshot {
     pub handshakes: u64,
     /// Number of packets that came from no client, or arrived twice. None was answered.
     pub strangers: u64,
-    /// Datagrams dropped on arrival at our socket because its buffer was full.
+    /// Number of datagrams that the kernel dropped on arrival because our socket's buffer was
+    /// full.
     pub missed: u64,
     /// Datagrams to clients that could not be sent.
     pub unsent: u64,

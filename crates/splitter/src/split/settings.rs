@@ -140,7 +140,7 @@ pub enum FarEndNews {
     /// The far end has not answered: its key or ours is wrong, it does not run, or packets do not
     /// reach it.
     Unanswered {
-        /// Time since the first handshake.
+        /// Time since the run began, or since the far end was lost.
         waited: Duration,
     },
     /// Packets of the far end arrive by no path any more.

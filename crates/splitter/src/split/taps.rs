@@ -31,7 +31,7 @@ pub(super) struct Taps {
 }
 
 impl Taps {
-    /// Begins the captures that the user asked for.
+    /// Begins the captures that the user requested.
     pub(super) fn create(settings: &Settings, clock: &Clock) -> io::Result<Taps> {
         let names = names(settings);
         let numbers = (0..).take(names.len()).collect();

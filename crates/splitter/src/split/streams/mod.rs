@@ -93,9 +93,9 @@ struct Place {
     era: u64,
     /// Reason why the first hop cannot be reached now, if known.
     way: Option<DownReason>,
-    /// Number of dials that failed since the last successful connection.
+    /// Record of how slow the path's circuit is, for a path through an onion network.
     failures: u32,
-    /// The fault that was last reported to the user.
+    /// Whether another connection is dialled while the present one is still in use.
     told: Option<String>,
     /// How slow its circuit is, where it is one.
     slow: Slow,
