@@ -24,7 +24,8 @@ const MOST: usize = 2 << 20;
 const UNSENT: u32 = 32 << 10;
 /// Maximum number of packets written to the socket at once.
 const AT_ONCE: usize = 64;
-/// Interval of TCP keep-alives. With it, a dead peer is noticed after 20 s.
+/// Idle time before the first TCP keep-alive. With this and the next two constants, a dead peer is
+/// noticed after 20 s.
 const KEEPALIVE: Duration = Duration::from_secs(8);
 const KEEPALIVE_AGAIN: Duration = Duration::from_secs(4);
 const KEEPALIVES: u32 = 3;
