@@ -96,32 +96,34 @@ pub trait ClientLayer: Send {
         Format::V0
     }
 
-    /// A cell for this hop: authenticates it and puts the hop's layer on.
+    /// Encrypts a cell for this hop, and adds its authentication.
     fn originate(&mut self, command: Command, body: &mut Body) -> Tag;
-    /// A cell for a farther hop: puts this hop's layer on.
+    /// Encrypts a cell for a hop farther away, with this hop's key.
     fn outbound(&mut self, command: Command, body: &mut Body);
-    /// A cell that comes in: takes this hop's layer off. Some if the cell is of this hop.
+    /// Decrypts a cell that arrives from the network, with this hop's key. Returns `Some` if the
+    /// cell was sent by this hop.
     fn inbound(&mut self, command: Command, body: &mut Body) -> Option<Tag>;
 }
 
-/// What a handshake leaves both ends with (tor-spec, "Setting circuit keys").
+/// Keys of a circuit's hop, which both ends have after a handshake (tor-spec, "Setting circuit
+/// keys").
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyMaterial {
-    /// Seed of the digest, away from the client.
+    /// Seed of the digest over cells that travel away from the client.
     pub digest_out: [u8; 20],
-    /// Seed of the digest, to the client.
+    /// Seed of the digest over cells that travel to the client.
     pub digest_in: [u8; 20],
-    /// Key, away from the client.
+    /// Encryption key of cells that travel away from the client.
     pub key_out: [u8; 16],
-    /// Key, to the client.
+    /// Encryption key of cells that travel to the client.
     pub key_in: [u8; 16],
 }
 
-/// Bytes of key material for tor1.
+/// Number of bytes of key material for `tor1`.
 pub const KEY_BYTES: usize = 72;
 
 impl From<&[u8; KEY_BYTES]> for KeyMaterial {
-    /// In the order of tor-spec: both digests, both keys.
+    /// Splits key material in the order of tor-spec: both digests, then both keys.
     fn from(bytes: &[u8; KEY_BYTES]) -> KeyMaterial {
         let mut material = KeyMaterial {
             digest_out: [0; 20],

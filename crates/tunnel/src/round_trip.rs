@@ -5,7 +5,8 @@ use std::time::Duration;
 /// Timeout of a path at most: no answer is under way longer.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Samples before which the smoothed round trip says little: the first one counts whole.
+/// Number of samples before the smoothed round-trip time is meaningful: the first sample has full
+/// weight.
 const FEW: u8 = 5;
 
 /// Samples of one path.

@@ -46,7 +46,7 @@ pub struct Session {
     current: Option<u32>,
     /// The number of the next packet.
     number: u64,
-    /// The packets directly before it that went by one path.
+    /// The directly preceding packets that were sent on one path.
     run: Run,
     replay: Replay,
     order: Resequencer<Datagram>,
@@ -215,7 +215,8 @@ impl Session {
         self.decoys = decoys;
     }
 
-    /// Returns the decoys that this end has sent, and those that it has received and dropped.
+    /// Returns the counters of decoys that this end has sent, and of decoys that it has received
+    /// and dropped.
     #[must_use]
     pub fn decoys(&self) -> [DecoyCount; 2] {
         [self.decoys_sent, self.decoys_came]

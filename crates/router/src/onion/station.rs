@@ -32,7 +32,7 @@ use anabranch_os::holders::{self, Transport};
 pub(super) const LISTENERS: u64 = 16;
 /// Smallest poller token of a stream's socket; the number that the owner has given it is added.
 pub(super) const STREAMS: u64 = 1 << 61;
-/// Interval of checks that no event triggers.
+/// An onion core (of a client or a relay), its links, and its listeners.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 /// Interval between checks for idle links.
 const REST: Duration = Duration::from_secs(10);

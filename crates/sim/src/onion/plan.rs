@@ -209,7 +209,8 @@ impl NetworkPlan {
         run.expect("it is not stopped")
     }
 
-    /// The same, until `goes_on` returns false; `None` if it did.
+    /// Runs the network as [`NetworkPlan::run`] does. Calls `goes_on` once for each simulated
+    /// second, with the time, and stops if it returns false. Returns `None` if it was stopped.
     pub fn run_while(
         &self,
         seed: u64,
