@@ -23,11 +23,11 @@ const RUNS: &str = "runs";
 /// A scenario of a sweep.
 #[derive(Clone, Debug)]
 pub struct Arm {
-    /// The name, which is part of the names of files.
+    /// Name of the scenario, which is part of file names.
     pub name: String,
-    /// The scenario as it was written.
+    /// Text of the scenario file.
     pub text: String,
-    /// The scenario. Its network is replaced by that of each run.
+    /// The parsed scenario. Each run replaces its network.
     pub plan: NetworkPlan,
 }
 

@@ -41,8 +41,8 @@ const KEYS: &[Section<'_>] = &[
     },
 ];
 
-/// Designs from the literature that the simulator does not support. Each has its name, and the
-/// layer that lacks a property.
+/// Designs from the literature that the simulator does not support: the name of each, and the
+/// property that a layer lacks.
 const NOT_BUILT: [(&str, &str); 4] = [
     ("udp-or", "the link layer of the simulator has no datagrams"),
     ("mudp-or", "the link layer of the simulator has no datagrams"),
@@ -253,7 +253,7 @@ impl RawScenario {
     }
 }
 
-/// Refuses features that a layer does not have. `None` is its only feature.
+/// Refuses a value other than `known`, the only one that a layer supports. No value means `known`.
 fn only(
     written: Option<&Spanned<String>>,
     (key, known, lacks): (&str, &str, &str),

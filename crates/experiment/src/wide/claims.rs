@@ -11,9 +11,9 @@ use super::{ARMS_GROWN, Arm, Measured, Schedule};
 
 /// Minimum number of networks for an interval.
 const FEWEST_NETWORKS: usize = 3;
-/// The number of clients from which speed stays, in the paper.
+/// Number of clients from which the speed is constant, in the paper.
 const FLOOR: usize = 140;
-/// Ratios within this of 1 are equal.
+/// Maximum difference from 1 of a ratio that counts as equal.
 const EQUAL: f64 = 0.1;
 
 /// Verdict on a claim.

@@ -23,7 +23,7 @@ const MOST_WAITING: usize = 256;
 /// Maximum unsent bytes in the connection: three datagrams of two cells. More would wait where
 /// CoDel does not act.
 pub(super) const SENDING: usize = 4 << 10;
-/// Bytes that the connection holds until they are read: it drops the oldest beyond that.
+/// Maximum unread bytes in the connection, which drops the oldest datagrams beyond that.
 pub(super) const RECEIVING: usize = 256 << 10;
 
 /// Counters of lossy units.
