@@ -32,12 +32,12 @@ use anabranch_os::holders::{self, Transport};
 pub(super) const LISTENERS: u64 = 16;
 /// Smallest poller token of a stream's socket; the number that the owner has given it is added.
 pub(super) const STREAMS: u64 = 1 << 61;
-/// An onion core (of a client or a relay), its links, and its listeners.
+/// Interval of checks that no event triggers.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 /// Interval between checks for idle links.
 const REST: Duration = Duration::from_secs(10);
 
-/// A core, its links, and its listeners.
+/// An onion core (of a client or a relay), its links, and its listeners.
 pub(super) struct Station<C> {
     pub(super) clock: Clock,
     pub(super) core: C,

@@ -10,7 +10,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::streams::{Ending, Wire, is_passing};
 
-/// Maximum bytes of one direction that wait for room, apart from those of the last read.
+/// Number of waiting bytes of one direction from which on no more are read. The last read may
+/// exceed this.
 const WAITING: usize = 16 << 10;
 
 /// The connection to the web server, and the bytes that wait between it and the stranger.

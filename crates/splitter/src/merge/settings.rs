@@ -48,8 +48,7 @@ pub struct Settings {
     pub redraw: Option<Silence>,
     /// Delay of each answer of a server before the split; `None` for no delay.
     pub jitter: Option<Jitter>,
-    /// Budget of the decoys that each client receives by paths without a run; `None` for no
-    /// decoys.
+    /// Budget of the decoys that each client receives on idle paths; `None` for no decoys.
     pub decoys: Option<DecoyBudget>,
     /// Seed of the schedules' random choices.
     pub seed: u64,

@@ -399,8 +399,8 @@ impl Streams {
         }
     }
 
-    /// Handles a stranger that has sent no whole packet in time. Its stream is passed to the web
-    /// server, which cannot answer before the TLS handshake is done.
+    /// Passes the stream of a stranger that has sent no whole packet in time to the web server. If
+    /// the TLS handshake is not done, the web server cannot answer, and the stream is closed later.
     fn give_up(&mut self, now: Time, number: u64, poller: &Poller) {
         let Some(carrier) = self.carriers.get_mut(&number) else { return };
         match self.behind {

@@ -228,8 +228,8 @@ impl Listening {
     }
 
     /// Returns `settings` for display, with the addresses in use, the interface, and the egresses.
-    /// `egresses` has one of each path; `others` has the IPv6 egresses of paths whose egress there
-    /// is for IPv4.
+    /// `egresses` has one for each path. `others` has the IPv6 egresses of paths whose entry in
+    /// `egresses` is for IPv4.
     pub(super) fn about(
         settings: &Settings,
         (listen, server): (Option<SocketAddr>, Option<SocketAddr>),

@@ -93,11 +93,11 @@ struct Place {
     era: u64,
     /// Reason why the first hop cannot be reached now, if known.
     way: Option<DownReason>,
-    /// Record of how slow the path's circuit is, for a path through an onion network.
+    /// Number of dials that failed since the last successful connection.
     failures: u32,
-    /// Whether another connection is dialled while the present one is still in use.
+    /// The fault that was last reported to the user.
     told: Option<String>,
-    /// How slow its circuit is, where it is one.
+    /// Record of how slow the path's circuit is, for a path through an onion network.
     slow: Slow,
     /// Whether another connection is dialled while the present one is still in use.
     replaces: bool,
