@@ -56,7 +56,7 @@ impl PcapLimits {
         }
     }
 
-    /// Whether a capture of the path `name` may create a file called `file_name`.
+    /// Returns whether a capture of the path `name` may create a file called `file_name`.
     pub fn may_name(&self, name: &str, file_name: &str) -> bool {
         let Some(_) = self.size else { return file_name == self.file_name(name, 1) };
         let number = file_name.strip_prefix(name).and_then(|rest| rest.strip_prefix('_'));

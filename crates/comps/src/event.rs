@@ -19,7 +19,7 @@ pub enum Event {
     Opened {
         /// The new session.
         session: SessionId,
-        /// Its client's address.
+        /// Address of the session's client.
         client: SocketAddr,
         /// The server that the client named; `None` if the listener has a single server.
         server: Option<SocketAddr>,
@@ -51,8 +51,8 @@ pub enum Event {
         server: Option<SocketAddr>,
         /// Time since the client's first datagram after the last answer.
         waited: Duration,
-        /// When the server last answered, in this session or an earlier one; `None` if it never
-        /// did.
+        /// Time of the server's last answer, in this session or an earlier one; `None` if it never
+        /// answered.
         last: Option<Time>,
     },
     /// The server answers again after a silence that was reported.
@@ -207,7 +207,7 @@ impl DownReason {
 /// The reason why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
-    /// Its client was silent for the idle time.
+    /// The session's client was silent for the idle time.
     Idle,
     /// The limit on sessions was reached, and this session had been idle longest.
     Evicted,

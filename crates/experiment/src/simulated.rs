@@ -36,7 +36,8 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// The results of `run`, a run of this network with this seed.
+    /// Returns the results of `run`. `network` is the number of the drawn network, `seed` the seed
+    /// of the run.
     #[must_use]
     pub fn of(run: &PlannedRun, (network, seed): (u64, u64)) -> Simulated {
         let row = |(client, bulk, download): (usize, bool, &DownloadRecord)| DownloadRow {
@@ -83,7 +84,7 @@ pub fn simulate(
     Some(Simulated::of(&run, (plan.network, seed)))
 }
 
-/// A row for each download.
+/// Returns the columns of a table with a row for each download.
 #[must_use]
 pub fn columns(rows: &[DownloadRow]) -> Vec<Column> {
     let rows = Rows(rows);

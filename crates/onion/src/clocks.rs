@@ -63,7 +63,8 @@ pub struct Clocks {
     authorities: BTreeSet<[u8; 20]>,
     /// For each relay: when its time arrived, and what its clock showed at our start.
     said: BTreeMap<[u8; 20], (Time, i64)>,
-    /// When our clock was last reported to be wrong, and how many seconds it was ahead.
+    /// Time at which our clock was last reported to be wrong, and the number of seconds by which
+    /// it was ahead; `None` if it was not.
     told: Option<(Time, i64)>,
     /// Relays whose clocks were reported to be wrong, and the time of the report.
     blamed: BTreeMap<[u8; 20], Time>,

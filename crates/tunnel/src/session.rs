@@ -59,11 +59,12 @@ pub struct Session {
     decoys: Option<Decoys>,
     decoys_sent: DecoyCount,
     decoys_came: DecoyCount,
-    /// When there was traffic last.
+    /// Time of the last traffic; `None` if there was none.
     busy: Option<Time>,
-    /// When the paths are probed next.
+    /// Time at which the paths are probed next.
     ask: Time,
-    /// When the other end's last round of probes began to arrive.
+    /// Time at which the other end's last round of probes began to arrive; `None` if none has
+    /// arrived.
     asked: Option<Time>,
     closed: bool,
     spare: Spare,
@@ -122,7 +123,7 @@ struct Path {
     /// end that arrived by other paths. Only those count that came after the time within which the
     /// first of them would have been answered.
     unanswered: u32,
-    /// When the first of these probes was sent.
+    /// Time at which the first of the probes counted in `unanswered` was sent.
     asked: Time,
     /// Whether the other end has reported that it receives nothing by this path.
     deaf: bool,

@@ -83,7 +83,7 @@ pub struct Verdict {
     /// Measured ratio that the claim is about: to one circuit in the same round, or between the
     /// relays of one design.
     pub ratio: Mean,
-    /// The same ratio in the paper.
+    /// The ratio in the paper that corresponds to `ratio`.
     pub paper: f64,
     /// Answer that follows from the measured ratio.
     pub answer: Answer,

@@ -6,7 +6,7 @@ use crate::{Fault, PeerFault, PeerFaultKind};
 /// Fields read from the beginning of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Its lane; 0 is the link's own.
+    /// Lane of the unit; 0 is the link's own.
     pub lane: u32,
     /// Bytes of the whole unit.
     pub length: usize,
