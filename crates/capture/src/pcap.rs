@@ -178,7 +178,7 @@ struct PathFiles {
     file: PcapNgWriter<LiveFile>,
     /// Number of the current file, from 1.
     number: u32,
-    /// Whether it has a packet.
+    /// Whether the current file has a packet.
     has_packets: bool,
     /// Whether a file of this run has received its name.
     has_begun: bool,

@@ -29,7 +29,7 @@ pub enum Event {
     Recognised {
         /// The session.
         session: SessionId,
-        /// The protocol that it carries.
+        /// The recognised protocol of the session.
         protocol: Protocol,
         /// The confidence in the recognised protocol.
         confidence: Confidence,
@@ -77,7 +77,7 @@ pub enum Event {
     Pinned {
         /// The session.
         session: SessionId,
-        /// The path that it stays on.
+        /// The path on which the connection stays.
         path: PathId,
     },
     /// All QUIC connections of the session are confirmed. From now on the schedule chooses the
@@ -93,7 +93,7 @@ pub enum Event {
     Kept {
         /// The session.
         session: SessionId,
-        /// The path that it stays on.
+        /// The path on which the session stays.
         path: PathId,
         /// The reason.
         why: Kept,

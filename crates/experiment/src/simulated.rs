@@ -16,7 +16,7 @@ pub struct DownloadRow {
     pub seed: u64,
     /// Number of the client, from 0; web clients come first.
     pub client: usize,
-    /// Whether it is a bulk client.
+    /// Whether the client is a bulk client.
     pub bulk: bool,
     /// The download.
     pub download: DownloadRecord,
@@ -29,7 +29,7 @@ pub struct Simulated {
     pub hash: u64,
     /// Number of events.
     pub events: u64,
-    /// Share of the lines' capacity that was used: of relays that are no exits, of exits.
+    /// Used shares of the lines' capacity: of relays that are not exits, and of exits.
     pub loads: [f64; 2],
     /// Downloads that ended after the warm-up.
     pub rows: Vec<DownloadRow>,

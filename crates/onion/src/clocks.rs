@@ -61,7 +61,8 @@ pub struct PeerTime {
 #[derive(Debug, Default)]
 pub struct Clocks {
     authorities: BTreeSet<[u8; 20]>,
-    /// For each relay: when its time arrived, and what its clock showed at our start.
+    /// For each relay: the time at which its clock's time arrived, and the time of its clock at
+    /// our start.
     said: BTreeMap<[u8; 20], (Time, i64)>,
     /// Time at which our clock was last reported to be wrong, and the number of seconds by which
     /// it was ahead; `None` if it was not.

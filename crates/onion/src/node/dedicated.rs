@@ -16,9 +16,9 @@ pub(super) const REST: Duration = Duration::from_secs(1);
 
 /// Link over which a circuit reaches its next relay.
 pub(crate) enum Way {
-    /// By this existing link, because the maximum number of links is open.
+    /// An existing link, because the maximum number of links is open.
     Shared(LinkId),
-    /// By a link that is being opened.
+    /// A link that is being opened.
     Dialled,
 }
 
