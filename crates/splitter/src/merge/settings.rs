@@ -1,4 +1,4 @@
-//! Settings of a far end, and the interface by which it reports what happens.
+//! Settings of a far end, and the interface that shows its events and counters.
 
 use std::fmt;
 use std::io;
@@ -64,7 +64,7 @@ pub struct Settings {
 /// A server that clients reach through the far end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Name by which clients ask for the server; empty if it is the only one.
+    /// Name that clients request; empty if the server is the only one.
     pub name: String,
     /// Address or name of the server.
     pub to: Target,

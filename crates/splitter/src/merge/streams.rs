@@ -58,7 +58,7 @@ struct Carrier {
 /// A socket that accepts streams.
 pub(super) struct Entry {
     listener: TcpListener,
-    /// Token by which the socket is watched.
+    /// Poller token of the socket.
     token: u64,
     /// TLS settings of its streams; `None` for streams without TLS.
     tls: Option<Arc<dyn TlsEnd>>,

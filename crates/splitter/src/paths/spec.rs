@@ -26,11 +26,11 @@ const KINDS: [&str; 5] = ["if", "wg", "addr", "ports", PROXY];
 pub struct PathSpec {
     /// Name of the path: at most [`MAX_NAME`] letters, digits, `_`, `.` and `-`, not only dots.
     pub name: String,
-    /// The interface to which the path's sockets are bound (`if:`, or derived from `wg:`).
+    /// Interface of the path's sockets (`if:`, or derived from `wg:`), which are bound to it.
     pub device: Option<String>,
     /// The wg-quick file of the tunnel that is the interface (`wg:`). The file is not read.
     pub tunnel: Option<String>,
-    /// The address to which the path's sockets are bound (`addr:`).
+    /// Source address of the path's sockets (`addr:`), which are bound to it.
     pub source: Option<IpAddr>,
     /// Number of source ports among which the path rotates (`ports:`), from 1 to [`MAX_PORTS`].
     pub ports: u16,

@@ -99,7 +99,7 @@ impl StreamKind {
         }
     }
 
-    /// Returns the host to which our own TCP connection leads. `far` is the far end. Returns
+    /// Returns the target of our own TCP connection for this stream. `far` is the far end. Returns
     /// `None` if OpenSSH makes the connection.
     pub fn first_hop<'s>(&'s self, far: &'s Target) -> Option<&'s Target> {
         match self {

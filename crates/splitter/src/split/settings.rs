@@ -1,4 +1,4 @@
-//! Settings of a run of the splitter, and the interface by which it reports what happens.
+//! Settings of a run of the splitter, and the interface that shows its events and counters.
 
 use std::fmt;
 use std::io;
@@ -66,7 +66,7 @@ pub struct Settings {
     pub tls: Option<Arc<dyn TlsEnd>>,
     /// Maximum time for which a packet waits for room in a stream.
     pub stream_age: Duration,
-    /// Mark of our own packets (`SO_MARK`), by which routing rules recognise them.
+    /// Mark of our own packets (`SO_MARK`), for routing rules that recognise them.
     pub fwmark: Option<u32>,
     /// Whether two paths may have the same interface and source address.
     pub same_egress: bool,
