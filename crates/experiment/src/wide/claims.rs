@@ -44,9 +44,9 @@ impl Verdict {
 pub struct Claim {
     /// Text of the claim.
     pub said: &'static str,
-    /// Figure of the paper to which the claim belongs.
+    /// Figure of the paper that the claim is about.
     pub figure: &'static str,
-    /// Design to which the claim is applied here.
+    /// Design whose results are compared with the claim.
     pub design: String,
     /// The ratio in our results; `None` without runs.
     pub ours: Option<Ratio>,

@@ -34,7 +34,7 @@ pub const MAX_RELAYS: usize = 100 * 250;
 pub struct RelayDescription {
     /// Whether streams may leave the network at this relay.
     pub exit: bool,
-    /// Weight in bytes per second by which clients choose the relay.
+    /// Weight of the relay in clients' choices of paths, in bytes per second.
     pub bandwidth: u64,
 }
 

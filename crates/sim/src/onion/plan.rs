@@ -148,8 +148,8 @@ impl NetworkPlan {
         Keyring::new(self.relays + self.exits)
     }
 
-    /// Creates the documents of the relays, which all runs of this network share. The weights by
-    /// which clients choose relays are the rates of the relays' lines.
+    /// Creates the documents of the relays, which all runs of this network share. In clients'
+    /// choices of paths, a relay's weight is the rate of its line.
     ///
     /// # Panics
     /// `keys` has too few relays.
