@@ -116,7 +116,7 @@ pub struct Holding {
     pub entry: f64,
     /// The adversary's share of the weight of exits that allow the port.
     pub exit: f64,
-    /// The same relays' share of the weight of middles.
+    /// The adversary's share of the weight of middles.
     pub middle: f64,
     /// Number of relays that the adversary runs.
     pub relays: f64,
@@ -129,7 +129,7 @@ pub struct PathDraw {
     pub entry: f64,
     /// The adversary's share of the exits that allow the port.
     pub exit: f64,
-    /// The same relays' share of the middles.
+    /// The adversary's share of the middles.
     pub middle: f64,
     /// Number of relays that the adversary runs.
     pub relays: usize,

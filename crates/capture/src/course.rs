@@ -50,7 +50,7 @@ pub struct Course {
     pub runs: Ways<Vec<Run>>,
 }
 
-/// The traffic of one path in a course.
+/// The traffic of one path over the time of a [`Course`].
 #[derive(Clone, Debug)]
 pub struct Lane {
     /// Number of the path.

@@ -56,7 +56,7 @@ impl PcapLimits {
         }
     }
 
-    /// Whether a capture of the path `name` may create a file called `file_name`.
+    /// Returns whether a capture of the path `name` may create a file called `file_name`.
     pub fn may_name(&self, name: &str, file_name: &str) -> bool {
         let Some(_) = self.size else { return file_name == self.file_name(name, 1) };
         let number = file_name.strip_prefix(name).and_then(|rest| rest.strip_prefix('_'));
@@ -178,7 +178,7 @@ struct PathFiles {
     file: PcapNgWriter<LiveFile>,
     /// Number of the current file, from 1.
     number: u32,
-    /// Whether it has a packet.
+    /// Whether the current file has a packet.
     has_packets: bool,
     /// Whether a file of this run has received its name.
     has_begun: bool,

@@ -62,7 +62,7 @@ pub enum TraceError {
     Row {
         /// Number of the row, from 0.
         row: u64,
-        /// The rule that it breaks.
+        /// Description of the rule that the row breaks.
         problem: String,
     },
 }

@@ -49,8 +49,8 @@ pub struct Row<'a> {
 
 /// A writer of traces for any producer of rows: a splitter, a test bed or a simulator.
 ///
-/// The writer uses at most about 16 MB of memory, whatever the length of the trace, and some 3 KB
-/// per 131,072 rows.
+/// The writer uses at most about 16 MB of memory, and some 3 KB more per 131,072 rows of the
+/// trace.
 pub struct TraceWriter {
     rows: Rows,
     /// Time at which rows were last passed to the thread that writes, in seconds of the trace.

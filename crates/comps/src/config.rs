@@ -98,7 +98,7 @@ impl Config {
     }
 }
 
-/// How a session's protocol is determined.
+/// Rule that determines the protocol of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guess {
     /// The splitter recognises the protocol from the first datagrams.

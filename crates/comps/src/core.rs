@@ -422,7 +422,8 @@ impl Core {
         all.into_iter().for_each(|id| self.close(id, CloseReason::Shutdown));
     }
 
-    /// Sends datagrams that wait for a window, a few per session, with the sessions in turn.
+    /// Stores the congestion windows of the paths, and sends datagrams that waited for room in a
+    /// window. Sessions take turns, and each sends a few datagrams per turn.
     fn on_windows(&mut self, now: Time, views: &[PathView]) {
         let Some(windows) = &mut self.windows else { return };
         windows.iter_mut().zip(views).for_each(|(window, view)| *window = *view);

@@ -19,7 +19,7 @@ pub enum Event {
     Opened {
         /// The new session.
         session: SessionId,
-        /// Its client's address.
+        /// Address of the session's client.
         client: SocketAddr,
         /// The server that the client named; `None` if the listener has a single server.
         server: Option<SocketAddr>,
@@ -29,7 +29,7 @@ pub enum Event {
     Recognised {
         /// The session.
         session: SessionId,
-        /// The protocol that it carries.
+        /// The recognised protocol of the session.
         protocol: Protocol,
         /// The confidence in the recognised protocol.
         confidence: Confidence,
@@ -51,8 +51,8 @@ pub enum Event {
         server: Option<SocketAddr>,
         /// Time since the client's first datagram after the last answer.
         waited: Duration,
-        /// When the server last answered, in this session or an earlier one; `None` if it never
-        /// did.
+        /// Time of the server's last answer, in this session or an earlier one; `None` if it never
+        /// answered.
         last: Option<Time>,
     },
     /// The server answers again after a silence that was reported.
@@ -77,7 +77,7 @@ pub enum Event {
     Pinned {
         /// The session.
         session: SessionId,
-        /// The path that it stays on.
+        /// The path on which the connection stays.
         path: PathId,
     },
     /// All QUIC connections of the session are confirmed. From now on the schedule chooses the
@@ -93,7 +93,7 @@ pub enum Event {
     Kept {
         /// The session.
         session: SessionId,
-        /// The path that it stays on.
+        /// The path on which the session stays.
         path: PathId,
         /// The reason.
         why: Kept,
@@ -207,7 +207,7 @@ impl DownReason {
 /// The reason why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
-    /// Its client was silent for the idle time.
+    /// The session's client was silent for the idle time.
     Idle,
     /// The limit on sessions was reached, and this session had been idle longest.
     Evicted,

@@ -173,7 +173,7 @@ pub enum Payload {
     Kept {
         /// The datagram.
         bytes: Box<[u8]>,
-        /// Its ECN bits.
+        /// ECN bits of the datagram.
         ecn: u8,
     },
 }

@@ -149,7 +149,7 @@ pub struct Silent {
     pub sessions: usize,
     /// The longest of these silences.
     pub waited: Duration,
-    /// When one of their servers last answered; `None` if none ever did.
+    /// Time of the last answer of any of their servers; `None` if none ever answered.
     pub last: Option<Time>,
 }
 

@@ -16,7 +16,7 @@ pub struct DownloadRow {
     pub seed: u64,
     /// Number of the client, from 0; web clients come first.
     pub client: usize,
-    /// Whether it is a bulk client.
+    /// Whether the client is a bulk client.
     pub bulk: bool,
     /// The download.
     pub download: DownloadRecord,
@@ -29,14 +29,15 @@ pub struct Simulated {
     pub hash: u64,
     /// Number of events.
     pub events: u64,
-    /// Share of the lines' capacity that was used: of relays that are no exits, of exits.
+    /// Used shares of the lines' capacity: of relays that are not exits, and of exits.
     pub loads: [f64; 2],
     /// Downloads that ended after the warm-up.
     pub rows: Vec<DownloadRow>,
 }
 
 impl Simulated {
-    /// The results of `run`, a run of this network with this seed.
+    /// Returns the results of `run`. `network` is the number of the drawn network, `seed` the seed
+    /// of the run.
     #[must_use]
     pub fn of(run: &PlannedRun, (network, seed): (u64, u64)) -> Simulated {
         let row = |(client, bulk, download): (usize, bool, &DownloadRecord)| DownloadRow {
@@ -83,7 +84,7 @@ pub fn simulate(
     Some(Simulated::of(&run, (plan.network, seed)))
 }
 
-/// A row for each download.
+/// Returns the columns of a table with a row for each download.
 #[must_use]
 pub fn columns(rows: &[DownloadRow]) -> Vec<Column> {
     let rows = Rows(rows);

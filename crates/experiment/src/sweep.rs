@@ -1,7 +1,7 @@
-//! Many simulations: each scenario (an *arm*) on each drawn network with each seed.
+//! Sweeps of simulations: each scenario (an *arm*) runs on each drawn network with each seed.
 //!
-//! A run is a unit of a [`Journal`](super::Journal), and has its downloads in a file of its own.
-//! The runs are shared among threads; their results do not depend on the number of threads.
+//! A run is a unit of a [`Journal`](super::Journal). Its downloads are in a file of its own.
+//! Several threads carry out the runs; the results do not depend on the number of threads.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -17,34 +17,34 @@ use super::origin::digest;
 use super::simulated::{Simulated, columns, simulate};
 use super::{Attempt, Record, Turns, Unit, table};
 
-/// Folder of the downloads of single runs.
+/// Subfolder for the downloads of each run.
 const RUNS: &str = "runs";
 
 /// A scenario of a sweep.
 #[derive(Clone, Debug)]
 pub struct Arm {
-    /// The name, which is part of the names of files.
+    /// Name of the scenario, which is part of file names.
     pub name: String,
-    /// The scenario as it was written.
+    /// Text of the scenario file.
     pub text: String,
-    /// The scenario. Its network is replaced by that of each run.
+    /// The parsed scenario. Each run replaces its network.
     pub plan: NetworkPlan,
 }
 
-/// A sweep.
+/// A sweep: scenarios, networks and seeds.
 #[derive(Clone, Debug)]
 pub struct Sweep {
-    /// The scenarios. Their names differ.
+    /// The scenarios, with different names.
     pub arms: Vec<Arm>,
-    /// Networks 1 to this number.
+    /// Number of networks, which are numbered from 1.
     pub networks: u64,
-    /// Seeds 1 to this number.
+    /// Number of seeds, which are the numbers from 1.
     pub seeds: u64,
     /// Folder of the results.
     pub folder: PathBuf,
 }
 
-/// A run of a sweep.
+/// A planned run of a sweep.
 #[derive(Clone, Debug)]
 pub struct SweepUnit {
     arm: String,
@@ -55,19 +55,19 @@ pub struct SweepUnit {
 /// The results of a run, without its downloads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SweepRecord {
-    /// The run.
+    /// Name of the run.
     pub unit: String,
     /// Hash of all events, 16 hexadecimal digits.
     pub hash: String,
     /// Number of events.
     pub events: u64,
-    /// Downloads that ended after the warm-up.
+    /// Number of downloads that ended after the warm-up.
     pub downloads: usize,
-    /// Downloads that failed.
+    /// Number of downloads that failed.
     pub failed: usize,
-    /// Share of the lines' capacity that was used: of relays that are no exits, of exits.
+    /// Used shares of the lines' capacity: of relays that are not exits, and of exits.
     pub loads: [f64; 2],
-    /// Seconds that the run took.
+    /// Real duration of the run, in seconds.
     pub took: f64,
 }
 
@@ -81,9 +81,9 @@ impl Unit for SweepUnit {
     }
 }
 
-/// About the time that a run takes: bytes of all downloads, at 5 ms for a megabyte.
+/// Estimates the real duration of a run, from the bytes of all downloads at 5 ms per megabyte.
 pub(super) fn cost(plan: &NetworkPlan) -> Duration {
-    // Bytes per second of a web client (320 KiB in some 12 s) and of a bulk client.
+    // Rates in bytes per second: of a web client (320 KiB in some 12 s) and of a bulk client.
     let rate = plan.web as f64 * 27e3 + plan.bulk as f64 * 500e3;
     plan.duration.mul_f64(rate * 5e-9).max(Duration::from_millis(1))
 }
@@ -101,7 +101,8 @@ impl Attempt for SweepRecord {
 }
 
 impl Sweep {
-    /// Settings that must not change while a sweep continues. Networks and seeds may be added.
+    /// Returns the settings that must not change while a sweep continues. Networks and seeds may
+    /// be added.
     #[must_use]
     pub fn header(&self) -> Value {
         let arms =
@@ -110,8 +111,8 @@ impl Sweep {
         json!({ "experiment": "sweep", "version": 1, "arms": arms })
     }
 
-    /// All runs. Those of one network and seed follow each other, so that arms can be compared
-    /// early.
+    /// Returns all runs. The runs of a network and seed are consecutive, so that arms can be
+    /// compared early.
     #[must_use]
     pub fn units(&self) -> Vec<SweepUnit> {
         let rounds = (1..=self.networks)
@@ -124,14 +125,14 @@ impl Sweep {
         rounds.flat_map(|round| self.arms.iter().map(move |arm| unit(arm, round))).collect()
     }
 
-    /// Makes keys for the relays of all arms. It takes seconds.
+    /// Creates keys for the relays of all arms. This takes seconds.
     #[must_use]
     pub fn keyring(&self) -> Keyring {
         let relays = self.arms.iter().map(|arm| arm.plan.relays + arm.plan.exits);
         Keyring::new(relays.max().unwrap_or_default())
     }
 
-    /// Carries out runs until there are no more: the work of one thread.
+    /// Carries out runs until none is left. Called once in each thread.
     pub fn work(
         &self,
         turns: &Turns<'_, SweepUnit, SweepRecord>,
@@ -149,7 +150,7 @@ impl Sweep {
         }
     }
 
-    /// Writes the downloads of a run.
+    /// Writes the downloads of a run to its file.
     fn store(&self, unit: &SweepUnit, run: &Simulated) -> Result<(), String> {
         let folder = self.folder.join(RUNS);
         let told = |path: &Path, error| format!("cannot write {}: {error}", path.display());
@@ -177,7 +178,7 @@ fn record(unit: &SweepUnit, run: &Simulated, took: Duration) -> SweepRecord {
     }
 }
 
-/// The hash of a sweep: of all its runs, whatever their order.
+/// Returns the hash of a sweep, which combines the hashes of all runs in any order.
 #[must_use]
 pub fn sweep_hash(records: &[SweepRecord]) -> String {
     let mut records: Vec<&SweepRecord> = records.iter().collect();

@@ -244,8 +244,8 @@ pub struct Boundary {
 }
 
 impl Boundary {
-    /// Returns a boundary whose random lengths are drawn from `stream`. The first run has to be
-    /// opened with [`Boundary::begin`].
+    /// Returns a boundary between runs of the lengths `every`. Random lengths are drawn from
+    /// `stream`. The first run has to be opened with [`Boundary::begin`].
     pub fn new(every: Every, stream: Stream) -> Boundary {
         Boundary { every, stream, packets_left: 0, ends: Time::ZERO, origin: None }
     }

@@ -15,14 +15,14 @@ use rand::RngExt;
 use crate::seed::Stream;
 use crate::{PathId, Silence, Time};
 
-/// Maximum number of units kept of a run.
+/// Maximum number of units recorded of a run.
 const LONGEST_RUN: usize = 1_024;
-/// Maximum time kept of a run, counted from its beginning.
+/// Maximum time recorded of a run, counted from its beginning.
 const LONGEST_TIME: Duration = Duration::from_secs(1);
-/// Number of recent runs that are kept. A decoy run copies one of them.
+/// Number of recent runs that are recorded. A decoy run copies one of them.
 const KEPT: usize = 16;
-/// Maximum bytes of decoys that can be saved up while no decoy is sent. It is also the maximum of
-/// bytes kept of a run, so that each run can be paid for.
+/// Maximum bytes of decoys that can be saved up while no decoy is sent. It is also the maximum
+/// number of bytes recorded of a run, so that the budget suffices to copy any recorded run.
 const SAVED: u64 = 2 << 20;
 /// A budget's share of 100 %, in thousandths.
 const WHOLE: u32 = 1_000;

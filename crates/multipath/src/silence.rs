@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::Every;
 
-/// Time without units after which the next unit begins another load. Above zero.
+/// Minimum time without units that separates two loads, above zero. The next unit begins another
+/// load (a burst of traffic, such as a page load).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Silence(Duration);
 

@@ -64,9 +64,9 @@ pub struct Config {
     pub padding: Amount,
     /// Design of sets of several circuits.
     pub design: Design,
-    /// How messages are distributed among the circuits of a set. `None` leaves it to the last
-    /// relay's wish, or to the design. In designs older than proposal 329, the value is sent to the
-    /// last relay.
+    /// Scheduler that distributes messages among the circuits of a set. `None` leaves it to the
+    /// last relay's wish, or to the design. In designs older than proposal 329, the value is sent
+    /// to the last relay.
     pub dealing: Option<Dealing>,
 }
 

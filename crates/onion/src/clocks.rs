@@ -61,9 +61,11 @@ pub struct PeerTime {
 #[derive(Debug, Default)]
 pub struct Clocks {
     authorities: BTreeSet<[u8; 20]>,
-    /// For each relay: when its time arrived, and what its clock showed at our start.
+    /// For each relay: the time at which its clock's time arrived, and the time of its clock at
+    /// our start.
     said: BTreeMap<[u8; 20], (Time, i64)>,
-    /// When our clock was last reported to be wrong, and how many seconds it was ahead.
+    /// Time at which our clock was last reported to be wrong, and the number of seconds by which
+    /// it was ahead; `None` if it was not.
     told: Option<(Time, i64)>,
     /// Relays whose clocks were reported to be wrong, and the time of the report.
     blamed: BTreeMap<[u8; 20], Time>,

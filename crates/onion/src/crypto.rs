@@ -1,9 +1,8 @@
-//! Relay crypto: the layers of a circuit. A relay has one for each circuit, a client one for each
-//! hop.
+//! Relay crypto: the layers of a circuit. A relay has one layer for each circuit, a client one
+//! layer for each hop.
 //!
-//! Layers work on a cell's body where it lies. `tor1` is the construction that all relays speak;
-//! [`cgo`] has the same two traits. Both need cells in order and without losses. [`lossy`] does
-//! not; it is experimental.
+//! Layers change a cell's body in place. All relays support the construction `tor1`; [`cgo`] has
+//! the same two traits. Both need all cells, in order. [`lossy`] does not; it is experimental.
 
 use crate::wire::cell::{Body, Command};
 use crate::wire::message::Format;
@@ -22,17 +21,19 @@ pub use cgo::{CgoClient, CgoRelay};
 pub use null::{NullClient, NullRelay};
 pub use tor1::{Tor1Client, Tor1Relay};
 
-/// The keys that a handshake ends in, and with them the construction that both ends use.
+/// The keys of a hop that result from a handshake. They also determine the construction that both
+/// ends use.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Keys {
-    /// Of [`Tor1Relay`] and [`Tor1Client`].
+    /// Keys of [`Tor1Relay`] and [`Tor1Client`].
     Tor1(KeyMaterial),
-    /// Of [`CgoRelay`] and [`CgoClient`].
+    /// Key material of [`CgoRelay`] and [`CgoClient`].
     Cgo(Box<[u8; cgo::KEY_BYTES]>),
-    /// None, in a simulation: of [`NullRelay`] and [`NullClient`]. No handshake ends in them.
+    /// No keys, in a simulation, for [`NullRelay`] and [`NullClient`]. No handshake results in
+    /// them.
     #[cfg(any(test, feature = "elide"))]
     Null {
-        /// Whether they stand for those of Counter Galois Onion.
+        /// Whether they replace the keys of Counter Galois Onion.
         cgo: bool,
     },
 }
@@ -44,7 +45,7 @@ impl From<KeyMaterial> for Keys {
 }
 
 impl Keys {
-    /// The layer of the relay that made the handshake.
+    /// Returns the layer of the relay that took part in the handshake.
     #[must_use]
     pub fn relay_layer(&self) -> Box<dyn RelayLayer> {
         match self {
@@ -55,7 +56,7 @@ impl Keys {
         }
     }
 
-    /// The client's layer for that relay.
+    /// Returns the client's layer for that relay.
     #[must_use]
     pub fn client_layer(&self) -> Box<dyn ClientLayer> {
         match self {
@@ -66,7 +67,7 @@ impl Keys {
         }
     }
 
-    /// Keys of layers without cryptography that stand for those of these keys.
+    /// Returns keys of layers without cryptography that replace the layers of these keys.
     #[cfg(any(test, feature = "elide"))]
     #[must_use]
     pub(crate) fn elided(self) -> Keys {
@@ -74,54 +75,57 @@ impl Keys {
     }
 }
 
-/// A relay's layer of one circuit. `command` is the cell's own, RELAY or RELAY_EARLY.
+/// A relay's layer of one circuit. `command` is the cell's command, RELAY or RELAY_EARLY.
 pub trait RelayLayer: Send {
-    /// How messages lie in the cells that this layer opens.
+    /// Returns the format of messages in the cells that this layer opens.
     fn format(&self) -> Format {
         Format::V0
     }
 
-    /// A cell that goes away from the client: takes our layer off. Some if the cell is for us.
+    /// Removes our layer from a cell that travels away from the client. Returns `Some` if the cell
+    /// is for us.
     fn outbound(&mut self, command: Command, body: &mut Body) -> Option<Tag>;
-    /// A cell of a farther relay, on its way to the client: puts our layer on.
+    /// Adds our layer to a cell that a farther relay has sent to the client.
     fn inbound(&mut self, command: Command, body: &mut Body);
-    /// A cell of our own to the client: authenticates it and puts our layer on.
+    /// Authenticates a cell that we send to the client, and adds our layer.
     fn originate(&mut self, command: Command, body: &mut Body) -> Tag;
 }
 
 /// A client's layer for one hop of a circuit.
 pub trait ClientLayer: Send {
-    /// How messages lie in the cells that this layer opens.
+    /// Returns the format of messages in the cells that this layer opens.
     fn format(&self) -> Format {
         Format::V0
     }
 
-    /// A cell for this hop: authenticates it and puts the hop's layer on.
+    /// Authenticates a cell for this hop, and adds this hop's layer.
     fn originate(&mut self, command: Command, body: &mut Body) -> Tag;
-    /// A cell for a farther hop: puts this hop's layer on.
+    /// Adds this hop's layer to a cell for a farther hop.
     fn outbound(&mut self, command: Command, body: &mut Body);
-    /// A cell that comes in: takes this hop's layer off. Some if the cell is of this hop.
+    /// Removes this hop's layer from a cell that travels to the client. Returns `Some` if this hop
+    /// sent the cell.
     fn inbound(&mut self, command: Command, body: &mut Body) -> Option<Tag>;
 }
 
-/// What a handshake leaves both ends with (tor-spec, "Setting circuit keys").
+/// Keys of a circuit's hop, which both ends have after a handshake (tor-spec, "Setting circuit
+/// keys").
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyMaterial {
-    /// Seed of the digest, away from the client.
+    /// Seed of the digest over cells that travel away from the client.
     pub digest_out: [u8; 20],
-    /// Seed of the digest, to the client.
+    /// Seed of the digest over cells that travel to the client.
     pub digest_in: [u8; 20],
-    /// Key, away from the client.
+    /// Encryption key of cells that travel away from the client.
     pub key_out: [u8; 16],
-    /// Key, to the client.
+    /// Encryption key of cells that travel to the client.
     pub key_in: [u8; 16],
 }
 
-/// Bytes of key material for tor1.
+/// Number of bytes of key material for `tor1`.
 pub const KEY_BYTES: usize = 72;
 
 impl From<&[u8; KEY_BYTES]> for KeyMaterial {
-    /// In the order of tor-spec: both digests, both keys.
+    /// Splits key material in the order of tor-spec: both digests, then both keys.
     fn from(bytes: &[u8; KEY_BYTES]) -> KeyMaterial {
         let mut material = KeyMaterial {
             digest_out: [0; 20],

@@ -25,12 +25,12 @@ const REST: Duration = Duration::from_secs(300);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongNumber;
 
-/// Whether it is a received cell's turn.
+/// Whether a received cell is the next one in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// It is the cell's turn. [`CellOrder::next`] returns the cells that waited for it.
+    /// The cell is the next one. [`CellOrder::next`] returns the cells that waited for it.
     Now,
-    /// It is not the cell's turn yet. The cell is kept until then.
+    /// An earlier cell is missing. The cell is kept until that has arrived.
     Later,
 }
 

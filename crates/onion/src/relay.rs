@@ -69,7 +69,8 @@ pub struct Config {
     pub exit: bool,
     /// Consensus parameters of sets of several circuits.
     pub conflux: ConfluxParams,
-    /// How messages are distributed among the circuits of a set; `None` follows the client's wish.
+    /// Scheduler that distributes messages among the circuits of a set; `None` follows the
+    /// client's wish.
     pub dealing: Option<Dealing>,
     /// True if the relay answers BEGIN_DIR.
     pub directory: bool,

@@ -4,8 +4,8 @@
 //!   route out of this machine; [`socks`] has the paths through proxies. [`wg_quick`] and [`mosh`]
 //!   prepare a user's own tunnel or login. [`metered`] counts for Prometheus.
 //! * **A far end.** [`merge`] is the driver in front of a server. [`far_end`] has the settings of
-//!   both ends, above all the key files. [`streams`] has what both ends need where a path is a TCP
-//!   connection; TLS is behind a trait there.
+//!   both ends, above all the key files. [`streams`] has what both ends need if a path is a TCP
+//!   connection. TLS is used through a trait there.
 //! * **Any program** (`--tun`). [`steer`] routes traffic into an interface, and undoes that at the
 //!   end.
 //!

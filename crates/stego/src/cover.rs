@@ -1,4 +1,4 @@
-//! The cover of a connection: its slot, and the room in its socket.
+//! The cover of a connection: its slot, and the free space in its socket's send buffer.
 
 use anabranch_multipath::Time;
 

@@ -54,7 +54,7 @@ struct Flight {
     carrier: u64,
 }
 
-/// How far the end of the stream has progressed.
+/// Progress of the end of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     Open,

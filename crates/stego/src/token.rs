@@ -14,8 +14,9 @@ use crate::secrets::Key;
 /// per request, and with 1,000 links half a million of the 2^128 tokens are awaited. More bytes
 /// would only make requests longer.
 pub(crate) const TOKEN: usize = 16;
-/// Number of tokens that are awaited after the greatest received one, and of tokens remembered
-/// before it. After this many failed connections in a row, a client sends its tokens again.
+/// Number of tokens that a server awaits after the greatest received one, and maximum number of
+/// earlier tokens that it still awaits. After this many failed connections in a row, a client
+/// sends its tokens again.
 const AHEAD: u32 = 256;
 
 /// A token on the wire.

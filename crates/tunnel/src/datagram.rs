@@ -7,9 +7,9 @@ use anabranch_multipath::PathId;
 /// A received datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// The path by which the datagram arrived.
+    /// The path on which the datagram arrived.
     pub path: PathId,
-    /// Number of the near end's program to which the datagram belongs.
+    /// Number of the program at the near end that sends or receives the datagram.
     pub flow: u16,
     /// The number of the packet that carried the datagram.
     pub(crate) number: u64,

@@ -39,8 +39,8 @@ pub struct Peer {
     pub remote: SocketAddr,
     /// The local address; `None` if the far end has only one.
     pub local: Option<IpAddr>,
-    /// Number of the stream by which the packets arrived; `None` for datagrams
-    /// ([`carrier`](crate::carrier)). Answers are sent by the same stream. The caller gives each
+    /// Number of the stream on which the packets arrived; `None` for datagrams
+    /// ([`carrier`](crate::carrier)). Answers are sent on the same stream. The caller gives each
     /// stream its own number.
     pub stream: Option<u64>,
 }
@@ -108,7 +108,7 @@ struct ClientSession {
     ours: [u8; 8],
     session: Session,
     /// The source of each path, and the number of the packet that showed this source. `None` for a
-    /// path by which nothing has arrived.
+    /// path on which nothing has arrived.
     peers: Vec<Option<(Peer, u64)>>,
     heard: Time,
 }

@@ -19,7 +19,8 @@ const RENEW: Duration = Duration::from_secs(120);
 /// Time without an answer after which another handshake begins (WireGuard: `REKEY_TIMEOUT`), by
 /// the next path.
 const RETRY: Duration = Duration::from_secs(5);
-/// The same for the first three handshakes, which are retried sooner: a path may be cut.
+/// Times without an answer after which the first three handshakes are repeated. They are shorter
+/// than [`RETRY`], because a path may be cut.
 const HASTE: [Duration; 3] =
     [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
 /// Age at which keys without a completed renewal are no longer used (WireGuard:
@@ -65,7 +66,7 @@ pub struct Near<R> {
     cookie: Cookie,
     /// The stamp of the last handshake.
     stamp: u64,
-    /// When the next handshake begins.
+    /// Time at which the next handshake begins.
     due: Time,
     tries: u32,
     /// Handshakes since the last answer that took the paths in turn.

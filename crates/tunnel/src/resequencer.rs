@@ -49,7 +49,8 @@ pub(crate) struct Resequencer<T> {
     merger: Merger<Option<Waiting<T>>>,
     ready: Pacer<T>,
     delays: Delays,
-    /// For each path, the number up to which its runs have been checked for missing packets.
+    /// For each path, the packet number before which its runs have been checked for missing
+    /// packets.
     checked: Vec<u64>,
     /// For each path, the greatest packet number that arrived, plus 1.
     newest: Vec<u64>,

@@ -5,7 +5,8 @@ use std::time::Duration;
 /// Timeout of a path at most: no answer is under way longer.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Samples before which the smoothed round trip says little: the first one counts whole.
+/// Number of samples before the smoothed round-trip time is meaningful: the first sample has full
+/// weight.
 const FEW: u8 = 5;
 
 /// Samples of one path.
@@ -30,17 +31,18 @@ impl RoundTrip {
         });
     }
 
-    /// The last sample.
+    /// Returns the last sample; `None` if there is none.
     pub(crate) fn last(self) -> Option<Duration> {
         self.last
     }
 
-    /// `SRTT`, from [`FEW`] samples on.
+    /// Returns `SRTT`; `None` before [`FEW`] samples.
     pub(crate) fn smoothed(self) -> Option<Duration> {
         self.smoothed.filter(|_| self.samples >= FEW).map(|(srtt, _)| srtt)
     }
 
-    /// `SRTT` + 4 `RTTVAR`, at most [`LONGEST_TIMEOUT`]; zero before the first sample.
+    /// Returns the timeout: `SRTT` + 4 `RTTVAR`, at most [`LONGEST_TIMEOUT`]; zero before the
+    /// first sample.
     pub(crate) fn timeout(self) -> Duration {
         let timeout = self.smoothed.map(|(srtt, rttvar)| srtt + rttvar * 4);
         timeout.unwrap_or_default().min(LONGEST_TIMEOUT)

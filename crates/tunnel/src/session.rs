@@ -46,7 +46,7 @@ pub struct Session {
     current: Option<u32>,
     /// The number of the next packet.
     number: u64,
-    /// The packets directly before it that went by one path.
+    /// The directly preceding packets that were sent on one path.
     run: Run,
     replay: Replay,
     order: Resequencer<Datagram>,
@@ -59,11 +59,12 @@ pub struct Session {
     decoys: Option<Decoys>,
     decoys_sent: DecoyCount,
     decoys_came: DecoyCount,
-    /// When there was traffic last.
+    /// Time of the last traffic; `None` if there was none.
     busy: Option<Time>,
-    /// When the paths are probed next.
+    /// Time at which the paths are probed next.
     ask: Time,
-    /// When the other end's last round of probes began to arrive.
+    /// Time at which the other end's last round of probes began to arrive; `None` if none has
+    /// arrived.
     asked: Option<Time>,
     closed: bool,
     spare: Spare,
@@ -122,7 +123,7 @@ struct Path {
     /// end that arrived by other paths. Only those count that came after the time within which the
     /// first of them would have been answered.
     unanswered: u32,
-    /// When the first of these probes was sent.
+    /// Time at which the first of the probes counted in `unanswered` was sent.
     asked: Time,
     /// Whether the other end has reported that it receives nothing by this path.
     deaf: bool,
@@ -215,7 +216,8 @@ impl Session {
         self.decoys = decoys;
     }
 
-    /// Returns the decoys that this end has sent, and those that it has received and dropped.
+    /// Returns the counters of decoys that this end has sent, and of decoys that it has received
+    /// and dropped.
     #[must_use]
     pub fn decoys(&self) -> [DecoyCount; 2] {
         [self.decoys_sent, self.decoys_came]

@@ -1,4 +1,4 @@
-//! The settings as a user gives them, by flag or in a file: one list for both.
+//! Settings of a far end in the user's notation, by options or in a file: one list for both.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -25,12 +25,12 @@ use crate::split::values::{AnySchedule, Span, address};
 use crate::status::run_name;
 use crate::tls;
 
-/// A flow is closed after this time, as a splitter's session is.
+/// Default idle time after which a flow is closed, the same as for a splitter's sessions.
 const IDLE: Duration = Duration::from_secs(180);
-/// Flows at once.
+/// Default maximum number of open flows.
 const FLOWS: usize = 4096;
 
-/// The keys of the file: the flags' names.
+/// Keys of the file: the names of the options.
 const KEYS: &[Section] = &[Section {
     path: "",
     keys: &[
@@ -236,8 +236,8 @@ impl FromStr for ServerOption {
 /// Reads the settings in the file at `path`.
 ///
 /// # Errors
-/// It cannot be read, is no TOML, or has an unknown key or a value that does not suit: with file
-/// and line.
+/// The file cannot be read, is not TOML, or has an unknown key or an invalid value. The message
+/// has the file and the line.
 pub(super) fn read(path: &Path) -> Result<Options, Failure> {
     let name = path.display();
     let text = fs::read_to_string(path)
@@ -253,7 +253,7 @@ pub(super) fn read(path: &Path) -> Result<Options, Failure> {
     })
 }
 
-/// Help on `--every`.
+/// Returns the help text of `--every`.
 fn every() -> String {
     format!(
         "Set the length of a run, which is a series of answers on one path: packets (50p), time \
@@ -264,7 +264,7 @@ fn every() -> String {
 }
 
 impl Options {
-    /// These settings where given, those of `file` elsewhere.
+    /// Returns these settings, completed by those of `file`.
     pub(super) fn over(self, file: Options) -> Options {
         Options {
             listen: self.listen.or(file.listen),
@@ -294,12 +294,13 @@ impl Options {
         }
     }
 
-    /// The same with this seed where none is given.
+    /// Returns these settings, with `seed` if they contain no seed.
     pub(super) fn seeded(self, seed: u64) -> Options {
         Options { seed: self.seed.or(Some(seed)), ..self }
     }
 
-    /// What the screen was made by and is not as in `before`.
+    /// Returns the name of an option of the screen whose value differs from `before`, if there is
+    /// one. The screen cannot change during a run.
     pub(super) fn changed(&self, before: &Options) -> Option<&'static str> {
         let changed = [
             ("json", self.json != before.json),
@@ -310,7 +311,7 @@ impl Options {
         changed.into_iter().find(|(_, changed)| *changed).map(|(name, _)| name)
     }
 
-    /// Checks them and fills in what they leave open.
+    /// Checks the options, and completes them to settings.
     pub(super) fn settings(&self) -> Result<Settings, Failure> {
         let missing = |setting: &str, what: &str| {
             Failure::misuse(format!(
@@ -367,7 +368,7 @@ impl Options {
         })
     }
 
-    /// Where streams in TLS come to, and the certificate; `key` is the file of our keys.
+    /// Returns the address for TLS streams, and the certificate. `key` is the file of our keys.
     fn tls(&self, key: &Path) -> Result<Option<(SocketAddr, tls::Far)>, Failure> {
         let needs = |given: bool, setting: &str, what: &str| match given {
             true => Err(Failure::misuse(format!("--{setting}: it needs {what}"))),

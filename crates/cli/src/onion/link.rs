@@ -47,7 +47,7 @@ impl From<QuicCongestionArg> for QuicCongestion {
 pub(super) struct LinkWishes {
     /// Kind of the links over TCP.
     pub(super) over_tcp: &'static StreamFamily,
-    /// Whether TLS links may be unordered.
+    /// Whether TLS links may deliver records out of order (`--link utls`).
     unordered: bool,
     /// Conditions under which QUIC links are opened alongside other links; `None` if there are no
     /// QUIC links.

@@ -1,4 +1,5 @@
-//! Rates and delays of a scenario file: one for all hosts, a list, or a named table.
+//! Rates and delays in a scenario file: a single value for all hosts, a list, or the name of a
+//! table.
 
 use std::num::NonZeroU64;
 
@@ -8,20 +9,20 @@ use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error;
 
-/// The name of the table of delays.
+/// Name of the table of delays.
 const PLANETLAB: &str = "planetlab";
 
-/// Rates of lines as a scenario has them: `"100mbit"`, a list of such, or the name of a table.
+/// Rates of lines in a scenario: `"100mbit"`, a list of such texts, or the name of a table.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(try_from = "OneOrMany")]
 pub(super) enum Rates {
-    /// These, in bits per second.
+    /// A table of rates in bits per second.
     Table(QuantileTable),
-    /// Those of the public network's relays.
+    /// Rates of the relays in the public network.
     Public(PublicRates),
 }
 
-/// One-way delays as a scenario has them: `"20ms"`, a list of such, or `"planetlab"`.
+/// One-way delays in a scenario: `"20ms"`, a list of such texts, or `"planetlab"`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "OneOrMany")]
 pub(super) struct Delays(pub(super) QuantileTable);
@@ -33,7 +34,8 @@ enum OneOrMany {
     One(Written),
 }
 
-/// A value as it stands in the file: a number is refused in the same words as a text.
+/// A value in the file. A number is accepted here, so that it is refused with the same message as
+/// a text.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Written {
@@ -53,12 +55,12 @@ impl Written {
 }
 
 impl Rates {
-    /// The same rate for all: `megabits` Mbit/s.
+    /// Returns the same rate for all hosts: `megabits` Mbit/s.
     pub(super) fn all(megabits: u64) -> Rates {
         Rates::Table(QuantileTable::one(megabits * 1_000_000))
     }
 
-    /// The rates of relays that are no exits, and those of exits.
+    /// Returns the rates of relays that are not exits, and the rates of exits.
     pub(super) fn of_relays(&self) -> [QuantileTable; 2] {
         match self {
             Rates::Table(table) => [table.clone(), table.clone()],
@@ -66,10 +68,10 @@ impl Rates {
         }
     }
 
-    /// The rates of hosts that are no relays.
+    /// Returns the rates of hosts that are not relays.
     ///
     /// # Errors
-    /// They are those of relays.
+    /// The table has rates of relays.
     pub(super) fn of_others(&self) -> Result<QuantileTable, String> {
         match self {
             Rates::Table(table) => Ok(table.clone()),
@@ -81,12 +83,12 @@ impl Rates {
     }
 }
 
-/// Bits per second.
+/// Parses a rate. Returns bits per second.
 fn rate(text: &str) -> Result<u64, String> {
     let units = [("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3)];
     let rate = units.iter().find_map(|(unit, factor)| {
         let number: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
-        // What is no number of bits becomes 0, which is refused.
+        // A text that is not a number of bits becomes 0, which is refused.
         NonZeroU64::new((number * factor) as u64)
     });
     let tables = PublicRates::ALL.map(|table| format!("`{}`", table.name())).join(", ");
@@ -98,7 +100,7 @@ fn rate(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Nanoseconds.
+/// Parses a delay. Returns nanoseconds.
 fn delay(text: &str) -> Result<u64, String> {
     let span: Result<Span, Error> = Span::deserialize(text.into_deserializer());
     let nanos = span.ok().and_then(|span| u64::try_from(span.0.as_nanos()).ok());

@@ -41,8 +41,8 @@ const KEYS: &[Section<'_>] = &[
     },
 ];
 
-/// Designs of the literature that need more than the simulator has: the name, and what which layer
-/// lacks.
+/// Designs from the literature that the simulator does not support: the name of each, and the
+/// property that a layer lacks.
 const NOT_BUILT: [(&str, &str); 4] = [
     ("udp-or", "the link layer of the simulator has no datagrams"),
     ("mudp-or", "the link layer of the simulator has no datagrams"),
@@ -50,7 +50,7 @@ const NOT_BUILT: [(&str, &str); 4] = [
     ("utor", "the link layer of the simulator delivers in order only"),
 ];
 
-/// Most circuits of a set (`cfx_max_legs_set` allows no more).
+/// Maximum number of circuits in a set (`cfx_max_legs_set` allows no more).
 const MAX_LEGS: i64 = 8;
 
 #[derive(Deserialize)]
@@ -155,14 +155,14 @@ fn client_rate() -> Spanned<Rates> {
     Spanned::new(0..0, Rates::all(50))
 }
 
-/// A scenario file as it was read.
+/// A parsed scenario file.
 pub(super) struct ScenarioFile {
     pub(super) plan: NetworkPlan,
     pub(super) seeds: Vec<u64>,
 }
 
 impl ScenarioFile {
-    /// Reads `text`, the content of the file `name`.
+    /// Parses `text`, the content of the file `name`.
     ///
     /// # Errors
     /// The first mistake, with its line.
@@ -237,7 +237,7 @@ impl RawScenario {
         })
     }
 
-    /// The bytes of the file that an error is about.
+    /// Returns the range of the file's bytes to which `error` refers.
     fn place_of(&self, error: PlanError) -> Range<usize> {
         match error {
             PlanError::NoExit => self.relays.exits.span(),
@@ -253,7 +253,7 @@ impl RawScenario {
     }
 }
 
-/// Refuses what a layer does not have; `None` is the only thing that it has.
+/// Refuses a value other than `known`, the only one that a layer supports. No value means `known`.
 fn only(
     written: Option<&Spanned<String>>,
     (key, known, lacks): (&str, &str, &str),
@@ -322,7 +322,8 @@ impl RawClients {
         name.get_ref().parse().map_err(|error| at(name.span(), format!("{error}")))
     }
 
-    /// The schedule, with the length of its runs after a space where it is not the schedule's own.
+    /// Parses the schedule. A length of its runs follows after a space if it differs from the
+    /// schedule's own.
     fn dealing(
         &self,
         at: &dyn Fn(Range<usize>, String) -> TomlError,

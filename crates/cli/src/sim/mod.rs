@@ -1,4 +1,4 @@
-//! `anabranch sim`: an onion network in virtual time.
+//! `anabranch sim`: simulates an onion network in virtual time.
 
 mod drawn;
 mod file;
@@ -51,11 +51,11 @@ enum Many {
     Sweep(sweep::SweepArgs),
 }
 
-/// The results of a run.
+/// Results of a run.
 struct RunResult {
     seed: u64,
     run: Simulated,
-    /// Time on the wall.
+    /// Real duration of the run.
     took: Duration,
 }
 
@@ -92,7 +92,7 @@ impl SimArgs {
         printed.map_err(Failure::trouble)
     }
 
-    /// Reports once in five seconds how far a run is.
+    /// Returns a function that reports the progress of a run every five seconds.
     fn progress(&self, seed: u64, whole: Duration) -> impl FnMut(Duration) + use<> {
         let (begun, quiet) = (Instant::now(), self.quiet);
         let mut told = begun;
@@ -113,7 +113,7 @@ impl SimArgs {
     }
 }
 
-/// Refuses a file that could not be written at the end.
+/// Refuses a file that could not be written at the end of the run.
 fn writable(file: &Path) -> Result<(), Failure> {
     let name = file.display();
     if file.exists() {
@@ -126,10 +126,10 @@ fn writable(file: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Quantiles that are shown.
+/// Quantiles of download times that are shown.
 const SHARES: [f64; 3] = [0.1, 0.5, 0.9];
 
-/// Seconds at the quantiles of [`SHARES`]: to the first byte, to the last.
+/// Returns times in seconds at the quantiles [`SHARES`]: to the first byte, and to the last byte.
 fn times<'a>(downloads: impl Iterator<Item = &'a DownloadRecord> + Clone) -> [[f64; 3]; 2] {
     let first = downloads.clone().filter_map(DownloadRecord::ttfb).collect();
     let last = downloads.filter_map(DownloadRecord::ttlb).collect();
@@ -167,7 +167,7 @@ fn print(out: &mut impl Write, run: &RunResult, simulated: Duration) -> io::Resu
     Ok(())
 }
 
-/// The results for machines (docs/formats.md). Nothing in them depends on the machine.
+/// Returns the results as JSON (docs/formats.md). They do not depend on the machine.
 fn as_json(results: &[RunResult]) -> Value {
     let class = |run: &Simulated, bulk| {
         let [first, last] = times(run.of_load(bulk));

@@ -1,4 +1,4 @@
-//! `anabranch sim sweep`: many scenarios on many networks, with many seeds.
+//! `anabranch sim sweep`: simulates many scenarios on many networks, with many seeds.
 
 use std::fs;
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ use crate::experiment::common::{JOURNAL, make};
 use crate::experiment::telling::{Teller, told_to_stop};
 use crate::failure::Failure;
 
-/// Longest name of an arm.
+/// Maximum length of an arm's name in bytes.
 const LONGEST_NAME: usize = 64;
 
 /// Simulate many scenarios, each on several drawn networks with several seeds, on all processors.
@@ -75,7 +75,8 @@ impl SweepArgs {
         }
     }
 
-    /// Carries out the runs that the journal lacks; false if it was stopped before.
+    /// Carries out the runs that are not in the journal. Returns false if it was stopped before
+    /// the end.
     fn carry_out(
         &self,
         sweep: &Sweep,
@@ -107,13 +108,14 @@ impl SweepArgs {
     }
 }
 
-/// Records of these runs, and not of others that the folder may have.
+/// Returns the records of `units`. The folder may contain records of further runs.
 fn of_plan(units: &[SweepUnit], records: &[SweepRecord]) -> Vec<SweepRecord> {
     let ids: std::collections::BTreeSet<String> = units.iter().map(SweepUnit::id).collect();
     records.iter().filter(|record| ids.contains(&record.unit)).cloned().collect()
 }
 
-/// The header with the build: results of two builds are not mixed. The machine does not matter.
+/// Adds the program's build to the header, so that results of two builds are not mixed. The
+/// machine does not matter.
 fn origin(mut header: Value) -> Result<Value, Failure> {
     let own = std::env::current_exe().map_err(Failure::trouble)?;
     let origin = Origin::of(anabranch_pages::GENERATOR, &own, &Programs::new(None));

@@ -1,4 +1,4 @@
-//! The TOML file.
+//! The settings in a TOML file.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use anabranch_os::toml_keys::{self, Section};
 use super::options::Options;
 use crate::failure::Failure;
 
-/// The keys of the file: the flags' names, and those of a path.
+/// Keys of the file: the names of the options, and the keys of a path.
 const KEYS: &[Section] = &[
     Section {
         path: "",
@@ -86,8 +86,8 @@ const KEYS: &[Section] = &[
 /// Reads the settings in the file at `path`.
 ///
 /// # Errors
-/// It cannot be read, is no TOML, or has an unknown key or a value that does not suit:
-/// with file and line.
+/// The file cannot be read, is not TOML, or has an unknown key or an invalid value. The message
+/// has the file and the line.
 pub(crate) fn read(path: &Path) -> Result<Options, Failure> {
     let name = path.display();
     let text = fs::read_to_string(path)

@@ -1,4 +1,4 @@
-//! The forms that values have in a TOML file: those that flags have, and lists and tables.
+//! Forms of values in a TOML file: those of the options, and lists and tables.
 
 use std::fmt::{self, Display};
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ use super::uplinks::PathChoice;
 use super::values::{self, Mark};
 use crate::status::run_name;
 
-/// A value whose text has the form that its flag has.
+/// Parses a value that has the form of its option's text.
 pub(crate) fn text<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -27,7 +27,7 @@ where
     text.parse().map(Some).map_err(D::Error::custom)
 }
 
-/// An address with a port.
+/// Parses an address with a port.
 pub(crate) fn address<'de, D>(deserializer: D) -> Result<Option<SocketAddr>, D::Error>
 where
     D: Deserializer<'de>,
@@ -36,7 +36,7 @@ where
     values::address(&text).map(Some).map_err(D::Error::custom)
 }
 
-/// A run's name.
+/// Parses a run's name.
 pub(crate) fn name<'de, D>(deserializer: D) -> Result<Option<String>, D::Error>
 where
     D: Deserializer<'de>,
@@ -45,8 +45,8 @@ where
     run_name(&text).map(Some).map_err(|why| D::Error::custom(format!("'{text}': {why}")))
 }
 
-/// What stands where a text is wanted: numbers are taken for their text, whose own reader then
-/// shows the right form (`every = 100`: milliseconds or packets?).
+/// A value where a text is expected. A number is converted to text, so that the text's parser can
+/// report the right form (`every = 100`: milliseconds or packets?).
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "it is not a text: put the value in quotes")]
 enum Scalar {
@@ -73,15 +73,15 @@ impl Scalar {
 )]
 #[cfg(feature = "onion")]
 pub(crate) enum OneOrMany {
-    /// One.
+    /// A single text.
     One(String),
-    /// Any number.
+    /// A list of any number of texts.
     Many(Vec<String>),
 }
 
 #[cfg(feature = "onion")]
 impl OneOrMany {
-    /// All of them.
+    /// Returns all texts.
     pub(crate) fn texts(self) -> Vec<String> {
         match self {
             OneOrMany::One(text) => vec![text],
@@ -90,7 +90,7 @@ impl OneOrMany {
     }
 }
 
-/// A mark: a number (TOML knows 0x... itself), or the text of one.
+/// Parses a firewall mark: a number (TOML supports `0x...`), or its text.
 pub(super) fn mark<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mark>, D::Error> {
     #[derive(Deserialize)]
     #[serde(
@@ -108,7 +108,7 @@ pub(super) fn mark<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     text.parse().map(Some).map_err(D::Error::custom)
 }
 
-/// A value of a flag that may repeat, or a list of such.
+/// Parses a single value of a repeatable option, or a list of such values.
 pub(crate) fn list<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -118,7 +118,8 @@ where
     texts.iter().map(|text| text.parse().map_err(|error| refused::<D>(text, &error))).collect()
 }
 
-/// As [`list`]; each text may hold several values with commas between them, as the flag's does.
+/// Parses values as [`list`] does. Each text may contain several values with commas between them,
+/// as on the command line.
 pub(crate) fn commas<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -129,7 +130,7 @@ where
     parts.map(|text| text.parse().map_err(|error| refused::<D>(text, &error))).collect()
 }
 
-/// As [`commas`], for a list that may be left out.
+/// Parses the values of an optional list as [`commas`] does.
 pub(crate) fn some_commas<'de, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
 where
     D: Deserializer<'de>,
@@ -138,7 +139,8 @@ where
     commas(deserializer).map(Some)
 }
 
-/// Names the text unless its reader's words do.
+/// Returns the error for `text`. The text is added to the message if the parser's message does not
+/// contain it.
 fn refused<'de, D: Deserializer<'de>>(text: &str, error: &impl Display) -> D::Error {
     let told = in_plain_words(&error.to_string());
     D::Error::custom(match told.contains(text) {
@@ -167,7 +169,7 @@ impl Scalars {
     }
 }
 
-/// The `[[path]]` tables, or texts as the flag has them.
+/// Parses the `[[path]]` tables, or texts as in `--path`.
 pub(super) fn paths<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<PathChoice>, D::Error> {
@@ -199,9 +201,9 @@ impl<'de> Visitor<'de> for Paths {
     }
 }
 
-/// One `[[path]]` table, or one text of a list. It is checked inside a newtype because the reader
-/// puts the line of the table to errors from there; to those from further out it puts the line of
-/// the first table.
+/// A `[[path]]` table, or a text in a list. It is checked inside a newtype, because the parser
+/// then reports the line of this table in errors. Otherwise it would report the line of the first
+/// table.
 #[derive(Deserialize)]
 struct PathItem(#[serde(deserialize_with = "path")] PathChoice);
 
@@ -257,7 +259,7 @@ struct PathFields {
 }
 
 impl PathFields {
-    /// The stream that the path is, if it is one.
+    /// Returns the stream that the path is; `None` for a path of datagrams.
     fn stream(&self) -> Result<Option<StreamKind>, String> {
         let kinds = [
             ("tcp", self.tcp.clone()),
@@ -290,7 +292,7 @@ impl PathFields {
             "socks5-tcp" => Ok(Some(StreamKind::Socks5(self.proxy_at(value)?))),
             "http" => Ok(Some(StreamKind::Http(self.proxy_at(value)?))),
             _ => {
-                // As the flag has it, whose name is not looked at here.
+                // The text is parsed as that of the option. Its name is not used.
                 let spec: PathSpec =
                     format!("x={word}:{value}").parse().map_err(|error| format!("{error}"))?;
                 Ok(spec.stream)
@@ -298,7 +300,8 @@ impl PathFields {
         }
     }
 
-    /// The way to the server, or to the proxy or first hop if the path is `proxied`.
+    /// Returns the path to the server. If the path is `proxied`, it is the path to the proxy or
+    /// first hop.
     fn way(&self, proxied: bool) -> Result<PathSpec, SpecError> {
         let PathFields { name, interface, wg, address, ports, .. } = self;
         let ports = match ports {
@@ -313,7 +316,7 @@ impl PathFields {
         }
     }
 
-    /// The proxy that relays the path's datagrams, if any.
+    /// Returns the proxy that relays the path's datagrams, if any.
     fn proxy(&self) -> Result<Option<Proxy>, String> {
         let is_led = self.socks5_tcp.is_some() || self.http.is_some();
         let Some(at) = &self.socks5 else {
@@ -339,7 +342,7 @@ impl PathFields {
         }
     }
 
-    /// The proxy at this address, with the table's user and password.
+    /// Returns the proxy at the address `at`, with the table's user and password.
     fn proxy_at(&self, at: &str) -> Result<Proxy, String> {
         let login = match (&self.user, self.password()?) {
             (None, Some(_)) => return Err("there is a password, but no 'user': add 'user'".into()),
@@ -349,13 +352,13 @@ impl PathFields {
                 Some(Login::new(user, password).map_err(|error| error.to_string())?)
             }
         };
-        // Here a user name would be a second way to say the same, and has its own key.
+        // The address must not contain a user name, which has its own key.
         let at: Target = at.parse().map_err(|_| ProxyError::Form.to_string())?;
         Ok(Proxy { at, login })
     }
 }
 
-/// A text that no message repeats.
+/// A text that no error message repeats.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "the password is not a text: put it in quotes")]
 enum Hidden {

@@ -1,4 +1,4 @@
-//! `anabranch split`: from flags and a file to a running splitter.
+//! `anabranch split`: runs a splitter with settings from options and a file.
 
 mod check;
 mod file;
@@ -32,7 +32,7 @@ use screen::{Posting, Pricing};
 pub(crate) use screen::{advice, log};
 use uplinks::PathChoice;
 
-/// The end of `--help`.
+/// Text at the end of `--help`.
 const EXAMPLES: &str = "\
 PATHS
   auto                one path for each uplink of this machine (the paths are printed at the start)
@@ -138,7 +138,7 @@ pub(crate) struct SplitArgs {
 }
 
 impl SplitArgs {
-    /// Runs the splitter until it is told to end.
+    /// Runs the splitter until a signal ends it.
     pub(crate) fn run(self) -> Result<(), Failure> {
         if self.restore {
             return restore();
@@ -176,18 +176,18 @@ impl SplitArgs {
     }
 }
 
-/// Says which paths `--path auto` stands for, before they are used. Objects have them in
-/// `listening`.
+/// Prints the paths that `--path auto` stands for, before they are used. With `--json` they are in
+/// the object `listening`.
 fn show_uplinks(options: &Options, settings: &Settings) {
     if options.json || options.quiet || !options.paths.contains(&PathChoice::Uplinks) {
         return;
     }
     let paths: Vec<_> = settings.specs.iter().map(|spec| format!("--path {spec}")).collect();
-    // Nobody may be there to read it.
+    // A failure means that standard error is closed, so nobody reads the line.
     let _ = writeln!(io::stderr(), "--path auto: {}", paths.join(" "));
 }
 
-/// Undoes what killed runs left behind, and says so.
+/// Undoes the changes that killed runs have left, and prints them.
 fn restore() -> Result<(), Failure> {
     let restored = steer::restore().map_err(|error| blame(error.into()))?;
     let text = match restored.is_empty() {
@@ -222,19 +222,19 @@ fn run(
     go(&mut metered.map_err(cannot)?).map(drop).map_err(blame)
 }
 
-/// Reports a slow lookup of the server's name, where it is a name.
+/// Returns a notice about a slow lookup, if the server is given by name.
 fn looking_up(settings: &Settings) -> Option<LookingUp> {
     let to = settings.entrance.to().filter(|to| to.literal().is_none())?;
     LookingUp::of(std::slice::from_ref(&to.host))
 }
 
-/// Counters cannot be served at `address`.
+/// Returns the error that counters cannot be served at `address`.
 pub(crate) fn no_metrics(address: SocketAddr, error: &io::Error) -> Failure {
     let why = holders::unbindable(Transport::Tcp, address, error);
     Failure::misuse(format!("--metrics: cannot listen on {address}: {why}"))
 }
 
-/// A driver's failure as the program's own.
+/// Converts a driver's failure to the program's own type.
 pub(crate) fn blame(failure: split::Failure) -> Failure {
     if failure.is_misuse() { Failure::misuse(failure) } else { Failure::trouble(failure) }
 }

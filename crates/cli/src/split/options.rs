@@ -327,7 +327,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// These settings where given, those of `file` elsewhere. A list of paths replaces the file's
+    /// Returns these settings, completed by those of `file`. A list of paths replaces the file's
     /// list.
     pub(crate) fn over(self, file: Options) -> Options {
         Options {
@@ -381,7 +381,7 @@ impl Options {
     }
 }
 
-/// Help on `--every` in a line.
+/// Returns the help text of `--every` in one line.
 fn every() -> String {
     format!(
         "Set the length of a run (a group of consecutive packets on one path): packets (50p), time \
@@ -392,7 +392,7 @@ fn every() -> String {
     )
 }
 
-/// Help on `--every`: what it costs.
+/// Returns the long help text of `--every`, with the cost of short runs.
 fn prices() -> String {
     format!(
         "{}\n\nSpeed: at 100ms WireGuard and Mosh lose none over paths of similar delay. QUIC \
@@ -407,7 +407,7 @@ fn prices() -> String {
     )
 }
 
-/// Help on `--schedule` in a line.
+/// Returns the help text of `--schedule` in one line.
 fn schedule() -> String {
     format!(
         "Choose the path of each run (a group of consecutive packets) by SCHEDULE, such as \
@@ -416,7 +416,7 @@ fn schedule() -> String {
     )
 }
 
-/// Help on `--schedule`: every family.
+/// Returns the long help text of `--schedule`, with all families.
 fn schedules() -> String {
     let line = |family: &Family| format!("{}: {}", family.syntax, family.about);
     let lines: Vec<_> = without_windows().map(line).collect();

@@ -1,4 +1,5 @@
-//! From what the user gave to settings that hold together, before anything is opened.
+//! Checks the user's options, and completes them to consistent settings, before anything is
+//! opened.
 
 use std::fmt::Display;
 use std::num::NonZeroUsize;
@@ -22,10 +23,11 @@ use super::values::AnySchedule;
 use crate::failure::Failure;
 use crate::tls;
 
-/// Checks `options` and fills in what they leave open.
+/// Checks `options`, and fills in defaults.
 ///
 /// # Errors
-/// Something is missing or does not fit together; nothing was opened, asked or written.
+/// An option is missing, or options contradict each other. Nothing was opened, looked up or
+/// written.
 pub(crate) fn settings(options: &Options) -> Result<Settings, Failure> {
     let paths = uplinks::expand(&options.paths)?;
     let paths = streams(options, paths)?;
@@ -54,10 +56,11 @@ pub(crate) fn settings(options: &Options) -> Result<Settings, Failure> {
     })
 }
 
-/// The SOCKS port of C tor, and of `anabranch client`.
+/// Default SOCKS port of C tor and of `anabranch client`.
 const ONION_SOCKS: &str = "127.0.0.1:9050";
 
-/// Fills in what paths that are streams leave open; those of several circuits become several paths.
+/// Fills in the defaults of paths that are streams. A path of several circuits becomes several
+/// paths.
 fn streams(options: &Options, paths: Vec<PathSpec>) -> Result<Vec<PathSpec>, Failure> {
     if let Some(path) = paths.iter().find(|path| path.stream.is_some())
         && options.key.is_none()
@@ -90,7 +93,8 @@ fn streams(options: &Options, paths: Vec<PathSpec>) -> Result<Vec<PathSpec>, Fai
     Ok(filled.collect())
 }
 
-/// What paths in TLS need: the far end's certificate, or who signs it.
+/// Returns the certificate check for paths over TLS: the far end's fingerprint, or its CA. `None`
+/// if no path uses TLS.
 fn tls(options: &Options, paths: &[PathSpec]) -> Result<Option<Arc<dyn TlsEnd>>, Failure> {
     let is_tls = |path: &&PathSpec| matches!(path.stream, Some(StreamKind::Tls(_)));
     let Some(path) = paths.iter().find(is_tls) else { return Ok(None) };
@@ -113,8 +117,8 @@ fn tls(options: &Options, paths: &[PathSpec]) -> Result<Option<Arc<dyn TlsEnd>>,
     Ok(Some(Arc::new(end)))
 }
 
-/// Where clients come in. A file may name a port and the command line an interface, so both are
-/// looked at here.
+/// Returns the entrance of clients' datagrams. A file may give a port, and the command line an
+/// interface, so conflicts are checked here.
 fn entrance(
     options: &Options,
     paths: &[PathSpec],
@@ -178,7 +182,7 @@ fn request(options: &Options, tun: &str, inner: Option<Inner>) -> Request {
     }
 }
 
-/// An interface whose packets all go to a far end.
+/// Returns the entrance for an interface whose packets all go to a far end.
 fn for_packets(
     options: &Options,
     tun: &str,
@@ -218,12 +222,12 @@ fn for_packets(
     Ok((Entrance::Packets { request, to }, Some(far_end.for_packets())))
 }
 
-/// Paths to a far end at most.
+/// Maximum number of paths to a far end.
 const MOST_PATHS: usize = 64;
-/// Bytes of a server's name behind a far end, at most.
+/// Maximum bytes of the name of a far end's server.
 const LONGEST_NAME: usize = 32;
 
-/// The far end, if the server is one.
+/// Returns the settings of the far end; `None` if the server is not a far end.
 fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
     let refuse = |setting, why: &str| Err(in_setting(setting)(why));
     let Some(file) = &options.key else {
@@ -271,11 +275,11 @@ fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
     Ok(Some(FarEnd { own, public, psk, behind, pad, decoys }))
 }
 
-/// Decoys hide when a path carries nothing, which schedules that look at load tell anyhow; and they
-/// would take of the paths' windows.
+/// Refuses decoys with a schedule that uses congestion windows. Decoys hide which paths are idle,
+/// but such schedules reveal it anyway, and decoys would consume the windows.
 ///
 /// # Errors
-/// Both are asked for; says so in a line.
+/// Both are given. The error is a message of one line.
 pub(crate) fn check_decoys(
     decoys: Option<DecoyBudget>,
     schedule: Option<&Spec>,
@@ -289,7 +293,8 @@ pub(crate) fn check_decoys(
     }
 }
 
-/// What has no sense before a far end, which hides what is carried and puts it in order.
+/// Refuses options that are useless with a far end, which encrypts the traffic and restores its
+/// order.
 fn check_beside_key(options: &Options) -> Result<(), Failure> {
     let given = [
         (
@@ -319,7 +324,7 @@ fn check_beside_key(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// A name that goes into commands and file names.
+/// Checks the name of an interface, which becomes part of commands and file names.
 fn check_interface(name: &str, in_namespace: bool) -> Result<(), String> {
     let good = (1..16).contains(&name.len()) && is_plain(name);
     if ["all", "default", "lo"].contains(&name) || in_namespace && name == UPLINK {
@@ -382,12 +387,12 @@ fn config(options: &Options, paths: &[PathSpec], roles: &Roles) -> Result<Config
     Ok(config)
 }
 
-/// Which paths carry the handshakes and which the schedule.
+/// The roles of paths: handshake path, and paths of the schedule.
 #[derive(Debug, PartialEq, Eq)]
 struct Roles {
     handshake: Option<usize>,
     handshake_scheduled: bool,
-    /// How many paths the schedule has.
+    /// Number of paths of the schedule.
     scheduled: usize,
 }
 
@@ -409,8 +414,8 @@ impl Roles {
         Ok(Roles { handshake, handshake_scheduled, scheduled })
     }
 
-    /// The paths as the core wants them: a handshake path that the schedule has no part in
-    /// comes last.
+    /// Returns the paths in the core's order: a handshake path that the schedule does not use is
+    /// the last.
     fn order(&self, paths: &[PathSpec]) -> Vec<PathSpec> {
         let mut ordered = paths.to_vec();
         if let Some(index) = self.handshake.filter(|_| !self.handshake_scheduled) {
@@ -419,13 +424,13 @@ impl Roles {
         ordered
     }
 
-    /// The handshake path's place in that order, of so many.
+    /// Returns the index of the handshake path in that order. `paths` is the number of all paths.
     fn place(&self, paths: usize) -> Option<usize> {
         self.handshake.map(|index| if self.handshake_scheduled { index } else { paths - 1 })
     }
 
-    /// A QUIC connection needs a four-tuple for its handshake and another for the schedule, where
-    /// they share no path.
+    /// Checks that a QUIC connection may use two four-tuples if the handshake path and the
+    /// schedule share no path.
     fn check_tuples(&self, limit: usize) -> Result<(), Failure> {
         if limit > 1 || self.handshake_scheduled {
             return Ok(());
@@ -436,7 +441,7 @@ impl Roles {
         ))
     }
 
-    /// Whether `names` has the handshake path; it must have all others.
+    /// Returns whether `names` contains the handshake path. All other paths must be in `names`.
     fn check_list(
         paths: &[PathSpec],
         names: &[String],
@@ -467,7 +472,7 @@ fn find(paths: &[PathSpec], name: &str, setting: &str) -> Result<usize, Failure>
     })
 }
 
-/// Files that could not be written at the end are refused at the beginning.
+/// Refuses, before the run, files that could not be written at its end.
 fn check_outputs(options: &Options, paths: &[PathSpec]) -> Result<(), Failure> {
     let mut trace = options.trace.iter();
     trace.try_for_each(|trace| check_file("trace", trace, options.replace))?;
@@ -495,14 +500,15 @@ fn check_outputs(options: &Options, paths: &[PathSpec]) -> Result<(), Failure> {
     there.try_for_each(|entry| refuse_existing("pcap", &entry.path(), options.replace))
 }
 
-/// The limits of captures: megabytes as bytes.
+/// Returns the limits of captures. Options are in megabytes, limits in bytes.
 fn pcap_limits(options: &Options) -> PcapLimits {
     let bytes = |size: NonZeroUsize| (size.get() as u64).saturating_mul(1_000_000);
     let size = options.pcap_size.map(bytes);
     PcapLimits { size, files: options.pcap_files.map(NonZeroUsize::get) }
 }
 
-/// Refuses a file that could not be written at the end, or is there and not to be replaced.
+/// Refuses a file that could not be written at the end of the run, or that exists and must not be
+/// replaced.
 pub(crate) fn check_file(setting: &'static str, file: &Path, replace: bool) -> Result<(), Failure> {
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
     check_directory(setting, parent.unwrap_or(Path::new(".")))?;

@@ -1,4 +1,4 @@
-//! The far end's certificate: read, or made at the first start.
+//! The far end's certificate, which is read from a file, or created at the first start.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -11,23 +11,23 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use time::{Duration, OffsetDateTime};
 
-/// Days for which a made certificate is valid; near ends that pin it do not look.
+/// Validity of a created certificate in days. Near ends that pin the certificate ignore it.
 const VALID: i64 = 3_650;
 
-/// A certificate, those that sign it, and its key.
+/// A certificate with its chain and its key.
 pub(super) struct Certificate {
-    /// The own one first.
+    /// The far end's own certificate, followed by those that sign it.
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) key: PrivateKeyDer<'static>,
-    /// The file that the certificate is from.
+    /// Name of the certificate's file.
     pub(super) name: String,
 }
 
 impl Certificate {
-    /// Those in these PEM files.
+    /// Reads certificate and key from PEM files.
     ///
     /// # Errors
-    /// One cannot be read, or has not what it should.
+    /// A file cannot be read, or lacks a certificate or key.
     pub(super) fn read(certificate: &Path, key: &Path) -> Result<Certificate, String> {
         let name = certificate.display().to_string();
         let found = CertificateDer::pem_file_iter(certificate);
@@ -44,12 +44,13 @@ impl Certificate {
     }
 }
 
-/// Makes a self-signed certificate and its key in a new file at `path`, for its owner alone.
+/// Creates a self-signed certificate and its key in a new file at `path`, which only its owner may
+/// read.
 ///
 /// # Errors
-/// The file cannot be made.
+/// The file cannot be created.
 pub(super) fn make(path: &Path) -> io::Result<()> {
-    // A name that nobody has: one that all far ends share would show them to whoever looks.
+    // The name is random, because a name shared by all far ends would reveal them to a scanner.
     let mut letters = [0; 12];
     let filled = super::provider().secure_random.fill(&mut letters);
     filled.map_err(|_| io::Error::other("the system has no randomness"))?;
@@ -58,7 +59,7 @@ pub(super) fn make(path: &Path) -> io::Result<()> {
     let mut params = CertificateParams::new([format!("{host}.com")]).map_err(io::Error::other)?;
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, format!("{host}.com"));
-    // Midnight, so that it does not tell when the program started.
+    // The time is midnight, so that it does not reveal when the program started.
     let today = OffsetDateTime::from(SystemTime::now()).replace_time(time::Time::MIDNIGHT);
     params.not_before = today - Duration::days(30);
     params.not_after = today + Duration::days(VALID);

@@ -26,18 +26,20 @@ use pin::Pinned;
 
 pub(crate) use pin::Fingerprint;
 
-/// What both ends negotiate (RFC 7301): the protocol of the web server that strangers see.
+/// Protocol that both ends negotiate (ALPN, RFC 7301). It is the one of the web server that
+/// strangers see.
 const ALPN: &[u8] = b"http/1.1";
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-/// The near end: it knows what the far end's certificate is, or who has signed it.
+/// The near end, which knows the far end's certificate, or the CA that has signed it.
 pub(crate) struct Near(Arc<ClientConfig>);
 
 impl Near {
-    /// An end that trusts the certificate with this fingerprint, whatever it says.
+    /// Returns a near end that accepts only the certificate with this fingerprint, whatever names
+    /// and dates it has.
     pub(crate) fn pinned(fingerprint: Fingerprint) -> Near {
         let provider = provider();
         let verifier = Arc::new(Pinned::new(fingerprint, &provider));
@@ -49,7 +51,8 @@ impl Near {
         Near::of(config.with_no_client_auth())
     }
 
-    /// An end that trusts certificates for the far end's name by the CAs in the PEM file `path`.
+    /// Returns a near end that accepts certificates for the far end's name that a CA in the PEM
+    /// file `path` has signed.
     ///
     /// # Errors
     /// The file cannot be read, or has no certificate of a CA.
@@ -76,7 +79,7 @@ impl Near {
 
     fn of(mut config: ClientConfig) -> Near {
         config.alpn_protocols = vec![ALPN.to_vec()];
-        // A ticket would let an observer recognise a client that comes again.
+        // A ticket would let an observer recognise a client that connects again.
         config.resumption = rustls::client::Resumption::disabled();
         Near(Arc::new(config))
     }
@@ -98,25 +101,26 @@ impl TlsEnd for Near {
     }
 }
 
-/// The far end: its certificate and the key of that.
+/// The far end, with its certificate and key.
 pub(crate) struct Far {
     config: Arc<ServerConfig>,
     fingerprint: Fingerprint,
 }
 
 impl Far {
-    /// The end whose certificate and key are in these PEM files.
+    /// Returns a far end with the certificate and key in these PEM files.
     ///
     /// # Errors
-    /// One cannot be read, or they do not belong together.
+    /// A file cannot be read, or certificate and key do not belong together.
     pub(crate) fn read(certificate: &Path, key: &Path) -> Result<Far, String> {
         Far::of(Certificate::read(certificate, key)?)
     }
 
-    /// The same; a file that has both, and is made if it is not there.
+    /// Returns a far end with the certificate and key in the file at `path`, which is created if
+    /// it does not exist.
     ///
     /// # Errors
-    /// As [`Far::read`]; or it cannot be made.
+    /// Those of [`Far::read`], or the file cannot be created.
     pub(crate) fn read_or_make(path: &Path) -> Result<Far, String> {
         if !path.exists() {
             certificate::make(path).map_err(|error| {
@@ -140,7 +144,7 @@ impl Far {
         Ok(Far { config: Arc::new(config), fingerprint })
     }
 
-    /// The SHA-256 of its certificate: what near ends pin.
+    /// Returns the SHA-256 of the certificate, which near ends pin.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
@@ -159,13 +163,14 @@ impl TlsEnd for Far {
     }
 }
 
-/// One connection.
+/// A TLS connection.
 struct Stream(Connection);
 
 impl Stream {
     fn boxed(connection: impl Into<Connection>) -> Box<dyn TlsStream> {
         let mut connection = connection.into();
-        // What is sealed leaves at once: the caller holds what the socket does not take.
+        // There is no limit, because sealed bytes are passed on at once. The caller stores those
+        // for which the socket has no room.
         connection.set_buffer_limit(None);
         Box::new(Stream(connection))
     }
@@ -177,7 +182,8 @@ impl TlsStream for Stream {
             let read = self.0.read_tls(&mut wire);
             read.map_err(|error| TlsError(error.to_string()))?;
             self.0.process_new_packets().map_err(|error| TlsError(words(error)))?;
-            // All that is opened is taken; then there is nothing to read, or the end.
+            // All content is read here. An error means only that nothing is left, or that the
+            // stream has ended.
             let _ = self.0.reader().read_to_end(content);
         }
         Ok(())
@@ -205,7 +211,7 @@ impl TlsStream for Stream {
     }
 }
 
-/// What the library says, with what to do where that is known.
+/// Returns the library's message, with a remedy if one is known.
 fn words(error: Error) -> String {
     match error {
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {

@@ -1,4 +1,4 @@
-//! A certificate that is known by its fingerprint.
+//! A certificate that is identified by its fingerprint.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 pub(crate) struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// That of this certificate.
+    /// Returns the fingerprint of `certificate`.
     pub(crate) fn of(certificate: &CertificateDer<'_>) -> Fingerprint {
         let sum = digest(&SHA256, certificate);
         Fingerprint(sum.as_ref().try_into().expect("SHA-256 has 32 bytes"))
@@ -24,7 +24,8 @@ impl Fingerprint {
 impl FromStr for Fingerprint {
     type Err = String;
 
-    /// 64 hexadecimal digits; colons between bytes are passed over, as other programs print them.
+    /// Parses 64 hexadecimal digits. Colons between bytes, which other programs print, are
+    /// skipped.
     fn from_str(text: &str) -> Result<Fingerprint, String> {
         let error = || {
             format!(
@@ -51,7 +52,7 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// Accepts one certificate: names, dates and issuer say nothing then.
+/// A verifier that accepts one certificate. Names, dates and issuer are ignored.
 #[derive(Debug)]
 pub(super) struct Pinned {
     fingerprint: Fingerprint,

@@ -119,7 +119,7 @@ struct Connection {
     /// Time at which the first short header of the client was seen since the connection was last
     /// pinned.
     short_sent: Option<Time>,
-    /// When the client last sent a long header.
+    /// Time at which the client last sent a long header.
     long_sent: Time,
     /// Time at which the client last sent a packet of this connection.
     seen: Time,

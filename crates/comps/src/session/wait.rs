@@ -18,7 +18,8 @@ const GAP: Duration = Duration::from_secs(10);
 /// A wait for the server's next answer.
 #[derive(Debug)]
 pub(super) struct Wait {
-    /// When the client first asked since the last answer.
+    /// Time of the client's first datagram after the last answer; `None` if the client has sent
+    /// none since.
     began: Option<Time>,
     asked: Time,
     looked: Time,

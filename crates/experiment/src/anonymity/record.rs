@@ -14,7 +14,7 @@ use super::summary::Value;
 /// Properties of a consensus.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listing {
-    /// Hour from which it is valid.
+    /// Hour from which the consensus is valid, which is also its name.
     pub name: String,
     /// Number of all relays.
     pub relays: usize,

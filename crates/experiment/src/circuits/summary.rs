@@ -83,7 +83,7 @@ pub struct Verdict {
     /// Measured ratio that the claim is about: to one circuit in the same round, or between the
     /// relays of one design.
     pub ratio: Mean,
-    /// The same ratio in the paper.
+    /// The ratio in the paper that corresponds to `ratio`.
     pub paper: f64,
     /// Answer that follows from the measured ratio.
     pub answer: Answer,
@@ -141,7 +141,7 @@ fn cell(records: &[Measured], wanted: Key) -> Cell {
     }
 }
 
-/// Returns the share of mean times whose interval is as narrow as the paper's
+/// Returns the share of measured mean times whose confidence interval is as narrow as the paper's
 /// ([`Mean::is_narrow`]).
 #[must_use]
 pub fn narrow(cells: &[Cell]) -> f64 {
@@ -156,9 +156,10 @@ fn share_narrow(means: impl Iterator<Item = Mean>) -> f64 {
     average(&narrow).unwrap_or_default()
 }
 
-/// Returns the share of mean times whose interval is as narrow as the paper's, if intervals are
-/// computed over the repetitions of all rounds. The paper seems to compute them so. Repetitions of
-/// a round share circuits, so these intervals are narrower than the variation between runs.
+/// Returns the share of mean times whose confidence interval is as narrow as the paper's, if
+/// intervals are computed over the repetitions of all rounds. The paper seems to compute them so.
+/// Repetitions of a round share circuits, so these intervals are narrower than the variation
+/// between runs.
 #[must_use]
 pub fn narrow_by_repetitions(records: &[Measured]) -> f64 {
     let mut by_cell = BTreeMap::<_, [Vec<f64>; 4]>::new();

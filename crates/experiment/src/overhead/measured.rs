@@ -16,7 +16,7 @@ pub struct Measured {
     pub unit: String,
     /// System that was measured.
     pub system: System,
-    /// Network that it was measured on.
+    /// Network on which the system was measured.
     pub net: Net,
     /// Number of paths.
     pub paths: usize,

@@ -8,7 +8,7 @@ use super::{Kind, Measured, Net, System, paper};
 pub struct Cell {
     /// System that was measured.
     pub system: System,
-    /// Network that it was measured on.
+    /// Network on which the system was measured.
     pub net: Net,
     /// Number of paths.
     pub paths: usize,

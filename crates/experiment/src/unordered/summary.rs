@@ -5,12 +5,12 @@ use super::measured::{CellDelays, Measured};
 use super::paper;
 use super::plan::{Arm, Line};
 
-/// Summary of the downloads of an arm over a line, in all rounds.
+/// Summary of the downloads of one arm over one kind of line, in all rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     /// Arm of the downloads.
     pub arm: Arm,
-    /// Properties of the lines.
+    /// Properties of the line.
     pub line: Line,
     /// Number of rounds, and number of downloads in all rounds together.
     pub counts: (usize, usize),

@@ -1,4 +1,4 @@
-//! Carries out runs.
+//! Carries out the runs of the experiment.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -9,20 +9,20 @@ use super::super::Turns;
 use super::super::simulated::simulate;
 use super::{Measured, Unit};
 
-/// The keys of the relays, which all runs share.
+/// Keys of the relays, which all runs share.
 pub struct Bench {
     keys: Keyring,
 }
 
 impl Bench {
-    /// A bench for these runs. It takes seconds.
+    /// Creates the keys that `units` need. This takes seconds.
     #[must_use]
     pub fn new(units: &[Unit]) -> Bench {
         let relays = units.iter().map(|unit| unit.plan.relays + unit.plan.exits).max();
         Bench { keys: Keyring::new(relays.unwrap_or_default()) }
     }
 
-    /// Carries out runs until there are no more: the work of one thread.
+    /// Carries out runs until none is left. Called once in each thread.
     pub fn work(&self, turns: &Turns<'_, Unit, Measured>, stop: &AtomicBool) {
         while let Some((unit, _)) = turns.next() {
             let begun = Instant::now();

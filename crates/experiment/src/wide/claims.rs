@@ -1,7 +1,6 @@
-//! The paper's claims of Figures 2, 3 and 4, and whether they hold here.
+//! Claims of the paper about Figures 2, 3 and 4, each with our verdict.
 //!
-//! A verdict is computed from the results by the rule that stands at each claim: nothing is judged
-//! by hand.
+//! Each verdict is computed from the results by the rule of its claim. None is judged by hand.
 
 use std::collections::BTreeSet;
 
@@ -10,26 +9,26 @@ use super::summary::{
 };
 use super::{ARMS_GROWN, Arm, Measured, Schedule};
 
-/// Networks that an interval needs.
+/// Minimum number of networks for an interval.
 const FEWEST_NETWORKS: usize = 3;
-/// The number of clients from which speed stays, in the paper.
+/// Number of clients from which the speed is constant, in the paper.
 const FLOOR: usize = 140;
-/// Ratios within this of 1 are equal.
+/// Maximum difference from 1 of a ratio that counts as equal.
 const EQUAL: f64 = 0.1;
 
-/// Whether a claim holds.
+/// Verdict on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The whole interval is on the claimed side.
+    /// The claim holds: the whole interval is on the claimed side.
     Holds,
-    /// The whole interval is on the other side.
+    /// The claim does not hold: the whole interval is on the other side.
     HoldsNot,
-    /// Neither: why.
+    /// The claim cannot be judged, for this reason.
     Open(&'static str),
 }
 
 impl Verdict {
-    /// The verdict in words.
+    /// Returns the verdict in words.
     #[must_use]
     pub fn words(self) -> String {
         match self {
@@ -40,20 +39,20 @@ impl Verdict {
     }
 }
 
-/// A claim of the paper for one design.
+/// A claim of the paper about one design.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
-    /// The claim.
+    /// Text of the claim.
     pub said: &'static str,
-    /// The figure.
+    /// Figure of the paper that the claim is about.
     pub figure: &'static str,
-    /// The design that it is judged for.
+    /// Design whose results are compared with the claim.
     pub design: String,
-    /// Our ratio; `None` without runs.
+    /// The ratio in our results; `None` without runs.
     pub ours: Option<Ratio>,
-    /// Whether it holds.
+    /// Verdict on the claim.
     pub verdict: Verdict,
-    /// What the ratio is.
+    /// Definition of the ratio.
     pub rule: &'static str,
 }
 
@@ -63,7 +62,8 @@ const BOTH_SIDES: &str = "the interval has both sides";
 const NO_DATAGRAMS: &str = "the simulator's link layer has no datagrams, so UDP designs cannot be \
                             built";
 
-/// All claims, in the order of the figures.
+/// Returns all claims, in the order of the figures. `clients` is the number of clients of Figures
+/// 2 and 3.
 #[must_use]
 pub fn claims(records: &[Measured], clients: usize) -> Vec<Claim> {
     let mut claims = open();
@@ -86,7 +86,7 @@ pub fn claims(records: &[Measured], clients: usize) -> Vec<Claim> {
     claims
 }
 
-/// Claims of designs that cannot be simulated.
+/// Returns the claims about designs that cannot be simulated.
 fn open() -> Vec<Claim> {
     let claim = |said, figure| Claim {
         said,
@@ -106,7 +106,7 @@ fn open() -> Vec<Claim> {
     ]
 }
 
-/// Verdict on a ratio that should be above 1.
+/// Returns the verdict on a ratio that should be above 1.
 fn above(ratio: Option<Ratio>) -> Verdict {
     match ratio {
         None => Verdict::Open(NO_RUNS),
@@ -117,7 +117,7 @@ fn above(ratio: Option<Ratio>) -> Verdict {
     }
 }
 
-/// Verdict on a ratio that should be 1.
+/// Returns the verdict on a ratio that should be 1.
 fn equal(ratio: Option<Ratio>) -> Verdict {
     let (least, most) = (1.0 - EQUAL, 1.0 + EQUAL);
     match ratio {
@@ -129,13 +129,13 @@ fn equal(ratio: Option<Ratio>) -> Verdict {
     }
 }
 
-/// `part / whole` of each run that has both.
+/// Returns `part / whole` for each run that has both values.
 fn quotient(part: &ByRun, whole: &ByRun) -> ByRun {
     let of = |(run, part): (&(u64, u64), &f64)| Some((*run, part / whole.get(run)?));
     part.iter().filter_map(of).collect()
 }
 
-/// Values of an arm relative to those of one path.
+/// Returns the values of an arm, each divided by that of a single path in the same run.
 fn gain(records: &[Measured], (arm, clients): (&Arm, usize), measure: Measure) -> ByRun {
     let alone = arm.alone();
     quotient(
@@ -224,7 +224,7 @@ fn constant(records: &[Measured], arm: &Arm, most: usize) -> Claim {
     }
 }
 
-/// A measure of a class of clients, with its name.
+/// Measures of a class of clients, with their names.
 pub const MEASURES: [(&str, Measure); 4] = [
     ("first byte, web (s)", web_first),
     ("first byte, bulk (s)", bulk_first),
@@ -232,7 +232,7 @@ pub const MEASURES: [(&str, Measure); 4] = [
     ("speed, bulk (KiB/s)", bulk_speed),
 ];
 
-/// The rules of all claims, each once.
+/// Returns the rules of all claims, without duplicates.
 #[must_use]
 pub fn rules(claims: &[Claim]) -> Vec<(&'static str, &'static str)> {
     let mut seen = BTreeSet::new();

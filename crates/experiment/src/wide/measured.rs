@@ -10,7 +10,7 @@ use super::super::table::{Column, Rows};
 use super::super::{Attempt, runner};
 use super::{Arm, Unit};
 
-/// Quantiles that are kept of each run.
+/// Quantiles that are stored for each run.
 pub const SHARES: [f64; 25] = {
     let mut shares = [0.0; 25];
     let mut place = 0;
@@ -21,27 +21,27 @@ pub const SHARES: [f64; 25] = {
     shares
 };
 
-/// Downloads of the web clients of a run, or of its bulk clients.
+/// Downloads of a run by its web clients, or by its bulk clients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Class {
-    /// Downloads that ended after the warm-up.
+    /// Number of downloads that ended after the warm-up.
     pub downloads: usize,
-    /// Downloads that failed. They count with the time after which a client gives up.
+    /// Number of failed downloads. Their times count as the time after which a client gives up.
     pub failed: usize,
-    /// Seconds to the first byte at the quantiles [`SHARES`].
+    /// Times to the first byte in seconds, at the quantiles [`SHARES`].
     pub first: Vec<f64>,
-    /// Seconds to the last byte.
+    /// Times to the last byte in seconds, at the quantiles [`SHARES`].
     pub last: Vec<f64>,
 }
 
 /// The results of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// The run.
+    /// Name of the run.
     pub unit: String,
-    /// The design.
+    /// Design of the run, with its number of paths and its schedule.
     pub arm: Arm,
-    /// Clients.
+    /// Number of clients.
     pub clients: usize,
     /// Number of the drawn network.
     pub network: u64,
@@ -51,9 +51,9 @@ pub struct Measured {
     pub hash: String,
     /// Number of events.
     pub events: u64,
-    /// Share of the lines' capacity that was used: of relays that are no exits, of exits.
+    /// Used shares of the lines' capacity: of relays that are not exits, and of exits.
     pub loads: [f64; 2],
-    /// Seconds that the run took.
+    /// Real duration of the run, in seconds.
     pub took: f64,
     /// Downloads of web clients.
     pub web: Class,
@@ -68,7 +68,7 @@ impl Class {
     ) -> Class {
         let seconds = |of: fn(&DownloadRecord) -> Option<Duration>| {
             let times = downloads.clone().map(|one| of(one).unwrap_or(load.timeout));
-            // Microseconds are enough, and keep the journal short.
+            // A precision of microseconds suffices, and keeps the journal short.
             let round = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e6;
             quantiles(times.collect(), SHARES).map(round).to_vec()
         };
@@ -80,13 +80,13 @@ impl Class {
         }
     }
 
-    /// Median seconds to the first byte; `None` without downloads.
+    /// Returns the median time to the first byte in seconds; `None` without downloads.
     #[must_use]
     pub fn first_median(&self) -> Option<f64> {
         (self.downloads > 0).then(|| self.first[SHARES.len() / 2])
     }
 
-    /// Median seconds to the last byte; `None` without downloads.
+    /// Returns the median time to the last byte in seconds; `None` without downloads.
     #[must_use]
     pub fn last_median(&self) -> Option<f64> {
         (self.downloads > 0).then(|| self.last[SHARES.len() / 2])
@@ -110,7 +110,7 @@ impl Measured {
         }
     }
 
-    /// The downloads of one kind of client.
+    /// Returns the downloads of bulk clients (`bulk`) or web clients.
     #[must_use]
     pub fn class(&self, bulk: bool) -> &Class {
         if bulk { &self.bulk } else { &self.web }
@@ -129,7 +129,7 @@ impl Attempt for Measured {
     }
 }
 
-/// A row for each quantile of each run.
+/// Returns the columns of a table with a row for each quantile of each run.
 #[must_use]
 pub fn columns(records: &[Measured]) -> Vec<Column> {
     let loads = records.iter().flat_map(|one| [(one, false), (one, true)]);

@@ -1,4 +1,4 @@
-//! Designs, schedules and numbers of clients, in units of one run.
+//! The plan of the experiment: designs, schedules and numbers of clients.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,35 +12,35 @@ use serde_json::{Value, json};
 
 use super::super::{runner, sweep};
 
-/// Relays that are no exits, exits and servers (section 5).
+/// Number of relays that are not exits, of exits, and of servers (section 5).
 const RELAYS: [usize; 3] = [59, 14, 14];
-/// Clients of the whole network: 206 web clients and 22 bulk clients (section 5).
+/// Number of clients in the whole network: 206 web clients and 22 bulk clients (section 5).
 pub const MOST_CLIENTS: usize = 228;
-/// Numbers of clients of Figure 4. The paper names the last one and 140.
+/// Numbers of clients in Figure 4. The paper mentions only the last one and 140.
 pub const STEPS: [usize; 6] = [20, 60, 100, 140, 180, MOST_CLIENTS];
-/// Longest time in the queue of a line.
+/// Maximum time in the queue of a line.
 const QUEUE: Duration = Duration::from_millis(50);
 /// Rates of the lines of servers and clients, in bits per second.
 const OTHERS: [u64; 2] = [1_000_000_000, 50_000_000];
 
-/// How cells are dealt among the paths of a set.
+/// Rule that assigns cells to the paths of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Schedule {
-    /// One path: nothing is dealt.
+    /// None: there is a single path.
     None,
-    /// One cell for each path in turn.
+    /// One cell on each path in turn.
     RoundRobin,
-    /// The rule of the design, which measures congestion or round trips.
+    /// The rule of the design, which uses congestion windows or round-trip times.
     Own,
-    /// By the estimated time of arrival.
+    /// The path with the earliest estimated time of arrival.
     Eta,
 }
 
 impl Schedule {
     const DEALT: [Schedule; 3] = [Schedule::RoundRobin, Schedule::Own, Schedule::Eta];
 
-    /// The name in results.
+    /// Returns the name in results.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -61,37 +61,38 @@ impl Schedule {
     }
 }
 
-/// A design with a number of paths and a schedule.
+/// A design, with a number of paths and a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Arm {
-    /// `tor`, `tor-fixed` (without congestion control, as Tor was in 2019), or a design of sets.
+    /// Name of the design: `tor`, `tor-fixed` (without congestion control, as Tor was in 2019), or
+    /// a design with sets of circuits.
     pub design: String,
-    /// Paths.
+    /// Number of paths.
     pub legs: usize,
-    /// How cells are dealt among them.
+    /// Rule that assigns cells to the paths.
     pub schedule: Schedule,
 }
 
 impl Arm {
-    /// One path with the congestion control of proposal 324.
+    /// Returns the arm of a single path with the congestion control of proposal 324.
     #[must_use]
     pub fn tor() -> Arm {
         Arm { design: "tor".to_owned(), legs: 1, schedule: Schedule::None }
     }
 
-    /// One path with windows of 1,000 cells.
+    /// Returns the arm of a single path with fixed windows of 1,000 cells.
     #[must_use]
     pub fn tor_fixed() -> Arm {
         Arm { design: "tor-fixed".to_owned(), legs: 1, schedule: Schedule::None }
     }
 
-    /// Several paths.
+    /// Returns the arm of `design` with `legs` paths.
     #[must_use]
     pub fn of(design: &str, legs: usize, schedule: Schedule) -> Arm {
         Arm { design: design.to_owned(), legs, schedule }
     }
 
-    /// One path whose circuits have the same windows.
+    /// Returns the arm of a single path whose circuits have the same kind of window as this arm's.
     #[must_use]
     pub fn alone(&self) -> Arm {
         let ancestor = ["tor-fixed", "conflux-2013", "mtor"].contains(&self.design.as_str());
@@ -121,12 +122,13 @@ impl fmt::Display for Arm {
     }
 }
 
-/// The designs of sets.
+/// Designs with sets of circuits.
 const DESIGNS: [&str; 5] = ["conflux", "conflux-2013", "mtor", "merged", "anabranch"];
-/// Designs whose clients grow in number, with two paths: also round robin.
+/// Designs of Figure 4, in which the number of clients grows. They have two paths, and also run
+/// with round robin.
 pub const ARMS_GROWN: [&str; 4] = ["conflux", "conflux-2013", "mtor", "anabranch"];
 
-/// All arms of Figures 2 and 3. Designs do not differ with one path, except in their windows.
+/// Returns all arms of Figures 2 and 3. With a single path, designs differ only in their windows.
 #[must_use]
 pub fn arms() -> Vec<Arm> {
     let sets = DESIGNS.iter().flat_map(|design| [2, 3].map(|legs| (design, legs)));
@@ -135,7 +137,7 @@ pub fn arms() -> Vec<Arm> {
     [Arm::tor(), Arm::tor_fixed()].into_iter().chain(sets).collect()
 }
 
-/// All arms of Figure 4.
+/// Returns all arms of Figure 4.
 fn grown() -> Vec<Arm> {
     let sets = ARMS_GROWN.iter().flat_map(|design| {
         [Schedule::RoundRobin, Schedule::Own].map(|schedule| Arm::of(design, 2, schedule))
@@ -146,30 +148,31 @@ fn grown() -> Vec<Arm> {
 /// Size of the experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Clients of Figures 2 and 3, and the last step of Figure 4.
+    /// Number of clients in Figures 2 and 3, and in the last step of Figure 4.
     pub clients: usize,
-    /// Simulated time of a run, warm-up included.
+    /// Simulated time of a run, including the warm-up.
     pub duration: Duration,
-    /// Downloads that end before this do not count.
+    /// Duration of the warm-up. Downloads that end in it do not count.
     pub warm_up: Duration,
-    /// Drawn networks.
+    /// Number of drawn networks.
     pub networks: u64,
-    /// Seeds for each of them.
+    /// Number of seeds for each network.
     pub seeds: u64,
-    /// Rates of the relays' lines.
+    /// Whether relays have the whole capacity of their lines, instead of the part that the public
+    /// network left free.
     pub whole_lines: bool,
-    /// Paths and designs to simulate: all, or only those with two paths at most.
+    /// Whether arms with three paths are simulated, too.
     pub three_paths: bool,
-    /// First network and first seed.
+    /// Number of the first network, and first seed.
     pub seed: u64,
 }
 
-/// A run.
+/// A planned run.
 #[derive(Clone, Debug)]
 pub struct Unit {
-    /// The design.
+    /// Design of the run, with its number of paths and its schedule.
     pub arm: Arm,
-    /// Clients.
+    /// Number of clients.
     pub clients: usize,
     /// Number of the drawn network.
     pub network: u64,
@@ -179,7 +182,7 @@ pub struct Unit {
 }
 
 impl Settings {
-    /// Settings that must not change while the experiment continues.
+    /// Returns the settings that must not change while the experiment continues.
     #[must_use]
     pub fn header(&self) -> Value {
         json!({
@@ -200,7 +203,7 @@ impl Settings {
         if self.whole_lines { PublicRates::Tor2018 } else { PublicRates::Tor2018Spare }
     }
 
-    /// The numbers of clients of Figure 4.
+    /// Returns the numbers of clients in Figure 4.
     #[must_use]
     pub fn steps(&self) -> Vec<usize> {
         let smaller = STEPS.into_iter().filter(|step| *step < self.clients);
@@ -210,7 +213,7 @@ impl Settings {
     fn network(&self, arm: &Arm, (clients, network): (usize, u64)) -> NetworkPlan {
         let [relays, exits] = self.rates().tables();
         let [servers, others] = OTHERS.map(QuantileTable::one);
-        // The paper: 10 % bulk clients, of 228 clients 22.
+        // The paper has 10 % bulk clients: 22 of 228 clients.
         let bulk = clients / 10;
         NetworkPlan {
             common: arm.common(),
@@ -248,8 +251,8 @@ impl Settings {
     }
 }
 
-/// All runs. Those of one network and seed follow each other: designs are compared on the same
-/// lines, delays and pauses.
+/// Returns all runs. The runs of a network and seed are consecutive; they have the same lines and
+/// delays, and clients pause equally long, so that designs can be compared.
 #[must_use]
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let first = settings.seed;

@@ -1,11 +1,11 @@
-//! All runs together: intervals over drawn networks.
+//! Summaries of all runs, with intervals over the drawn networks.
 
 use std::collections::BTreeMap;
 
 use super::super::Mean;
 use super::{Arm, Measured, SHARES};
 
-/// A value of each run, by network and seed.
+/// Values of runs, by the network's number and the seed.
 pub type ByRun = BTreeMap<(u64, u64), f64>;
 
 /// A ratio with its 95 % interval over networks.
@@ -13,42 +13,42 @@ pub type ByRun = BTreeMap<(u64, u64), f64>;
 pub struct Ratio {
     /// Geometric mean over networks.
     pub ratio: f64,
-    /// Lower end of the interval.
+    /// Lower end of the 95 % interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the 95 % interval.
     pub high: f64,
-    /// Networks.
+    /// Number of networks.
     pub networks: usize,
 }
 
-/// A measure of a run; `None` where the run has none.
+/// Function that computes a value of a run; `None` if the run has no such value.
 pub type Measure = fn(&Measured) -> Option<f64>;
 
-/// Download speed of web clients: 320 KiB in the median time, in KiB/s.
+/// Returns the download speed of web clients in KiB/s: 320 KiB divided by the median time.
 #[must_use]
 pub fn web_speed(run: &Measured) -> Option<f64> {
     run.web.last_median().map(|time| 320.0 / time)
 }
 
-/// Download speed of bulk clients: 1 MiB in the median time, in KiB/s.
+/// Returns the download speed of bulk clients in KiB/s: 1 MiB divided by the median time.
 #[must_use]
 pub fn bulk_speed(run: &Measured) -> Option<f64> {
     run.bulk.last_median().map(|time| 1024.0 / time)
 }
 
-/// Median time to first byte of web clients, in seconds.
+/// Returns the median time to the first byte of web clients, in seconds.
 #[must_use]
 pub fn web_first(run: &Measured) -> Option<f64> {
     run.web.first_median()
 }
 
-/// Median time to first byte of bulk clients, in seconds.
+/// Returns the median time to the first byte of bulk clients, in seconds.
 #[must_use]
 pub fn bulk_first(run: &Measured) -> Option<f64> {
     run.bulk.first_median()
 }
 
-/// The runs of `arm` with this number of clients.
+/// Returns the runs of `arm` with `clients` clients.
 pub fn of<'a>(
     records: &'a [Measured],
     arm: &'a Arm,
@@ -57,20 +57,20 @@ pub fn of<'a>(
     records.iter().filter(move |run| run.arm == *arm && run.clients == clients)
 }
 
-/// `measure` of the runs of `arm` with this number of clients.
+/// Returns the values of `measure` for the runs of `arm` with `clients` clients.
 #[must_use]
 pub fn by_run(records: &[Measured], (arm, clients): (&Arm, usize), measure: Measure) -> ByRun {
     let runs = of(records, arm, clients);
     runs.filter_map(|run| Some(((run.network, run.seed), measure(run)?))).collect()
 }
 
-/// The mean over networks with its 95 % interval; `None` without runs.
+/// Returns the mean over networks with its 95 % interval; `None` without runs.
 #[must_use]
 pub fn mean(values: &ByRun) -> Option<Mean> {
     Mean::of(&by_network(values))
 }
 
-/// Means over the seeds of each network.
+/// Returns the mean over the seeds of each network.
 fn by_network(values: &ByRun) -> Vec<f64> {
     let mut networks: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for ((network, _), value) in values {
@@ -79,7 +79,7 @@ fn by_network(values: &ByRun) -> Vec<f64> {
     networks.values().map(|of| of.iter().sum::<f64>() / of.len() as f64).collect()
 }
 
-/// `part / whole`, paired: runs of the same network and seed are divided by each other. `None`
+/// Returns the ratio of `part` to `whole`, in pairs of runs with the same network and seed; `None`
 /// without pairs.
 #[must_use]
 pub fn paired(part: &ByRun, whole: &ByRun) -> Option<Ratio> {
@@ -96,7 +96,8 @@ pub fn paired(part: &ByRun, whole: &ByRun) -> Option<Ratio> {
     })
 }
 
-/// The quantiles of `of` over runs: the mean of each quantile.
+/// Returns the quantiles of several runs: for each quantile, the mean over the runs. `None`
+/// without runs.
 #[must_use]
 pub fn curve<'a>(runs: impl Iterator<Item = &'a [f64]>) -> Option<Vec<f64>> {
     let (mut sums, mut count) = (vec![0.0; SHARES.len()], 0);

@@ -43,9 +43,9 @@ pub struct Arrival<'a> {
     pub from: SocketAddr,
     /// Our address that received it, if known.
     pub to: Option<IpAddr>,
-    /// Its ECN bits (RFC 3168).
+    /// ECN bits of the datagram (RFC 3168).
     pub ecn: u8,
-    /// Its bytes.
+    /// Bytes of the datagram.
     pub bytes: &'a [u8],
 }
 
@@ -116,9 +116,9 @@ struct Entry {
     link: QuicLink,
     handle: ConnectionHandle,
     due: Option<Time>,
-    /// Its handshake is inbound and not done.
+    /// Whether the link's handshake is inbound and incomplete.
     is_half_open: bool,
-    /// The owner has closed it; only its closing packets are still sent.
+    /// Whether the owner has closed the link; only its closing packets are then still sent.
     left: bool,
 }
 

@@ -1,9 +1,9 @@
-//! Lossy units: they travel in DATAGRAM frames (RFC 9221), each at most once, in any order, and are
-//! never sent again.
+//! Lossy units are sent in DATAGRAM frames (RFC 9221). Each arrives at most once, in any order,
+//! and is never sent again.
 //!
-//! The connection's congestion control is their ceiling (RFC 8085, section 3.1, requires one). What
-//! exceeds it waits here, and CoDel (RFC 8289) drops from the queue: whoever sends the units has to
-//! slow down.
+//! The connection's congestion control limits their rate (RFC 8085, section 3.1, requires a
+//! limit). Further units wait in a queue here, from which CoDel (RFC 8289) drops: the sender of
+//! the units has to slow down.
 
 use std::collections::VecDeque;
 
@@ -15,42 +15,43 @@ use quinn_proto::Connection;
 use super::units::fault;
 use crate::Fault;
 
-/// Units that share a datagram, where they fit. Two cells of 518 bytes fit at every MTU from 1,280
-/// on, three at none below 1,583.
+/// Maximum number of units in a datagram. Two cells of 518 bytes fit at every MTU from 1,280 on;
+/// three do not fit below 1,583.
 const TOGETHER: usize = 2;
-/// Units that wait: a bound for bursts. CoDel keeps the queue far below it.
+/// Maximum number of queued units, as a bound for bursts. CoDel keeps the queue far below it.
 const MOST_WAITING: usize = 256;
-/// Bytes that the connection holds before they are sent: three datagrams of two cells. More would
-/// wait where CoDel cannot see it.
+/// Maximum unsent bytes in the connection: three datagrams of two cells. More would wait where
+/// CoDel does not act.
 pub(super) const SENDING: usize = 4 << 10;
-/// Bytes that the connection holds until they are read: it drops the oldest beyond that.
+/// Maximum unread bytes in the connection, which drops the oldest datagrams beyond that.
 pub(super) const RECEIVING: usize = 256 << 10;
 
-/// Numbers of lossy units.
+/// Counters of lossy units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LossyCounts {
-    /// Units given to the connection.
+    /// Number of units passed to the connection.
     pub sent: u64,
-    /// Units received.
+    /// Number of units received.
     pub came: u64,
-    /// Units dropped because they waited too long for the congestion window, or too many did.
+    /// Number of units dropped because they waited too long for the congestion window, or too many
+    /// waited.
     pub dropped: u64,
-    /// Datagrams that arrived and were not read. They were dropped, except those that wait for the
-    /// next [`QuicLink::read_lossy`](super::QuicLink::read_lossy).
+    /// Number of datagrams that arrived and were not read. They were dropped, except those that
+    /// wait for the next [`QuicLink::read_lossy`](super::QuicLink::read_lossy).
     pub unread: u64,
-    /// Datagrams dropped because they came before the link's lanes were admitted.
+    /// Number of datagrams dropped because they arrived before the link's lanes were admitted.
     pub early: u64,
 }
 
 /// The lossy units of one link.
 #[derive(Debug)]
 pub(super) struct Lossy {
-    /// Bytes of a unit; 0 if there are none.
+    /// Length of a unit in bytes; 0 if the link has no lossy units.
     length: usize,
     waiting: VecDeque<(Time, Bytes)>,
     law: Law,
     counts: LossyCounts,
-    /// Datagrams that were read.
+    /// Number of datagrams that were read.
     taken: u64,
 }
 
@@ -60,12 +61,12 @@ impl Lossy {
         Lossy { length, waiting, law, counts, taken: 0 }
     }
 
-    /// Whether the peer accepts such units.
+    /// Returns whether the peer accepts lossy units of our length.
     pub(super) fn is_granted(&self, connection: &mut Connection) -> bool {
         self.length > 0 && self.together(connection) > 0
     }
 
-    /// Units that fit into a datagram now.
+    /// Returns the number of units that fit into a datagram now.
     fn together(&self, connection: &mut Connection) -> usize {
         let room = connection.datagrams().max_size().unwrap_or(0);
         (room / self.length.max(1)).min(TOGETHER)
@@ -76,10 +77,10 @@ impl Lossy {
         LossyCounts { unread, ..self.counts }
     }
 
-    /// Takes units of the right length for the peer.
+    /// Queues units for the peer, each of the link's length.
     ///
     /// # Errors
-    /// [`Fault::Misuse`] if they are not whole.
+    /// [`Fault::Misuse`] if `units` are not whole units.
     pub(super) fn write(&mut self, now: Time, units: &[u8]) -> Result<(), Fault> {
         if units.is_empty() || !units.len().is_multiple_of(self.length) {
             return Err(Fault::Misuse("only whole lossy cells can be written"));
@@ -94,12 +95,12 @@ impl Lossy {
         Ok(())
     }
 
-    /// Gives the connection what it has room for.
+    /// Passes queued units to the connection, as far as it has room.
     pub(super) fn flush(&mut self, now: Time, connection: &mut Connection) {
         while !self.waiting.is_empty() {
             let together = self.together(connection);
             if together == 0 {
-                // The path takes no unit of this length any more.
+                // The path no longer has room for a unit of this length.
                 self.counts.dropped += self.waiting.len() as u64;
                 return self.waiting.clear();
             }
@@ -115,14 +116,14 @@ impl Lossy {
             }
             match connection.datagrams().send(datagram.freeze(), false) {
                 Ok(()) => self.counts.sent += count as u64,
-                // The room was checked: the connection is over.
+                // The room was checked before, so the connection has ended.
                 Err(_) => self.counts.dropped += count as u64,
             }
         }
         self.law.empty();
     }
 
-    /// Drops what CoDel wants dropped, now that the next unit could be sent.
+    /// Drops the units that CoDel selects, at a time when the next unit could be sent.
     fn drop_old(&mut self, now: Time) {
         let units = self.waiting.iter().map(|(came, unit)| (*came, unit.len()));
         let bytes = self.waiting.len() * self.length;
@@ -132,10 +133,11 @@ impl Lossy {
         self.counts.dropped += drops as u64;
     }
 
-    /// Appends the units that have arrived, if `admits`, and returns their bytes.
+    /// Appends the units that have arrived to `into` if `admits` is set, and returns their length
+    /// in bytes.
     ///
     /// # Errors
-    /// [`Fault::Peer`] for a datagram that is not of one or two whole units.
+    /// [`Fault::Peer`] for a datagram that does not consist of one or two whole units.
     pub(super) fn read(
         &mut self,
         connection: &mut Connection,

@@ -6,14 +6,14 @@ use crate::{Fault, PeerFault, PeerFaultKind};
 /// Fields read from the beginning of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Its lane; 0 is the link's own.
+    /// Lane of the unit; 0 is the link's own.
     pub lane: u32,
-    /// Bytes of the whole unit.
+    /// Length of the whole unit in bytes.
     pub length: usize,
-    /// Whether it makes its lane. Exactly the first unit of a lane does.
+    /// Whether the unit opens its lane. Exactly the first unit of a lane does.
     pub makes: bool,
-    /// Whether it ends its lane: nothing follows in its direction, and nothing is read in the
-    /// other.
+    /// Whether the unit ends its lane: nothing follows in its direction, and nothing is read in
+    /// the other.
     pub ends: bool,
 }
 

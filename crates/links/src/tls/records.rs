@@ -16,9 +16,9 @@ use super::secrets::{Secret, TrafficSecrets};
 use crate::PeerFault;
 use crate::utls::{Anchor, RecordLayer};
 
-/// Number of bytes ahead of the stream up to which records are opened early: the data in flight at
-/// 84 Mbit/s and a round trip of 100 ms. Also the maximum bytes that we buffer for a connection's
-/// tap.
+/// Maximum distance in bytes from the stream's read position to a record that is opened early. It
+/// is the data in flight at 84 Mbit/s and a round trip of 100 ms. Also the maximum bytes that we
+/// buffer for a connection's tap.
 const EARLY: usize = 1 << 20;
 
 /// Both directions of a connection.

@@ -26,8 +26,8 @@ impl Origin {
     }
 
     /// Returns the offset of the byte with sequence number `number`. Of the possible offsets, it
-    /// is the one nearest to `head`, the offset up to which the stream was read. Returns `None` if
-    /// it would be before the beginning of the stream.
+    /// is the nearest to `head`, the stream's read position. Returns `None` if it would be before
+    /// the beginning of the stream.
     #[must_use]
     pub fn offset(self, number: u32, head: u64) -> Option<u64> {
         // A sequence number contains only the low half of the offset.

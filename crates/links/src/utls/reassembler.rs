@@ -12,7 +12,7 @@ const RUNS: usize = 4 << 10;
 /// order. The first copy of a byte stays until it is removed.
 #[derive(Debug)]
 pub struct Reassembler {
-    /// Offset up to which the stream was read: no earlier byte is needed.
+    /// Read position of the stream: no earlier byte is needed.
     head: u64,
     window: u64,
     runs: BTreeMap<u64, Vec<u8>>,
@@ -33,7 +33,7 @@ impl Reassembler {
         self.held
     }
 
-    /// Drops the bytes before `head`, up to which the stream was read.
+    /// Advances the stream's read position to `head`, and drops the bytes before it.
     pub fn advance(&mut self, head: u64) {
         if head > self.head {
             self.remove(self.head..head);

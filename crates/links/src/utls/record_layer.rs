@@ -24,7 +24,7 @@ pub struct EarlyCounts {
 /// remembers which numbers were opened, so that each is delivered once.
 #[derive(Debug)]
 pub struct RecordLayer {
-    /// Number of bytes in a record's content, all of which are data.
+    /// Number of bytes of content in a record. All of them are data.
     content: usize,
     held: Reassembler,
     opened: BTreeSet<u64>,

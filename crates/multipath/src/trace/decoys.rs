@@ -7,7 +7,7 @@ use crate::{DecoyBudget, Decoys, PathId, Time};
 /// A decoy: its time, bytes and path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decoy {
-    /// Time in seconds, on the load's clock.
+    /// Time in seconds, in the same time base as the `times` of the packets.
     pub time: f64,
     /// Size in bytes, without a sign: a decoy has the direction of the packets passed in.
     pub bytes: i32,

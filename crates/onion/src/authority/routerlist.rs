@@ -29,7 +29,7 @@ const LEAST: u32 = 1;
 pub enum UploadOutcome {
     /// The descriptor is new. Contains the relay's RSA identity.
     New([u8; 20]),
-    /// The same descriptor was known already.
+    /// The descriptor is equal to the known one.
     Known,
 }
 

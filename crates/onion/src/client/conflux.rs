@@ -24,7 +24,7 @@ const UX: DesiredUx = DesiredUx::HighThroughput;
 pub enum NoSet {
     /// The circuit is closed, or not complete.
     NotBuilt,
-    /// The set that it was to join has ended.
+    /// The set that the circuit should have joined has ended.
     Gone,
     /// The circuit has or had streams, or already belongs to a set.
     Used,

@@ -31,7 +31,7 @@ pub enum Mark {
     /// A SWITCH message of proposal 329 is sent before the message, on the same leg. It advances
     /// the leg's number by this value.
     Switch(u32),
-    /// These bytes are put before the message's data.
+    /// Bytes that are put before the message's data.
     Prefix([u8; 4]),
     /// A SWITCH message of this project is sent before the message. From this number on, the leg's
     /// messages are consecutive and carry no numbers.

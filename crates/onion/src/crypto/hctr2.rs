@@ -15,15 +15,15 @@ use super::counter;
 
 /// Bytes of a key.
 pub const KEY: usize = 16;
-/// Most bytes of a message: 33 blocks, of which a cell fills 32.
+/// Maximum bytes of a message: 33 blocks. A cell has 32.
 pub const LONGEST: usize = 33 * BLOCK;
-/// Most bytes of a tweak.
+/// Maximum bytes of a tweak.
 pub const LONGEST_TWEAK: usize = 3 * BLOCK;
 
 const BLOCK: usize = 16;
-/// Blocks of the longest key stream: all but a message's first block.
+/// Number of blocks in the longest key stream, which covers all blocks of a message but the first.
 const STREAM: usize = LONGEST / BLOCK - 1;
-/// Bytes of the longest input of the hash: a block with the tweak's length, tweak, and message.
+/// Maximum bytes that are hashed: a block with the tweak's length, the tweak, and the message.
 const HASHED: usize = BLOCK + LONGEST_TWEAK + STREAM * BLOCK;
 
 /// A key, prepared for one direction. `C` is [`Aes128Enc`] to encrypt, [`Aes128Dec`] to decrypt.
@@ -42,7 +42,7 @@ impl<C: From<Aes128Enc>> Hctr2<C>
 where
     Aes128Enc: Clone,
 {
-    /// Prepares a key.
+    /// Prepares `key` for one direction.
     #[must_use]
     pub fn new(key: &[u8; KEY]) -> Hctr2<C> {
         let stream = Aes128Enc::new(&(*key).into());
@@ -82,7 +82,7 @@ impl Hctr2<Aes128Dec> {
 }
 
 impl<C> Hctr2<C> {
-    /// Both directions: they differ in the middle block cipher only.
+    /// Encrypts or decrypts. The two directions differ only in the middle block cipher.
     fn apply(&self, tweak: &[u8], message: &mut [u8], middle: fn(&C, &mut aes::Block)) {
         assert!((BLOCK..=LONGEST).contains(&message.len()), "a message of a legal length");
         let (first, rest) = message.split_first_chunk_mut::<BLOCK>().expect("it has a block");
@@ -94,7 +94,7 @@ impl<C> Hctr2<C> {
         *first = (after ^ self.hash(tweak, rest)).to_le_bytes();
     }
 
-    /// The paper's `H`: POLYVAL over the tweak's length, the tweak, and the message.
+    /// Returns the paper's `H`: POLYVAL over the tweak's length, the tweak, and the message.
     fn hash(&self, tweak: &[u8], message: &[u8]) -> u128 {
         let is_whole = message.len().is_multiple_of(BLOCK);
         let length = 2 * 8 * tweak.len() as u128 + if is_whole { 2 } else { 3 };
@@ -108,7 +108,7 @@ impl<C> Hctr2<C> {
             bytes[end] = 1;
         }
         let mut hash = self.hash.clone();
-        // All at once: the library takes blocks by fours.
+        // A single call is faster, because the library processes four blocks at a time.
         hash.update_padded(&bytes[..end.next_multiple_of(BLOCK)]);
         u128::from_le_bytes(hash.finalize().into())
     }

@@ -1,11 +1,11 @@
-//! Relay crypto of lossy circuits (`docs/spec/lossy-circuits.md`): each cell is a wide block of
-//! its own, so a relay can open it whatever happened to the cells before. Experimental: no
+//! Relay crypto of lossy circuits (`docs/spec/lossy-circuits.md`). Each cell is a wide block of
+//! its own, so a relay can open it even if earlier cells were lost or reordered. Experimental: no
 //! cryptographer has reviewed it.
 //!
 //! A cell carries a counter. Each layer is [HCTR2](super::hctr2), with counter, command and
-//! direction in the tweak. The first 16 bytes of a cell at its recipient are zeros; anything else
-//! is another hop's. The client encrypts outward cells and decrypts inward ones, a relay the
-//! reverse.
+//! direction in the tweak. The first 16 bytes of a cell are zeros at its recipient; a cell with
+//! other bytes is another hop's. The client encrypts outward cells and decrypts inward ones; a
+//! relay does the reverse.
 //!
 //! * [`LossyClient`] and [`LossyRelay`] are the two ends' states of a circuit: layers, the
 //!   counters that were sent, and a replay window for each direction that arrives.
@@ -25,17 +25,18 @@ use crate::wire::cell::{Body, Command};
 use crate::wire::crypto::Sha256;
 use crate::wire::message::Format;
 
-/// Bytes of key material for a hop: a secret for each direction.
+/// Number of bytes of key material for a hop: a secret for each direction.
 pub const KEY_BYTES: usize = 2 * SECRET;
-/// Bytes at the start of a cell that are zeros at its recipient.
+/// Number of bytes at the start of a cell that are zeros at its recipient.
 pub const ZEROS: usize = 16;
-/// Cells that one key encrypts: half a gigabyte.
+/// Number of cells that one key encrypts: half a gigabyte.
 pub const EPOCH: u32 = 1 << 20;
-/// Largest distance of a counter from the largest that arrived before.
+/// Maximum distance of a counter from the greatest that arrived before.
 pub const LEAP: u64 = 1 << 16;
 
 const SECRET: usize = 32;
-/// Cells after which the keys of the epoch before are erased: those of [`Replay`]'s window.
+/// Number of cells after which the keys of the previous epoch are erased: the length of
+/// [`Replay`]'s window.
 const OVERLAP: u32 = 16_384;
 const _: () = assert!(LEAP < EPOCH as u64 && OVERLAP < EPOCH);
 
@@ -43,20 +44,20 @@ const _: () = assert!(LEAP < EPOCH as u64 && OVERLAP < EPOCH);
 const KEY: &[u8] = b"anabranch lossy circuit 1: key";
 const NEXT: &[u8] = b"anabranch lossy circuit 1: next epoch";
 
-/// Bytes of a tweak: counter, command, direction.
+/// Number of bytes of a tweak: counter, command, direction.
 const TWEAK: usize = 10;
 
-/// The secrets that a handshake ends in, for one hop.
+/// The secrets of one hop that result from a handshake.
 #[derive(Clone, PartialEq, Eq)]
 pub struct LossyKeys {
-    /// Away from the client.
+    /// Secret for cells that travel away from the client.
     out: [u8; SECRET],
-    /// To the client.
+    /// Secret for cells that travel to the client.
     back: [u8; SECRET],
 }
 
 impl From<&[u8; KEY_BYTES]> for LossyKeys {
-    /// Away from the client first.
+    /// Splits key material: first the secret away from the client.
     fn from(bytes: &[u8; KEY_BYTES]) -> LossyKeys {
         let mut keys = LossyKeys { out: [0; SECRET], back: [0; SECRET] };
         keys.out.copy_from_slice(&bytes[..SECRET]);
@@ -65,29 +66,29 @@ impl From<&[u8; KEY_BYTES]> for LossyKeys {
     }
 }
 
-/// A cell that is not accepted.
+/// Reason why a cell is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Its counter arrived before, or is too old to know. The cell is dropped.
+    /// The counter arrived before, or is too old to decide. The cell is dropped.
     Replayed,
-    /// Its counter is more than [`LEAP`] ahead of all others. The cell is dropped.
+    /// The counter is more than [`LEAP`] ahead of all others. The cell is dropped.
     TooFarAhead,
-    /// The circuit's other end did not send it: the last hop does not recognise it, or another hop
-    /// does. Links deliver cells unchanged, so an end or a relay of the circuit broke the protocol.
-    /// The circuit is to be closed.
+    /// The circuit's other end did not send the cell: the last hop does not recognise it, or
+    /// another hop does. Links deliver cells unchanged, so an end or a relay of the circuit broke
+    /// the protocol. The circuit must be closed.
     Garbage,
 }
 
 /// A relay's decision about a cell that goes away from the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outward {
-    /// The cell is for this relay: its content follows the zeros.
+    /// The cell is for this relay. Its content follows the zeros.
     Ours,
-    /// The cell is to be sent to the next relay, with the same counter.
+    /// The cell must be sent to the next relay, with the same counter.
     Onward,
 }
 
-/// A relay's end of a circuit.
+/// A relay's state of a circuit.
 pub struct LossyRelay {
     layer: LossyRelayLayer,
     sent: Sent,
@@ -96,17 +97,18 @@ pub struct LossyRelay {
 }
 
 impl LossyRelay {
-    /// The end that a handshake agreed on.
+    /// Returns the state for the keys of a handshake.
     #[must_use]
     pub fn new(keys: &LossyKeys) -> LossyRelay {
         let [outward, inward] = Default::default();
         LossyRelay { layer: LossyRelayLayer::new(keys), sent: Sent::default(), outward, inward }
     }
 
-    /// Takes a cell that arrived from the client's side; with `is_last` the circuit ends here.
+    /// Processes a cell that arrived from the client's side. With `is_last` the circuit ends at
+    /// this relay.
     ///
     /// # Errors
-    /// The [`Refusal`]; the body is unspecified then.
+    /// The [`Refusal`]. The body is then unspecified.
     pub fn outward(
         &mut self,
         (command, counter): (Command, u32),
@@ -117,12 +119,12 @@ impl LossyRelay {
         match (self.layer.at(counter).outbound(command, body), is_last) {
             (Some(_), true) => Ok(Outward::Ours),
             (None, false) => Ok(Outward::Onward),
-            // Clients send to the last relay only.
+            // Clients send only to the last relay.
             _ => Err(Refusal::Garbage),
         }
     }
 
-    /// Takes a cell that arrived from the next relay, and puts the layer on.
+    /// Processes a cell that arrived from the next relay, and adds the layer.
     ///
     /// # Errors
     /// [`Refusal::Replayed`] and [`Refusal::TooFarAhead`].
@@ -136,9 +138,9 @@ impl LossyRelay {
         Ok(())
     }
 
-    /// Encrypts a cell of this relay, which is the circuit's last, to the client. The content
-    /// starts at [`ZEROS`]. Returns the cell's counter; `None` once all counters are used, and
-    /// then the circuit is to be closed.
+    /// Encrypts a cell that this relay, the circuit's last, sends to the client. The content
+    /// starts at [`ZEROS`]. Returns the cell's counter. Returns `None` once all counters are used;
+    /// the circuit must then be closed.
     pub fn originate(&mut self, command: Command, body: &mut Body) -> Option<u32> {
         let counter = self.sent.next()?;
         self.layer.at(counter).originate(command, body);
@@ -146,7 +148,7 @@ impl LossyRelay {
     }
 }
 
-/// The client's end of a circuit.
+/// The client's state of a circuit.
 pub struct LossyClient {
     hops: Vec<LossyClientLayer>,
     sent: Sent,
@@ -154,7 +156,7 @@ pub struct LossyClient {
 }
 
 impl LossyClient {
-    /// The end for these hops, the nearest first.
+    /// Returns the state for the keys of the circuit's hops, the nearest first.
     #[must_use]
     pub fn new(hops: &[LossyKeys]) -> LossyClient {
         let hops = hops.iter().map(LossyClientLayer::new).collect();
@@ -162,7 +164,7 @@ impl LossyClient {
     }
 
     /// Encrypts a cell for the last hop. The content starts at [`ZEROS`]. Returns the cell's
-    /// counter; `None` once all counters are used (or there is no hop), and then the circuit is to
+    /// counter. Returns `None` once all counters are used, or without a hop; the circuit must then
     /// be closed.
     pub fn originate(&mut self, command: Command, body: &mut Body) -> Option<u32> {
         let (last, others) = self.hops.split_last_mut()?;
@@ -172,10 +174,10 @@ impl LossyClient {
         Some(counter)
     }
 
-    /// Decrypts a cell that arrived. It must be of the last hop.
+    /// Decrypts a cell that arrived. Only the last hop may have sent it.
     ///
     /// # Errors
-    /// The [`Refusal`]; the body is unspecified then.
+    /// The [`Refusal`]. The body is then unspecified.
     pub fn inward(
         &mut self,
         (command, counter): (Command, u32),
@@ -183,7 +185,8 @@ impl LossyClient {
     ) -> Result<(), Refusal> {
         self.arrived.accept(counter)?;
         let (last, others) = self.hops.split_last_mut().ok_or(Refusal::Garbage)?;
-        // Hops before the last never originate: what they seem to recognise was made up.
+        // Hops before the last never originate cells, so a cell that one of them recognises is
+        // forged.
         let is_ours = |hop: &mut LossyClientLayer| hop.at(counter).inbound(command, body).is_some();
         if others.iter_mut().any(is_ours) {
             return Err(Refusal::Garbage);
@@ -193,7 +196,7 @@ impl LossyClient {
 }
 
 /// A relay's layer. [`LossyRelayLayer::at`] sets the counter of the cell that the next call of
-/// [`RelayLayer`] is about.
+/// [`RelayLayer`] processes.
 pub struct LossyRelayLayer {
     out: Ratchet<Aes128Dec>,
     back: Ratchet<Aes128Enc>,
@@ -201,14 +204,14 @@ pub struct LossyRelayLayer {
 }
 
 impl LossyRelayLayer {
-    /// The layer of these keys, at counter 0.
+    /// Returns the layer of these keys, at counter 0.
     #[must_use]
     pub fn new(keys: &LossyKeys) -> LossyRelayLayer {
         let (out, back) = (Ratchet::new(keys.out), Ratchet::new(keys.back));
         LossyRelayLayer { out, back, counter: 0 }
     }
 
-    /// Sets the counter.
+    /// Sets the counter of the next cell.
     pub fn at(&mut self, counter: u32) -> &mut LossyRelayLayer {
         self.counter = counter;
         self
@@ -238,7 +241,7 @@ impl RelayLayer for LossyRelayLayer {
 }
 
 /// A client's layer for one hop. [`LossyClientLayer::at`] sets the counter of the cell that the
-/// next call of [`ClientLayer`] is about.
+/// next call of [`ClientLayer`] processes.
 pub struct LossyClientLayer {
     out: Ratchet<Aes128Enc>,
     back: Ratchet<Aes128Dec>,
@@ -246,14 +249,14 @@ pub struct LossyClientLayer {
 }
 
 impl LossyClientLayer {
-    /// The layer of these keys, at counter 0.
+    /// Returns the layer of these keys, at counter 0.
     #[must_use]
     pub fn new(keys: &LossyKeys) -> LossyClientLayer {
         let (out, back) = (Ratchet::new(keys.out), Ratchet::new(keys.back));
         LossyClientLayer { out, back, counter: 0 }
     }
 
-    /// Sets the counter.
+    /// Sets the counter of the next cell.
     pub fn at(&mut self, counter: u32) -> &mut LossyClientLayer {
         self.counter = counter;
         self
@@ -282,7 +285,8 @@ impl ClientLayer for LossyClientLayer {
     }
 }
 
-/// The keys of one hop and direction: those of an epoch, and for a while those of the epoch before.
+/// Keys of one hop and direction: those of the present epoch, and for a while those of the
+/// previous one.
 struct Ratchet<C> {
     /// The secret of the next epoch.
     secret: [u8; SECRET],
@@ -297,9 +301,9 @@ impl<C: From<Aes128Enc>> Ratchet<C> {
         Ratchet { secret, epoch: 0, current, previous: None }
     }
 
-    /// The cipher for a counter, once the epoch has moved on to the counter's if that is later. A
-    /// counter whose keys are erased gets others, so its cell becomes garbage; no replay window
-    /// accepts such a counter.
+    /// Returns the cipher for `counter`. If the counter is in a later epoch, advances to that
+    /// epoch. If the counter's keys are erased, returns another cipher, so that the cell becomes
+    /// garbage; no replay window accepts such a counter.
     fn of(&mut self, counter: u32) -> &Hctr2<C> {
         while self.epoch < counter / EPOCH {
             let (next, secret) = step(&self.secret);
@@ -315,14 +319,14 @@ impl<C: From<Aes128Enc>> Ratchet<C> {
     }
 }
 
-/// The cipher of an epoch's secret, and the next epoch's secret.
+/// Derives the cipher of an epoch's secret, and the next epoch's secret.
 fn step<C: From<Aes128Enc>>(secret: &[u8; SECRET]) -> (Hctr2<C>, [u8; SECRET]) {
     let key = expand(secret, KEY);
     let key = key.first_chunk::<{ hctr2::KEY }>().expect("32 bytes begin with 16");
     (Hctr2::new(key), expand(secret, NEXT))
 }
 
-/// HKDF-Expand with SHA-256, for at most 32 bytes (RFC 5869, section 2.3).
+/// Computes HKDF-Expand with SHA-256, for at most 32 bytes (RFC 5869, section 2.3).
 fn expand(secret: &[u8; SECRET], label: &[u8]) -> [u8; SECRET] {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes keys of any length");
     mac.update(label);
@@ -352,14 +356,14 @@ fn tag(body: &Body) -> Tag {
     Tag::from(*body.first_chunk::<ZEROS>().expect("a cell is longer"))
 }
 
-/// Counters that were sent in a direction.
+/// Counters of cells sent in a direction.
 #[derive(Default)]
 struct Sent {
     next: u64,
 }
 
 impl Sent {
-    /// The next counter; none is used twice.
+    /// Returns the next counter, which was not used before; `None` once all are used.
     fn next(&mut self) -> Option<u32> {
         let counter = u32::try_from(self.next).ok()?;
         self.next += 1;
@@ -367,8 +371,8 @@ impl Sent {
     }
 }
 
-/// Counters that arrived in a direction. The window is made for the first cell: most circuits have
-/// none.
+/// Counters of cells received in a direction. The window is created at the first cell, because
+/// most circuits receive none.
 #[derive(Default)]
 struct Arrivals {
     window: Option<Replay>,

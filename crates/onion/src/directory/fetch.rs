@@ -145,11 +145,11 @@ pub enum KeptDocument {
     Consensus,
     /// The microdescriptors.
     Microdescs,
-    /// A directory cache's consensus of server descriptors.
+    /// The consensus of full server descriptors, which only a directory cache stores.
     ServerConsensus,
-    /// A directory cache's server descriptors.
+    /// The full server descriptors, which only a directory cache stores.
     Servers,
-    /// A directory cache's extra-info documents.
+    /// The extra-info documents, which only a directory cache stores.
     Extras,
 }
 

@@ -1,5 +1,5 @@
-//! ntor-v3 (proposal 332): ntor with SHA3, addressed by Ed25519 identity, and with an encrypted
-//! message each way.
+//! ntor-v3 (proposal 332): ntor with SHA3 and Ed25519 identities, and with an encrypted message in
+//! each direction.
 
 use cipher::{KeyIvInit, StreamCipher};
 use digest::{Digest, ExtendableOutput, Update, XofReader};
@@ -15,12 +15,12 @@ use crate::wire::crypto::{
 };
 use crate::wire::rend::NONCE;
 
-/// What a handshake for extending a circuit is bound to.
+/// Verification string of a handshake that extends a circuit.
 pub const CIRCUIT: &[u8] = b"circuit extend";
 
 const PROTOID: &[u8] = b"ntor3-curve25519-sha3_256-1";
 
-/// A client's side, waiting for the answer.
+/// A client's side of the handshake while it waits for the answer.
 pub struct Client {
     ours: CurveKeys,
     relay: [u8; 32],
@@ -31,8 +31,9 @@ pub struct Client {
 }
 
 impl Client {
-    /// Begins with the relay of this Ed25519 identity and onion key, and says `message` to it: the
-    /// client, and the handshake of its CREATE2. None if the onion key is degenerate.
+    /// Starts a handshake with the relay that has this Ed25519 identity and onion key. `message`
+    /// is sent to it. Returns the client's side, and the handshake data of its CREATE2; `None` if
+    /// the onion key is degenerate.
     pub fn start(
         rng: &mut dyn CryptoRng,
         relay: [u8; 32],
@@ -58,10 +59,10 @@ impl Client {
         Some((Client { ours, relay, onion_key, lasting, mac, verification }, handshake))
     }
 
-    /// Takes the handshake of CREATED2: keys and the relay's message.
+    /// Handles the handshake data of CREATED2. Returns the key stream and the relay's message.
     ///
     /// # Errors
-    /// [`Refused`] if it does not prove that its sender has the onion key.
+    /// [`Refused`] if the data does not prove that its sender has the onion key.
     pub fn finish(self, created: &[u8]) -> Result<(KeyStream, Vec<u8>), Refused> {
         let mut rest = created;
         let theirs: [u8; 32] = take(&mut rest)?;
@@ -87,7 +88,7 @@ impl Client {
 
 /// A client's handshake that a relay has verified, and has not yet answered.
 pub struct Request<'a> {
-    /// What the client says.
+    /// The client's message.
     pub message: Vec<u8>,
     lasting: [u8; 32],
     client: [u8; 32],
@@ -97,11 +98,11 @@ pub struct Request<'a> {
     verification: &'a [u8],
 }
 
-/// Reads and verifies a client's handshake; `onion_keys` are the present one and those that are
-/// still honoured.
+/// Parses and verifies a client's handshake. `onion_keys` are the present onion key and older ones
+/// that are still accepted.
 ///
 /// # Errors
-/// [`Refused`] if it is cut short, for another relay or key, or not authentic.
+/// [`Refused`] if the handshake is truncated, for another relay or key, or not authentic.
 pub fn read<'a>(
     relay: &'a [u8; 32],
     onion_keys: &'a [CurveKeys],
@@ -122,7 +123,8 @@ pub fn read<'a>(
 }
 
 impl Request<'_> {
-    /// Answers with `message`: the handshake of CREATED2, and what the circuit's keys come from.
+    /// Answers the handshake with `message`. Returns the handshake data of CREATED2, and the key
+    /// stream.
     ///
     /// # Errors
     /// [`Refused::NotAuthentic`] if the client's key is degenerate.
@@ -153,7 +155,7 @@ impl Request<'_> {
     }
 }
 
-/// What the first message's keys come from.
+/// Input from which the keys of the client's message are derived.
 struct First<'a> {
     lasting: &'a [u8; 32],
     relay: &'a [u8; 32],
@@ -204,7 +206,7 @@ impl First<'_> {
     }
 }
 
-/// What everything else comes from.
+/// Input from which all other keys are derived.
 struct Second<'a> {
     ephemeral: &'a [u8; 32],
     lasting: &'a [u8; 32],
@@ -225,7 +227,7 @@ impl Second<'_> {
         (self.proof(&verify, mac, encrypted), KeyStream::new(&seed))
     }
 
-    /// The seed of all keys, and what the relay proves with.
+    /// Returns the seed of the key stream, and the key of the relay's proof.
     fn seeds(&self, verification: &[u8]) -> ([u8; 32], [u8; 32]) {
         let length = length(verification);
         let input: [&[u8]; 9] = [
@@ -261,7 +263,8 @@ impl Second<'_> {
     }
 }
 
-/// The endless key stream that a handshake ends in.
+/// The unlimited key stream that results from a handshake. Its parts must be read in order: keys,
+/// nonce, lossy keys.
 pub struct KeyStream {
     cipher: Aes256Ctr,
     reader: Shake256Reader,
@@ -275,12 +278,12 @@ impl KeyStream {
         KeyStream { cipher: aes256(&encryption), reader }
     }
 
-    /// Decrypts the relay's message, or encrypts it.
+    /// Encrypts or decrypts the relay's message.
     fn decrypt(&mut self, message: &mut [u8]) {
         self.cipher.apply_keystream(message);
     }
 
-    /// The circuit's keys, for the relay crypto that was agreed on.
+    /// Returns the circuit's keys, for the negotiated relay crypto.
     #[must_use]
     pub fn of(&mut self, agreed: Agreed) -> Keys {
         if agreed.cgo {
@@ -293,7 +296,8 @@ impl KeyStream {
         Keys::Tor1(KeyMaterial::from(&bytes))
     }
 
-    /// Once the keys were taken: what binds messages to the circuit.
+    /// Returns the value that binds messages to the circuit. Must be called after
+    /// [`KeyStream::of`].
     #[must_use]
     pub fn nonce(&mut self) -> [u8; NONCE] {
         let mut nonce = [0; NONCE];
@@ -301,8 +305,8 @@ impl KeyStream {
         nonce
     }
 
-    /// After keys and nonce were taken: the secrets of the hop's lossy cells
-    /// (`docs/spec/lossy-circuits.md`, "Keys").
+    /// Returns the secrets of the hop's lossy cells (`docs/spec/lossy-circuits.md`, "Keys"). Must
+    /// be called after [`KeyStream::nonce`].
     #[must_use]
     pub fn lossy(&mut self) -> LossyKeys {
         let mut bytes = [0; lossy::KEY_BYTES];
@@ -315,7 +319,7 @@ fn aes256(key: &[u8; 32]) -> Aes256Ctr {
     Aes256Ctr::new(&(*key).into(), &[0; 16].into())
 }
 
-/// A length as the proposal encapsulates: 8 bytes.
+/// Returns the length of `bytes` in the proposal's encoding: 8 bytes.
 fn length(bytes: &[u8]) -> [u8; 8] {
     (bytes.len() as u64).to_be_bytes()
 }

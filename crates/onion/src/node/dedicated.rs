@@ -14,11 +14,11 @@ use crate::wire::extend::Target;
 /// Time for which a link stays open without circuits, so that cells in transit are not lost.
 pub(super) const REST: Duration = Duration::from_secs(1);
 
-/// How a circuit reaches its next relay.
+/// Link over which a circuit reaches its next relay.
 pub(crate) enum Way {
-    /// By this existing link, because the maximum number of links is open.
+    /// An existing link, because the maximum number of links is open.
     Shared(LinkId),
-    /// By a link that is being opened.
+    /// A link that is being opened.
     Dialled,
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct Several {
     circuits: Legs<u32>,
     /// Cells that arrived recently on all legs.
     arrivals: Arrivals,
-    /// How messages are distributed; `None` if that follows the other end's wish.
+    /// Scheduler that distributes messages; `None` if it follows the other end's wish.
     dealing: Option<Dealing>,
     splitter: Option<(DesiredUx, Splitter)>,
     seed: u64,

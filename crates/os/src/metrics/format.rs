@@ -47,7 +47,7 @@ impl Format {
     }
 }
 
-/// How specifically a range of an `Accept` header matches a type.
+/// Precision with which a range of an `Accept` header matches a type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Closeness {
     /// The range does not match.

@@ -45,7 +45,7 @@ struct Entry {
     path: String,
     headers: Vec<(String, String)>,
     bytes: usize,
-    /// How the object can hide bytes; `None` if it cannot.
+    /// Slots of the object in which bytes can be hidden; `None` if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     slots: Option<SlotsEntry>,
 }

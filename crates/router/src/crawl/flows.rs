@@ -50,11 +50,11 @@ pub(super) fn is_capture(bytes: &[u8]) -> bool {
 /// Contents of a capture.
 #[derive(Debug, Default)]
 pub(super) struct Capture {
-    /// Its connections, in the order in which they began.
+    /// Connections of the capture, in the order in which they began.
     pub(super) flows: Vec<Flow>,
     /// Number of packets without a TCP segment.
     pub(super) skipped: usize,
-    /// It ends within a packet, which is ignored.
+    /// Whether the capture ends within a packet, which is ignored.
     pub(super) cut: bool,
     /// Only the beginnings of payloads were captured, as with a snap length (`tcpdump -s 96`).
     pub(super) snapped: bool,

@@ -87,7 +87,7 @@ impl Fetched {
 /// A page, and the objects that it loads, by index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// Its path.
+    /// Path of the page.
     pub path: String,
     /// The objects including the page itself, in the order of their requests.
     pub objects: Vec<usize>,

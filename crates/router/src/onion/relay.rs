@@ -157,7 +157,8 @@ pub struct Numbers {
     pub carried: [u64; 2],
     /// Number of connections refused because their address had too many.
     pub refused: u64,
-    /// Number of connections closed at once for lack of file descriptors.
+    /// Number of connections that were accepted and immediately closed, for lack of file
+    /// descriptors.
     pub turned_away: u64,
     /// Kind of tap for out-of-order delivery, if links may be unordered; `None` otherwise.
     pub tap: Option<TapKind>,

@@ -37,7 +37,7 @@ pub(super) const TICK: Duration = Duration::from_secs(1);
 /// Interval between checks for idle links.
 const REST: Duration = Duration::from_secs(10);
 
-/// A core, its links, and its listeners.
+/// An onion core (of a client or a relay), its links, and its listeners.
 pub(super) struct Station<C> {
     pub(super) clock: Clock,
     pub(super) core: C,

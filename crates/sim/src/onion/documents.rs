@@ -1,4 +1,5 @@
-//! The directory of a simulated network: real keys, descriptors, votes and signatures, made once.
+//! The directory of a simulated network. Its keys, descriptors, votes and signatures are real, and
+//! created once.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -16,23 +17,24 @@ use anabranch_onion::wire::dirkeys::IdentityKey;
 use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::netdoc::{Unproven, parse_certs, parse_microdescs};
 
-/// Seconds since 1970 at which a simulation begins, and the consensus to hold.
+/// Time at which a simulation and the validity of its consensus begin, in seconds since 1970.
 pub const START: u64 = 1_800_000_000;
-/// Port of all relays for links.
+/// Port of all relays on which they accept links.
 pub(super) const ORPORT: u16 = 9001;
 /// Port of all web servers.
 pub(super) const WEB_PORT: u16 = 80;
-/// Seconds for which the consensus holds.
+/// Time in seconds for which the consensus is valid.
 const VALID: u64 = 24 * 3600;
-/// Most relays: each has a /16 of its own, so that paths may hold any three of them.
+/// Maximum number of relays. Each has its own /16 network, so that a path may contain any three of
+/// them.
 pub const MAX_RELAYS: usize = 100 * 250;
 
-/// One relay of a network, as its descriptor says.
+/// Properties of a relay in its descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayDescription {
-    /// Whether streams may leave the network here.
+    /// Whether streams may leave the network at this relay.
     pub exit: bool,
-    /// Bytes per second that it counts for when clients choose paths.
+    /// Weight of the relay in clients' choices of paths, in bytes per second.
     pub bandwidth: u64,
 }
 
@@ -56,25 +58,25 @@ impl Papers {
     }
 }
 
-/// Long-term keys of relays by place. They cost seconds, and are the same in all runs: seeds decide
-/// what happens, not who the relays are.
+/// Long-term keys of relays, by index. Creating them takes seconds. They are the same in all runs:
+/// a seed determines the events, but not the relays' identities.
 pub struct Keyring {
     keys: Vec<RelayKeys>,
 }
 
 impl Keyring {
-    /// The keys of the first `count` relays.
+    /// Creates the keys of the first `count` relays.
     pub fn new(count: usize) -> Keyring {
         Keyring { keys: (0..count).map(relay_keys).collect() }
     }
 
-    /// Number of relays.
+    /// Returns the number of relays.
     pub fn count(&self) -> usize {
         self.keys.len()
     }
 }
 
-/// The relays of a network and what an authority says of them.
+/// The relays of a network, and the documents of its authority.
 #[derive(Clone)]
 pub struct NetworkDocuments {
     pub(super) network: Arc<Network>,
@@ -83,8 +85,8 @@ pub struct NetworkDocuments {
 }
 
 impl NetworkDocuments {
-    /// Makes the keys of these relays, has an authority list them, and reads its consensus as a
-    /// client would. `params` are the consensus' parameters.
+    /// Creates keys for `relays`, lets an authority list them, and parses its consensus as a
+    /// client does. `params` are the consensus parameters.
     ///
     /// # Panics
     /// There are more than [`MAX_RELAYS`].
@@ -92,10 +94,10 @@ impl NetworkDocuments {
         NetworkDocuments::with_keys(&Keyring::new(relays.len()), relays, params)
     }
 
-    /// The same with keys that exist already.
+    /// Creates the documents as [`NetworkDocuments::new`] does, with existing keys.
     ///
     /// # Panics
-    /// There are more than [`MAX_RELAYS`], or more than the keyring has.
+    /// There are more than [`MAX_RELAYS`] relays, or more than in the keyring.
     pub fn with_keys(
         keys: &Keyring,
         relays: &[RelayDescription],
@@ -112,7 +114,7 @@ impl NetworkDocuments {
         }
     }
 
-    /// What clients know of the network.
+    /// Returns the network as clients know it from the consensus.
     pub fn network(&self) -> &Arc<Network> {
         &self.network
     }
@@ -127,7 +129,7 @@ fn relay_address(place: usize) -> Ipv4Addr {
     Ipv4Addr::new(20 + (place / 250) as u8, (place % 250) as u8, 0, 1)
 }
 
-/// The address of the web server in this place.
+/// Returns the address of the web server with the index `place`.
 pub(super) fn web_address(place: usize) -> Ipv4Addr {
     Ipv4Addr::new(192, 88, (place / 250) as u8, (place % 250) as u8)
 }
@@ -145,7 +147,7 @@ fn network(
     let about = About {
         nickname: "authority".to_owned(),
         identity: identity.identity(),
-        // It is no relay of this network.
+        // This is no relay of the network.
         relay: [0xaa; 20],
         address: Ipv4Addr::new(192, 88, 255, 1),
         dir_port: 9030,
@@ -182,7 +184,7 @@ fn network(
     network
 }
 
-/// Bandwidth that the authority counts, in kilobytes per second, by identity.
+/// Returns the measured bandwidths of the relays in kilobytes per second, by identity.
 fn measured(relays: &[RelayDescription], keys: &[RelayKeys]) -> BTreeMap<[u8; 20], u32> {
     let kilobytes =
         |relay: &RelayDescription| u32::try_from(relay.bandwidth / 1000).unwrap_or(u32::MAX).max(1);

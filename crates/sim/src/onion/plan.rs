@@ -1,4 +1,4 @@
-//! Networks by counts.
+//! Plans of networks, which are given by numbers of hosts.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -15,51 +15,52 @@ use crate::line::LineSettings;
 use crate::network::HostSettings;
 use crate::queue::HostId;
 
-/// A network by counts. Rates of its lines and delays are drawn from tables: `network` decides the
-/// draws, the seed of a run decides what happens.
+/// A network given by numbers of hosts. The rates of its lines and its delays are drawn from
+/// tables. `network` is the seed of these draws; a run's own seed determines its events.
 #[derive(Clone, Debug)]
 pub struct NetworkPlan {
-    /// What all nodes have in common. Its seed is replaced by that of each run.
+    /// Settings that all nodes share. Each run replaces the seed.
     pub common: Common,
-    /// Relays that are no exits.
+    /// Number of relays that are not exits.
     pub relays: usize,
-    /// Exits.
+    /// Number of exits.
     pub exits: usize,
-    /// Web servers.
+    /// Number of web servers.
     pub servers: usize,
-    /// Clients with the load [`ClientLoad::web`]. They come first.
+    /// Number of clients with the load [`ClientLoad::web`], which come first.
     pub web: usize,
-    /// Clients with the load [`ClientLoad::bulk`].
+    /// Number of clients with the load [`ClientLoad::bulk`].
     pub bulk: usize,
     /// Number of the drawn network.
     pub network: u64,
-    /// Rates of lines.
+    /// Rates of the hosts' lines.
     pub rates: LineRates,
-    /// The longest time that a packet waits in the queue of a line.
+    /// Maximum time for which a packet waits in the queue of a line.
     pub queue: Duration,
     /// One-way delays between hosts, in nanoseconds.
     pub delays: QuantileTable,
     /// Whether circuits have the congestion control of proposal 324 (`cc_alg`), or windows of
     /// 1,000 cells.
     pub congestion_control: bool,
-    /// How long a run is, in simulated time.
+    /// Simulated duration of a run.
     pub duration: Duration,
-    /// Downloads that end before this do not count.
+    /// Duration of the warm-up. Downloads that end in it do not count.
     pub warm_up: Duration,
 }
 
-/// Why a [`NetworkPlan`] makes no network.
+/// Reason why a [`NetworkPlan`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// Circuits need three relays, one of them an exit, and as many more as a set has circuits.
+    /// There are too few relays. A circuit needs three relays, one of them an exit; a set needs
+    /// two more for each further circuit.
     TooFewRelays {
-        /// Relays that are no exits, at least.
+        /// Minimum number of relays that are not exits.
         needed: usize,
     },
     /// There is no exit.
     NoExit,
-    /// There are more than [`MAX_RELAYS`].
+    /// There are more than [`MAX_RELAYS`] relays.
     TooManyRelays,
     /// There is no web server.
     NoServer,
@@ -67,7 +68,8 @@ pub enum PlanError {
     NoClient,
     /// The warm-up is not shorter than the run.
     WarmUp,
-    /// The design of sets needs circuits with congestion control, which gives it round-trip times.
+    /// The design of sets needs circuits with congestion control, from which it gets round-trip
+    /// times.
     NoCongestionControl(Design),
 }
 
@@ -95,23 +97,24 @@ impl std::fmt::Display for PlanError {
 
 impl std::error::Error for PlanError {}
 
-/// A network of a [`NetworkPlan`] after its run.
+/// The network of a [`NetworkPlan`] after its run.
 pub struct PlannedRun {
-    /// The network.
+    /// The network after the run.
     pub network: OnionNetwork,
     web: usize,
     warm_up: Time,
-    /// Hosts that are relays but no exits, and exits, with the bits per second of their lines.
+    /// Relays that are not exits, and exits: the host of each, with the rate of its line in bits
+    /// per second.
     relays: [Vec<(HostId, u64)>; 2],
 }
 
 impl NetworkPlan {
-    /// Checks that the plan makes a network.
+    /// Checks that the plan is valid.
     ///
     /// # Errors
-    /// [`PlanError`]
+    /// The [`PlanError`] of the first fault.
     pub fn check(&self) -> Result<(), PlanError> {
-        // Each circuit of a set has a guard and a middle of its own.
+        // Each circuit of a set has its own guard and middle.
         let needed = 2 * self.common.legs.max(1);
         if self.relays < needed {
             return Err(PlanError::TooFewRelays { needed });
@@ -132,7 +135,7 @@ impl NetworkPlan {
         needs && !self.congestion_control
     }
 
-    /// The rate of each relay's line: those that are no exits come first.
+    /// Returns the rate of each relay's line. Relays that are not exits come first.
     fn relay_rates(&self) -> Vec<NonZeroU64> {
         let rates = &self.rates;
         let of = |place| tables::rate(&rates.relays, (self.network, place), "relay line");
@@ -140,16 +143,16 @@ impl NetworkPlan {
         (0..self.relays).map(of).chain((0..self.exits).map(exit)).collect()
     }
 
-    /// Makes keys for the relays. It takes seconds.
+    /// Creates keys for the relays. This takes seconds.
     pub fn keyring(&self) -> Keyring {
         Keyring::new(self.relays + self.exits)
     }
 
-    /// Makes the documents of the relays, which serve all runs of this network. Relays count with
-    /// the rates of their lines when clients choose paths.
+    /// Creates the documents of the relays, which all runs of this network share. In clients'
+    /// choices of paths, a relay's weight is the rate of its line.
     ///
     /// # Panics
-    /// The keyring is of fewer relays.
+    /// `keys` has too few relays.
     pub fn documents(&self, keys: &Keyring) -> NetworkDocuments {
         let rates = self.relay_rates();
         let describe = |(place, rate): (usize, &NonZeroU64)| RelayDescription {
@@ -157,13 +160,13 @@ impl NetworkPlan {
             bandwidth: rate.get() / 8,
         };
         let described: Vec<RelayDescription> = rates.iter().enumerate().map(describe).collect();
-        // 2 is Vegas, 0 are fixed windows (proposal 324).
+        // The algorithm 2 is Vegas, and 0 means fixed windows (proposal 324).
         let algorithm = if self.congestion_control { 2 } else { 0 };
         let params = BTreeMap::from([("cc_alg".to_owned(), algorithm)]);
         NetworkDocuments::with_keys(keys, &described, &params)
     }
 
-    /// The network as a scenario.
+    /// Returns the scenario of a run of this network with `seed`.
     pub fn scenario(&self, seed: u64, documents: &NetworkDocuments) -> Scenario {
         let clients = self.web + self.bulk;
         let relays = self.relays + self.exits;
@@ -194,8 +197,8 @@ impl NetworkPlan {
         }
     }
 
-    /// Runs the network from its beginning to its end; `progress` is called with the time, once
-    /// for each simulated second.
+    /// Runs the network to its end. Calls `progress` once for each simulated second, with the
+    /// time.
     pub fn run(
         &self,
         seed: u64,
@@ -209,7 +212,8 @@ impl NetworkPlan {
         run.expect("it is not stopped")
     }
 
-    /// The same, until `goes_on` returns false; `None` if it did.
+    /// Runs the network as [`NetworkPlan::run`] does. Calls `goes_on` once for each simulated
+    /// second, with the time, and stops if it returns false. Returns `None` if it was stopped.
     pub fn run_while(
         &self,
         seed: u64,
@@ -236,8 +240,8 @@ impl NetworkPlan {
 }
 
 impl PlannedRun {
-    /// Downloads that ended after the warm-up: the number of the client, whether it is a bulk
-    /// client, and the download.
+    /// Returns the downloads that ended after the warm-up, each with the number of its client, and
+    /// whether this is a bulk client.
     pub fn downloads(&self) -> impl Iterator<Item = (usize, bool, &DownloadRecord)> {
         let counted = |download: &&DownloadRecord| download.ended >= self.warm_up;
         self.network.clients().enumerate().flat_map(move |(client, host)| {
@@ -246,14 +250,15 @@ impl PlannedRun {
         })
     }
 
-    /// Load of the relays that are no exits, and of the exits: bytes that their lines carried, in
-    /// the fuller direction of each, relative to the bytes that they could have carried.
+    /// Returns the load of the relays that are not exits, and that of the exits: the bytes that
+    /// their lines carried, relative to the bytes that they could have carried. For each line the
+    /// fuller direction counts.
     pub fn loads(&self) -> [f64; 2] {
         self.relays.each_ref().map(|lines| used(&self.network, lines))
     }
 }
 
-/// Share of what lines could have carried in the whole run.
+/// Returns the used share of the lines' capacity over the whole run.
 fn used(network: &OnionNetwork, lines: &[(HostId, u64)]) -> f64 {
     let sent = |(host, _): &(HostId, u64)| {
         network.simulation().stats(*host).map(|line| line.bytes).into_iter().max().unwrap_or(0)
@@ -262,7 +267,8 @@ fn used(network: &OnionNetwork, lines: &[(HostId, u64)]) -> f64 {
     bits / (lines.iter().map(|(_, rate)| *rate as f64).sum::<f64>() * network.now().secs_f64())
 }
 
-/// Quantiles of times, each the smallest that at least this share of `times` does not exceed.
+/// Returns quantiles of `times`. Each is the smallest time that at least this share of `times`
+/// does not exceed.
 pub fn quantiles<const N: usize>(mut times: Vec<Duration>, shares: [f64; N]) -> [Duration; N] {
     times.sort_unstable();
     shares.map(|share| {

@@ -1,4 +1,4 @@
-//! Tables of quantiles from which lines and delays of a network are drawn.
+//! Tables of quantiles, from which the lines and delays of a network are drawn.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -9,28 +9,29 @@ use rand::RngExt;
 
 use crate::latency::Latencies;
 
-/// Places of a core whose delays are drawn. Hosts beyond this number share places.
+/// Maximum number of places in a core network with drawn delays. Further hosts share places.
 const MAX_PLACES: usize = 512;
 
-/// Values that are equally likely. The tables of this crate have the quantiles at 0.5 %, 1.5 %,
-/// ..., 99.5 % of their data.
+/// A table of values with equal probabilities. The tables of this crate have the quantiles of
+/// their data at 0.5 %, 1.5 %, ..., 99.5 %.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuantileTable {
     values: Arc<[u64]>,
 }
 
 impl QuantileTable {
-    /// The table of these values; `None` if there are none.
+    /// Returns the table of `values`; `None` if there are none.
     pub fn new(values: Vec<u64>) -> Option<QuantileTable> {
         (!values.is_empty()).then(|| QuantileTable { values: values.into() })
     }
 
-    /// A table with one value.
+    /// Returns a table with one value.
     pub fn one(value: u64) -> QuantileTable {
         QuantileTable { values: Arc::new([value]) }
     }
 
-    /// Reads one value a line; lines that begin with `#` are comments.
+    /// Parses a text with one value per line, each multiplied by `unit`. Lines that begin with `#`
+    /// are comments.
     fn read(text: &str, unit: u64) -> QuantileTable {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let values = lines.map(|line| line.parse::<u64>().expect("the crate's tables are numbers"));
@@ -38,12 +39,12 @@ impl QuantileTable {
         QuantileTable::new(values).expect("the crate's tables have values")
     }
 
-    /// The values, as they were given.
+    /// Returns the values in the given order.
     pub fn values(&self) -> &[u64] {
         &self.values
     }
 
-    /// The value that all draws have, if there is only one.
+    /// Returns the value of all draws, if there is only one.
     fn only(&self) -> Option<u64> {
         (self.values.len() == 1).then(|| self.values[0])
     }
@@ -56,30 +57,30 @@ impl QuantileTable {
 /// Rates of lines in bits per second.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineRates {
-    /// Relays that are no exits.
+    /// Rates of relays that are not exits.
     pub relays: QuantileTable,
-    /// Exits.
+    /// Rates of exits.
     pub exits: QuantileTable,
-    /// Web servers.
+    /// Rates of web servers.
     pub servers: QuantileTable,
-    /// Clients.
+    /// Rates of clients.
     pub clients: QuantileTable,
 }
 
-/// Rates of relays of the public Tor network.
+/// Rates of the relays in the public Tor network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublicRates {
-    /// Whole lines.
+    /// The whole capacity of the lines.
     Tor2018,
     /// The part of the lines that the load of the public network left free.
     Tor2018Spare,
 }
 
 impl PublicRates {
-    /// All of them.
+    /// Both sets of rates.
     pub const ALL: [PublicRates; 2] = [PublicRates::Tor2018, PublicRates::Tor2018Spare];
 
-    /// The name in scenarios.
+    /// Returns the name in scenarios.
     pub fn name(self) -> &'static str {
         match self {
             PublicRates::Tor2018 => "tor-2018",
@@ -87,7 +88,7 @@ impl PublicRates {
         }
     }
 
-    /// The rates of relays that are no exits, and those of exits.
+    /// Returns the rates of relays that are not exits, and the rates of exits.
     pub fn tables(self) -> [QuantileTable; 2] {
         let texts = match self {
             PublicRates::Tor2018 => [
@@ -103,12 +104,12 @@ impl PublicRates {
     }
 }
 
-/// One-way delays between hosts of PlanetLab, in nanoseconds.
+/// Returns one-way delays between hosts of PlanetLab, in nanoseconds.
 pub fn planetlab_delays() -> QuantileTable {
     QuantileTable::read(include_str!("../../data/planetlab.txt"), 1_000)
 }
 
-/// The rate of the line of host `entity` of a kind, in the drawn network `network`.
+/// Draws the rate of the line of host `entity`, for the drawn network `network`.
 pub(super) fn rate(
     table: &QuantileTable,
     (network, entity): (u64, usize),
@@ -118,10 +119,11 @@ pub(super) fn rate(
     NonZeroU64::new(rate).unwrap_or(NonZeroU64::MIN)
 }
 
-/// The core between `hosts` hosts in the drawn network `network`, and the place of each host.
+/// Returns the core network between `hosts` hosts of the drawn network `network`, and the place of
+/// each host.
 ///
-/// Each pair of places has its own draw, the same in both directions. It depends on the two places
-/// alone, so networks with more hosts have the same delays between the first ones.
+/// Each pair of places has its own draw, which is the same in both directions. It depends only on
+/// the two places, so networks with more hosts have the same delays between the first ones.
 pub(super) fn core(table: &QuantileTable, network: u64, hosts: usize) -> (Latencies, Vec<usize>) {
     if let Some(delay) = table.only() {
         return (Latencies::uniform(Duration::from_nanos(delay)), vec![0; hosts]);

@@ -22,7 +22,8 @@ pub struct FarEnd {
     pub public: PublicKey,
     /// The secret that the two ends share; zeros if there is none.
     pub psk: Psk,
-    /// Name of the requested server behind the far end; empty if the far end has a single server.
+    /// Name of the server that is requested from the far end; empty if the far end has a single
+    /// server.
     pub behind: String,
     /// Allowed lengths of packets, in bytes of UDP payload; empty if any length is allowed.
     pub pad: Vec<usize>,

@@ -1,5 +1,5 @@
-//! A stranger's stream that the web server behind the far end answers (`--behind`): bytes both
-//! ways, nothing of them known.
+//! A stranger's stream that is relayed to the web server of `--behind`. Bytes pass in both
+//! directions, and none is interpreted.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -10,25 +10,28 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::streams::{Ending, Wire, is_passing};
 
-/// Bytes of one direction that wait for room; one read more at most.
+/// Number of waiting bytes of one direction from which on no more are read. The last read may
+/// exceed this.
 const WAITING: usize = 16 << 10;
 
-/// The connection to the web server, and what waits between it and the stranger.
+/// The connection to the web server, and the bytes that wait between it and the stranger.
 pub(super) struct Relay {
     web: Socket,
     /// Tokens of the stranger's stream and of the web server's.
     tokens: [u64; 2],
     to_web: Vec<u8>,
     to_stranger: Vec<u8>,
-    /// Whether the stranger, and the web server, have said all.
+    /// Whether the stranger, and the web server, have closed their sending side.
     ended: [bool; 2],
-    /// Whether the web server was told that the stranger has said all.
+    /// Whether our sending side to the web server is closed, because the stranger has closed its
+    /// own.
     is_told: bool,
     interests: [Interest; 2],
 }
 
 impl Relay {
-    /// Connects to the web server, and replays `begun` to it: what the stranger has sent so far.
+    /// Connects to the web server, and sends it `begun`, the bytes that the stranger has sent
+    /// until now.
     ///
     /// # Errors
     /// The kernel's.
@@ -52,10 +55,11 @@ impl Relay {
         Ok(Relay { web, tokens, to_web: begun, to_stranger, ended, is_told: false, interests })
     }
 
-    /// Passes on what can be, both ways.
+    /// Passes waiting bytes on, in both directions.
     ///
     /// # Errors
-    /// It is over: one side broke, or the web server has said all and the stranger has it.
+    /// The relay is over: one side failed, or the stranger has received all of the web server's
+    /// answer.
     pub(super) fn pump(
         &mut self,
         wire: &mut Wire,
@@ -91,7 +95,7 @@ impl Relay {
         match (&self.web).read(&mut buffer[..room]) {
             Ok(0) => self.ended[1] = true,
             Ok(length) => self.to_stranger.extend_from_slice(&buffer[..length]),
-            // It is not connected yet.
+            // The connection is not established yet.
             Err(error) if is_passing(&error) || error.kind() == ErrorKind::NotConnected => {}
             Err(error) => return Err(Ending::Broken(error)),
         }
@@ -109,7 +113,7 @@ impl Relay {
         write_out(to_stranger, |bytes| wire.write(&[IoSlice::new(bytes)])).map_err(Ending::Broken)
     }
 
-    /// Watches both sides for what they are waited for.
+    /// Watches both sockets for the events that are needed next.
     fn watch(&mut self, wire: &Wire, poller: &Poller) -> io::Result<()> {
         let wanted = [
             Interest {
@@ -138,7 +142,7 @@ impl AsFd for Relay {
     }
 }
 
-/// Writes `bytes` as far as there is room, and removes what was taken.
+/// Writes `bytes` as far as there is room, and removes what was written.
 fn write_out(
     bytes: &mut Vec<u8>,
     mut write: impl FnMut(&[u8]) -> io::Result<usize>,
@@ -160,7 +164,7 @@ fn write_out(
     outcome
 }
 
-/// A connection that does not block is made later.
+/// Returns whether a non-blocking connection is still being established.
 fn is_under_way(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EINPROGRESS)
 }

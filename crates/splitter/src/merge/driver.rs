@@ -1,5 +1,5 @@
-//! The loop: clients' packets to the core and what comes out to servers, servers' answers to the
-//! core and what comes out to clients.
+//! The loop of the far end. Clients' packets go to the core, which yields datagrams for servers;
+//! servers' answers go to the core, which yields packets for clients.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -32,35 +32,36 @@ use super::streams::{BEHIND, Entry, Packets, STREAMS, Streams};
 use crate::far_end::Inner;
 use crate::split::signals::signals;
 
-/// Tokens of the files that are no flows; those count up from 0.
+/// Tokens of the files that are not flows. The tokens of flows count up from 0.
 const LISTENER: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
 const HUB: u64 = u64::MAX - 2;
 const RELOAD: u64 = u64::MAX - 3;
 const TCP_LISTENER: u64 = u64::MAX - 4;
 const TLS_LISTENER: u64 = u64::MAX - 5;
-/// Receive and send buffers of the listener, in bytes: it is shared by all clients.
+/// Receive and send buffers of the listener in bytes, shared by all clients.
 const BUFFER: usize = 16 << 20;
-/// Messages taken from a socket at once.
+/// Maximum number of messages taken from a socket at once.
 const RUNS: usize = 32;
-/// Packets taken from the interface at once.
+/// Maximum number of packets taken from the interface at once.
 const ROUND: usize = 64;
-/// Files told of at once.
+/// Maximum number of ready files per wait.
 const EVENTS: usize = 256;
-/// How often flows and clients are looked at whose time may be over.
+/// Interval at which idle flows and silent clients are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
-/// Between two words on a server whose port is closed.
+/// Minimum interval between reports that a server's port is closed.
 const COMPLAINT: Duration = Duration::from_secs(10);
 
 /// Runs the far end until SIGINT, SIGTERM or SIGHUP. Returns the counters at the end.
 ///
 /// # Errors
-/// What the user asked for cannot be done, or the system fails.
+/// The settings cannot be applied, or the system fails.
 pub fn run(settings: Settings, screen: &mut dyn Screen) -> Result<Snapshot, Failure> {
     run_rereading(settings, None, screen)
 }
 
-/// The same; SIGHUP makes it read its settings again, where there is something to read.
+/// Runs the far end as [`run`] does. SIGHUP makes it read its settings again with `reread`, if
+/// that is given.
 ///
 /// # Errors
 /// As [`run`].
@@ -81,7 +82,7 @@ pub fn run_rereading(
     run_driver(driver)
 }
 
-/// The same until `stop` can be read or has no other end any more.
+/// Runs the far end as [`run`] does, until `stop` is readable or its other end is closed.
 ///
 /// # Errors
 /// As [`run`].
@@ -115,12 +116,12 @@ fn run_driver(mut driver: Driver<'_>) -> Result<Snapshot, Failure> {
     Ok(driver.end())
 }
 
-/// Everything that outlives one turn of the loop.
+/// The state of a run.
 pub(super) struct Driver<'s> {
     pub(super) far: Far<ChaCha20Rng>,
     pub(super) settings: Settings,
     pub(super) servers: Vec<(String, SocketAddr)>,
-    /// The interface, where there is one.
+    /// The interface of `--tun`; `None` without one.
     pub(super) hub: Option<Hub>,
     pub(super) guests: Vec<Guest>,
     pub(super) flows: Flows,
@@ -128,14 +129,14 @@ pub(super) struct Driver<'s> {
     pub(super) clock: Clock,
     poller: Poller,
     listener: UdpSocket,
-    /// Streams of clients, where any may come.
+    /// Streams of clients; `None` if streams are not accepted.
     pub(super) streams: Option<Streams>,
-    /// Kept for its memory alone.
+    /// Reused buffer; its content is used within one call only.
     packets: Packets,
-    /// Readable when the run is to end.
+    /// Readable when the run should end.
     _stop: UnixStream,
     pub(super) hangup: Option<Hangup>,
-    /// Reads the settings again.
+    /// Function that reads the settings again; `None` if they cannot change.
     pub(super) reread: Option<Reread<'s>>,
     hasty: Arc<AtomicBool>,
     queue: SendQueue,
@@ -144,9 +145,10 @@ pub(super) struct Driver<'s> {
     next_snapshot: Time,
     next_sweep: Time,
     next_complaint: Time,
-    /// Handshakes answered, packets of strangers, datagrams to clients that did not go.
+    /// Counters of handshakes answered, packets of strangers, and datagrams to clients that were
+    /// not sent.
     counted: Snapshot,
-    /// Empty between calls; kept for its memory alone.
+    /// Reused buffer, empty between calls.
     came: Vec<Datagram>,
     pub(super) stopped: bool,
 }
@@ -209,7 +211,7 @@ impl<'s> Driver<'s> {
         Ok(driver)
     }
 
-    /// What the run does, as of now.
+    /// Returns the present settings and addresses for display.
     pub(super) fn about(&self) -> Listening {
         Listening {
             listen: self.listener.local_addr().unwrap_or(self.settings.listen),
@@ -236,7 +238,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Clients that may come.
+    /// Returns the clients that are in the key file.
     fn present(&self) -> impl Iterator<Item = &Guest> {
         self.guests.iter().filter(|guest| !guest.is_gone())
     }
@@ -247,7 +249,7 @@ impl<'s> Driver<'s> {
         tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
     }
 
-    /// Waits until a file is ready or something is due.
+    /// Waits until a file is ready or a timer is due.
     fn wait(&mut self, ready: &mut Vec<Ready>) -> Result<(), Failure> {
         let timer = self.timers.first().map_or(self.next_sweep, |timer| timer.0);
         let due = timer.min(self.next_sweep).min(self.next_snapshot);
@@ -256,7 +258,7 @@ impl<'s> Driver<'s> {
         Ok(())
     }
 
-    /// Packets of clients, or of strangers.
+    /// Receives UDP packets of clients, or of strangers.
     fn on_packets(&mut self, buffers: &mut RecvBatch) {
         let Ok(runs) = buffers.recv(&self.listener) else { return };
         let now = self.clock.now();
@@ -274,7 +276,7 @@ impl<'s> Driver<'s> {
         self.send(now);
     }
 
-    /// Clients, or strangers, open streams.
+    /// Accepts streams of clients, or of strangers.
     fn on_streams(&mut self, entry: u64) {
         let now = self.clock.now();
         if let Some(streams) = &mut self.streams {
@@ -282,12 +284,12 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// The web server has answered a stranger, or takes more.
+    /// Relays for a stranger whose web server has answered, or has room.
     fn on_web(&mut self, number: u64) {
         self.streams.iter_mut().for_each(|streams| streams.pump(number, &self.poller));
     }
 
-    /// Packets have arrived by a stream, or it has room.
+    /// Reads packets from a stream, or writes to it if it has room.
     fn on_stream(&mut self, number: u64, event: Ready) {
         let now = self.clock.now();
         let Some(streams) = &mut self.streams else { return };
@@ -313,7 +315,8 @@ impl<'s> Driver<'s> {
         self.send(now);
     }
 
-    /// As [`Driver::take`]; what a stream brings also tells whose it is.
+    /// Takes a packet of a stream as [`Driver::take`] does. The packet also shows whether the
+    /// stream is a client's.
     fn take_of_stream(&mut self, now: Time, from: Peer, packet: &[u8]) -> Option<ClientId> {
         let (strangers, handshakes) = (self.counted.strangers, self.counted.handshakes);
         let client = self.take(now, from, packet);
@@ -327,7 +330,7 @@ impl<'s> Driver<'s> {
         client
     }
 
-    /// Paths whose streams have ended lead nowhere now.
+    /// Removes the paths whose streams have ended.
     fn follow_streams(&mut self, now: Time) {
         while let Some((number, client)) = self.streams.as_mut().and_then(Streams::ended) {
             self.far.lose_stream(client, number);
@@ -335,12 +338,13 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// A client's session is over, and its streams with it.
+    /// Closes the streams of `client`, whose session is over.
     pub(super) fn close_streams(&mut self, client: ClientId) {
         self.streams.iter_mut().for_each(|streams| streams.close_all(client));
     }
 
-    /// Takes a packet; the client that it is of.
+    /// Takes a packet, and returns the client that sent it; `None` for a stranger's packet or a
+    /// repeated one.
     fn take(&mut self, now: Time, from: Peer, packet: &[u8]) -> Option<ClientId> {
         match self.far.receive(now, from, packet) {
             PacketKind::Session(client) => Some(client),
@@ -358,7 +362,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// A client has begun a session.
+    /// Starts the session of a client whose handshake was accepted.
     fn welcome(&mut self, now: Time, new: &NewRun, from: Peer) -> ClientId {
         let id = new.client;
         let wanted = self.wanted(&new.label);
@@ -391,18 +395,19 @@ impl<'s> Driver<'s> {
         id
     }
 
-    /// What a client wants by this label, and what that is called here.
+    /// Returns the destination with a client's `label`, and its name here; `None` if there is
+    /// none.
     fn wanted(&self, label: &str) -> Option<(String, Destination)> {
         if label == INTERFACE {
             return self.hub.as_ref().map(|hub| (hub.name.clone(), Destination::Interface));
         }
         let found = self.servers.iter().find(|(name, _)| name == label);
-        // Who names none means the only one.
+        // An empty label means the only server.
         let only = (label.is_empty() && self.servers.len() == 1).then(|| &self.servers[0]);
         found.or(only).map(|(name, server)| (name.clone(), Destination::Server(*server)))
     }
 
-    /// Hands on what a client has sent, says what is to be said, sets its timer.
+    /// Forwards what a client has sent, sends it what is due, and sets its timer.
     pub(super) fn tend(&mut self, now: Time, client: ClientId) {
         self.hand_on(now, client);
         self.say(now, client);
@@ -414,7 +419,7 @@ impl<'s> Driver<'s> {
         self.arm(now, client);
     }
 
-    /// Says to a client what this end has to say by itself.
+    /// Sends a client the packets that this end originates, such as acknowledgements and probes.
     fn say(&mut self, now: Time, client: ClientId) {
         loop {
             let start = self.outbox.bytes.len();
@@ -429,7 +434,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Hands on what a client has sent.
+    /// Forwards the datagrams that a client has sent.
     fn hand_on(&mut self, now: Time, client: ClientId) {
         let Some(session) = self.far.session(client) else { return };
         let mut came = std::mem::take(&mut self.came);
@@ -442,7 +447,7 @@ impl<'s> Driver<'s> {
         self.came = came;
     }
 
-    /// Sends a client's datagrams to its server, neighbours of one flow together.
+    /// Sends a client's datagrams to its server. Consecutive ones of one flow are sent together.
     fn forward(&mut self, now: Time, client: ClientId, datagrams: &[Datagram]) {
         let guest = &mut self.guests[client.0 as usize];
         datagrams.iter().for_each(|datagram| guest.count_in(datagram));
@@ -488,7 +493,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Answers of a server.
+    /// Receives the answers of a server on a flow's socket.
     fn on_server(&mut self, token: u64, buffers: &mut RecvBatch) {
         let now = self.clock.now();
         let Some(flow) = self.flows.by_token(now, token) else { return };
@@ -507,7 +512,7 @@ impl<'s> Driver<'s> {
         self.arm(now, key.0);
     }
 
-    /// Packets for clients that came by the interface.
+    /// Reads packets for clients from the interface.
     fn on_hub(&mut self) -> Result<(), Failure> {
         let Some(hub) = &mut self.hub else { return Ok(()) };
         let arena = hub.read(ROUND);
@@ -532,7 +537,7 @@ impl<'s> Driver<'s> {
         Ok(())
     }
 
-    /// Deals a server's datagrams to the client's paths, once their delay is over.
+    /// Assigns a server's datagrams to the client's paths, after their delay if there is one.
     fn deal(&mut self, now: Time, key: FlowKey, run: &Received<'_>) {
         let Some(guest) = self.guests.get_mut(key.0.0 as usize) else { return };
         match guest.delays(now, key.1, run) {
@@ -541,7 +546,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Deals what was delayed for long enough.
+    /// Assigns the datagrams whose delay is over to paths.
     fn deal_delayed(&mut self, now: Time, client: ClientId) {
         let place = client.0 as usize;
         while let Some((flow, bytes)) = self.guests[place].next_delayed(now) {
@@ -575,7 +580,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Sends what waits for a window, as far as there is room.
+    /// Sends the datagrams that wait for a window, as far as the paths have room.
     fn use_windows(&mut self, now: Time, client: ClientId) {
         let guest = &mut self.guests[client.0 as usize];
         while let Some((path, units)) = guest.next_run(now, &self.far) {
@@ -598,7 +603,7 @@ impl<'s> Driver<'s> {
         self.counted.unsent += self.outbox.send(&self.listener, &mut self.queue);
     }
 
-    /// Sets a client's timer, if it is due earlier now.
+    /// Sets a client's timer to the time that is next due, if that is earlier than before.
     fn arm(&mut self, now: Time, client: ClientId) {
         let due = self.far.session(client).and_then(|session| session.next_timeout());
         let guest = &mut self.guests[client.0 as usize];
@@ -612,7 +617,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// What time itself brings.
+    /// Runs the timers that are due, and periodic work.
     fn on_time(&mut self) {
         let now = self.clock.now();
         while let Some(&(due, client)) = self.timers.first()
@@ -664,7 +669,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Says farewell to all clients, and shows the last counters.
+    /// Sends a farewell to all clients, and shows the final counters.
     fn end(mut self) -> Snapshot {
         tell(&[NotifyState::Stopping]);
         let now = self.clock.now();
@@ -680,7 +685,7 @@ impl<'s> Driver<'s> {
     }
 }
 
-/// The servers' names and addresses.
+/// Returns the servers' names and addresses.
 pub(super) fn look_up(servers: &[Server]) -> Result<Vec<(String, SocketAddr)>, Failure> {
     let found = servers.iter().map(|server| {
         let found = server.to.resolve();
@@ -690,14 +695,14 @@ pub(super) fn look_up(servers: &[Server]) -> Result<Vec<(String, SocketAddr)>, F
     found.collect()
 }
 
-/// The address of the web server behind.
+/// Returns the address of the web server of `--behind`, if there is one.
 pub(super) fn look_up_behind(settings: &Settings) -> Result<Option<SocketAddr>, Failure> {
     let Some(behind) = &settings.behind else { return Ok(None) };
     let found = behind.resolve().map_err(|error| Failure::Resolve(behind.clone(), error))?;
     Ok(Some(found[0]))
 }
 
-/// Opens the sockets that accept streams; `None` where there are none.
+/// Opens the sockets that accept streams; `None` if the settings name none.
 fn open_streams(
     settings: &Settings,
     behind: Option<SocketAddr>,

@@ -1,10 +1,10 @@
 //! The far end's driver: sockets and a clock around [`anabranch_tunnel::Far`], in front of UDP
 //! servers that know nothing of it.
 //!
-//! [`run`] is the whole program. Clients' packets come to one socket, whichever path they take, or
-//! by streams (`streams`); strangers' streams may go on to a web server (`behind`). Each flow of a
-//! client has a socket of its own to the server. Answers are dealt to the client's paths by a
-//! schedule of its own.
+//! [`run`] is the whole program. Clients' packets arrive at one socket on all paths, or on streams
+//! (`streams`). A stranger's stream may be passed to a web server (`behind`). Each flow of a
+//! client has its own socket to the server. Each client has its own schedule, which assigns
+//! answers to the client's paths.
 
 mod behind;
 mod driver;

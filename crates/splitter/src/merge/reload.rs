@@ -1,4 +1,5 @@
-//! New settings under a running far end: read on SIGHUP, put into force whole or not at all.
+//! Changes the settings of a running far end. They are read on SIGHUP, and adopted as a whole or
+//! not at all.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use super::hub::alike;
 use super::settings::Settings;
 
 impl Driver<'_> {
-    /// The program is told to read its settings again, or its terminal has gone.
+    /// Handles SIGHUP: reads the settings again, or ends the run if its terminal was closed.
     pub(super) fn on_hangup(&mut self) {
         if self.hangup.as_mut().is_some_and(anabranch_os::hangup::Hangup::take) {
             self.stopped = true;
@@ -40,13 +41,14 @@ impl Driver<'_> {
         self.settings = settings;
         self.replace_clients();
         self.flows.set_most(self.settings.flows);
-        // Sessions go on where they are, by the schedules that they began with.
+        // Sessions keep the addresses and schedules with which they began.
         let about = self.about();
         self.screen.reloaded(now, &about);
         Ok(())
     }
 
-    /// Clients by the keys of now: who has gone is told so by every path.
+    /// Adopts the clients of the key file. A client that was removed is notified on each of its
+    /// paths.
     fn replace_clients(&mut self) {
         let now = self.clock.now();
         let peers = &self.settings.keys.peers;
@@ -66,7 +68,7 @@ impl Driver<'_> {
         for (id, peer) in named.iter().zip(&self.settings.keys.peers) {
             match self.guests.get_mut(id.0 as usize) {
                 Some(guest) => guest.rename(&peer.name),
-                // Names are given one after the other.
+                // IDs are assigned consecutively.
                 None => self.guests.push(Guest::new(*id, &peer.name, peer.public)),
             }
         }
@@ -83,7 +85,7 @@ fn tls(settings: &Settings) -> Option<SocketAddr> {
     settings.listen_tls.as_ref().map(|(listen, _)| *listen)
 }
 
-/// What holds for a whole run.
+/// Refuses changes of settings that are fixed for the whole run.
 fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
     let changed = [
         ("listen", old.listen != new.listen),

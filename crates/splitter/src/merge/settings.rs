@@ -1,4 +1,4 @@
-//! What a far end is told, and what it tells.
+//! Settings of a far end, and the interface that shows its events and counters.
 
 use std::fmt;
 use std::io;
@@ -18,62 +18,69 @@ use crate::streams::TlsEnd;
 /// The settings of one run.
 #[derive(Clone)]
 pub struct Settings {
-    /// Where packets of all clients come to.
+    /// Address at which packets of all clients arrive.
     pub listen: SocketAddr,
-    /// Where clients' streams come to, if any may.
+    /// Address at which clients' TCP streams arrive; `None` if they are not accepted.
     pub listen_tcp: Option<SocketAddr>,
-    /// Where clients' streams in TLS come to, if any may, and this end's certificate.
+    /// Address at which clients' TLS streams arrive, and this end's certificate; `None` if they
+    /// are not accepted.
     pub listen_tls: Option<(SocketAddr, Arc<dyn TlsEnd>)>,
-    /// The SHA-256 of that certificate, in hexadecimal digits: what clients pin.
+    /// SHA-256 of that certificate in hexadecimal digits, which clients pin; `None` without TLS.
     pub fingerprint: Option<String>,
-    /// The web server that answers streams of strangers; its name is looked up once.
+    /// The web server that answers strangers' streams, if any. Its name is looked up once.
     pub behind: Option<Target>,
-    /// Time that packets wait for room in a stream, at most.
+    /// Maximum time for which a packet waits for room in a stream.
     pub stream_age: Duration,
     /// Our keys, and those of the clients.
     pub keys: KeyFile,
-    /// The servers, at least one where there is no interface; names are looked up once, at the
-    /// beginning.
+    /// The servers: at least one, unless there is an interface. Their names are looked up once, at
+    /// the start.
     pub servers: Vec<Server>,
-    /// The interface to make, by which clients' IP packets go on.
+    /// Name of the interface to create, which forwards clients' IP packets; `None` for no
+    /// interface.
     pub tun: Option<String>,
-    /// Who names the path of the next run of answers.
+    /// Scheduler that chooses the path of each run of answers.
     pub schedule: Spec,
-    /// How long a run is.
+    /// Length of a run.
     pub every: Every,
-    /// The silence of a client's server after which its schedule is drawn anew, if it ever is.
+    /// Silence of a client's server after which the client's schedule is drawn again; `None` for
+    /// never.
     pub redraw: Option<Silence>,
-    /// How long each answer of a server is delayed before the split, if it is.
+    /// Delay of each answer of a server before the split; `None` for no delay.
     pub jitter: Option<Jitter>,
-    /// What goes to each client by paths that rest, for show.
+    /// Budget of the decoys that each client receives on idle paths; `None` for no decoys.
     pub decoys: Option<DecoyBudget>,
-    /// Source of the schedules' chance.
+    /// Seed of the schedules' random choices.
     pub seed: u64,
     /// Lengths that packets may have, in bytes of UDP payload; empty for any.
     pub pad: Vec<usize>,
-    /// A flow without a datagram for so long is closed.
+    /// A flow is closed after this time without a datagram.
     pub idle: Duration,
-    /// Flows at once; one more closes the one of its client that was idle longest.
+    /// Maximum number of open flows. A further one closes the flow of its client that was idle
+    /// longest.
     pub flows: usize,
 }
 
-/// A server behind the far end.
+/// A server that clients reach through the far end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// What clients ask for; empty where they need not.
+    /// Name that clients request; empty if the server is the only one.
     pub name: String,
-    /// Where it is.
+    /// Address or name of the server.
     pub to: Target,
 }
 
-/// What a run is about to do.
+/// Settings in force, with names resolved, for display.
 #[derive(Clone, Debug)]
 pub struct Listening {
-    /// Where packets come to; the port is the kernel's choice if 0 was asked for.
+    /// Address at which packets arrive. Its port was chosen by the kernel if the settings name
+    /// port 0.
     pub listen: SocketAddr,
-    /// Where streams come to, if any may; the port as for `listen`.
+    /// Address at which TCP streams arrive, with its real port as in `listen`; `None` if they are
+    /// not accepted.
     pub listen_tcp: Option<SocketAddr>,
-    /// Where streams in TLS come to, and the SHA-256 of our certificate.
+    /// Address at which TLS streams arrive, and the SHA-256 of our certificate; `None` if they are
+    /// not accepted.
     pub listen_tls: Option<(SocketAddr, String)>,
     /// The web server that answers strangers' streams, if there is one.
     pub behind: Option<Target>,
@@ -81,199 +88,202 @@ pub struct Listening {
     pub public: [u8; 32],
     /// The servers' names and addresses.
     pub servers: Vec<(String, SocketAddr)>,
-    /// The interface, and our addresses there.
+    /// The interface, and our addresses on it; `None` for no interface.
     pub tun: Option<(String, Inner)>,
     /// The clients' names.
     pub clients: Vec<String>,
-    /// The schedule as the user would write it.
+    /// Schedule, in the user's notation.
     pub schedule: String,
-    /// The length of a run as the user would write it.
+    /// Length of a run, in the user's notation.
     pub every: String,
-    /// The silence after which a client's schedule is drawn anew, as the user would write it, if
-    /// there is one.
+    /// Silence after which a client's schedule is drawn again, in the user's notation; `None` for
+    /// never.
     pub redraw: Option<String>,
-    /// How long answers are delayed before the split, as the user would write it, if they are.
+    /// Delay of answers before the split, in the user's notation; `None` for no delay.
     pub jitter: Option<String>,
-    /// The budget of decoys, as the user would write it, if any are sent.
+    /// Budget of decoys, in the user's notation; `None` for no decoys.
     pub decoys: Option<String>,
-    /// The seed that repeats this run's choices.
+    /// Seed that repeats this run's choices.
     pub seed: u64,
 }
 
 impl Listening {
-    /// Schedule and runs in words.
+    /// Describes the schedule and the runs in words.
     pub fn dealing(&self) -> String {
         let more = [&self.redraw, &self.jitter, &self.decoys].map(Option::as_deref);
         dealing(&self.schedule, &self.every, more)
     }
 }
 
-/// Something that happened and that a person may want to see; clients by name. No payload, no keys.
+/// An event to show to a person. Clients have their names. It contains no payload and no keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     /// A client has begun a session.
     Began {
-        /// Which.
+        /// Name of the client.
         client: String,
-        /// Where its handshake came from.
+        /// Source address of its handshake.
         from: SocketAddr,
-        /// The server that it asked for, or the interface.
+        /// Name of the requested server, or the interface.
         server: String,
     },
-    /// A client asked for a server that is not here.
+    /// A client asked for a server that this far end does not have.
     NoServer {
-        /// Which.
+        /// Name of the client.
         client: String,
-        /// What it asked for.
+        /// The name that the client asked for.
         server: String,
     },
-    /// A client has said farewell, or was silent for too long.
+    /// A client sent a farewell, or was silent for too long.
     Ended {
-        /// Which.
+        /// Name of the client.
         client: String,
     },
-    /// A client is heard by a path.
+    /// Packets of a client arrive by a path.
     PathUp {
-        /// Which.
+        /// Name of the client.
         client: String,
-        /// By which path.
+        /// The path.
         path: PathId,
-        /// Where that comes from.
+        /// Source address of the client's packets on this path.
         from: SocketAddr,
     },
-    /// A client is not heard by a path any more, while it is by others.
+    /// Packets of a client arrive no longer by a path, but still by others.
     PathDown {
-        /// Which.
+        /// Name of the client.
         client: String,
-        /// By which path.
+        /// The path.
         path: PathId,
     },
-    /// A server's port is closed. Told once in a while.
+    /// A server's port is closed. Reported once in a while.
     ServerRefused {
-        /// Where it should be.
+        /// Address of the server.
         server: SocketAddr,
     },
 }
 
-/// Everything counted so far.
+/// All counters since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// One entry a client, in the key file's order.
+    /// Counters of each client, in the key file's order.
     pub clients: Vec<ClientSnapshot>,
-    /// Open flows: sockets to servers.
+    /// Number of open flows, each with a socket to a server.
     pub flows: usize,
-    /// Handshakes answered.
+    /// Number of answered handshakes.
     pub handshakes: u64,
-    /// Packets that were no client's, or came twice; nothing was answered.
+    /// Number of packets that came from no client, or arrived twice. None was answered.
     pub strangers: u64,
-    /// Datagrams dropped on arrival at our socket because its buffer was full.
+    /// Number of datagrams that the kernel dropped on arrival because our socket's buffer was
+    /// full.
     pub missed: u64,
     /// Datagrams to clients that could not be sent.
     pub unsent: u64,
-    /// Datagrams to clients that left before their delay ended, because more waited than may.
+    /// Number of datagrams to clients that were sent before their delay ended, because too many
+    /// waited.
     pub hurried: u64,
-    /// Streams, where they are accepted.
+    /// Counters of streams; `None` if streams are not accepted.
     pub streams: Option<StreamsSnapshot>,
-    /// Packets of clients that the interface refused: from an address that is not theirs, or
-    /// no IP packets.
+    /// Number of clients' packets that the interface refused: the source address is not the
+    /// client's, or they are not IP packets.
     pub refused: u64,
 }
 
-/// All streams.
+/// Counters of all streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamsSnapshot {
-    /// Open ones of clients.
+    /// Number of open streams of clients.
     pub bound: usize,
-    /// Open ones whose sender is not known.
+    /// Number of open streams whose sender is not known.
     pub strangers: usize,
-    /// Streams of strangers that the web server was given.
+    /// Number of strangers' streams that were passed to the web server.
     pub handed: u64,
-    /// Packets to clients that were dropped because they waited too long for room.
+    /// Number of packets to clients that were dropped because they waited too long for room.
     pub aged: u64,
 }
 
-/// The stream that a path is.
+/// Counters of the stream that is a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamSnapshot {
-    /// Bytes that wait for room.
+    /// Bytes that wait for room in the stream.
     pub queued: u64,
-    /// Packets that were dropped because they waited too long.
+    /// Number of packets that were dropped because they waited too long.
     pub aged: u64,
 }
 
-/// One client.
+/// Counters of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientSnapshot {
-    /// Its name.
+    /// Name of the client.
     pub name: String,
-    /// Whether it has a session.
+    /// Whether the client has a session.
     pub up: bool,
-    /// Its paths, in its own order.
+    /// Counters of the client's paths, in the client's own order.
     pub paths: Vec<PathSnapshot>,
-    /// Its packets that were waited for in vain.
+    /// Number of the client's packets that did not arrive while they were waited for.
     pub lost: u64,
-    /// How long a datagram waits at most for those that were sent before it.
+    /// Maximum time for which a datagram waits for earlier ones.
     pub patience: Duration,
-    /// Decoys that were sent to it, and those that came from it and were dropped; they are in no
-    /// path's counters.
+    /// Decoys sent to the client, and decoys received from it and dropped. No path's counters
+    /// include them.
     pub decoys: [Flow; 2],
 }
 
-/// One path of a client.
+/// Counters of a client's path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathSnapshot {
-    /// Where it comes from.
+    /// Source address of the client's packets on this path; `None` if none has arrived.
     pub from: Option<SocketAddr>,
-    /// Whether it is heard.
+    /// Whether the client's packets arrive by this path.
     pub up: bool,
-    /// The stream that it comes by, if by one.
+    /// The stream that is this path; `None` if the path is not a stream.
     pub stream: Option<StreamSnapshot>,
-    /// Datagrams to the server that came by it.
+    /// Datagrams to the server that arrived by this path.
     pub inward: Flow,
-    /// Datagrams of the server that went by it.
+    /// Datagrams from the server that were sent by this path.
     pub outward: Flow,
 }
 
-/// Reads the settings again, given those in force; else says in one line what is wrong and where.
+/// Function that reads the settings again, given those in force. Its error is one line that names
+/// the mistake and its place.
 pub type Reread<'r> = Box<dyn FnMut(&Settings) -> Result<Settings, String> + 'r>;
 
-/// Where a run shows what happens.
+/// Display of a run.
 pub trait Screen {
-    /// Clients may come.
+    /// Reports that clients can connect.
     fn listening(&mut self, about: &Listening);
-    /// Other settings are in force from `now` on.
+    /// Reports that the settings in `about` are in force from `now` on.
     fn reloaded(&mut self, now: Time, about: &Listening);
-    /// Something happened at `now`.
+    /// Reports an event at `now`.
     fn news(&mut self, now: Time, news: &News);
-    /// The counters at `now`; comes every [`Screen::interval`].
+    /// Reports the counters at `now`. Called at every [`Screen::interval`].
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot);
-    /// The counters at the end.
+    /// Reports the counters at the end.
     fn finish(&mut self, now: Time, snapshot: &Snapshot);
-    /// Something is wrong that does not end the run.
+    /// Reports a fault that does not end the run.
     fn warn(&mut self, text: &str);
-    /// How often the counters are wanted.
+    /// Returns the interval at which the counters are reported.
     fn interval(&self) -> Duration {
         Duration::from_secs(1)
     }
 }
 
-/// Why a run did not begin, or ended before it was told to. One line each.
+/// Reason why a run did not start, or ended early. Each is shown in one line.
 #[derive(Debug)]
 pub enum Failure {
-    /// A server's name does not resolve.
+    /// A server's name cannot be resolved.
     Resolve(Target, io::Error),
-    /// Two clients would have one address behind the interface.
+    /// The clients with these names would have the same address on the interface.
     Alike(String, String),
-    /// The interface of this name cannot be made.
+    /// The interface with this name cannot be created.
     Interface(String, io::Error),
     /// The socket for clients' packets, or for their streams, cannot be opened.
     Listen(SocketAddr, io::Error),
-    /// The system refused something else: (what was tried, its answer).
+    /// Another system call failed. The fields are the purpose of the call, and the error.
     System(&'static str, io::Error),
 }
 
 impl Failure {
-    /// Whether what the user asked for is to blame, not the course of events.
+    /// Returns whether the user's settings are the cause, not the course of events.
     #[must_use]
     pub fn is_misuse(&self) -> bool {
         !matches!(self, Failure::System(..))

@@ -1,10 +1,10 @@
-//! Streams of clients, and of strangers: accepted, bound to a client by their first packet that
-//! opens, closed when they are of no use.
+//! Streams of clients, and of strangers. A stream is bound to a client by the first packet that
+//! this client's keys open, and closed when it is of no more use.
 //!
-//! A stranger gets nothing: no answer, and no close at the wrong byte. Its bytes are read and
-//! dropped until its time is over, or until other strangers need its place. With a web server
-//! behind the far end it gets that server's answer instead ([`Relay`]): the bytes that have arrived
-//! by then are kept until a client is known.
+//! A stranger gets nothing: no answer, and no close after a wrong byte. Its bytes are read and
+//! dropped until its time is over, or until other strangers need its place. With `--behind`, the
+//! web server answers it instead ([`Relay`]): the bytes received before are kept until a client is
+//! recognised.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -23,43 +23,47 @@ use super::behind::Relay;
 use super::settings::{StreamSnapshot, StreamsSnapshot};
 use crate::streams::{Connection, Ending, TlsEnd, prepare};
 
-/// Set in the token of a stream, with its number.
+/// Bit that marks the token of a stream. The other bits are the stream's number.
 pub(super) const STREAMS: u64 = 1 << 62;
-/// Set in the token of a web server's connection, with the number of the stranger's stream.
+/// Bit that marks the token of a web server's connection. The other bits are the number of the
+/// stranger's stream.
 pub(super) const BEHIND: u64 = 1 << 61;
-/// Streams that have not shown a client's packet, at once; one more closes the oldest.
+/// Maximum number of streams on which no client's packet has arrived. A further one closes the
+/// oldest.
 const STRANGERS: usize = 1_024;
-/// Time for a first packet that opens: more than a handshake through an onion circuit takes.
+/// Timeout for the first packet of a client, without a web server. A handshake through an onion
+/// circuit is faster than that.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The same where a web server is behind: it is that server's to wait longer.
+/// Timeout for the first packet with a web server, which then applies a longer timeout of its own.
 const HESITATION: Duration = Duration::from_secs(5);
-/// Streams of one client at once; one more closes its oldest. A session has at most 64 paths, and
-/// a path that was dialled again may have two for a while.
+/// Maximum number of streams of one client. A further one closes the oldest. A session has at most
+/// 64 paths, and a path that was dialled again may have two streams for a while.
 const OF_CLIENT: usize = 128;
-/// Streams accepted in one turn of the loop.
+/// Maximum number of streams accepted in one turn of the loop.
 const AT_ONCE: usize = 64;
-/// Bytes read from a stream at once.
+/// Maximum bytes read from a stream at once.
 const BUFFER: usize = 64 << 10;
 
-/// One stream.
+/// A stream, and its owner.
 struct Carrier {
     connection: Connection,
     from: SocketAddr,
     owner: Owner,
-    /// What a stranger has sent, for the web server.
+    /// Bytes that a stranger has sent, for the web server.
     begun: Vec<u8>,
-    /// The way to the web server, where the stream was handed to it.
+    /// The relay to the web server, if the stream was passed to it.
     relay: Option<Box<Relay>>,
 }
 
 /// A socket that accepts streams.
 pub(super) struct Entry {
     listener: TcpListener,
-    /// The token by which it is watched.
+    /// Poller token of the socket.
     token: u64,
-    /// TLS of its streams, where they have that.
+    /// TLS settings of its streams; `None` for streams without TLS.
     tls: Option<Arc<dyn TlsEnd>>,
-    /// Whether it is watched; it is not while no file is left.
+    /// Whether the socket is watched. It is not watched while the process has no file descriptors
+    /// left.
     is_watched: bool,
 }
 
@@ -79,22 +83,24 @@ impl Entry {
     }
 }
 
-/// Who a stream is of.
+/// Owner of a stream, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// Nobody known, who has until then.
+    /// Unknown. The field is the deadline for a client's packet.
     Stranger(Time),
-    /// Nobody known, who sent what no client sends; it has until then.
+    /// Unknown, after bytes that no client sends. The field is the time at which the stream is
+    /// closed.
     Muted(Time),
-    /// Somebody who knows our key: its handshake was answered. It has until then.
+    /// Somebody who knows our public key, as its handshake was answered. The field is the deadline
+    /// for a client's packet.
     Greeted(Time),
-    /// Nobody known; the web server answers.
+    /// A stranger whom the web server answers.
     Handed,
     /// This client.
     Client(ClientId),
 }
 
-/// The packets of one read, one after the other.
+/// The packets of one read, in order.
 #[derive(Default)]
 pub(super) struct Packets {
     bytes: Vec<u8>,
@@ -116,32 +122,32 @@ impl Packets {
 /// All streams, and the sockets that accept them.
 pub(super) struct Streams {
     entries: Vec<Entry>,
-    /// The web server that answers strangers.
+    /// Address of the web server that answers strangers; `None` if there is none.
     behind: Option<SocketAddr>,
-    /// Time that packets wait for room, at most.
+    /// Maximum time for which a packet waits for room in a stream.
     age: Duration,
     carriers: BTreeMap<u64, Carrier>,
-    /// Streams in the order in which they were accepted; those that are bound or closed since are
-    /// left out when their turn comes.
+    /// Numbers of streams in the order in which they were accepted. Streams that are bound or
+    /// closed since then are skipped when their turn comes.
     strangers: VecDeque<u64>,
-    /// Strangers among the carriers.
+    /// Number of streams without a client.
     unbound: usize,
-    /// The number of the next one.
+    /// Number of the next stream.
     next: u64,
-    /// Streams with packets that were not given to the socket yet.
+    /// Streams with packets that were not written to the socket yet.
     touched: Vec<u64>,
-    /// Streams that ended, and the client of each.
+    /// Streams that ended, each with its client.
     ended: Vec<(u64, ClientId)>,
     buffer: Vec<u8>,
-    /// Streams that were handed to the web server.
+    /// Number of streams that were passed to the web server.
     handed: u64,
-    /// Packets that waited too long for streams that have ended.
+    /// Number of packets dropped for age on streams that have ended.
     past: u64,
 }
 
 impl Streams {
-    /// Accepts streams at `entries`; strangers get the answers of the web server `behind`. Packets
-    /// wait at most `age` for room.
+    /// Accepts streams at `entries`. The web server `behind` answers strangers. Packets wait at
+    /// most `age` for room.
     ///
     /// # Errors
     /// An entry cannot be watched.
@@ -167,21 +173,21 @@ impl Streams {
         })
     }
 
-    /// The address of the entry with this token.
+    /// Returns the address of the entry with `token`.
     pub(super) fn local_addr(&self, token: u64) -> Option<SocketAddr> {
         self.entries.iter().find(|entry| entry.token == token)?.local_addr().ok()
     }
 
-    /// Strangers are answered by the web server `behind` from now on, and streams in TLS that
-    /// begin by `tls`: a certificate is renewed while the program runs.
+    /// Sets the web server that answers strangers, and the certificate of new TLS streams. A
+    /// certificate can thus be renewed while the program runs.
     pub(super) fn replace(&mut self, behind: Option<SocketAddr>, tls: Option<&Arc<dyn TlsEnd>>) {
         self.behind = behind;
         let entries = self.entries.iter_mut().filter_map(|entry| entry.tls.as_mut());
         entries.zip(tls).for_each(|(own, tls)| *own = Arc::clone(tls));
     }
 
-    /// Accepts what waits at the entry with this token. Where no file is left, the entry is left
-    /// alone until the next [`Streams::sweep`].
+    /// Accepts the streams that wait at the entry with `token`. If no file descriptor is left, the
+    /// entry is not watched until the next [`Streams::sweep`].
     pub(super) fn accept(&mut self, now: Time, poller: &Poller, token: u64) {
         let place = self.entries.iter().position(|entry| entry.token == token);
         let Some(place) = place else { return };
@@ -196,13 +202,14 @@ impl Streams {
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                // One that has gone before it was accepted.
+                // The peer closed the stream before it was accepted.
                 Err(_) => {}
             }
         }
     }
 
-    /// A stream that cannot be prepared or watched is dropped: its client dials again.
+    /// Adds an accepted stream. A stream that cannot be prepared or watched is dropped: its client
+    /// dials again.
     fn admit(
         &mut self,
         now: Time,
@@ -232,8 +239,8 @@ impl Streams {
         self.carriers.insert(number, Carrier { connection, from, owner, begun, relay });
     }
 
-    /// Reads the packets that have arrived by a stream into `packets`; where they come from. `None`
-    /// if the stream is none of a client and cannot become one.
+    /// Reads the packets that have arrived on a stream into `packets`, and returns their source.
+    /// Returns `None` if the stream belongs to no client and never will.
     pub(super) fn read(
         &mut self,
         number: u64,
@@ -275,8 +282,8 @@ impl Streams {
         (!is_muted).then_some(peer)
     }
 
-    /// A stranger's stream has not brought a client's packet: it goes on to the web server, if
-    /// there is one.
+    /// Passes a stranger's stream to the web server, if there is one, because its packet was no
+    /// client's.
     pub(super) fn doubt(&mut self, number: u64, poller: &Poller) {
         let (Some(server), Some(carrier)) = (self.behind, self.carriers.get_mut(&number)) else {
             return;
@@ -295,7 +302,8 @@ impl Streams {
         }
     }
 
-    /// A stream has brought a handshake of a client: it is no web client's.
+    /// Records that a stream carried a client's handshake, so that it is not passed to the web
+    /// server.
     pub(super) fn trust(&mut self, now: Time, number: u64) {
         if let Some(carrier) = self.carriers.get_mut(&number)
             && matches!(carrier.owner, Owner::Stranger(_))
@@ -304,7 +312,7 @@ impl Streams {
         }
     }
 
-    /// Passes on what a stranger and the web server say to each other.
+    /// Relays bytes between a stranger and the web server.
     pub(super) fn pump(&mut self, number: u64, poller: &Poller) {
         let Some(carrier) = self.carriers.get_mut(&number) else { return };
         let Some(relay) = &mut carrier.relay else { return };
@@ -314,8 +322,8 @@ impl Streams {
         }
     }
 
-    /// A packet of `client` arrived by a stream. False if the stream is another client's: it is
-    /// closed.
+    /// Binds a stream to `client`, whose packet has arrived on it. If the stream belongs to
+    /// another client, it is closed and false is returned.
     pub(super) fn bind(&mut self, number: u64, client: ClientId) -> bool {
         let Some(carrier) = self.carriers.get_mut(&number) else { return true };
         match carrier.owner {
@@ -344,7 +352,7 @@ impl Streams {
         }
     }
 
-    /// Appends a packet to a stream. False if the stream has ended, or takes no more.
+    /// Appends a packet to a stream. Returns false if the stream has ended or its queue is full.
     pub(super) fn push(&mut self, now: Time, number: u64, packet: &[u8], lasts: bool) -> bool {
         let Some(carrier) = self.carriers.get_mut(&number) else { return false };
         if self.touched.last() != Some(&number) {
@@ -353,7 +361,7 @@ impl Streams {
         carrier.connection.push(now, packet, lasts)
     }
 
-    /// Gives the sockets what was appended.
+    /// Writes appended packets to the sockets.
     pub(super) fn flush(&mut self, now: Time, poller: &Poller) {
         let touched = std::mem::take(&mut self.touched);
         touched.iter().for_each(|&number| self.flush_one(now, number, poller));
@@ -361,7 +369,7 @@ impl Streams {
         self.touched.clear();
     }
 
-    /// Gives one socket what it takes.
+    /// Writes the packets of one stream to its socket, as far as there is room.
     pub(super) fn flush_one(&mut self, now: Time, number: u64, poller: &Poller) {
         let Some(carrier) = self.carriers.get_mut(&number) else { return };
         if carrier.relay.is_some() {
@@ -372,8 +380,8 @@ impl Streams {
         }
     }
 
-    /// Closes the streams of strangers whose time is over, or hands them to the web server, and
-    /// accepts again.
+    /// Closes the streams of strangers whose time is over, or passes them to the web server.
+    /// Watches all entries again.
     pub(super) fn sweep(&mut self, now: Time, poller: &Poller) {
         let strangers = std::mem::take(&mut self.strangers);
         for number in strangers {
@@ -391,8 +399,8 @@ impl Streams {
         }
     }
 
-    /// A stranger has sent no whole packet in time: it is the web server's to wait longer. Before
-    /// TLS's handshake is done that server could not answer.
+    /// Passes the stream of a stranger that has sent no whole packet in time to the web server. If
+    /// the TLS handshake is not done, the web server cannot answer, and the stream is closed later.
     fn give_up(&mut self, now: Time, number: u64, poller: &Poller) {
         let Some(carrier) = self.carriers.get_mut(&number) else { return };
         match self.behind {
@@ -402,7 +410,7 @@ impl Streams {
         }
     }
 
-    /// Closes all streams of a client.
+    /// Closes all streams of `client`.
     pub(super) fn close_all(&mut self, client: ClientId) {
         let owned = |(&number, one): (&u64, &Carrier)| {
             (one.owner == Owner::Client(client)).then_some(number)
@@ -411,19 +419,19 @@ impl Streams {
         owned.into_iter().for_each(|number| self.close(number));
     }
 
-    /// A stream of a client that has ended, if there is one that was not reported yet.
+    /// Returns a client's stream that has ended and was not returned yet, and the client.
     pub(super) fn ended(&mut self) -> Option<(u64, ClientId)> {
         self.ended.pop()
     }
 
-    /// What waits for a stream, and what waited too long.
+    /// Returns the counters of a stream.
     pub(super) fn look(&self, number: u64) -> Option<StreamSnapshot> {
         let connection = &self.carriers.get(&number)?.connection;
         let (queued, aged) = (connection.queued() as u64, connection.count().aged);
         Some(StreamSnapshot { queued, aged })
     }
 
-    /// All streams, those that have ended included.
+    /// Returns the counters of all streams, including those that have ended.
     pub(super) fn snapshot(&self) -> StreamsSnapshot {
         let aged = self.carriers.values().map(|carrier| carrier.connection.count().aged);
         StreamsSnapshot {
@@ -445,7 +453,7 @@ impl Streams {
         false
     }
 
-    /// The socket leaves the poller's set as it is closed.
+    /// Closes a stream, and counts its end. Closing the socket removes it from the poller.
     fn close(&mut self, number: u64) {
         let Some(carrier) = self.carriers.remove(&number) else { return };
         self.past += carrier.connection.count().aged;

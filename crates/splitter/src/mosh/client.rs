@@ -86,7 +86,7 @@ impl Running {
     }
 }
 
-/// How a client ended.
+/// The end of a client: its exit code, and whether a signal killed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// Exit code as a shell reports it.

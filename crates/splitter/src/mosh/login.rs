@@ -178,7 +178,7 @@ impl fmt::Display for LoginError {
 impl std::error::Error for LoginError {}
 
 impl Login {
-    /// Logs in. Copies output that is meant for the user, of ssh and the server, to `said` as it
+    /// Logs in. Copies output of ssh and the server that is meant for the user to `said` as it
     /// arrives.
     ///
     /// # Errors

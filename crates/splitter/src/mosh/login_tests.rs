@@ -20,7 +20,7 @@ fn login(ssh: &str) -> Login {
     }
 }
 
-/// Something that stands in ssh's place and says this.
+/// Returns a login that runs, in place of ssh, a command that prints `text`.
 fn saying(text: &str) -> Login {
     login(&format!("sh -c {}", quoted(&format!("printf %s {}; exit 3", quoted(text)))))
 }

@@ -72,7 +72,7 @@ fn reach(addresses: &[SocketAddr], patience: Duration) -> io::Result<TcpStream> 
     outcome
 }
 
-/// Copies each piece as soon as it arrives: in a dialogue, the other side waits for it.
+/// Copies each piece as soon as it arrives, because in a dialogue the other side waits for it.
 fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
     let mut buffer = vec![0; 1 << 16];
     loop {

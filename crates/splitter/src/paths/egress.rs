@@ -53,8 +53,7 @@ pub struct Egress {
 pub type Apart = Option<String>;
 
 impl Egress {
-    /// Returns the local address to which a socket for `server` is bound. The kernel chooses the
-    /// port.
+    /// Returns the local address for a socket to `server`. The kernel chooses the port.
     pub fn local(&self, server: SocketAddr) -> SocketAddr {
         let unspecified = match server {
             SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
@@ -69,8 +68,7 @@ impl Egress {
         self.scoped(server)
     }
 
-    /// Returns the destination to which this path's packets are addressed: the proxy, or the
-    /// server of the lookup.
+    /// Returns the destination of this path's packets: the proxy, or the server of the lookup.
     pub fn peer(&self) -> SocketAddr {
         self.proxy.unwrap_or(self.server)
     }

@@ -169,8 +169,8 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Adapts a fault of an interface for a path with a wg-quick tunnel. A missing interface and
-    /// one that is down get the same message, with the remedy: wg-quick has to start the
+    /// Adapts a fault of an interface for a path with a wg-quick tunnel. Missing interfaces and
+    /// interfaces that are down get the same message, with the remedy: wg-quick has to start the
     /// interface.
     pub(super) fn of_tunnel(self, spec: &PathSpec) -> Fault {
         match (self, &spec.tunnel) {

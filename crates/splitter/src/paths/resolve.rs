@@ -1,4 +1,4 @@
-//! From what the user wrote to a way out of this machine.
+//! Resolves paths in the user's notation to egresses of this machine.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,10 +11,10 @@ use super::{Egress, PathError, PathSpec, StreamKind};
 use crate::paths::error::Fault;
 use crate::socks::{Proxy, ProxyFault};
 
-/// Tells the addresses of a name, at least one.
+/// Function that returns the addresses of a name, at least one.
 pub type Names<'n> = &'n dyn Fn(&Target) -> io::Result<Vec<SocketAddr>>;
 
-/// The way out of each path, towards the first of `destinations` that all paths lead to.
+/// Returns the egress of each path to the first of `destinations` that all paths reach.
 ///
 /// * `if:` the interface must exist, be up and have a route to the server. Where only a rule for
 ///   one of its own addresses gives that route (usual for a second uplink), that address becomes
@@ -27,12 +27,12 @@ pub type Names<'n> = &'n dyn Fn(&Target) -> io::Result<Vec<SocketAddr>>;
 ///   take it, and with it our own datagrams, back into the tunnel that they carry. Bound, the path
 ///   is what `--check` showed until it is gone.
 ///
-/// `fwmark` is the mark that our sockets will bear: rules may send it another way. Gives nothing
-/// for no destination.
+/// `fwmark` is the mark of our sockets, which routing rules may use. Without destinations the
+/// result is empty.
 ///
 /// # Errors
-/// The first path, in the order given, that does not lead to the first destination; or two
-/// paths that leave by one interface with one source address, unless `same_egress`.
+/// The first path, in the order given, that does not lead to the first destination. Two paths with
+/// the same interface and source address are also an error, unless `same_egress` is set.
 pub fn resolve(
     specs: &[PathSpec],
     destinations: &[SocketAddr],
@@ -42,10 +42,10 @@ pub fn resolve(
     resolve_by(specs, destinations, fwmark, same_egress, &Target::resolve)
 }
 
-/// The same where `lookup` tells the addresses of proxies' names.
+/// Resolves paths as [`resolve`] does. `lookup` returns the addresses of proxies' names.
 ///
 /// # Errors
-/// As [`resolve`].
+/// Those of [`resolve`].
 pub fn resolve_by(
     specs: &[PathSpec],
     destinations: &[SocketAddr],
@@ -64,16 +64,16 @@ pub fn resolve_by(
     outcome
 }
 
-/// The ways out of paths that had one `before`, after the machine's network changed: each by the
-/// same interface or not at all. One answer a path, in order; see [`Fault::is_passing`] for those
-/// that say nothing about the path.
+/// Resolves paths again after the machine's network changed. Each path keeps the interface of its
+/// egress `before`, or has none. The results are in the order of the paths; an error with
+/// [`Fault::is_passing`] means that nothing is known about the path.
 ///
-/// To look up its route without that interface would move the path wherever the routes lead now,
-/// even for `addr:`: the rules of a full tunnel (wg-quick's `not fwmark`) send every unmarked
-/// packet into the tunnel, whatever its source.
+/// A lookup without that interface would move the path to the present route, even for `addr:`. The
+/// rules of a full tunnel (wg-quick's `not fwmark`) send every unmarked packet into the tunnel,
+/// whatever its source.
 ///
 /// # Errors
-/// The kernel told of no interface at all, so nothing is known of any path.
+/// The kernel's list of interfaces could not be read, so nothing is known of any path.
 pub fn again(
     specs: &[PathSpec],
     before: &[Egress],
@@ -92,8 +92,8 @@ pub fn again(
     Ok(specs.iter().zip(before).map(look).collect())
 }
 
-/// The way of a path whose proxy has moved: to the first address `found` that a way leads to, by
-/// the same interface as `before`.
+/// Returns the egress of a path whose proxy has moved: to the first address in `found` that can be
+/// reached by the interface of `before`.
 pub fn redirect(
     spec: &PathSpec,
     before: &Egress,
@@ -106,18 +106,18 @@ pub fn redirect(
     found.iter().find_map(|&at| machine.way_through(&pinned, before.server, at, fwmark).ok())
 }
 
-/// Addresses of a root name server: public, far away, and no one's own. Routes are looked up to
-/// them, nothing is sent.
+/// Addresses of a root name server, which are public, far away, and never this machine's. Routes
+/// to them are looked up, but nothing is sent.
 const FAR: [SocketAddr; 2] = [
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 41, 0, 4)), 53),
     SocketAddr::new(IpAddr::V6(Ipv6Addr::new(0x2001, 0x503, 0xba3e, 0, 0, 0, 2, 0x30)), 53),
 ];
 
-/// The ways out of paths to wherever the default routes lead: for each path its way for IPv4 and
-/// its way for IPv6.
+/// Returns the egresses of paths along the default routes: for each path the one for IPv4 and the
+/// one for IPv6.
 ///
 /// # Errors
-/// The kernel told of no interface at all, so nothing is known of any path.
+/// The kernel's list of interfaces could not be read, so nothing is known of any path.
 pub fn anywhere(
     specs: &[PathSpec],
     fwmark: Option<u32>,
@@ -130,11 +130,11 @@ pub fn anywhere(
     Ok(specs.iter().map(look).collect())
 }
 
-/// This machine's uplinks, a path for each, named after its interface: switched on, with a carrier
-/// and a route to far away, and no tunnel, which would lead through one of the others.
+/// Returns a path for each uplink of this machine, named after its interface. An uplink is up, has
+/// a carrier and a default route, and is no tunnel, which would use another uplink.
 ///
 /// # Errors
-/// The kernel did not tell of its interfaces.
+/// The kernel's list of interfaces could not be read.
 pub fn uplinks() -> io::Result<Vec<PathSpec>> {
     let machine = Machine::ask()?;
     let leads_out = |spec: &PathSpec| FAR.iter().any(|&far| machine.way(spec, far, None).is_ok());
@@ -145,19 +145,19 @@ pub fn uplinks() -> io::Result<Vec<PathSpec>> {
     Ok(candidates.filter_map(|link| uplink(&link.name)).filter(leads_out).collect())
 }
 
-/// The path by one interface. What a path's name cannot have becomes '-'.
+/// Returns the path by one interface. Characters that a path's name cannot contain become '-'.
 fn uplink(device: &str) -> Option<PathSpec> {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '-' };
     let name: String = device.chars().map(plain).collect();
     PathSpec::new(&name, Some(device), None, None).ok()
 }
 
-/// What can be wrong with paths before their server is known: an interface or an address that is
-/// not there, a proxy's password that cannot be had, two paths that are one. [`resolve`] says the
-/// rest.
+/// Checks paths as far as possible without their server. It finds an interface or address that
+/// does not exist, a proxy's password that cannot be read, and two equal paths. [`resolve`] finds
+/// the other faults.
 ///
 /// # Errors
-/// The first path to which that applies.
+/// The first path with such a fault.
 pub fn check(specs: &[PathSpec], same_egress: bool) -> Result<(), PathError> {
     let blame = |spec: &PathSpec, fault| PathError { path: spec.name.clone(), fault };
     let Some(first) = specs.first() else { return Ok(()) };
@@ -207,7 +207,7 @@ fn all_towards(
     Ok(egresses)
 }
 
-/// The way to the first of the proxy's addresses, as far as they were `found`, that one leads to.
+/// Returns the egress to the first address of the proxy in `found` that can be reached.
 fn to_proxy(
     machine: &Machine,
     spec: &PathSpec,
@@ -234,8 +234,8 @@ fn to_first(
     first.or_else(|fault| ways.find_map(Result::ok).ok_or(fault))
 }
 
-/// The way to the first hop of a stream. Where that is the far end, or a host of ssh, it is the way
-/// to the server: OpenSSH finds its own.
+/// Returns the egress to the first hop of a stream. For a stream straight to the far end, or
+/// through OpenSSH, it is the egress to the server. OpenSSH chooses its own route.
 fn to_stream(
     machine: &Machine,
     spec: &PathSpec,
@@ -257,8 +257,8 @@ fn to_stream(
     }
 }
 
-/// Refuses two paths that share interface and source address: to an observer they are one path.
-/// Proxies set them apart: behind each of them sits another observer.
+/// Refuses two paths with the same interface and source address, which are one path to an
+/// observer. Paths through different proxies are distinct, because each proxy has other observers.
 pub(crate) fn refuse_same<'e>(
     egresses: impl IntoIterator<Item = &'e Egress>,
 ) -> Result<(), PathError> {
@@ -272,14 +272,15 @@ pub(crate) fn refuse_same<'e>(
     Ok(())
 }
 
-/// What tells a path from others. A straight stream is seen where its interface is.
+/// Returns the properties that distinguish paths for an observer. A stream without a proxy is
+/// observed at its interface, whatever address it connects to.
 fn seen_as(egress: &Egress) -> (u32, Option<IpAddr>, Option<SocketAddr>, Option<&str>) {
     let proxy = egress.proxy.filter(|_| egress.stream != Some(None));
     let apart = egress.stream.as_ref().and_then(Option::as_deref);
     (egress.index, egress.sends_as, proxy, apart)
 }
 
-/// This machine's interfaces and addresses at one moment.
+/// Interfaces and addresses of this machine at one moment.
 struct Machine {
     links: Vec<Link>,
     addresses: Vec<Address>,
@@ -290,7 +291,7 @@ impl Machine {
         Ok(Machine { links: netlink::links()?, addresses: netlink::addresses()? })
     }
 
-    /// What a path is made of is there.
+    /// Checks that the interface, address and password of a path exist.
     fn check(&self, spec: &PathSpec) -> Result<(), Fault> {
         if let Some(name) = &spec.device {
             self.device(name).map_err(|fault| fault.of_tunnel(spec))?;
@@ -324,7 +325,7 @@ impl Machine {
         Ok(self.egress(spec, server, route, source))
     }
 
-    /// The way to `proxy`, through which `server` is reached.
+    /// Returns the egress to `proxy`, through which `server` is reached.
     fn way_through(
         &self,
         spec: &PathSpec,
@@ -342,7 +343,7 @@ impl Machine {
         if link.up { Ok(link) } else { Err(Fault::DeviceDown(name.into())) }
     }
 
-    /// The names of all interfaces, for who mistypes one.
+    /// Returns the names of all interfaces, for the message about a mistyped name.
     fn names(&self) -> Vec<String> {
         self.links.iter().map(|link| link.name.clone()).collect()
     }
@@ -351,8 +352,8 @@ impl Machine {
         self.links.iter().find(|link| link.index == index)
     }
 
-    /// The interface that `ip` is listed at. All of 127.0.0.0/8 is local, though only 127.0.0.1 is
-    /// listed.
+    /// Returns the interface that has the address `ip`. All of 127.0.0.0/8 is local, although only
+    /// 127.0.0.1 is listed.
     fn holder(&self, ip: IpAddr) -> Option<&Link> {
         let listed = self.addresses.iter().find(|address| address.ip == ip);
         match listed {
@@ -364,7 +365,7 @@ impl Machine {
         }
     }
 
-    /// The interface that `source` is listed at, which has to be up.
+    /// Returns the interface that has the address `source`, which must be up.
     fn holder_up(&self, source: IpAddr) -> Result<&Link, Fault> {
         let holder = self.holder(source).ok_or(Fault::ForeignAddress(source))?;
         if holder.up { Ok(holder) } else { Err(Fault::DeviceDown(holder.name.clone())) }
@@ -379,7 +380,7 @@ impl Machine {
         if confined { Err(Fault::Outward(server, holder.name.clone())) } else { Ok(()) }
     }
 
-    /// The route by one interface, and the source address to bind to if there is a reason to.
+    /// Returns the route by `link`, and the source address to bind to, if one is needed.
     fn by(&self, link: &Link, question: Question) -> Result<(Route, Option<IpAddr>), Fault> {
         let (server, name) = (question.server, || link.name.clone());
         match (self.holder(server).is_some(), link.kind == LinkKind::Loopback) {
@@ -398,16 +399,16 @@ impl Machine {
         }
         match plain {
             Err(unanswered) if unanswered.is_passing() => Err(unanswered),
-            // Without neighbours to ask for (PPP, raw IP modems), "on the link" is as good as a
-            // route.
+            // On links without neighbour discovery (PPP, raw IP modems), a route "on the link" is
+            // as good as another route.
             Ok(route) if link.kind != LinkKind::Ether => Ok((route, question.source)),
             Err(forbidden @ Fault::Route(_, RouteError::Forbidden)) => Err(forbidden),
             _ => Err(Fault::NoRouteBy(server, name())),
         }
     }
 
-    /// A route that exists only for packets from one of the interface's own addresses (`ip rule
-    /// from ADDRESS`).
+    /// Returns a route that exists only for packets from one of the interface's own addresses (`ip
+    /// rule from ADDRESS`), with that address.
     fn by_own_address(
         &self,
         link: &Link,
@@ -455,7 +456,7 @@ impl Machine {
         }
     }
 
-    /// What works, yet is probably not meant.
+    /// Returns a warning about a path that works but is probably a mistake.
     fn note(
         &self,
         spec: &PathSpec,
@@ -487,7 +488,8 @@ impl Machine {
         })
     }
 
-    /// The interface that `ip` belongs to, if packets from it leave by another.
+    /// Returns the interface that has the address `ip`, if packets from this address leave by
+    /// another one.
     fn stray(&self, ip: IpAddr, route: Route) -> Option<&str> {
         let home = self.holder(ip)?;
         let stray = home.index != route.oif && home.kind != LinkKind::Loopback;
@@ -495,7 +497,7 @@ impl Machine {
     }
 }
 
-/// The interface that a link-local server lies on; `None` for other servers.
+/// Returns the index of the interface on which a link-local server is; `None` for other servers.
 fn zone(device: Option<&Link>, server: SocketAddr) -> Result<Option<u32>, Fault> {
     let SocketAddr::V6(v6) = server else { return Ok(None) };
     if !v6.ip().is_unicast_link_local() {
@@ -511,7 +513,7 @@ fn zone(device: Option<&Link>, server: SocketAddr) -> Result<Option<u32>, Fault>
     }
 }
 
-/// One route lookup.
+/// Parameters of a route lookup.
 #[derive(Clone, Copy)]
 struct Question {
     server: IpAddr,

@@ -1,4 +1,4 @@
-//! A path as the user wrote it.
+//! A path in the user's notation.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,43 +10,43 @@ use super::{SpecError, StreamKind};
 use crate::socks::Proxy;
 use crate::wg_quick::interface_name;
 
-/// Characters that a path's name may have; it becomes a file name.
+/// Maximum number of characters of a path's name, which becomes a file name.
 pub const MAX_NAME: usize = 32;
-/// Source ports that one path may rotate over.
+/// Maximum number of source ports among which a path rotates.
 pub const MAX_PORTS: u16 = 64;
-/// The word before a proxy.
+/// Keyword of a proxy.
 const PROXY: &str = "socks5";
-/// The other words before the parts of a path that are no streams.
+/// Keywords of the parts of a path that are no streams.
 const KINDS: [&str; 5] = ["if", "wg", "addr", "ports", PROXY];
 
-/// One path: `NAME=KIND[,KIND]…`, where a kind is `if:DEVICE`, `wg:FILE`, `addr:ADDRESS`,
-/// `ports:N`, `socks5:[USER[:PASSWORD]@]HOST:PORT` or one of [`StreamKind`]. A proxy may have
-/// commas in it, and takes all that no kind follows.
+/// A path: `NAME=KIND[,KIND]…`, where a kind is `if:DEVICE`, `wg:FILE`, `addr:ADDRESS`, `ports:N`,
+/// `socks5:[USER[:PASSWORD]@]HOST:PORT` or one of [`StreamKind`]. A proxy may contain commas. It
+/// extends to the next comma that a known kind follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathSpec {
-    /// Letters, digits, `_`, `.` and `-`, not only dots; at most [`MAX_NAME`] of them.
+    /// Name of the path: at most [`MAX_NAME`] letters, digits, `_`, `.` and `-`, not only dots.
     pub name: String,
-    /// The interface that its sockets are bound to (`if:`, or what `wg:` names).
+    /// Interface of the path's sockets (`if:`, or derived from `wg:`), which are bound to it.
     pub device: Option<String>,
-    /// The wg-quick file whose tunnel the interface is (`wg:`); the file itself is not read.
+    /// The wg-quick file of the tunnel that is the interface (`wg:`). The file is not read.
     pub tunnel: Option<String>,
-    /// The address that its sockets are bound to (`addr:`).
+    /// Source address of the path's sockets (`addr:`), which are bound to it.
     pub source: Option<IpAddr>,
-    /// Source ports that it rotates over (`ports:`), from 1 to [`MAX_PORTS`].
+    /// Number of source ports among which the path rotates (`ports:`), from 1 to [`MAX_PORTS`].
     pub ports: u16,
-    /// The proxy that it leads through (`socks5:`). Its device and address are then those by which
-    /// the proxy is reached.
+    /// The proxy of the path (`socks5:`). `device` and `source` then apply to the connection to
+    /// the proxy.
     pub proxy: Option<Proxy>,
-    /// The stream that it is; without one it carries datagrams. Its device and address are those
-    /// by which the stream's first hop is reached.
+    /// The kind of stream that the path is; `None` for a path of datagrams. `device` and `source`
+    /// then apply to the connection to the stream's first hop.
     pub stream: Option<StreamKind>,
 }
 
 impl PathSpec {
-    /// A path of these parts; `ports` counts as a kind of its own even where it is 1.
+    /// Creates a path of these parts. `ports` counts as a kind of its own, even if it is 1.
     ///
     /// # Errors
-    /// A part is malformed, or none is given.
+    /// A part is malformed, or there is none.
     pub fn new(
         name: &str,
         device: Option<&str>,
@@ -64,7 +64,7 @@ impl PathSpec {
         Ok(PathSpec { name: name.into(), device, tunnel, source, ports, proxy, stream })
     }
 
-    /// A path through the tunnel that wg-quick makes of the file `tunnel`.
+    /// Creates a path through the tunnel that wg-quick makes of the file `tunnel`.
     ///
     /// # Errors
     /// A part is malformed, or wg-quick would refuse the file's name.
@@ -80,12 +80,13 @@ impl PathSpec {
         Ok(PathSpec { tunnel: Some(tunnel.into()), ..spec })
     }
 
-    /// The path through `proxy`, which is reached the way that this path has been so far.
+    /// Returns the path through `proxy`. The present path becomes the route to the proxy.
     pub fn by(self, proxy: Proxy) -> PathSpec {
         PathSpec { proxy: Some(proxy), ..self }
     }
 
-    /// The stream `kind`, whose first hop is reached the way that this path has been so far.
+    /// Returns the path as a stream of `kind`. The present path becomes the route to the stream's
+    /// first hop.
     pub fn streaming(self, kind: StreamKind) -> PathSpec {
         PathSpec { stream: Some(kind), ..self }
     }
@@ -99,7 +100,7 @@ fn check_name(name: &str) -> Result<(), SpecError> {
     if good { Ok(()) } else { Err(SpecError::Name(name.into())) }
 }
 
-/// The kernel's own rule for interface names (IFNAMSIZ is 16 with the final zero).
+/// Applies the kernel's rule for interface names (`IFNAMSIZ` is 16 with the final zero).
 fn check_device(device: &str) -> Result<(), SpecError> {
     let forbidden = |c: char| c == '/' || c == ':' || c.is_whitespace();
     let good = (1..16).contains(&device.len()) && !device.contains(forbidden);
@@ -163,8 +164,8 @@ struct Parts<'t> {
     stream: Option<StreamKind>,
 }
 
-/// The kinds of a path, each as (word, value). A comma that no known kind follows belongs to a
-/// proxy's password.
+/// Splits the kinds of a path into pairs of keyword and value. A comma that no known kind follows
+/// belongs to a proxy's password.
 fn split(kinds: &str) -> Result<Vec<(&str, &str)>, SpecError> {
     let mut found = Vec::new();
     let mut rest = kinds;
@@ -182,12 +183,12 @@ fn split(kinds: &str) -> Result<Vec<(&str, &str)>, SpecError> {
     }
 }
 
-/// Every word before a part of a path.
+/// Returns all keywords of parts of a path.
 fn words() -> impl Iterator<Item = &'static str> {
     KINDS.into_iter().chain(StreamKind::WORDS)
 }
 
-/// Whether a password, which may hold a comma, may follow `word`.
+/// Returns whether a password, which may contain a comma, can follow `word`.
 fn has_password(word: &str) -> bool {
     [PROXY, "socks5-tcp", "http"].contains(&word)
 }
@@ -196,7 +197,8 @@ fn starts(text: &str, kind: &str) -> bool {
     text.strip_prefix(kind).is_some_and(|rest| rest.starts_with(':'))
 }
 
-/// A text with what may be a proxy's password left out: all before its last `@`.
+/// Returns `text` without a possible password of a proxy: everything before the last `@` is left
+/// out.
 fn hide(text: &str) -> String {
     text.rsplit_once('@').map_or_else(|| text.to_owned(), |(_, behind)| format!("...@{behind}"))
 }
@@ -225,8 +227,8 @@ impl fmt::Display for PathSpec {
     }
 }
 
-/// Refuses an empty list and names that two paths share; letter case does not tell names apart, as
-/// not all file systems do.
+/// Refuses an empty list, and equal names of two paths. Names that differ only in case count as
+/// equal, as they do in some file systems.
 pub fn distinct(specs: &[PathSpec]) -> Result<(), SpecError> {
     if specs.is_empty() {
         return Err(SpecError::None);

@@ -1,4 +1,4 @@
-//! Paths that are byte streams: how the user writes them.
+//! Paths that are byte streams, in the user's notation.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,12 +9,12 @@ use rand::RngExt;
 use super::SpecError;
 use crate::socks::{Login, Password, Proxy};
 
-/// Circuits of one `onion:` path at most.
+/// Maximum number of circuits of one `onion:` path.
 pub const MAX_CIRCUITS: u8 = 16;
-/// The port of ssh.
+/// Default port of SSH.
 const SSH_PORT: u16 = 22;
 
-/// How a path's stream reaches the far end.
+/// Transport of a path's stream to the far end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamKind {
     /// `tcp:[HOST:PORT]`: a TCP connection to the far end, at this address if it is given.
@@ -34,29 +34,29 @@ pub enum StreamKind {
 /// A host that OpenSSH logs in to, or its name in OpenSSH's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SshHost {
-    /// The user; without one OpenSSH's configuration decides.
+    /// The user name; `None` for the one in OpenSSH's configuration.
     pub user: Option<String>,
-    /// A name or an address, without brackets.
+    /// Host name or address, without brackets.
     pub host: String,
-    /// The port; without one OpenSSH's configuration decides.
+    /// The port; `None` for the one in OpenSSH's configuration.
     pub port: Option<u16>,
 }
 
 /// Circuits of an onion network's client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Circuits {
-    /// This many, each to become a path of its own.
+    /// Number of circuits. Each becomes a path of its own.
     Count(u8),
-    /// One of them: the client's SOCKS port with a user of its own, which keeps its streams apart
-    /// from others'.
+    /// A circuit: the client's SOCKS port, with a user name of its own. The client never puts
+    /// streams of different users on one circuit.
     One(Proxy),
 }
 
 impl StreamKind {
-    /// The words before the kinds, in the order of the enum.
+    /// Keywords of the kinds, in the order of the enum.
     pub const WORDS: [&'static str; 6] = ["tcp", "socks5-tcp", "http", "ssh", "tls", "onion"];
 
-    /// The word before it.
+    /// Returns the keyword of the kind.
     pub fn word(&self) -> &'static str {
         let place = match self {
             StreamKind::Tcp(_) => 0,
@@ -69,7 +69,7 @@ impl StreamKind {
         StreamKind::WORDS[place]
     }
 
-    /// Reads the kind after `word`; `None` for a word of no stream.
+    /// Parses the kind with the keyword `word`; `None` if no stream has this keyword.
     pub(super) fn read(word: &str, value: &str) -> Option<Result<StreamKind, SpecError>> {
         let proxy = || value.parse().map_err(SpecError::Proxy);
         let target =
@@ -86,7 +86,7 @@ impl StreamKind {
         })
     }
 
-    /// The proxy that it leads through.
+    /// Returns the proxy of the stream, if it has one.
     pub fn proxy(&self) -> Option<&Proxy> {
         match self {
             StreamKind::Socks5(proxy)
@@ -99,8 +99,8 @@ impl StreamKind {
         }
     }
 
-    /// The host that our own TCP connection goes to, `far` being the far end; `None` where OpenSSH
-    /// makes the connection.
+    /// Returns the target of our own TCP connection for this stream. `far` is the far end. Returns
+    /// `None` if OpenSSH makes the connection.
     pub fn first_hop<'s>(&'s self, far: &'s Target) -> Option<&'s Target> {
         match self {
             StreamKind::Tcp(at) => Some(at.as_ref().unwrap_or(far)),
@@ -110,8 +110,8 @@ impl StreamKind {
         }
     }
 
-    /// The text that tells its observers from those of other streams through the same interface;
-    /// `None` where they see what an observer of the interface sees.
+    /// Returns a text that identifies the observers of this stream, among streams through the same
+    /// interface. Returns `None` if an observer of the interface sees the whole connection.
     pub(super) fn apart(&self) -> Option<String> {
         match self {
             StreamKind::Tcp(_) | StreamKind::Tls(_) => None,
@@ -121,7 +121,8 @@ impl StreamKind {
 }
 
 impl fmt::Display for StreamKind {
-    /// As the user wrote it after the word, but for a password, which shows as three dots.
+    /// Writes the kind in the user's notation after the keyword, with three dots in place of a
+    /// password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StreamKind::Tcp(at) => at.as_ref().map_or(Ok(()), |at| at.fmt(f)),
@@ -144,7 +145,7 @@ fn count(text: &str) -> Result<u8, SpecError> {
 }
 
 impl Circuits {
-    /// Another circuit from now on: that of a new user, whose streams the client keeps apart.
+    /// Replaces the circuit by that of a new user name, whose streams the client keeps separate.
     pub(crate) fn renew(&mut self, dice: &mut impl RngExt) {
         let Circuits::One(Proxy { login: Some(login), .. }) = self else { return };
         let own = login.user().split('+').next().unwrap_or_default();
@@ -155,9 +156,9 @@ impl Circuits {
     }
 }
 
-/// The paths of `count` circuits: each is a user of its own at the SOCKS port `at` of an onion
-/// network's client, which isolates streams by user and password. `run` tells this run's users from
-/// another's.
+/// Returns the kinds of `count` circuits. Each has a user name of its own at the SOCKS port `at`
+/// of an onion network's client, which isolates streams by user and password. `run` makes the user
+/// names of this run unique.
 pub fn circuits(count: u8, at: &Target, run: &str) -> Vec<StreamKind> {
     let user = |n: u8| format!("anabranch-{run}-{n}");
     let login = |n| Login::new(&user(n), Password::Text("stream".into()));
@@ -169,7 +170,7 @@ impl FromStr for SshHost {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<SshHost, SpecError> {
-        // What is before the host may be a password, which belongs nowhere.
+        // The text before the host may be a password, which must not be shown.
         let shown =
             || text.rsplit_once('@').map_or_else(|| text.to_owned(), |(_, at)| format!("...@{at}"));
         let error = || {
@@ -183,11 +184,11 @@ impl FromStr for SshHost {
             Some((user, at)) => (Some(user), at),
             None => (None, text),
         };
-        // A port is given, or there is none: `Target` reads both the same.
+        // The port may be missing; `Target` parses both forms alike.
         let whole = at.parse::<Target>().or_else(|_| format!("{at}:{SSH_PORT}").parse::<Target>());
         let Target { host, port } = whole.map_err(|_| error())?;
         let has_port = at.parse::<Target>().is_ok();
-        // What begins with '-' would be an option.
+        // A text that begins with '-' would be an option.
         let plain = |text: &str| {
             let allowed = |c: char| c.is_ascii_alphanumeric() || "_.-:%".contains(c);
             !text.is_empty() && !text.starts_with('-') && text.chars().all(allowed)

@@ -1,4 +1,4 @@
-//! A proxy as the user names it, and the password that never shows.
+//! A proxy in the user's notation, and its password, which is never shown.
 
 use std::env;
 use std::fmt;
@@ -11,65 +11,68 @@ use anabranch_proxy::client::Credentials;
 
 use super::fault::ProxyFault;
 
-/// Where a password is looked for if none is named.
+/// Environment variable with the password, used if the proxy names no other source.
 pub const PASSWORD_VARIABLE: &str = "ANABRANCH_SOCKS5_PASSWORD";
-/// Bytes of a user name or password at most: their length is one byte (RFC 1929, section 2).
+/// Maximum bytes of a user name or password: their length is one byte (RFC 1929, section 2).
 const LONGEST: usize = 255;
 
-/// A SOCKS5 proxy: `[USER[:PASSWORD]@]HOST:PORT`, `PASSWORD` being `@FILE` for a file's first line.
+/// A SOCKS5 proxy: `[USER[:PASSWORD]@]HOST:PORT`. A `PASSWORD` of the form `@FILE` is the first
+/// line of that file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
-    /// Where it listens (TCP).
+    /// TCP address at which the proxy listens.
     pub at: Target,
-    /// Who we are to it; `None` if it asks nobody.
+    /// Our user name and password; `None` if the proxy requires none.
     pub login: Option<Login>,
 }
 
-/// Who we are to a proxy.
+/// User name and password for a proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Login {
     user: String,
     password: Password,
 }
 
-/// Where a password comes from.
+/// Source of a password.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Password {
-    /// This is it.
+    /// The password itself.
     Text(String),
-    /// The first line of a file, read anew for each association.
+    /// The first line of this file, which is read again for each association.
     File(PathBuf),
     /// The environment variable [`PASSWORD_VARIABLE`].
     Environment,
 }
 
-/// A text that names no proxy. It does not repeat the text, which may hold a password.
+/// Error in the text of a proxy. Its message does not repeat the text, which may contain a
+/// password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyError {
-    /// Not of the form `HOST:PORT`.
+    /// The text does not have the form `HOST:PORT`.
     Form,
     /// A user name or password is empty or too long.
     Length,
 }
 
 impl Login {
-    /// The user.
+    /// Returns the user name.
     pub(crate) fn user(&self) -> &str {
         &self.user
     }
 
-    /// Another user with the same password.
+    /// Returns the login of another user with the same password.
     ///
     /// # Errors
-    /// As [`Login::new`].
+    /// Those of [`Login::new`].
     pub(crate) fn of_user(&self, user: &str) -> Result<Login, ProxyError> {
         Login::new(user, self.password.clone())
     }
 
-    /// A login whose user name and password, if known by now, fit into the messages of RFC 1929.
+    /// Creates a login. User name and password, if the latter is known yet, have to fit into the
+    /// messages of RFC 1929.
     ///
     /// # Errors
-    /// One is empty, or longer than 255 bytes.
+    /// The user name or the password is empty, or longer than 255 bytes.
     pub fn new(user: &str, password: Password) -> Result<Login, ProxyError> {
         let fits = |text: &str| (1..=LONGEST).contains(&text.len());
         let good = match &password {
@@ -81,10 +84,10 @@ impl Login {
         if good { Ok(Login { user: user.into(), password }) } else { Err(ProxyError::Length) }
     }
 
-    /// User name and password, the latter fetched from where it is.
+    /// Returns user name and password. The password is read from its source.
     ///
     /// # Errors
-    /// It is not there, or empty, or too long.
+    /// The password cannot be read, is empty, or is too long.
     pub fn credentials(&self) -> Result<Credentials, ProxyFault> {
         let missing = |what: String| ProxyFault::Password(what);
         let password = match &self.password {
@@ -109,10 +112,10 @@ impl Login {
 }
 
 impl Proxy {
-    /// As [`Login::credentials`], if the proxy asks for any.
+    /// Returns the proxy's credentials as [`Login::credentials`] does; `None` if it requires none.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Login::credentials`].
     pub fn credentials(&self) -> Result<Option<Credentials>, ProxyFault> {
         self.login.as_ref().map(Login::credentials).transpose()
     }
@@ -143,7 +146,7 @@ fn login_of(text: &str) -> Result<Login, ProxyError> {
 }
 
 impl fmt::Display for Proxy {
-    /// As the user wrote it, but for a password, which shows as three dots.
+    /// Writes the proxy in the user's notation, with three dots in place of a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(Login { user, password }) = &self.login {
             match password {

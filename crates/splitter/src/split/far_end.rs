@@ -1,4 +1,5 @@
-//! The far end in the loop: what leaves is sealed, what comes is opened, and its news are told.
+//! The far end in the loop: seals what is sent to it, opens what it sends, and reports changes of
+//! its state.
 
 use std::net::SocketAddr;
 
@@ -12,7 +13,7 @@ use super::onward::{Back, Outgoing, batch_of};
 use super::tunnel::{TUNNEL, Tunnel};
 
 impl Driver<'_> {
-    /// Finds the far end's address.
+    /// Sets the far end's address, or begins to look it up.
     pub(super) fn seek_far_end(&mut self, now: Time) {
         if self.tunnel.is_some() {
             match self.uplinks.literal {
@@ -22,7 +23,8 @@ impl Driver<'_> {
         }
     }
 
-    /// The far end's name was looked up: it may be elsewhere now.
+    /// Adopts the address that the look-up of the far end has found. If it has changed, all
+    /// sockets are replaced.
     pub(super) fn on_far_end_found(&mut self, now: Time, found: Option<SocketAddr>) {
         let Some(far) = found else { return self.uplinks.resolver.ask(now, TUNNEL) };
         let before = self.uplinks.servers.insert(TUNNEL, far);
@@ -31,7 +33,7 @@ impl Driver<'_> {
         }
     }
 
-    /// What the core wants sent, sealed where there is a far end.
+    /// Sends what the core wants sent, sealed if there is a far end.
     pub(super) fn send(&mut self, now: Time, outgoing: &[Outgoing<'_>]) {
         let Some(tunnel) = self.tunnel.as_mut().filter(|_| !outgoing.is_empty()) else {
             return self.send_as_is(now, outgoing);
@@ -59,7 +61,7 @@ impl Driver<'_> {
         self.hand_over(now);
     }
 
-    /// Hands to the core what came out of the tunnel.
+    /// Passes the datagrams that came out of the tunnel to the core.
     fn hand_over(&mut self, now: Time) {
         let Some(tunnel) = &mut self.tunnel else { return };
         let Some(&far) = self.uplinks.servers.get(&TUNNEL) else { return };
@@ -79,8 +81,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Does what is due of the tunnel: what waited for others, words of our own, what is known of
-    /// the far end and of each path.
+    /// Does what is due for the tunnel: passes on datagrams, sends packets of our own, and reports
+    /// changes of the far end and of each path.
     pub(super) fn tend_tunnel(&mut self, now: Time) {
         if self.tunnel.is_none() || !self.uplinks.servers.contains_key(&TUNNEL) {
             return;
@@ -103,7 +105,7 @@ impl Driver<'_> {
         self.look_at_windows(now);
     }
 
-    /// A slow circuit is left for another one.
+    /// Replaces a circuit that has been slow for too long.
     fn look_at_lag(&mut self, now: Time, path: PathId) {
         let Some(tunnel) = self.tunnel.as_mut() else { return };
         if !self.uplinks.streams.is_circuit(path) {
@@ -114,7 +116,7 @@ impl Driver<'_> {
         self.report.warn(warning);
     }
 
-    /// The core is told what the paths take, where the schedule looks at that.
+    /// Passes the windows of all paths to the core, if the schedule uses them.
     fn look_at_windows(&mut self, now: Time) {
         if let Some(windows) = self.tunnel.as_mut().and_then(|tunnel| tunnel.windows(now)) {
             self.core.handle(now, Input::Windows(windows));
@@ -132,7 +134,7 @@ impl Driver<'_> {
                     self.settle(now);
                 }
             }
-            // Its name may lead elsewhere since.
+            // The far end's name may have another address now.
             FarEndNews::Unanswered { .. } if self.uplinks.literal.is_none() => {
                 self.uplinks.resolver.ask(now, TUNNEL);
             }
@@ -140,15 +142,15 @@ impl Driver<'_> {
         }
     }
 
-    /// The core is told what is wrong with a path, as far as this machine can tell; what the far
-    /// end's silence says of it stands beside.
+    /// Notifies the core that `path` is up or down. `broken` is the reason that this machine has
+    /// found; the far end's silence may be another.
     pub(super) fn tell_path(&mut self, now: Time, path: PathId, broken: Option<DownReason>) {
         let tunnel = self.tunnel.as_mut();
         let broken = tunnel.map_or(broken, |tunnel| tunnel.note_broken(path, broken));
         self.core.handle(now, Input::Path { path, broken });
     }
 
-    /// Says farewell to the far end.
+    /// Sends a farewell to the far end.
     pub(super) fn leave_far_end(&mut self, now: Time) {
         let words = self.tunnel.as_mut().map(|tunnel| tunnel.leave(now)).unwrap_or_default();
         self.send_words(now, words);

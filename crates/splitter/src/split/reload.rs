@@ -1,4 +1,5 @@
-//! New settings under a running splitter: read on SIGHUP, put into force whole or not at all.
+//! Changes the settings of a running splitter. They are read on SIGHUP, and adopted as a whole or
+//! not at all.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,8 +17,7 @@ use super::{Entrance, Failure, Listening, Settings, manager, needed};
 use crate::paths::{self, Egress, PathSpec};
 
 impl Driver<'_> {
-    /// The program is told to read its settings again. What is wrong with them is told, and those
-    /// in force stay.
+    /// Reads the settings again. Mistakes in them are reported, and the settings in force stay.
     pub(super) fn on_reload(&mut self) {
         let Some(reread) = &mut self.control.reread else { return };
         reloading();
@@ -41,7 +41,8 @@ impl Driver<'_> {
         }
     }
 
-    /// The names of new proxies were looked up, while sessions went on.
+    /// Continues the change of settings after the names of new proxies were looked up. Sessions
+    /// continued meanwhile.
     pub(super) fn on_looked_up(&mut self) {
         if let Some((settings, found)) = self.control.lookup.answer() {
             self.take_over(settings, &found);
@@ -65,7 +66,7 @@ impl Driver<'_> {
         let before = places(&self.settings.specs, &settings.specs);
         let egresses = self.egresses(&settings, &before, found);
         let egresses = egresses.map_err(|failure| failure.to_string())?;
-        // The last counters of paths that go.
+        // Shows the last counters of paths that are removed.
         let missed = self.uplinks.sockets.missed(now);
         let snapshot = self.snapshot(missed);
         self.report.screen.snapshot(now, &snapshot);
@@ -98,8 +99,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Paths to a far end that are not as `before` lead another way from now on: by a stream or by
-    /// datagrams.
+    /// Replaces those paths to the far end that have no number in `before`. Each may now be a
+    /// stream, or a path of datagrams.
     fn lead_tunnel(&mut self, now: Time, before: &[Option<PathId>]) {
         let ports = &self.settings.core.ports;
         self.tunnel.iter_mut().for_each(|tunnel| tunnel.renumber(ports));
@@ -114,7 +115,8 @@ impl Driver<'_> {
         }
     }
 
-    /// The ways out of the new paths, and those known of the others, which may be down just now.
+    /// Returns the egresses of the settings' paths: new ones are looked up, and known ones, which
+    /// may be down now, are kept.
     fn egresses(
         &mut self,
         settings: &Settings,
@@ -145,7 +147,7 @@ impl Driver<'_> {
         let known = |name: &Target| match found.iter().find(|(looked_up, _)| looked_up == name) {
             Some((_, Ok(addresses))) => Ok(addresses.clone()),
             Some((_, Err(error))) => Err(io::Error::new(error.kind(), error.to_string())),
-            // An address, which nobody is asked for.
+            // An address needs no look-up.
             None => name.resolve(),
         };
         let (specs, mark) = (std::slice::from_ref(spec), self.settings.fwmark);
@@ -155,7 +157,8 @@ impl Driver<'_> {
         Ok(egresses.into_iter().next().expect("a path has a way out, or an error"))
     }
 
-    /// Tells the core anew which paths lead to each session's server; then it sends again.
+    /// Notifies the core again of the paths that lead to each session's server. The core then
+    /// continues to send.
     pub(super) fn resolve_again(&mut self, now: Time) {
         let mut sessions: Vec<SessionId> = self.uplinks.servers.keys().copied().collect();
         sessions.sort_unstable();
@@ -167,8 +170,8 @@ impl Driver<'_> {
     }
 }
 
-/// The names of first hops that are new, whose addresses have to be asked for: of proxies, and of
-/// the far end `far` or another host that a stream goes to.
+/// Returns the names of new first hops that must be looked up: proxies, the far end `far`, and
+/// other targets of streams.
 fn names(old: &[PathSpec], new: &[PathSpec], far: Option<&Target>) -> Vec<Target> {
     let fresh = new.iter().zip(places(old, new)).filter(|(_, place)| place.is_none());
     let hops = fresh.filter_map(|(spec, _)| match &spec.stream {
@@ -178,8 +181,8 @@ fn names(old: &[PathSpec], new: &[PathSpec], far: Option<&Target>) -> Vec<Target
     hops.filter(|at| at.literal().is_none()).collect()
 }
 
-/// For each path of `new`, which of `old` it is: one of the same name that leaves the same way. Its
-/// number of ports may differ.
+/// Returns for each path of `new` the equal path in `old`, with the same name and route, or
+/// `None`. The numbers of ports may differ.
 fn places(old: &[PathSpec], new: &[PathSpec]) -> Vec<Option<PathId>> {
     let same =
         |one: &PathSpec, other: &PathSpec| PathSpec { ports: other.ports, ..one.clone() } == *other;
@@ -187,12 +190,13 @@ fn places(old: &[PathSpec], new: &[PathSpec]) -> Vec<Option<PathId>> {
     new.iter().map(place).collect()
 }
 
-/// Whether the paths have the same names in the same order.
+/// Returns whether the paths have the same names in the same order.
 fn are_named_alike(old: &[PathSpec], new: &[PathSpec]) -> bool {
     old.iter().map(|spec| &spec.name).eq(new.iter().map(|spec| &spec.name))
 }
 
-/// What holds for a whole run, because sessions or files depend on it.
+/// Refuses changes of settings that are fixed for the whole run, because sessions or files depend
+/// on them.
 fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
     let Settings { entrance, specs, core: _, far_end, fwmark, .. } = old;
     let Settings { same_egress: _, trace, pcap, pcap_limits, .. } = old;
@@ -209,8 +213,8 @@ fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
         ("tun", *entrance != new.entrance),
         ("decoys", far_end.is_some() && new.far_end.is_some() && old.decoys() != new.decoys()),
         ("key", *far_end != new.far_end),
-        // The machine's routes were made for them, or the far end was told how many there are and
-        // knows each by its place.
+        // The machine's routes depend on the paths. A far end was sent the number of paths, and
+        // identifies each by its index.
         ("path", is_interface && *specs != new.specs),
         ("path (their names and order)", far_end.is_some() && !are_named_alike(specs, &new.specs)),
         ("fwmark", *fwmark != new.fwmark),

@@ -1,4 +1,4 @@
-//! What a run of the splitter is told, and what it tells before it begins.
+//! Settings of a run of the splitter, and the interface that shows its events and counters.
 
 use std::fmt;
 use std::io;
@@ -18,29 +18,29 @@ use crate::paths::{self, Egress, PathError, PathSpec};
 use crate::steer::{Plan, Request, SteerError};
 use crate::streams::TlsEnd;
 
-/// Where clients come in, and where they want to go.
+/// Place where clients' datagrams enter, and their destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entrance {
-    /// A local port: all its clients want one server.
+    /// A local port. All its clients have the same server.
     Port {
-        /// Where clients send their datagrams.
+        /// Address at which clients' datagrams arrive.
         listen: SocketAddr,
-        /// The server; its name is resolved for each session anew.
+        /// The server. Its name is resolved again for each session.
         to: Target,
     },
-    /// An interface: each packet names its server.
+    /// An interface. Each packet contains the address of its server.
     Tun(Request),
     /// An interface whose packets all go to a far end.
     Packets {
-        /// The interface; its `inner` addresses are there.
+        /// The interface, whose addresses are `inner`.
         request: Request,
-        /// The far end.
+        /// Address or name of the far end.
         to: Target,
     },
 }
 
 impl Entrance {
-    /// The server of all clients, if there is one.
+    /// Returns the server of all clients; `None` if each packet names its own.
     pub fn to(&self) -> Option<&Target> {
         match self {
             Entrance::Port { to, .. } | Entrance::Packets { to, .. } => Some(to),
@@ -49,37 +49,38 @@ impl Entrance {
     }
 }
 
-/// The settings of one run: where clients come in, and the paths by which they leave.
+/// The settings of one run: the entrance of clients, and the paths on which their datagrams leave.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where clients come in.
+    /// Place where clients' datagrams enter.
     pub entrance: Entrance,
     /// The paths, in the order of `core.ports`.
     pub specs: Vec<PathSpec>,
-    /// The core's part.
+    /// Settings of the core.
     pub core: Config,
-    /// The far end that `entrance` leads to; `None` for an unaltered server.
+    /// The far end at the address in `entrance`; `None` if the server is an unmodified one.
     pub far_end: Option<FarEnd>,
-    /// The far end for paths that are streams, where that is another address than `entrance` has.
+    /// Address of the far end for paths that are streams; `None` if it is the one in `entrance`.
     pub to_tcp: Option<Target>,
-    /// What paths in TLS need; without it they cannot be dialled.
+    /// Certificates and settings for paths over TLS; `None` if such paths cannot be dialled.
     pub tls: Option<Arc<dyn TlsEnd>>,
-    /// Time that packets wait for room in a stream, at most.
+    /// Maximum time for which a packet waits for room in a stream.
     pub stream_age: Duration,
-    /// The mark that our own packets bear (SO_MARK), for routing rules to know them by.
+    /// Mark of our own packets (`SO_MARK`), for routing rules that recognise them.
     pub fwmark: Option<u32>,
-    /// Whether two paths may leave by one interface with one address.
+    /// Whether two paths may have the same interface and source address.
     pub same_egress: bool,
-    /// The trace to write (Parquet).
+    /// The trace file to write (Parquet); `None` for no trace.
     pub trace: Option<PathBuf>,
-    /// The directory to write a pcapng file for each path into.
+    /// The directory in which a pcapng file for each path is written; `None` for no such files.
     pub pcap: Option<PathBuf>,
-    /// How large its files become, and how many stay.
+    /// Maximum size of the pcapng files, and how many are kept.
     pub pcap_limits: PcapLimits,
 }
 
 impl Settings {
-    /// The same for another server; with an interface nothing changes, as its clients name theirs.
+    /// Returns the settings with another server. With an interface nothing changes, because its
+    /// clients name their servers.
     #[must_use]
     pub fn towards(mut self, server: Target) -> Settings {
         if let Entrance::Port { to, .. } = &mut self.entrance {
@@ -88,14 +89,15 @@ impl Settings {
         self
     }
 
-    /// The budget of decoys, where there is a far end that drops them.
+    /// Returns the budget of decoys; `None` without a far end that drops them, or if none are
+    /// sent.
     pub(super) fn decoys(&self) -> Option<DecoyBudget> {
         self.far_end.as_ref()?.decoys
     }
 }
 
-/// A seed from the system's entropy, for a run that need not repeat another; below 2^53, so that
-/// JSON and TOML hold it exactly.
+/// Returns a seed from the system's entropy, for a run that need not repeat another. It is below
+/// 2^53, so that JSON and TOML represent it exactly.
 pub fn fresh_seed() -> u64 {
     let mut bytes = [0; 8];
     let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
@@ -103,85 +105,88 @@ pub fn fresh_seed() -> u64 {
     u64::from_ne_bytes(bytes) >> 11
 }
 
-/// Reads the settings again, given those in force; else says in one line what is wrong and where.
+/// Function that reads the settings again, given those in force. Its error is one line that names
+/// the mistake and its place.
 pub type Reread<'r> = Box<dyn FnMut(&Settings) -> Result<Settings, String> + 'r>;
 
-/// Where a run shows what happens.
+/// Display of a run.
 pub trait Screen {
-    /// The splitter is ready for clients.
+    /// Reports that the splitter is ready for clients.
     fn listening(&mut self, about: &Listening);
-    /// Something happened at `now`.
+    /// Reports `event`, which happened at `now`.
     fn event(&mut self, now: Time, event: &Event);
-    /// The counters at `now`; comes every [`Screen::interval`].
+    /// Reports the counters at `now`. Called at every [`Screen::interval`].
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot);
-    /// The counters at the end, after the last event.
+    /// Reports the counters at the end, after the last event.
     fn finish(&mut self, now: Time, snapshot: &Snapshot);
-    /// Other settings are in force from `now` on: paths may have come, gone, or changed places.
+    /// Reports that the settings in `about` are in force from `now` on. Paths may be new, missing,
+    /// or in another order.
     fn reloaded(&mut self, now: Time, about: &Listening);
-    /// Something was learnt of the far end, where there is one.
+    /// Reports `news` of the far end, if there is one.
     fn far_end(&mut self, now: Time, news: &FarEndNews);
-    /// Something is wrong that does not end the run.
+    /// Reports a fault that does not end the run.
     fn warn(&mut self, text: &str);
-    /// How often the counters are wanted.
+    /// Returns the interval at which the counters are reported.
     fn interval(&self) -> Duration {
         Duration::from_secs(1)
     }
 }
 
-/// What is learnt of a far end.
+/// A change of the state of a far end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FarEndNews {
-    /// It has answered: both ends know each other.
+    /// The far end has answered the handshake.
     Up,
-    /// It has not answered: its key or ours is not the right one, it is not there, or packets do
-    /// not pass.
+    /// The far end has not answered: its key or ours is wrong, it does not run, or packets do not
+    /// reach it.
     Unanswered {
-        /// For so long.
+        /// Time since the run began, or since the far end was lost.
         waited: Duration,
     },
-    /// It is not heard by any path any more.
+    /// Packets of the far end arrive by no path any more.
     Lost,
-    /// It has said farewell.
+    /// The far end sent a farewell.
     Left,
 }
 
-/// What a run is about to do: all of it decided, nothing of it begun.
+/// Settings with names and paths resolved, as they are or will be in force, for display.
 #[derive(Clone, Debug)]
 pub struct Listening {
-    /// Where clients send their datagrams; the port is the kernel's choice if 0 was asked for and
-    /// the socket is open. `None` with an interface.
+    /// Address at which clients' datagrams arrive; `None` with an interface. If the settings name
+    /// port 0, the kernel has chosen the port once the socket is open.
     pub listen: Option<SocketAddr>,
-    /// The server, as its name resolves now; `None` with an interface.
+    /// Address of the server, as its name resolves now; `None` with an interface.
     pub server: Option<SocketAddr>,
-    /// The interface, and what is set up around it.
+    /// The interface, with its routes and rules; `None` without an interface.
     pub tun: Option<Plan>,
-    /// The paths' ways out, one for each path.
+    /// The egress of each path.
     pub egresses: Vec<Egress>,
-    /// With an interface: the ways out for IPv6 of paths that have one for IPv4 too.
+    /// With an interface: the IPv6 egresses of paths that also have an IPv4 egress.
     pub others: Vec<Egress>,
-    /// The seed that repeats this run's choices.
+    /// Seed that repeats this run's choices.
     pub seed: u64,
-    /// The schedule as the user would write it.
+    /// Schedule, in the user's notation.
     pub schedule: String,
-    /// The length of a run as the user would write it.
+    /// Length of a run, in the user's notation.
     pub every: String,
-    /// The silence after which a session draws anew, as the user would write it, if there is one.
+    /// Silence after which a session's schedule is drawn again, in the user's notation; `None` for
+    /// never.
     pub redraw: Option<String>,
-    /// How long clients' datagrams are delayed before the split, as the user would write it, if
-    /// they are.
+    /// Delay of clients' datagrams before the split, in the user's notation; `None` for no delay.
     pub jitter: Option<String>,
-    /// The budget of decoys, as the user would write it, if any are sent.
+    /// Budget of decoys, in the user's notation; `None` for no decoys.
     pub decoys: Option<String>,
-    /// Whether the server is a far end of ours.
+    /// Whether the server is a far end of Anabranch.
     pub far_end: bool,
-    /// The largest UDP payload in bytes of a client that fits through all paths.
+    /// Maximum UDP payload in bytes of a client's datagram that fits on all paths; `None` if
+    /// unknown.
     pub udp_payload: Option<u32>,
-    /// The MTU to give to a WireGuard interface.
+    /// MTU for a WireGuard interface whose packets are split; `None` if unknown.
     pub tunnel_mtu: Option<u32>,
 }
 
 impl Listening {
-    /// Schedule and runs in words.
+    /// Describes the schedule and the runs in words.
     pub fn dealing(&self) -> String {
         let more = [&self.redraw, &self.jitter, &self.decoys].map(Option::as_deref);
         dealing(&self.schedule, &self.every, more)
@@ -190,7 +195,7 @@ impl Listening {
     /// Resolves the server's name and every path; opens no UDP socket and sends nothing on a path.
     ///
     /// # Errors
-    /// The name does not resolve, or a path does not lead to the server.
+    /// The name cannot be resolved, or a path does not lead to the server.
     pub fn look(settings: &Settings) -> Result<Listening, Failure> {
         match &settings.entrance {
             Entrance::Port { listen, to } => {
@@ -202,7 +207,8 @@ impl Listening {
                 let (server, egresses) = towards(settings, to)?;
                 let ways = (egresses, Vec::new());
                 let about = Listening::about(settings, (None, server), None, ways);
-                // A packet is the payload of a datagram; IPv6 wants 1,280 bytes (RFC 8200, 5).
+                // A packet is the payload of a datagram. IPv6 requires 1,280 bytes (RFC 8200,
+                // section 5).
                 let mtu = about.udp_payload.unwrap_or(1280).clamp(1280, 65_535);
                 let plan = Plan::look(request.clone(), Vec::new(), mtu, settings.fwmark)?;
                 Ok(Listening { tun: Some(plan), ..about })
@@ -211,7 +217,7 @@ impl Listening {
         }
     }
 
-    /// With an interface: wherever the paths lead.
+    /// Resolves the settings of a run with an interface, whose paths lead to any server.
     fn look_around(settings: &Settings, request: &Request) -> Result<Listening, Failure> {
         let ways = Ways::anywhere(settings)?;
         let all = ways.all();
@@ -221,15 +227,16 @@ impl Listening {
         Ok(Listening::about(settings, (None, None), Some(plan), (egresses, others)))
     }
 
-    /// What `settings` come to with these ends, this interface, and these ways out: one of each
-    /// path, and those for IPv6 beside those for IPv4.
+    /// Returns `settings` for display, with the addresses in use, the interface, and the egresses.
+    /// `egresses` has one for each path. `others` has the IPv6 egresses of paths whose entry in
+    /// `egresses` is for IPv4.
     pub(super) fn about(
         settings: &Settings,
         (listen, server): (Option<SocketAddr>, Option<SocketAddr>),
         tun: Option<Plan>,
         (egresses, others): (Vec<Egress>, Vec<Egress>),
     ) -> Listening {
-        // Clients of an interface name servers of both families.
+        // Clients of an interface name servers of both address families.
         let mtu = paths::recommended(&[&egresses[..], &others[..]].concat());
         let added = settings.far_end.as_ref().map_or(0, |far| far.overhead() as u32);
         Listening {
@@ -251,7 +258,7 @@ impl Listening {
     }
 }
 
-/// The server's address, and the paths' ways out to it.
+/// Returns the server's address, and the paths' egresses to it.
 fn towards(settings: &Settings, to: &Target) -> Result<(Option<SocketAddr>, Vec<Egress>), Failure> {
     let servers = to.resolve();
     let servers = servers.map_err(|error| Failure::Resolve(to.clone(), error))?;
@@ -260,7 +267,7 @@ fn towards(settings: &Settings, to: &Target) -> Result<(Option<SocketAddr>, Vec<
     Ok((egresses.first().map(|egress| egress.server), egresses))
 }
 
-/// How datagrams are dealt, in words.
+/// Describes how datagrams are assigned to paths.
 pub(crate) fn dealing(schedule: &str, every: &str, more: [Option<&str>; 3]) -> String {
     let [redraw, jitter, decoys] = more;
     let redraw = redraw.map(|silence| format!(", redrawn after {silence}"));
@@ -270,29 +277,30 @@ pub(crate) fn dealing(schedule: &str, every: &str, more: [Option<&str>; 3]) -> S
     format!("{schedule}, every {every}{more}")
 }
 
-/// Why a run did not begin, or ended before it was told to. One line each.
+/// Reason why a run did not start, or ended early. Each is shown in one line.
 #[derive(Debug)]
 pub enum Failure {
-    /// The server's name does not resolve.
+    /// The server's name cannot be resolved.
     Resolve(Target, io::Error),
     /// A path does not lead to the server.
     Path(PathError),
-    /// The system does not permit what was asked for; says what is missing and what works instead.
+    /// The system does not permit what the settings need. The text names the missing permission
+    /// and an alternative.
     Forbidden(String),
-    /// Traffic cannot be led into the interface.
+    /// Traffic cannot be routed into the interface.
     Steer(SteerError),
-    /// The listener cannot be opened.
+    /// The socket for clients' datagrams cannot be opened.
     Listen(SocketAddr, io::Error),
     /// A capture cannot be written; the error names its file.
     Capture(io::Error),
     /// A capture could not be completed at the end; the error names its file.
     Unfinished(io::Error),
-    /// The system refused something else: (what was tried, its answer).
+    /// Another system call failed. The fields are the purpose of the call, and the error.
     System(&'static str, io::Error),
 }
 
 impl Failure {
-    /// Whether what the user asked for is to blame, not the course of events.
+    /// Returns whether the user's settings are the cause, not the course of events.
     pub fn is_misuse(&self) -> bool {
         match self {
             Failure::System(..) | Failure::Unfinished(_) => false,

@@ -1,4 +1,4 @@
-//! How a run is told to end, or to read its settings again.
+//! Signals that end a run, or make it read its settings again.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -10,13 +10,13 @@ use signal_hook::{flag, low_level::pipe};
 
 use anabranch_os::hangup::{Hangup, is_ignored};
 
-/// Exit status of a program that SIGINT has ended, as shells tell it.
+/// Exit status of a program that SIGINT ended, in the shells' convention.
 const INTERRUPTED: i32 = 128 + SIGINT;
 
-/// A stream that becomes readable when the program is told to end, and SIGHUP, if it `rereads` its
-/// settings then. SIGINT and SIGTERM end it; so does SIGHUP otherwise, unless that was ignored when
-/// the program began (nohup). Once `hasty` is true SIGINT ends it at once: to be set when nothing
-/// is left to do but what may be cut short.
+/// Returns a stream that becomes readable when the program should end, and the watch on SIGHUP if
+/// the program `rereads` its settings. SIGINT and SIGTERM end the program. SIGHUP does so too
+/// without `rereads`, unless it was ignored at the start (nohup). Once `hasty` is true, SIGINT
+/// ends the program at once; it is set when only interruptible work is left.
 pub(crate) fn signals(
     rereads: bool,
     hasty: &Arc<AtomicBool>,

@@ -1,4 +1,4 @@
-//! From settings to a driver that is ready for clients.
+//! Starts a run: turns settings into a driver that is ready for clients.
 
 use std::io;
 use std::net::SocketAddr;
@@ -30,11 +30,12 @@ use super::ways::Ways;
 use super::{Entrance, Failure, Listening, Reread, Screen, Settings, Target};
 use crate::steer::Steering;
 
-/// Receive buffer of the listener, in bytes: it is shared by all clients.
+/// Receive buffer of the listener in bytes, shared by all clients.
 const LISTENER_BUFFER: usize = 16 << 20;
 
 impl<'s> Driver<'s> {
-    /// Everything opened, in an order that leaves nothing behind where it ends early.
+    /// Opens everything that a run needs, in an order that leaves no changes to the machine if a
+    /// step fails.
     pub(super) fn new(
         settings: Settings,
         reread: Option<Reread<'s>>,
@@ -51,7 +52,7 @@ impl<'s> Driver<'s> {
         let core = Core::new(settings.core.clone())
             .expect("the settings' schedule was checked against its paths");
         let clock = Clock::start();
-        // Before the captures: a signal must not leave their unfinished files behind.
+        // This comes before the captures, so that a signal does not leave unfinished files.
         let control = Control::start(reread, stop)?;
         let taps = Taps::create(&settings, &clock).map_err(Failure::Capture)?;
         let to = settings.entrance.to().cloned();
@@ -61,7 +62,7 @@ impl<'s> Driver<'s> {
         let far_end = settings.far_end.as_ref();
         let tunnel = far_end.map(|far| Tunnel::new(far, &settings, &about, clock.now()));
         let tunnel = tunnel.transpose().map_err(system("preparing the tunnel"))?;
-        // Last, because it changes the machine.
+        // This is the last step, because it changes the machine.
         let (door, ways, told) = open_door(&settings, &mut about)?;
         warnings.extend(told);
         let fwmark = mark(&settings, &about);
@@ -89,7 +90,7 @@ impl<'s> Driver<'s> {
         Ok(driver)
     }
 
-    /// Watches all files, and says that clients may come.
+    /// Watches all files, and reports that clients can connect.
     fn begin(&mut self, warnings: &[String]) -> io::Result<()> {
         self.watch_all()?;
         self.report.screen.listening(&self.about);
@@ -118,7 +119,7 @@ impl<'s> Driver<'s> {
     }
 }
 
-/// Opens the local port, or sets up the interface; gives what the user should know.
+/// Opens the local port, or sets up the interface. Returns the warnings for the user.
 fn open_door(
     settings: &Settings,
     about: &mut Listening,
@@ -160,8 +161,8 @@ fn open_port(listen: SocketAddr) -> Result<UdpSocket, Failure> {
     })
 }
 
-/// What our own packets bear: the user's mark, or with an interface ours, so that they are not led
-/// into it.
+/// Returns the mark of our own packets. It is the user's, but with an interface our own, which
+/// keeps these packets out of the interface.
 fn mark(settings: &Settings, about: &Listening) -> Option<u32> {
     match settings.entrance {
         Entrance::Tun(_) => about.tun.as_ref().map(|plan| plan.own),

@@ -1,4 +1,4 @@
-//! The captures of a run. One that fails is dropped; forwarding goes on.
+//! The captures of a run. If one fails, it is dropped, and forwarding continues.
 
 use std::io;
 
@@ -12,9 +12,9 @@ use super::sockets::PathSocket;
 use super::tunnel::TUNNEL;
 use super::{Screen, Settings};
 
-/// A capture that goes on.
+/// A capture that is being written.
 struct Capture {
-    /// As the command line asks for it.
+    /// The option that requested the capture, as on the command line.
     name: String,
     tap: Box<dyn Tap>,
 }
@@ -22,16 +22,16 @@ struct Capture {
 /// All captures of a run.
 pub(super) struct Taps {
     taps: Vec<Capture>,
-    /// Why those that failed did.
+    /// Errors of the captures that failed.
     failed: Vec<io::Error>,
-    /// The paths by their numbers in the captures, which stay.
+    /// Names of the paths. The index is a path's number in captures, which never changes.
     names: Vec<String>,
-    /// Those numbers by the paths' numbers of now.
+    /// Number in captures of each path, by the path's present number.
     numbers: Vec<u16>,
 }
 
 impl Taps {
-    /// Begins the captures that the user asked for.
+    /// Begins the captures that the user requested.
     pub(super) fn create(settings: &Settings, clock: &Clock) -> io::Result<Taps> {
         let names = names(settings);
         let numbers = (0..).take(names.len()).collect();
@@ -55,10 +55,10 @@ impl Taps {
         Ok(Taps { taps, failed: Vec::new(), names, numbers })
     }
 
-    /// Whether the captures, if any are written, can go on under `settings`.
+    /// Checks that the captures, if there are any, can continue under `settings`.
     ///
     /// # Errors
-    /// A path's name is not one of those that they were begun with.
+    /// A path's name did not exist when the captures began.
     pub(super) fn may_have(&self, settings: &Settings) -> Result<(), String> {
         let unknown = names(settings).into_iter().find(|name| !self.names.contains(name));
         match unknown.filter(|_| !self.taps.is_empty()) {
@@ -70,21 +70,22 @@ impl Taps {
         }
     }
 
-    /// Paths have other numbers now.
+    /// Adopts the paths' new numbers.
     pub(super) fn renumber(&mut self, settings: &Settings) {
         let number = |name| self.names.iter().position(|known| *known == name);
-        // Without captures nobody asks for the numbers of new paths.
+        // Without captures, the numbers of new paths are not used.
         let numbers =
             names(settings).into_iter().map(|name| number(name).unwrap_or_default() as u16);
         self.numbers = numbers.collect();
     }
 
-    /// The number that a path has in captures.
+    /// Returns the number of `path` in captures.
     pub(super) fn number(&self, path: PathId) -> u16 {
         self.numbers[path.index()]
     }
 
-    /// Shows datagrams that went out by (`outward`), or came in at, a path's socket.
+    /// Shows the captures datagrams that were sent by a path's socket (`outward`) or received on
+    /// it.
     pub(super) fn see(
         &mut self,
         now: Time,
@@ -98,7 +99,7 @@ impl Taps {
         }
         let seen = ObservedBatch {
             time: now,
-            // What goes to a far end is one session to those who see it.
+            // To an observer, everything sent to a far end is one session.
             session: if socket.session == TUNNEL { 0 } else { socket.session.0 },
             path: socket.removed.unwrap_or_else(|| self.number(socket.path)),
             outward,
@@ -111,12 +112,12 @@ impl Taps {
         self.each(screen, |tap| tap.seen(&seen));
     }
 
-    /// Has what was seen before `now` written, so that it survives whatever happens to us.
+    /// Writes what was captured before `now`, so that a crash does not lose it.
     pub(super) fn flush(&mut self, now: Time, screen: &mut dyn Screen) {
         self.each(screen, |tap| tap.flush(now));
     }
 
-    /// Does `work` with each capture, and gives up those with which it fails.
+    /// Calls `work` with each capture, and drops those for which it fails.
     fn each(&mut self, screen: &mut dyn Screen, work: impl Fn(&mut dyn Tap) -> io::Result<()>) {
         let failed = &mut self.failed;
         self.taps.retain_mut(|Capture { name, tap }| match work(&mut **tap) {
@@ -130,17 +131,17 @@ impl Taps {
         });
     }
 
-    /// Notes what an event says of the packets.
+    /// Records what `event` reveals about the packets.
     pub(super) fn note(&mut self, event: &Event) {
         if let Event::NumbersInClear { protocol, .. } = event {
             self.taps.iter_mut().for_each(|capture| capture.tap.numbered(protocol.name()));
         }
     }
 
-    /// Completes all captures, whichever of them fails.
+    /// Completes all captures, even if some fail.
     ///
     /// # Errors
-    /// All errors, of this and of earlier moments: a full disk may end several captures.
+    /// All errors, including earlier ones: a full disk can end several captures.
     pub(super) fn finish(self) -> io::Result<()> {
         let end = |Capture { name, tap }| tap.finish().err().map(|error| stopped(&name, &error));
         let mut failed = self.failed;
@@ -151,13 +152,13 @@ impl Taps {
     }
 }
 
-/// The error of a capture that `error` ended.
+/// Returns the error of a capture that `error` has ended.
 fn stopped(name: &str, error: &io::Error) -> io::Error {
     let text = format!("writing {name} stopped ({error}); what was written before is kept");
     io::Error::new(error.kind(), text)
 }
 
-/// The schedule as the command line has it.
+/// Returns the schedule in the notation of the command line.
 fn schedule(settings: &Settings) -> String {
     let core = &settings.core;
     let redraw = core.redraw.map_or_else(String::new, |silence| format!(" --redraw {silence}"));

@@ -87,7 +87,8 @@ fn is_forbidden(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
 }
 
-/// Returns the missing permission: the one that makes the socket open if it is not used.
+/// Returns a message about the missing permission: the one for an option without which the socket
+/// can be opened.
 fn blame(egress: &Egress, options: &UdpOptions, error: &io::Error) -> String {
     let unmarked = UdpOptions { mark: None, ..options.clone() };
     let unbound = UdpOptions { device: None, ..options.clone() };

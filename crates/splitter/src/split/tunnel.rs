@@ -1,8 +1,8 @@
-//! The near end of a tunnel in the loop: what the core has given a path is sealed for the far end,
-//! what comes from there is opened and handed to the core as the server's.
+//! The near end of a tunnel in the loop. Datagrams that the core assigns to a path are sealed for
+//! the far end. Packets from the far end are opened, and passed to the core as the server's.
 //!
-//! The core's sessions are the tunnel's flows. Their datagrams share one socket for each
-//! four-tuple, that of [`TUNNEL`].
+//! Each session of the core is a flow of the tunnel. All sessions share one socket per four-tuple,
+//! which belongs to [`TUNNEL`].
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -25,12 +25,13 @@ use super::onward::Outgoing;
 use super::{FarEndNews, Listening, Settings};
 use crate::far_end::{FarEnd, decoy_flow};
 
-/// Whose the sockets to the far end are; no session of the core's has this number.
+/// Session to which the sockets to the far end belong. The core gives this number to no session.
 pub(super) const TUNNEL: SessionId = SessionId(u64::MAX);
-/// A far end that has not answered for so long is told of, and again after each such time.
+/// Time without an answer after which the far end is reported as silent, and interval of further
+/// reports.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The near end, and what it has to do with the core.
+/// The near end, and the state that connects it with the core.
 pub(super) struct Tunnel {
     near: Near<ChaCha20Rng>,
     /// The core's session of each flow.
@@ -40,29 +41,29 @@ pub(super) struct Tunnel {
     /// The four-tuple that each path used last.
     tuples: Vec<TupleId>,
     paths: Vec<Condition>,
-    /// Kept for its memory alone.
+    /// Reused buffer.
     views: Vec<PathView>,
-    /// Whether the far end answered when that was last looked at.
+    /// Whether the far end answered at the last look.
     up: bool,
-    /// Since when it has not, and when that is told next.
+    /// Time since which the far end is silent, and time of the next report of that.
     silent: (Time, Time),
-    /// Datagrams that found no keys.
+    /// Number of datagrams dropped because there were no keys yet.
     unsealed: u64,
-    /// Memory that is used again: of packets that are sealed, and of what came out.
+    /// Reused buffers for sealed packets and for opened datagrams.
     pub(super) sealed: Vec<u8>,
     pub(super) arrived: Vec<u8>,
 }
 
-/// What is wrong with a path.
+/// Reasons why a path is down.
 #[derive(Clone, Copy, Default)]
 struct Condition {
-    /// As far as this machine can tell.
+    /// Reason that this machine has found, if any.
     broken: Option<DownReason>,
-    /// The far end is not heard by it.
+    /// Whether packets of the far end do not arrive on the path.
     unheard: bool,
 }
 
-/// Packets for one four-tuple, a part of the memory that they are sealed in.
+/// Packets for one four-tuple. `part` is their range in the buffer of sealed packets.
 pub(super) struct Sealed {
     tuple: TupleId,
     path: PathId,
@@ -70,7 +71,8 @@ pub(super) struct Sealed {
     stride: usize,
 }
 
-/// Datagrams of one flow that came by one path, a part of the memory that they were gathered in.
+/// Datagrams of one flow that arrived by one path. `part` is their range in the buffer of arrived
+/// datagrams.
 pub(super) struct Arrival {
     pub(super) session: SessionId,
     pub(super) tuple: TupleId,
@@ -80,7 +82,7 @@ pub(super) struct Arrival {
 }
 
 impl Tunnel {
-    /// A tunnel to the far end of these settings, over their paths.
+    /// Creates a tunnel to the far end of these settings, over their paths.
     ///
     /// # Errors
     /// The system gives no entropy.
@@ -91,7 +93,7 @@ impl Tunnel {
         now: Time,
     ) -> io::Result<Tunnel> {
         let ports = &settings.core.ports;
-        // Packets are not made longer than all paths take.
+        // Padding never makes a packet longer than the paths allow.
         let room = about.udp_payload.map(|payload| payload as usize + far.overhead());
         let fits = |size: &usize| room.is_none_or(|room| *size <= room);
         let pad: Vec<usize> = far.pad.iter().copied().filter(fits).collect();
@@ -121,13 +123,13 @@ impl Tunnel {
         })
     }
 
-    /// When [`Driver::tend_tunnel`] has something to do though nothing came.
+    /// Returns when [`Driver::tend_tunnel`] is due if no packet arrives before.
     pub(super) fn next_timeout(&self) -> Time {
         let near = self.near.next_timeout();
         if self.up { near } else { near.min(self.silent.1) }
     }
 
-    /// A session's flow may carry datagrams; whether that can begin at once.
+    /// Opens a flow for `session`. Returns whether datagrams can be sent on it now.
     pub(super) fn open_flow(&mut self, session: SessionId) -> bool {
         self.flows.insert(flow_of(session), session);
         if !self.up {
@@ -143,18 +145,18 @@ impl Tunnel {
         }
     }
 
-    /// The sessions that wait for the far end, which is there now.
+    /// Returns the sessions that waited for the far end, and empties the list.
     pub(super) fn take_waiting(&mut self) -> Vec<SessionId> {
         std::mem::take(&mut self.waiting)
     }
 
-    /// How many paths lead to the far end.
+    /// Returns the number of paths to the far end.
     pub(super) fn paths(&self) -> usize {
         self.paths.len()
     }
 
-    /// What is wrong with a path as far as this machine can tell; gives what is wrong with it in
-    /// all, the far end's silence included.
+    /// Records the reason that this machine has found for a path to be down, if any. Returns the
+    /// reason why the path is down, which may also be the far end's silence.
     pub(super) fn note_broken(
         &mut self,
         path: PathId,
@@ -165,7 +167,7 @@ impl Tunnel {
         condition.reason()
     }
 
-    /// A farewell to the far end, if it hears us.
+    /// Returns the farewell packets for the far end, if the tunnel is up.
     pub(super) fn leave(&mut self, now: Time) -> Vec<Outgoing<'static>> {
         if !self.up {
             return Vec::new();
@@ -174,17 +176,18 @@ impl Tunnel {
         self.words(now)
     }
 
-    /// Paths have these numbers of source ports now, and four-tuples by that.
+    /// Sets the number of source ports of each path, on which the numbers of four-tuples depend.
     pub(super) fn renumber(&mut self, ports: &[u16]) {
         self.tuples = first_tuples(ports);
     }
 
-    /// Whether each path has a window from now on.
+    /// Sets whether each path has a congestion window, as `schedule` needs.
     pub(super) fn keep_windows(&mut self, schedule: &Spec) {
         self.near.session().keep_windows(schedule.family().needs_windows);
     }
 
-    /// What each path takes now, where the schedule looks at that.
+    /// Returns the state of each path with its window; `None` if the schedule does not use
+    /// windows.
     pub(super) fn windows(&mut self, now: Time) -> Option<&[PathView]> {
         let (session, paths) = (self.near.session(), self.paths.len());
         self.views.clear();
@@ -192,7 +195,7 @@ impl Tunnel {
         session.has_windows().then_some(&self.views)
     }
 
-    /// Appends the packets that carry what the core has given a path.
+    /// Seals the datagrams of `outgoing`, and appends the packets to `packets`.
     pub(super) fn seal(
         &mut self,
         now: Time,
@@ -217,29 +220,31 @@ impl Tunnel {
         self.tuples[path.index()] = tuple;
     }
 
-    /// Takes packets that came to a socket.
+    /// Opens packets that arrived on a socket.
     pub(super) fn open(&mut self, now: Time, run: &Received<'_>) {
         for packet in run.datagrams() {
             self.near.open(now, packet);
         }
     }
 
-    /// Takes a packet that came by a stream. Whether it was of the far end.
+    /// Opens a packet that arrived on a stream. Returns whether it came from the far end.
     pub(super) fn open_one(&mut self, now: Time, packet: &[u8]) -> bool {
         self.near.open(now, packet)
     }
 
-    /// A path has a connection to the far end now.
+    /// Records that `path` has a new connection to the far end.
     pub(super) fn on_path(&mut self, now: Time, path: PathId) {
         self.near.on_path(now, path);
     }
 
-    /// How much later than on the fastest path datagrams arrive on `path`, if that is known.
+    /// Returns how much later datagrams arrive on `path` than on the fastest path; `None` if
+    /// unknown.
     pub(super) fn lag(&mut self, path: PathId) -> Option<Duration> {
         self.near.session().lag(path)
     }
 
-    /// What came out, gathered in `bytes`, neighbours of one flow and path together.
+    /// Returns the datagrams that have arrived, whose content is appended to `bytes`. Consecutive
+    /// ones of one flow and path are joined.
     pub(super) fn arrived(&mut self, now: Time, bytes: &mut Vec<u8>) -> Vec<Arrival> {
         let mut arrived: Vec<Arrival> = Vec::new();
         while let Some(datagram) = self.near.session().poll(now) {
@@ -262,7 +267,8 @@ impl Tunnel {
         arrived
     }
 
-    /// What this end has to say by itself.
+    /// Returns the packets that this end originates, such as handshakes, acknowledgements and
+    /// probes.
     pub(super) fn words(&mut self, now: Time) -> Vec<Outgoing<'static>> {
         let unix = UNIX_EPOCH.elapsed().unwrap_or_default().as_millis() as u64;
         let mut words = Vec::new();
@@ -275,7 +281,7 @@ impl Tunnel {
         }
     }
 
-    /// The next change of what is known of the far end.
+    /// Returns the next change of the far end's state, if there is one.
     pub(super) fn news(&mut self, now: Time) -> Option<FarEndNews> {
         let (up, left) = (self.near.state() == State::Up, self.near.session().is_closed());
         if std::mem::replace(&mut self.up, up) != up {
@@ -293,7 +299,8 @@ impl Tunnel {
         Some(FarEndNews::Unanswered { waited: now.since(self.silent.0) })
     }
 
-    /// What is wrong with a path, where it is not as the core was told.
+    /// Returns the present reason why a path is down if the far end's silence on it has begun or
+    /// ended; `None` if nothing changed.
     pub(super) fn changed(&mut self, now: Time, path: PathId) -> Option<Option<DownReason>> {
         let unheard = !self.near.session().view(now, path).usable;
         let condition = self.paths.get_mut(path.index())?;
@@ -320,7 +327,8 @@ impl Condition {
 }
 
 impl Sealed {
-    /// Whether a packet may stand behind these: all but the last are of one length.
+    /// Returns whether a packet can be appended to these. All but the last must have the same
+    /// length.
     fn takes(&self, tuple: TupleId, packet: &Range<usize>) -> bool {
         self.tuple == tuple
             && self.part.len().is_multiple_of(self.stride)
@@ -329,13 +337,15 @@ impl Sealed {
 
     pub(super) fn outgoing<'p>(&self, packets: &'p [u8]) -> Outgoing<'p> {
         let (bytes, stride) = (Cow::Borrowed(&packets[self.part.clone()]), self.stride);
-        // Congestion marks of a path could not be told of the datagram within (RFC 6040, 4.1).
+        // Congestion marks of a path cannot be applied to the datagrams inside (RFC 6040, section
+        // 4.1).
         Outgoing { session: TUNNEL, tuple: self.tuple, path: self.path, bytes, stride, ecn: 0 }
     }
 }
 
 impl Arrival {
-    /// Whether a datagram may stand behind these: all but the last are of one length.
+    /// Returns whether a datagram can be appended to these. All but the last must have the same
+    /// length.
     fn takes(&self, session: SessionId, datagram: &Datagram) -> bool {
         (self.session, self.path) == (session, datagram.path)
             && self.stride > 0
@@ -349,12 +359,12 @@ impl Arrival {
     }
 }
 
-/// The first four-tuple of each path, of which `ports` are the numbers of source ports.
+/// Returns the first four-tuple of each path. `ports` contains each path's number of source ports.
 fn first_tuples(ports: &[u16]) -> Vec<TupleId> {
     (0..ports.len()).map(|path| TupleId(ports[..path].iter().sum())).collect()
 }
 
-/// The flow of a session: its number's lowest bits. As many sessions do not live at once.
+/// Returns the flow of a session: the lowest 16 bits of its number. Fewer sessions live at once.
 fn flow_of(session: SessionId) -> u16 {
     session.0 as u16
 }

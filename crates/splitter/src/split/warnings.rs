@@ -9,8 +9,8 @@ use anabranch_multipath::PathId;
 use anabranch_os::packet;
 use anabranch_os::udp::{Fault, Origin, QueuedError};
 
-/// Number of overlong datagrams up to which they count as a program's path MTU probes (QUIC: RFC
-/// 9000, section 14.3).
+/// Maximum number of overlong datagrams that count as a program's path MTU probes (QUIC: RFC 9000,
+/// section 14.3).
 const PROBES: u64 = 20;
 
 /// The warnings given so far. Each method returns the warning, or `None` if it was given before.

@@ -124,8 +124,8 @@ pub(crate) fn alone() -> io::Result<Alone> {
     }
 }
 
-/// Reads the files of all slots, and locks those that are not locked. `namespace` is the number of
-/// this network namespace.
+/// Reads the files of all slots, and locks the files that are not locked. `namespace` is the
+/// number of this network namespace.
 ///
 /// # Errors
 /// `PermissionDenied` if the process may not read the directory.

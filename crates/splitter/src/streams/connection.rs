@@ -1,4 +1,5 @@
-//! A stream's socket, what has begun to arrive by it, and what waits for room in it.
+//! A stream's socket, with the packet that has arrived in part, and the packets that wait for
+//! room.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,18 +14,18 @@ use super::ending::Ending;
 use super::tls::TlsStream;
 use super::wire::{Wire, is_passing};
 
-/// Time that packets wait for room in the socket, unless the user says otherwise. A program's TCP
-/// takes a longer delay for a queue that is full, and the other end's resequencer has given up
-/// after 250 ms what is later than others.
+/// Default time for which packets wait for room in the socket. A program's TCP regards a longer
+/// delay as a full queue, and the other end's resequencer waits at most 250 ms for late packets.
 pub const AGE: Duration = Duration::from_millis(200);
-/// Bytes that wait for one stream: `AGE` at 80 Mbit/s.
+/// Maximum bytes that wait for one stream: the data of `AGE` at 80 Mbit/s.
 const MOST: usize = 2 << 20;
-/// Bytes in the socket that are not sent yet, at most (TCP_NOTSENT_LOWAT): others wait here, where
-/// those that are too old can be dropped. That is 9 ms at 30 Mbit/s.
+/// Maximum unsent bytes in the socket (`TCP_NOTSENT_LOWAT`); further packets wait in our queue,
+/// where old ones can be dropped. They take 9 ms at 30 Mbit/s.
 const UNSENT: u32 = 32 << 10;
-/// Packets given to the socket at once.
+/// Maximum number of packets written to the socket at once.
 const AT_ONCE: usize = 64;
-/// A stream whose other end is gone is noticed after 20 s.
+/// Idle time before the first TCP keep-alive. With this and the next two constants, a dead peer is
+/// noticed after 20 s.
 const KEEPALIVE: Duration = Duration::from_secs(8);
 const KEEPALIVE_AGAIN: Duration = Duration::from_secs(4);
 const KEEPALIVES: u32 = 3;
@@ -34,15 +35,15 @@ pub(crate) struct Connection {
     wire: Wire,
     unframer: Unframer,
     queue: PacketQueue,
-    /// Kept for its memory alone.
+    /// Reused buffer.
     content: Vec<u8>,
-    /// Whether it is watched for room.
+    /// Whether the poller watches the socket for room.
     awaits_room: bool,
 }
 
 impl Connection {
-    /// A stream on `socket`, in TLS if that is given, whose packets have at most `longest` bytes
-    /// and wait at most `age` for room.
+    /// Creates a stream on `socket`, with TLS if `tls` is given. Its packets have at most
+    /// `longest` bytes, and wait at most `age` for room.
     ///
     /// # Errors
     /// The kernel's.
@@ -61,17 +62,18 @@ impl Connection {
         self.unframer.allow(longest);
     }
 
-    /// The stream below the packets.
+    /// Returns the byte stream that carries the packets.
     pub(crate) fn wire(&mut self) -> &mut Wire {
         &mut self.wire
     }
 
-    /// Whether packets pass: at once, or after TLS's handshake.
+    /// Returns whether packets can be transferred: at once, or after the TLS handshake.
     pub(crate) fn is_open(&self) -> bool {
         self.wire.is_open()
     }
 
-    /// Takes bytes that were read with the answer of a proxy, or in TLS's handshake.
+    /// Takes bytes that were read after a proxy's answer, or during the TLS handshake, and calls
+    /// `each` with every packet.
     ///
     /// # Errors
     /// A length is out of bounds.
@@ -79,7 +81,7 @@ impl Connection {
         self.unframer.take(bytes, each).map_err(Ending::Length)
     }
 
-    /// Reads what has arrived, as far as `buffer` reaches, and calls `each` with every packet.
+    /// Reads what has arrived, up to the size of `buffer`, and calls `each` with every packet.
     ///
     /// # Errors
     /// The stream has ended.
@@ -93,13 +95,12 @@ impl Connection {
         self.unframer.take(&self.content, each).map_err(Ending::Length)
     }
 
-    /// The bytes that [`Connection::read`] has read last, whether it could make packets of them or
-    /// not.
+    /// Returns the bytes of the last [`Connection::read`], whether they were packets or not.
     pub(crate) fn last_read(&self) -> &[u8] {
         &self.content
     }
 
-    /// Reads what has arrived, as far as `buffer` reaches, for nobody.
+    /// Reads what has arrived, up to the size of `buffer`, and drops it.
     ///
     /// # Errors
     /// The stream has ended.
@@ -108,7 +109,8 @@ impl Connection {
         self.wire.read(buffer, &mut self.content)
     }
 
-    /// Appends a packet; it leaves with the next [`Connection::flush`]. False if no room is left.
+    /// Appends a packet, which the next [`Connection::flush`] sends. Returns false if the queue is
+    /// full.
     pub(crate) fn push(&mut self, now: Time, packet: &[u8], lasts: bool) -> bool {
         match lasts {
             true => self.queue.push_lasting(packet),
@@ -116,8 +118,9 @@ impl Connection {
         }
     }
 
-    /// Gives the socket what it takes; what has become too old is dropped. `token` is that of the
-    /// socket in `poller`, which reports when there is room for the rest.
+    /// Writes packets to the socket as far as there is room, and drops those that are too old.
+    /// `token` is the token of the socket in `poller`, which reports when there is room for the
+    /// rest.
     ///
     /// # Errors
     /// The stream has ended.
@@ -135,7 +138,8 @@ impl Connection {
         if self.wire.has_unsent() {
             self.wire.push().map_err(Ending::Broken)?;
         }
-        // Before TLS's handshake is done, its bytes come first; those arrive by themselves.
+        // Until the TLS handshake is done, only the handshake's bytes need room; the packets
+        // follow it.
         let awaits = self.wire.has_unsent() || (self.is_open() && !self.queue.is_empty());
         self.await_room(awaits, poller, token).map_err(Ending::Broken)
     }
@@ -148,12 +152,12 @@ impl Connection {
         poller.change(&self.wire, token, Interest { read: true, write: awaits })
     }
 
-    /// Bytes that wait for room in the socket.
+    /// Returns the number of bytes that wait for room in the socket.
     pub(crate) fn queued(&self) -> usize {
         self.queue.bytes()
     }
 
-    /// The counters since the beginning.
+    /// Returns the counters since the stream was opened.
     pub(crate) fn count(&self) -> QueueCount {
         self.queue.count()
     }
@@ -165,7 +169,7 @@ impl AsFd for Connection {
     }
 }
 
-/// Sets what a TCP connection that carries packets needs.
+/// Sets the options of a TCP connection that carries packets.
 ///
 /// # Errors
 /// The kernel's.

@@ -1,4 +1,4 @@
-//! Why a stream ends.
+//! Reasons for the end of a stream.
 
 use std::fmt;
 use std::io;
@@ -7,16 +7,16 @@ use anabranch_tunnel::carrier::LengthError;
 
 use super::tls::TlsError;
 
-/// Why a stream is of no use any more.
+/// Reason why a stream has ended or must be closed.
 #[derive(Debug)]
 pub(crate) enum Ending {
-    /// The other end closed it.
+    /// The peer closed the stream.
     Closed,
-    /// It broke.
+    /// The connection failed.
     Broken(io::Error),
-    /// It announced a packet of a length that no packet has.
+    /// The peer announced a packet of an invalid length.
     Length(LengthError),
-    /// The peer breaks TLS, or is not the one that was expected.
+    /// The peer violated the TLS protocol, or is not the expected one.
     Tls(TlsError),
 }
 

@@ -1,4 +1,5 @@
-//! TLS around a stream, which the program brings: this crate knows no TLS library.
+//! Interface to TLS for streams. The calling program implements it: this crate uses no TLS
+//! library.
 
 use std::fmt;
 
@@ -9,36 +10,37 @@ pub trait TlsStream: Send {
     /// Takes bytes from the wire, and appends the content that they complete.
     ///
     /// # Errors
-    /// The peer breaks the protocol, or is not the one that was expected. What is to be sent to it
-    /// then is in [`TlsStream::transmit`].
+    /// The peer violates the protocol, or is not the expected one. [`TlsStream::transmit`] then
+    /// has the alert for the peer.
     fn receive(&mut self, wire: &[u8], content: &mut Vec<u8>) -> Result<(), TlsError>;
 
-    /// Seals content, which [`TlsStream::transmit`] gives.
+    /// Encrypts `content`. [`TlsStream::transmit`] then has the resulting bytes.
     ///
     /// # Errors
-    /// The connection cannot carry any.
+    /// The connection cannot carry content.
     fn seal(&mut self, content: &[u8]) -> Result<(), TlsError>;
 
-    /// Appends the bytes that are to go to the wire.
+    /// Appends the bytes that must be sent to the peer.
     fn transmit(&mut self, wire: &mut Vec<u8>);
 
-    /// Tells the peer that no content follows: [`TlsStream::transmit`] gives that.
+    /// Announces to the peer that no content follows. [`TlsStream::transmit`] then has that
+    /// message.
     fn close(&mut self);
 
-    /// Whether the handshake is done.
+    /// Returns whether the handshake is complete.
     fn is_open(&self) -> bool;
 }
 
-/// What one side needs for its TLS connections: a pinned certificate, or its own.
+/// Certificates of one side for its TLS connections: the peer's pinned one, or its own.
 pub trait TlsEnd: fmt::Debug + Send + Sync {
-    /// A connection that begins: to `peer`, or with whoever has connected to us.
+    /// Begins a TLS connection: to `peer`, or, without it, with a client that has connected to us.
     ///
     /// # Errors
-    /// The library refuses.
+    /// The TLS library refuses.
     fn begin(&self, peer: Option<&Target>) -> Result<Box<dyn TlsStream>, TlsError>;
 }
 
-/// Why a TLS connection is of no use, in one line.
+/// Reason why a TLS connection failed, in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsError(pub String);
 

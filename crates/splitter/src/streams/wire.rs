@@ -1,4 +1,4 @@
-//! A socket, and TLS on it where the stream has that.
+//! A socket, with TLS on it if the stream uses TLS.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,24 +8,24 @@ use socket2::Socket;
 use super::ending::Ending;
 use super::tls::TlsStream;
 
-/// First byte of a TLS connection: a record of a handshake (RFC 8446, 5.1).
+/// First byte of a TLS connection, the type of a handshake record (RFC 8446, section 5.1).
 const HANDSHAKE: u8 = 22;
-/// Content sealed at once: a full record (RFC 8446, 5.1).
+/// Maximum bytes of content encrypted at once: a full record (RFC 8446, section 5.1).
 const SEALED: usize = 16 << 10;
 
-/// A byte stream that does not block.
+/// A non-blocking byte stream.
 pub(crate) struct Wire {
     socket: Socket,
     tls: Option<Box<dyn TlsStream>>,
-    /// Whether bytes have arrived: the first ones show whether the peer speaks TLS.
+    /// Whether bytes have arrived. The first byte shows whether the peer uses TLS.
     is_begun: bool,
-    /// Sealed bytes for which the socket had no room yet.
+    /// Encrypted bytes that wait for room in the socket.
     sealed: Vec<u8>,
     sent: usize,
 }
 
 impl Wire {
-    /// A stream on `socket`, in TLS if that is given.
+    /// Creates a stream on `socket`, with TLS if `tls` is given.
     ///
     /// # Errors
     /// The kernel's.
@@ -36,13 +36,13 @@ impl Wire {
         Ok(wire)
     }
 
-    /// Whether content passes: at once, or after TLS's handshake.
+    /// Returns whether content can be transferred: at once, or after the TLS handshake.
     pub(crate) fn is_open(&self) -> bool {
         self.tls.as_ref().is_none_or(|tls| tls.is_open())
     }
 
-    /// Reads what has arrived, as far as `buffer` reaches, and appends its content. A peer that
-    /// does not begin as TLS does is taken as it is.
+    /// Reads what has arrived, up to the size of `buffer`, and appends its content to `content`.
+    /// If the peer's first byte does not begin a TLS handshake, the stream is read without TLS.
     ///
     /// # Errors
     /// The stream has ended.
@@ -59,10 +59,10 @@ impl Wire {
         self.open(&buffer[..length], content)
     }
 
-    /// Appends the content of bytes that were read from the socket.
+    /// Appends the content of `bytes`, which were read from the socket, to `content`.
     ///
     /// # Errors
-    /// As [`Wire::read`].
+    /// Those of [`Wire::read`].
     pub(crate) fn open(&mut self, bytes: &[u8], content: &mut Vec<u8>) -> Result<(), Ending> {
         let Some(tls) = &mut self.tls else {
             content.extend_from_slice(bytes);
@@ -70,22 +70,24 @@ impl Wire {
         };
         let taken = tls.receive(bytes, content).map_err(Ending::Tls);
         self.collect();
-        // What a handshake answers is short: it fits, or goes with what follows.
+        // Handshake messages of this side are short. If there is no room, they are sent with later
+        // content.
         let pushed = self.push();
         taken.and(pushed.map_err(Ending::Broken))
     }
 
-    /// A near end's TLS has opened before, or the peer speaks none: nothing was said to it yet.
+    /// Stops to use TLS if the handshake is not complete and nothing was sent in it. This is not
+    /// the case at a near end.
     fn leave_tls(&mut self) {
         if self.tls.as_ref().is_some_and(|tls| !tls.is_open()) && self.sealed.is_empty() {
             self.tls = None;
         }
     }
 
-    /// Gives the socket content; how many bytes of it were taken.
+    /// Writes content to the socket. Returns the number of bytes that were taken.
     ///
     /// # Errors
-    /// `WouldBlock` where there is no room, and the kernel's.
+    /// `WouldBlock` if there is no room, and the kernel's errors.
     pub(crate) fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return (&self.socket).write_vectored(slices) };
         if !tls.is_open() || self.sent < self.sealed.len() {
@@ -107,8 +109,8 @@ impl Wire {
         Ok(content.len())
     }
 
-    /// Tells the peer that all was said, as far as there is room: without that, programs take what
-    /// TLS carried for cut off.
+    /// Sends the message that ends a TLS connection, if there is room. Without it, programs would
+    /// regard the content as truncated.
     pub(crate) fn end(&mut self) {
         if let Some(tls) = &mut self.tls {
             tls.close();
@@ -118,7 +120,7 @@ impl Wire {
         }
     }
 
-    /// Whether sealed bytes wait for room.
+    /// Returns whether encrypted bytes wait for room in the socket.
     pub(crate) fn has_unsent(&self) -> bool {
         self.sent < self.sealed.len()
     }
@@ -129,10 +131,10 @@ impl Wire {
         }
     }
 
-    /// Gives the socket what is sealed, as far as there is room.
+    /// Writes encrypted bytes to the socket, as far as there is room.
     ///
     /// # Errors
-    /// The kernel's, but for want of room.
+    /// The kernel's errors, except a lack of room.
     pub(crate) fn push(&mut self) -> io::Result<()> {
         while self.sent < self.sealed.len() {
             match (&self.socket).write(&self.sealed[self.sent..]) {

@@ -266,7 +266,7 @@ impl Reader<'_> {
         Err(self.error(format!("unknown key `{word}` in {}{rest}", kind.header())))
     }
 
-    /// Returns the range of `value` in `line`, of which it is a part.
+    /// Returns the range of `value` within `line`.
     fn value(&self, key: Key, value: &str, line: &str) -> Result<Range<usize>, ConfError> {
         // wg accepts an empty list of networks, and an empty hook runs nothing.
         if value.is_empty() && !key.repeats {

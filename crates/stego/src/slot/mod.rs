@@ -68,7 +68,7 @@ pub(crate) const RESERVE: usize = 32;
 /// An output of a slot that reads a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hidden<'a> {
-    /// These are hidden bytes of the current exchange.
+    /// Hidden bytes of the current exchange.
     Bytes(&'a [u8]),
     /// The other end sends nothing more in this exchange.
     End,

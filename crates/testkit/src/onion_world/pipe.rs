@@ -29,7 +29,8 @@ pub struct Pipe {
     /// Whether each side's core has something to send.
     ready: [bool; 2],
     opens: Option<(Time, Target)>,
-    /// Sides for which everything in flight and everything sent later is lost without notice.
+    /// For each side, whether all data to it is lost without notice: data in flight, and data sent
+    /// later.
     swallows: [bool; 2],
     /// Source of the lengths of chunks, if data arrives in chunks.
     chunks: Option<Stream>,

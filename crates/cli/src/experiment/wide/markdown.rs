@@ -1,4 +1,4 @@
-//! The results as Markdown.
+//! Prints the results as Markdown.
 
 use anabranch_experiment::wide::claims::rules;
 
@@ -6,7 +6,7 @@ use super::super::common::{markdown_table, origin};
 use super::super::numbers::owned;
 use super::words::{self, Subject};
 
-/// All results.
+/// Returns all results as Markdown.
 pub(super) fn text(subject: &Subject<'_>) -> String {
     let claims = words::claim_rows(subject.claims);
     let arms = words::arm_rows(subject);

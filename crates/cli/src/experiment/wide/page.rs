@@ -1,4 +1,4 @@
-//! The results as one page.
+//! Builds the HTML page of the results.
 
 use anabranch_experiment::wide::claims::rules;
 use anabranch_pages::figures;
@@ -7,7 +7,7 @@ use maud::{Markup, PreEscaped, html};
 use super::picture;
 use super::words::{self, Subject};
 
-/// The whole page.
+/// Returns the whole page.
 pub(super) fn page(subject: &Subject<'_>) -> String {
     anabranch_pages::page(
         "Multi-path designs in a large simulated network",

@@ -1,4 +1,5 @@
-//! Figures 2, 3 and 4: distributions of times with all clients, and speed as clients are added.
+//! Figures 2, 3 and 4: distributions of download times with all clients, and speeds over the
+//! number of clients.
 
 use anabranch_experiment::wide::claims::MEASURES;
 use anabranch_experiment::wide::summary::{Measure, by_run, curve, mean, of};
@@ -8,13 +9,13 @@ use maud::{Markup, PreEscaped, html};
 
 use super::words::Subject;
 
-/// Of one panel.
+/// Width and height of a panel, in SVG units.
 const PANEL: (f64, f64) = (260.0, 180.0);
-/// Around each panel.
+/// Margin around each panel, in SVG units.
 const MARGIN: f64 = 48.0;
-/// Height of a line of the legend.
+/// Height of a line of the legend, in SVG units.
 const LEGEND: f64 = 22.0;
-/// The file has colours of its own: nobody gives it a style sheet.
+/// Style sheet of the figures. It is part of the file, because a page does not provide one.
 const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke:#999}\
     .p0{fill:#2568b8}.p1{fill:#555}.p2{fill:#d06a00}.p3{fill:#1e8a5a}.p4{fill:#8250b5}\
     .p5{fill:#008a9a}.p6{fill:#b03a5b}\
@@ -25,10 +26,10 @@ const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke
 /// Designs in the order of their colours.
 const DESIGNS: [&str; 7] =
     ["tor", "tor-fixed", "conflux", "conflux-2013", "mtor", "merged", "anabranch"];
-/// Schedules of the columns.
+/// Schedules in the order of the columns.
 const COLUMNS: [Schedule; 3] = [Schedule::RoundRobin, Schedule::Own, Schedule::Eta];
 
-/// All figures with the names of their files.
+/// Returns all figures with their file names.
 pub(super) fn all(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
     if subject.records.is_empty() {
         return Vec::new();
@@ -42,7 +43,7 @@ pub(super) fn all(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Quantiles of a run.
+/// Function that returns the quantiles of a run's web downloads or bulk downloads.
 type Of = fn(&Measured, bool) -> &Vec<f64>;
 
 fn colour_of(arm: &Arm) -> String {
@@ -50,7 +51,7 @@ fn colour_of(arm: &Arm) -> String {
     colour(place.unwrap_or_default() as i16)
 }
 
-/// The share of downloads that are done, over time: two paths, a column for each schedule.
+/// Draws the share of completed downloads over time, for two paths. Each schedule has a column.
 fn distributions(subject: &Subject<'_>, (what, of_run): (&str, Of)) -> String {
     let arms = subject.arms();
     let panels = [false, true].into_iter().enumerate().flat_map(|(row, bulk)| {
@@ -75,7 +76,7 @@ fn distributions(subject: &Subject<'_>, (what, of_run): (&str, Of)) -> String {
     picture((&title, 3, 2), &panels.collect::<Vec<_>>())
 }
 
-/// A curve in a panel: the arm, and the points as shares of the panel.
+/// A curve in a panel: the arm, and points whose coordinates are fractions of the panel's size.
 struct Shown<'a> {
     arm: &'a Arm,
     points: Vec<(f64, f64)>,
@@ -89,7 +90,7 @@ struct Panel<'a> {
 }
 
 fn shares<'a>(curves: &[(&'a Arm, Vec<f64>)]) -> Panel<'a> {
-    // The last quantiles are those of the slowest clients; they would flatten all others.
+    // The last quantiles belong to the slowest clients, and would flatten all curves.
     let late = |(_, times): &(&Arm, Vec<f64>)| times[SHARES.len() - 3];
     let lasts = curves.iter().map(late).fold(0.1, f64::max);
     let points = |times: &Vec<f64>| {
@@ -100,7 +101,7 @@ fn shares<'a>(curves: &[(&'a Arm, Vec<f64>)]) -> Panel<'a> {
     Panel { curves, x_ticks: times(lasts), y_ticks: ticks(1.0) }
 }
 
-/// Median times and speeds over the number of clients.
+/// Draws median times and speeds over the number of clients.
 fn growth(subject: &Subject<'_>) -> String {
     let arms = subject.arms();
     let panels = MEASURES.iter().enumerate().map(|(at, (name, measure))| {
@@ -138,7 +139,7 @@ fn ticks(top: f64) -> Vec<(f64, String)> {
         .collect()
 }
 
-/// The upper left corner of a panel.
+/// Returns the upper left corner of a panel.
 fn place(column: usize, row: usize) -> (f64, f64) {
     let (width, height) = (PANEL.0 + 2.0 * MARGIN, PANEL.1 + 2.0 * MARGIN);
     (column as f64 * width + MARGIN, row as f64 * height + MARGIN + LEGEND)
@@ -151,7 +152,7 @@ fn panel((name, (left, up)): (&str, (f64, f64)), panel: &Panel<'_>) -> Markup {
         let points = points.iter().map(|(at, share)| format!("{} {}", x(*at), y(*share)));
         format!("M{}", points.collect::<Vec<_>>().join("L"))
     };
-    // The own rule of a design is dashed where round robin is in the same panel.
+    // A design's own rule is dashed if round robin is in the same panel.
     let both = panel.curves.iter().any(|one| one.arm.schedule == Schedule::RoundRobin);
     let dashed = |arm: &Arm| if both && arm.schedule == Schedule::Own { " alone" } else { "" };
     html! {

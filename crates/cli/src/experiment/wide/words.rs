@@ -1,4 +1,4 @@
-//! The results in words that page, Markdown and terminal share.
+//! Texts about the results that the page, Markdown and the terminal share.
 
 use std::collections::BTreeSet;
 
@@ -9,32 +9,32 @@ use anabranch_experiment::wide::{Arm, Measured, arms};
 use anabranch_pages::figures::grouped;
 use serde_json::Value;
 
-/// The subject of page, pictures and Markdown.
+/// The results of an experiment, with the paper's claims.
 pub(super) struct Subject<'a> {
-    /// The journal's first line.
+    /// First line of the journal.
     pub(super) header: &'a Value,
-    /// All runs.
+    /// Results of all runs.
     pub(super) records: &'a [Measured],
-    /// The paper's claims.
+    /// Claims of the paper, with verdicts.
     pub(super) claims: &'a [Claim],
-    /// Clients of Figures 2 and 3.
+    /// Number of clients in Figures 2 and 3.
     pub(super) clients: usize,
 }
 
 impl Subject<'_> {
-    /// Arms with runs.
+    /// Returns the arms that have runs.
     pub(super) fn arms(&self) -> Vec<Arm> {
         let has = |arm: &Arm| of(self.records, arm, self.clients).next().is_some();
         arms().into_iter().filter(has).collect()
     }
 
-    /// Numbers of clients with runs.
+    /// Returns the numbers of clients that have runs.
     pub(super) fn steps(&self) -> BTreeSet<usize> {
         self.records.iter().map(|run| run.clients).collect()
     }
 }
 
-/// A run in a few words.
+/// Describes a run in a few words.
 pub(super) fn outcome(run: &Measured) -> String {
     let (web, bulk) = (&run.web, &run.bulk);
     let speed = run.bulk.last_median().map_or("–".to_owned(), |time| format!("{time:.1} s"));
@@ -46,7 +46,7 @@ pub(super) fn outcome(run: &Measured) -> String {
     )
 }
 
-/// The experiment in a few sentences.
+/// Describes the experiment in a few sentences.
 pub(super) fn what(subject: &Subject<'_>) -> String {
     let number = |key: &str| grouped(subject.header[key].as_u64().unwrap_or(0));
     let seconds = |key: &str| subject.header[key].as_u64().unwrap_or(0);
@@ -68,7 +68,7 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     )
 }
 
-/// The settings that are smaller than those of the paper or of the usual experiment.
+/// Lists the settings that are smaller than those of the paper or of the default experiment.
 pub(super) fn reduced(subject: &Subject<'_>) -> String {
     let of = |key: &str| subject.header[key].as_u64().unwrap_or(0);
     let measured = of("seconds").saturating_sub(of("warm_up"));
@@ -99,11 +99,11 @@ fn ratio(ratio: Option<Ratio>) -> String {
     }
 }
 
-/// Columns of claims.
+/// Columns of the table of claims.
 pub(super) const CLAIM_HEAD: [&str; 5] =
     ["the paper says", "figure", "design", "our ratio", "verdict"];
 
-/// The claims as rows.
+/// Returns the rows of the table of claims.
 pub(super) fn claim_rows(claims: &[Claim]) -> Vec<Vec<String>> {
     let row = |claim: &Claim| {
         vec![
@@ -117,7 +117,7 @@ pub(super) fn claim_rows(claims: &[Claim]) -> Vec<Vec<String>> {
     claims.iter().map(row).collect()
 }
 
-/// Number of claims with each verdict: hold, do not hold, open.
+/// Counts the claims with each verdict: hold, do not hold, open.
 pub(super) fn counts(claims: &[Claim]) -> String {
     let count = |is: fn(Verdict) -> bool| claims.iter().filter(|one| is(one.verdict)).count();
     format!(
@@ -129,7 +129,7 @@ pub(super) fn counts(claims: &[Claim]) -> String {
     )
 }
 
-/// Columns of arms.
+/// Returns the columns of a table of arms. `first` is the title of the first column.
 pub(super) fn arm_head(first: &str) -> Vec<String> {
     let measures = MEASURES.map(|(name, _)| name.to_owned());
     let head = [first.to_owned()].into_iter().chain(measures);
@@ -152,13 +152,13 @@ fn row(subject: &Subject<'_>, (arm, clients): (&Arm, usize), first: String) -> V
     [first].into_iter().chain(cells).chain(rest).collect()
 }
 
-/// Figures 2 and 3 as rows: all designs with all clients.
+/// Returns the rows for Figures 2 and 3: all arms with all clients.
 pub(super) fn arm_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let arms = subject.arms();
     arms.iter().map(|arm| row(subject, (arm, subject.clients), arm.to_string())).collect()
 }
 
-/// Figure 4 as rows: a design with each number of clients.
+/// Returns the rows for Figure 4: each arm with each number of clients.
 pub(super) fn growth_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let (arms, steps) = (subject.arms(), subject.steps());
     let has = |arm: &Arm, step: usize| of(subject.records, arm, step).next().is_some();
@@ -169,7 +169,7 @@ pub(super) fn growth_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// The results for a terminal.
+/// Returns the results for a terminal.
 pub(super) fn plain(subject: &Subject<'_>) -> String {
     let line = |claim: &Claim| {
         format!(

@@ -1,4 +1,4 @@
-//! One JSON object a line for each piece of news, and the counters every second.
+//! JSON objects, one per line: for each event, and for the counters every second.
 
 use std::io;
 
@@ -11,19 +11,19 @@ use serde_json::Value;
 
 use crate::screen::lines::Lines;
 
-/// A screen of objects.
+/// A screen that prints JSON objects.
 pub(super) struct Json {
     out: Lines,
-    /// The run's name.
+    /// Name of the run; `None` without one.
     name: Option<String>,
     now: Time,
 }
 
 impl Json {
-    /// Objects to stdout, of the run with this name.
+    /// Creates a screen that prints the objects of the run `name` to stdout.
     ///
     /// # Errors
-    /// The thread that writes them cannot be had.
+    /// The writer thread cannot be started.
     pub(super) fn new(name: Option<String>) -> io::Result<Json> {
         Ok(Json { out: Lines::stdout()?, name, now: Time::ZERO })
     }
@@ -98,7 +98,7 @@ struct Stats<'a> {
     clients: Vec<Client<'a>>,
 }
 
-/// All streams.
+/// Counters of all streams.
 #[derive(Serialize)]
 struct Streams {
     bound: usize,
@@ -107,7 +107,7 @@ struct Streams {
     aged: u64,
 }
 
-/// The stream that a path is.
+/// Counters of the stream that is a path.
 #[derive(Serialize)]
 struct PathStream {
     queued_bytes: u64,
@@ -124,7 +124,7 @@ struct Client<'a> {
     paths: Vec<Path>,
 }
 
-/// What goes by paths that rest, for show.
+/// Counters of decoys, which are sent on idle paths.
 #[derive(Serialize)]
 struct Decoys {
     in_packets: u64,
@@ -167,12 +167,12 @@ impl Json {
     }
 }
 
-/// What a run does, as an object.
+/// Returns the settings of the run as an object.
 pub(super) fn about(about: &Listening) -> Value {
     value(&Record::Listening(About::from(about)))
 }
 
-/// The counters as an object.
+/// Returns the counters as an object.
 pub(super) fn counters(snapshot: &Snapshot) -> Value {
     value(&stats(snapshot))
 }

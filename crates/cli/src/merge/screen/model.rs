@@ -8,10 +8,10 @@ use crate::screen::Recent;
 use crate::screen::meter::{Meter, Peaks};
 use crate::split::advice;
 
-/// All that a person sees of a run at one moment.
+/// The state of a far end that is shown to the user.
 #[derive(Clone, Default)]
 pub(super) struct Model {
-    /// The run's name.
+    /// Name of the run; `None` without one.
     pub(super) name: Option<String>,
     pub(super) rows: Vec<Row>,
     pub(super) snapshot: Snapshot,
@@ -19,32 +19,33 @@ pub(super) struct Model {
     pub(super) time: Time,
 }
 
-/// One path of a client that has a session.
+/// A path of a client that has a session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Row {
     pub(super) client: String,
     pub(super) path: usize,
     pub(super) counters: PathSnapshot,
-    /// Bits of programs' datagrams per second, to the server and from it, over the last second, or
-    /// since the snapshot before.
+    /// Payload of programs' datagrams on this path, in bits per second: to the server and from it.
+    /// The period is the last second, or the time since the previous snapshot.
     pub(super) rates: [f64; 2],
-    /// Shares of the client's bytes over all its paths, from 0 to 1, in the same order.
+    /// Shares of this path in the client's bytes, from 0 to 1: to the server and from it.
     pub(super) shares: [f64; 2],
-    /// Bytes: in, out, both ways.
+    /// Meters of bytes: in, out, and both together.
     meters: [Meter; 3],
-    /// Bytes a second of the busiest path, for the scale of all graphs.
+    /// Peak bytes per second of the busiest path, for the common scale of all graphs.
     pub(super) most: Peaks,
 }
 
 impl Row {
-    /// Bytes a second both ways in each of the last seconds, the newest last.
+    /// Returns the bytes per second in both directions for each of the last seconds, the newest
+    /// last.
     pub(super) fn past(&self) -> impl DoubleEndedIterator<Item = f64> + ExactSizeIterator {
         self.meters[2].past()
     }
 }
 
 impl Model {
-    /// Takes the counters of now.
+    /// Updates the rows, rates and shares from the counters in `snapshot`.
     pub(super) fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
         let clients = snapshot.clients.iter().filter(|client| client.up);
         let mut rows: Vec<_> = clients.flat_map(|client| self.rows_of(now, client)).collect();
@@ -55,7 +56,7 @@ impl Model {
         self.time = now;
     }
 
-    /// The paths of a client. One that was not here before has no rate yet.
+    /// Returns the rows of a client's paths. The rate of a new path is not known yet.
     fn rows_of(&self, now: Time, client: &ClientSnapshot) -> Vec<Row> {
         let bytes = |path: &PathSnapshot| [path.inward.bytes, path.outward.bytes];
         let totals = client.paths.iter().map(bytes);
@@ -80,13 +81,13 @@ impl Model {
         client.paths.iter().enumerate().map(row).collect()
     }
 
-    /// Bits a second over all paths: in, out.
+    /// Returns the bits per second over all paths: in and out.
     pub(super) fn rates(&self) -> [f64; 2] {
         let each = self.rows.iter().map(|row| row.rates);
         each.fold([0.0; 2], |sum, rates| [0, 1].map(|way| sum[way] + rates[way]))
     }
 
-    /// What was sent to clients for show and what came from them, in words, if there was any.
+    /// Describes the decoys sent to clients and received from them; `None` if there are none.
     pub(super) fn decoys(&self) -> Option<String> {
         let clients = self.snapshot.clients.iter().map(|client| client.decoys);
         let sum = clients.fold([Flow::default(); 2], |sum, one| {
@@ -98,7 +99,7 @@ impl Model {
         advice::decoys(sum)
     }
 
-    /// What was not carried, in words, if there was any.
+    /// Describes the datagrams that were not carried; `None` if there are none.
     pub(super) fn losses(&self) -> Option<String> {
         let Snapshot { strangers, missed, unsent, refused, streams, .. } = self.snapshot;
         let aged = streams.map_or(0, |streams| streams.aged);
@@ -115,7 +116,7 @@ impl Model {
     }
 }
 
-/// Where a path comes from, in words.
+/// Describes the source of a path's packets.
 pub(super) fn from(path: &PathSnapshot) -> String {
     match path.from {
         Some(from) if path.stream.is_some() => format!("tcp {from}"),

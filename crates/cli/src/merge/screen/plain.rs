@@ -1,4 +1,4 @@
-//! Lines for a log: one for each piece of news, one every five seconds, a table at the end.
+//! Lines for a log: one for each event, one every five seconds, and a table at the end.
 
 use std::io;
 use std::time::Duration;
@@ -14,23 +14,22 @@ use crate::screen::journal::{Journal, Priority};
 use crate::screen::lines::Lines;
 use crate::text::table;
 
-/// A screen of lines.
+/// A screen that prints lines.
 pub(super) struct Plain {
-    /// `None` where only warnings are wanted.
+    /// Output of events and counters; `None` if only warnings are wanted.
     out: Option<Lines>,
     warnings: Lines,
     journal: Journal,
-    /// Whether the counters are told every five seconds.
+    /// Whether the counters are printed every five seconds.
     counters: bool,
     model: Model,
 }
 
 impl Plain {
-    /// Lines to stdout and stderr of the run with this `name`; with `quiet` only warnings, to
-    /// stderr; with `verbose` the counters in systemd's journal too.
+    /// Creates a screen that prints to stdout and stderr for the run `name`. With `quiet` it
+    /// prints only warnings, to stderr. The systemd journal gets counters only with `verbose`.
     ///
-    /// # Errors
-    /// The threads that write them cannot be had.
+    /// The writer threads cannot be started.
     pub(super) fn new(quiet: bool, verbose: bool, name: Option<&str>) -> io::Result<Plain> {
         let out = (!quiet).then(Lines::stdout).transpose()?;
         let journal = Journal::of_stdout().of_run(name);
@@ -38,7 +37,7 @@ impl Plain {
         Ok(Plain { out, warnings: Lines::stderr()?, journal, counters, model })
     }
 
-    /// Waits until the reader has taken all lines, but not for long. Whether that is so.
+    /// Waits for a limited time until all lines are written. Returns whether they are.
     pub(super) fn flush(&self) -> bool {
         self.out.as_ref().is_none_or(Lines::flush)
     }
@@ -54,12 +53,12 @@ fn lost(lines: u64) -> String {
     format!("{lines} lines dropped: output was blocked")
 }
 
-/// That other settings are in force, in words.
+/// Describes new settings.
 pub(super) fn reloaded(of: &Listening) -> String {
     format!("settings read again: {}", about(of).join("; "))
 }
 
-/// Where clients come to, in words.
+/// Describes the addresses at which clients can connect.
 pub(super) fn about(about: &Listening) -> Vec<String> {
     let servers = about.servers.iter().map(|(name, at)| match name.is_empty() {
         true => at.to_string(),
@@ -135,7 +134,7 @@ fn brief(row: &Row) -> String {
     format!("{} {}{state}: in {inward}, out {outward}", row.client, row.path)
 }
 
-/// What each path of each client carried.
+/// Returns a table of the traffic of each client's paths.
 fn summary(snapshot: &Snapshot) -> String {
     const HEAD: [&str; 7] =
         ["client", "path", "from", "packets in", "bytes in", "packets out", "bytes out"];

@@ -116,7 +116,8 @@ pub(super) fn milestone(event: &ClientEvent) -> Option<String> {
     }
 }
 
-/// Returns the line for `event` if a live view shows it until a newer one; `None` otherwise.
+/// Returns the line for `event` if it is of interest only until the next such event, which
+/// replaces it in a live view. Returns `None` for other events.
 pub(super) fn news(event: &ClientEvent) -> Option<String> {
     match event {
         ClientEvent::Built(circuit, path, _) => {

@@ -63,7 +63,7 @@ pub(super) struct Book {
     paths: Vec<String>,
     /// Server that all sessions share, if there is one.
     server: Option<SocketAddr>,
-    /// Whether that server is a far end. A far end answers even if the server behind it does not.
+    /// Whether that server is a far end. A far end answers even if its own server does not.
     far_end: bool,
     pub(super) sessions: BTreeMap<u64, Session>,
 }

@@ -1,4 +1,4 @@
-//! `--json`: one object a line, for machines. The fields are fixed in `docs/formats.md`.
+//! `--json`: an object per line, for programs. The fields are specified in `docs/formats.md`.
 
 use std::io;
 
@@ -17,26 +17,26 @@ use super::advice;
 use super::book::Book;
 use crate::screen::lines::Lines;
 
-/// A screen of JSON objects.
+/// A screen that prints JSON objects.
 pub(super) struct Json {
     out: Lines,
-    /// The run's name.
+    /// Name of the run, if it has one.
     name: Option<String>,
     book: Book,
-    /// When the last thing happened: warnings come without a time of their own.
+    /// Time of the latest event, used for warnings, which have no time of their own.
     now: Time,
 }
 
 impl Json {
-    /// Objects on stdout, of the run with this name.
+    /// Creates a screen that prints the objects of the run `name` to stdout.
     ///
     /// # Errors
-    /// The thread that writes them cannot be had.
+    /// The writer thread cannot be started.
     pub(super) fn new(name: Option<String>) -> io::Result<Json> {
         Ok(Json { name, ..Json::to(Lines::stdout()?) })
     }
 
-    /// Objects to `out`.
+    /// Creates a screen that prints objects to `out`.
     pub(super) fn to(out: Lines) -> Json {
         Json { out, name: None, book: Book::default(), now: Time::ZERO }
     }
@@ -111,7 +111,7 @@ impl Screen for Json {
     }
 }
 
-/// The settings of the run `name`, as one object of this `event`.
+/// Returns the settings of the run `name` as an object of the type `event`.
 pub(in crate::split) fn about(
     event: &str,
     name: Option<&str>,
@@ -138,7 +138,7 @@ pub(in crate::split) fn about(
     })
 }
 
-/// The counters as an object.
+/// Returns the counters as an object.
 pub(super) fn stats(book: &Book, snapshot: &Snapshot) -> Value {
     let stats = serde_json::to_value(Stats::of(book, snapshot));
     stats.expect("these types have string keys and no failing parts")
@@ -274,7 +274,7 @@ struct FarEnd {
     decoys: Decoys,
 }
 
-/// What goes by paths that rest, for show.
+/// Counters of decoys, which are sent on idle paths.
 #[derive(Serialize)]
 struct Decoys {
     up_packets: u64,
@@ -303,7 +303,7 @@ struct NeverSplit {
     reasons: Vec<&'static str>,
 }
 
-/// Sessions whose servers do not answer.
+/// Counters of sessions whose servers do not answer.
 #[derive(Serialize)]
 struct SilentFields {
     sessions: usize,
@@ -348,7 +348,7 @@ struct Path {
     stream: Option<PathStream>,
 }
 
-/// The stream that a path is.
+/// Counters of the stream that is a path.
 #[derive(Serialize)]
 struct PathStream {
     kind: &'static str,

@@ -10,10 +10,10 @@ use super::book::{Book, is_warning};
 use crate::screen::Recent;
 use crate::screen::meter::{Meter, Peaks};
 
-/// All that a person sees of a run at one moment.
+/// The state of a run that is shown to the user.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
-    /// The run's name.
+    /// Name of the run; `None` without one.
     pub(super) name: Option<String>,
     pub(super) book: Book,
     pub(super) time: Time,
@@ -22,20 +22,20 @@ pub(super) struct Model {
     pub(super) recent: Recent,
 }
 
-/// One path.
+/// A path.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Row {
     pub(super) name: String,
     pub(super) counters: PathCounters,
     pub(super) up: Direction,
     pub(super) down: Direction,
-    /// Bytes: up, down, both ways.
+    /// Meters of bytes: up, down, and both together.
     meters: [Meter; 3],
-    /// Bytes a second of the busiest path, for the scale of all graphs.
+    /// Peak bytes per second of the busiest path, for the common scale of all graphs.
     pub(super) most: Peaks,
 }
 
-/// One direction of one path.
+/// Traffic of a path in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Direction {
     /// Bits of UDP payload per second over the last second, or since the snapshot before.
@@ -49,7 +49,8 @@ impl Model {
         self.book.begin(about);
     }
 
-    /// Paths may have come, gone, or changed places: what is known of them moves with their names.
+    /// Adopts the paths in `about`. Paths may be new, missing, or in another order; a path is
+    /// recognised by its name.
     pub(super) fn reloaded(&mut self, now: Time, about: &Listening) {
         let before = std::mem::take(&mut self.snapshot.paths);
         let known = |name: &str| self.rows.iter().position(|row| row.name == name);
@@ -60,7 +61,7 @@ impl Model {
         self.recent.keep(now, settings(about));
     }
 
-    /// Takes an event. Returns its words, if it is worth a line.
+    /// Handles `event`. Returns its description, if it should be shown.
     pub(super) fn event(&mut self, now: Time, event: &Event) -> Option<String> {
         let is_shown = self.book.open(event);
         let words = is_shown.then(|| self.book.words(event));
@@ -73,7 +74,7 @@ impl Model {
         words
     }
 
-    /// What was learnt of the far end; in words.
+    /// Handles a change of the far end's state. Returns its description.
     pub(super) fn far_end(&mut self, now: Time, news: &FarEndNews) -> String {
         let words = advice::far_end(self.book.server(None), news);
         match news {
@@ -83,13 +84,13 @@ impl Model {
         words
     }
 
-    /// What flows that are pinned have carried, in words, where there are any.
+    /// Describes the traffic of flows that are pinned to paths; `None` if there is none.
     pub(super) fn pinned(&self) -> Option<String> {
         let names: Vec<_> = self.rows.iter().map(|row| row.name.clone()).collect();
         advice::pinned(&names, &self.snapshot)
     }
 
-    /// The paths that are no more, as one, if there are any.
+    /// Returns the sum of all removed paths as a row; `None` if none was removed.
     pub(super) fn removed(&self) -> Option<Row> {
         let counters = self.snapshot.removed;
         let totals = totals(&self.snapshot);
@@ -114,7 +115,7 @@ impl Model {
         self.time = now;
     }
 
-    /// A path, with what is known of it by its name.
+    /// Returns the row of a path. The previous values are found by the path's name.
     fn row(&self, now: Time, index: usize, counters: &PathCounters, totals: (u64, u64)) -> Row {
         let name = self.book.path(anabranch_multipath::PathId::at(index));
         let known = self.rows.iter().find(|row| row.name == name);
@@ -136,14 +137,15 @@ impl Model {
         }
     }
 
-    /// Bits a second over all paths: up, down.
+    /// Returns the bits per second over all paths: up and down.
     pub(super) fn rates(&self) -> [f64; 2] {
         self.rows.iter().fold([0.0; 2], |[up, down], row| [up + row.up.rate, down + row.down.rate])
     }
 }
 
 impl Row {
-    /// In a word: can this machine send there, and does the server answer?
+    /// Describes in a word whether this machine can send on the path, and whether the server
+    /// answers.
     pub(super) fn state(&self) -> String {
         match (self.counters.works, self.counters.silent_sessions) {
             (false, _) => "down".to_owned(),
@@ -152,19 +154,20 @@ impl Row {
         }
     }
 
-    /// Bytes a second both ways in each of the last seconds, the newest last.
+    /// Returns the bytes per second in both directions for each of the last seconds, the newest
+    /// last.
     pub(super) fn past(&self) -> impl DoubleEndedIterator<Item = f64> + ExactSizeIterator {
         self.meters[2].past()
     }
 
-    /// Datagrams that did not go out, for whatever cause.
+    /// Returns the number of datagrams that were not sent, for any reason.
     pub(super) fn dropped(&self) -> u64 {
         let drops = self.counters.drops;
         let aged = self.counters.stream.map_or(0, |stream| stream.aged);
         drops.full + drops.too_big + drops.unreachable + aged
     }
 
-    /// The path's name, and its kind if it is a stream.
+    /// Returns the path's name, with its kind if it is a stream.
     pub(super) fn label(&self) -> String {
         match self.counters.stream {
             Some(stream) => format!("{} {}", self.name, stream.kind),
@@ -173,13 +176,13 @@ impl Row {
     }
 }
 
-/// What is in force since the settings were read again, in words.
+/// Describes the settings that are in force after they were read again.
 pub(super) fn settings(about: &Listening) -> String {
     let names: Vec<_> = about.egresses.iter().map(|egress| egress.name.as_str()).collect();
     format!("settings read again: {}, paths {}", about.dealing(), names.join(", "))
 }
 
-/// Datagrams that met their end at the splitter itself, outside any path; `None` where none did.
+/// Describes datagrams that the splitter dropped, other than on a path; `None` if there are none.
 pub(super) fn losses(snapshot: &Snapshot) -> Option<String> {
     let counts = [
         (snapshot.no_path, "without a usable path"),

@@ -27,7 +27,7 @@ pub(super) fn begin(options: &mut Options) -> Result<Option<Tunnel>, Failure> {
     let peer = file.peer(options.peer.as_ref()).map_err(Failure::misuse)?.clone();
     let server = peer.endpoint.clone().expect("WgQuick::peer gives peers with an endpoint");
     options.listen = Some(listen(options.listen, &file, &server, &source)?);
-    // With a far end, the file's Endpoint is the server behind the far end.
+    // With a far end, the file's Endpoint is the server that the far end reaches.
     options.to = options.to.take().or(Some(server));
     let (mark, unmarked) = mark(options.fwmark, &file);
     options.fwmark = mark.filter(|_| !unmarked).map(Mark);

@@ -15,7 +15,7 @@ use signal_hook::low_level::raise;
 
 use crate::failure::Failure;
 
-/// Target to which the whole changed file is written.
+/// Destination of the whole changed file.
 pub(super) enum Sink {
     None,
     Stdout,

@@ -65,7 +65,7 @@ fn destroy(circuit: u32) -> Vec<u8> {
     cell
 }
 
-/// When QUIC links are opened alongside TLS links, and how they send.
+/// Conditions under which QUIC links are opened alongside TLS links, and their congestion control.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuicLinking {
     /// Open none alongside unordered links.
@@ -140,7 +140,7 @@ struct QuicConn {
     told: bool,
     /// The neighbour violated the protocol of streams.
     broken: bool,
-    /// It has ended without being closed by either end.
+    /// The link has ended without being closed by either end.
     lost: bool,
     /// The core has something to send.
     wants: bool,

@@ -316,8 +316,8 @@ impl TcpLinks {
     }
 
     /// Dials the relay's next address if the address of `link` could not be reached and there is
-    /// another. The new link has a new number; the core does not know the old one. `None` if there
-    /// is no other address.
+    /// another. The new link has a new number, which is returned; the core has not been notified
+    /// of `link`. Returns `None` if there is no other address.
     fn dial_again(&mut self, poller: &Poller, link: LinkId) -> Option<LinkId> {
         let conn = self.conns.get(&link).filter(|conn| !conn.told)?;
         let (target, next) = (conn.target.clone()?, conn.place + 1);

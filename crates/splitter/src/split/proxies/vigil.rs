@@ -26,7 +26,7 @@ pub(super) struct Vigil {
     failures: u32,
     /// Time before which no attempt begins; `None` without a pause.
     rested: Option<Time>,
-    /// Deadline by which an association must be opened; `None` if no deadline is set.
+    /// Deadline for the opening of an association; `None` if no deadline is set.
     doubt: Option<Time>,
     broken: bool,
 }

@@ -1,5 +1,5 @@
-//! One dial of a stream: the connection, and the dialogue with a proxy. Blocking, so each has a
-//! thread for as long as it lasts.
+//! A dial of a stream: the connection, and the dialogue with a proxy. A dial blocks, so each has
+//! its own thread.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -19,48 +19,49 @@ use crate::paths::{SshHost, StreamKind};
 use crate::socks::{Hasty, Proxy, ProxyFault, Reach, connect};
 use crate::streams::{TlsEnd, TlsError, TlsStream, prepare};
 
-/// Time for a TCP connection.
+/// Timeout for a TCP connection.
 const CONNECTING: Duration = Duration::from_secs(8);
-/// Time for TLS's handshake.
+/// Timeout for a TLS handshake.
 const SHAKING: Duration = Duration::from_secs(10);
-/// Time for a proxy's dialogue: a client of an onion network builds a circuit meanwhile.
+/// Timeout for the dialogue with a proxy, in which a client of an onion network builds a circuit.
 const TALKING: Duration = Duration::from_secs(60);
-/// Bytes of a proxy's answer that are read at once.
+/// Maximum bytes of a proxy's answer read at once.
 const AT_ONCE: usize = 1_024;
 
-/// What a dial needs.
+/// Parameters of a dial.
 pub(super) struct Order {
     pub(super) kind: StreamKind,
-    /// The way to the first hop; `None` where OpenSSH finds its own.
+    /// Route to the first hop; `None` if OpenSSH chooses it.
     pub(super) reach: Option<Reach>,
-    /// The far end, as proxies are to find it.
+    /// Address of the far end, as it is given to proxies.
     pub(super) far: Target,
-    /// Whether the first hop's name is looked up again.
+    /// Whether the name of the first hop is looked up again.
     pub(super) afresh: bool,
-    /// What a path in TLS needs.
+    /// Certificates for a path over TLS; `None` if such paths cannot be dialled.
     pub(super) tls: Option<Arc<dyn TlsEnd>>,
 }
 
-/// The outcome of a dial.
+/// Outcome of a dial that did not fail.
 pub(super) enum Dialled {
-    /// A stream that leads to the far end, as far as proxies tell.
+    /// A stream to the far end is open, as far as proxies report.
     Open(Line),
-    /// The name of the first hop leads elsewhere now: to these addresses.
+    /// The name of the first hop no longer has the present address, but these.
     Moved(Vec<SocketAddr>),
 }
 
-/// An open stream.
+/// An open stream, and what belongs to it.
 pub(super) struct Line {
     pub(super) socket: Socket,
-    /// What was read after a proxy's answer.
+    /// Bytes that were read after a proxy's answer.
     pub(super) rest: Vec<u8>,
-    /// The program whose input and output it is.
+    /// The OpenSSH process to whose standard input and output the stream is connected, if there is
+    /// one.
     pub(super) ssh: Option<Ssh>,
-    /// TLS on it, whose handshake is done.
+    /// The TLS connection on the stream, whose handshake is complete; `None` without TLS.
     pub(super) tls: Option<Box<dyn TlsStream>>,
 }
 
-/// A running OpenSSH client; it ends with this.
+/// A running OpenSSH client, which is killed when the value is dropped.
 pub(super) struct Ssh(Child);
 
 impl Drop for Ssh {
@@ -71,7 +72,7 @@ impl Drop for Ssh {
 }
 
 impl Ssh {
-    /// The last line that it wrote to its standard error, once it has ended.
+    /// Returns the last line that the process wrote to its standard error; `None` while it runs.
     pub(super) fn last_words(&mut self) -> Option<String> {
         self.0.try_wait().ok().flatten()?;
         let mut text = Vec::new();
@@ -82,24 +83,24 @@ impl Ssh {
     }
 }
 
-/// Why a stream does not come about. Shown after the path's name.
+/// Reason why a stream could not be opened. It is shown after the path's name.
 #[derive(Debug)]
 pub(super) enum DialFault {
-    /// The far end's address does not suit a proxy.
+    /// The far end's address cannot be sent to a proxy.
     Destination,
-    /// No connection to the far end.
+    /// The connection to the far end failed.
     Straight(io::Error),
-    /// No connection to a proxy, or no password for it.
+    /// The connection to a proxy failed, or its password could not be read.
     Proxy(Target, ProxyFault),
-    /// A proxy closed the connection, or fell silent, before the stream was open.
+    /// A proxy closed the connection, or stopped answering, before the stream was open.
     Cut(Target, io::Error),
-    /// A proxy's refusal in the dialogue about the stream.
+    /// A proxy refused the stream.
     Dialogue(Target, ClientFault),
     /// OpenSSH cannot be started.
     Ssh(io::Error),
-    /// No TLS with what answers there.
+    /// The TLS handshake failed.
     Tls(TlsError),
-    /// The system has nothing left.
+    /// The system lacks a resource for the stream.
     System(io::Error),
 }
 
@@ -145,7 +146,7 @@ fn is_late(error: &io::Error) -> bool {
 /// Dials a stream to the far end.
 ///
 /// # Errors
-/// The first hop, or a proxy, does not lead there.
+/// The first hop cannot be reached, or a proxy does not lead to the far end.
 pub(super) fn dial(order: &Order) -> Result<Dialled, DialFault> {
     if let Some(found) = moved(order) {
         return Ok(Dialled::Moved(found));
@@ -162,7 +163,8 @@ pub(super) fn dial(order: &Order) -> Result<Dialled, DialFault> {
     Ok(Dialled::Open(line))
 }
 
-/// The addresses of the first hop, where its name leads elsewhere now.
+/// Returns the addresses of the first hop if its name no longer has the present one; `None`
+/// otherwise.
 fn moved(order: &Order) -> Option<Vec<SocketAddr>> {
     let (hop, reach) = (order.kind.first_hop(&order.far)?, order.reach.as_ref()?);
     if !order.afresh || hop.literal().is_some() {
@@ -178,7 +180,7 @@ fn straight(reach: &Reach) -> Result<Line, DialFault> {
     Ok(Line { socket, rest: Vec::new(), ssh: None, tls: None })
 }
 
-/// A straight connection, and TLS's handshake on it.
+/// Connects to the far end directly, and performs the TLS handshake.
 fn by_tls(at: &Target, reach: &Reach, end: Option<&dyn TlsEnd>) -> Result<Line, DialFault> {
     let missing = || TlsError("no certificate or CA is named for it".into());
     let end = end.ok_or_else(missing).map_err(DialFault::Tls)?;
@@ -199,7 +201,7 @@ fn by_tls(at: &Target, reach: &Reach, end: Option<&dyn TlsEnd>) -> Result<Line, 
             return Err(cut(io::ErrorKind::UnexpectedEof.into()));
         }
         if let Err(error) = tls.receive(&heard[..length], &mut rest) {
-            // The alert: the other end need not guess what was wrong.
+            // Send the alert, so that the other end learns the reason.
             tls.transmit(&mut wire);
             let _ = stream.write_all(&wire);
             return Err(DialFault::Tls(error));
@@ -207,7 +209,8 @@ fn by_tls(at: &Target, reach: &Reach, end: Option<&dyn TlsEnd>) -> Result<Line, 
     }
 }
 
-/// The far end ends TLS's handshake, or falls silent in it.
+/// Returns the fault for a far end that closed the connection, or fell silent, during the TLS
+/// handshake.
 fn cut(error: io::Error) -> DialFault {
     let text = match () {
         () if is_end(&error) => "it closed the connection in the handshake: check the port, which \
@@ -259,7 +262,7 @@ fn by_proxy(
     Ok(Line { socket, rest, ssh: None, tls: None })
 }
 
-/// A dialogue that ends in time.
+/// A dialogue with a proxy that has a deadline.
 struct Talk<'t> {
     stream: Hasty<'t>,
     at: &'t Target,
@@ -290,8 +293,8 @@ impl Talk<'_> {
     }
 }
 
-/// The stream through OpenSSH is its standard input and output. Whether it comes about shows later:
-/// `ssh` says nothing on its output.
+/// Starts OpenSSH. The stream is its standard input and output. A failure of `ssh` shows only
+/// later, because `ssh` writes no message about it there.
 fn by_ssh(host: &SshHost, order: &Order) -> Result<Line, DialFault> {
     let (ours, theirs) = UnixStream::pair().map_err(DialFault::System)?;
     let input = theirs.try_clone().map_err(DialFault::System)?;
@@ -304,7 +307,8 @@ fn by_ssh(host: &SshHost, order: &Order) -> Result<Line, DialFault> {
     Ok(Line { socket: Socket::from(ours), rest: Vec::new(), ssh: Some(Ssh(child)), tls: None })
 }
 
-/// OpenSSH asks nobody for anything: configuration, keys and agent are the user's.
+/// Returns the command that starts OpenSSH, which never prompts. Its configuration, keys and agent
+/// are the user's.
 fn command(host: &SshHost, order: &Order) -> Command {
     let mut ssh = Command::new("ssh");
     for option in [

@@ -1,11 +1,12 @@
-//! Paths that are streams: one connection to the far end for each, dialled again when it ends.
+//! Paths that are streams: each has one connection to the far end, which is dialled again when it
+//! ends.
 //!
-//! A path is down while it has no connection. Dials block, so each has a thread for as long as it
-//! lasts; the connection itself is in the loop. After a dial that failed the next one waits, twice
-//! as long each time, and a random part of that: paths that broke together do not come back
+//! A path is down while it has no connection. Dials block, so each has its own thread; the
+//! connection itself is served by the loop. After a failed dial there is a pause, which doubles
+//! with each failure. A random factor ensures that paths that broke together do not return
 //! together.
 //!
-//! A circuit that stays slow is left for another one (`slow`): it carries until that is open.
+//! A circuit that stays slow is replaced (`slow`). It remains in use until the new one is open.
 
 mod dial;
 mod slow;
@@ -35,26 +36,28 @@ use crate::paths::{Egress, PathSpec, StreamKind};
 use crate::socks::Reach;
 use crate::streams::{Connection, Ending, TlsEnd};
 
-/// Token of a path's stream, to which the path's number is added.
+/// Base of the tokens of streams. The path's number is added.
 pub(super) const STREAMS: u64 = 1 << 62;
-/// Time before the first dial after an end; it doubles with each dial that fails, up to the
-/// longest.
+/// Pause before the first dial after a connection has ended. It doubles with each failed dial, up
+/// to `LONGEST_PAUSE`.
 const PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// A connection that lasted this long was one: the next dial is the first.
+/// Duration from which a connection counts as successful: after its end, failures are counted from
+/// 0.
 const LASTING: Duration = Duration::from_secs(10);
-/// Time in which a far end answers on a new connection. A far end closes those of strangers after
+/// Timeout for a far end to answer on a new connection. A far end closes strangers' streams after
 /// 20 s.
 const SILENCE: Duration = Duration::from_secs(15);
-/// Bytes read from a stream at once.
+/// Maximum bytes read from a stream at once.
 const BUFFER: usize = 64 << 10;
 
 /// All paths that are streams.
 pub(super) struct Streams {
     places: BTreeMap<PathId, Place>,
-    /// Ways out so far, of all paths: each has another number.
+    /// Number of eras given out until now. Each change of a path's route begins an era with
+    /// another number.
     eras: u64,
-    /// The far end, as proxies are to find it.
+    /// Address of the far end, as it is given to proxies; `None` without a far end.
     far: Option<Target>,
     terms: Terms,
     dice: Dice,
@@ -63,46 +66,47 @@ pub(super) struct Streams {
     bell: UnixStream,
     ring: Arc<UnixStream>,
     buffer: Vec<u8>,
-    /// Paths with packets that were not given to the socket yet.
+    /// Paths with packets that were not written to the socket yet.
     touched: Vec<PathId>,
 }
 
-/// What holds for all streams.
+/// Settings that all streams share.
 #[derive(Clone)]
 pub(super) struct Terms {
-    /// The mark of our sockets.
+    /// The mark of our sockets (`SO_MARK`), if any.
     pub(super) fwmark: Option<u32>,
-    /// What paths in TLS need.
+    /// Certificates for paths over TLS; `None` if such paths cannot be dialled.
     pub(super) tls: Option<Arc<dyn TlsEnd>>,
-    /// Time that packets wait for room, at most.
+    /// Maximum time for which a packet waits for room in a stream.
     pub(super) age: Duration,
 }
 
 type Answer = (PathId, u64, Result<Dialled, DialFault>);
 
-/// One path.
+/// The state of a path that is a stream.
 struct Place {
     name: String,
     kind: StreamKind,
     state: State,
-    /// Dials of an earlier era lead by another way out.
+    /// Number of the present era. Results of dials of an earlier era are ignored, as they used
+    /// another route.
     era: u64,
-    /// What is wrong with the way to the first hop.
+    /// Reason why the first hop cannot be reached now, if known.
     way: Option<DownReason>,
-    /// Dials that failed since the last connection that lasted.
+    /// Number of dials that failed since the last successful connection.
     failures: u32,
-    /// The fault that the user was told of last.
+    /// The fault that was last reported to the user.
     told: Option<String>,
-    /// How slow its circuit is, where it is one.
+    /// Record of how slow the path's circuit is, for a path through an onion network.
     slow: Slow,
-    /// Whether another connection is dialled while the present one still carries.
+    /// Whether another connection is dialled while the present one is still in use.
     replaces: bool,
-    /// Of connections that have ended.
+    /// Counters of connections that have ended.
     past: StreamCounters,
 }
 
 enum State {
-    /// The next dial begins then.
+    /// No connection. The field is the time of the next dial.
     Waiting(Time),
     Dialling,
     Open(Box<Wire>),
@@ -112,28 +116,29 @@ enum State {
 struct Wire {
     connection: Connection,
     since: Time,
-    /// Whether the far end has been heard by it.
+    /// Whether a packet of the far end has arrived on it.
     is_heard: bool,
     ssh: Option<Ssh>,
 }
 
-/// A path has a connection now; with the bytes that were read with a proxy's answer.
+/// A path that has a connection now, and the bytes that were read after a proxy's answer.
 pub(super) struct Opened {
     pub(super) path: PathId,
     pub(super) rest: Vec<u8>,
 }
 
-/// What came of dials.
+/// Outcome of a dial.
 pub(super) enum Outcome {
     Opened(Opened),
-    /// A path has none; the warning to give, if it is another than the last one.
+    /// The path has no connection. The field is the warning to show; `None` if it was already
+    /// shown.
     Failed(Option<String>),
-    /// The name of a path's first hop leads elsewhere now.
+    /// The name of the path's first hop now has these addresses.
     Moved(PathId, Vec<SocketAddr>),
 }
 
 impl Streams {
-    /// The streams among the paths `specs`; nothing is dialled yet.
+    /// Creates the streams among the paths `specs`. Nothing is dialled yet.
     ///
     /// # Errors
     /// The system has no socket left.
@@ -165,12 +170,12 @@ impl Streams {
         })
     }
 
-    /// Other certificates are accepted from the next dial on.
+    /// Sets the certificates that are accepted from the next dial on.
     pub(super) fn set_tls(&mut self, tls: Option<Arc<dyn TlsEnd>>) {
         self.terms.tls = tls;
     }
 
-    /// `path` leads another way from now on, which may be a stream or not. Its connection ends.
+    /// Replaces `path` with `spec`, which may be a stream or not. Its connection is closed.
     pub(super) fn replace(&mut self, now: Time, path: PathId, spec: &PathSpec) {
         self.places.remove(&path);
         let Some(kind) = spec.stream.clone() else { return };
@@ -179,7 +184,7 @@ impl Streams {
         self.places.insert(path, place);
     }
 
-    /// The paths that are streams.
+    /// Returns the paths that are streams.
     pub(super) fn paths(&self) -> Vec<PathId> {
         self.places.keys().copied().collect()
     }
@@ -188,25 +193,26 @@ impl Streams {
         self.places.contains_key(&path)
     }
 
-    /// Whether a path is a circuit, which can give way to another.
+    /// Returns whether a path is a circuit of an onion network, which can be replaced by another
+    /// one.
     pub(super) fn is_circuit(&self, path: PathId) -> bool {
         self.places.get(&path).is_some_and(|place| matches!(place.kind, StreamKind::Onion(_)))
     }
 
-    /// What is wrong with `path`, as far as this machine can tell.
+    /// Returns the local reason why `path` is down, if there is one.
     pub(super) fn broken(&self, path: PathId) -> Option<DownReason> {
         let place = self.places.get(&path)?;
         let is_open = matches!(place.state, State::Open(_));
         place.way.or((!is_open).then_some(DownReason::Dialling))
     }
 
-    /// When something is due.
+    /// Returns when the next dial or timeout is due.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.places.values().filter_map(Place::due).min()
     }
 
-    /// Begins the dials that are due, and ends connections by which no far end was heard. Those
-    /// paths, and the warnings to give.
+    /// Begins the dials that are due, and closes connections on which no far end has answered in
+    /// time. Returns the paths of the latter, with the warnings to show.
     pub(super) fn on_time(&mut self, now: Time, ways: &Ways) -> Vec<(PathId, Option<String>)> {
         let due = self.places.iter().filter(|(_, place)| place.due().is_some_and(|due| due <= now));
         let due: Vec<PathId> = due.map(|(&path, _)| path).collect();
@@ -225,7 +231,7 @@ impl Streams {
         ended
     }
 
-    /// Dials on a thread of its own.
+    /// Dials `path` in a new thread.
     fn begin(&mut self, path: PathId, egress: &Egress) {
         let (Some(place), Some(far)) = (self.places.get_mut(&path), &self.far) else { return };
         if !place.replaces {
@@ -234,7 +240,7 @@ impl Streams {
         let order = order(place, egress, far, &self.terms);
         let (era, sender, ring) = (place.era, self.sender.clone(), Arc::clone(&self.ring));
         let work = move || {
-            // The run may have ended meanwhile. A bell that is full has rung.
+            // The run may have ended meanwhile. If the bell is full, the loop is already notified.
             let _ = sender.send((path, era, dial(&order)));
             let _ = (&*ring).write(&[0]);
         };
@@ -244,7 +250,7 @@ impl Streams {
         }
     }
 
-    /// What came of the next dial that has ended.
+    /// Returns the outcome of the next dial that has ended; `None` if there is none.
     pub(super) fn answer(&mut self, now: Time, poller: &Poller) -> Option<Outcome> {
         let mut rings = [0; 64];
         let _ = self.bell.read(&mut rings);
@@ -261,7 +267,7 @@ impl Streams {
         }
     }
 
-    /// A dial has failed. Where another connection is open, that stays.
+    /// Handles a failed dial. A connection that is still open remains.
     fn refused(&mut self, now: Time, path: PathId, fault: &str) -> Option<String> {
         match self.places.get_mut(&path) {
             Some(place) if place.replaces => {
@@ -272,9 +278,9 @@ impl Streams {
         }
     }
 
-    /// A circuit is this much slower than the fastest path, as far as that is known. Where it has
-    /// been too slow for too long, another one is dialled by a new user of the SOCKS port; the
-    /// warning to give.
+    /// Records that a circuit is slower than the fastest path by `lag`, if that is known. If it
+    /// was too slow for too long, dials another one as a new user of the SOCKS port, and returns
+    /// the warning to show.
     pub(super) fn note_lag(
         &mut self,
         now: Time,
@@ -322,12 +328,12 @@ impl Streams {
         }
     }
 
-    /// The name of a path's first hop leads nowhere that this machine reaches.
+    /// Handles a first hop whose name has only addresses that this machine cannot reach.
     pub(super) fn fail_move(&mut self, now: Time, path: PathId) -> Option<String> {
         self.fail(now, path, "the addresses of its first hop changed, and none can be reached")
     }
 
-    /// The next dial of a path may begin now: its way out changed.
+    /// Dials `path` now, because its route has changed.
     pub(super) fn dial_now(&mut self, now: Time, path: PathId) {
         if let Some(place) = self.places.get_mut(&path) {
             place.leave();
@@ -337,8 +343,8 @@ impl Streams {
         }
     }
 
-    /// A path has no connection; the next dial follows. The warning to give, if it is another than
-    /// the last one.
+    /// Handles a path that has no connection, and schedules its next dial. Returns the warning to
+    /// show; `None` if it was already shown.
     fn fail(&mut self, now: Time, path: PathId, fault: &str) -> Option<String> {
         let place = self.places.get_mut(&path)?;
         if let State::Open(wire) = &mut place.state {
@@ -355,7 +361,7 @@ impl Streams {
 
     fn wait(&mut self, now: Time, path: PathId, fault: &str) -> Option<String> {
         let place = self.places.get_mut(&path)?;
-        // The dial that is under way already is the next one.
+        // A dial that is already under way counts as the next one.
         let is_dialled = place.replaces;
         place.leave();
         let pause = (PAUSE * (1 << place.failures.min(7))).min(LONGEST_PAUSE);
@@ -370,13 +376,14 @@ impl Streams {
         is_fresh.then_some(text)
     }
 
-    /// Appends a packet to a path's connection. False if it has none, or takes no more.
+    /// Appends a packet to the connection of `path`. Returns false if there is no connection, or
+    /// its queue is full.
     pub(super) fn push(&mut self, now: Time, path: PathId, packet: &[u8], lasts: bool) -> bool {
         let Some(State::Open(wire)) = self.places.get_mut(&path).map(|place| &mut place.state)
         else {
             return false;
         };
-        // A far end that knows nothing of the stream yet takes short packets only.
+        // A far end accepts only short packets until it has bound the stream to a client.
         if !wire.is_heard && packet.len() > LONGEST_FIRST {
             return false;
         }
@@ -386,8 +393,8 @@ impl Streams {
         wire.connection.push(now, packet, lasts)
     }
 
-    /// Gives the sockets what was appended. The paths whose connection ended by that, and the
-    /// warnings to give.
+    /// Writes appended packets to the sockets. Returns the paths whose connections failed, with
+    /// the warnings to show.
     pub(super) fn flush(&mut self, now: Time, poller: &Poller) -> Vec<(PathId, Option<String>)> {
         let touched = std::mem::take(&mut self.touched);
         let ended = touched.iter().filter_map(|&path| self.flush_one(now, path, poller));
@@ -397,7 +404,7 @@ impl Streams {
         ended
     }
 
-    /// As [`Streams::flush`], for one path.
+    /// Writes appended packets of one path, as [`Streams::flush`] does.
     pub(super) fn flush_one(
         &mut self,
         now: Time,
@@ -409,10 +416,10 @@ impl Streams {
         Some((path, self.fail(now, path, &ending.to_string())))
     }
 
-    /// Reads from a path's connection; calls `each` with every packet.
+    /// Reads from the connection of `path`, and calls `each` with every packet.
     ///
     /// # Errors
-    /// It has ended: the warning to give.
+    /// The connection has ended. The error is the warning to show, if it is new.
     pub(super) fn read(
         &mut self,
         now: Time,
@@ -424,10 +431,10 @@ impl Streams {
         })
     }
 
-    /// As [`Streams::read`], for bytes that were read with a proxy's answer.
+    /// Passes `bytes`, which were read after a proxy's answer, on as [`Streams::read`] does.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Streams::read`].
     pub(super) fn take(
         &mut self,
         now: Time,
@@ -454,7 +461,8 @@ impl Streams {
         taken.map_err(|ending| self.fail(now, path, &ending.to_string()))
     }
 
-    /// What a look at the machine's network told; what is wrong with the path all in all.
+    /// Applies the result of a check of the machine's network. Returns the reason why the path is
+    /// down, if it is.
     pub(super) fn on_look(&mut self, now: Time, look: &Look) -> Option<DownReason> {
         let Some(place) = self.places.get_mut(&look.path) else { return look.broken };
         let is_back = place.way.is_some() && look.broken.is_none();
@@ -465,7 +473,7 @@ impl Streams {
         self.broken(look.path)
     }
 
-    /// A path's counters; `None` for a path of datagrams.
+    /// Returns the counters of `path`; `None` if it is not a stream.
     pub(super) fn counters(&self, path: PathId) -> Option<StreamCounters> {
         let place = self.places.get(&path)?;
         let mut counters = place.past;
@@ -507,7 +515,7 @@ impl Place {
         }
     }
 
-    /// Counts what the connection did, if there is one: it ends.
+    /// Forgets the present connection, and adds its counters to those of past ones.
     fn leave(&mut self) {
         self.replaces = false;
         self.slow.forget();

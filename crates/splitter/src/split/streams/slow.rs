@@ -1,33 +1,33 @@
-//! When a circuit is so slow that another one is better.
+//! Decides when a circuit is so slow that another one should replace it.
 
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_tunnel::LONGEST_PATIENCE;
 
-/// Time for which a circuit is too slow before another one replaces it.
+/// Time for which a circuit may be too slow before another one replaces it.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// It doubles with each replacement up to this: where all circuits are slow, a new one does not
-/// help, and each costs the onion network work.
+/// Maximum of that time, which doubles with each replacement. If all circuits are slow, a new one
+/// does not help, and each costs the onion network work.
 const LONGEST: Duration = Duration::from_secs(640);
-/// A circuit that was fast for this long begins with [`PATIENCE`] again.
+/// Time for which a circuit has to be fast before the wait is [`PATIENCE`] again.
 const FAST: Duration = Duration::from_secs(60);
 
-/// What is known of one circuit's delay.
+/// Record of the delay of a path's circuit.
 #[derive(Debug, Default)]
 pub(super) struct Slow {
-    /// Since when it is too slow.
+    /// Time since which the circuit is too slow, if it is.
     since: Option<Time>,
-    /// Since when it is not.
+    /// Time since which it is fast enough, if it is.
     fast: Option<Time>,
-    /// Replacements since it was fast for long.
+    /// Number of replacements since a circuit was fast for [`FAST`].
     replaced: u32,
 }
 
 impl Slow {
-    /// Takes how much later than on the fastest path datagrams arrive. The lag that has lasted too
-    /// long: the far end does not wait for datagrams that are later than [`LONGEST_PATIENCE`], so
-    /// what such a circuit carries is out of order.
+    /// Records how much later datagrams arrive on this path than on the fastest. Returns the lag
+    /// if it has been too large for too long. The far end does not wait longer than
+    /// [`LONGEST_PATIENCE`], so such a circuit delivers out of order.
     pub(super) fn note(&mut self, now: Time, lag: Option<Duration>) -> Option<Duration> {
         let lag = lag?;
         if lag <= LONGEST_PATIENCE {
@@ -42,18 +42,18 @@ impl Slow {
         (now.since(since) >= self.patience()).then_some(lag)
     }
 
-    /// Time for which it may be too slow.
+    /// Returns the time for which the circuit may be too slow.
     pub(super) fn patience(&self) -> Duration {
         (PATIENCE * (1 << self.replaced.min(6))).min(LONGEST)
     }
 
-    /// Another circuit replaces it.
+    /// Counts a replacement of the circuit.
     pub(super) fn replaced(&mut self) {
         self.replaced = self.replaced.saturating_add(1);
         self.forget();
     }
 
-    /// Another connection follows, of which nothing is known.
+    /// Forgets the circuit's delays, because another connection follows.
     pub(super) fn forget(&mut self) {
         (self.since, self.fast) = (None, None);
     }

@@ -19,7 +19,8 @@ const EACH: usize = 4_096;
 pub struct Pictures {
     /// The pictures, by capacity in ascending order.
     entries: Vec<Entry>,
-    /// Indices of the cheapest pictures per hidden byte, best first.
+    /// Indices of the pictures with the lowest cost per hidden byte, in ascending order of this
+    /// cost.
     cheapest: Vec<usize>,
 }
 
