@@ -74,6 +74,7 @@ pub(super) struct Options {
     /// paths that are streams (tcp:, socks5-tcp:, http:, ssh:, onion:).
     ///
     /// Senders without an accepted key get no answer, and their connections are closed after 20 s.
+    /// With --behind, they are passed on to the web server instead, silent ones after 5 s.
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Ends", value_parser = address)]
     #[serde(deserialize_with = "forms::address")]
     listen_tcp: Option<SocketAddr>,

@@ -275,8 +275,8 @@ impl PathFields {
             return match given.len() {
                 0 => Ok(None),
                 _ => Err(format!(
-                    "path '{}' has several kinds of transport (tcp, socks5-tcp, http, \
-                                  ssh, onion): keep one of them",
+                    "path '{}' has several kinds of transport (tcp, socks5-tcp, http, ssh, tls, \
+                     onion): keep one of them",
                     self.name
                 )),
             };
