@@ -323,9 +323,9 @@ fn words_that_make_no_sense_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("results");
     for (words, wanted) in [
-        (["--peers", "quick"], "expected one of wireguard, mosh"),
+        (["--peers", "quick"], "write one of wireguard, mosh"),
         (["--every", "soon"], "a number of milliseconds from 1 to 60000, or never"),
-        (["--networks", "flat"], "expected one of equal, unequal"),
+        (["--networks", "flat"], "write equal or unequal"),
     ] {
         let message = refusal(overhead(&target, &words).output().unwrap());
         assert!(message.contains(wanted), "{message}");

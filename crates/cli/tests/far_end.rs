@@ -623,7 +623,7 @@ fn what_cannot_be_is_refused_in_one_line_without_a_secret() {
     for (command, options, words) in [
         (&split[..], &["--key", &open][..], "chmod 600"),
         (&split, &["--key", &absent], "'anabranch key"),
-        (&split, &["--key", &alone], "names 0 peers"),
+        (&split, &["--key", &alone], "needs exactly one [[peer]] entry"),
         (&split, &["--key", &home, "--handshake", "a"], "all look alike"),
         (&split, &["--key", &home, "--in-order", "30ms"], "restore the order"),
         (&split, &["--key", &home, "--protocol", "quic"], "every protocol is split"),

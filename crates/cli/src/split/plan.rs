@@ -262,10 +262,12 @@ fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
         KeyFile::read_for(KeyEnd::Splitter, file).map_err(in_setting("key"))?;
     let [peer] = &peers[..] else {
         let file = file.display();
-        let count = peers.len();
+        let cure = match peers.len() {
+            0 => format!("'anabranch key {file} --peer NAME=PUBLIC' adds it"),
+            count => format!("it has {count}, so remove the others"),
+        };
         return Err(in_setting("key")(format!(
-            "'{file}' has {count} [[peer]] entries, but a splitter needs exactly one, the far end: \
-             remove the others, or add it with 'anabranch key {file} --peer NAME=PUBLIC'"
+            "'{file}' needs exactly one [[peer]] entry, the far end's: {cure}"
         )));
     };
     let pad = options.pad.iter().copied().map(usize::from).collect();

@@ -159,7 +159,7 @@ impl FromStr for System {
     fn from_str(text: &str) -> Result<System, String> {
         let names = System::ALL.map(System::name).join(", ");
         let found = System::ALL.into_iter().find(|system| system.name() == text);
-        found.ok_or_else(|| format!("`{text}` is not a system: write one of {names}"))
+        found.ok_or_else(|| format!("`{text}` is not a peer: write one of {names}"))
     }
 }
 
