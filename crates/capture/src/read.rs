@@ -592,7 +592,9 @@ mod tests {
     fn foreign_files_are_refused() {
         let file = empty(MESSAGE, Vec::new());
         let refused = Trace::open(file.path()).err().unwrap().to_string();
-        assert_eq!(refused, "not an Anabranch trace: it has no metadata field anabranch.schema");
+        let wanted = "not an Anabranch trace: it has no metadata field anabranch.schema, so it is no \
+                      trace of this program: give a file that --trace wrote";
+        assert_eq!(refused, wanted);
         let text = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(text.path(), "time,size\n0.1,1500\n").unwrap();
         assert!(matches!(Trace::open(text.path()), Err(TraceError::Foreign)));

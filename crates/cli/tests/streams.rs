@@ -285,9 +285,8 @@ fn serve(
 ) -> Option<()> {
     let (to, delay) = match manner {
         Manner::Socks => {
-            let to = socks(&mut client, users)?;
-            let is_slow = users.lock().unwrap().last().is_some_and(|one| one.ends_with(SLOW_USER));
-            (to, if is_slow { SLOW } else { Duration::ZERO })
+            let (to, user) = socks(&mut client, users)?;
+            (to, if user.ends_with(SLOW_USER) { SLOW } else { Duration::ZERO })
         }
         Manner::Http => (http(&mut client)?, Duration::ZERO),
     };
@@ -346,15 +345,18 @@ fn text(stream: &mut TcpStream) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-fn socks(client: &mut TcpStream, users: &Mutex<Vec<String>>) -> Option<String> {
+/// The destination of a request, and its user, who may have no name.
+fn socks(client: &mut TcpStream, users: &Mutex<Vec<String>>) -> Option<(String, String)> {
     let [_, count] = exactly(client)?;
     let mut methods = vec![0; count.into()];
     client.read_exact(&mut methods).ok()?;
+    let mut name = String::new();
     if methods.contains(&2) {
         client.write_all(&[5, 2]).ok()?;
         let [_] = exactly(client)?;
         let (user, _password) = (text(client)?, text(client)?);
-        users.lock().unwrap().push(user);
+        users.lock().unwrap().push(user.clone());
+        name = user;
         client.write_all(&[1, 0]).ok()?;
     } else {
         client.write_all(&[5, 0]).ok()?;
@@ -362,7 +364,7 @@ fn socks(client: &mut TcpStream, users: &Mutex<Vec<String>>) -> Option<String> {
     let [_, _, _, kind] = exactly(client)?;
     assert_eq!(kind, 1, "the test's far end is an IPv4 address");
     let [a, b, c, d, high, low] = exactly(client)?;
-    Some(format!("{a}.{b}.{c}.{d}:{}", u16::from_be_bytes([high, low])))
+    Some((format!("{a}.{b}.{c}.{d}:{}", u16::from_be_bytes([high, low])), name))
 }
 
 fn http(client: &mut TcpStream) -> Option<String> {

@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(refused("0-499ms", Guess::Is(Protocol::Other), true), None);
         let half = refused("0-500ms", Guess::Is(Protocol::Other), true).unwrap();
         assert!(
-            half.contains("half of the time that QUIC waits") && !half.contains('\n'),
+            half.contains("half of the time after which QUIC sends") && !half.contains('\n'),
             "{half}"
         );
     }

@@ -183,9 +183,12 @@ mod tests {
         let (mut watch, at) = (FileWatch::default(), |s| Time::ZERO + Duration::from_secs(s));
         assert_eq!(watch.look(at(1), 0, 9), None);
         let told = watch.look(at(2), 5, 9).unwrap();
-        assert!(told.contains("5 connections were closed") && told.contains("9 already"), "{told}");
+        assert!(
+            told.contains("5 new connections") && told.contains("9 connections are open"),
+            "{told}"
+        );
         assert_eq!(watch.look(at(30), 8, 9), None);
-        assert!(watch.look(at(62), 8, 9).unwrap().contains(": 3 connections"));
+        assert!(watch.look(at(62), 8, 9).unwrap().contains(": 3 new connections"));
         assert_eq!(watch.look(at(200), 8, 9), None);
     }
 

@@ -142,7 +142,7 @@ mod tests {
     fn others_are_refused_in_one_line() {
         for text in ["", "follow:", "follow:0ms", "follow:5p", "follow:~5ms", "together:1s"] {
             let error = text.parse::<Mode>().unwrap_err().to_string();
-            assert!(error.contains(&format!("not '{text}'")), "{error}");
+            assert!(error.starts_with(&format!("'{text}' does not say")), "{error}");
         }
         for text in ["", "session", "session:0", "session:x", "silence", "silence:0s", "load:1"] {
             let error = text.parse::<Draw>().unwrap_err().to_string();
