@@ -141,8 +141,7 @@ fn check_version(found: Option<&str>) -> Result<(), String> {
             Err(format!("its schema version is {other}, but this program reads version {SCHEMA}"))
         }
         None => {
-            Err("it has no metadata field anabranch.schema, so it is no trace of this program: \
-                     give a file that --trace wrote"
+            Err("it has no metadata field anabranch.schema: give a file that --trace wrote"
                 .to_owned())
         }
     }

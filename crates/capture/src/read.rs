@@ -592,8 +592,8 @@ mod tests {
     fn foreign_files_are_refused() {
         let file = empty(MESSAGE, Vec::new());
         let refused = Trace::open(file.path()).err().unwrap().to_string();
-        let wanted = "not an Anabranch trace: it has no metadata field anabranch.schema, so it is no \
-                      trace of this program: give a file that --trace wrote";
+        let wanted = "not an Anabranch trace: it has no metadata field anabranch.schema: give a \
+                      file that --trace wrote";
         assert_eq!(refused, wanted);
         let text = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(text.path(), "time,size\n0.1,1500\n").unwrap();
