@@ -650,8 +650,16 @@ fn what_cannot_be_is_refused_in_one_line_without_a_secret() {
         (&merge, &[], "--key is missing"),
         (&merge, &["--key", &far, "--redraw", "0s"], "'0s' is not a length of silence"),
         (&merge, &["--key", &far, "--jitter", "20ms"], "delays all datagrams equally"),
-        (&merge, &["--key", &far, "--jitter", "0-500ms"], "half of the time after which QUIC sends"),
-        (&split, &["--key", &home, "--jitter", "0-500ms"], "half of the time after which QUIC sends"),
+        (
+            &merge,
+            &["--key", &far, "--jitter", "0-500ms"],
+            "half of the time after which QUIC sends",
+        ),
+        (
+            &split,
+            &["--key", &home, "--jitter", "0-500ms"],
+            "half of the time after which QUIC sends",
+        ),
         (&merge, &["--key", &alone], "accepts no splitter"),
         (&merge, &["--key", &far, "--to", "x=127.0.0.1:8", "--to", "x=127.0.0.1:7"], "called 'x'"),
         (&["key", &far, &home], &[], "exists"),
