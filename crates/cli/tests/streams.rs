@@ -240,7 +240,7 @@ struct Proxy {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a proxy delays each way, of the users whose names end like this.
+/// End of the name of a user whose bytes the proxy delays by [`SLOW`] in each direction.
 const SLOW_USER: &str = "-slow-1";
 const SLOW: Duration = Duration::from_millis(400);
 
