@@ -188,7 +188,10 @@ fn document(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus
 }
 
 fn bad(line: usize, what: &str) -> NoConsensus {
-    NoConsensus { line: Some(line), what: format!("{what} has the wrong form (docs/formats.md)") }
+    NoConsensus {
+        line: Some(line),
+        what: format!("the consensus is malformed at {what}; docs/formats.md has the format"),
+    }
 }
 
 impl Row {
@@ -337,8 +340,8 @@ fn listed(header: Header, mut rows: Vec<Row>) -> Result<Listed, NoConsensus> {
     if microdescs.len() != rows.len() {
         let count = rows.len() - microdescs.len();
         return Err(whole(&format!(
-            "the exit policies of {count} relays cannot be read: the file is \
-                                   damaged, so download it again"
+            "the exit policies of {count} relays cannot be read: the file is damaged, so download \
+             it again"
         )));
     }
     let relays = rows.into_iter().zip(&microdescs).map(|(row, one)| status(row, one.digest));

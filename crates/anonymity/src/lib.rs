@@ -61,8 +61,8 @@ fn enough_guards(guards: usize, params: &GuardParams, legs: usize) -> Result<(),
     match in_use <= guards {
         true => Ok(()),
         false => Err(BadSetting(format!(
-            "a client uses {in_use} guards, but the consensus has only {guards}: lower the number \
-             of legs or of guards in use"
+            "a client would use {in_use} guards (entry relays), but the consensus has only \
+             {guards}: lower the number of legs (circuits per stream) or of guards in use"
         ))),
     }
 }

@@ -137,11 +137,12 @@ impl TraceFacts {
 fn check_version(found: Option<&str>) -> Result<(), String> {
     match found {
         Some(SCHEMA) => Ok(()),
-        Some(other) => {
-            Err(format!("its schema version is {other}, but this program reads version {SCHEMA}"))
-        }
+        Some(other) => Err(format!(
+            "the file has version {other} of the trace format, but this program reads only version \
+             {SCHEMA}: read it with the program that wrote it, or record the trace again"
+        )),
         None => {
-            Err("it has no metadata field anabranch.schema: give a file that --trace wrote"
+            Err("the file has no metadata field anabranch.schema: give a file that --trace wrote"
                 .to_owned())
         }
     }
@@ -154,7 +155,7 @@ fn field<T>(
 ) -> Result<Option<T>, String> {
     let malformed = |value| {
         format!(
-            "its metadata field anabranch.{key} has the invalid value {value}: the file is \
+            "the file's metadata field anabranch.{key} has the invalid value {value}: the file is \
              damaged, or another program changed it; record the trace again"
         )
     };

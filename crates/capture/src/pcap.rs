@@ -121,7 +121,10 @@ impl PcapTap {
 impl Tap for PcapTap {
     fn seen(&mut self, seen: &ObservedBatch<'_>) -> io::Result<()> {
         if usize::from(seen.path) >= self.paths {
-            return Err(invalid(format!("the capture has no path {}", seen.path)));
+            return Err(invalid(format!(
+                "a packet has the path number {}, but the capture was begun with fewer paths",
+                seen.path
+            )));
         }
         let record = self.record(seen);
         self.batch.records.push(record);
@@ -569,9 +572,9 @@ mod tests {
 
     /// What tshark reads in `file`, a line per packet.
     fn tshark(file: &Path) -> Option<Vec<String>> {
-        let options = "-o ip.check_checksum:TRUE -o udp.check_checksum:TRUE -T fields \
-            -E separator=/s -e frame.time_epoch -e frame.interface_name -e udp.srcport \
-            -e udp.length -e udp.checksum.status -e ip.checksum.status";
+        let options = "-o ip.check_checksum:TRUE -o udp.check_checksum:TRUE -T fields -E \
+                       separator=/s -e frame.time_epoch -e frame.interface_name -e udp.srcport -e \
+                       udp.length -e udp.checksum.status -e ip.checksum.status";
         let mut command = Command::new("tshark");
         command.arg("-r").arg(file).args(options.split_whitespace());
         let output = command.output().ok()?;

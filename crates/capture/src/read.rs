@@ -76,8 +76,8 @@ impl fmt::Display for TraceError {
             TraceError::BrokenOff => f.write_str("the file is incomplete: its end is missing"),
             TraceError::Directory => f.write_str("a directory"),
             TraceError::Experiment => f.write_str(
-                "not a trace, but an experiment's result: 'anabranch experiment NAME FOLDER \
-                 --report' shows its folder",
+                "not a trace, but a file with results of an experiment: to show them, run \
+                 'anabranch experiment NAME FOLDER --report'",
             ),
             TraceError::Facts(why) => write!(f, "not an Anabranch trace: {why}"),
             TraceError::Column { name, problem } => {
@@ -237,8 +237,8 @@ fn locate(schema: &SchemaDescriptor, name: &str, wanted: Physical) -> Result<usi
     }
     if is_foreign(&column) {
         return Err(format!(
-            "is stored as {wanted}, but its Parquet annotation (unit of time, signed or unsigned, \
-             text) is not a trace's; docs/formats.md lists the columns"
+            "is stored as {wanted}, but with another logical type (such as a date, an unsigned \
+             number or text) than in a trace; docs/formats.md lists the columns"
         ));
     }
     Ok(at)
@@ -255,7 +255,10 @@ fn vet_chunks(meta: &ParquetMetaData, places: &[usize; 7], length: u64) -> Resul
             {
                 Some((true, Compression::UNCOMPRESSED | Compression::ZSTD(_))) => continue,
                 Some((true, method)) => {
-                    format!("is compressed by {method}; traces use zstd or nothing")
+                    format!(
+                        "is compressed by {method}, but the columns of a trace are compressed by \
+                         zstd or not at all"
+                    )
                 }
                 _ => "is damaged".to_owned(),
             };
@@ -480,11 +483,16 @@ impl Check {
         });
         if time < load.time {
             let before = load.time;
-            return Err(format!("`time` decreases from {before} to {time} in load {id}"));
+            return Err(format!(
+                "`time` decreases from {before} to {time} in the rows with `load` {id}"
+            ));
         }
         let same = same_label(label.as_bytes(), load.label.as_bytes());
         if !same || monitored != load.monitored {
-            return Err(format!("`label` or `monitored` changes within load {id}"));
+            return Err(format!(
+                "`label` or `monitored` differs from that of earlier rows with `load` {id}; all \
+                 rows of a load must agree"
+            ));
         }
         load.time = time;
         Ok(())
@@ -496,7 +504,9 @@ fn plausible(row: &Row<'_>) -> Result<(), String> {
         return Err(format!("`time` is {}; expected seconds since the trace began", row.time));
     }
     if row.size == 0 {
-        return Err("`size` is 0, but its sign must show the direction".to_owned());
+        return Err("`size` is 0; expected a positive number of bytes (client to server) or a \
+                    negative one (server to client)"
+            .to_owned());
     }
     if row.path < -1 {
         return Err(format!("`path` is {}; expected -1 or more", row.path));

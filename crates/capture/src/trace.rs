@@ -164,11 +164,14 @@ impl TraceTap {
         let RowLabels { monitored, run, .. } = self.labels;
         let time = seen.time.secs_f64();
         if usize::from(seen.path) >= self.paths {
-            return Err(invalid(format!("the trace has no path {}", seen.path)));
+            return Err(invalid(format!(
+                "a packet has the path number {}, but the trace was begun with fewer paths",
+                seen.path
+            )));
         }
         if time < self.latest {
             return Err(invalid(format!(
-                "the rows are not in the order of time: {time} s follows {} s",
+                "the rows of a trace must be in the order of time, but {time} s follows {} s",
                 self.latest
             )));
         }

@@ -103,7 +103,8 @@ impl<S: Sink> Worker<S> {
         self.orders = None;
         self.thread = None;
         let why = format!(
-            "the disk is too slow: it is more than {} ms behind",
+            "the disk is too slow: writing is more than {} ms behind the packets, so nothing more \
+             is recorded",
             self.patience.as_millis()
         );
         io::Error::new(io::ErrorKind::TimedOut, why)

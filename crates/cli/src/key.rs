@@ -38,7 +38,8 @@ EXIT CODES
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct KeyArgs {
-    /// Use this key file of this end; in a pair, it is the far end's.
+    /// Read or create this key file of this end. If SPLITTER is given too, create it for the far
+    /// end.
     #[arg(value_name = "FILE", required_unless_present = "psk")]
     file: Option<PathBuf>,
 
@@ -46,8 +47,8 @@ pub(crate) struct KeyArgs {
     #[arg(value_name = "SPLITTER", conflicts_with = "peer")]
     other: Option<PathBuf>,
 
-    /// Add the other end: a name for it, and the public key that 'anabranch key' printed there;
-    /// repeat for more.
+    /// Add the other end to FILE: a name that you choose, and the public key that 'anabranch key'
+    /// printed there; repeat for more.
     #[arg(long, value_name = "NAME=PUBLIC")]
     peer: Vec<Named>,
 
@@ -84,10 +85,9 @@ fn check_name(name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     match (1..=32).contains(&name.len()) && name.chars().all(plain) {
         true => Ok(()),
-        false => Err(format!(
-            "'{name}' is not a name: use 1 to 32 letters, digits, '_', '.' and \
-                              '-'"
-        )),
+        false => {
+            Err(format!("'{name}' is not a name: use 1 to 32 letters, digits, '_', '.' and '-'"))
+        }
     }
 }
 
@@ -99,7 +99,9 @@ impl KeyArgs {
             (Some(file), Some(other)) => {
                 pair(file, other)?;
                 let (far, other) = (file.display(), other.display());
-                format!("a pair: {far} is for the far end, {other} for the splitter")
+                format!(
+                    "wrote a pair of key files: {far} is for the far end, {other} for the splitter"
+                )
             }
             (Some(file), None) => secret_text(&own(file, &self.peer)?.0),
         };
@@ -156,8 +158,8 @@ fn own(path: &Path, peers: &[Named]) -> Result<PublicKey, Failure> {
         let known = file.peers.iter().any(|peer| peer.name == *name || peer.public == *public);
         if known || *public == file.own.public {
             return Err(Failure::misuse(format!(
-                "--peer {name}: {} has that name or that key already: choose another name, or \
-                 leave it as it is",
+                "--peer {name}: the file {} already has this name or this public key: choose \
+                 another name, or leave the file as it is",
                 path.display()
             )));
         }

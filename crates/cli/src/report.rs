@@ -20,22 +20,22 @@ const SHOWN: usize = 20;
 /// Maximum number of sessions on a page, which a browser has to hold in memory.
 const MOST: usize = 1000;
 
-/// Write an HTML page that shows what the observer of each path saw: rates, shares, switches and
-/// run lengths in each direction.
+/// Write an HTML page that shows what the observer of each path saw: the path's rate, its share of
+/// the traffic, and how often and for how long it was used, in each direction.
 ///
 /// The page is one file that needs no network, no script and no other file. Its numbers are those
 /// of --text and --json. The trace is read twice and never held in memory.
 #[derive(Args, Debug)]
 pub(crate) struct ReportArgs {
-    /// Trace file that 'anabranch split --trace' wrote.
+    /// Read this trace file, which option --trace of 'anabranch split', 'mosh' or 'client' wrote.
     trace: PathBuf,
     /// Write the page to this file; - is standard output [default: TRACE with the ending .html].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Print tables instead; a page is then written only with --output.
+    /// Print tables instead of writing a page. With --output do both.
     #[arg(long)]
     text: bool,
-    /// Print one JSON object instead; a page is then written only with --output.
+    /// Print one JSON object instead of writing a page. With --output do both.
     #[arg(long, conflicts_with = "text")]
     json: bool,
     /// Show every session, not only 20 of them (tables: the first 20, page: the 20 busiest).
@@ -113,7 +113,8 @@ impl ReportArgs {
         let shown = target.display();
         if is_same(&target, &self.trace) {
             return Err(Failure::misuse(format!(
-                "{shown} is the trace: name another file with --output"
+                "the report cannot be written to {shown}, because that is the trace: name another \
+                 file with --output"
             )));
         }
         if self.output.is_none() && target.exists() && !anabranch_pages::is_ours(&target) {

@@ -74,8 +74,8 @@ fn an_address_that_its_exits_refuse_is_told_to_the_program_and_in_one_line_with_
         assert_eq!(connect(socks, [192, 0, 2, 1], 80), NOT_ALLOWED);
     }
     let told = line(&errors, "refused");
-    let wanted = "anabranch: a stream to port 80 was refused: the exits' policies refuse its \
-                  address; start 'anabranch up' with --exit RULE to allow more";
+    let wanted = "anabranch: a stream to port 80 was refused: no exit's policy allows the \
+                  destination's address; start 'anabranch up' with --exit RULE to allow more";
     assert_eq!(told, wanted);
     let more = errors.recv_timeout(Duration::from_millis(500));
     assert!(more.is_err(), "the same again is told once, no destination: {more:?}");

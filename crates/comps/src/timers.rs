@@ -70,8 +70,9 @@ impl fmt::Display for JitterTooLong {
         let half = if self.halved { "half of the time" } else { "the time" };
         write!(
             f,
-            "the delays '{}' reach {half} after which {whose} sends a packet again if no answer \
-             arrives, {} ms ({source}): it would send everything twice; choose shorter delays",
+            "the delays '{}' are too long: they reach {half} after which {whose} sends an \
+             unanswered packet again, {} ms ({source}), so everything would be sent twice; choose \
+             shorter delays",
             self.jitter,
             lasts.as_millis()
         )

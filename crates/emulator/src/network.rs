@@ -48,7 +48,7 @@ pub struct UnknownLink(pub String);
 
 impl fmt::Display for UnknownLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "there is no link `{}`; the topology names the links", self.0)
+        write!(f, "the topology has no link `{}`; use a name of one of its [[link]] tables", self.0)
     }
 }
 

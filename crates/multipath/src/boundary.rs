@@ -79,19 +79,23 @@ impl fmt::Display for EveryError {
         match self {
             EveryError::Form(text) => write!(
                 f,
-                "'{text}' is not a run length: write packets (50p), time (100ms, 2s, 5m) or \
-                 never; ~50p and ~100ms give random lengths with that mean, 50-70p and 80-120ms \
-                 random lengths in that range, grow:10-100ms lengths that grow from 10 to 100 ms \
-                 after each silence"
+                "'{text}' is not the length of a run (consecutive packets on one path): write \
+                 packets (50p), time (100ms, 2s, 5m) or never; ~50p and ~100ms give random lengths \
+                 with that mean, 50-70p and 80-120ms random lengths in that range, grow:10-100ms \
+                 lengths that start at 10 ms after each pause in the traffic and grow to 100 ms"
             ),
             EveryError::Zero(text) => {
-                write!(f, "'{text}' is too short for a run: write 1p, 1us or more")
+                write!(
+                    f,
+                    "'{text}' is too short for a run (consecutive packets on one path): write 1p, \
+                     1us or more"
+                )
             }
             EveryError::TooLong(text) => {
                 write!(
                     f,
-                    "'{text}' is too long for a run: write 24h or less, or never to keep one \
-                     path"
+                    "'{text}' is too long for a run (consecutive packets on one path): write 24h \
+                     or less, or never to keep one path"
                 )
             }
             EveryError::Backwards(text) => {

@@ -99,14 +99,18 @@ impl fmt::Display for DecoyBudgetError {
         match self {
             DecoyBudgetError::Form(text) => write!(
                 f,
-                "'{text}' is not a share of decoys: write a percentage of the bytes carried, \
-                 such as 10% or 2.5%"
+                "'{text}' is not a limit for decoy traffic: write a percentage of the bytes \
+                 carried, such as 10% or 2.5%"
             ),
             DecoyBudgetError::Nothing(text) => {
-                write!(f, "'{text}' allows no decoys: write more than 0%, or leave it out")
+                write!(
+                    f,
+                    "'{text}' allows no decoys (dummy packets): write more than 0%, or leave the \
+                     option out"
+                )
             }
             DecoyBudgetError::Much(text) => {
-                write!(f, "'{text}' is too much: write 100% at most")
+                write!(f, "'{text}' is too much decoy traffic: write 100% at most")
             }
         }
     }

@@ -53,7 +53,8 @@ impl fmt::Display for SilenceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "'{}' is not a length of silence: write a time above zero, such as 1s or 500ms",
+            "'{}' is not a duration for which a client is silent: write a time above zero, such as \
+             1s or 500ms",
             self.0
         )
     }

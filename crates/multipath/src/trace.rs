@@ -369,7 +369,9 @@ impl fmt::Display for TraceError {
                 write!(f, "the delay of path {path} is negative or not a finite number")
             }
             TraceError::Lengths(times, sizes) => write!(f, "{times} times but {sizes} sizes"),
-            TraceError::Long(packets) => write!(f, "{packets} packets in one load: too many"),
+            TraceError::Long(packets) => {
+                write!(f, "one page load has {packets} packets, which are too many")
+            }
             TraceError::Time(packet) => {
                 write!(f, "the time of packet {packet} is negative or not a finite number")
             }

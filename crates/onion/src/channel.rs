@@ -167,7 +167,9 @@ impl fmt::Display for Fault {
             Fault::WrongNumber(Command(code)) => {
                 write!(out, "a cell with an invalid sequence number (command {code})")
             }
-            Fault::NoVersion => out.write_str("no version of the link protocol that both support"),
+            Fault::NoVersion => {
+                out.write_str("no version of the link protocol that both ends of the link support")
+            }
             Fault::Certificates(bad) => bad.fmt(out),
             Fault::NotAuthentic => {
                 out.write_str("an AUTHENTICATE cell that does not prove the neighbour's identity")

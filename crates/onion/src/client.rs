@@ -230,20 +230,26 @@ pub enum Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cause::Wanted => out.write_str("it is no longer needed"),
+            Cause::Wanted => out.write_str("the circuit is no longer needed"),
             Cause::Link => {
-                out.write_str("the link to its first relay could not be opened, or broke")
+                out.write_str("the link to the circuit's first relay could not be opened, or broke")
             }
-            Cause::Destroyed(reason) => write!(out, "a relay closed it: {reason}"),
+            Cause::Destroyed(reason) => write!(out, "a relay closed the circuit: {reason}"),
             Cause::Violation(violation) => write!(out, "a relay broke the protocol: {violation}"),
-            Cause::SetEnded => {
-                out.write_str("another circuit of the same set broke with data on it")
+            Cause::SetEnded => out.write_str(
+                "another circuit that carried parts of the same streams broke, so these streams \
+                 are lost",
+            ),
+            Cause::Unlinked => out.write_str(
+                "the last relay did not join the circuit with the client's other circuits in time",
+            ),
+            Cause::Silent => out.write_str(
+                "nothing arrived on the circuit any more, although other circuits for the same \
+                 streams continued",
+            ),
+            Cause::OutOfMemory => {
+                out.write_str("the cells queued for the circuit reached the memory limit")
             }
-            Cause::Unlinked => {
-                out.write_str("its last relay did not add it to a set of circuits in time")
-            }
-            Cause::Silent => out.write_str("nothing arrived on it any more"),
-            Cause::OutOfMemory => out.write_str("its queued cells reached the memory limit"),
         }
     }
 }

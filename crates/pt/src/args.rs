@@ -28,10 +28,17 @@ impl fmt::Display for ArgsError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ArgsError::NoKey(part) => write!(out, "'{part}' is not KEY=VALUE"),
-            ArgsError::Unended => out.write_str("its last value ends in a backslash: remove it"),
+            ArgsError::Unended => out.write_str(
+                "the value of the last KEY=VALUE argument ends in a backslash: remove the \
+                 backslash",
+            ),
             ArgsError::NoText => out.write_str("it is not text"),
             ArgsError::TooLong(length) => {
-                write!(out, "its KEY=VALUE pairs have {length} bytes: SOCKS5 carries at most 510")
+                write!(
+                    out,
+                    "the KEY=VALUE arguments have {length} bytes in all, but SOCKS5 carries at \
+                     most 510: shorten them"
+                )
             }
         }
     }

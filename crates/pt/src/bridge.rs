@@ -62,8 +62,7 @@ impl fmt::Display for BridgeError {
             BridgeError::Fingerprint(word) => {
                 write!(
                     out,
-                    "'{word}' is neither a fingerprint (40 hexadecimal digits) nor \
-                             KEY=VALUE"
+                    "'{word}' is neither a fingerprint (40 hexadecimal digits) nor KEY=VALUE"
                 )
             }
             BridgeError::Ed25519(word) => {
@@ -73,8 +72,8 @@ impl fmt::Display for BridgeError {
                 write!(out, "'{word}' is a second fingerprint or ed25519 key: remove one")
             }
             BridgeError::NoTransport => out.write_str(
-                "it has arguments (KEY=VALUE) but no transport: write the transport's name before \
-                 the address",
+                "the bridge line has arguments (KEY=VALUE) but no transport: write the transport's \
+                 name before the address",
             ),
             BridgeError::Args(error) => error.fmt(out),
         }

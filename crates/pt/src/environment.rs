@@ -140,23 +140,15 @@ fn wrong(why: impl Into<String>) -> EnvironmentError {
 fn outbound(get: &impl Fn(&str) -> Option<String>) -> Result<Outbound, EnvironmentError> {
     let value = |name: &str| get(name).filter(|value| !value.is_empty());
     let v4 = value("TOR_PT_OUTBOUND_BIND_ADDRESS_V4").map(|text| {
-        let why = || {
-            wrong(format!(
-                "TOR_PT_OUTBOUND_BIND_ADDRESS_V4: '{text}' is not an IPv4 \
-                                    address"
-            ))
-        };
+        let why =
+            || wrong(format!("TOR_PT_OUTBOUND_BIND_ADDRESS_V4: '{text}' is not an IPv4 address"));
         text.parse().map_err(|_| why())
     });
     let v6 = value("TOR_PT_OUTBOUND_BIND_ADDRESS_V6").map(|text| {
         // IPv6 addresses should be in brackets, but some managers omit them.
         let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-        let why = || {
-            wrong(format!(
-                "TOR_PT_OUTBOUND_BIND_ADDRESS_V6: '{text}' is not an IPv6 \
-                                    address"
-            ))
-        };
+        let why =
+            || wrong(format!("TOR_PT_OUTBOUND_BIND_ADDRESS_V6: '{text}' is not an IPv6 address"));
         inner.unwrap_or(&text).parse().map_err(|_| why())
     });
     Ok(Outbound { v4: v4.transpose()?, v6: v6.transpose()? })
@@ -165,7 +157,9 @@ fn outbound(get: &impl Fn(&str) -> Option<String>) -> Result<Outbound, Environme
 fn transports(names: &str) -> Result<Vec<String>, EnvironmentError> {
     let checked = |name: &str| match is_name(name) {
         true => Ok(name.to_owned()),
-        false => Err(wrong(format!("'{name}' is not a valid name of a transport"))),
+        false => Err(wrong(format!(
+            "'{name}' is not a valid name of a transport (letters, digits and _)"
+        ))),
     };
     let mut all = Vec::new();
     for name in names.split(',') {

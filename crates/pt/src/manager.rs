@@ -37,12 +37,24 @@ impl fmt::Display for Failure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Version(why) => {
-                write!(out, "it supports another version of the transport protocol only: {why}")
+                write!(
+                    out,
+                    "the transport's program supports only another version of the protocol for \
+                     pluggable transports: {why}"
+                )
             }
-            Failure::Environment(why) => write!(out, "it reports wrong settings: {why}"),
-            Failure::Proxy(why) => write!(out, "it cannot use the proxy: {why}"),
+            Failure::Environment(why) => {
+                write!(out, "the transport's program reports wrong settings: {why}")
+            }
+            Failure::Proxy(why) => {
+                write!(out, "the transport's program cannot use the proxy: {why}")
+            }
             Failure::Line(line) => {
-                write!(out, "it wrote '{line}', which breaks the protocol of pluggable transports")
+                write!(
+                    out,
+                    "the transport's program wrote '{line}', which breaks the protocol for \
+                     pluggable transports"
+                )
             }
         }
     }

@@ -44,10 +44,18 @@ impl fmt::Display for OfferError {
                 write!(out, "'{word}' is not a valid name of a transport (letters, digits and _)")
             }
             OfferError::Address(word) => {
-                write!(out, "'{word}' is not ADDRESS:PORT, where the transport listens")
+                write!(
+                    out,
+                    "'{word}' is not ADDRESS:PORT: write the address at which the transport shall \
+                     listen"
+                )
             }
             OfferError::Options(error) => {
-                write!(out, "{error}; to start a program, write exec PROGRAM ARGS")
+                write!(
+                    out,
+                    "the transport's options in --pt are invalid: {error}; to start a program \
+                     instead, write exec PROGRAM ARGS"
+                )
             }
             OfferError::NoProgram => out.write_str("a program is missing after 'exec'"),
         }

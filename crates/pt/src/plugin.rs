@@ -50,7 +50,11 @@ impl fmt::Display for PluginError {
                 write!(out, "'{word}' is not a valid name of a transport (letters, digits and _)")
             }
             PluginError::Kind(word) => {
-                write!(out, "'{word}': write 'exec PROGRAM' or 'socks5 ADDRESS:PORT' instead")
+                write!(
+                    out,
+                    "'{word}' does not say how to reach the transport: write 'exec PROGRAM' or \
+                     'socks5 ADDRESS:PORT'"
+                )
             }
             PluginError::NoProgram => out.write_str("a program is missing after 'exec'"),
             PluginError::Address(word) => write!(out, "'{word}' is not ADDRESS:PORT"),

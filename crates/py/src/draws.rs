@@ -43,8 +43,8 @@ pub(crate) fn draw_run_packets<'py>(
     let every = text(every)?;
     if !matches!(every, Every::Packets { .. } | Every::PacketRange { .. }) {
         return Err(PyValueError::new_err(format!(
-            "'{every}' sets no run length in packets: write \
-                                                  one such as 50p or 50-70p"
+            "'{every}' is not a number of packets between changes of the path: write one such as \
+             50p or 50-70p"
         )));
     }
     let mut boundary = Boundary::new(every, seed::stream(seed, entity, "boundary"));
@@ -69,8 +69,7 @@ pub(crate) fn draw_run_seconds<'py>(
     let every = text(every)?;
     if !matches!(every, Every::Time { .. } | Every::TimeRange { .. } | Every::Growing { .. }) {
         return Err(PyValueError::new_err(format!(
-            "'{every}' sets no run length in time: write one \
-                                                  such as 20ms"
+            "'{every}' is not a time between changes of the path: write one such as 20ms"
         )));
     }
     let mut boundary = Boundary::new(every, seed::stream(seed, entity, "boundary"));

@@ -115,7 +115,8 @@ impl<'a> Trace<'a> {
         if real < self.times.len() {
             let steps = args.max_sim_iterations;
             return Err(format!(
-                "these defence machines still hold packets back after {steps} steps of the simulation: allow more steps, or use machines that block less"
+                "these defence machines still hold packets back after {steps} steps of the \
+                 simulation: allow more steps, or use machines that block less"
             ));
         }
         Ok(seen)
@@ -270,5 +271,8 @@ fn possible(machine: &StaticMachine) -> Result<(), &'static str> {
         }
         _ => true,
     };
-    sound.then_some(()).ok_or("its numbers are out of range (docs of maybenot-machines 1.0)")
+    sound.then_some(()).ok_or(
+        "the numbers of this defence machine are out of range: see the documentation of \
+         maybenot-machines 1.0",
+    )
 }

@@ -91,7 +91,7 @@ impl FromStr for BridgeKey {
 
 impl fmt::Display for BridgeKeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a key has {CHARACTERS} characters of A-Z, a-z, 0-9, - and _")
+        write!(f, "a bridge's key has {CHARACTERS} characters of A-Z, a-z, 0-9, - and _")
     }
 }
 

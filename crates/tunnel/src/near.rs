@@ -99,8 +99,8 @@ impl std::fmt::Display for NearError {
             NearError::Paths => f.write_str("a session has 1 to 255 paths"),
             NearError::Label => write!(
                 f,
-                "the name of the wanted server is too long: at most \
-                                           {LONGEST_LABEL} bytes are allowed"
+                "the name of the server that is requested from the far end is too long: at most \
+                 {LONGEST_LABEL} bytes are allowed"
             ),
         }
     }

@@ -50,8 +50,8 @@ enum What {
 /// Options of all analyses.
 #[derive(Args, Debug)]
 struct Common {
-    /// Consensus to read, plain or compressed (xz, gzip), or an archive of several, such as a month
-    /// from CollecTor; - is standard input.
+    /// Read this consensus (list of all relays), plain or compressed (xz, gzip), or an archive of
+    /// several, such as a month from CollecTor; - is standard input.
     consensus: PathBuf,
     /// Choose the consensus (list of relays) of this hour from an archive: the one whose
     /// valid-after line has this time in UTC, such as 2024-05-17T17.
@@ -60,9 +60,9 @@ struct Common {
     /// Seed all random choices.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Let a client with one leg (one circuit for a stream) use N guards at a time [default: the
-    /// number in the consensus: 1 before 2022, 2 since]. A client with more legs uses at least as
-    /// many guards as legs.
+    /// Let a client that uses one circuit for a stream have N guards (first relays) at a time
+    /// [default: the number in the consensus: 1 before 2022, 2 since]. A client that splits streams
+    /// over M circuits has at least M guards.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=8))]
     guards_in_use: Option<u16>,
     /// Use N threads [default: one per processor]. Results do not depend on N.
@@ -75,16 +75,17 @@ struct Common {
 
 #[derive(ValueEnum, Clone, Copy, Debug)]
 enum Whose {
-    /// Random relays.
+    /// Relays at random.
     Random,
-    /// The heaviest relays.
+    /// The relays that clients choose most often (those with the highest weight).
     Heaviest,
 }
 
-/// Compute the probability that a circuit of 1 to M legs has a hostile entry and a hostile exit: by
-/// formula and by drawing circuits.
+/// Compute the probability that a stream over several circuits has a hostile entry and exit (first
+/// and last relay), by formula and by simulation.
 ///
-/// A leg is one of the circuits over which a stream is split.
+/// The circuits over which a stream is split are called legs. Each leg has its own entry; all legs
+/// of a stream have the same exit.
 #[derive(Args, Debug)]
 struct PathsArgs {
     #[command(flatten)]
@@ -93,8 +94,8 @@ struct PathsArgs {
     /// from 0 to 1.
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     entries: f64,
-    /// Set the probability that a client chooses a relay of the adversary as exit (last relay) to
-    /// --port, from 0 to 1.
+    /// Set the probability, from 0 to 1, that a client chooses a relay of the adversary as exit
+    /// (last relay). Only exits that allow the destination port of --port count.
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     exits: f64,
     /// Choose which relays the adversary runs.
@@ -103,10 +104,11 @@ struct PathsArgs {
     /// Compute for streams that are split over 1 to M circuits (legs).
     #[arg(long, default_value_t = 3, value_name = "M")]
     legs: usize,
-    /// Consider exits that allow this destination port.
+    /// Count only exits that allow this destination port.
     #[arg(long, default_value_t = 443)]
     port: u16,
-    /// Draw N random circuits for each number of legs and for each draw of the adversary (--draws).
+    /// Simulate N circuits for each number of legs (--legs) and for each choice of the adversary's
+    /// relays (--draws).
     #[arg(long, default_value_t = 5000, value_name = "N")]
     circuits: u64,
     /// Choose the adversary's relays at random N times; the results are means.
@@ -116,13 +118,13 @@ struct PathsArgs {
 
 /// Compute the share of clients that used hostile entry relays within a year.
 ///
-/// It is computed for clients with one, two and three entries, and for COMB: 60 % of the clients
-/// have one entry, 20 % two, 20 % three.
+/// It is computed for clients with one, two and three entries at a time, and for a mixture called
+/// COMB: 60 % of the clients have one entry, 20 % two, 20 % three.
 #[derive(Args, Debug)]
 struct YearArgs {
     #[command(flatten)]
     common: Common,
-    /// Simulate N clients for each draw of the adversary (--draws).
+    /// Simulate N clients for each choice of the adversary's relays (--draws).
     #[arg(long, default_value_t = 500_000, value_name = "N")]
     clients: usize,
     /// Choose the adversary's relays at random N times; the results are means.
@@ -135,8 +137,8 @@ struct YearArgs {
     /// Choose which relays of the consensus the adversary runs.
     #[arg(long, value_enum, default_value = "random")]
     hostile: Whose,
-    /// Let the adversary add N relays, all with the same weight, instead of running relays of the
-    /// consensus (the network's list of relays).
+    /// Let the adversary add N new relays, all equally likely to be chosen, instead of running
+    /// relays of the consensus (list of relays).
     #[arg(long, value_name = "N", conflicts_with = "hostile")]
     add: Option<usize>,
     /// Replace each relay after DAYS on average [default: relays are never replaced].

@@ -52,14 +52,14 @@ pub(crate) fn read(source: impl Read, choice: Choice<'_>) -> Result<Vec<u8>, Str
         (true, _) => of_archive(whole, choice),
         (false, None) => all_of(whole),
         (false, Some(hour)) => Err(format!(
-            "it is a single consensus, not an archive: leave {}{hour} out",
+            "the file is a single consensus, not an archive of several: remove {}{hour}",
             choice.written
         )),
     }
 }
 
 fn told(error: io::Error) -> String {
-    format!("it cannot be read, or its end is missing: {error}; download it again")
+    format!("the consensus file cannot be read, or its end is missing: {error}; download it again")
 }
 
 fn unpacked<'a>(mut source: impl BufRead + 'a) -> io::Result<Box<dyn Read + 'a>> {
@@ -114,8 +114,8 @@ fn of_archive(source: impl Read, choice: Choice<'_>) -> Result<Vec<u8>, String> 
     match (only, wanted, first.zip(last)) {
         (Some(bytes), ..) => Ok(bytes),
         (_, Some(wanted), Some((first, last))) => Err(format!(
-            "none of its {documents} consensuses, from {first} to {last}, has the valid-after time \
-             {wanted}; choose another --valid-after"
+            "none of the archive's {documents} consensuses, from {first} to {last}, has the \
+             valid-after time {wanted}; choose another --valid-after"
         )),
         _ => Err("the archive holds no consensus; give a consensus or an archive of consensuses"
             .to_owned()),
@@ -126,8 +126,8 @@ fn several(passed: &Passed, next: &str, written: &str) -> String {
     let first = passed.first.as_deref().unwrap_or(next);
     let example = first.get(..13).unwrap_or(first).replace(' ', "T");
     format!(
-        "it is an archive of several consensuses, for example of {first} and {next}: choose one by \
-         its hour, such as {written}{example}"
+        "the file is an archive of several consensuses, for example of {first} and {next}: choose \
+         one by its hour, such as {written}{example}"
     )
 }
 

@@ -155,11 +155,14 @@ pub(super) fn year_text(listed: &Listed, settings: &YearSettings, rows: &[YearRo
     let stay = match settings.churn {
         None => "relays are never replaced".to_owned(),
         Some(days) if settings.hostile_churn => {
-            format!("a relay stays {days} days on average, then a new one takes its place")
+            format!(
+                "a relay stays in the network for {days} days on average, then a new one replaces \
+                 it"
+            )
         }
         Some(days) => format!(
-            "an honest relay stays {days} days on average, then a new one takes \
-                               its place"
+            "an honest relay stays in the network for {days} days on average, then a new one \
+             replaces it"
         ),
     };
     let _ = writeln!(

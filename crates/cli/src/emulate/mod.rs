@@ -41,13 +41,15 @@ pub(crate) struct EmulateArgs {
     /// input.
     #[arg(long)]
     json: bool,
-    /// Write the output of programs to DIR/NAME.stdout and DIR/NAME.stderr, instead of showing it.
+    /// Write the output of each program NAME to DIR/NAME.stdout and DIR/NAME.stderr, instead of
+    /// showing it.
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
-    /// Run COMMAND in this host [default: the topology's first].
+    /// Run COMMAND in this host of the emulated network [default: the first host in the topology
+    /// file].
     #[arg(long = "in", value_name = "HOST", requires = "command")]
     host: Option<String>,
-    /// Run this program in a host, on this terminal.
+    /// Run this program in the host of --in, connected to this terminal.
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "json")]
     command: Vec<String>,
 }
@@ -158,9 +160,10 @@ fn check() -> Result<(), Failure> {
     let essential = |need: &&emulate::Need| need.missing.is_some() && need.only_for.is_none();
     match needs.iter().filter(essential).count() {
         0 => Ok(()),
-        missing => {
-            Err(Failure::trouble(format!("{missing} of the required features above are missing")))
-        }
+        missing => Err(Failure::trouble(format!(
+            "this machine cannot emulate networks: {missing} of the features listed above are \
+             missing and required"
+        ))),
     }
 }
 

@@ -24,11 +24,12 @@ pub(super) struct Results {
     /// Folder of the measurements and results; created if missing.
     #[arg(value_name = "FOLDER")]
     pub(super) folder: PathBuf,
-    /// Seed all random choices with N: the order of measurements, the probabilities of the paths,
-    /// the protocols of the sites, the splitter's schedule.
+    /// Set the seed of all random choices of the experiment, such as the order of measurements and
+    /// the probabilities of the paths.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
-    /// Write the results of the measurements that FOLDER already has; measure nothing.
+    /// Measure nothing; write the tables and pages again from the measurements that FOLDER already
+    /// has.
     #[arg(long)]
     pub(super) report: bool,
     /// Write the results also into this Markdown file, between two comment lines that the file must
@@ -224,7 +225,7 @@ pub(super) fn disturbance(all: impl Iterator<Item = Disturbance> + Clone) -> Str
     format!(
         "State of the machine during the measurements, median (worst): load {}; {} of the CPU time \
          taken by the hypervisor; at least one task waited for a CPU in {} of the time; one \
-         wake-up in a hundred was {} late.",
+         wake-up in a hundred was late by {} or more.",
         two(load, 1.0, 1, ""),
         two(steal, 100.0, 1, " %"),
         two(pressure, 100.0, 0, " %"),

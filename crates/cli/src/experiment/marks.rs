@@ -20,8 +20,8 @@ pub(super) fn replace(file: &Path, name: &str, text: &str) -> io::Result<()> {
     let new = replaced(&old, name, text).ok_or_else(|| {
         let (begin, end) = marks(name);
         io::Error::other(format!(
-            "the lines `{begin}` and, below it, `{end}` are missing; add both where the results \
-             belong"
+            "the file lacks the line `{begin}` and, below it, the line `{end}`; add both where the \
+             results belong"
         ))
     })?;
     let mode = fs::metadata(file)?.permissions();

@@ -70,8 +70,8 @@ pub(super) struct Options {
     #[serde(deserialize_with = "forms::address")]
     listen: Option<SocketAddr>,
 
-    /// Also receive splitters' packets by TCP connections at this address, such as [::]:443, for
-    /// paths that are streams (tcp:, socks5-tcp:, http:, ssh:, onion:).
+    /// Also receive splitters' packets by TCP connections at this address, such as [::]:443.
+    /// Splitters use it with paths of the kinds tcp:, socks5-tcp:, http:, ssh: and onion:.
     ///
     /// Senders without an accepted key get no answer, and their connections are closed after 20 s.
     /// With --behind, they are passed on to the web server instead, silent ones after 5 s.
@@ -98,30 +98,32 @@ pub(super) struct Options {
     #[arg(long, value_name = "FILE", help_heading = "Ends")]
     tls_key: Option<PathBuf>,
 
-    /// Let the web server at this address answer TCP and TLS connections that do not begin as a
-    /// splitter's does.
+    /// Pass TCP and TLS connections that do not come from a splitter on to the web server at this
+    /// address.
     ///
-    /// The server receives all bytes that have arrived so far, as they were, or with --listen-tls
-    /// as they were inside TLS. So whoever looks at the port sees a web site.
+    /// The web server also receives the bytes that arrived before the far end decided; those of TLS
+    /// connections arrive there decrypted. So whoever tests the port finds a web site.
     #[arg(long, value_name = "HOST:PORT", help_heading = "Ends")]
     #[serde(deserialize_with = "forms::text")]
     behind: Option<Target>,
 
-    /// Drop packets that wait longer than TIME for their TCP connection [default: 200ms].
+    /// Drop a packet that waits longer than TIME for room in the send buffer of its path's TCP
+    /// connection [default: 200ms].
     ///
-    /// A longer time makes a full connection delay packets instead of losing them.
+    /// With a longer TIME, a connection whose send buffer is full delays packets instead of losing
+    /// them. Paths of UDP packets are not affected.
     #[arg(long, value_name = "TIME", help_heading = "Ends")]
     #[serde(deserialize_with = "forms::text")]
     stream_age: Option<Span>,
 
-    /// Send each client's datagrams to this server. With several servers, repeat --to and give each
-    /// a name: splitters choose by it (--behind NAME).
+    /// Send each client's datagrams to this server. For several servers, repeat the option and give
+    /// each server a name. A splitter chooses one with 'anabranch split --behind NAME'.
     #[arg(long, value_name = "[NAME=]HOST:PORT", help_heading = "Ends")]
     #[serde(deserialize_with = "forms::list")]
     to: Vec<ServerOption>,
 
-    /// Create a network interface NAME for the IP packets of splitters with --tun (needs
-    /// CAP_NET_ADMIN).
+    /// Create a network interface NAME for the IP packets that splitters send with 'anabranch split
+    /// --tun' (needs CAP_NET_ADMIN).
     ///
     /// This machine's routes and firewall decide where the packets go.
     #[arg(long, value_name = "NAME", help_heading = "Ends")]
@@ -132,8 +134,8 @@ pub(super) struct Options {
     #[arg(long, value_name = "FILE", help_heading = "Ends")]
     key: Option<PathBuf>,
 
-    /// Choose the path of each run (a group of consecutive packets) of answers by SCHEDULE;
-    /// 'anabranch split --help' lists them [default: uniform].
+    /// Choose the paths of the servers' answers by SCHEDULE, one path for each run (a group of
+    /// consecutive packets). 'anabranch split --help' lists the schedules [default: uniform].
     #[arg(long, value_name = "SCHEDULE", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
     schedule: Option<AnySchedule>,
@@ -142,19 +144,19 @@ pub(super) struct Options {
     #[serde(deserialize_with = "forms::text")]
     every: Option<Every>,
 
-    /// Draw the schedule's random probabilities again after the client's server has been silent for
-    /// SILENCE, such as 1s.
+    /// Choose the paths' random probabilities for a client again after the server has sent nothing
+    /// to it for SILENCE, such as 1s.
     ///
-    /// By default they stay as drawn when the client connected.
+    /// By default a client keeps the probabilities that were chosen when it connected.
     #[arg(long, value_name = "SILENCE", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
     redraw: Option<Silence>,
 
-    /// Delay each answer by a random time from RANGE before it is split, such as 0-20ms; the order
-    /// of answers is kept.
+    /// Delay each answer of a server by a random time from RANGE, such as 0-20ms, before its path
+    /// is chosen. The order of answers is kept.
     ///
     /// At most 4,096 datagrams and 4 MiB for one client wait; beyond that, datagrams leave before
-    /// their delay ends and are counted as hurried.
+    /// their delay ends (counted as "hurried" in the output of --json).
     #[arg(long, value_name = "RANGE", help_heading = "Schedule", allow_hyphen_values = true)]
     #[serde(deserialize_with = "forms::text")]
     jitter: Option<Jitter>,
@@ -170,11 +172,13 @@ pub(super) struct Options {
     #[serde(deserialize_with = "forms::commas")]
     pad: Vec<u16>,
 
-    /// Send decoy packets on idle paths, at most PERCENT of the bytes carried, such as 10%.
+    /// Send decoy packets on paths that are idle. Their bytes are at most PERCENT (such as 10%) of
+    /// the bytes that this far end really sends.
     ///
     /// Decoys copy the lengths and intervals of real packets, so that an observer cannot
-    /// distinguish them; the splitter drops them. Each end has its own budget. Not with schedules
-    /// that combine the paths' bandwidth, such as pull.
+    /// distinguish them; the splitter drops them. The splitter's own decoys have their own limit
+    /// ('anabranch split --decoys'). Cannot be used with schedules that use congestion windows,
+    /// such as pull.
     #[arg(long, value_name = "PERCENT", help_heading = "Schedule", allow_hyphen_values = true)]
     #[serde(deserialize_with = "forms::text")]
     decoys: Option<DecoyBudget>,
@@ -185,12 +189,14 @@ pub(super) struct Options {
     #[serde(deserialize_with = "forms::text")]
     idle: Option<Span>,
 
-    /// Allow at most N flows (one program's datagrams to one server) of all clients together. A
-    /// client's further flow then replaces its own one that has been idle longest [default: 4096].
+    /// Allow at most N flows (one program's datagrams to one server) of all clients together. At
+    /// this limit, a new flow of a client replaces the flow of the same client that has been idle
+    /// longest [default: 4096].
     #[arg(long, value_name = "N", help_heading = "Ends")]
     max_flows: Option<NonZeroUsize>,
 
-    /// Give this far end a name: for 'anabranch status NAME', in the live view and in each line.
+    /// Show this far end as NAME in 'anabranch status', in the live view and in each line that it
+    /// prints.
     #[arg(long, value_name = "NAME", help_heading = "Output", value_parser = run_name)]
     #[serde(deserialize_with = "forms::name")]
     pub(super) name: Option<String>,
@@ -203,8 +209,8 @@ pub(super) struct Options {
     #[arg(long, help_heading = "Output")]
     pub(super) quiet: bool,
 
-    /// Print the counters every 5 s in the systemd journal, too; by default only a terminal or file
-    /// gets them.
+    /// Print the counters every 5 s even if the output goes to the systemd journal. By default they
+    /// are printed to terminals and files only.
     #[arg(long, short, help_heading = "Output", conflicts_with = "quiet")]
     pub(super) verbose: bool,
 
@@ -257,10 +263,11 @@ pub(super) fn read(path: &Path) -> Result<Options, Failure> {
 /// Returns the help text of `--every`.
 fn every() -> String {
     format!(
-        "Set the length of a run, which is a series of answers on one path: packets (50p), time \
-         (100ms), or random with that mean (~10p, ~100ms); grow:10-100ms starts at 10 ms after a \
-         silence and grows to 100 ms [default: {FAR_END_EVERY}; a schedule whose paper defines a \
-         length, such as batched, uses that]"
+        "Choose a path for the answers again after LENGTH: a number of packets (50p) or a time \
+         (100ms). ~10p and ~100ms are random lengths with this average. With grow:10-100ms the \
+         length is 10 ms when traffic begins after a pause, and grows to 100 ms while traffic \
+         continues [default: {FAR_END_EVERY}; schedules that were published with a length, such \
+         as batched, use that length]"
     )
 }
 
@@ -316,7 +323,7 @@ impl Options {
     pub(super) fn settings(&self) -> Result<Settings, Failure> {
         let missing = |setting: &str, what: &str| {
             Failure::misuse(format!(
-                "--{setting} is missing: {what} (or '{setting} = ...' in the file)"
+                "--{setting} is missing: {what} (or '{setting} = ...' in the settings file)"
             ))
         };
         let listen = self
@@ -331,8 +338,8 @@ impl Options {
         if keys.peers.is_empty() {
             let file = file.display();
             return Err(Failure::misuse(format!(
-                "--key: '{file}' accepts no splitter: add one with 'anabranch key {file} --peer \
-                 NAME=PUBLIC'"
+                "--key: the key file '{file}' lists no splitter that may connect: add one with \
+                 'anabranch key {file} --peer NAME=PUBLIC'"
             )));
         }
         if let Some(jitter) = self.jitter {
@@ -412,11 +419,14 @@ impl Options {
             Some((_, server)) => {
                 refuse(format!("two servers are called '{}': give each its own name", server.name))
             }
-            None if servers.iter().any(|server| server.name == INTERFACE) => {
-                refuse("'*' stands for the interface of --tun: choose another name".to_owned())
-            }
+            None if servers.iter().any(|server| server.name == INTERFACE) => refuse(
+                "no server can have the name '*', which stands for the interface of --tun: choose \
+                 another name"
+                    .to_owned(),
+            ),
             None if servers.is_empty() && self.tun.is_none() => refuse(
-                "it is missing: give the server's address (or 'to = ...' in the file)".to_owned(),
+                "no server is given: give its address (or 'to = ...' in the settings file)"
+                    .to_owned(),
             ),
             None => Ok(servers),
         }

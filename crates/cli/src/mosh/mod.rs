@@ -75,17 +75,17 @@ pub(crate) struct MoshArgs {
     #[arg(long, value_name = "PORT[:PORT2]", value_parser = ports, help_heading = "Login")]
     server_port: Option<String>,
 
-    /// Let mosh-server listen on this address of its machine: ssh (the one that ssh reached), any,
-    /// or IP.
+    /// Let mosh-server listen on this address of its machine: ssh (the address that ssh reached),
+    /// any (all addresses), or an IP address.
     #[arg(long, value_name = "ssh|any|IP", default_value = "ssh", help_heading = "Login")]
     bind_server: Bind,
 
-    /// How the server's address is learnt
+    /// Choose how the address of the Mosh server is found.
     #[arg(long, visible_alias = "experimental-remote-ip", value_enum, value_name = "HOW")]
     #[arg(default_value = "proxy", help_heading = "Login")]
     remote_ip: How,
 
-    /// Ask ssh for no terminal on the other machine.
+    /// Do not let ssh allocate a terminal (pty) on the other machine for the login.
     #[arg(long, help_heading = "Login")]
     no_ssh_pty: bool,
 
@@ -100,11 +100,12 @@ pub(crate) struct MoshArgs {
     #[arg(long, value_enum, value_name = "WHEN", help_heading = "Client")]
     predict: Option<Predict>,
 
-    /// Let predicted text overwrite instead of insert.
+    /// Show predicted keystrokes over the text at the cursor. Without this option they are
+    /// inserted, and that text moves.
     #[arg(long, help_heading = "Client")]
     predict_overwrite: bool,
 
-    /// Do not switch to the alternate screen.
+    /// Do not switch this terminal to its alternate screen during the session.
     #[arg(long, help_heading = "Client")]
     no_init: bool,
 
@@ -320,8 +321,9 @@ fn target(server: SocketAddr) -> Target {
 fn key() -> Result<Key, Failure> {
     let key = env::var("MOSH_KEY").map_err(|_| {
         Failure::misuse(
-            "--port: put the key of that mosh-server in the environment variable MOSH_KEY (to \
-             log in by ssh and choose mosh-server's port, write --server-port instead)",
+            "--port: put the key of the mosh-server at this port in the environment variable \
+             MOSH_KEY (to log in by ssh and choose mosh-server's port, write --server-port \
+             instead)",
         )
     })?;
     key.parse().map_err(|error| Failure::misuse(format!("MOSH_KEY: {error}")))

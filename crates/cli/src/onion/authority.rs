@@ -122,7 +122,8 @@ pub(crate) struct AuthorityArgs {
     #[arg(long, value_name = "COUNT")]
     valid_intervals: Option<u64>,
     /// Publish the first consensus (the signed list of relays) as soon as this number of relays
-    /// runs [default: after two minutes or one --interval, whichever is shorter].
+    /// runs. It is published after two minutes or one --interval at the latest, whichever is
+    /// shorter.
     #[arg(long, value_name = "RELAYS")]
     expect: Option<usize>,
     /// Set a parameter of the network, such as cc_alg=2; all nodes read it from the consensus, the
@@ -148,8 +149,8 @@ pub(crate) struct AuthorityArgs {
     /// months, it is made after two thirds of DAYS.
     #[arg(long, value_name = "DAYS")]
     certified_days: Option<u64>,
-    /// Give every running relay the flags Fast and Stable: for test networks that exist for
-    /// minutes.
+    /// Give every running relay the flags Fast and Stable at once. Use it only for test networks
+    /// that exist for minutes.
     #[arg(long)]
     young: bool,
     /// Test and list the relays' IPv6 addresses as well. This machine must have an IPv6 connection.

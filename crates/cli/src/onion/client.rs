@@ -110,7 +110,7 @@ pub(crate) struct ClientArgs {
     /// Use only these relays as the first of a circuit (guard), by fingerprint (40 hexadecimal
     /// digits). Not with --bridge.
     ///
-    /// With few such relays you are easily recognised.
+    /// If you name few relays, others can recognise your traffic by them.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     entry: Vec<String>,
@@ -131,20 +131,22 @@ pub(crate) struct ClientArgs {
     /// ADDRESS:PORT [FINGERPRINT] [ed25519:KEY] [KEY=VALUE ...] (repeatable).
     ///
     /// A bridge is a first relay that no public list names. Of several bridges the first that can
-    /// be reached is used. The transport 'anabranch' is built in; any other one needs --pt.
+    /// be reached is used. A TRANSPORT camouflages the connection to the bridge: 'anabranch' is
+    /// built in, any other one needs --pt.
     #[arg(long, value_name = "LINE")]
     #[serde(deserialize_with = "forms::list")]
     bridge: Vec<String>,
-    /// Run this program for a transport of --bridge, given as a ClientTransportPlugin line of
-    /// torrc: NAME exec PROGRAM ARGS, or NAME socks5 ADDRESS:PORT for a program that already runs
-    /// (repeatable).
+    /// Use a program for the transport NAME of --bridge: NAME exec PROGRAM ARGS starts it, NAME
+    /// socks5 ADDRESS:PORT uses one that already runs (repeatable). LINE is as in
+    /// ClientTransportPlugin of torrc.
     #[arg(long, value_name = "LINE")]
     #[serde(deserialize_with = "forms::list")]
     pt: Vec<String>,
     /// Send this much padding on idle links to guards (the first relays of circuits) [default:
     /// full].
     ///
-    /// Padding hides your pauses from the traffic records that routers keep.
+    /// Padding hides the pauses of your traffic from the flow records (such as NetFlow) that
+    /// routers keep.
     #[arg(long, value_enum, value_name = "AMOUNT")]
     padding: Option<Padding>,
     /// Let two relays of the same /16 network be in one circuit: for test networks on one machine.
@@ -159,22 +161,24 @@ pub(crate) struct ClientArgs {
     /// Choose the protocol that joins a stream's circuits: conflux, anabranch, merged,
     /// conflux-2013, conflux-2013-vegas, mtor or mtor-vegas [default: conflux].
     ///
-    /// conflux is that of today's Tor: the circuits join at the exit, and if one breaks with data
-    /// on it, the streams end. With anabranch streams continue when a circuit breaks; this needs an
-    /// Anabranch exit. With merged they continue too, the circuits join at an Anabranch middle
-    /// relay, and any exit will do. conflux-2013 and mtor are older protocols for comparison, with
-    /// congestion windows of a fixed size, or with today's congestion control if -vegas is
-    /// appended; they need an Anabranch exit.
+    /// conflux is the protocol of today's Tor. The circuits join at the exit; if a circuit breaks
+    /// while it carries data, its streams end. With anabranch streams continue when a circuit
+    /// breaks; the exit must run Anabranch. With merged streams continue too. The circuits join at
+    /// a middle relay that runs Anabranch, and the exit may be any. conflux-2013 and mtor are older
+    /// protocols, for comparison; the exit must run Anabranch. Their congestion windows have a
+    /// fixed size; the names with -vegas use today's congestion control.
     #[arg(long, value_name = "DESIGN")]
     multipath: Option<String>,
     /// Use this scheduler to choose the circuit on which each part of a stream is sent; 'anabranch
-    /// split --help' lists the schedulers [default: the exit's choice, or that of --multipath].
+    /// split --help' lists the schedulers. By default the exit (with conflux or anabranch) or the
+    /// protocol of --multipath chooses one.
     ///
-    /// With a --multipath other than conflux, the same scheduler also distributes what you receive.
+    /// Unless --multipath is conflux, the relay where the circuits join uses the same scheduler for
+    /// the data that you receive.
     #[arg(long, value_name = "SCHEDULE")]
     schedule: Option<String>,
-    /// Send this much on one circuit before the scheduler chooses the next: a number of cells (50p)
-    /// or a time (100ms). Needs --schedule [default: 1p].
+    /// Let the scheduler choose a circuit again after LENGTH: a number of cells (Tor's packets;
+    /// 50p) or a time (100ms). Needs --schedule [default: 1p].
     #[arg(long, value_name = "LENGTH")]
     every: Option<String>,
     /// Let the scheduler make its random choices again after the circuits of a stream have been
@@ -188,8 +192,8 @@ pub(crate) struct ClientArgs {
     /// Limit the memory for queued cells (Tor's packets) to MB megabytes, 4 or more [default: 256].
     ///
     /// This includes cells that arrived on one circuit of a stream and wait for cells of another.
-    /// Above half of the limit the client pauses such streams. At the limit it closes the circuits
-    /// whose cells have waited longest, or that hold most.
+    /// Above half of the limit the client pauses streams with such cells. At the limit it closes
+    /// circuits, first those whose cells have waited longest or that hold most cells.
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
     /// Use the first of these kinds of links that a guard (first relay of a circuit) supports

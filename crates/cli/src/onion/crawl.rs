@@ -28,7 +28,8 @@ EXAMPLES
 EXIT CODES
   0 done   1 failed while running, for example a full disk   2 bad usage or settings";
 
-/// Make a server's covers from a web site, or connection shapes from recorded traffic.
+/// Make covers (web files in which a server hides data) from a web site, or shapes (sizes and
+/// pauses of connections) from recorded traffic.
 ///
 /// Covers are a site's objects in which the profile http-site hides bytes: baseline JPEGs,
 /// base64url text in JSON and scripts, and encrypted bodies. Each object must pass a strict parser
@@ -79,7 +80,8 @@ impl CrawlSide {
         }
         let [source] = &self.sources[..] else {
             return Err(Failure::misuse(
-                "covers are made from one SOURCE: give one, or add --shape",
+                "covers (web objects that hide data) are made from one SOURCE: give only one, or \
+                 add --shape to make shapes",
             ));
         };
         let found = crawl(source, self.host.as_deref()).map_err(Failure::misuse)?;
@@ -88,7 +90,8 @@ impl CrawlSide {
         if judged.kept.is_empty() {
             let (shown, mut why) = (source.display(), left_out(&found, &judged));
             if !found.others.is_empty() {
-                why += &format!("; name another host with --host: {}", found.others);
+                why +=
+                    &format!("; --host can choose another host of this source: {}", found.others);
             }
             return Err(Failure::misuse(format!(
                 "{shown}: no page or file of this site can carry hidden data: {why}"
@@ -111,7 +114,8 @@ impl CrawlSide {
         let steps: usize = set.all().iter().map(|shape| shape.steps().len()).sum();
         let names: Vec<&str> = set.all().iter().map(|shape| shape.name()).collect();
         let mut text = format!(
-            "{} shapes of recorded connections, {steps} messages in all: {}",
+            "wrote {} shapes (sizes and pauses of recorded connections) with {steps} messages in \
+             all: {}",
             names.len(),
             names.join(", ")
         );
@@ -158,15 +162,20 @@ fn tell(log: &Log, found: &Found, judged: &Judged, asked: Option<[usize; 2]>) {
     let (objects, pages, kept) = (found.objects.len(), found.pages.len(), judged.kept.len());
     let of = list(kinds.iter().map(|(kind, count)| ((*kind).to_owned(), *count)));
     let of = if of.is_empty() { of } else { format!(" ({of})") };
-    let mut text =
-        format!("{objects} objects, {pages} pages; {kept} objects{of} can hide {hides} bytes");
+    let mut text = format!(
+        "the source has {objects} objects and {pages} pages; {kept} objects{of} can hide {hides} \
+         bytes"
+    );
     let why = left_out(found, judged);
     if !why.is_empty() {
         text += &format!("\nleft out: {why}");
     }
     if let Some([taken, asked]) = asked {
         let rate = 100.0 * taken as f64 / asked.max(1) as f64;
-        text += &format!("\nthe browser accepted {taken} of {asked} changed objects, {rate:.1} %");
+        text += &format!(
+            "\nthe browser accepted {taken} of {asked} objects in which data was hidden, {rate:.1} \
+             %"
+        );
     }
     let event = json!({
         "event": "covers", "objects": objects, "pages": pages, "kept": kept, "kinds": kinds,

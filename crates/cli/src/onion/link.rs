@@ -15,11 +15,11 @@ use crate::split::forms::OneOrMany;
 pub(super) enum LinkKind {
     /// A TLS connection with all bytes in order, as in any Tor.
     Tls,
-    /// A TLS connection whose circuits do not wait for each other's lost TCP segments.
+    /// A TLS connection on which a lost TCP segment delays only the circuits whose data it carries.
     Utls,
     /// A QUIC stream for each circuit, in addition to the TLS link.
     Quic,
-    /// A TLS link for each circuit that a relay extends.
+    /// A separate TLS link to the next relay for each circuit (relays only, for comparison).
     TlsPerCircuit,
 }
 

@@ -75,15 +75,17 @@ pub(crate) struct Common {
     data: Option<PathBuf>,
     /// Trust the directory authority in this DirAuthority line, as in torrc (repeatable).
     ///
-    /// A directory authority publishes the list of the network's relays. A client or relay needs
-    /// --authority or --authorities; 'anabranch authority' itself refuses both.
+    /// A directory authority publishes the list of the network's relays. Clients and relays need
+    /// this option or --authorities. 'anabranch authority' refuses both, because it is the only
+    /// authority of its network.
     #[arg(long, value_name = "LINE")]
     #[serde(deserialize_with = "forms::list")]
     authority: Vec<String>,
     /// Read the DirAuthority lines of the network's directory authorities from FILE, one per line.
     #[arg(long, value_name = "FILE")]
     authorities: Option<PathBuf>,
-    /// Show this process as NAME in 'anabranch status', in the live view and in each line.
+    /// Show this process as NAME in 'anabranch status', in the live view and in each line that it
+    /// prints.
     #[arg(long, value_name = "NAME", value_parser = run_name)]
     #[serde(deserialize_with = "forms::name")]
     name: Option<String>,

@@ -41,7 +41,8 @@ impl Offers {
             let name = &parsed.transport;
             if parsed.program.is_none() && name != TRANSPORT {
                 let why = format!(
-                    "no program provides it: append 'exec PROGRAM'; only {TRANSPORT} needs none"
+                    "no program provides this transport: append 'exec PROGRAM'; only {TRANSPORT} \
+                     is built in and needs no program"
                 );
                 return Err(wrong(line, &why));
             }

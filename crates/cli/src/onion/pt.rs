@@ -94,20 +94,21 @@ enum PtSide {
 struct ClientSide {
     /// Accept SOCKS5 connections at this address (repeatable).
     ///
-    /// A program asks for the bridge's address as destination. As user and password it sends the
-    /// KEY=VALUE pairs of the bridge line, with semicolons between them.
+    /// A program requests a SOCKS connection to the bridge's address. As SOCKS user and password it
+    /// sends the KEY=VALUE pairs of the bridge line, with semicolons between them.
     #[arg(long, value_name = "ADDRESS:PORT")]
     socks: Vec<SocketAddr>,
-    /// Accept connections at this address and carry each to --bridge (repeatable).
+    /// Accept connections at this address and carry each to the bridge that --bridge describes
+    /// (repeatable).
     #[arg(long, value_name = "ADDRESS:PORT", requires = "bridge")]
     listen: Vec<SocketAddr>,
-    /// Carry the connections of --listen to the bridge of this line, which 'anabranch pt server'
-    /// prints.
+    /// Carry the connections of --listen to the bridge that LINE describes. 'anabranch pt server'
+    /// prints LINE.
     #[arg(long, value_name = "LINE", requires = "listen", value_parser = bridge)]
     bridge: Option<Bridge>,
     /// Read the connection shapes (sizes and pauses) of the profile 'embed' from FILE, which
-    /// 'anabranch pt crawl --shape' makes. The server needs the same file [default: the built-in
-    /// shapes].
+    /// 'anabranch pt crawl --shape' makes. The file is used if the bridge line has profile=embed;
+    /// the server needs the same file [default: the built-in shapes].
     #[arg(long, value_name = "FILE")]
     shapes: Option<PathBuf>,
     #[command(flatten)]
@@ -142,27 +143,29 @@ struct ServerSide {
     /// ServerTransportOptions of torrc (profile=NAME) instead.
     #[arg(long, value_name = "NAME", requires = "listen")]
     profile: Option<Profile>,
-    /// Forward connections that are not from clients to this web server. The http profiles need it.
+    /// Forward connections that are not from clients to this web server. Profiles whose name begins
+    /// with http need it.
     ///
     /// If tor starts this program, set it in ServerTransportOptions of torrc (site=ADDRESS:PORT)
     /// instead.
     #[arg(long, value_name = "ADDRESS:PORT", requires = "listen")]
     site: Option<SocketAddr>,
-    /// Hide bytes in the JPEG files of folder DIR. The profile http-image needs it.
+    /// Hide the data for clients in copies of the JPEG files of folder DIR. The profile http-image
+    /// needs it.
     ///
     /// If tor starts this program, set it in ServerTransportOptions of torrc (pictures=DIR)
     /// instead.
     #[arg(long, value_name = "DIR", requires = "listen")]
     pictures: Option<PathBuf>,
-    /// Answer with the objects of folder DIR, which 'anabranch pt crawl' makes. The profile
-    /// http-site needs it.
+    /// Hide the data for clients in copies of the web files of folder DIR, which 'anabranch pt
+    /// crawl' makes. The profile http-site needs it.
     ///
     /// If tor starts this program, set it in ServerTransportOptions of torrc (covers=DIR) instead.
     #[arg(long, value_name = "DIR", requires = "listen")]
     covers: Option<PathBuf>,
     /// Read the connection shapes (sizes and pauses) of the profile 'embed' from FILE, which
-    /// 'anabranch pt crawl --shape' makes. Clients need the same file [default: the built-in
-    /// shapes].
+    /// 'anabranch pt crawl --shape' makes. The file is used with --profile embed; clients need the
+    /// same file [default: the built-in shapes].
     ///
     /// If tor starts this program, set it in ServerTransportOptions of torrc (shapes=FILE) instead.
     #[arg(long, value_name = "FILE", requires = "listen")]
@@ -170,9 +173,9 @@ struct ServerSide {
     /// Serve at most N clients' streams at a time [default: 10000].
     #[arg(long, value_name = "N")]
     links: Option<NonZeroUsize>,
-    /// Limit the memory for the data of all clients' streams together (sent but not acknowledged,
-    /// or received but not read) to MB megabytes; beyond it the stream that most exceeds its share
-    /// is closed [default: 256].
+    /// Limit the memory for data that were sent but not acknowledged, or received but not read, to
+    /// MB megabytes for all clients' streams together. Beyond it the server closes the stream that
+    /// exceeds an equal part most [default: 256].
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
     #[command(flatten)]
@@ -181,11 +184,11 @@ struct ServerSide {
 
 #[derive(Args)]
 struct PtCommon {
-    /// Use this scheduler to choose the connection on which each part of the stream is sent;
-    /// 'anabranch split --help' lists the schedulers [default: pull].
+    /// Use this scheduler to choose the connection for each part of a stream, which is sent over
+    /// several connections. 'anabranch split --help' lists the schedulers [default: pull].
     #[arg(long, value_name = "SCHEDULE", value_parser = schedule)]
     schedule: Option<Spec>,
-    /// Show this process as NAME in 'anabranch status' and in each line.
+    /// Show this process as NAME in 'anabranch status' and in each line that it prints.
     #[arg(long, value_name = "NAME", value_parser = run_name)]
     name: Option<String>,
     /// Print events as JSON, one object per line (docs/formats.md).

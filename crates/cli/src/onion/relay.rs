@@ -123,7 +123,8 @@ pub(crate) struct RelayArgs {
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     family: Vec<String>,
-    /// Use this family key for all your relays, made by 'tor --keygen-family' (repeatable).
+    /// Use the family key in FILE, which 'tor --keygen-family' makes. Give all your relays the same
+    /// key (repeatable).
     ///
     /// Clients never use two relays with the same key in one circuit; --family is then not needed.
     /// Files *.secret_family_key in the folder 'keys' of --data are used without being named.
@@ -133,13 +134,14 @@ pub(crate) struct RelayArgs {
     /// Allow or refuse destinations by this rule, such as 'accept *:443'; the first rule that
     /// matches counts (repeatable) [default: refuse all].
     ///
-    /// The relay connects to IPv6 destinations only with --address6, or where a rule names them
-    /// (*6). It never connects to its own machine or network without --allow-private.
+    /// The relay connects to IPv6 destinations only with --address6, or if a rule for IPv6 such as
+    /// 'accept *6:443' allows them. Without --allow-private it never connects to its own machine or
+    /// to private networks.
     #[arg(long, value_name = "RULE")]
     #[serde(deserialize_with = "forms::list")]
     exit: Vec<String>,
     /// Limit all links (connections to clients and relays) together to BYTES per second in each
-    /// direction, 76800 or more [default: 1073741824].
+    /// direction. The least value is 76800 [default: 1073741824].
     #[arg(long, value_name = "BYTES")]
     rate: Option<u64>,
     /// Allow a burst of BYTES over all links together after a pause. BYTES is at least the value of
@@ -152,23 +154,23 @@ pub(crate) struct RelayArgs {
     /// Limit the memory for queued cells (Tor's packets) to MB megabytes [default: 512].
     ///
     /// This includes cells that arrived on one circuit of a stream and wait for cells of another.
-    /// Above half of the limit the relay pauses such streams. At the limit it closes the circuits
-    /// whose cells have waited longest, or that hold most. With --bridge, the built-in transport
-    /// may use half as much in addition (like 'pt server --memory'); SIGHUP does not change that
-    /// part.
+    /// Above half of the limit the relay pauses streams with such cells. At the limit it closes
+    /// circuits, first those whose cells have waited longest or that hold most cells. A relay with
+    /// --bridge and the built-in transport may use half of MB in addition; a reload by SIGHUP does
+    /// not change that part.
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
-    /// Use N threads to forward cells (Tor's packets). The threads share the connections and
-    /// --memory [default: one for each CPU core].
+    /// Use N threads to forward cells (Tor's packets). Each thread has a part of the connections
+    /// and of the memory [default: one for each CPU core].
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
     /// Use the first of these kinds of links that a neighbour (relay or client) supports [default:
     /// tls].
     ///
     /// With utls and quic, a lost packet of one circuit does not delay the other circuits. utls
-    /// needs the capability CAP_BPF. quic needs UDP at the ports of --listen. tls-per-circuit opens
-    /// a link for each circuit, up to 64 to one relay, for comparison; it cannot be combined
-    /// (docs/guide/operate.md).
+    /// needs the capability CAP_BPF. quic needs UDP at the ports of --listen. tls-per-circuit is
+    /// for comparison: each circuit gets its own link to the next relay, up to 64 to one relay. It
+    /// cannot be combined with other kinds (docs/guide/operate.md).
     #[arg(long, value_enum, value_name = "KIND,...", value_delimiter = ',')]
     #[serde(deserialize_with = "link::kinds")]
     link: Vec<LinkKind>,
@@ -183,9 +185,9 @@ pub(crate) struct RelayArgs {
     /// --link utls.
     #[arg(long)]
     mptcp: bool,
-    /// Which circuit of a link sends next: round-robin (in turn), random, ewma (the one that sent
-    /// least in the recent past), or kist (like ewma, but data waits until the kernel has room)
-    /// [default: ewma].
+    /// Choose which circuit of a link sends next: round-robin (in turn), random, ewma (the one that
+    /// sent least in the recent past), or kist (like ewma, but data waits in the relay until the
+    /// kernel has room for it) [default: ewma].
     #[arg(long, value_enum, value_name = "POLICY", hide_possible_values = true)]
     circuit_policy: Option<CircuitPolicy>,
     /// Let circuits finish for SECONDS after the first SIGTERM or SIGINT [default: 30].
@@ -203,8 +205,9 @@ pub(crate) struct RelayArgs {
     /// bridgelines.txt in --data.
     #[arg(long)]
     bridge: bool,
-    /// Offer this pluggable transport, which camouflages clients' connections: NAME ADDRESS:PORT
-    /// [KEY=VALUE ...] [exec PROGRAM ARGS] (repeatable). Needs --bridge.
+    /// Offer the pluggable transport NAME at ADDRESS:PORT (repeatable; needs --bridge). It
+    /// camouflages clients' connections. LINE has the form NAME ADDRESS:PORT [KEY=VALUE ...] [exec
+    /// PROGRAM ARGS], where PROGRAM is the transport.
     ///
     /// The transport 'anabranch' is built in and needs no program. Its keys are profile, site,
     /// pictures, covers and shapes; 'anabranch pt server --help' explains them.
@@ -300,8 +303,8 @@ impl RelayArgs {
                  list of relays from it: remove --no-directory",
             )),
             (false, _) if !self.pt.is_empty() => Err(Failure::misuse(
-                "--pt needs --bridge, because only a bridge offers a transport: add --bridge \
-                     or remove --pt",
+                "--pt needs --bridge, because only a bridge offers a transport: add --bridge or \
+                 remove --pt",
             )),
             (true, false) => {
                 let first = self.listen.first().copied();

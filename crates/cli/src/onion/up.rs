@@ -54,11 +54,12 @@ pub(crate) struct UpArgs {
     /// Keep the network's keys and state in folder DIR [default: ~/.local/state/anabranch/up].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Print the torrc lines with which the Tor project's 'tor' joins the network of this --data,
-    /// then exit.
+    /// Print the torrc lines with which the Tor project's 'tor' joins the network whose keys are in
+    /// --data, then exit.
     #[arg(long, conflicts_with_all = ["json", "quiet"])]
     print_torrc: bool,
-    /// Show this process as NAME in 'anabranch status', in the live view and in each line.
+    /// Show this process as NAME in 'anabranch status', in the live view and in each line that it
+    /// prints.
     #[arg(long, value_name = "NAME", value_parser = run_name)]
     name: Option<String>,
     /// Print events as JSON, one object per line (docs/formats.md).
@@ -76,7 +77,8 @@ impl UpArgs {
         if self.print_torrc {
             let line = embedded::line(&data).map_err(|error| {
                 Failure::misuse(format!(
-                    "{error}: run 'anabranch up' once, which makes the network"
+                    "--print-torrc cannot find the network, {error}: run 'anabranch up' once, \
+                     which makes the network"
                 ))
             })?;
             println!("{}", torrc(&line));
@@ -165,8 +167,8 @@ fn greeting(socks: SocketAddr) -> String {
         "an onion network is up: an authority and {RELAYS} relays; {EXITS} of them are exits. They \
          connect to this machine only; --exit allows other destinations\ntry:  curl \
          --socks5-hostname {socks} http://localhost:8000/\nwith  python3 -m http.server 8000  in \
-         another terminal\nthe lines with which the 'tor' program joins:  anabranch up \
-         --print-torrc"
+         another terminal\nto join with the 'tor' program, give it the torrc that this prints:  \
+         anabranch up --print-torrc"
     )
 }
 

@@ -316,7 +316,10 @@ impl RawClients {
         let Some(name) = &self.multipath else { return Ok(Design::default()) };
         if let Some((design, lacks)) = NOT_BUILT.iter().find(|(known, _)| known == name.get_ref()) {
             let built = Design::ALL.map(Design::name).join(", ");
-            let message = format!("`{design}` cannot be built: {lacks}; there are {built}");
+            let message = format!(
+                "the multipath design `{design}` cannot be simulated: {lacks}; choose one of \
+                 {built}"
+            );
             return Err(at(name.span(), message));
         }
         name.get_ref().parse().map_err(|error| at(name.span(), format!("{error}")))

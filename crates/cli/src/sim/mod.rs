@@ -31,7 +31,8 @@ pub(crate) struct SimArgs {
     /// Read the scenario from this TOML file.
     #[arg(value_name = "SCENARIO.toml", required = true)]
     scenario: Option<PathBuf>,
-    /// Run with this seed, instead of those of the scenario.
+    /// Simulate once, with this seed for all random choices, instead of with the seeds in the
+    /// scenario.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Print the results as one JSON object.
@@ -117,7 +118,9 @@ impl SimArgs {
 fn writable(file: &Path) -> Result<(), Failure> {
     let name = file.display();
     if file.exists() {
-        return Err(Failure::misuse(format!("{name} exists already; remove it, or name another")));
+        return Err(Failure::misuse(format!(
+            "the file {name} exists already; remove it, or give --out another name"
+        )));
     }
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
     if folder.is_some_and(|folder| !folder.is_dir()) {

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 /// Maximum length of an arm's name in bytes.
 const LONGEST_NAME: usize = 64;
 
-/// Simulate many scenarios, each on several drawn networks with several seeds, on all processors.
+/// Simulate many scenarios, each on several random networks with several seeds, on all processors.
 ///
 /// FOLDER gets units.jsonl (one line for each run) and runs/ (a Parquet file with the downloads of
 /// each run). Run the same command again to continue a sweep that was stopped; more networks and
@@ -31,19 +31,23 @@ pub(crate) struct SweepArgs {
     /// Folder of the results; created if missing.
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
-    /// Simulate these scenarios. The name of a file, without its extension, names its runs.
+    /// Simulate these scenarios. In the results a scenario has the name of its file, without the
+    /// extension.
     #[arg(value_name = "SCENARIO.toml", required = true)]
     scenarios: Vec<PathBuf>,
-    /// Draw the networks 1 to N, instead of those that the scenarios name.
+    /// Simulate each scenario on the random networks with the numbers 1 to N, instead of those that
+    /// the scenarios name.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     networks: u64,
-    /// Use the seeds 1 to N, instead of those of the scenarios.
+    /// Simulate each scenario on each network with the seeds 1 to N, instead of those in the
+    /// scenarios.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
     /// Run N simulations at the same time [default: one for each processor].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     workers: Option<u32>,
-    /// Print events and the hash of all runs as JSON, one object per line.
+    /// Print events as JSON, one object per line. The last one has a hash of all results, so that
+    /// two sweeps can be compared.
     #[arg(long)]
     json: bool,
 }
@@ -68,7 +72,7 @@ impl SweepArgs {
         match whole {
             true => Ok(()),
             false => Err(Failure::trouble(format!(
-                "stopped with {} of {} runs done; run the same command again to continue",
+                "stopped with {} of {} simulations done; run the same command again to continue",
                 wanted.len(),
                 units.len()
             ))),

@@ -52,8 +52,8 @@ PATHS
                       goes through this SOCKS5 proxy, or HTTP proxy by CONNECT; passwords as above
   NAME=ssh:[USER@]HOST[:PORT]
                       goes through OpenSSH (ssh -W), with its configuration, keys and agent
-  NAME=tls:HOST:PORT  goes straight to a far end with --listen-tls (TLS 1.3); needs --tls-fingerprint
-                      or --tls-ca
+  NAME=tls:HOST:PORT  goes directly to a far end with --listen-tls (TLS 1.3); needs one of the
+                      options --tls-fingerprint and --tls-ca
   NAME=onion:N        becomes N paths, each a circuit of the Tor client at --onion-socks
   Kinds combine: lte=if:wwan0,ports:4   prx=socks5:anna@192.0.2.9:1080,if:wlan0
 
@@ -193,7 +193,11 @@ fn restore() -> Result<(), Failure> {
     let text = match restored.is_empty() {
         true => "nothing to undo: no killed splitter left changes".to_owned(),
         false => {
-            format!("undid the changes of the killed splitter with --tun {}", restored.join(", "))
+            format!(
+                "undid the changes to this machine's network that killed splitters had left (--tun \
+                 {})",
+                restored.join(", ")
+            )
         }
     };
     writeln!(io::stdout(), "{text}").or_else(|error| match error.kind() {

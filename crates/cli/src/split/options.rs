@@ -32,27 +32,29 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::text")]
     pub(crate) to: Option<Target>,
 
-    /// Send to the far end at this address where a path is a TCP connection [default: as --to].
+    /// Set the address of the far end ('anabranch merge') for paths that are TCP connections
+    /// [default: the address of --to].
     ///
-    /// Proxies and ssh resolve the name themselves.
+    /// If such a path goes through a proxy or ssh, the host name is resolved at its other end, not
+    /// here.
     #[arg(long, value_name = "HOST:PORT", help_heading = "Ends")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) to_tcp: Option<Target>,
 
-    /// Create a network interface NAME that takes the datagrams of any program (needs root), in
-    /// place of --listen.
+    /// Create a network interface NAME and carry the traffic that programs send into it (needs
+    /// root). This replaces --listen.
     ///
-    /// Without --to, UDP to the ports of QUIC, WireGuard and Mosh is split; each session goes to
-    /// the server that its program names. With --to and --key, all IP packets go to a far end
-    /// ('anabranch merge --tun').
+    /// Without --to, UDP to the ports of QUIC, WireGuard and Mosh is split, and each session goes
+    /// to the server that its program addresses. With --to and --key, all IP packets go to a far
+    /// end ('anabranch merge --tun'), which sends them on.
     #[arg(long, value_name = "NAME", help_heading = "Interface", conflicts_with = "listen")]
     pub(crate) tun: Option<String>,
 
-    /// Route programs' traffic into the interface of --tun: what can be split is split, and each
-    /// other connection is kept on one path.
+    /// Route programs' traffic into the interface of --tun. Traffic that can be split is split;
+    /// each other connection stays on one path.
     ///
-    /// Without --route no route changes. All changes are undone when the splitter stops; after a
-    /// SIGKILL the next start or --restore undoes them. Needs the program nft.
+    /// Without this option the splitter changes no routes. All changes are undone when the splitter
+    /// stops; after a SIGKILL the next start or --restore undoes them. Needs the program nft.
     #[arg(long, help_heading = "Interface")]
     pub(crate) route: bool,
 
@@ -63,8 +65,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME", help_heading = "Interface")]
     pub(crate) netns: Option<String>,
 
-    /// With --tun, split UDP to these ports, too; repeat for more [443, 51820 and 60000-61000 are
-    /// always split].
+    /// Also split UDP to these destination ports; repeat for more. Needs --tun, which always splits
+    /// 443, 51820 and 60000-61000.
     #[arg(long, value_name = "PORT[-PORT]", help_heading = "Interface")]
     #[serde(deserialize_with = "forms::list")]
     pub(crate) udp: Vec<PortRange>,
@@ -89,60 +91,64 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::text")]
     pub(crate) idle: Option<Span>,
 
-    /// Allow at most N sessions at the same time; one more closes the session that has been idle
-    /// longest [default: 4096].
+    /// Allow at most N sessions at the same time. A further session replaces the one that has been
+    /// idle longest [default: 4096].
     #[arg(long, value_name = "N", help_heading = "Ends")]
     pub(crate) max_sessions: Option<NonZeroUsize>,
 
     /// Add a path: if:DEVICE (an interface), wg:FILE (a WireGuard tunnel that is up), addr:ADDRESS
     /// (a source address), ports:N (N source ports) or socks5:[USER@]HOST:PORT (a proxy); repeat
-    /// for each path. "auto" adds all of this machine's uplinks.
+    /// for each path. "auto" adds a path for each interface with a route to other networks.
     ///
-    /// With a far end that has --listen-tcp, a path may be a TCP connection: tcp:HOST:PORT
-    /// (straight), socks5-tcp:[USER@]HOST:PORT or http:[USER@]HOST:PORT (through a proxy),
+    /// A path may be a TCP connection to a far end ('anabranch merge --listen-tcp'): tcp:HOST:PORT
+    /// (direct), socks5-tcp:[USER@]HOST:PORT or http:[USER@]HOST:PORT (through a proxy),
     /// ssh:[USER@]HOST[:PORT] (through OpenSSH), onion:N (N circuits of a Tor client).
+    /// tls:HOST:PORT is a TLS connection to a far end with --listen-tls.
     ///
-    /// Commas combine kinds: lte=if:wwan0,ports:4. An uplink is an interface with a route to other
-    /// networks.
+    /// Commas combine kinds: lte=if:wwan0,ports:4 is a path named lte by the interface wwan0 from
+    /// four source ports.
     #[arg(long = "path", value_name = "NAME=KIND", help_heading = "Paths", value_parser = PathParser)]
     #[serde(rename = "path", deserialize_with = "forms::paths")]
     pub(crate) paths: Vec<PathChoice>,
 
     /// Allow two paths with the same interface and the same source address.
     ///
-    /// An observer there sees the traffic of both, as if they were one path. By default such paths
-    /// are refused.
+    /// An observer of that interface sees the traffic of both paths, as if they were one. By
+    /// default such paths are refused.
     #[arg(long, help_heading = "Paths")]
     pub(crate) same_egress: bool,
 
-    /// Use the Tor client with this SOCKS port for onion: paths [default: 127.0.0.1:9050].
+    /// Use the Tor client with this SOCKS address for paths of the kind onion: (circuits of a Tor
+    /// client) [default: 127.0.0.1:9050].
     ///
-    /// The splitter logs in with another user name for each path; a Tor client never puts streams
-    /// of different users on one circuit.
+    /// The splitter sends a different SOCKS user name for each path, so the Tor client uses a
+    /// different circuit for each.
     #[arg(long, value_name = "HOST:PORT", help_heading = "Paths")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) onion_socks: Option<Target>,
 
-    /// Accept the far end's TLS certificate if it has this SHA-256, for tls: paths. The far end
-    /// prints it.
+    /// Accept the far end's TLS certificate on tls: paths if its SHA-256 is HEX. The far end
+    /// ('anabranch merge --listen-tls') prints HEX.
     #[arg(long, value_name = "HEX", help_heading = "Paths", conflicts_with = "tls_ca")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) tls_fingerprint: Option<Fingerprint>,
 
-    /// Accept the far end's TLS certificate if a CA in this PEM file has signed it for the path's
-    /// HOST, for tls: paths.
+    /// Accept the far end's TLS certificate on a path tls:HOST:PORT if a CA in this PEM file has
+    /// signed it for HOST.
     #[arg(long, value_name = "FILE", help_heading = "Paths")]
     pub(crate) tls_ca: Option<PathBuf>,
 
-    /// Drop packets that wait longer than TIME for their TCP connection [default: 200ms].
+    /// Drop a packet that waits longer than TIME for room in the send buffer of its path's TCP
+    /// connection [default: 200ms].
     ///
-    /// A longer time makes a full connection delay packets instead of losing them.
+    /// With a longer TIME, a connection whose send buffer is full delays packets instead of losing
+    /// them. Paths of UDP packets are not affected.
     #[arg(long, value_name = "TIME", help_heading = "Paths")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) stream_age: Option<Span>,
 
-    /// Set this firewall mark (SO_MARK; decimal or 0x...) on the packets that the splitter sends,
-    /// for routing rules that keep them out of a VPN that takes all traffic.
+    /// Set this firewall mark (SO_MARK; decimal or 0x...) on the packets that the splitter sends.
+    /// Routing rules can then keep them out of a VPN that carries all other traffic.
     ///
     /// Needs CAP_NET_ADMIN. Not with --route, which sets a mark by itself.
     #[arg(long, value_name = "MARK", help_heading = "Paths")]
@@ -161,25 +167,25 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::text")]
     pub(crate) every: Option<Every>,
 
-    /// Draw the schedule's random probabilities again after the client has been silent for SILENCE,
+    /// Choose the paths' random probabilities again after the client has sent nothing for SILENCE,
     /// such as 1s.
     ///
-    /// By default a session keeps its probabilities until it ends. What an observer learns about
-    /// them from one page load then helps with the next one. After the same silence, the growing
-    /// lengths of --every grow:... and the preference of schedule "evened" start again; for these
-    /// two the default is 1s.
+    /// By default a session keeps its probabilities until it ends. An observer who learns them
+    /// during one page load then knows them for the next one. After SILENCE, --every grow:... and
+    /// the schedule "evened" also start again as for new traffic; for these two the default is 1s.
     #[arg(long, value_name = "SILENCE", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) redraw: Option<Silence>,
 
-    /// Delay each datagram by a random time from RANGE before it is split, such as 0-20ms; the
-    /// order of datagrams is kept.
+    /// Delay each datagram by a random time from RANGE, such as 0-20ms, before its path is chosen.
+    /// The order of datagrams is kept.
     ///
     /// The delays add noise to what an observer of one path sees. Because the order is kept, a
     /// datagram also waits for those before it: each round trip becomes longer by almost the
     /// longest delay. At most 4,096 datagrams and 4 MiB of a session wait; beyond that, datagrams
-    /// leave before their delay ends and are counted as hurried. Only datagrams to the server are
-    /// delayed: for the answers, give a far end this option, too.
+    /// leave before their delay ends (counted as "hurried" in the output of --json). Only datagrams
+    /// to the server are delayed. To delay the answers, use 'anabranch merge --jitter' at a far
+    /// end.
     #[arg(long, value_name = "RANGE", help_heading = "Schedule", allow_hyphen_values = true)]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) jitter: Option<Jitter>,
@@ -195,18 +201,19 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::some_commas")]
     pub(crate) scheduled: Option<Vec<String>>,
 
-    /// Let one QUIC connection use at most N four-tuples (each source port of each path is one)
+    /// Let one QUIC connection use at most N four-tuples (addresses and ports of client and server)
     /// [default: 4].
     ///
-    /// Servers forget or refuse a connection that arrives from too many addresses.
+    /// Each source port of each path makes one. Servers forget or refuse a connection that arrives
+    /// from too many addresses.
     #[arg(long, value_name = "N", help_heading = "Schedule")]
     pub(crate) quic_tuples: Option<NonZeroUsize>,
 
-    /// After a change of path, hold the new path's datagrams until the previous path is silent, for
-    /// at most TIME [default: no holding].
+    /// Put the server's datagrams in order when it changes the path: hold those of the new path
+    /// until the old path brings no more, for at most TIME [default: no holding].
     ///
-    /// Otherwise datagrams of the new path overtake those still queued on the old one, and QUIC and
-    /// TCP slow down as if datagrams were lost. 30ms suits most paths
+    /// Without this option, datagrams of the new path overtake those still queued on the old one.
+    /// QUIC and TCP then slow down as if datagrams were lost. 30ms suits most paths
     /// (docs/notes/quic-migration.md).
     #[arg(long, value_name = "TIME", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
@@ -226,16 +233,16 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", help_heading = "Schedule")]
     pub(crate) seed: Option<u64>,
 
-    /// Encrypt all traffic to a far end ('anabranch merge') at --to, with the keys in FILE, which
-    /// 'anabranch key' makes.
+    /// Send all traffic encrypted to a far end ('anabranch merge') at the address of --to. FILE has
+    /// the keys; 'anabranch key' makes it.
     ///
     /// The observer of one path then cannot see what the other paths carried
     /// (docs/guide/far-end.md).
     #[arg(long, value_name = "FILE", help_heading = "Far end")]
     pub(crate) key: Option<PathBuf>,
 
-    /// Choose the server behind the far end: NAME is the server's name in the far end's --to. Needs
-    /// --key.
+    /// Send to the server NAME behind the far end, if that has several: 'anabranch merge --to
+    /// NAME=HOST:PORT'. Needs --key.
     #[arg(long, value_name = "NAME", help_heading = "Far end")]
     pub(crate) behind: Option<String>,
 
@@ -245,25 +252,26 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::commas")]
     pub(crate) pad: Vec<u16>,
 
-    /// Send decoy packets on idle paths, at most PERCENT of the bytes carried, such as 10%. Needs
-    /// --key.
+    /// Send decoy packets on paths that are idle. Their bytes are at most PERCENT (such as 10%) of
+    /// the bytes that this splitter really sends. Needs --key.
     ///
     /// Decoys copy the lengths and intervals of real packets, so that an observer cannot
-    /// distinguish them; the far end drops them. Each end has its own budget. Not with schedules
-    /// that combine the paths' bandwidth, such as pull.
+    /// distinguish them; the far end drops them. The far end's own decoys have their own limit
+    /// ('anabranch merge --decoys'). Cannot be used with schedules that use congestion windows,
+    /// such as pull.
     #[arg(long, value_name = "PERCENT", help_heading = "Far end", allow_hyphen_values = true)]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) decoys: Option<DecoyBudget>,
 
-    /// Split the WireGuard tunnel of this wg-quick file to the server in its Endpoint, and print
-    /// the lines of FILE to change.
+    /// Split the WireGuard tunnel of this wg-quick file, whose Endpoint is the server. Prints the
+    /// lines of FILE that you have to change.
     ///
     /// Listens on 127.0.0.1, at the Endpoint's port or a free one, unless --listen is given.
     #[arg(long, value_name = "FILE", conflicts_with = "tun", help_heading = "WireGuard")]
     pub(crate) wg: Option<PathBuf>,
 
-    /// Write a copy of the --wg file with the changed lines to FILE, or print it (-). It contains
-    /// the private key; only its owner can read it.
+    /// Write a copy of the --wg file with the changed lines to FILE; - prints it. The copy contains
+    /// the tunnel's private key, so only its owner can read it.
     #[arg(long, value_name = "FILE", help_heading = "WireGuard")]
     pub(crate) write: Option<PathBuf>,
 
@@ -277,7 +285,8 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::text")]
     pub(crate) peer: Option<PeerChoice>,
 
-    /// Give this splitter a name: for 'anabranch status NAME', in the live view and in each line.
+    /// Show this splitter as NAME in 'anabranch status', in the live view and in each line that it
+    /// prints.
     #[arg(long, value_name = "NAME", help_heading = "Output", value_parser = run_name)]
     #[serde(deserialize_with = "forms::name")]
     pub(crate) name: Option<String>,
@@ -290,8 +299,8 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Output")]
     pub(crate) quiet: bool,
 
-    /// Print the counters every 5 s in the systemd journal, too; by default only a terminal or file
-    /// gets them.
+    /// Print the counters every 5 s even if the output goes to the systemd journal. By default they
+    /// are printed to terminals and files only.
     #[arg(long, short, help_heading = "Output", conflicts_with = "quiet")]
     pub(crate) verbose: bool,
 
@@ -303,7 +312,7 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::address")]
     pub(crate) metrics: Option<SocketAddr>,
 
-    /// Record what the observer of each path sees in FILE, one row per datagram (Parquet;
+    /// Write to FILE what the observer of each path sees, one row for each datagram (Parquet;
     /// docs/formats.md). 'anabranch report FILE' shows it.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) trace: Option<PathBuf>,
@@ -384,25 +393,27 @@ impl Options {
 /// Returns the help text of `--every` in one line.
 fn every() -> String {
     format!(
-        "Set the length of a run (a group of consecutive packets on one path): packets (50p), time \
-         (100ms) or never. ~50p and ~100ms are random with that mean; 50-70p and 80-120ms are \
-         random in that range; grow:10-100ms starts at 10 ms after a silence and grows to 100 ms \
-         [default: {EVERY}, with a far end {FAR_END_EVERY}; a schedule whose paper defines a \
-         length, such as batched, uses that]"
+        "Choose a path again after LENGTH: a number of packets (50p), a time (100ms) or never. \
+         ~50p and ~100ms are random lengths with this average; 50-70p and 80-120ms are random \
+         lengths in this range. With grow:10-100ms the length is 10 ms when traffic begins after a \
+         pause, and grows to 100 ms while traffic continues [default: {EVERY}, with a far end \
+         {FAR_END_EVERY}; schedules that were published with a length, such as batched, use that \
+         length]"
     )
 }
 
 /// Returns the long help text of `--every`, with the cost of short runs.
 fn prices() -> String {
     format!(
-        "{}\n\nSpeed: at 100ms WireGuard and Mosh lose none over paths of similar delay. QUIC \
-         servers keep 13 to 76 % of their speed at 100ms and 81 to 96 % at 1s \
+        "{}\n\nSpeed: with runs of 100ms, WireGuard and Mosh lose no speed over paths of similar \
+         delay. QUIC servers keep 13 to 76 % of their speed with 100ms, and 81 to 96 % with 1s \
          (docs/guide/quic.md).\n\nPrivacy: k-FP and MiniRocket are attacks that recognise web \
-         pages by the traffic of one path. At 100ms with an unmodified server, k-FP recognises 18 \
-         % of page loads on a random path and 35 % on the path with most packets; MiniRocket \
-         recognises 51 % there (docs/results/schedules.md). With a server that changes the path at \
-         the same moment as the client, k-FP recognises at 100ms 12 % on a random path and 22 % on \
-         the path with most packets, at 1s 38 and 70 % (docs/results/fingerprinting.md).",
+         pages by the traffic of one path. With runs of 100ms and an unmodified server, k-FP \
+         recognises 18 % of page loads on a random path and 35 % on the path with most packets. \
+         MiniRocket recognises 51 % on the path with most packets (docs/results/schedules.md). If \
+         the server changes the path at the same moment as the client, k-FP recognises 12 % on a \
+         random path and 22 % on the path with most packets. With runs of 1s these are 38 and 70 % \
+         (docs/results/fingerprinting.md).",
         every()
     )
 }
@@ -424,9 +435,9 @@ fn schedules() -> String {
     format!(
         "Choose the path of each run (a group of consecutive packets) by SCHEDULE [default: \
          {SCHEDULE} without a far end, {FAR_END_SCHEDULE} with one].\n\n{}\n\nWith a far end \
-         (--key) there are more schedules. They use each path's congestion window and so combine \
-         the paths' bandwidth, but reveal on each path how busy the others are \
-         (docs/guide/far-end.md):\n\n{}",
+         ('anabranch split --key') there are more schedules. They use each path's congestion \
+         window, so the bandwidths of all paths add up. But an observer of one path can see how \
+         busy the other paths are (docs/guide/far-end.md):\n\n{}",
         lines.join("\n"),
         others.collect::<Vec<_>>().join("\n")
     )

@@ -108,8 +108,9 @@ fn tls(options: &Options, paths: &[PathSpec]) -> Result<Option<Arc<dyn TlsEnd>>,
         (None, Some(file)) => tls::Near::by_ca(file).map_err(in_setting("tls-ca"))?,
         (None, None) => {
             return Err(in_setting("path")(format!(
-                "path '{}' is in TLS: add --tls-fingerprint HEX, which 'anabranch merge \
-                 --listen-tls' prints, or --tls-ca FILE if a CA has signed its certificate",
+                "path '{}' uses TLS, so the splitter must know the far end's certificate: add \
+                 --tls-fingerprint HEX, which 'anabranch merge --listen-tls' prints, or --tls-ca \
+                 FILE if a CA has signed its certificate",
                 path.name
             )));
         }
@@ -263,11 +264,13 @@ fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
     let [peer] = &peers[..] else {
         let file = file.display();
         let cure = match peers.len() {
-            0 => format!("'anabranch key {file} --peer NAME=PUBLIC' adds it"),
-            count => format!("it has {count}, so remove the others"),
+            0 => format!(
+                "add the far end's public key with 'anabranch key {file} --peer NAME=PUBLIC'"
+            ),
+            count => format!("the file has {count} [[peer]] entries, so remove the others"),
         };
         return Err(in_setting("key")(format!(
-            "'{file}' needs exactly one [[peer]] entry, the far end's: {cure}"
+            "the key file '{file}' needs exactly one [[peer]] entry, that of the far end: {cure}"
         )));
     };
     let pad = options.pad.iter().copied().map(usize::from).collect();
@@ -288,8 +291,8 @@ pub(crate) fn check_decoys(
 ) -> Result<(), String> {
     match schedule.filter(|schedule| decoys.is_some() && schedule.family().needs_windows) {
         Some(schedule) => Err(format!(
-            "decoys would use up the congestion windows that schedule '{schedule}' fills: choose \
-             another schedule, such as weighted:4"
+            "decoys (dummy packets) would use up the congestion windows that schedule '{schedule}' \
+             needs for data: choose another schedule, such as weighted:4"
         )),
         None => Ok(()),
     }
@@ -334,7 +337,10 @@ fn check_interface(name: &str, in_namespace: bool) -> Result<(), String> {
     } else if good {
         Ok(())
     } else {
-        Err(format!("'{name}' is not a name: use 1 to 15 letters, digits, '_', '.' and '-'"))
+        Err(format!(
+            "'{name}' cannot be the name of a network interface: use 1 to 15 letters, digits, '_', \
+             '.' and '-'"
+        ))
     }
 }
 
@@ -343,7 +349,10 @@ fn check_namespace(name: &str) -> Result<(), String> {
     if good {
         Ok(())
     } else {
-        Err(format!("'{name}' is not a name: use 1 to 63 letters, digits, '_', '.' and '-'"))
+        Err(format!(
+            "'{name}' cannot be the name of a network namespace: use 1 to 63 letters, digits, '_', \
+             '.' and '-'"
+        ))
     }
 }
 
@@ -409,8 +418,8 @@ impl Roles {
         let scheduled = paths.len() - usize::from(!handshake_scheduled);
         if scheduled == 0 {
             return Err(Failure::misuse(
-                "no path is left for the schedule: list the handshake path in --scheduled too, or \
-                 add another path",
+                "after the handshake no path is left to send by: list the --handshake path in \
+                 --scheduled too, or add another path",
             ));
         }
         Ok(Roles { handshake, handshake_scheduled, scheduled })
@@ -538,7 +547,9 @@ fn check_directory(setting: &'static str, path: &Path) -> Result<(), Failure> {
 }
 
 fn missing(setting: &str, what: &str) -> Failure {
-    Failure::misuse(format!("--{setting} is missing: {what} (or '{setting} = ...' in the file)"))
+    Failure::misuse(format!(
+        "--{setting} is missing: {what} (or '{setting} = ...' in the settings file)"
+    ))
 }
 
 fn in_setting<E: Display>(setting: &'static str) -> impl Fn(E) -> Failure {

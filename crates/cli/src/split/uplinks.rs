@@ -83,7 +83,8 @@ fn none(uplinks: &[PathSpec]) -> String {
     }
     let flags: Vec<_> = uplinks.iter().map(|uplink| format!("--path {uplink}")).collect();
     format!(
-        "--path: no path is given: name at least one; this machine's uplinks are {} (or --path auto)",
+        "--path: no path is given: name at least one; to use all uplinks of this machine, write {} \
+         (or --path auto)",
         flags.join(" ")
     )
 }

@@ -35,7 +35,9 @@ impl Certificate {
         let chain = found.collect::<Result<Vec<_>, _>>();
         let chain = chain.map_err(|error| format!("'{name}': {error}"))?;
         if chain.is_empty() {
-            return Err(format!("'{name}' has no certificate: name a PEM file"));
+            return Err(format!(
+                "the file '{name}' has no certificate in PEM format: name one that has"
+            ));
         }
         let of = key.display();
         let key = PrivateKeyDer::from_pem_file(key);

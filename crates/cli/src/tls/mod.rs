@@ -65,7 +65,9 @@ impl Near {
             roots.add(certificate).map_err(|error| format!("'{name}': {error}"))?;
         }
         if roots.is_empty() {
-            return Err(format!("'{name}' has no certificate: name a PEM file of a CA"));
+            return Err(format!(
+                "the file '{name}' has no certificate: name a PEM file with the certificate of a CA"
+            ));
         }
         let provider = provider();
         let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone());
@@ -95,7 +97,11 @@ impl TlsEnd for Near {
     fn begin(&self, peer: Option<&Target>) -> Result<Box<dyn TlsStream>, TlsError> {
         let host = peer.map(|peer| peer.host.clone()).unwrap_or_default();
         let name = ServerName::try_from(host.clone());
-        let name = name.map_err(|_| TlsError(format!("'{host}' is no name of a host")))?;
+        let name = name.map_err(|_| {
+            TlsError(format!(
+                "'{host}' is not a valid name of a host, which TLS needs to check the certificate"
+            ))
+        })?;
         let connection = ClientConnection::new(Arc::clone(&self.0), name);
         Ok(Stream::boxed(connection.map_err(|error| TlsError(error.to_string()))?))
     }
@@ -221,7 +227,10 @@ fn words(error: Error) -> String {
         }
         Error::General(text) => text,
         Error::InvalidCertificate(why) => {
-            format!("its certificate is not accepted ({why:?}): check --tls-ca and the host's name")
+            format!(
+                "the far end's certificate is not accepted ({why:?}): check --tls-ca and the \
+                 host's name"
+            )
         }
         other => other.to_string(),
     }

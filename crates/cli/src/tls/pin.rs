@@ -79,8 +79,9 @@ impl ServerCertVerifier for Pinned {
             return Ok(ServerCertVerified::assertion());
         }
         Err(Error::General(format!(
-            "its certificate has the SHA-256 {shown}, and --tls-fingerprint names another: compare \
-             with what the far end printed; if they differ, somebody else answers there"
+            "the certificate received has the SHA-256 {shown}, but --tls-fingerprint names \
+             another: compare it with the one that the far end printed; if they differ, somebody \
+             else answers at the far end's address"
         )))
     }
 

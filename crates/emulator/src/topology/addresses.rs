@@ -13,7 +13,10 @@ pub(super) fn read(text: &str, before: &[Prefix]) -> Result<Prefix, String> {
     let address: Prefix =
         text.parse().map_err(|error: PrefixError| format!("{error}; write `10.0.0.1/24`"))?;
     if before.iter().any(|other| other.ip == address.ip) {
-        return Err(format!("a second `{}` on one interface; remove one", address.ip));
+        return Err(format!(
+            "the address `{}` is listed twice for one interface; remove one",
+            address.ip
+        ));
     }
     if let Some(kind) = unusable(address.ip) {
         return Err(format!("`{text}` is {kind}; no interface can have it, write `10.0.0.1/24`"));

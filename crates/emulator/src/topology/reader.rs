@@ -380,14 +380,15 @@ impl Reader<'_> {
         let letters =
             name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
         if !letters || !(1..=15).contains(&name.len()) {
-            let message = format!(
-                "`{name}` is not an interface name (1 to 15 of a-z A-Z 0-9 - _ \
-                                   .)"
-            );
+            let message =
+                format!("`{name}` is not an interface name (1 to 15 of a-z A-Z 0-9 - _ .)");
             return Err(self.error(span, message));
         }
         if TAKEN.contains(&name.as_str()) {
-            let message = format!("the kernel has other uses for the name `{name}`; write another");
+            let message = format!(
+                "the kernel reserves the name `{name}`, so no interface can have it; write another \
+                 name"
+            );
             return Err(self.error(span, message));
         }
         Ok(name)

@@ -42,8 +42,8 @@ pub(super) fn check(map: &Map<'_>) -> Result<(), Mistake> {
     let Some((ip, (way, line))) = round else { return Ok(()) };
     let way = map.names(&way);
     let message = format!(
-        "no host has the address {ip}, and packets to it would go round in a loop, {way}; remove \
-         one of these hosts' routes, or limit it to fewer addresses"
+        "no host has the address {ip}, and packets to it would go round in a loop through the \
+         hosts {way}; remove a route of one of them, or limit the route to fewer addresses"
     );
     Err((line, message))
 }
@@ -160,10 +160,11 @@ mod tests {
     fn a_loopback_network_is_where_a_way_ends() {
         let text = |address: &str| {
             format!(
-                "[[host]]\nname = 'a'\nforward = true\naddress = ['10.9.0.1/{address}']\n\
-                 [[host]]\nname = 'b'\nforward = true\n[[link]]\nname = 'l'\nends = [\n\
-                 {{ host = 'a', address = ['10.0.0.1/24'], routes = ['10.9.0.0/16'] }},\n\
-                 {{ host = 'b', address = ['10.0.0.2/24', '10.9.0.2/32'], routes = ['10.9.0.0/16'] }} ]\n"
+                "[[host]]\nname = 'a'\nforward = true\naddress = \
+                 ['10.9.0.1/{address}']\n[[host]]\nname = 'b'\nforward = true\n[[link]]\nname = \
+                 'l'\nends = [\n{{ host = 'a', address = ['10.0.0.1/24'], routes = ['10.9.0.0/16'] \
+                 }},\n{{ host = 'b', address = ['10.0.0.2/24', '10.9.0.2/32'], routes = \
+                 ['10.9.0.0/16'] }} ]\n"
             )
         };
         assert!(Topology::parse(&text("16"), "t.toml").is_ok());

@@ -87,8 +87,8 @@ impl<'t> Map<'t> {
         if let Some(twice) = self.addresses(other.host).find(|ip| mine.contains(ip)) {
             let (mine, theirs) = (&host.name, self.name(other.host));
             let message = format!(
-                "`{mine}` and `{theirs}`, which `{name}` joins, have the same address {twice}; \
-                 give one of them another"
+                "the hosts `{mine}` and `{theirs}`, which the link `{name}` joins, have the same \
+                 address {twice}; give one of them another address"
             );
             return Err((end.line, message));
         }
@@ -99,7 +99,8 @@ impl<'t> Map<'t> {
         }
         if end.nat && !host.forward {
             let message = format!(
-                "`nat` translates only what the host forwards; give `{}` `forward = true`",
+                "`nat` translates only what the host forwards; give the host `{}` the key `forward \
+                 = true`",
                 host.name
             );
             return Err((end.line, message));
@@ -132,12 +133,15 @@ impl<'t> Map<'t> {
                 Fate::Arrives => useful = true,
                 Fate::GoesRound(hosts) => return Err(self.round(&hosts, ip)),
                 Fate::Refused(host) => {
-                    let hint =
-                        format!("`{}` forwards nothing; give it `forward = true`", self.name(host));
+                    let hint = format!(
+                        "the host `{}` forwards nothing; give it the key `forward = true`",
+                        self.name(host)
+                    );
                     dead_end.get_or_insert(hint);
                 }
                 Fate::Lost(host) => {
-                    let hint = format!("`{}` has no route to {ip}; add one", self.name(host));
+                    let hint =
+                        format!("the host `{}` has no route to {ip}; add one", self.name(host));
                     dead_end.get_or_insert(hint);
                 }
             }
@@ -169,7 +173,8 @@ impl<'t> Map<'t> {
     fn round(&self, hosts: &[usize], ip: IpAddr) -> String {
         let way = self.names(hosts);
         format!(
-            "packets to {ip} would go round in a loop, {way}; change one of these hosts' routes"
+            "packets to {ip} would go round in a loop through the hosts {way}; change a route of \
+             one of them"
         )
     }
 
@@ -196,8 +201,8 @@ impl<'t> Map<'t> {
             if !seen.insert((to, metric(end, route))) {
                 let name = self.name(host);
                 let message = format!(
-                    "`{name}` has two routes to {to} with the same `metric`; give the ends \
-                     different ones"
+                    "the host `{name}` has two routes to {to} with the same `metric`; give its \
+                     ends of the links different metrics"
                 );
                 return Err((route.line, message));
             }
@@ -257,7 +262,8 @@ fn check_gateway(link: &str, route: &Route, end: &End, other: &End) -> Result<()
     let Some(via) = route.via else { return Ok(()) };
     if via.is_ipv4() != route.to.ip.is_ipv4() {
         return Err(format!(
-            "`via` {via} and {} must both be IPv4 or both be IPv6; change one",
+            "`via` {via} and the route's destination {} must both be IPv4 or both be IPv6; change \
+             one",
             route.to
         ));
     }
@@ -271,8 +277,8 @@ fn check_gateway(link: &str, route: &Route, end: &End, other: &End) -> Result<()
     }
     if !end.address.iter().any(|prefix| prefix.contains(via)) {
         return Err(format!(
-            "`via` {via} is in no network of this end; give this end an address in the same \
-             network"
+            "`via` {via} is in no network of this end of the link; give this end an address in the \
+             same network"
         ));
     }
     Ok(())
@@ -447,8 +453,8 @@ ends = [
     fn metrics_of_ipv6_are_compared_as_the_kernel_takes_them() {
         let link = |name: &str, address: &str, metric: &str| {
             format!(
-                "[[link]]\nname = '{name}'\nends = [\n\
-                 {{ host = 'a', address = [{address}], routes = ['fd09::/64']{metric} }}, {{ host = 'b' }} ]\n"
+                "[[link]]\nname = '{name}'\nends = [\n{{ host = 'a', address = [{address}], routes \
+                 = ['fd09::/64']{metric} }}, {{ host = 'b' }} ]\n"
             )
         };
         let told = |first: [&str; 2], second: [&str; 2]| {

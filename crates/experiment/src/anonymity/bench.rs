@@ -82,7 +82,10 @@ impl Bench {
         }
         let known = self.settings.consensuses.iter().find(|one| one.name == name);
         let known = known.ok_or_else(|| {
-            format!("this folder has results for the consensus {name}: give its file, too, with --consensus")
+            format!(
+                "the experiment's folder has results for the consensus {name}: give the file of \
+                 that consensus, too, with --consensus"
+            )
         })?;
         let (now, listed) = open(&known.file, known.hour.as_deref(), self.read)?;
         if now != *known {

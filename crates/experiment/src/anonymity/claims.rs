@@ -225,9 +225,9 @@ fn twice(summary: &Summary) -> Claim {
             let [two, three] = now.map(|found| factor(found, 2));
             let [two_ever, three_ever] = ever.map(|found| factor(found, 2));
             format!(
-                "compared with one entry, on one day {two} times as many clients are vulnerable \
-                 with two entries and {three} times with three; within a year {two_ever} and \
-                 {three_ever} times"
+                "on one day, {two} times as many clients are vulnerable with two entry relays as \
+                 with one, and {three} times as many with three; within a year, {two_ever} and \
+                 {three_ever} times as many"
             )
         }
         _ => String::new(),
@@ -262,9 +262,9 @@ fn exponentially(summary: &Summary) -> Claim {
             let [first, second] = now.map(|found| factor(found, 1));
             let [first_ever, second_ever] = ever.map(|found| factor(found, 1));
             format!(
-                "on one day a second entry lowers the share of vulnerable clients by a factor of \
-                 {first}, and a third by {second} more; within a year the factors are {first_ever} \
-                 and {second_ever}"
+                "on one day, a second entry relay lowers the share of vulnerable clients by a \
+                 factor of {first}, and a third one by a further factor of {second}; within a \
+                 year, the factors are {first_ever} and {second_ever}"
             )
         }
         _ => String::new(),
@@ -316,9 +316,9 @@ fn thousand(summary: &Summary) -> Claim {
         said: "number of clients that share the same m entries: 2,000,000 / C(2000, m)",
         paper: "1000; 1.0005; .0015",
         ours: format!(
-            "{:.0}; {:.4}; {:.4} on average, if all entries are equally likely. In real \
-             consensuses clients choose entries of a high weight more often, so the number is \
-             higher: {}",
+            "{:.0} with one entry relay, {:.4} with two and {:.4} with three on average, if all \
+             are equally likely. In real consensuses clients choose entry relays of a high weight \
+             more often, so the number is higher: {}",
             paper[0],
             paper[1],
             paper[2],

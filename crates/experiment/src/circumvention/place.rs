@@ -71,9 +71,10 @@ pub(super) fn vpn<'a>(
     let far = SocketAddr::from((tunnel::SERVER, 9));
     let asked = stage.client().run(|| TcpStream::connect_timeout(&far, PATIENCE));
     match asked {
-        Err(error) if error.kind() != io::ErrorKind::ConnectionRefused => {
-            Err(io::Error::new(error.kind(), format!("the VPN is not up: {error}")))
-        }
+        Err(error) if error.kind() != io::ErrorKind::ConnectionRefused => Err(io::Error::new(
+            error.kind(),
+            format!("the experiment's VPN does not work, a connection through it failed: {error}"),
+        )),
         _ => Ok(tunnel),
     }
 }
@@ -89,16 +90,19 @@ fn topology(censored: bool) -> String {
     let [near, _, _] = METRICS;
     let ends = [
         format!(
-            "host = 'client', address = ['10.77.0.2/24'], routes = ['{SERVER}', '{EXIT}'], metric = {near}"
+            "host = 'client', address = ['10.77.0.2/24'], routes = ['{SERVER}', '{EXIT}'], metric \
+             = {near}"
         ),
         "host = 'border', address = ['10.77.0.1/24']".to_owned(),
         format!("host = 'border', address = ['10.78.0.1/24'], routes = ['{SERVER}']"),
         format!(
-            "host = 'server', address = ['10.78.0.2/24'], routes = ['10.77.0.0/24'], prefsrc = ['{SERVER}']"
+            "host = 'server', address = ['10.78.0.2/24'], routes = ['10.77.0.0/24'], prefsrc = \
+             ['{SERVER}']"
         ),
         format!("host = 'border', address = ['10.79.0.1/24'], routes = ['{EXIT}']"),
         format!(
-            "host = 'exit', address = ['10.79.0.2/24'], routes = ['10.77.0.0/24'], prefsrc = ['{EXIT}']"
+            "host = 'exit', address = ['10.79.0.2/24'], routes = ['10.77.0.0/24'], prefsrc = \
+             ['{EXIT}']"
         ),
         format!("host = 'exit', address = ['10.80.0.1/24'], routes = ['{SERVER}'], nat = true"),
         "host = 'server', address = ['10.80.0.2/24']".to_owned(),

@@ -169,7 +169,7 @@ impl Fetch<'_> {
         link.read_exact(&mut answer)?;
         if answer[1] != 0 {
             return Err(io::Error::other(format!(
-                "the proxy refused the connection with code {}",
+                "the SOCKS proxy refused the connection with the reply code {}",
                 answer[1]
             )));
         }

@@ -159,7 +159,9 @@ impl FromStr for System {
     fn from_str(text: &str) -> Result<System, String> {
         let names = System::ALL.map(System::name).join(", ");
         let found = System::ALL.into_iter().find(|system| system.name() == text);
-        found.ok_or_else(|| format!("`{text}` is not a peer: write one of {names}"))
+        found.ok_or_else(|| {
+            format!("`{text}` is not a program that can be measured: write one of {names}")
+        })
     }
 }
 
@@ -203,7 +205,12 @@ impl FromStr for Net {
 
     fn from_str(text: &str) -> Result<Net, String> {
         let found = Net::ALL.into_iter().find(|net| net.name() == text);
-        found.ok_or_else(|| format!("`{text}` is not a kind of lines: write equal or unequal"))
+        found.ok_or_else(|| {
+            format!(
+                "`{text}` is not a kind of network: write equal (all paths have the same delay) or \
+                 unequal"
+            )
+        })
     }
 }
 

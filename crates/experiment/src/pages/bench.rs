@@ -78,8 +78,8 @@ impl Bench {
                 Ok(Left::Failing { fresh: false, .. }) => continue,
                 Ok(Left::Failing { .. }) => {
                     format!(
-                        "{FAILURES} loads in a row failed; the experiment's journal file has \
-                             the reasons"
+                        "{FAILURES} page loads in a row failed; the experiment's journal file has \
+                         the reasons"
                     )
                 }
                 Err(error) => error.to_string(),
@@ -89,7 +89,8 @@ impl Bench {
                 return turns.give_up(
                     "pages",
                     format!(
-                        "{why}; this happened in {HOUSES} emulated networks, one after the other"
+                        "{why}; this happened in {HOUSES} emulated networks in a row, so the \
+                         experiment was stopped"
                     ),
                 );
             }

@@ -169,7 +169,7 @@ impl<'a> Browser<'a> {
                 None => {}
             }
         }
-        Err(io::Error::other(format!("the browser did not answer {method}")))
+        Err(io::Error::other(format!("the browser did not answer the command {method} in time")))
     }
 
     /// Returns the next message of the browser, or `None` if none arrives soon.
@@ -204,5 +204,5 @@ fn result(method: &str, mut answer: Value) -> io::Result<Value> {
 }
 
 fn gone(method: &str, why: &dyn std::fmt::Display) -> io::Error {
-    io::Error::other(format!("the browser exited before it answered {method}: {why}"))
+    io::Error::other(format!("the browser exited before it answered the command {method}: {why}"))
 }

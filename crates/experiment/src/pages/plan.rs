@@ -104,7 +104,7 @@ impl FromStr for Http {
             "both" => Ok(Http::Both),
             "h2" => Ok(Http::H2),
             "h3" => Ok(Http::H3),
-            _ => Err(format!("`{text}` is unknown; expected one of both, h2, h3")),
+            _ => Err(format!("`{text}` is not a choice of HTTP versions; write h2, h3 or both")),
         }
     }
 }

@@ -83,7 +83,9 @@ impl Web {
             toml_keys::read(&text, &file, &[]).map_err(|error| WebError(error.to_string()))?;
         let folder = folder.canonicalize().map_err(|error| wrong(&error))?;
         if sites.len() > MOST {
-            return Err(wrong(&format!("the list has more than {MOST} sites")));
+            return Err(wrong(&format!(
+                "the list has more than {MOST} sites, which is the most that an experiment can use"
+            )));
         }
         for (number, site) in (0..).zip(&mut sites) {
             site.number = number;

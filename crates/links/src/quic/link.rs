@@ -168,7 +168,10 @@ impl QuicLink {
     /// [`Fault::Misuse`] unless [`QuicLink::takes_lossy`], and if `units` are not whole.
     pub fn write_lossy(&mut self, now: Time, units: &[u8]) -> Result<(), Fault> {
         if !self.takes_lossy() {
-            return Err(Fault::Misuse("the link carries no lossy cells"));
+            return Err(Fault::Misuse(
+                "the link is not open, or the neighbour does not accept cells in datagrams that \
+                 may be lost",
+            ));
         }
         self.lossy.write(now, units)
     }
@@ -421,7 +424,9 @@ impl Link for QuicLink {
         while !rest.is_empty() {
             let head = (self.units.head)(&rest, !self.said);
             let Some(head) = head.filter(|head| head.length <= rest.len()) else {
-                return Err(Fault::Misuse("only whole cells can be written"));
+                return Err(Fault::Misuse(
+                    "only whole cells (messages of the Tor protocol) can be sent on a link",
+                ));
             };
             self.said = true;
             let units = rest.split_to(self.run(head, &rest));

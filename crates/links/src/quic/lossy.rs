@@ -83,7 +83,7 @@ impl Lossy {
     /// [`Fault::Misuse`] if `units` are not whole units.
     pub(super) fn write(&mut self, now: Time, units: &[u8]) -> Result<(), Fault> {
         if units.is_empty() || !units.len().is_multiple_of(self.length) {
-            return Err(Fault::Misuse("only whole lossy cells can be written"));
+            return Err(Fault::Misuse("only whole cells can be sent in a link's QUIC datagrams"));
         }
         for unit in units.chunks(self.length) {
             if self.waiting.len() < MOST_WAITING {
@@ -153,7 +153,9 @@ impl Lossy {
             }
             let units = datagram.len() / self.length.max(1);
             if !(1..=TOGETHER).contains(&units) || units * self.length != datagram.len() {
-                return Err(fault("a datagram that is not of one or two lossy cells"));
+                return Err(fault(
+                    "a received QUIC datagram does not hold exactly one or two cells",
+                ));
             }
             self.counts.came += units as u64;
             into.extend_from_slice(&datagram);

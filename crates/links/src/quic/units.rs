@@ -122,18 +122,19 @@ impl UnitReader {
     fn checked(&self, units: &Units, head: Head) -> Result<Head, Fault> {
         let longest = if head.lane == 0 { units.longest } else { units.longest_of_lane };
         if head.length > longest || head.length == 0 {
-            return Err(fault("data of an invalid length"));
+            return Err(fault("a received cell has an invalid length"));
         }
         match self.lane {
             Some(lane) if lane != head.lane => {
-                Err(fault("data of another circuit in a circuit's stream"))
+                Err(fault("a cell of another circuit arrived in a circuit's QUIC stream"))
             }
             None if head.lane == 0 => Err(fault(
-                "a second stream for cells that belong to no \
-                                                 circuit",
+                "a second QUIC stream arrived for cells that belong to no circuit; only one is \
+                 allowed",
             )),
             None if !head.makes => Err(fault(
-                "a circuit's stream that does not begin with the cell that opens the circuit",
+                "a received QUIC stream of a circuit does not begin with the cell that opens the \
+                 circuit",
             )),
             Some(lane) if lane != 0 && head.makes => Err(fault("a circuit opened twice")),
             _ => Ok(head),

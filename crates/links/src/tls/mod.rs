@@ -150,7 +150,9 @@ impl Tls {
             Phase::Records(records) if !self.closed && !self.ended => {
                 match (LEAST..=RECORD).contains(&content) {
                     true => Ok(records),
-                    false => Err(Fault::Misuse("a record cannot have this length")),
+                    false => {
+                        Err(Fault::Misuse("TLS records cannot have the requested fixed length"))
+                    }
                 }
             }
             _ => Err(Fault::Misuse("only an open TLS 1.3 link can have records of one size")),
@@ -243,7 +245,9 @@ impl Link for Tls {
             return Err(Fault::Misuse("nothing can be written to a link that was closed"));
         }
         if self.fixed.is_some_and(|content| !plain.len().is_multiple_of(content)) {
-            return Err(Fault::Misuse("only whole records can be written"));
+            return Err(Fault::Misuse(
+                "a link with records of a fixed length sends only data that fills whole records",
+            ));
         }
         match self.state() {
             State::Handshaking => self.waiting.extend_from_slice(plain),

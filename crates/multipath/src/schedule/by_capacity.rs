@@ -15,8 +15,8 @@ pub(super) const FAMILY: Family = Family {
     example: "by-capacity",
     about: "a random path for each run. The probabilities are as equal as they can be while all \
             paths together stay at least as fast as the fastest one alone; they are computed from \
-            measured capacities at the start and every hour. Over circuits, whose capacity is not \
-            measured, all are equal",
+            measured capacities at the start and every hour. On Tor circuits, whose capacity is \
+            not measured, all probabilities are equal",
     plain: "a path is drawn at random; slow paths are drawn less often, whatever the traffic is",
     every: Some("~4p"),
     needs_windows: true,

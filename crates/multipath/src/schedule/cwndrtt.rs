@@ -11,8 +11,8 @@ pub(super) const FAMILY: Family = Family {
     name: "cwndrtt",
     syntax: "cwndrtt",
     example: "cwndrtt",
-    about: "C tor's CWNDRTT: the path with the lowest round-trip time; while its congestion \
-            window is full, another path that can deliver in that time",
+    about: "the path with the lowest round-trip time; while its congestion window is full, another \
+            path if that delivers as soon (CWNDRTT in C tor)",
     plain: "the circuit that answers fastest is chosen; while it is full, another one with room",
     every: Some("1p"),
     needs_windows: true,

@@ -12,8 +12,8 @@ pub(super) const FAMILY: Family = Family {
     name: "evened",
     syntax: "evened[:ALPHA]",
     example: "evened:4",
-    about: "like weighted, but in the first half second after a silence paths that carried less \
-            are preferred",
+    about: "like weighted, but in the first half second of traffic after a pause, paths that \
+            carried less are preferred",
     plain: "a path is drawn at random; at first, paths that carried less have a higher \
             probability",
     every: None,

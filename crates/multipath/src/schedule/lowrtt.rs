@@ -9,8 +9,8 @@ pub(super) const FAMILY: Family = Family {
     name: "lowrtt",
     syntax: "lowrtt",
     example: "lowrtt",
-    about: "C tor's LOWRTT: the path with the lowest round-trip time that has room in its \
-            congestion window",
+    about: "of the paths with room in their congestion window, the one with the lowest round-trip \
+            time (LOWRTT in C tor)",
     plain: "the circuit that answers fastest is chosen while it has room",
     every: Some("1p"),
     needs_windows: true,

@@ -9,8 +9,8 @@ pub(super) const FAMILY: Family = Family {
     name: "minrtt",
     syntax: "minrtt",
     example: "minrtt",
-    about: "C tor's MINRTT: always the path with the lowest round-trip time, even while its \
-            congestion window is full",
+    about: "always the path with the lowest round-trip time; while its congestion window is full, \
+            packets wait (MINRTT in C tor)",
     plain: "everything goes by the circuit that answers fastest, and waits while it is full",
     every: Some("1p"),
     needs_windows: true,

@@ -229,7 +229,11 @@ impl fmt::Display for SpecError {
                 write!(f, "the schedule needs an argument: write {syntax}")
             }
             SpecError::Number(text) => {
-                write!(f, "'{text}' is not a number above 0: write one, such as 0.5")
+                write!(
+                    f,
+                    "'{text}' is not a valid argument of this schedule: write a number above 0, \
+                     such as 0.5"
+                )
             }
             SpecError::Negative(weight) => {
                 write!(f, "the weight {weight} is not a number of 0 or more: change it")

@@ -9,7 +9,8 @@ pub(super) const FAMILY: Family = Family {
     name: "pull",
     syntax: "pull",
     example: "pull",
-    about: "mTor: the paths with room in their congestion window take turns, packet by packet",
+    about: "each path in turn, one packet at a time, if it has room in its congestion window (the \
+            method of mTor)",
     plain: "each circuit takes the next data as soon as it can carry more",
     every: Some("1p"),
     needs_windows: true,

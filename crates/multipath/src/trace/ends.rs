@@ -107,15 +107,16 @@ impl fmt::Display for EndsError {
             EndsError::Mode(text) => {
                 write!(
                     f,
-                    "'{text}' does not say how the two directions choose paths: write \
-                           together, follow, follow:DELAY such as follow:20ms, or independent"
+                    "'{text}' does not say how the two directions choose paths: write together, \
+                     follow, follow:DELAY such as follow:20ms, or independent"
                 )
             }
             EndsError::Draw(text) => {
                 write!(
                     f,
-                    "'{text}' is not a time to draw again: write load, session:N (after N \
-                           page loads, 1 or more) or silence:DURATION, such as silence:1s"
+                    "'{text}' does not say when the path probabilities are chosen anew: write \
+                     load, session:N (after N page loads, 1 or more) or silence:DURATION, such as \
+                     silence:1s"
                 )
             }
         }

@@ -22,10 +22,11 @@ impl fmt::Display for MeasuredError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             MeasuredError::NoTime => {
-                out.write_str("its first line is not a time in seconds since 1970")
+                out.write_str("the first line of the file is not a time in seconds since 1970")
             }
-            MeasuredError::Time => out
-                .write_str("the time in its first line is more than 15 days ago or in the future"),
+            MeasuredError::Time => out.write_str(
+                "the time in the first line of the file is more than 15 days ago or in the future",
+            ),
         }
     }
 }

@@ -43,19 +43,19 @@ impl fmt::Display for Refusal {
                 "the upload has more than a relay's descriptor and its extra-info document",
             ),
             Refusal::Time => out.write_str(
-                "the descriptor is more than a day old, or its time is \
-                                            in the future: is the relay's clock right?",
+                "the descriptor is more than a day old, or its time is in the future: is the \
+                 relay's clock right?",
             ),
             Refusal::Older => out.write_str("a later descriptor is known"),
             Refusal::Identity => out.write_str(
-                "one of its identity keys (RSA, Ed25519) was seen before together \
-                               with another one: always keep both keys of a relay together",
+                "one of the relay's identity keys (RSA, Ed25519) was seen before together with \
+                 another key: always keep both keys of a relay together",
             ),
             Refusal::Private(address) => write!(out, "{address} is a private address"),
-            Refusal::Banned => out.write_str("the relay is banned here"),
+            Refusal::Banned => out.write_str("this authority has banned the relay"),
             Refusal::Full => out.write_str(
-                "too many relays are known with this address, or in \
-                                            total: try again later",
+                "this authority knows too many relays with this address, or in total: try again \
+                 later",
             ),
         }
     }

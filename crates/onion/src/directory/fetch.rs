@@ -129,7 +129,9 @@ impl std::fmt::Display for Failure {
                 "the server was reached and sent nothing, as an authority does before its first \
                  consensus",
             ),
-            Failure::Http(error) => write!(out, "the server's answer cannot be read: {error}"),
+            Failure::Http(error) => {
+                write!(out, "the directory server's answer cannot be read: {error}")
+            }
             Failure::Status(status) => write!(out, "the server answered {status}"),
             Failure::Document(error) => error.fmt(out),
         }

@@ -34,12 +34,17 @@ pub enum HttpError {
 impl fmt::Display for HttpError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            HttpError::TooLong(limit) => write!(out, "it is longer than {limit} bytes"),
+            HttpError::TooLong(limit) => {
+                write!(out, "the HTTP message is longer than {limit} bytes")
+            }
             HttpError::Malformed(what) => write!(out, "it is not HTTP: {what}"),
-            HttpError::Truncated => out.write_str("it ended before it was complete"),
+            HttpError::Truncated => out.write_str("the HTTP message ended before it was complete"),
             HttpError::Encoding(name) => {
                 let name = name.escape_debug();
-                write!(out, "it has the encoding '{name}', which was not requested")
+                write!(
+                    out,
+                    "the HTTP message has the Content-Encoding '{name}', which was not requested"
+                )
             }
         }
     }

@@ -236,12 +236,13 @@ impl fmt::Display for Rule {
 }
 
 fn parse_rule(text: &str) -> Result<Vec<Rule>, &'static str> {
-    let (word, rest) =
-        text.split_once(char::is_whitespace).ok_or("it must begin with accept or reject")?;
+    let (word, rest) = text
+        .split_once(char::is_whitespace)
+        .ok_or("an exit rule must begin with accept or reject")?;
     let accept = match word {
         "accept" => true,
         "reject" => false,
-        _ => return Err("it must begin with accept or reject"),
+        _ => return Err("an exit rule must begin with accept or reject"),
     };
     let (address, ports) = rest.trim().rsplit_once(':').ok_or("ADDRESS:PORTS is missing")?;
     let ports = parse_ports(ports)?;
@@ -274,7 +275,9 @@ fn parse_prefix(text: &str) -> Result<Net, &'static str> {
     let length = match length.map(u8::from_str) {
         None => longest,
         Some(Ok(length)) if length <= longest => length,
-        Some(_) => return Err("the prefix is longer than the address"),
+        Some(_) => {
+            return Err("the prefix length must be a number, at most 32 for IPv4 and 128 for IPv6");
+        }
     };
     Ok(Net::Prefix(address, length))
 }
@@ -287,7 +290,11 @@ fn parse_ports(text: &str) -> Result<(u16, u16), &'static str> {
         Some((first, last)) => (port(first)?, port(last)?),
         None => (port(text)?, port(text)?),
     };
-    if first > last { Err("the first port is above the last") } else { Ok((first, last)) }
+    if first > last {
+        Err("the first port of the range is above the last: write the lower port first")
+    } else {
+        Ok((first, last))
+    }
 }
 
 fn within(net: IpAddr, length: u8, address: IpAddr) -> bool {

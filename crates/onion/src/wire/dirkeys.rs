@@ -34,11 +34,11 @@ impl fmt::Display for SignatureError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SignatureError::TooEarly => out.write_str(
-                "the certificate of the signing key is not valid yet: is this machine's clock \
-                     right?",
+                "the certificate of this authority's signing key is not valid yet: is this \
+                 machine's clock right?",
             ),
             SignatureError::Expired => {
-                out.write_str("the certificate of the signing key has expired")
+                out.write_str("the certificate of this authority's signing key has expired")
             }
             SignatureError::Library(error) => write!(out, "the key cannot sign: {error}"),
         }

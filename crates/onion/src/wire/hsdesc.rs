@@ -37,11 +37,20 @@ impl fmt::Display for HsDescError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             HsDescError::TooLong(length) => {
-                write!(out, "its {length} bytes are more than a descriptor may have")
+                write!(
+                    out,
+                    "the onion service's descriptor has {length} bytes, more than are allowed"
+                )
             }
-            HsDescError::Malformed(what) => write!(out, "it is malformed: {what}"),
-            HsDescError::BadSignature => out.write_str("a signature in it is wrong"),
-            HsDescError::Expired => out.write_str("its certificate has expired"),
+            HsDescError::Malformed(what) => {
+                write!(out, "the onion service's descriptor is malformed: {what}")
+            }
+            HsDescError::BadSignature => {
+                out.write_str("a signature in the onion service's descriptor is wrong")
+            }
+            HsDescError::Expired => {
+                out.write_str("the certificate in the onion service's descriptor has expired")
+            }
         }
     }
 }

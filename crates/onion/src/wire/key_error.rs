@@ -17,7 +17,11 @@ impl fmt::Display for KeyError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             KeyError::Missing(name) => {
-                write!(out, "{name} is missing, but other keys are there: restore it from a backup")
+                write!(
+                    out,
+                    "the key file {name} is missing, but other key files are there: restore the \
+                     missing file from a backup"
+                )
             }
             KeyError::Bad(name, what) => write!(out, "{name}: {what}"),
             KeyError::Making(what) => write!(out, "keys cannot be made: {what}"),

@@ -237,8 +237,12 @@ impl DocumentError {
 pub(crate) fn none_bad(bad: usize) -> Result<(), DocumentError> {
     match bad {
         0 => Ok(()),
-        1 => Err(DocumentError::Malformed("1 of its entries is invalid".to_owned())),
-        _ => Err(DocumentError::Malformed(format!("{bad} of its entries are invalid"))),
+        1 => Err(DocumentError::Malformed(
+            "1 entry of the file is invalid and was ignored".to_owned(),
+        )),
+        _ => Err(DocumentError::Malformed(format!(
+            "{bad} entries of the file are invalid and were ignored"
+        ))),
     }
 }
 
@@ -249,13 +253,18 @@ impl fmt::Display for DocumentError {
                 write!(out, "the document is too long ({length} bytes)")
             }
             DocumentError::Malformed(what) => write!(out, "the document is malformed: {what}"),
-            DocumentError::BadSignature => out.write_str("a signature in the document is wrong"),
+            DocumentError::BadSignature => {
+                out.write_str("a signature in the directory document is wrong")
+            }
             DocumentError::TooFewSigners(did, must) => {
-                write!(out, "{did} of our authorities signed the document, but {must} must")
+                write!(
+                    out,
+                    "only {did} of the configured authorities signed the document, but {must} must"
+                )
             }
-            DocumentError::Stranger => {
-                out.write_str("the document belongs to another relay or authority")
-            }
+            DocumentError::Stranger => out.write_str(
+                "the directory document belongs to another relay or authority than requested",
+            ),
             DocumentError::TooEarly => {
                 out.write_str("the document is not valid yet: is this machine's clock right?")
             }

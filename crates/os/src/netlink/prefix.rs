@@ -58,7 +58,11 @@ impl fmt::Display for PrefixError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PrefixError::Address(text) => write!(f, "`{text}` is not an IP address"),
-            PrefixError::Length(text) => write!(f, "`{text}` has no valid prefix length"),
+            PrefixError::Length(text) => write!(
+                f,
+                "`{text}` has no valid prefix length: write 0 to 32 after the slash, for IPv6 0 to \
+                 128"
+            ),
         }
     }
 }

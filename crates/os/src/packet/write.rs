@@ -31,7 +31,7 @@ pub fn write(
     let headers = match (from.ip().to_canonical(), to.ip().to_canonical()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => ipv4(from, to, ecn)?,
         (IpAddr::V6(from), IpAddr::V6(to)) => ipv6(from, to, ecn),
-        _ => return Err(invalid(format!("{from} and {to} are of different families"))),
+        _ => return Err(invalid(format!("{from} and {to} are not both IPv4 or both IPv6"))),
     };
     let builder = PacketBuilder::ip(headers).udp(from.port(), to.port());
     builder.write(out, payload).map_err(|e| invalid(e.to_string()))

@@ -173,14 +173,14 @@ fn due(every: Every) -> String {
             format!("the path changes after {mean} packets on average, at random")
         }
         Every::PacketRange { least, most } => {
-            format!("the path changes after {least} to {most} packets, at random")
+            format!("the path changes after a random number of {least} to {most} packets")
         }
         Every::Time { mean, random: false } => format!("the path changes every {}", ms(mean)),
         Every::Time { mean, .. } => {
             format!("the path changes every {} on average, at random", ms(mean))
         }
         Every::TimeRange { least, most } => {
-            format!("the path changes after {} to {}, at random", ms(least), ms(most))
+            format!("the path changes after a random time of {} to {}", ms(least), ms(most))
         }
         Every::Growing { least, most } => format!(
             "the path changes at random intervals, of about {} at the beginning of a page load and \

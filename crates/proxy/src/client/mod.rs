@@ -91,7 +91,11 @@ impl fmt::Display for ClientFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ClientFault::Foreign(byte) => {
-                write!(f, "does not speak the protocol (its answer begins with 0x{byte:02x})")
+                write!(
+                    f,
+                    "does not speak the expected proxy protocol (its answer begins with \
+                     0x{byte:02x}): check its address and port"
+                )
             }
             ClientFault::LoginWanted => f.write_str("wants a user name and a password"),
             ClientFault::NoMethod => f.write_str(
@@ -104,7 +108,7 @@ impl fmt::Display for ClientFault {
                 "cannot accept this login: user name and password need 1 to 255 bytes each, and an \
                  HTTP proxy's user name must not contain a colon",
             ),
-            ClientFault::NoCommand => f.write_str("does not know this command"),
+            ClientFault::NoCommand => f.write_str("does not support the requested SOCKS5 command"),
             ClientFault::Refused(why) => write!(f, "refuses: {why}"),
             ClientFault::Garbage(what) => write!(f, "sent a malformed answer: {what}"),
             ClientFault::Endless(bytes) => {

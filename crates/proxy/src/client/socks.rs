@@ -170,7 +170,7 @@ impl SocksDialogue {
             return Err(ClientFault::Refused(format!("the unknown reason 0x{reply:02x}")));
         };
         let read = SocksAddress::read(rest).map_err(|UnknownType(kind)| {
-            ClientFault::Garbage(format!("an address of the unknown type 0x{kind:02x}"))
+            ClientFault::Garbage(format!("a SOCKS5 address of the unknown type 0x{kind:02x}"))
         })?;
         let Some((address, length)) = read else { return Ok(None) };
         match *reply {

@@ -30,7 +30,8 @@ pub(super) fn read(source: impl Read, host: Option<&str>) -> Result<Found, Strin
     if all.is_empty() {
         let skipped = capture.skipped;
         return Err(format!(
-            "no request of plain HTTP in {count} TCP connections ({skipped} other packets){cure}"
+            "the capture has no unencrypted HTTP request in its {count} TCP connections ({skipped} \
+             other packets were ignored){cure}"
         ));
     }
     of_host(all, host, found).map_err(|why| why + cure)

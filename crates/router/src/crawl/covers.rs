@@ -146,23 +146,23 @@ fn entry(fetched: &Fetched) -> Entry {
 /// The index is malformed; the error is one line.
 pub(super) fn parse(bytes: &[u8]) -> Result<Document, String> {
     let document: Document = serde_json::from_slice(bytes).map_err(|error| {
-        format!("not an index of covers: {}", in_plain_words(&error.to_string()))
+        format!("the file is not an index of covers: {}", in_plain_words(&error.to_string()))
     })?;
     let Document { format, version, finder, objects, pages, .. } = &document;
     if format != FORMAT || *version != VERSION || *finder != FINDER {
         return Err(format!(
-            "it was made by another version of this program ('{format}' {version}, content scanner \
-             {finder}; expected '{FORMAT}' {VERSION}, content scanner {FINDER}): make the covers \
-             again with 'anabranch pt crawl'"
+            "the covers were made by another version of this program ('{format}' {version}, \
+             content scanner {finder}; expected '{FORMAT}' {VERSION}, content scanner {FINDER}): \
+             make them again with 'anabranch pt crawl'"
         ));
     }
     if objects.len() > OBJECTS || pages.len() > OBJECTS {
-        return Err("it has more than 20,000 objects or pages".to_owned());
+        return Err("the index of covers has more than 20,000 objects or pages".to_owned());
     }
     let known = |place: &usize| *place < objects.len();
     if let Some(page) = pages.iter().find(|page| !page.objects.iter().all(known)) {
         return Err(format!(
-            "page {}: the file has not all objects of this page: make the covers again with \
+            "page {}: the index of covers lacks objects of this page: make the covers again with \
              'anabranch pt crawl'",
             page.path
         ));
@@ -172,7 +172,11 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Document, String> {
     };
     let wrong = |one: &&Entry| one.slots.as_ref().is_some_and(|slots| !digits(slots));
     match objects.iter().find(wrong) {
-        Some(one) => Err(format!("{}: the name of its file is not five digits", one.path)),
+        Some(one) => Err(format!(
+            "{}: the index gives this cover a file whose name is not five digits: make the covers \
+             again with 'anabranch pt crawl'",
+            one.path
+        )),
         None => Ok(document),
     }
 }
@@ -217,8 +221,8 @@ pub fn read(folder: &Path) -> Result<(Found, Judged), CrawlError> {
 fn checked(fetched: &Fetched, slots: &SlotsEntry, bytes: usize) -> Result<Object, String> {
     if fetched.body.len() != bytes {
         return Err(format!(
-            "its file has {} bytes, but the index says {bytes}: make the covers \
-                            again with 'anabranch pt crawl'",
+            "the file of this cover has {} bytes, but the index says {bytes}: make the covers \
+             again with 'anabranch pt crawl'",
             fetched.body.len()
         ));
     }
@@ -227,8 +231,8 @@ fn checked(fetched: &Fetched, slots: &SlotsEntry, bytes: usize) -> Result<Object
     if own != (&slots.hiding, slots.hides) {
         let (hiding, hides) = (&slots.hiding, slots.hides);
         return Err(format!(
-            "its {} content can hide {} bytes, but the index says {hiding} content that can hide \
-             {hides} bytes: make the covers again with 'anabranch pt crawl'",
+            "the cover has {} content that can hide {} bytes, but the index says {hiding} content \
+             that can hide {hides} bytes: make the covers again with 'anabranch pt crawl'",
             own.0, own.1
         ));
     }

@@ -95,7 +95,7 @@ impl Segments {
         let is_new = self.ends.insert(segment.ends());
         self.begun += usize::from(is_new || segment.begins());
         if self.begun > FLOWS {
-            return Err("it has more than 10,000 connections".to_owned());
+            return Err("the capture has more than 10,000 connections".to_owned());
         }
         self.segments.push((at, segment));
         Ok(())
@@ -137,7 +137,7 @@ fn packets(mut source: impl Read, each: &mut Take<'_>) -> Result<bool, String> {
     let mut first = Vec::new();
     source.by_ref().take(4).read_to_end(&mut first).map_err(|error| error.to_string())?;
     if !is_capture(&first) {
-        return Err("it is not a capture (pcap or pcapng)".to_owned());
+        return Err("the file is not a capture (pcap or pcapng)".to_owned());
     }
     let (source, mut whole) = ((&first[..]).chain(source), 0_usize);
     let mut count = |link, at, bytes: &[u8]| {
@@ -572,7 +572,7 @@ pub(super) mod tests {
     fn a_capture_is_not_held_but_taken_packet_by_packet() {
         let mut endless = Endless { made: Vec::new(), connections: 0, read: 0 };
         let why = read(&mut endless).unwrap_err();
-        assert_eq!(why, "it has more than 10,000 connections");
+        assert_eq!(why, "the capture has more than 10,000 connections");
         // 59 bytes a packet, and what a reader takes ahead.
         assert!(endless.read < 10_001 * 59 + (16 << 20), "{} bytes", endless.read);
     }

@@ -23,10 +23,11 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// The bytes are no HAR file, or have no such request.
 pub(super) fn read(bytes: &[u8], host: Option<&str>) -> Result<Found, String> {
     let text = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
-    let file: Value = serde_json::from_slice(text)
-        .map_err(|error| format!("it is not a HAR file: {}", in_plain_words(&error.to_string())))?;
+    let file: Value = serde_json::from_slice(text).map_err(|error| {
+        format!("the file is not a HAR file: {}", in_plain_words(&error.to_string()))
+    })?;
     let entries = file["log"]["entries"].as_array();
-    let entries = entries.ok_or("it is not a HAR file: it has no list `log.entries`")?;
+    let entries = entries.ok_or("the file is not a HAR file: it has no list `log.entries`")?;
     let (mut found, mut exchanges) = (Found::default(), Vec::new());
     for entry in entries {
         match exchange(entry) {
@@ -36,7 +37,10 @@ pub(super) fn read(bytes: &[u8], host: Option<&str>) -> Result<Found, String> {
     }
     if exchanges.is_empty() {
         let why = found.left_out.iter().map(|(why, count)| format!(": {count} × {why}"));
-        return Err(format!("it has no request of http or https{}", why.collect::<String>()));
+        return Err(format!(
+            "the HAR file has no request of http or https{}",
+            why.collect::<String>()
+        ));
     }
     of_host(exchanges, host, found)
 }
@@ -44,10 +48,10 @@ pub(super) fn read(bytes: &[u8], host: Option<&str>) -> Result<Found, String> {
 /// Parses `entry` of the file, or returns the reason for leaving it out.
 fn exchange(entry: &Value) -> Result<Exchange, &'static str> {
     let at = entry["startedDateTime"].as_str().and_then(moment);
-    let at = at.ok_or("an entry whose time cannot be read")?;
+    let at = at.ok_or("an entry whose time (startedDateTime) cannot be read")?;
     let (request, response) = (&entry["request"], &entry["response"]);
     let url = request["url"].as_str().ok_or("an entry without a URL")?;
-    let (host, path) = split(url).ok_or("a URL that is neither http nor https")?;
+    let (host, path) = split(url).ok_or("an entry whose URL is neither http nor https")?;
     Ok(Exchange {
         host: plain(host),
         at,
@@ -73,11 +77,11 @@ fn object(request: &Value, response: &Value, path: &str) -> Result<Fetched, &'st
     (request["method"] == "GET").then_some(()).ok_or("not a GET request")?;
     (number(&response["status"]) == Some(200)).then_some(()).ok_or("not answered with 200")?;
     let content = &response["content"];
-    let text = content["text"].as_str().ok_or("an entry whose body is not in the file")?;
+    let text = content["text"].as_str().ok_or("an answer whose body is not in the HAR file")?;
     let body = match content["encoding"].as_str() {
         None | Some("") => text.as_bytes().to_vec(),
         Some("base64") => Base64::decode_vec(text).map_err(|_| "a body that is not base64")?,
-        Some(_) => return Err("a body of an unknown encoding"),
+        Some(_) => return Err("an answer whose body has an encoding other than base64"),
     };
     // HTTP/2 and HTTP/3 have lower-case header names. They are capitalised as in HTTP/1.
     let version = response["httpVersion"].as_str().unwrap_or_default();
@@ -196,8 +200,14 @@ mod tests {
             ("{}", "`log.entries`"),
             (r#"{"log":{}}"#, "`log.entries`"),
             (r#"{"log":{"entries":[]}}"#, "no request"),
-            (r#"{"log":{"entries":[7]}}"#, "1 × an entry whose time cannot be read"),
-            (&*good.replace("10:00", "25:00"), "1 × an entry whose time cannot be read"),
+            (
+                r#"{"log":{"entries":[7]}}"#,
+                "1 × an entry whose time (startedDateTime) cannot be read",
+            ),
+            (
+                &*good.replace("10:00", "25:00"),
+                "1 × an entry whose time (startedDateTime) cannot be read",
+            ),
             (&*good.replace("\"url\"", "\"uri\""), "1 × an entry without a URL"),
             (&*good.replace("http://a/", "ftp://a/"), "no request"),
         ] {
@@ -207,9 +217,13 @@ mod tests {
         for (from, to, what) in [
             ("GET", "POST", "not a GET request"),
             (":200", ":304", "not answered with 200"),
-            (r#""text":"x""#, r#""size":4"#, "an entry whose body is not in the file"),
+            (r#""text":"x""#, r#""size":4"#, "an answer whose body is not in the HAR file"),
             (r#""text":"x""#, r#""text":"x","encoding":"base64""#, "a body that is not base64"),
-            (r#""text":"x""#, r#""text":"x","encoding":"rot13""#, "a body of an unknown encoding"),
+            (
+                r#""text":"x""#,
+                r#""text":"x","encoding":"rot13""#,
+                "an answer whose body has an encoding other than base64",
+            ),
         ] {
             let why = read(good.replace(from, to).as_bytes()).unwrap_err();
             assert!(why.ends_with(&format!(": 1 × {what}")), "{what}: {why}");

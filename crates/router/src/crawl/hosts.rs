@@ -86,9 +86,10 @@ fn of_first_page(exchanges: &[Exchange]) -> Result<String, String> {
             reasons(exchanges)
         )),
         Some((host, _)) if with.len() == 1 => Ok((*host).to_owned()),
-        Some(_) => {
-            Err(format!("it has no HTML page; choose a host with --host: {}", counted(&with)))
-        }
+        Some(_) => Err(format!(
+            "the recording has no HTML page; choose a host with --host: {}",
+            counted(&with)
+        )),
     }
 }
 
@@ -109,7 +110,7 @@ fn nothing_of(host: &str, exchanges: &[Exchange]) -> String {
             reasons(exchanges)
         ),
         false => format!(
-            "it has no object of host '{host}'; choose another with --host: {}",
+            "the recording has no object of host '{host}'; choose another host with --host: {}",
             counted(&with)
         ),
     }

@@ -215,11 +215,17 @@ fn shapes_of(path: &Path, capture: impl io::BufRead) -> Result<(Vec<Shape>, Vec<
         }
     }
     let last = faults.last().map(|fault| {
-        format!("{} of {} connections, the last one: {fault}", faults.len(), flows.len())
+        format!(
+            "{} of {} connections cannot be replayed; the fault of the last one: {fault}",
+            faults.len(),
+            flows.len()
+        )
     });
     match (shapes.is_empty(), last) {
-        (true, Some(why)) => Err(format!("no connection can be played: {why}")),
-        (true, None) => Err(format!("it has no TCP connection ({skipped} other packets)")),
+        (true, Some(why)) => Err(format!("no connection of the capture is usable: {why}")),
+        (true, None) => {
+            Err(format!("the capture has no TCP connection ({skipped} other packets were ignored)"))
+        }
         (false, last) => {
             Ok((shapes, last.into_iter().chain(cut.then(|| CUT.to_owned())).collect()))
         }

@@ -24,7 +24,7 @@ const OTHERS: [(&[u8], &str, &str); 4] = [
 pub(super) fn unpacked<'a>(mut source: impl BufRead + 'a) -> Result<Box<dyn BufRead + 'a>, String> {
     let begin = source.fill_buf().map_err(|error| error.to_string())?;
     if let Some((_, what, with)) = OTHERS.iter().find(|(magic, ..)| begin.starts_with(magic)) {
-        return Err(format!("it is {what}: unpack it first ({with})"));
+        return Err(format!("the file is {what}: unpack it first ({with})"));
     }
     if !begin.starts_with(GZIP) {
         return Ok(Box::new(source));

@@ -634,8 +634,8 @@ impl<'r> ClientLoop<'r> {
                 }
             }
             Order::FewLegs(found, wanted) => watch(ClientEvent::Trouble(format!(
-                "each stream gets {found} of {wanted} circuits: there are too few unrelated \
-                 relays"
+                "each stream gets only {found} of {wanted} circuits, because too few relays are of \
+                 different families and /16 networks"
             ))),
             Order::NoAbleRelay(design) => watch(ClientEvent::Trouble(no_able_relay(design))),
             Order::FewBridges(bridges, wanted) => watch(ClientEvent::Trouble(format!(
@@ -644,7 +644,7 @@ impl<'r> ClientLoop<'r> {
             ))),
             Order::FewJoining(count) => watch(ClientEvent::Trouble(format!(
                 "only {count} relays of the network support --multipath merged, so the same few \
-                 often learn your first relays"
+                 relays often learn which first relays (guards) you use"
             ))),
             Order::Attach(program, circuit) => {
                 programs.attach(now, station, circmgr, program, circuit);
@@ -782,8 +782,8 @@ fn no_able_relay(design: Design) -> String {
     };
     let version = design.protocol().unwrap_or_default();
     format!(
-        "--multipath {design}: no {what}; add a relay of Anabranch's (with Anabranch={version} \
-         among its protocols) or use --multipath conflux"
+        "--multipath {design}: no {what}; use --multipath conflux, or add a relay that runs \
+         Anabranch (protocol Anabranch={version}) to the network"
     )
 }
 

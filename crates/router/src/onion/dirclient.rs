@@ -558,8 +558,9 @@ impl DirThread {
         }
         if let Err(error) = replace(&self.settings.data.join(name), text.as_bytes()) {
             // After a failure, the copy in memory serves until the next start.
-            self.desk
-                .tell(News::Trouble(format!("{error}; continuing, but this is not saved to disk")));
+            self.desk.tell(News::Trouble(format!(
+                "{error}; the program continues, but this file is not saved to disk"
+            )));
         }
     }
 
@@ -577,7 +578,8 @@ impl DirThread {
             Err(error) => {
                 self.due.iter_mut().for_each(|due| due.put_off(unix()));
                 let told = format!(
-                    "cannot write this relay's server descriptor (what it publishes about itself): {error}"
+                    "cannot write this relay's server descriptor (what it publishes about itself): \
+                     {error}"
                 );
                 return self.desk.tell(News::Trouble(told));
             }

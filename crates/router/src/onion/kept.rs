@@ -111,7 +111,7 @@ fn free_name(path: &Path) -> PathBuf {
 
 fn unreadable(path: &Path, error: &io::Error) -> StoreError {
     let told = format!(
-        "it cannot be read ({error}): make it readable, or move it away if it is not needed"
+        "the file cannot be read ({error}): make it readable, or move it away if it is not needed"
     );
     StoreError::File(path.to_owned(), io::Error::new(error.kind(), told))
 }

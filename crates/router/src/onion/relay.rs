@@ -379,8 +379,8 @@ impl<'r> MainShard<'r> {
             if numbers.stats.shared_circuits > 0 && !self.told_shared {
                 self.told_shared = true;
                 watch.note(
-                    "the limit of links to one relay is reached: further circuits to it share \
-                     these links",
+                    "this relay has as many links to another relay as the limit allows: further \
+                     circuits to that relay share these links",
                 );
             }
             self.renew(now, watch);
@@ -432,8 +432,12 @@ impl<'r> MainShard<'r> {
         }
         if let Some(made) = self.link_keys.made(now, self.settings.keys.keys()) {
             let adopted = made.and_then(|key| self.show(&key, watch));
-            adopted
-                .unwrap_or_else(|error| watch.note(&format!("cannot renew the TLS key: {error}")));
+            adopted.unwrap_or_else(|error| {
+                watch.note(&format!(
+                    "cannot renew the TLS key of this relay's links, so the earlier key stays in \
+                     use: {error}"
+                ))
+            });
         }
         self.describe_in_time(now);
     }

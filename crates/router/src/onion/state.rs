@@ -129,8 +129,8 @@ impl ClientState {
                 &path,
                 why,
                 &format!(
-                    "restore the file from a backup, or move it away so that new guards are \
-                          chosen: mv {here} {aside}"
+                    "restore the file from a backup, or move it away so that new guards (first \
+                     relays) are chosen: mv {here} {aside}"
                 ),
             )
         };

@@ -76,7 +76,9 @@ fn tighten(folder: &Path) -> Result<Option<String>, StoreError> {
     }
     fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).map_err(told)?;
     let shown = folder.display();
-    Ok(Some(format!("{shown}: other users could read it (mode {mode:o}); its mode is 700 now")))
+    Ok(Some(format!(
+        "{shown}: other users could read this folder (mode {mode:o}); its mode is 700 now"
+    )))
 }
 
 /// Reserves the folder `data` for this process until the lock is dropped.

@@ -26,7 +26,10 @@ impl fmt::Display for StoreError {
             StoreError::File(path, error) => write!(out, "{}: {error}", path.display()),
             StoreError::Open(path, mode) => {
                 let path = path.display();
-                write!(out, "{path}: other users can read it (mode {mode:o}); run chmod 700 {path}")
+                write!(
+                    out,
+                    "{path}: other users can read this folder (mode {mode:o}); run chmod 700 {path}"
+                )
             }
             StoreError::Busy(path, process) => {
                 let process = process.map_or(String::new(), |id| format!(" {id}"));

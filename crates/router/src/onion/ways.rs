@@ -151,8 +151,8 @@ impl fmt::Display for WaysError {
             WaysError::Identities(line) => {
                 write!(
                     out,
-                    "'{line}' has another ed25519 key than the other line with this fingerprint: \
-                     correct one of them"
+                    "the bridge line '{line}' has another ed25519 key than an earlier bridge line \
+                     with the same fingerprint: correct one of them"
                 )
             }
         }

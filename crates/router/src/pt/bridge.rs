@@ -56,14 +56,17 @@ impl fmt::Display for BridgeFault {
         match self {
             BridgeFault::Line(error) => error.fmt(out),
             BridgeFault::Transport(name) => {
-                write!(out, "its transport is '{name}': only '{TRANSPORT}' is supported here")
+                write!(
+                    out,
+                    "the bridge's transport is '{name}': only '{TRANSPORT}' is supported here"
+                )
             }
             BridgeFault::Args(fault) => fault.fmt(out),
             BridgeFault::NoKey => {
-                out.write_str("key= with the bridge's key of 43 characters is missing")
+                out.write_str("the bridge line lacks key= with the bridge's key of 43 characters")
             }
             BridgeFault::Key => {
-                out.write_str("key= is not a bridge's key, which has 43 characters")
+                out.write_str("the value of key= is not a bridge's key, which has 43 characters")
             }
             BridgeFault::Profile(error) => error.fmt(out),
             BridgeFault::Host(text) => write!(out, "host={text}: not a host name"),

@@ -90,8 +90,8 @@ pub fn managed(
     if matches!(environment.side, Side::Client(_)) != at_client {
         let [here, there] = if at_client { ["client", "bridge"] } else { ["bridge", "client"] };
         let why = format!(
-            "this command is for a {here}, but tor started it as a {there}: name the other \
-             command in torrc"
+            "this command is for a {here}, but tor started it as a {there}: name the command for \
+             that role in torrc"
         );
         return Err(refuse(out, &Line::EnvError(why)));
     }
@@ -158,11 +158,7 @@ fn client(
     }
     tell(out, &Line::ClientMethodsDone)?;
     station.ok_or_else(|| {
-        ManagedFailure(
-            "none of the requested transports could be \
-                                        started"
-                .to_owned(),
-        )
+        ManagedFailure("none of the requested transports could be started".to_owned())
     })
 }
 
@@ -206,11 +202,7 @@ fn server(
     }
     tell(out, &Line::ServerMethodsDone)?;
     station.ok_or_else(|| {
-        ManagedFailure(
-            "none of the requested transports could be \
-                                        started"
-                .to_owned(),
-        )
+        ManagedFailure("none of the requested transports could be started".to_owned())
     })
 }
 
@@ -227,7 +219,7 @@ fn bridge(
     let onward = match (&wanted.extended, wanted.relay) {
         (Some((at, cookie)), _) => Onward::Extended(*at, PathBuf::from(cookie)),
         (None, Some(at)) => Onward::Plain(at),
-        (None, None) => return Err("the relay's port is missing".to_owned()),
+        (None, None) => return Err("tor has not set the relay's port (TOR_PT_ORPORT)".to_owned()),
     };
     let listen = method.address.unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into());
     let own = (schedule.clone(), limits);
@@ -419,14 +411,9 @@ mod tests {
         let ours = ("TOR_PT_CLIENT_TRANSPORTS", "anabranch");
         let from = "TOR_PT_OUTBOUND_BIND_ADDRESS_V4";
         assert!(said(&[ours, (from, "127.0.0.1")]).0);
-        for (value, why) in [
-            (
-                "here",
-                "'here' is not an IPv4 \
-                                       address",
-            ),
-            ("192.0.2.77", "192.0.2.77: "),
-        ] {
+        for (value, why) in
+            [("here", "'here' is not an IPv4 address"), ("192.0.2.77", "192.0.2.77: ")]
+        {
             let (open, lines) = said(&[ours, (from, value)]);
             assert!(!open && lines.len() == 1, "{lines:?}");
             assert!(lines[0].starts_with(&format!("ENV-ERROR {from}: {why}")), "{lines:?}");

@@ -77,9 +77,14 @@ impl std::fmt::Display for PlanError {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             PlanError::TooFewRelays { needed } => {
-                write!(out, "these circuits need at least {needed} relays that are no exits")
+                write!(
+                    out,
+                    "these circuits need at least {needed} relays that are no exits: add some"
+                )
             }
-            PlanError::NoExit => out.write_str("circuits end at an exit; there must be one"),
+            PlanError::NoExit => {
+                out.write_str("circuits end at an exit relay, but there is none: add one")
+            }
             PlanError::TooManyRelays => write!(out, "there may be at most {MAX_RELAYS} relays"),
             PlanError::NoServer => out.write_str("clients download from a server; add one"),
             PlanError::NoClient => out.write_str("nothing happens without clients; add one"),

@@ -119,7 +119,8 @@ impl fmt::Display for KeyFileError {
             }
             KeyFileError::WgQuick(path) => write!(
                 f,
-                "'{}' is a wg-quick file, not a key file: 'anabranch key far.key home.key' makes two",
+                "'{}' is a wg-quick file, not a key file: 'anabranch key far.key home.key' makes \
+                 two key files",
                 path.display()
             ),
             KeyFileError::OtherHalf(path, end, here) => {
@@ -131,7 +132,11 @@ impl fmt::Display for KeyFileError {
                     || "the other".to_owned(),
                     |name| format!("the other, made for '{name}',"),
                 );
-                write!(f, "key file '{}' is {whose}: give {here} here", path.display())
+                write!(
+                    f,
+                    "key file '{}' is {whose}: this program needs {here} instead",
+                    path.display()
+                )
             }
             KeyFileError::Twice(path, name) => write!(
                 f,

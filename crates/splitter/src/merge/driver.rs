@@ -387,8 +387,8 @@ impl<'s> Driver<'s> {
         if !fits {
             let (name, schedule) = (self.guests[id.0 as usize].name(), &self.settings.schedule);
             self.screen.warn(&format!(
-                "schedule {schedule} does not fit the {paths} paths of client '{name}': this \
-                 client uses schedule {}",
+                "schedule {schedule} does not fit the {paths} paths of client '{name}': packets to \
+                 this client follow schedule {} instead",
                 anabranch_comps::FAR_END_SCHEDULE
             ));
         }
@@ -489,7 +489,9 @@ impl<'s> Driver<'s> {
     fn complain_of(&mut self, now: Time, error: &io::Error) {
         if now >= self.next_complaint {
             self.next_complaint = now + COMPLAINT;
-            self.screen.warn(&format!("cannot open a socket to the server: {error}"));
+            self.screen.warn(&format!(
+                "cannot open a socket to the server for a client's packets: {error}"
+            ));
         }
     }
 

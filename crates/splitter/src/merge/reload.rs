@@ -76,7 +76,9 @@ impl Driver<'_> {
         if let Some(hub) = &mut self.hub
             && let Err(error) = hub.lead_to(named, &self.settings.keys.own.public)
         {
-            self.screen.warn(&format!("the interface has no route to some clients: {error}"));
+            self.screen.warn(&format!(
+                "the routes of the interface (--tun) to some clients could not be set: {error}"
+            ));
         }
     }
 }

@@ -81,7 +81,10 @@ impl FromStr for Bind {
             "ssh" => Ok(Bind::Ssh),
             "any" => Ok(Bind::Any),
             _ => text.parse().map(Bind::Ip).map_err(|_| {
-                format!("'{text}' is not an address: write ssh, any, or an IP address")
+                format!(
+                    "'{text}' is not an address at which mosh-server can listen: write ssh, any, \
+                     or an IP address"
+                )
             }),
         }
     }
@@ -152,11 +155,9 @@ impl fmt::Display for LoginError {
                 "cannot run '{ssh}': {error}; install OpenSSH's client, choose another with \
                  --ssh, or connect to a running mosh-server with --port and MOSH_KEY"
             ),
-            LoginError::Resolve(host, error) => write!(
-                f,
-                "the name '{host}' does not resolve: \
-                                        {error}"
-            ),
+            LoginError::Resolve(host, error) => {
+                write!(f, "the name '{host}' does not resolve: {error}")
+            }
             LoginError::Read(error) => write!(f, "reading ssh's output: {error}"),
             LoginError::Ended(host, status) => write!(
                 f,

@@ -110,7 +110,9 @@ impl fmt::Display for SpecError {
                  connection to an interface, so it would leave by the default route. Remove them, \
                  and add a route for the SSH host if it is to be reached another way"
             ),
-            SpecError::None => f.write_str("no path is given: name at least one"),
+            SpecError::None => {
+                f.write_str("no path is given: give at least one as NAME=KIND, as in wlan=if:wlan0")
+            }
             SpecError::SameName(name) => write!(f, "two paths are called '{name}': rename one"),
         }
     }
@@ -265,8 +267,8 @@ impl fmt::Display for Fault {
             Fault::Proxy(at, fault) => write!(f, "the proxy {at} {fault}"),
             Fault::SameEgress(other) => write!(
                 f,
-                "leaves by the same interface with the same address as path '{other}', so an \
-                 observer there sees both: remove one, or add --same-egress"
+                "the path leaves by the same interface with the same address as path '{other}', so \
+                 an observer there sees both: remove one path, or add --same-egress"
             ),
             Fault::Route(server, RouteError::Forbidden) => {
                 write!(

@@ -467,8 +467,8 @@ impl Machine {
         let leaves = link.map_or("?", |link| &link.name);
         if route.assumed {
             return Some(format!(
-                "'{leaves}' has no route to the server: assuming that the server is on the same \
-                 network"
+                "the interface '{leaves}' has no route to the server: the splitter assumes that \
+                 the server is on the same network"
             ));
         }
         if let Some((ip, home)) = source.and_then(|ip| Some((ip, self.stray(ip, route)?))) {
@@ -481,9 +481,9 @@ impl Machine {
         let tunnel = link.is_some_and(|link| link.kind == LinkKind::Bare);
         (tunnel && !chosen).then(|| {
             format!(
-                "leaves by the tunnel '{leaves}'. If that is the tunnel to be split, its packets \
-                 go round in a loop: name the interface that carries the tunnel (if:DEVICE), or \
-                 give --fwmark the tunnel's mark"
+                "the path leaves by the tunnel '{leaves}'. If that is the tunnel to be split, its \
+                 packets go round in a loop: name the interface that carries the tunnel \
+                 (if:DEVICE), or give --fwmark the tunnel's mark"
             )
         })
     }

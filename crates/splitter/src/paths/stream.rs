@@ -175,8 +175,8 @@ impl FromStr for SshHost {
             || text.rsplit_once('@').map_or_else(|| text.to_owned(), |(_, at)| format!("...@{at}"));
         let error = || {
             SpecError::Stream(format!(
-                "'{}' is not a host for ssh: write HOST, USER@HOST or USER@HOST:PORT; passwords \
-                 are ssh's own affair",
+                "'{}' is not a host for ssh: write HOST, USER@HOST or USER@HOST:PORT, without a \
+                 password",
                 shown()
             ))
         };

@@ -97,7 +97,7 @@ impl fmt::Display for ProxyFault {
             }
             ProxyFault::LoginWanted => f.write_str(
                 "wants a user name and a password: write socks5:USER@HOST:PORT, or 'user' and \
-                 'password' in the file",
+                 'password' in the configuration file",
             ),
             ProxyFault::NoMethod => f.write_str(
                 "accepts neither a user name with a password nor clients without a login (it may \
@@ -115,7 +115,9 @@ impl fmt::Display for ProxyFault {
                 write!(f, "sent an answer that SOCKS5 does not allow: {what}")
             }
             ProxyFault::Io(error) => write!(f, "closed the connection: {error}"),
-            ProxyFault::Lost => f.write_str("has closed the control connection or the UDP relay"),
+            ProxyFault::Lost => {
+                f.write_str("has closed the control connection, or does not relay UDP any more")
+            }
         }
     }
 }

@@ -99,8 +99,8 @@ impl Login {
             }
             Password::Environment => env::var(PASSWORD_VARIABLE).map_err(|_| {
                 missing(format!(
-                    "set the environment variable {PASSWORD_VARIABLE}, or name a file \
-                     (USER:@FILE@HOST:PORT)"
+                    "set the environment variable {PASSWORD_VARIABLE} to the proxy's password, or \
+                     name a file that contains it (USER:@FILE@HOST:PORT)"
                 ))
             })?,
         };

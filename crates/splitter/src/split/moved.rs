@@ -84,8 +84,8 @@ impl Driver<'_> {
             Move::Stays => {}
             Move::Goes(server) => {
                 self.report.screen.warn(&format!(
-                    "session {number}: the server is at {server} now, not at {present}: the \
-                     session follows it"
+                    "session {number}: the server's address changed from {present} to {server}: \
+                     the session continues there"
                 ));
                 self.uplinks.servers.insert(session, server);
                 self.uplinks.sockets.retire_session(now, session);
@@ -94,8 +94,8 @@ impl Driver<'_> {
                 self.settle(now);
             }
             Move::Left(server) => self.report.screen.warn(&format!(
-                "session {number}: the server is at {server} now, not at {present}: restart the \
-                 client, so that it begins a new session"
+                "session {number}: the server's address changed from {present} to {server}: \
+                 restart the program whose traffic is split, so that it begins a new session"
             )),
         }
     }

@@ -17,9 +17,9 @@ pub(super) fn shortage(config: &Config, proxied: usize, limit: u64) -> Option<St
     (limit < most).then(|| {
         let sessions = config.sessions;
         format!(
-            "{sessions} sessions of {ports} sockets each could need {most} files, and {limit} \
-             are allowed. Beyond that, sessions cannot use some paths: raise the limit (ulimit \
-             -n), or lower --max-sessions"
+            "{sessions} sessions of {ports} sockets each could need {most} open files, but this \
+             process may have {limit}. Beyond that, sessions cannot use some paths: raise the \
+             limit (ulimit -n), or lower --max-sessions"
         )
     })
 }

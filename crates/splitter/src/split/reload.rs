@@ -34,7 +34,9 @@ impl Driver<'_> {
             Ok((names, settings)) if names.is_empty() => self.take_over(settings, &Found::new()),
             Ok((names, settings)) => {
                 if let Err(error) = self.control.lookup.begin(settings, names) {
-                    self.end_reload(Err(format!("looking up the names of proxies: {error}")));
+                    self.end_reload(Err(format!(
+                        "the names of the proxies cannot be looked up: {error}"
+                    )));
                 }
             }
             Err(why) => self.end_reload(Err(why)),

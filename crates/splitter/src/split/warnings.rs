@@ -90,10 +90,15 @@ impl Warnings {
         (!replace(&mut self.unsplit, true)).then(|| {
             let what = packet::describe(packet);
             let cure = match what.strip_prefix("UDP to port ") {
-                Some(port) => format!("add --udp {port}, or route it elsewhere"),
+                Some(port) => {
+                    format!("add --udp {port} to split this traffic, or route it elsewhere")
+                }
                 None => "route it elsewhere, or add --route, which keeps it on one path".to_owned(),
             };
-            format!("a route sends {what} into the interface, which refuses it: {cure}")
+            format!(
+                "a route sends {what} into the splitter's interface (--tun), which refuses it: \
+                 {cure}"
+            )
         })
     }
 

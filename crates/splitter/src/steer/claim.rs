@@ -130,7 +130,10 @@ fn adopts(plan: &Plan, left: &Notes) -> bool {
 
 fn undone(notes: &Notes) -> String {
     let Notes { process, tun, .. } = notes;
-    format!("undid the changes that process {process} (--tun {tun}) left when it was killed")
+    format!(
+        "undid the changes to this machine's network that the splitter of process {process} (--tun \
+         {tun}) left when it was killed"
+    )
 }
 
 /// Returns the changes that a run by this plan has to undo, without settings of the machine.

@@ -96,7 +96,9 @@ impl fmt::Display for SteerError {
                 "--route: traffic that is not split needs a path that leaves by an interface of \
                  this machine: add one (if:DEVICE), or remove --route",
             ),
-            SteerError::Paths => write!(f, "--route: {MOST_PATHS} paths at most: remove some"),
+            SteerError::Paths => {
+                write!(f, "--route allows {MOST_PATHS} paths at most: remove some")
+            }
             SteerError::Lost(error) => write!(
                 f,
                 "another program removed the splitter's routing rules, and they cannot be set \

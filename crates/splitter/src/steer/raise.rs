@@ -95,12 +95,12 @@ impl Steering {
         }
         let tun = tun?;
         warnings.extend(steering.stand_guard().err().map(unguarded));
-        warnings.extend(
-            steering
-                .count()
-                .err()
-                .map(|error| format!("connections kept on one path are not counted: {error}")),
-        );
+        warnings.extend(steering.count().err().map(|error| {
+            format!(
+                "the connections that are kept on one path, not split, are missing from the \
+                 statistics: {error}"
+            )
+        }));
         Ok((steering, tun, warnings))
     }
 

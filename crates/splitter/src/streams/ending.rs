@@ -23,11 +23,11 @@ pub(crate) enum Ending {
 impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Ending::Closed => f.write_str("its other end closed it"),
+            Ending::Closed => f.write_str("the other end closed the connection"),
             Ending::Broken(error) => error.fmt(f),
             Ending::Tls(error) => error.fmt(f),
             Ending::Length(error) => {
-                write!(f, "what answers there is not 'anabranch merge': it {error}")
+                write!(f, "the program at the other end is not 'anabranch merge': it {error}")
             }
         }
     }

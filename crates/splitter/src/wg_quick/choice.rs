@@ -23,8 +23,8 @@ impl FromStr for PeerChoice {
             // This is the length of 32 bytes in base64.
             _ if text.len() == 44 && text.ends_with('=') => Ok(PeerChoice::Key(text.to_owned())),
             _ => Err(format!(
-                "'{text}' names no peer: write its position among the file's peers (1, 2, …) or \
-                 its public key"
+                "'{text}' names no peer: write the peer's position among the peers of the file (1, \
+                 2, …), or its public key"
             )),
         }
     }

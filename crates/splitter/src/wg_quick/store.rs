@@ -26,7 +26,7 @@ impl WgQuick {
         file.map_err(|error| blame(unreadable(&error)))?;
         if bytes.len() as u64 > LARGEST {
             return Err(blame(format!(
-                "larger than {} MiB, so not a wg-quick file",
+                "the file is larger than {} MiB, so it is not a wg-quick file",
                 LARGEST >> 20
             )));
         }

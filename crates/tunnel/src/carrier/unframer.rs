@@ -119,7 +119,10 @@ impl Unframer {
 impl fmt::Display for LengthError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let LengthError { length, longest } = self;
-        write!(f, "announces a packet of {length} bytes; packets have {SHORTEST} to {longest}")
+        write!(
+            f,
+            "announces a packet of {length} bytes, but packets have {SHORTEST} to {longest} bytes"
+        )
     }
 }
 

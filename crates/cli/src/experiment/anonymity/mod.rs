@@ -54,15 +54,15 @@ pub(crate) struct AnonymityArgs {
     /// is valid after this hour (UTC), as in 2024-05.tar.xz@2024-05-17T17.
     #[arg(long, value_name = "FILE[@TIME]", required_unless_present = "report")]
     consensus: Vec<PathBuf>,
-    /// Simulate a year of N clients, for each number of entries and each draw of the adversary
-    /// [default: 500000]. Further consensuses have a tenth of them; adversaries whose draws need
-    /// separate clients have a fiftieth.
+    /// Simulate N clients for a year, for each number of entries (first relays) [default: 500000].
+    /// For consensuses after the first, a tenth of N is simulated. For adversaries that need new
+    /// clients for each choice of relays, each choice has a fiftieth.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(50..=100_000_000))]
     clients: Option<u32>,
-    /// Draw the relays of each adversary N times [default: 50].
+    /// Choose the relays of each adversary at random N times; results are means [default: 50].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     draws: Option<u16>,
-    /// Count how many of N clients share a set of guards.
+    /// Count how many of N clients have the same guards (first relays).
     #[arg(
         long,
         value_name = "N",

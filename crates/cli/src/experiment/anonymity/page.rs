@@ -87,7 +87,7 @@ fn year(table: &YearTable) -> Markup {
 fn course(table: &YearTable, kind: &Kind) -> Markup {
     let last = table.days.last().copied().unwrap_or(1) as f64;
     let title = format!(
-        "{}: share of clients that were affected by each day (vertical axis up to {})",
+        "{}: share of clients for which this is true, day by day; the vertical axis ends at {}",
         kind.name,
         number(top(table, kind))
     );
@@ -183,8 +183,9 @@ fn chances(tables: &[PathTable], legs: usize) -> Markup {
     });
     let shapes: String = shapes.collect();
     let name = if legs == 1 { "one leg".to_owned() } else { format!("{legs} legs") };
-    let title =
-        format!("{name}: chance of a hostile entry and a hostile exit, consensus by consensus");
+    let title = format!(
+        "{name}: chance that an entry relay and the exit relay are both hostile, for each consensus"
+    );
     lane(-1, &name, "", &drawing("course", 100.0, &title, &[25.0, 50.0, 75.0], &shapes))
 }
 

@@ -65,9 +65,9 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     let number = |key: &str| grouped(subject.header[key].as_u64().unwrap_or(0));
     let first = subject.summary.first().map_or("none".to_owned(), |listing| listing.name.clone());
     format!(
-        "{count} consensuses, the first of {first}. A year from the first one is simulated with {} \
-         clients, and the adversary's relays are chosen at random {} times. Guard fingerprints: {} \
-         clients. Seed {}",
+        "{count} consensuses; the first is that of {first}. A year from the first one is simulated \
+         with {} clients, and the adversary's relays are chosen at random {} times. The sets of \
+         guards (entry relays) of {} clients are compared. Seed {}",
         number("clients"),
         number("draws"),
         number("fingerprints"),

@@ -63,12 +63,12 @@ pub(super) fn how_often(subject: &Subject<'_>) -> String {
     };
     let files = hid("pictures", "http-image") + &hid("covers", "http-site");
     format!(
-        "Downloads through Tor: {downloads} rounds (8 in a full measurement). In each round every \
+        "Downloads through Tor: {downloads} rounds (a full measurement has 8). In each round every \
          kind of connection carries four downloads of 1 MB and one of each other length. Downloads \
-         without Tor: {bare} rounds (8), with four downloads of 1 MB over each of our profiles. \
-         Streams: {streams} rounds (6), {} s for each stream. All connections of a round use the \
-         same order of lengths and rates. The order of the connections depends on the \
-         seed.{files}",
+         without Tor: {bare} rounds (a full measurement has 8), with four downloads of 1 MB over \
+         each of our profiles (forms of camouflage). Streams: {streams} rounds (a full measurement \
+         has 6), {} s for each stream. All connections of a round use the same order of lengths \
+         and rates. The order of the connections depends on the seed.{files}",
         subject.header["seconds"]
     )
 }
@@ -261,5 +261,5 @@ pub(super) fn outcome(record: &Measured) -> String {
     let longest = record.downloads.iter().filter(|one| one.bytes == LONGEST);
     let goodput = Spread::of(longest.map(|one| Quantity::Goodput.of(one)));
     let goodput = goodput.map_or_else(|| NONE.to_owned(), |one| between(one, 1.0, 0));
-    format!("1 MB at {goodput} kB/s; CPUs {busy} busy{failed}")
+    format!("downloads of 1 MB at {goodput} kB/s; CPUs {busy} busy{failed}")
 }

@@ -35,10 +35,10 @@ const PAGE: &str = "circuits.html";
 pub(crate) struct CircuitsArgs {
     #[command(flatten)]
     common: Common,
-    /// Compare these designs: tor, conflux, conflux-2013, mtor, anabranch (our own);
-    /// conflux-2013-turns, mtor-turns, anabranch-turns (the same with round robin); merged,
-    /// merged-batches (circuits that meet at a middle relay); stock (C tor), stock-conflux (C tor
-    /// with Conflux) [default: all].
+    /// Compare these designs: tor (one circuit), conflux, conflux-2013, mtor, anabranch (our own
+    /// design); conflux-2013-turns, mtor-turns, anabranch-turns (those three with round robin);
+    /// merged, merged-batches (circuits that meet at a middle relay); stock (C tor), stock-conflux
+    /// (C tor with Conflux) [default: all].
     #[arg(long, value_name = "DESIGN,...", value_delimiter = ',')]
     designs: Vec<Design>,
     /// Use N circuits for each stream, in designs that use several. C tor always uses two.
@@ -55,22 +55,23 @@ pub(crate) struct CircuitsArgs {
     /// optimistic data: the request leaves before the connection is confirmed.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
-    /// Set the size of the bulk download to N MiB. The paper has 1; other sizes are not compared
-    /// with the paper.
+    /// Set the size of the bulk download, in MiB. The paper used 1 MiB; results for other sizes are
+    /// not compared with the paper.
     #[arg(long, value_name = "MIB", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     bulk: u32,
     /// Load the network with N clients in addition to the client that measures.
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(0..=200))]
     clients: u32,
-    /// Let the loading clients pause for SECONDS on average between two pages. The first value is
-    /// for loopback, the second for lines.
+    /// Let the clients that load the network (--clients) pause for SECONDS on average between two
+    /// pages. The first value is for the network loopback of --places, the second for lines.
     #[arg(long, value_name = "SECONDS,SECONDS", value_delimiter = ',', num_args = 1, default_value = "6,12", value_parser = patience)]
     pauses: Vec<f64>,
-    /// Choose the circuits of the loading clients: spread (over all guards and middle relays),
-    /// employed (the circuits of the client that measures, as in the paper).
+    /// Choose the relays of the clients that load the network: spread (all guards and middle
+    /// relays), employed (the relays of the measuring client, as in the paper).
     #[arg(long, value_name = "CIRCUITS", default_value = "spread")]
     load: Load,
-    /// With --places line, load each line to N per cent of its rate, as far as one circuit can.
+    /// With --places line, let the loading clients download at N percent of the rate of a guard's
+    /// line, or less if their circuits are slower.
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "0,30,58,90", value_parser = clap::value_parser!(u32).range(0..=100))]
     levels: Vec<u32>,
     /// Measure less, in about a quarter of an hour: two networks with six repetitions each,

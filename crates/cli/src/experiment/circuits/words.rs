@@ -73,9 +73,10 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     format!(
         "Seven relays, four web servers, a client that measures and {} clients that load the \
          network: pages of 320 KiB and downloads of {} MiB over one circuit or several. They are \
-         measured on loopback, behind three guards with lines of {} (round trip), and behind three \
-         guards with equal lines of {} Mbit/s and {} ms, which the clients load to a share of the \
-         rate of one line. Loading clients use {} circuits",
+         measured in three networks: on loopback; behind three guards with lines of {} (round-trip \
+         time); and behind three guards with equal lines of {} Mbit/s and {} ms. In the third \
+         network the loading clients use a chosen share of the rate of one line. They use {} \
+         circuits",
         subject.header["clients"],
         subject.bulk(),
         lines.join(", "),
@@ -92,7 +93,8 @@ pub(super) fn machine(subject: &Subject<'_>) -> String {
     let over = subject.records.iter().filter(|record| record.busy > BUSY).count();
     format!(
         "The busiest design used {} of the machine's CPUs on average. {over} of {} networks were \
-         measured with more than {} in use; their times partly measure the machine.",
+         measured with more than {} of the CPUs in use; their times depend partly on the machine's \
+         speed.",
         percent(busiest),
         subject.records.len(),
         percent(BUSY)
@@ -120,10 +122,11 @@ pub(super) fn judged() -> String {
 /// Describes how wide the intervals are, compared with the paper's.
 pub(super) fn intervals(subject: &Subject<'_>) -> String {
     format!(
-        "Means over rounds with half widths of their 95 % intervals. {} of the intervals of times \
-         are as narrow as the paper's (10 % of the mean). If each repetition counted as one \
-         sample, as it seems to in the paper, {} of the intervals would be as narrow. Here each \
-         round is one sample: it has its own network, and its repetitions share circuits.",
+        "Values are means over rounds; the number after ± is half the width of the 95 % confidence \
+         interval. {} of the intervals of times are as narrow as the paper's (10 % of the mean). \
+         If each repetition counted as one sample, as the paper seems to do, {} of the intervals \
+         would be as narrow. Here each round is one sample: it has its own network, and its \
+         repetitions share circuits.",
         percent(narrow(subject.cells)),
         percent(narrow_by_repetitions(subject.records))
     )
@@ -228,7 +231,8 @@ pub(super) fn outcome(record: &Measured) -> String {
         failed => format!("; {failed} failed: {}", record.error),
     };
     format!(
-        "first byte {:.0} ms, 320 KiB {:.0} ms, bulk {:.0} ms; CPUs {} busy{failed}",
+        "mean times: first byte {:.0} ms, page of 320 KiB {:.0} ms, bulk download {:.0} ms; CPUs \
+         {} busy{failed}",
         mean(|one| one.first_byte),
         mean(|one| one.web),
         mean(|one| one.bulk),

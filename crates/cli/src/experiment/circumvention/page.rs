@@ -121,7 +121,7 @@ fn shares(subject: &Subject<'_>, server: Server) -> Markup {
             div.way data-way="shares" {
                 div.lane {
                     div.lane-head { @for (name, colour, share) in parts { (figures::named(colour, &format!("{name}, {}", percent(share)))) } }
-                    (drawing("bar", 100.0, &format!("{}: {} of the bytes came by the direct path", words::title(server), percent(direct)), &[], &shapes))
+                    (drawing("bar", 100.0, &format!("{}: {} of the bytes came by the direct path, the others through the VPN", words::title(server), percent(direct)), &[], &shapes))
                 }
             }
         }

@@ -46,7 +46,7 @@ pub(super) fn way(access: Access) -> &'static str {
 pub(super) fn outcome(record: &Reached) -> String {
     match record.through {
         true => format!(
-            "first byte after {:.0} ms, {} by the direct path",
+            "first byte after {:.0} ms, {} of the bytes by the direct path",
             record.first_byte * 1e3,
             percent(record.direct_share())
         ),
@@ -97,9 +97,9 @@ pub(super) fn judged() -> String {
         "Blocked: every fetch without the censor succeeds, every fetch through the censor fails, \
          and the censor dropped packets each time. Gets through: every fetch with its handshake \
          through the VPN succeeds, each with at least {:.0} % of the bytes on the direct path; the \
-         next column has that share. The column 'later' says how much later the first byte arrives \
-         than without censor and splitter, and than completely through the VPN, in the same \
-         repetition; median (least–most).",
+         next column has that share. The column 'later' has two delays of the first byte, each as \
+         median (least–most): compared with a fetch without censor and splitter, and with a fetch \
+         completely through the VPN, in the same repetition.",
         WANTED * 100.0
     )
 }
@@ -147,8 +147,8 @@ pub(super) const CELL_HEAD: [&str; 8] = [
 pub(super) fn what(subject: &Subject<'_>) -> String {
     let bytes = subject.header["bytes"].as_u64().map_or("?".to_owned(), grouped);
     format!(
-        "{} fetches of {bytes} bytes (with TLS, of a short page), {} repetitions, interleaved, \
-         seed {}",
+        "{} fetches of {bytes} bytes (from the TLS server: of a short page), {} repetitions, \
+         interleaved, seed {}",
         subject.records.len(),
         subject.cells.iter().map(|cell| cell.count).max().unwrap_or(0),
         subject.header["seed"]

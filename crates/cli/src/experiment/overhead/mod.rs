@@ -19,12 +19,12 @@ const PAGE: &str = "overhead.html";
 
 /// Measure what splitting costs in throughput (CoMPS, section 6, Figure 8).
 ///
-/// Downloads through `anabranch split` over two and three emulated paths of 100 Mbit/s. The
-/// schedule is weighted random; each switching interval is compared with no switching. Downloads go
-/// through unmodified programs: WireGuard (wireguard-go at both ends, one TCP connection with
-/// cubic), Mosh (a file of 10 MB, shown again and again), and QUIC servers. Each download lasts ten
-/// seconds; if it stalls, the bytes that arrived count. Repetitions are interleaved, in a seeded
-/// order.
+/// The experiment downloads files through `anabranch split`, over two and three emulated paths of
+/// 100 Mbit/s. The path is chosen at random with weights; each interval between changes of path is
+/// compared with no change. The downloads use unmodified programs: WireGuard (wireguard-go at both
+/// ends, one TCP connection with cubic), Mosh (a file of 10 MB, shown again and again), and QUIC
+/// servers. Each download lasts ten seconds; if it stalls, the bytes that arrived count.
+/// Repetitions are interleaved, in a seeded order.
 ///
 /// FOLDER gets units.jsonl (one line per completed measurement), overhead.parquet and
 /// overhead.html. Run the same command again to continue an experiment that was stopped. It needs
@@ -43,8 +43,9 @@ pub(crate) struct OverheadArgs {
         default_value = "wireguard,mosh,quic-go,quinn"
     )]
     peers: Vec<System>,
-    /// Measure these switching intervals, in milliseconds; `never` is the measurement without
-    /// switching, with which the others are compared [default: all of the paper, and never].
+    /// Change the path after each of these intervals, in milliseconds, and measure each. `never`
+    /// keeps one path, with which the others are compared [default: all intervals of the paper, and
+    /// never].
     #[arg(long, value_name = "MS,...", value_delimiter = ',', value_parser = interval)]
     every: Vec<u32>,
     /// Measure with these numbers of paths: 2, 3 [default: both].
@@ -60,8 +61,8 @@ pub(crate) struct OverheadArgs {
     /// Stop each download after SECONDS [default: 10].
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["full", "short"], value_parser = duration)]
     seconds: Option<f64>,
-    /// Measure as the paper did: downloads of 1 GB (Mosh: one minute) in place of ten seconds, ten
-    /// repetitions. It takes days.
+    /// Measure as the paper did: downloads of 1 GB (Mosh: of one minute) instead of ten seconds,
+    /// with ten repetitions. This takes days.
     #[arg(long)]
     full: bool,
     /// Measure less, in about three minutes: the path changes every 100 ms or never, three paths,

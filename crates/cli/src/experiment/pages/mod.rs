@@ -26,8 +26,8 @@ const SHORT: (usize, usize, u32) = (5, 4, 2);
 /// Name of the folder with the traces of single loads.
 const TRACES: &str = "loads";
 
-/// Load pages of a local web in Chromium, split and undefended, and record the packets that an
-/// observer of each path sees.
+/// Load pages of a local web in Chromium, split and unsplit (undefended), and record the packets
+/// that an observer of each path sees.
 ///
 /// Headless Chromium loads a page with an empty cache through WireGuard (wireguard-go at both
 /// ends). `anabranch split` carries WireGuard over three emulated paths of 100 Mbit/s (--rate) with
@@ -54,16 +54,18 @@ pub(crate) struct PagesArgs {
     /// [default: 40].
     #[arg(long, value_name = "N")]
     monitored: Option<usize>,
-    /// Load N other pages as unmonitored pages, once split and once undefended [default: 300].
+    /// Load N other pages as unmonitored pages, which an attack does not know: once split and once
+    /// over one path (undefended) [default: 300].
     #[arg(long, value_name = "N")]
     unmonitored: Option<usize>,
-    /// Load each monitored page N times split and N times undefended [default: 30].
+    /// Load each monitored page N times split and N times over one path (undefended) [default: 30].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     loads: Option<u32>,
     /// Load less, in about one minute: 5 monitored pages, twice each, and 4 others.
     #[arg(long, conflicts_with_all = ["monitored", "unmonitored", "loads"])]
     short: bool,
-    /// Run N browsers at once, each in its own network; too many for the machine distort the times.
+    /// Run N browsers at once, each in its own emulated network. If the machine is too slow for N,
+    /// the measured times are wrong.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     browsers: u32,
     /// Choose the browser's protocol: both (HTTP/3 with one half of the sites, HTTP/2 with the
@@ -81,7 +83,8 @@ pub(crate) struct PagesArgs {
     /// the splitter changes paths more often within a page.
     #[arg(long, value_name = "MBIT/S", default_value_t = RATE, value_parser = rate)]
     rate: f64,
-    /// Abort a load whose page has no load event after SECONDS.
+    /// Abort the load of a page that the browser has not loaded completely (load event) after
+    /// SECONDS.
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = patience)]
     patience: f64,
 }
@@ -144,13 +147,13 @@ impl Experiment for PagesArgs {
         let all = units.len();
         match (whole, without.len()) {
             (false, count) => Err(Failure::trouble(format!(
-                "stopped with {} of {all} loads done; run the same command again to continue",
+                "stopped with {} of {all} page loads done; run the same command again to continue",
                 all - count
             ))),
             (true, 0) => Ok(()),
             (true, count) => Err(Failure::trouble(format!(
-                "{count} of {all} loads failed {TRIES} times each: {}; read the reasons in \
-                 {JOURNAL} or on the page",
+                "{count} of {all} page loads failed {TRIES} times each: {}; the reasons are in \
+                 {JOURNAL} and on the results page",
                 without.join(", ")
             ))),
         }

@@ -38,7 +38,11 @@ fn times(subject: &Subject<'_>) -> Markup {
             h2 id="times" { "Time and bytes" }
             @if let Some(slower) = slower {
                 p {
-                    "Until its load event a page takes " (between(slower, 1.0, 2)) " times as long split as undefended: the median over "
+                    "Until its load event a page takes " (between(slower, 1.0, 2)) " times as long \
+                                                                                    split as \
+                                                                                    undefended: \
+                                                                                    the median \
+                                                                                    over "
                     (slower.count) " pages of the ratio of their medians (least to most). It takes "
                     @if let Some(larger) = larger { (between(larger, 1.0, 2)) }
                     " times the bytes."
@@ -73,7 +77,7 @@ fn figure(pages: &[Page]) -> Markup {
     html! {
         @for (at, (name, colour)) in lanes.into_iter().enumerate() {
             @let values = both.iter().map(|&(undefended, split)| if at == 0 { undefended } else { split });
-            @let title = format!("load times of {} pages, {name}, up to {}", both.len(), figures::span(top));
+            @let title = format!("load times of {} pages, {name}; the vertical axis ends at {}", both.len(), figures::span(top));
             (lane(colour, name, &format!("up to {}", figures::span(top)), &drawing("bars", width, &title, &[], &bars(colour, top, values))))
         }
         (axis(&[(0.0, "fastest page".to_owned()), (1.0, "slowest page".to_owned())]))
@@ -152,7 +156,8 @@ fn conditions(subject: &Subject<'_>) -> Markup {
         section aria-labelledby="conditions" {
             h2 id="conditions" { "How it was measured" }
             p {
-                "Headless Chromium with a new profile for each load, through WireGuard (wireguard-go at both ends), through "
+                "Headless Chromium with a new profile for each load, through WireGuard \
+                 (wireguard-go at both ends), through "
                 code { "anabranch split" } " over three emulated paths of " (subject.rate())
                 " Mbit/s and 20, 35 and 60 ms. Undefended loads use the first path alone. "
                 "Schedule: " (subject.schedule())

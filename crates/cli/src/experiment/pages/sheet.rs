@@ -49,7 +49,8 @@ fn figures(subject: &Subject<'_>) -> String {
         }
     }
     let mut text = format!(
-        "Median over pages of the median of each page (lowest and highest page).\n\n{}\n{}\n",
+        "Each value is the median over all pages of the pages' own medians; the lowest and the \
+         highest page are in brackets.\n\n{}\n{}\n",
         markdown_table(&head, rows.iter().map(Vec::as_slice)),
         words::plain(subject)
     );

@@ -51,8 +51,8 @@ impl Subject<'_> {
         let command = format!("anabranch merge {words}");
         let command = command.trim_end();
         format!(
-            "in split loads, `{command}` runs in front of the tunnel's server, and splits with its \
-             own schedule"
+            "in split loads, `{command}` runs in front of the tunnel's server, and splits the \
+             server's packets by its own schedule"
         )
     }
 }
@@ -88,8 +88,11 @@ pub(super) fn loads(counts: &Counts) -> String {
 /// Returns each path's share of the downlink, as text.
 pub(super) fn path_shares(records: &[Loaded]) -> String {
     let told = shares(records).into_iter().zip(RTTS);
-    let told: Vec<_> =
-        told.map(|(share, rtt)| format!("{} over the path of {rtt} ms", percent(share))).collect();
+    let told: Vec<_> = told
+        .map(|(share, rtt)| {
+            format!("{} over the path with a round-trip time of {rtt} ms", percent(share))
+        })
+        .collect();
     told.join(", ")
 }
 
@@ -102,11 +105,12 @@ pub(super) fn sharing(records: &[Loaded]) -> String {
         (1..).zip(by_paths).map(|(paths, loads)| format!("{loads} over {paths}")).collect();
     let [lower, median, upper] = largest.map(percent);
     format!(
-        "Paths share a single load less evenly than all loads together, because loads are short \
-         (median {:.2} s until the load event). Loads by the number of paths that carried any \
-         bytes: {}. The busiest path of a load carried {median} of its downlink (median; quartiles \
-         {lower} and {upper}). In {nearly_one} of {} loads it carried {:.0} % or more, so that its \
-         observer saw nearly the whole load.",
+        "The bytes of a single page load are spread over the paths less evenly than those of all \
+         loads together, because loads are short (median {:.2} s until the load event). Number of \
+         loads by the number of paths that carried any of their bytes: {}. The busiest path of a \
+         load carried {median} of the load's downlink bytes (median over loads; quartiles {lower} \
+         and {upper}). In {nearly_one} of {} loads the busiest path carried {:.0} % or more, so \
+         that its observer saw nearly the whole load.",
         seconds.median,
         told.join(", "),
         seconds.count,
@@ -148,7 +152,8 @@ pub(super) fn plain(subject: &Subject<'_>) -> String {
     if let Some(ratio) = slower(subject.pages, |cell| cell.seconds.median) {
         let of = between(ratio, 1.0, 2);
         text += &format!(
-            "\nLoad time of a split load divided by that of an undefended load, over pages: {of}."
+            "\nLoad time of split loads divided by that of undefended loads, median over pages \
+             (lowest–highest): {of}."
         );
     }
     if subject.counts().good[0] > 0 {

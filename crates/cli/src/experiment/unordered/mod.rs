@@ -29,9 +29,9 @@ const PICTURE: &str = "figure-3.svg";
 ///
 /// All circuits use the same three relays. 40 downloads of 10 to 400 KB start together, each on its
 /// own circuit, over lines of 50 ms; the last line loses segments. Links deliver bytes in order (C
-/// tor, our relays) or unordered (between our relays). One unordered link is also measured alone:
-/// it compares when cells arrive in the order of each of ten circuits with when the kernel delivers
-/// them.
+/// tor, our relays) or unordered (between our relays). One unordered link with ten circuits is also
+/// measured alone. There each cell waits only for earlier cells of its own circuit; this is
+/// compared with the kernel's delivery in order.
 ///
 /// FOLDER gets units.jsonl (one line per completed measurement), unordered.parquet,
 /// unordered-cells.parquet, unordered.html and figure-3.svg. Run the same command again to continue
@@ -43,14 +43,16 @@ pub(crate) struct UnorderedArgs {
     /// Measure these variants: stock (C tor), tls (our relays, ordered links), utls (our relays,
     /// unordered links), tls-kist and utls-kist (the same with `relay --circuit-policy kist`), quic
     /// (our relays, QUIC links), tls-per-circuit (our relays, one link for each circuit), mptcp
-    /// (our relays, two lines in place of the last), cells (one link alone) [default: all; stock
-    /// only if C tor is installed].
+    /// (our relays, MPTCP over two lines in place of the last), cells (one unordered link alone,
+    /// without relays) [default: all; stock only if C tor is installed].
     #[arg(long, value_name = "ARM,...", value_delimiter = ',')]
     arms: Vec<Arm>,
-    /// Measure with these percentages of lost segments on the last line.
+    /// Measure with these percentages of lost TCP segments on the last line, between middle relay
+    /// and exit.
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', default_value = "0,1,5", value_parser = clap::value_parser!(u32).range(0..=50))]
     losses: Vec<u32>,
-    /// Lose segments in these directions: to-exit (as in the paper), from-exit [default: both].
+    /// Lose TCP segments in these directions of the last line: to-exit (as in the paper), from-exit
+    /// [default: both].
     #[arg(long, value_name = "WAY,...", value_delimiter = ',')]
     directions: Vec<Direction>,
     /// Measure with these standard deviations of the delay of all lines, in ms; the mean delay is
@@ -60,8 +62,9 @@ pub(crate) struct UnorderedArgs {
     /// Measure with these TCP congestion controls of the kernel: cubic, bbr [default: both].
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     congestions: Vec<Congestion>,
-    /// Choose the order of segments on lines whose delay has a deviation: kept (segments keep their
-    /// order), reordered (segments overtake others, as with netem's normal distribution).
+    /// Choose the order of TCP segments on lines whose delay varies (--deviations): kept (segments
+    /// keep their order), reordered (segments overtake others, as with netem's normal
+    /// distribution).
     #[arg(long, value_name = "ORDER,...", value_delimiter = ',', default_value = "kept")]
     orders: Vec<SegmentOrder>,
     /// Measure N rounds, each with its own seed [default: 10].
@@ -73,7 +76,7 @@ pub(crate) struct UnorderedArgs {
     /// Abort downloads after SECONDS.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=3600))]
     cut: u32,
-    /// Measure the single link of `cells` for N seconds.
+    /// Measure the variant `cells` of --arms, a single link, for N seconds.
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
     /// Measure less, in about five minutes: two rounds of tls, utls and cells at 5 % loss from the

@@ -121,12 +121,13 @@ fn others(subject: &Subject<'_>) -> String {
 /// Explains the measurement of a single link without relays.
 pub(super) fn alone(subject: &Subject<'_>) -> String {
     format!(
-        "A single unordered link over the last line carries {CELL_RATE} cells per second for {} s. \
-         The cells belong to {CELL_CIRCUITS} circuits in turn, and each is sent in its own write. \
-         Three times are measured for each cell. In order: when the kernel has delivered all data \
-         up to the end of the cell. By circuit: when all earlier cells of its circuit have \
-         arrived, which is when uTor delivers it. Unordered: when its record was decrypted. The \
-         last column divides the mean time by circuit by the mean time in order.",
+        "A single unordered link (its TLS records can be read out of order) over the last line \
+         carries {CELL_RATE} cells per second for {} s. The cells belong to {CELL_CIRCUITS} \
+         circuits in turn, and each is sent in its own write. Three times are measured for each \
+         cell. In order: when the kernel has delivered all data up to the end of the cell. By \
+         circuit: when all earlier cells of its circuit have arrived, which is when uTor delivers \
+         it. Unordered: when its record was decrypted. The last column divides the mean time by \
+         circuit by the mean time in order.",
         subject.header["seconds"]
     )
 }
@@ -225,9 +226,9 @@ pub(super) fn judged() -> String {
     format!(
         "Unordered links are compared with ordered ones, both ours, round by round. A claim holds \
          if the whole 95 % interval agrees with it, and does not hold if the whole interval \
-         contradicts it. Otherwise, and with fewer than six rounds, it is open. Alike: the fastest \
-         {} of the downloads take the same time within 10 %. The slowest are the {} that take \
-         longest.",
+         contradicts it. Otherwise, and with fewer than six rounds, it is open. 'Alike' means that \
+         the fastest {} of the downloads take the same time within 10 %. 'The slowest' are the {} \
+         of the downloads that take longest.",
         percent(paper::ALIKE),
         percent(paper::SLOWEST),
     )

@@ -47,7 +47,7 @@ pub(crate) struct WideArgs {
         value_parser = clap::value_parser!(u16).range(10..=10_000)
     )]
     clients: u16,
-    /// Measure N simulated seconds in each run.
+    /// Measure N simulated seconds in each simulation, after the time of --warm-up.
     #[arg(
         long,
         value_name = "N",
@@ -55,7 +55,7 @@ pub(crate) struct WideArgs {
         value_parser = clap::value_parser!(u32).range(10..=86_400)
     )]
     seconds: u32,
-    /// Simulate N seconds before that, which do not count.
+    /// Simulate N seconds before the measured time begins; they do not count.
     #[arg(
         long,
         value_name = "N",
@@ -63,7 +63,7 @@ pub(crate) struct WideArgs {
         value_parser = clap::value_parser!(u32).range(0..=86_400)
     )]
     warm_up: u32,
-    /// Draw N networks. Intervals need three.
+    /// Simulate N random networks. Confidence intervals need at least three.
     #[arg(
         long,
         value_name = "N",
@@ -71,7 +71,7 @@ pub(crate) struct WideArgs {
         value_parser = clap::value_parser!(u16).range(1..=1000)
     )]
     networks: u16,
-    /// Run each network with N seeds.
+    /// Simulate each network N times, each time with another seed.
     #[arg(
         long,
         value_name = "N",
@@ -79,7 +79,8 @@ pub(crate) struct WideArgs {
         value_parser = clap::value_parser!(u16).range(1..=1000)
     )]
     runs: u16,
-    /// Give relays their whole lines, instead of the part that the public network left free.
+    /// Let relays use the whole rate of their lines. By default they have the part that the traffic
+    /// of the public Tor network left free.
     #[arg(long)]
     whole_lines: bool,
     /// Leave out designs with three paths.

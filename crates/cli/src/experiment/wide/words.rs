@@ -39,7 +39,8 @@ pub(super) fn outcome(run: &Measured) -> String {
     let (web, bulk) = (&run.web, &run.bulk);
     let speed = run.bulk.last_median().map_or("–".to_owned(), |time| format!("{time:.1} s"));
     format!(
-        "{} downloads, {} failed, bulk median {speed}, exits at {:.0} %",
+        "{} downloads, {} failed; median time of a bulk download {speed}; exits used {:.0} % of \
+         their lines",
         web.downloads + bulk.downloads,
         web.failed + bulk.failed,
         run.loads[1] * 100.0
@@ -56,8 +57,8 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     };
     let events: u64 = subject.records.iter().map(|run| run.events).sum();
     format!(
-        "{} runs on {} drawn networks with {} seeds each, up to {} clients; {} simulated seconds \
-         after a warm-up of {} s; relays have {lines}; {} events",
+        "{} simulations of {} randomly drawn networks with {} seeds each, up to {} clients; {} \
+         simulated seconds after a warm-up of {} s; relays have {lines}; {} events",
         grouped(subject.records.len() as u64),
         number("networks"),
         number("seeds"),
@@ -74,7 +75,10 @@ pub(super) fn reduced(subject: &Subject<'_>) -> String {
     let measured = of("seconds").saturating_sub(of("warm_up"));
     let all = [
         (of("clients") < 228, format!("{} instead of 228 clients", of("clients"))),
-        (measured < 7200, format!("{measured} s instead of two hours for each run")),
+        (
+            measured < 7200,
+            format!("{measured} simulated seconds instead of two hours for each simulation"),
+        ),
         (of("warm_up") < 300, format!("a warm-up of {} s instead of 300 s", of("warm_up"))),
         (of("networks") < 5, format!("{} instead of 5 drawn networks", of("networks"))),
         (of("seeds") < 2, format!("{} instead of 2 seeds", of("seeds"))),
@@ -121,7 +125,8 @@ pub(super) fn claim_rows(claims: &[Claim]) -> Vec<Vec<String>> {
 pub(super) fn counts(claims: &[Claim]) -> String {
     let count = |is: fn(Verdict) -> bool| claims.iter().filter(|one| is(one.verdict)).count();
     format!(
-        "Of {} rows {} hold, {} do not hold, and {} cannot be judged.",
+        "Of {} rows (claims of the paper, each for one design), {} hold, {} do not hold, and {} \
+         cannot be judged.",
         claims.len(),
         count(|one| one == Verdict::Holds),
         count(|one| one == Verdict::HoldsNot),

@@ -51,7 +51,7 @@ fn words(news: &News) -> String {
         News::NoServer { client, server } => {
             format!(
                 "client '{client}' asks for server '{server}', which --to does not name: correct \
-                 one of them"
+                 --to here, or --behind of the client's splitter"
             )
         }
         News::Ended { client } => format!("client '{client}' disconnected"),

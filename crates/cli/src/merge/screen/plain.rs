@@ -79,7 +79,12 @@ pub(super) fn about(about: &Listening) -> Vec<String> {
     ];
     lines.extend(tls.map(|(_, sum)| format!("TLS certificate: --tls-fingerprint {sum}")));
     let web = about.behind.as_ref();
-    lines.extend(web.map(|web| format!("other TCP and TLS connections are answered by {web}")));
+    lines.extend(web.map(|web| {
+        format!(
+            "TCP and TLS connections that are not from a splitter are passed on to the web server \
+             {web}"
+        )
+    }));
     lines
 }
 

@@ -123,9 +123,9 @@ pub(super) fn news(event: &ClientEvent) -> Option<String> {
         ClientEvent::Built(circuit, path, _) => {
             Some(format!("circuit {circuit} built: {}", path.join(", ")))
         }
-        ClientEvent::Linked(circuit, design, _) => {
-            Some(format!("circuit {circuit} joined its set of circuits ({design})"))
-        }
+        ClientEvent::Linked(circuit, design, _) => Some(format!(
+            "circuit {circuit} joined the circuits over which the same streams are split ({design})"
+        )),
         ClientEvent::Closed(circuit, path, cause) => {
             Some(format!("circuit {circuit} ({}) closed: {cause}", path.join(", ")))
         }

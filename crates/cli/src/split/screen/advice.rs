@@ -67,7 +67,10 @@ pub(crate) fn numbers_in_clear(protocol: Protocol) -> String {
 pub(crate) fn one_path(protocol: Protocol) -> Option<String> {
     let Family { one_path, guide, .. } = protocol.family();
     one_path.map(|why| {
-        format!(" and stays on one path (--protocol any splits it): {why} (docs/guide/{guide}.md)")
+        format!(
+            " and stays on one path (to split it nevertheless, add --protocol any): {why} \
+             (docs/guide/{guide}.md)"
+        )
     })
 }
 
@@ -75,10 +78,10 @@ pub(crate) fn one_path(protocol: Protocol) -> Option<String> {
 /// (docs/notes/quic-servers.md, docs/results/fingerprinting.md).
 pub(crate) fn quic_price(every: &str) -> String {
     format!(
-        "QUIC is slow with --every {every}: at 100ms most servers keep 13 to 76 % of their \
-         speed. At 1s they keep 81 to 96 %, but the observer of one path then recognises 39 % of \
-         pages instead of 18 %. With s2n-quic and aioquic servers, --in-order 30ms keeps the \
-         whole speed (docs/guide/quic.md)"
+        "QUIC is slow with --every {every}: with 100ms most servers keep 13 to 76 % of their \
+         speed, with 1s 81 to 96 %. But with 1s the observer of one path recognises 39 % of web \
+         pages instead of 18 %. With s2n-quic and aioquic servers, --in-order 30ms keeps the whole \
+         speed (docs/guide/quic.md)"
     )
 }
 
@@ -92,7 +95,11 @@ pub(crate) fn unanswered(
     let seconds = waited.as_secs();
     let why = match last {
         Some(last) => {
-            format!(", last answer at {}: has it stopped, or has its address changed?", clock(last))
+            format!(
+                ", last answer {} after the splitter's start: has the server stopped, or has its \
+                 address changed?",
+                clock(last)
+            )
         }
         None => ": check port, key and firewall".to_owned(),
     };
@@ -111,7 +118,7 @@ pub(crate) fn silent(silent: &Silent) -> String {
         || "no answer before".to_owned(),
         |at| format!("last answer at {}", clock(at)),
     );
-    format!("silent: no answer for {} s on any path, {last}", silent.waited.as_secs())
+    format!("a server is silent: no answer for {} s on any path, {last}", silent.waited.as_secs())
 }
 
 /// Formats a time since the start of the run as hours, minutes and seconds.
@@ -127,7 +134,10 @@ pub(crate) fn kept(why: Kept) -> String {
         Kept::Handshake => "its QUIC handshake is not confirmed".to_owned(),
         Kept::HandshakePath => "it has only datagrams for the --handshake path".to_owned(),
         Kept::Protocol(protocol) => {
-            format!("{} keeps to one path; --protocol any splits it", protocol.name())
+            format!(
+                "sessions of {} stay on one path; to split them, add --protocol any",
+                protocol.name()
+            )
         }
         Kept::OtherPaths => "no other path can carry it".to_owned(),
         Kept::Schedule => "the schedule chose no other path".to_owned(),
@@ -148,7 +158,7 @@ pub(crate) fn far_end(far: Option<SocketAddr>, news: &FarEndNews) -> String {
     let far = far.map_or_else(|| "the far end".to_owned(), |far| far.to_string());
     match news {
         FarEndNews::Up => format!("the far end at {far} answers"),
-        FarEndNews::Lost => format!("no answer from the far end at {far} on any path"),
+        FarEndNews::Lost => format!("the far end at {far} no longer answers on any path"),
         FarEndNews::Left => format!(
             "the far end at {far} closed the session: it was stopped, or has no server with the \
              name in --behind"
@@ -167,7 +177,8 @@ pub(crate) fn far_end(far: Option<SocketAddr>, news: &FarEndNews) -> String {
 pub(crate) fn far_end_counters(far: &FarEndCounters) -> String {
     let decoys = decoys(far.decoys).map(|decoys| format!("; {decoys}"));
     format!(
-        "far end: {} packets never arrived; this end waited at most {:.1} ms for each{}",
+        "far end: {} of its packets never arrived here; the splitter waited at most {:.1} ms for \
+         each before it passed on later ones{}",
         far.lost,
         far.patience.as_secs_f64() * 1000.0,
         decoys.unwrap_or_default()
@@ -177,8 +188,13 @@ pub(crate) fn far_end_counters(far: &FarEndCounters) -> String {
 /// Describes the decoys sent and received; `None` if there are none.
 pub(crate) fn decoys([sent, came]: [Flow; 2]) -> Option<String> {
     let bytes = |flow: Flow| scaled(flow.bytes as f64, "B");
-    (sent.datagrams + came.datagrams > 0)
-        .then(|| format!("decoys {} sent, {} received and dropped", bytes(sent), bytes(came)))
+    (sent.datagrams + came.datagrams > 0).then(|| {
+        format!(
+            "decoys (dummy packets): {} sent, {} received and dropped",
+            bytes(sent),
+            bytes(came)
+        )
+    })
 }
 
 /// Describes the traffic of flows that are pinned to paths; `None` if there is none.

@@ -144,7 +144,7 @@ impl Book {
                 format!("session {}: {words}", session.0)
             }
             Event::Kept { session, path, why } => format!(
-                "session {}: not split, all its datagrams go by '{}': {}",
+                "session {}: not split, all its datagrams go by path '{}': {}",
                 session.0,
                 self.path(path),
                 advice::kept(why)
@@ -155,7 +155,7 @@ impl Book {
                 session.0
             ),
             Event::Pinned { session, path } => format!(
-                "session {}: stays on '{}' until its QUIC handshake is confirmed",
+                "session {}: stays on path '{}' until its QUIC handshake is confirmed",
                 session.0,
                 self.path(path)
             ),
@@ -187,8 +187,8 @@ impl Book {
                  new clients at once, or too many sessions (raise --max-sessions)"
             ),
             Event::Loop { client } => format!(
-                "the splitter's own datagrams return to it from {client}: a route sends them \
-                 into the tunnel that they carry; keep them out of it with --fwmark"
+                "the splitter's own datagrams return to the splitter from {client}: a route sends \
+                 them into the tunnel that they carry; keep them out of the tunnel with --fwmark"
             ),
         }
     }

@@ -174,7 +174,10 @@ fn next_step(program: &str, target: &Path) -> String {
     match interface_name(target) {
         Some(_) => format!("start the tunnel: {program} up {}", invocation(target)),
         None => {
-            format!("{program} needs a name like wg0.conf, with at most 15 letters before the dot")
+            format!(
+                "rename the file before you start the tunnel: {program} needs a name like \
+                 wg0.conf, with at most 15 letters before the dot"
+            )
         }
     }
 }

@@ -66,8 +66,8 @@ impl Cabinet {
         let id = keys.cert().keys().0;
         if identity.as_ref().is_some_and(|identity| identity.identity() != id) {
             let told = format!(
-                "this certificate was made with another identity key: remove {SIGNING} and \
-                 {CERTIFICATE}, so that new ones are made, or put back the right {IDENTITY}"
+                "this authority's certificate was made with another identity key: remove {SIGNING} \
+                 and {CERTIFICATE}, so that new ones are made, or put back the right {IDENTITY}"
             );
             return Err(strange(&folder.join(CERTIFICATE), told));
         }
@@ -197,8 +197,8 @@ fn signing(folder: &Path, troubles: &mut Vec<String>) -> Result<AuthorityKeys, S
     }
     let told = |bad: BadKeys| {
         let remedy = format!(
-            "{bad}; if {IDENTITY} is there, remove {SIGNING} and {CERTIFICATE}, so that new ones \
-             are made"
+            "{bad}; if {IDENTITY} is in the same folder, remove {SIGNING} and {CERTIFICATE}, so \
+             that new ones are made"
         );
         strange(&folder.join(SIGNING), remedy)
     };

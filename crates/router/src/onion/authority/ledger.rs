@@ -149,7 +149,7 @@ impl Ledger {
     fn complain(&mut self, kept: Result<(), StoreError>) {
         if let Err(error) = kept {
             self.tell(AuthorityEvent::Trouble(format!(
-                "{error}; continuing, but this is not saved to disk"
+                "{error}; the authority continues, but this file is not saved to disk"
             )));
         }
     }

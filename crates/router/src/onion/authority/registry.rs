@@ -150,8 +150,9 @@ impl Registry {
             }
             Letter::Settings(changes) => self.adopt(*changes, unix()),
             Letter::Ends(why) => {
-                self.ledger
-                    .tell(AuthorityEvent::Trouble(format!("the directory port is closed: {why}")));
+                self.ledger.tell(AuthorityEvent::Trouble(format!(
+                    "this authority's directory port is closed: {why}"
+                )));
             }
         }
     }
@@ -220,8 +221,8 @@ impl Registry {
             let way = if set > 0 { "forward" } else { "back" };
             let wait = self.wall.settling();
             self.ledger.tell(AuthorityEvent::Trouble(format!(
-                "this machine's clock was set {way} by {} s: no consensus is published for {wait} \
-                 s, or until the clock is set back",
+                "this machine's clock was set {way} by {} s: this authority publishes no consensus \
+                 for {wait} s, or until the change is undone",
                 set.abs()
             )));
         }
@@ -260,8 +261,10 @@ impl Registry {
             }
             Err(error) => {
                 let left = self.cabinet.ends().saturating_sub(unix) / 86_400;
-                let told =
-                    format!("cannot renew the certificate, which ends in {left} days: {error}");
+                let told = format!(
+                    "cannot renew the certificate of this authority's signing key, which expires \
+                     in {left} days: {error}"
+                );
                 self.fail(unix, &told);
             }
         }
@@ -286,7 +289,12 @@ impl Registry {
         match taken {
             Ok(_) => (self.published, self.listed) = (unix, true),
             Err(error) => {
-                self.fail(unix, &format!("this authority's own descriptor is refused: {error}"));
+                self.fail(
+                    unix,
+                    &format!(
+                        "this authority refuses its own descriptor and will try again: {error}"
+                    ),
+                );
             }
         }
     }
@@ -299,8 +307,10 @@ impl Registry {
         match read {
             Ok(measured) => self.ledger.authority.measure(measured),
             Err(error) => {
-                let told =
-                    format!("{}: {error}; the earlier bandwidths stay in use", path.display());
+                let told = format!(
+                    "{}: {error}; the relay bandwidths that were read earlier stay in use",
+                    path.display()
+                );
                 self.ledger.tell(AuthorityEvent::Trouble(told));
             }
         }

@@ -199,7 +199,7 @@ impl Vault {
         let microdescs = microdescs.as_deref().unwrap_or_default();
         let why = match parse_microdescs(microdescs) {
             Ok((_, 0)) => None,
-            Ok((_, bad)) => Some(format!("{bad} of its entries are invalid")),
+            Ok((_, bad)) => Some(format!("{bad} entries of the file are invalid")),
             Err(error) => Some(error.to_string()),
         };
         if let Some(why) = why.filter(|_| !microdescs.is_empty()) {

@@ -100,9 +100,9 @@ impl fmt::Display for Why {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Why::NoExit(none, Exits::Any) => none.fmt(out),
-            Why::NoExit(none, Exits::Named) => write!(out, "{none} of those in --exit"),
+            Why::NoExit(none, Exits::Named) => write!(out, "{none}, among the relays of --exit"),
             Why::NoExit(none, Exits::Linking(design)) => {
-                write!(out, "{none} of those that support --multipath {design}")
+                write!(out, "{none}, among the exits that support --multipath {design}")
             }
             Why::NoPath(none) => {
                 write!(
@@ -114,14 +114,14 @@ impl fmt::Display for Why {
                 out.write_str("no consensus (list of relays) arrived in time")
             }
             Why::TimedOut(Lack::LiveConsensus) => {
-                out.write_str("the newest consensus expired more than a day ago")
+                out.write_str("the newest consensus (list of relays) expired more than a day ago")
             }
             Why::TimedOut(Lack::Relays) => {
                 out.write_str("too few descriptions of relays arrived in time")
             }
             Why::TimedOut(Lack::Circuit) => out.write_str("no circuit could be built in time"),
             Why::Unanswered => out.write_str("no exit answered in time"),
-            Why::Policy => out.write_str("the exits' policies refuse its address"),
+            Why::Policy => out.write_str("no exit's policy allows the destination's address"),
             Why::Onion => out.write_str("onion services (.onion) are not supported yet"),
         }
     }

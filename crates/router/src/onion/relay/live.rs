@@ -71,8 +71,8 @@ impl Live {
         let private = self.own.iter().find(|&&own| !is_public(own));
         let private = private.filter(|_| !self.allow_private)?;
         Some(format!(
-            "the address {private} is private, and this relay extends no circuits to private \
-             addresses: in a test network of your own, add --allow-private"
+            "this relay's address {private} is private, and this relay extends no circuits to \
+             private addresses: in a test network of your own, add --allow-private"
         ))
     }
 

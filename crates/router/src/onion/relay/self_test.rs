@@ -97,7 +97,10 @@ impl SelfTest {
             }
             Err(error) => {
                 self.put_off(now);
-                Some(format!("the self-test cannot start: {error}"))
+                Some(format!(
+                    "the self-test, which checks that others can reach this relay, cannot start \
+                     and is tried again later: {error}"
+                ))
             }
         }
     }
@@ -227,7 +230,7 @@ impl Circuit {
             let since = self.cells_since.unwrap_or(begun);
             let late = now.since(since) >= PATIENCE;
             match self.cells_since {
-                None if late => return Err("building the circuit took too long".to_owned()),
+                None if late => return Err("building the test circuit took too long".to_owned()),
                 Some(_) if late || self.cells_have_left(now, bytes[1]) => return Ok(()),
                 _ => {}
             }

@@ -187,8 +187,12 @@ fn follow(now: Time, shard: &mut Shard, order: WorkerOrder, teller: &mut Teller)
         WorkerOrder::Roles(responder, initiator) => core.set_roles(responder, initiator),
         WorkerOrder::Tls(context) => {
             let shown = shard.station.set_context(&context);
-            shown
-                .unwrap_or_else(|error| teller.note(&format!("cannot renew the TLS key: {error}")));
+            shown.unwrap_or_else(|error| {
+                teller.note(&format!(
+                    "cannot renew the TLS key of this relay's links, so the earlier key stays in \
+                     use: {error}"
+                ))
+            });
         }
         WorkerOrder::Refuse => shard.station.refuse_quic(),
         WorkerOrder::OnionKeys(keys) => core.set_onion_keys(keys),

@@ -103,7 +103,10 @@ impl ServerStation {
                 self.visitors.pairs.extend([(wire, other), (other, wire)]);
             }
             Err(error) => {
-                let why = format!("cannot reach the site at {site}: {error}");
+                let why = format!(
+                    "cannot reach the web server at {site} (--site), which gets the connections \
+                     that are not from clients: {error}"
+                );
                 self.events.push(PtEvent::Trouble(why));
                 self.wires.close(now, wire);
                 self.forget(now, wire);
@@ -175,7 +178,10 @@ impl ServerStation {
             self.wires.pause(&self.poller, wire, true);
         }
         if let (Some(error), Some(site)) = (&news.unreached, self.site) {
-            let why = format!("cannot reach the site at {site}: {error}");
+            let why = format!(
+                "cannot reach the web server at {site} (--site), which gets the connections that \
+                 are not from clients: {error}"
+            );
             self.events.push(PtEvent::Trouble(why));
         }
         if news.gone {

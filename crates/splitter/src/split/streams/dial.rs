@@ -108,13 +108,13 @@ impl fmt::Display for DialFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DialFault::Destination => f.write_str(
-                "the name of this far end cannot be sent to a \
-                                                   proxy: it needs 1 to 255 printable characters",
+                "the name of this far end cannot be sent to a proxy: it needs 1 to 255 printable \
+                 characters",
             ),
             DialFault::Straight(error) if error.kind() == io::ErrorKind::ConnectionRefused => f
                 .write_str(
-                    "no far end listens there (connection refused): start it with --listen-tcp, \
-                     and check address and port",
+                    "no far end listens at the path's address (connection refused): start \
+                     'anabranch merge' with --listen-tcp, and check address and port",
                 ),
             DialFault::Straight(error) => write!(f, "the far end cannot be reached: {error}"),
             DialFault::Proxy(at, fault) => write!(f, "the proxy {at} {fault}"),
@@ -127,7 +127,9 @@ impl fmt::Display for DialFault {
             DialFault::Cut(at, error) => write!(f, "the proxy {at} cut the connection: {error}"),
             DialFault::Dialogue(at, fault) => write!(f, "the proxy {at} {fault}"),
             DialFault::Ssh(error) => write!(f, "cannot run ssh: {error}"),
-            DialFault::Tls(error) => write!(f, "no TLS with the far end: {error}"),
+            DialFault::Tls(error) => {
+                write!(f, "the TLS connection with the far end failed: {error}")
+            }
             DialFault::System(error) => error.fmt(f),
         }
     }

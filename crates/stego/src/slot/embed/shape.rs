@@ -83,19 +83,20 @@ impl Shape {
         let fault = |why: &str| Err(ShapeFault(format!("shape '{name}': {why}")));
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if !(1..=NAME).contains(&name.len()) || !name.bytes().all(plain) {
-            return fault("a name has 1 to 64 letters, digits, '-', '_' and '.'");
+            return fault("the name of a shape has 1 to 64 letters, digits, '-', '_' and '.'");
         }
         if steps.len() > STEPS {
-            return fault("it has more than 4,096 steps");
+            return fault("the shape has more than 4,096 steps");
         }
         let fits = |step: &Step| (1..=STEP).contains(&step.bytes) && step.pause <= PAUSE;
         if !steps.iter().all(fits) {
-            return fault("a step needs 1 to 16,384 bytes and a pause of 10,000 ms at most");
+            return fault(
+                "each step of a shape needs 1 to 16,384 bytes and a pause of 10,000 ms at most",
+            );
         }
         if !steps.first().is_some_and(|step| step.up && step.bytes >= FIRST) {
             return fault(
-                "the first step must go from client to server ('up'), with at least 64 \
-                          bytes",
+                "the first step must go from client to server ('up'), with at least 64 bytes",
             );
         }
         if answer(&steps[1..]) < FIRST {
@@ -260,7 +261,8 @@ impl Shapes {
             if !all.filter(|step| step.up == up).any(|step| step.bytes >= PIECE) {
                 let way = if up { "up" } else { "down" };
                 return fault(format!(
-                    "no shape has a step {way} of 600 bytes or more, but data needs one"
+                    "no shape has a step '{way}' of 600 bytes or more, but data in this direction \
+                     needs one"
                 ));
             }
         }
@@ -297,10 +299,18 @@ impl Shapes {
                 }
                 ([way @ ("up" | "down"), bytes, pause], Some((_, steps))) => {
                     let step = step(*way == "up", bytes, pause);
-                    steps.push(step.ok_or_else(|| fault("BYTES and MS must be whole numbers"))?);
+                    steps.push(step.ok_or_else(|| {
+                        fault("BYTES and MS (milliseconds) must be whole numbers")
+                    })?);
                 }
-                ([_, _, _], None) => return Err(fault("a line 'shape NAME' is missing before it")),
-                _ => return Err(fault("it is not 'shape NAME', 'up BYTES MS' or 'down BYTES MS'")),
+                ([_, _, _], None) => {
+                    return Err(fault("a line 'shape NAME' is missing before this line"));
+                }
+                _ => {
+                    return Err(fault(
+                        "the line is not 'shape NAME', 'up BYTES MS' or 'down BYTES MS'",
+                    ));
+                }
             }
         }
         if let Some((name, steps)) = open {
