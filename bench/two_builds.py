@@ -68,10 +68,15 @@ def forwarders(args: argparse.Namespace, area: str) -> tuple[list[Values], list[
 
 
 def values(lines: str) -> Values:
-    """Returns the medians of a bench's lines that allow ratios, without the baselines."""
+    """Returns the medians of a bench's lines that allow ratios, without the baselines.
+
+    Shares of lost packets are left out: they are nearly 0, so their ratios have no meaning.
+    """
     found = {}
     for line in lines.splitlines():
         row = json.loads(line)
+        if row["measurement"].endswith(": lost"):
+            continue
         if row["median"] > 0 and row["subject"] not in ("direct", "naive"):
             found[f"{row['measurement']}, {row['subject']}"] = float(row["median"])
     return found
