@@ -92,7 +92,7 @@ def test_pages_that_never_load_are_recorded_tried_again_and_told(tmp_path: Path)
     experiment = Experiment("pages", tmp_path / "set", ["--web", str(web), *form])
     ran = experiment.run()
     assert ran.returncode == 1
-    assert "4 of 4 loads failed 3 times each" in ran.stderr
+    assert "4 of 4 page loads failed 3 times each" in ran.stderr
     records = experiment.records()
     assert [record["attempt"] for record in records] == [1] * 4 + [2] * 4 + [3] * 4
     assert {record["error"] for record in records} == {"the page had no load event within 3 s"}

@@ -21,7 +21,8 @@ SPLIT = {name: 2 * seconds for name, seconds in UNDEFENDED.items()}
 TOP = 1.0
 SHARES = (0.5, 0.3, 0.2)
 SHARING = (
-    "carried any bytes: 0 over 1, 0 over 2, 4 over 3. The busiest path of a load carried 50.0 %"
+    "carried any of their bytes: 0 over 1, 0 over 2, 4 over 3. The busiest path of a load carried "
+    "50.0 %"
 )
 STARTED = 1.7e9
 SIZE = 100_000
