@@ -86,7 +86,7 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(trace: Path, tmp_pa
         (["split", trace, out, "--every", "50p", "--paths", -3], "paths: -3 is not from 1 to"),
         (
             ["split", trace, out, "--every", "50p", "--schedule", "weighted:0"],
-            "schedule: '0' is not a number above 0",
+            "schedule: '0' is not a valid argument of this schedule",
         ),
         (["split", trace, out, "--every", "50p", "--delay", "x"], "'x' is not a delay"),
         (["evaluate", trace, "--r", "nan"], "r: nan is not a number of 0 or more"),

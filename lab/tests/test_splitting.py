@@ -166,17 +166,17 @@ def test_schedules_know_the_run_length_that_they_were_published_with() -> None:
         ({"schedule": "weights:0,0,0"}, "schedule: the weights sum to 0"),
         ({"schedule": "weights:1e308,1e308,1e308"}, "schedule: the weights sum to infinity"),
         ({"schedule": "weights:1,1"}, "2 weights for 3 paths"),
-        ({"every": "50"}, "every: '50' is not a run length"),
+        ({"every": "50"}, "every: '50' is not the length of a run"),
         ({"every": "70-50p"}, "shorter first"),
         ({"every": "grow:10-5ms"}, "shorter first"),
-        ({"every": "grow:5-10p"}, "every: 'grow:5-10p' is not a run length"),
-        ({"draw": "silence:0s"}, "'silence:0s' is not a time to draw again"),
+        ({"every": "grow:5-10p"}, "every: 'grow:5-10p' is not the length of a run"),
+        ({"draw": "silence:0s"}, "'silence:0s' does not say when the path probabilities"),
         ({"paths": 0}, "paths: 0 is not from 1 to"),
         ({"paths": -1}, "paths: -1 is not from 1 to"),
         ({"mode": "both"}, "mode: 'both' does not say how"),
         ({"mode": "follow:20p"}, "mode: 'follow:20p' does not say how"),
-        ({"draw": "session:0"}, "draw: 'session:0' is not a time to draw again"),
-        ({"draw": "silence"}, "draw: 'silence' is not a time to draw again"),
+        ({"draw": "session:0"}, "draw: 'session:0' does not say when the path probabilities"),
+        ({"draw": "silence"}, "draw: 'silence' does not say when the path probabilities"),
         ({"delays": (0.1,)}, "delays: 1 delays for 3 paths"),
         ({"delays": (0.1, -1.0, 0.0)}, "delay of path 1"),
         ({"resplits": 0}, "resplits: 0 is not from 1 to"),
@@ -227,7 +227,7 @@ def test_draws_are_those_of_their_laws() -> None:
     assert (first.min() >= 0.005, first.max() <= 0.015) == (True, True)
     assert first.mean() == pytest.approx(0.01, abs=5 * 0.0029 / 20_000**0.5)
     assert set(_core.draw_paths("round-robin", 3, 6, seed=1).tolist()) == {0, 1, 2}
-    with pytest.raises(ValueError, match="sets no run length in packets"):
+    with pytest.raises(ValueError, match="is not a number of packets between changes of the path"):
         _core.draw_run_packets("100ms", 1, seed=1)
 
 

@@ -276,8 +276,8 @@ mod tests {
         let few = fingerprints(&[1, 2], &GuardParams::default(), &settings);
         assert_eq!(
             few.unwrap_err().0,
-            "a client uses 3 guards, but the consensus has only 2: lower the \
-             number of legs or of guards in use"
+            "a client would use 3 guards (entry relays), but the consensus has only 2: lower the \
+             number of legs (circuits per stream) or of guards in use"
         );
     }
 

@@ -572,8 +572,8 @@ mod tests {
         let few = year(&[1, 2], &GuardParams::default(), &YearSettings::default()).unwrap_err();
         assert_eq!(
             few.to_string(),
-            "a client uses 3 guards, but the consensus has only 2: lower the \
-             number of legs or of guards in use"
+            "a client would use 3 guards (entry relays), but the consensus has only 2: lower the \
+             number of legs (circuits per stream) or of guards in use"
         );
     }
 }

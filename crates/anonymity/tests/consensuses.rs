@@ -109,7 +109,7 @@ fn settings_that_make_no_sense_are_refused() {
     let few = paths(&few.unwrap().network, &PathSettings::default()).unwrap_err();
     assert_eq!(
         few.to_string(),
-        "a client uses 3 guards, but the consensus has only 1: lower the \
-         number of legs or of guards in use"
+        "a client would use 3 guards (entry relays), but the consensus has only 1: lower the \
+         number of legs (circuits per stream) or of guards in use"
     );
 }

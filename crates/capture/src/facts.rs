@@ -215,7 +215,7 @@ mod tests {
             metadata.push(KeyValue::new(key.to_owned(), value.to_owned()));
             TraceFacts::parse(&metadata).unwrap_err()
         };
-        assert!(parse("anabranch.schema", "2").contains("version is 2"));
+        assert!(parse("anabranch.schema", "2").contains("has version 2 of the trace format"));
         assert!(parse("anabranch.seed", "-1").contains("anabranch.seed has the invalid value -1"));
         assert!(parse("anabranch.start", "today").contains("anabranch.start"));
         assert!(parse("anabranch.paths", "wlan").contains("anabranch.paths"));

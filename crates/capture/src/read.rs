@@ -582,7 +582,7 @@ mod tests {
         assert!(float.contains("`time` is of type FLOAT, not DOUBLE"), "{float}");
         let unsigned = refused("size (INTEGER(32, true))", "size (INTEGER(32, false))");
         assert!(
-            unsigned.contains("`size` is stored as INT32, but its Parquet annotation"),
+            unsigned.contains("`size` is stored as INT32, but with another logical type"),
             "{unsigned}"
         );
         let list = refused("required int64 load", "repeated int64 load");
@@ -602,8 +602,8 @@ mod tests {
     fn foreign_files_are_refused() {
         let file = empty(MESSAGE, Vec::new());
         let refused = Trace::open(file.path()).err().unwrap().to_string();
-        let wanted = "not an Anabranch trace: it has no metadata field anabranch.schema: give a \
-                      file that --trace wrote";
+        let wanted = "not an Anabranch trace: the file has no metadata field anabranch.schema: \
+                      give a file that --trace wrote";
         assert_eq!(refused, wanted);
         let text = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(text.path(), "time,size\n0.1,1500\n").unwrap();

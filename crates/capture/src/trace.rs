@@ -606,7 +606,9 @@ mod tests {
         let mut tap = tap(&folder.path().join("a.parquet"));
         tap.seen(&seen(10, 0, true, b"x", 0)).unwrap();
         let refused = |tap: &mut TraceTap, seen| tap.seen(&seen).unwrap_err().to_string();
-        assert!(refused(&mut tap, seen(9, 0, true, b"x", 0)).contains("not in the order of time"));
+        assert!(
+            refused(&mut tap, seen(9, 0, true, b"x", 0)).contains("must be in the order of time")
+        );
         assert!(refused(&mut tap, seen(10, 2, true, b"x", 0)).contains("path 2"));
         let session = u64::MAX;
         let beyond = ObservedBatch { session, ..seen(10, 0, true, b"x", 0) };
@@ -634,8 +636,8 @@ mod tests {
         assert!(verdict(Row { time: -1.0, load: 2, ..good }).contains("`time` is -1"));
         assert!(verdict(Row { size: 0, ..good }).contains("`size` is 0"));
         assert!(verdict(Row { path: -2, ..good }).contains("`path` is -2"));
-        assert!(verdict(Row { label: "b", ..good }).contains("changes within load 1"));
-        assert!(verdict(Row { monitored: true, ..good }).contains("changes within load 1"));
+        assert!(verdict(Row { label: "b", ..good }).contains("earlier rows with `load` 1;"));
+        assert!(verdict(Row { monitored: true, ..good }).contains("earlier rows with `load` 1;"));
     }
 
     /// Damage is reported or harmless; it never panics and never takes the memory it lies about.

@@ -330,12 +330,14 @@ mod tests {
         let shown: Vec<String> = runs.map(|run| words(&run, 1_800_000_300.0)).collect();
         let wanted = [
             "split 7 (5 min): 127.0.0.1:51821 for 198.51.100.7:51820, weighted:4 every 100ms, \
-             sessions: 1\n  path  state  RTT      up      share  down     share  last answer\n  \
-             wlan  up     20.5 ms  3.0 kB  75 %   90.0 kB  75 %   10 s ago\n  lte   up     48.2 ms \
-             1.0 kB  25 %   30.0 kB  25 %   none",
-            "merge 9 (5 min): [::]:4500 for 127.0.0.1:51820\n  client  path              state  in \
-             out\n  home    192.0.2.7:5000    up     1.0 kB  30.0 kB\n  home    203.0.113.9:6000  \
-             up     500 B   10.0 kB",
+             sessions: 1\n  \
+               path  state  RTT      up      share  down     share  last answer\n  \
+               wlan  up     20.5 ms  3.0 kB  75 %   90.0 kB  75 %   10 s ago\n  \
+               lte   up     48.2 ms  1.0 kB  25 %   30.0 kB  25 %   none",
+            "merge 9 (5 min): [::]:4500 for 127.0.0.1:51820\n  \
+               client  path              state  in      out\n  \
+               home    192.0.2.7:5000    up     1.0 kB  30.0 kB\n  \
+               home    203.0.113.9:6000  up     500 B   10.0 kB",
             "client 11 (5 min): 127.0.0.1:9050, links: 1, circuits: 2, streams: 3, \
              received: 15.4 kB, sent: 2.1 kB",
             "relay 8 (5 min): 0.0.0.0:9001, links: 12, circuits: 34, streams: 5, \

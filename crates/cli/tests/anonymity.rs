@@ -111,9 +111,9 @@ fn what_makes_no_sense_is_refused_in_one_line() {
     let half = &good[..good.len() / 2];
     let few: String = good.lines().take(7).map(|line| format!("{line}\n")).collect();
     let cases: [(&str, &[&str], &str); 14] = [
-        (&few, &["paths"], "a client uses 3 guards, but the consensus has only 1"),
-        (&few, &["year"], "a client uses 3 guards, but the consensus has only 1"),
-        (&few, &["fingerprints"], "a client uses 3 guards, but the consensus has only 1"),
+        (&few, &["paths"], "(entry relays), but the consensus has only 1: lower"),
+        (&few, &["year"], "(entry relays), but the consensus has only 1: lower"),
+        (&few, &["fingerprints"], "(entry relays), but the consensus has only 1: lower"),
         (half, &["fingerprints"], "its end is missing"),
         (half, &["paths"], "its end is missing"),
         ("hello\n", &["year"], "neither"),
@@ -136,7 +136,7 @@ fn what_makes_no_sense_is_refused_in_one_line() {
     let packed = folder.path().join("packed.xz");
     fs::write(&packed, [0xfd, b'7', b'z', b'X', b'Z', 0, 1]).unwrap();
     for (file, says) in [
-        (packed, "it cannot be read, or its end is missing"),
+        (packed, "the consensus file cannot be read, or its end is missing"),
         (folder.path().join("none"), "No such file"),
     ] {
         let output = anonymity(&["paths"], &file);
@@ -215,7 +215,7 @@ fn an_experiment_that_cannot_be_is_refused_in_one_line_and_makes_nothing() {
         (&[&good, &cut], "its end is missing"),
         (&[&good, &good], "two files hold the same consensus"),
         (&[&none], "No such file"),
-        (&[&few], "a client uses 5 guards, but the consensus has only 1"),
+        (&[&few], "a client would use 5 guards (entry relays), but the consensus has only 1"),
     ];
     for (consensuses, says) in cases {
         let output = experiment(&place, consensuses, &[]);
@@ -258,9 +258,9 @@ fn the_experiment_takes_consensuses_of_an_archive_by_their_hours() {
     let plain = PathBuf::from(format!("{}@2019-12-14T21", written(&folder, &table()).display()));
     for (given, says) in [
         (&month, "choose one by its hour, such as @2019-12-13T21"),
-        (&of("2019-12-16T21"), "none of its 3 consensuses"),
+        (&of("2019-12-16T21"), "none of the archive's 3 consensuses"),
         (&of("May"), "@May: expected a date and an hour"),
-        (&plain, "not an archive: leave @2019-12-14T21 out"),
+        (&plain, "not an archive of several: remove @2019-12-14T21"),
     ] {
         let output = experiment(&folder.path().join("none"), &[given], &[]);
         let message = String::from_utf8(output.stderr).unwrap();

@@ -107,7 +107,10 @@ fn a_visit_whose_objects_are_another_hosts() {
     let file = serde_json::json!({"log": {"version": "1.2", "entries": entries}});
     fs::write(folder.path().join("a.har"), file.to_string()).unwrap();
     let message = refused_by_program(folder.path(), &["pt", "crawl", "a.har", "--out", "covers"]);
-    assert!(message.ends_with("; name another host with --host: b.net (1)"), "{message}");
+    assert!(
+        message.ends_with("; --host can choose another host of this source: b.net (1)"),
+        "{message}"
+    );
     assert_eq!(listing(folder.path()), ["a.har"]);
 }
 
@@ -266,7 +269,7 @@ fn a_run_that_grows_from_the_longer_to_the_shorter_or_in_packets() {
     let message = refused(&[LISTEN, TO, PATH, &["--every", "grow:100-10ms"]]);
     assert!(message.contains("begins with the longer"), "{message}");
     let message = refused(&[LISTEN, TO, PATH, &["--every", "grow:5-50p"]]);
-    assert!(message.contains("'grow:5-50p' is not a run length"), "{message}");
+    assert!(message.contains("'grow:5-50p' is not the length of a run"), "{message}");
 }
 
 #[test]
@@ -274,13 +277,15 @@ fn a_draw_after_no_silence() {
     for silence in ["0s", "-1s", "5p", "~1s", "always"] {
         let message = refused(&[LISTEN, TO, PATH, &[&format!("--redraw={silence}")]]);
         assert!(
-            message.contains(&format!("'{silence}' is not a length of silence: write")),
+            message.contains(&format!(
+                "'{silence}' is not a duration for which a client is silent: write"
+            )),
             "{message}"
         );
     }
     let message = refused_file("\nredraw = '0s'\n");
     assert!(
-        message.starts_with("split.toml:2: `redraw`: '0s' is not a length of silence"),
+        message.starts_with("split.toml:2: `redraw`: '0s' is not a duration for which a client"),
         "{message}"
     );
     let message = refused(&[LISTEN, TO, PATH, &["--redraw"]]);
@@ -295,7 +300,7 @@ fn a_delay_that_is_none_or_alike_for_all_or_longer_than_a_protocols_timer() {
         ("20-0ms", "begins with the longer"),
         ("-5-20ms", "not a range of delays: write two times"),
         ("0-20p", "not a range of delays"),
-        ("0-1s", "no answer arrives, 999 ms (the first probe timeout, RFC 9002"),
+        ("0-1s", "sends an unanswered packet again, 999 ms (the first probe timeout, RFC 9002"),
     ] {
         // As a word of its own, too: a minus sign does not make it an option.
         for option in [&["--jitter", jitter][..], &[&format!("--jitter={jitter}")]] {
@@ -306,7 +311,7 @@ fn a_delay_that_is_none_or_alike_for_all_or_longer_than_a_protocols_timer() {
     }
     let long = ["--jitter", "0-5s", "--protocol", "wireguard"];
     let message = refused(&[LISTEN, TO, PATH, &long]);
-    let timer = "WireGuard sends a packet again if no answer arrives, 5000 ms (Rekey-Timeout";
+    let timer = "WireGuard sends an unanswered packet again, 5000 ms (Rekey-Timeout";
     assert!(message.contains(timer), "{message}");
     let message = refused_file("\njitter = '20ms'\n");
     assert!(message.starts_with("split.toml:2: `jitter`: '20ms' delays all"), "{message}");
@@ -321,7 +326,10 @@ fn a_handshake_path_that_is_no_path() {
 #[test]
 fn a_handshake_path_that_leaves_none_for_the_schedule() {
     let message = refused(&[LISTEN, TO, PATH, &["--handshake", "a"]]);
-    assert!(message.starts_with("no path is left for the schedule"), "{message}");
+    assert!(
+        message.starts_with("after the handshake no path is left to send by: list"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -478,10 +486,9 @@ fn a_value_of_the_wrong_type_is_told_with_its_line() {
     let message = refused_file("to = '127.0.0.1:9'\nseed = 'seven'\n");
     assert!(message.starts_with("split.toml:2: `seed`: 'seven': write a whole"), "{message}");
     let message = refused_file("\nevery = 50\n");
-    assert!(
-        message.starts_with("split.toml:2: `every`: '50' is not a run length: write "),
-        "{message}"
-    );
+    let words = "split.toml:2: `every`: '50' is not the length of a run (consecutive packets on \
+                 one path): write ";
+    assert!(message.starts_with(words), "{message}");
     let message = refused_file("\nevery = '0p'\n");
     assert!(message.starts_with("split.toml:2: `every`: '0p' is too short for a run"), "{message}");
 }
@@ -544,7 +551,8 @@ fn a_key_file_that_is_a_tunnels_or_empty_or_the_other_ends() {
         assert!(told.contains("'empty.key' is empty: remove it, then"), "{told}");
     }
     let told = split("far.key");
-    assert!(told.ends_with("far end's half of a pair: give the other, made for 'home', here"));
+    let words = "far end's half of a pair: this program needs the other, made for 'home', instead";
+    assert!(told.ends_with(words), "{told}");
     assert!(merge("home.key").contains("is the splitter's half of a pair"));
     let told = refused_by_program(folder.path(), &["merge", "home.conf"]);
     let words = "'home.conf' is a wg-quick file, but the far end takes settings";
@@ -568,7 +576,7 @@ fn what_is_no_trace_is_told_by_what_it_is() {
         (".", ".: a directory; report reads files that 'anabranch split --trace FILE'"),
         (
             results.to_str().unwrap(),
-            "not a trace, but an experiment's result: 'anabranch experiment",
+            "not a trace, but a file with results of an experiment: to show them, run",
         ),
     ] {
         let told = refused_by_program(folder.path(), &["report", file]);
@@ -583,7 +591,10 @@ fn numbers_that_a_type_cannot_hold_are_told_as_numbers() {
         (["--quic-tuples", "0"], "write 1 or more"),
         (["--max-sessions", "x"], "write 1 or more"),
         (["--seed", huge], "write a whole number from 0 to 18446744073709551615"),
-        (["--every", "100000h"], "'100000h' is too long for a run: write 24h or less"),
+        (
+            ["--every", "100000h"],
+            "'100000h' is too long for a run (consecutive packets on one path): write 24h",
+        ),
     ] {
         let message = refused(&[LISTEN, TO, PATH, &given]);
         assert!(message.contains(words), "{message}");

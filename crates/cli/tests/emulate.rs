@@ -147,9 +147,9 @@ fn bad_input_is_one_message_and_exit_code_2() {
         ),
         (
             TOPOLOGY.replace("'p0'", "'all'"),
-            "t.toml:6: the kernel has other uses for the name `all`",
+            "t.toml:6: the kernel reserves the name `all`, so no interface can have it",
         ),
-        (TOPOLOGY.replace("0.2/24", "0.1/24"), "t.toml:7: `a` and `b`, which `"),
+        (TOPOLOGY.replace("0.2/24", "0.1/24"), "t.toml:7: the hosts `a` and `b`, which the link `"),
         (TOPOLOGY.replace("10.7.0.1/24", "127.0.0.1/8"), "t.toml:7: `127.0.0.1/8` is a loopback"),
         (
             ring_of_routers(),

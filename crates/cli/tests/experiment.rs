@@ -208,8 +208,9 @@ fn a_censor_that_is_got_around_is_reported_with_what_it_costs() {
         "| QUIC: quic-go | yes | yes | 99.00 (99.00–99.00) % | 145 (140–150) | 0 (0–0) |",
         "| TLS over TCP: OpenSSL | yes | – | – | – | – |",
         "| QUIC: quic-go | through the censor | 0 of 2 | – | – | – | – | 2 of 2 |",
-        "12 fetches of 5,000,000 bytes (with TLS, of a short page), 2 repetitions, interleaved, \
-         seed 9; in split measurements `anabranch split` also had the arguments `--in-order 30ms`.",
+        "12 fetches of 5,000,000 bytes (from the TLS server: of a short page), 2 repetitions, \
+         interleaved, seed 9; in split measurements `anabranch split` also had the arguments \
+         `--in-order 30ms`.",
         origin,
     ] {
         assert!(unwrapped(&notes).contains(wanted), "{wanted}\n{notes}");
@@ -325,7 +326,7 @@ fn words_that_make_no_sense_are_refused() {
     for (words, wanted) in [
         (["--peers", "quick"], "write one of wireguard, mosh"),
         (["--every", "soon"], "a number of milliseconds from 1 to 60000, or never"),
-        (["--networks", "flat"], "write equal or unequal"),
+        (["--networks", "flat"], "write equal (all paths have the same delay) or unequal"),
     ] {
         let message = refusal(overhead(&target, &words).output().unwrap());
         assert!(message.contains(wanted), "{message}");

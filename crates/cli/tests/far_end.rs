@@ -648,7 +648,7 @@ fn what_cannot_be_is_refused_in_one_line_without_a_secret() {
             "choose another schedule",
         ),
         (&merge, &[], "--key is missing"),
-        (&merge, &["--key", &far, "--redraw", "0s"], "'0s' is not a length of silence"),
+        (&merge, &["--key", &far, "--redraw", "0s"], "'0s' is not a duration for which"),
         (&merge, &["--key", &far, "--jitter", "20ms"], "delays all datagrams equally"),
         (
             &merge,
@@ -660,7 +660,7 @@ fn what_cannot_be_is_refused_in_one_line_without_a_secret() {
             &["--key", &home, "--jitter", "0-500ms"],
             "half of the time after which QUIC sends",
         ),
-        (&merge, &["--key", &alone], "accepts no splitter"),
+        (&merge, &["--key", &alone], "lists no splitter that may connect"),
         (&merge, &["--key", &far, "--to", "x=127.0.0.1:8", "--to", "x=127.0.0.1:7"], "called 'x'"),
         (&["key", &far, &home], &[], "exists"),
         (&["key", &far, "--peer", "home"], &[], "write NAME=PUBLIC"),

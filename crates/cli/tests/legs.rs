@@ -211,7 +211,12 @@ fn what_a_client_is_not_to_do_is_refused() {
     assert!(
         refused(&["--metrics", "192.0.2.1:1"]).contains("--metrics: cannot listen on 192.0.2.1:1")
     );
-    assert!(refused(&["--redraw", "0s"]).contains("--redraw: '0s' is not a length of silence"));
+    assert!(refused(&["--redraw", "0s"]).contains("--redraw: '0s' is not a duration for which"));
     assert!(refused(&["--redraw", "1s"]).contains("--redraw needs --schedule"));
+    assert!(
+        refused(&["--link", "tls-per-circuit"])
+            .contains("--link tls-per-circuit is for relays, because a client's circuits share")
+    );
+    assert!(refused(&["--link", "carrier"]).contains("[possible values: tls, utls, quic]"));
     assert_eq!(fs::read(&trace).unwrap(), b"old");
 }

@@ -102,7 +102,7 @@ fn a_key_that_is_missing_or_none_is_refused() {
     let missing = message(2, &[port, PATH], None);
     assert!(missing.contains("MOSH_KEY") && missing.contains("--server-port"), "{missing}");
     let malformed = message(2, &[port, PATH], Some("short"));
-    assert!(malformed.starts_with("MOSH_KEY: not a key of Mosh"), "{malformed}");
+    assert!(malformed.starts_with("MOSH_KEY: this is not a Mosh key, which has 22"), "{malformed}");
 }
 
 #[test]

@@ -51,7 +51,11 @@ fn a_proxy_that_does_not_serve_us_is_told_with_what_it_said() {
         (Manner::Says(b"\x05\x02\x01\0\x05\0\0\x01\x7f"), "anna:secret@", "closed the connection"),
         (Manner::Says(b"HTTP/1.0 400 Bad Request\r\n\r\n"), "", "does not speak SOCKS5"),
         (Manner::Says(&[0xa5; 4096]), "", "does not speak SOCKS5"),
-        (Manner::Says(b"\x05\0\x05\0\0\x09rubbish"), "", "an address of the unknown type 0x09"),
+        (
+            Manner::Says(b"\x05\0\x05\0\0\x09rubbish"),
+            "",
+            "a SOCKS5 address of the unknown type 0x09",
+        ),
         (Manner::Says(b"\x05\0\x05\xee\0\x01\0\0\0\0\0\0"), "", "the unknown reason 0xee"),
     ] {
         let message = refused(manner, login);

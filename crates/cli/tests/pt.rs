@@ -151,9 +151,12 @@ fn mistakes_are_told_in_a_line() {
         ([&server[..], &["--covers", "empty"]].concat(), "covers.json"),
         ([&server[..], &["--shapes", "own.shapes"]].concat(), "the first step must go"),
         ([&crawl[..], &["gone"]].concat(), "gone: No such file"),
-        ([&crawl[..], &["half.har"]].concat(), "half.har: it is not a HAR file"),
-        ([&crawl[..], &["--shape", "half.har"]].concat(), "it is not a capture"),
-        ([&crawl[..], &["empty", "empty"]].concat(), "covers are made from one SOURCE"),
+        ([&crawl[..], &["half.har"]].concat(), "half.har: the file is not a HAR file"),
+        ([&crawl[..], &["--shape", "half.har"]].concat(), "the file is not a capture"),
+        (
+            [&crawl[..], &["empty", "empty"]].concat(),
+            "covers (web objects that hide data) are made from one SOURCE",
+        ),
         ([&crawl[..], &["empty", "--shape", "--browser", "x"]].concat(), "cannot be used with"),
     ];
     for (words, wanted) in cases {

@@ -143,7 +143,7 @@ fn the_wide_experiment_makes_everything_and_goes_on() {
     for told in [
         "cannot be judged: the simulator's link layer has no datagrams",
         "cannot be judged: no downloads to compare",
-        "Reduced: 10 instead of 228 clients; 10 s instead of two hours",
+        "Reduced: 10 instead of 228 clients; 10 simulated seconds instead of two hours",
         "| tor-fixed |",
     ] {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");

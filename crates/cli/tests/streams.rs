@@ -616,14 +616,15 @@ fn a_wrong_certificate_and_a_port_without_tls_are_told_and_other_paths_go_on() {
     let far = Far::start();
     let other = "0".repeat(64);
     let cases = [
-        (far.tls, &other, format!("its certificate has the SHA-256 {}", far.fingerprint)),
+        (far.tls, &other, format!("the certificate received has the SHA-256 {}", far.fingerprint)),
         (far.tcp, &far.fingerprint, "it does not answer in time".to_owned()),
     ];
     for (at, pin, words) in cases {
         let path = format!("e=tls:{at}");
         let mut near = far.near_with(&["u=addr:127.0.0.2", &path], &["--tls-fingerprint", pin]);
         let warning = near.program.find("warning", |warning| {
-            warning["text"].as_str().unwrap().starts_with("path 'e' (tls): no TLS with the far end")
+            let starts = "path 'e' (tls): the TLS connection with the far end failed: ";
+            warning["text"].as_str().unwrap().starts_with(starts)
         });
         assert!(warning["text"].as_str().unwrap().contains(&words), "{warning}");
         near.passes(200);
@@ -770,7 +771,7 @@ fn what_is_no_far_end_is_told_in_one_line_and_other_paths_go_on() {
     let warning = warned.unwrap_or_else(|| near.program.next("warning"));
     let text = warning["text"].as_str().unwrap();
     assert!(
-        text.starts_with("path 'w' (tcp): what answers there is not 'anabranch merge'"),
+        text.starts_with("path 'w' (tcp): the program at the other end is not 'anabranch merge'"),
         "{text}"
     );
     near.passes(300);

@@ -214,7 +214,8 @@ fn share_of_a_scripted_cut() -> Option<f64> {
 fn an_unknown_link_is_an_error() {
     let Some((network, _turn)) = network() else { return };
     let error = network.change("p9", &Edit::default()).unwrap_err();
-    assert_eq!(error.to_string(), "there is no link `p9`; the topology names the links");
+    let wanted = "the topology has no link `p9`; use a name of one of its [[link]] tables";
+    assert_eq!(error.to_string(), wanted);
 }
 
 #[test]

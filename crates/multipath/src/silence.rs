@@ -73,7 +73,8 @@ mod tests {
         }
         for text in ["", "0s", "-1s", "1", "5p", "~1s", "1-2s", "grow:1-2s", "never"] {
             let error = text.parse::<Silence>().unwrap_err().to_string();
-            assert!(error.starts_with(&format!("'{text}' is not a length of silence")), "{error}");
+            let starts = format!("'{text}' is not a duration for which a client is silent");
+            assert!(error.starts_with(&starts), "{error}");
         }
         assert_eq!(Silence::new(Duration::ZERO), None);
     }

@@ -53,8 +53,8 @@ impl fmt::Display for OfferError {
             OfferError::Options(error) => {
                 write!(
                     out,
-                    "the transport's options in --pt are invalid: {error}; to start a program \
-                     instead, write exec PROGRAM ARGS"
+                    "the transport's options are invalid: {error}; to start a program instead, \
+                     write exec PROGRAM ARGS"
                 )
             }
             OfferError::NoProgram => out.write_str("a program is missing after 'exec'"),

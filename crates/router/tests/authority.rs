@@ -184,7 +184,7 @@ fn visitors_who_say_too_much_or_nothing_disturb_nobody() {
     let mut answer = String::new();
     flood.shutdown(Shutdown::Write).unwrap();
     flood.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.0 400 it is longer than"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.0 400 the HTTP message is longer than"), "{answer}");
     assert_eq!(ask(world.at, &get("/tor/keys/all")).status, 200);
     drop(silent);
     world.stop();

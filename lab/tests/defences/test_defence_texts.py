@@ -67,7 +67,7 @@ def test_texts(text: str, defence: object) -> None:
         ("decoys:0%", "'0%' allows no decoys"),
         ("decoys:-3%", "'-3%' allows no decoys"),
         ("decoys:101%", "100% at most"),
-        ("decoys:10", "is not a share of decoys"),
+        ("decoys:10", "is not a limit for decoy traffic"),
         ("jitter:ends=server", "ends=server is unknown"),
         ("maybenot:daita", "machines=daita is unknown"),
         ("maybenot:clinet=02eN=", "no setting 'clinet'"),

@@ -473,8 +473,8 @@ mod tests {
         for (text, words) in [
             ("to = ['a=127.0.0.1:1', 'a=127.0.0.1:2']", "two servers are called 'a'"),
             ("to = ['127.0.0.1:1', '127.0.0.1:2']", "several servers need a name each"),
-            ("to = '*=127.0.0.1:1'", "'*' stands for the interface"),
-            ("", "it is missing"),
+            ("to = '*=127.0.0.1:1'", "no server can have the name '*'"),
+            ("", "no server is given"),
         ] {
             let message = parse(text).unwrap().servers().unwrap_err().to_string();
             assert!(message.contains(words), "{message}");

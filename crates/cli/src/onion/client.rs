@@ -201,7 +201,12 @@ pub(crate) struct ClientArgs {
     ///
     /// With utls and quic, a lost packet of one circuit does not delay the other circuits. But the
     /// guard sees that this client is Anabranch.
-    #[arg(long, value_enum, value_name = "KIND,...", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_parser = link::client_kinds(),
+        value_name = "KIND,...",
+        value_delimiter = ','
+    )]
     #[serde(deserialize_with = "link::kinds")]
     link: Vec<LinkKind>,
     /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).

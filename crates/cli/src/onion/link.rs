@@ -3,6 +3,7 @@
 use anabranch_router::onion::tap::{Tap, TapKind};
 use anabranch_router::onion::{QuicCongestion, QuicLinking, StreamFamily};
 use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
@@ -19,7 +20,7 @@ pub(super) enum LinkKind {
     Utls,
     /// A QUIC stream for each circuit, in addition to the TLS link.
     Quic,
-    /// A separate TLS link to the next relay for each circuit (relays only, for comparison).
+    /// A separate TLS link to the next relay for each circuit, for comparison.
     TlsPerCircuit,
 }
 
@@ -54,6 +55,17 @@ pub(super) struct LinkWishes {
     pub(super) quic: Option<QuicLinking>,
     /// Whether each extended circuit has its own link.
     pub(super) per_circuit: bool,
+}
+
+/// Returns a parser of the kinds for a client's `--link`. Help texts list only the kinds that a
+/// client can use. The parser also accepts the others, so that [`LinkWishes::of_client`] can
+/// explain why a client refuses them.
+pub(super) fn client_kinds() -> impl TypedValueParser<Value = LinkKind> {
+    let shown = LinkKind::value_variants().iter().filter_map(|kind| {
+        let is_of_relays = *kind == LinkKind::TlsPerCircuit;
+        Some(kind.to_possible_value()?.hide(is_of_relays))
+    });
+    PossibleValuesParser::new(shown).try_map(|name| LinkKind::from_str(&name, false))
 }
 
 impl LinkWishes {
@@ -185,7 +197,7 @@ where
         let unknown = |_| {
             D::Error::custom(format!(
                 "'{name}' is not a kind of link: choose tls, utls (TLS records that are read out \
-                 of order), quic or tls-per-circuit"
+                 of order) or quic, for a relay also tls-per-circuit"
             ))
         };
         LinkKind::from_str(name.trim(), false).map_err(unknown)
@@ -195,6 +207,10 @@ where
 
 #[cfg(test)]
 mod tests {
+    use clap::{Args, Command};
+
+    use super::super::client::ClientArgs;
+    use super::super::relay::RelayArgs;
     use super::*;
 
     fn wishes(text: &str) -> Result<LinkWishes, Failure> {
@@ -222,6 +238,18 @@ mod tests {
         let alone = wishes("tls-per-circuit").ok();
         assert!(alone.is_some_and(|wishes| wishes.per_circuit && wishes.quic.is_none()));
         assert_eq!(LinkWishes::new(&[]).ok(), Some(LinkWishes::default()));
+    }
+
+    #[test]
+    fn only_the_relays_help_lists_a_link_for_each_circuit() {
+        let help = |command: Command| command.term_width(0).render_long_help().to_string();
+        let client = help(ClientArgs::augment_args(Command::new("client")));
+        let relay = help(RelayArgs::augment_args(Command::new("relay")));
+        for kind in ["- tls:", "- utls:", "- quic:"] {
+            assert!(client.contains(kind) && relay.contains(kind), "{kind}: {client}");
+        }
+        assert!(relay.contains("- tls-per-circuit:"), "{relay}");
+        assert!(!client.contains("tls-per-circuit"), "{client}");
     }
 
     #[test]

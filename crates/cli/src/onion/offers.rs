@@ -145,7 +145,10 @@ mod tests {
         };
         let cases = [
             (wrong(&["a\nb"]), "--pt 'a\\nb': 'b' is not ADDRESS:PORT"),
-            (wrong(&["obfs4 0.0.0.0:1"]), "--pt 'obfs4 0.0.0.0:1': no program provides it"),
+            (
+                wrong(&["obfs4 0.0.0.0:1"]),
+                "--pt 'obfs4 0.0.0.0:1': no program provides this transport",
+            ),
             (
                 wrong(&["anabranch 0.0.0.0:1", "anabranch 0.0.0.0:2"]),
                 "--pt 'anabranch 0.0.0.0:2': t",

@@ -77,8 +77,8 @@ impl UpArgs {
         if self.print_torrc {
             let line = embedded::line(&data).map_err(|error| {
                 Failure::misuse(format!(
-                    "--print-torrc cannot find the network, {error}: run 'anabranch up' once, \
-                     which makes the network"
+                    "--print-torrc finds no network in the folder of --data ({error}): run \
+                     'anabranch up' once, which makes one"
                 ))
             })?;
             println!("{}", torrc(&line));

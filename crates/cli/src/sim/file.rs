@@ -391,16 +391,20 @@ mod tests {
             ("'20ms'", "['20ms', 20]", "s.toml:2: `delay`: `20` is not a delay"),
             ("'100mbit'", "['1mbit', '0mbit']", "`0mbit` is not the rate of a line"),
             ("'100mbit'", "'tor-2019'", "`tor-2019` is not the rate of a line"),
-            ("web = 3", "web = 3\nrate = 'tor-2018'", "s.toml:10: `tor-2018` are rates of relays"),
+            (
+                "web = 3",
+                "web = 3\nrate = 'tor-2018'",
+                "s.toml:10: the table `tor-2018` has rates of relays",
+            ),
             (
                 "web = 3",
                 "web = 3\nmultipath = 'mudp-or'",
-                "s.toml:10: `mudp-or` cannot be built: the link layer of the simulator has no",
+                "s.toml:10: the multipath design `mudp-or` cannot be simulated: the link layer",
             ),
             (
                 "web = 3",
                 "web = 3\nmultipath = 'more'",
-                "s.toml:10: `more` cannot be built: the cir",
+                "s.toml:10: the multipath design `more` cannot be simulated: the cir",
             ),
             (
                 "web = 3",

@@ -36,7 +36,7 @@ impl Certificate {
         let chain = chain.map_err(|error| format!("'{name}': {error}"))?;
         if chain.is_empty() {
             return Err(format!(
-                "the file '{name}' has no certificate in PEM format: name one that has"
+                "the file '{name}' has no certificate in PEM format: name a file that has one"
             ));
         }
         let of = key.display();

@@ -52,7 +52,7 @@ mod tests {
         assert_eq!(read("10.0.0.2/24", &before), Ok("10.0.0.2/24".parse().unwrap()));
         assert_eq!(read("fd00::1", &before), Ok("fd00::1/128".parse().unwrap()));
         for (bad, message) in [
-            ("10.0.0.1/16", "a second `10.0.0.1` on one interface; remove one"),
+            ("10.0.0.1/16", "the address `10.0.0.1` is listed twice for one interface; remove one"),
             ("224.0.0.1/24", "`224.0.0.1/24` is a multicast address; no interface can"),
             ("ff02::1/64", "`ff02::1/64` is a multicast address; no interface can"),
             ("127.0.0.1/8", "`127.0.0.1/8` is a loopback address, which each host has already; no"),
@@ -66,7 +66,11 @@ mod tests {
                 "`10.0.0.2/0` covers all addresses; write a smaller network, such as `10",
             ),
             ("10.0.0/24", "`10.0.0` is not an IP address; write `10.0.0.1/24`"),
-            ("10.0.0.2/33", "`10.0.0.2/33` has no valid prefix length; write `10.0.0.1/24`"),
+            (
+                "10.0.0.2/33",
+                "the prefix length of `10.0.0.2/33`, after the slash, is not a number from 0 to 32 \
+                 (for IPv6 to 128); write `10.0.0.1/24`",
+            ),
         ] {
             let told = read(bad, &before).unwrap_err();
             assert!(told.starts_with(message), "{told}");

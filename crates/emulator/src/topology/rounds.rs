@@ -128,7 +128,8 @@ mod tests {
         assert_eq!(
             told(&hosts, &links("'0.0.0.0/0'")),
             "t.toml:19: no host has the address 192.0.2.1, and packets to it would go round in a \
-             loop, a → b → a; remove one of these hosts' routes, or limit it to fewer addresses"
+             loop through the hosts a → b → a; remove a route of one of them, or limit the route \
+             to fewer addresses"
         );
         assert_eq!(told(&hosts, &links("'10.0.0.0/24'")), "good");
         // The twin: a host that passes nothing on ends it.

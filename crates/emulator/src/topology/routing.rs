@@ -350,8 +350,8 @@ ends = [
                 (", nat = true", ""),
                 ("10.2.0.0/24', via", "10.2.0.2/32', via")
             ]),
-            "t.toml:11: packets do not reach 10.2.0.2/32: `router` forwards nothing; give it \
-             `forward = true`"
+            "t.toml:11: packets do not reach 10.2.0.2/32: the host `router` forwards nothing; give \
+             it the key `forward = true`"
         );
         let nobody = "t.toml:11: no other host has an address in 10.9.0.0/24; add one, or remove \
                       the route";
@@ -360,8 +360,8 @@ ends = [
             ("name = 'server'", "name = 'server'\naddress = ['10.3.0.1/32']"),
             ("10.2.0.0/24', via", "10.3.0.1', via"),
         ];
-        let message = "t.toml:12: packets do not reach 10.3.0.1/32: `router` has no route to \
-                       10.3.0.1; add one";
+        let message = "t.toml:12: packets do not reach 10.3.0.1/32: the host `router` has no route \
+                       to 10.3.0.1; add one";
         assert_eq!(told(&lost), message);
         let mended = [lost[0], lost[1], ("nat = true", "nat = true, routes = ['10.3.0.1']")];
         assert_eq!(told(&mended), "good");
@@ -377,12 +377,12 @@ ends = [
         ];
         assert_eq!(
             told(&circle),
-            "t.toml:13: packets to 10.3.0.1 would go round in a loop, client → router → client; \
-             change one of these hosts' routes"
+            "t.toml:13: packets to 10.3.0.1 would go round in a loop through the hosts client → \
+             router → client; change a route of one of them"
         );
         // A client that passes nothing on ends the circle, and the way.
-        let end = "t.toml:12: packets do not reach 10.3.0.0/16: `client` forwards nothing; give \
-                   it `forward = true`";
+        let end = "t.toml:12: packets do not reach 10.3.0.0/16: the host `client` forwards \
+                   nothing; give it the key `forward = true`";
         assert_eq!(told(&circle[1..]), end);
     }
 
@@ -391,11 +391,11 @@ ends = [
         let other = "t.toml:11: `via` 10.1.0.9 is not an address of the other end of `in`; \
                      addresses there: 10.1.0.1";
         assert_eq!(told(&[("via = '10.1.0.1'", "via = '10.1.0.9'")]), other);
-        let apart = "t.toml:11: `via` 10.1.0.1 is in no network of this end; give this end an \
-                     address in the same network";
+        let apart = "t.toml:11: `via` 10.1.0.1 is in no network of this end of the link; give \
+                     this end an address in the same network";
         assert_eq!(told(&[("'10.1.0.2/24'", "'10.5.0.2/24'")]), apart);
-        let family = "t.toml:11: `via` fd00::1 and 10.2.0.0/24 must both be IPv4 or both be \
-                      IPv6; change one";
+        let family = "t.toml:11: `via` fd00::1 and the route's destination 10.2.0.0/24 must \
+                      both be IPv4 or both be IPv6; change one";
         assert_eq!(told(&[("via = '10.1.0.1'", "via = 'fd00::1'")]), family);
         let text = "t.toml:11: `10.1` is not an IP address";
         assert_eq!(told(&[("via = '10.1.0.1'", "via = '10.1'")]), text);
@@ -410,12 +410,12 @@ ends = [
 
     #[test]
     fn the_two_hosts_of_a_link_share_no_address() {
-        let both = "t.toml:17: `router` and `server`, which `out` joins, have the same address \
-                    10.2.0.1; give one of them another";
+        let both = "t.toml:17: the hosts `router` and `server`, which the link `out` joins, have \
+                    the same address 10.2.0.1; give one of them another address";
         assert_eq!(told(&[("'10.2.0.2/24'", "'10.2.0.1/24'")]), both);
         // Wherever on the hosts it is.
         let inside = told(&[("name = 'client'", "name = 'client'\naddress = ['10.2.0.1/32']")]);
-        assert!(inside.contains("`client` and `router`, which `in` joins"), "{inside}");
+        assert!(inside.contains("`client` and `router`, which the link `in` joins"), "{inside}");
         // Two networks behind hosts that no link joins may be alike.
         assert_eq!(
             told(&[("name = 'client'", "name = 'client'\naddress = ['10.2.0.2/32']")]),
@@ -428,23 +428,23 @@ ends = [
         let alien = "t.toml:11: `prefsrc` 10.9.9.9 is not an address of `client`; add it there";
         assert_eq!(told(&[("'10.1.0.1' }]", "'10.1.0.1' }], prefsrc = ['10.9.9.9']")]), alien);
         let idle = told(&[("forward = true", "")]);
-        let router = "t.toml:17: `nat` translates only what the host forwards; give `router` \
-                      `forward = true`";
+        let router = "t.toml:17: `nat` translates only what the host forwards; give the host \
+                      `router` the key `forward = true`";
         assert_eq!(idle, router);
-        let server = "t.toml:18: `nat` translates only what the host forwards; give `server` \
-                      `forward = true`";
+        let server = "t.toml:18: `nat` translates only what the host forwards; give the host \
+                      `server` the key `forward = true`";
         assert_eq!(told(&[("'10.2.0.2/24']", "'10.2.0.2/24'], nat = true")]), server);
     }
 
     #[test]
     fn routes_that_the_kernel_cannot_tell_apart_are_refused() {
         let twice = [("via = '10.1.0.1' }]", "via = '10.1.0.1' }, '10.2.0.0/24']")];
-        let message = "t.toml:11: `client` has two routes to 10.2.0.0/24 with the same `metric`; \
-                       give the ends different ones";
+        let message = "t.toml:11: the host `client` has two routes to 10.2.0.0/24 with the same \
+                       `metric`; give its ends of the links different metrics";
         assert_eq!(told(&twice), message);
         let connected = told(&[("'10.2.0.2/24']", "'10.2.0.2/24'], routes = ['10.2.0.0/24']")]);
         assert!(
-            connected.starts_with("t.toml:18: `server` has two routes to 10.2.0.0/24"),
+            connected.starts_with("t.toml:18: the host `server` has two routes to 10.2.0.0/24"),
             "{connected}"
         );
     }

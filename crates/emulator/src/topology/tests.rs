@@ -91,7 +91,7 @@ fn wrong_values_are_told_with_their_line() {
 fn names_that_the_kernel_uses_are_no_links() {
     for name in ["all", "default", "lo", ".."] {
         let told = mistake("\"p0\"", &format!("\"{name}\""));
-        let message = format!("t.toml:9: the kernel has other uses for the name `{name}`; write");
+        let message = format!("t.toml:9: the kernel reserves the name `{name}`, so no");
         assert!(told.starts_with(&message), "{told}");
     }
 }
@@ -99,7 +99,10 @@ fn names_that_the_kernel_uses_are_no_links() {
 #[test]
 fn addresses_that_cannot_be_are_told_with_their_line() {
     let twice = mistake("[\"10.77.0.2/24\"]", "[\"10.77.0.2/24\",\n\"10.77.0.2/24\"]");
-    assert_eq!(twice, "t.toml:12: a second `10.77.0.2` on one interface; remove one");
+    assert_eq!(
+        twice,
+        "t.toml:12: the address `10.77.0.2` is listed twice for one interface; remove one"
+    );
     let many = mistake("10.77.0.2/24", "224.0.0.1/24");
     assert!(many.starts_with("t.toml:11: `224.0.0.1/24` is a multicast address"), "{many}");
     let own = mistake("10.99.0.1/32", "127.0.0.1/8");

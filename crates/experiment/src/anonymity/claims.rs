@@ -454,12 +454,13 @@ mod tests {
         let summary = year([0.1, 0.2, 0.0]);
         assert!(summary.figure_5().is_some());
         let [twice, falls] = [twice(&summary), exponentially(&summary)];
-        let expected = "compared with one entry, on one day – times as many clients are vulnerable \
-                        with two entries and – times with three; within a year 2.00 and 0.00 times";
+        let expected = "on one day, – times as many clients are vulnerable with two entry relays \
+                        as with one, and – times as many with three; within a year, 2.00 and 0.00 \
+                        times as many";
         assert_eq!((twice.ours.as_str(), twice.verdict), (expected, Verdict::Depends));
-        let expected = "on one day a second entry lowers the share of vulnerable clients by a \
-                        factor of –, and a third by – more; within a year the factors are 0.5 and \
-                        –";
+        let expected = "on one day, a second entry relay lowers the share of vulnerable clients by \
+                        a factor of –, and a third one by a further factor of –; within a year, \
+                        the factors are 0.5 and –";
         assert_eq!((falls.ours.as_str(), falls.verdict), (expected, Verdict::HoldsNot));
         let never = year([0.0; 3]);
         for claim in claims(&never) {

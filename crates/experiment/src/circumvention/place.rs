@@ -73,7 +73,7 @@ pub(super) fn vpn<'a>(
     match asked {
         Err(error) if error.kind() != io::ErrorKind::ConnectionRefused => Err(io::Error::new(
             error.kind(),
-            format!("the experiment's VPN does not work, a connection through it failed: {error}"),
+            format!("the experiment's VPN does not work: connecting through it failed: {error}"),
         )),
         _ => Ok(tunnel),
     }

@@ -60,8 +60,8 @@ impl fmt::Display for PrefixError {
             PrefixError::Address(text) => write!(f, "`{text}` is not an IP address"),
             PrefixError::Length(text) => write!(
                 f,
-                "`{text}` has no valid prefix length: write 0 to 32 after the slash, for IPv6 0 to \
-                 128"
+                "the prefix length of `{text}`, after the slash, is not a number from 0 to 32 (for \
+                 IPv6 to 128)"
             ),
         }
     }

@@ -336,8 +336,8 @@ mod tests {
         assert!(text.contains("the paths take turns; the path changes every 100 ms."), "{text}");
         let cases = [
             ("uniform --every ~50p", "after 50 packets on average, at random"),
-            ("batched --every 50-70p", "after 50 to 70 packets, at random"),
-            ("weighted:2 --every 80-120ms", "after 80 ms to 120 ms, at random"),
+            ("batched --every 50-70p", "after a random number of 50 to 70 packets"),
+            ("weighted:2 --every 80-120ms", "after a random time of 80 ms to 120 ms"),
             (
                 "evened --every grow:10-100ms --redraw 1s",
                 "10 ms at the beginning of a page load and about",

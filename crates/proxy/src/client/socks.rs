@@ -312,7 +312,7 @@ mod tests {
             (b"\x05\0\x05\x07\0\x01\0\0\0\0\0\0", None, ClientFault::NoCommand),
             (b"\x05\0\x05\x05\0\x01\0\0\0\0\0\0", None, refused("connection refused")),
             (b"\x05\0\x05\x2a\0\x01\0\0\0\0\0\0", None, refused("the unknown reason 0x2a")),
-            (b"\x05\0\x05\0\0\x07", None, garbage("an address of the unknown type 0x07")),
+            (b"\x05\0\x05\0\0\x07", None, garbage("a SOCKS5 address of the unknown type 0x07")),
             (b"\x05\0SSH-2.0", None, ClientFault::Foreign(b'S')),
         ];
         for (says, login, fault) in cases {

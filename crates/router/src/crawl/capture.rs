@@ -30,8 +30,8 @@ pub(super) fn read(source: impl Read, host: Option<&str>) -> Result<Found, Strin
     if all.is_empty() {
         let skipped = capture.skipped;
         return Err(format!(
-            "the capture has no unencrypted HTTP request in its {count} TCP connections ({skipped} \
-             other packets were ignored){cure}"
+            "the capture has no unencrypted HTTP request (TCP connections: {count}; other packets, \
+             which were ignored: {skipped}){cure}"
         ));
     }
     of_host(all, host, found).map_err(|why| why + cure)
@@ -248,7 +248,7 @@ mod tests {
     fn what_is_no_http_is_told() {
         let why =
             read(&*capture(&[(1, true, 1, b"\x16\x03\x01"), (2, false, 1, b"x")])).unwrap_err();
-        assert!(why.contains("no request of plain HTTP in 1 TCP"), "{why}");
+        assert!(why.contains("no unencrypted HTTP request (TCP connections: 1;"), "{why}");
         for (answer, why) in [
             (&b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"[..], "not answered with 200"),
             (

@@ -318,7 +318,7 @@ mod tests {
         for (from, to, what) in [
             ("\"format\"", "\"farmat\"", "not an index of covers"),
             ("\"finder\": 1", "\"finder\": 2", "content scanner 2"),
-            ("      1\n", "      2\n", "has not all objects of this page"),
+            ("      1\n", "      2\n", "the index of covers lacks objects of this page"),
             ("\"00001\"", "\"../01\"", "five digits"),
             ("\"00001\"", "\"00007\"", "00007"),
             ("\"text\"", "\"image\"", "but the index says image"),

@@ -193,7 +193,7 @@ mod tests {
         let good = file(&[entry(1, "http://a/", "text/html", r#""text":"x""#)]);
         for cut in (0..good.len()).step_by(7) {
             let why = read(&good.as_bytes()[..cut]).unwrap_err();
-            assert!(why.starts_with("it is not a HAR file") && !why.contains('\n'), "{why}");
+            assert!(why.starts_with("the file is not a HAR file") && !why.contains('\n'), "{why}");
         }
         for (text, what) in [
             ("[]", "not a HAR"),

@@ -182,11 +182,15 @@ mod tests {
         ];
         assert_eq!(paths(&no_page[1..], None).unwrap(), ["/2", "/3"], "the only one");
         let why = paths(&no_page, None).unwrap_err();
-        assert_eq!(why, "it has no HTML page; choose a host with --host: b.net (2), a.net (1)");
+        assert_eq!(
+            why,
+            "the recording has no HTML page; choose a host with --host: b.net (2), a.net (1)"
+        );
         let why = paths(&no_page, Some("c.net")).unwrap_err();
         assert_eq!(
             why,
-            "it has no object of host 'c.net'; choose another with --host: b.net (2), a.net (1)"
+            "the recording has no object of host 'c.net'; choose another host with --host: b.net \
+             (2), a.net (1)"
         );
         let why = paths(&[exchange(1, "a.net", Err("not a GET request"))], None).unwrap_err();
         assert_eq!(

@@ -223,9 +223,9 @@ fn shapes_of(path: &Path, capture: impl io::BufRead) -> Result<(Vec<Shape>, Vec<
     });
     match (shapes.is_empty(), last) {
         (true, Some(why)) => Err(format!("no connection of the capture is usable: {why}")),
-        (true, None) => {
-            Err(format!("the capture has no TCP connection ({skipped} other packets were ignored)"))
-        }
+        (true, None) => Err(format!(
+            "the capture has no TCP connection (other packets, which were ignored: {skipped})"
+        )),
         (false, last) => {
             Ok((shapes, last.into_iter().chain(cut.then(|| CUT.to_owned())).collect()))
         }
@@ -303,11 +303,16 @@ mod tests {
         let short = capture(&[(1, true, 1, b"ask"), (2, false, 1, ANSWER)]);
         let why = shapes_of(Path::new("a.pcap"), &*short).unwrap_err();
         assert!(
-            why.starts_with("no connection can be played: 1 of 1 connections, the last one: "),
+            why.starts_with(
+                "no connection of the capture is usable: 1 of 1 connections cannot be replayed; "
+            ),
             "{why}"
         );
         let none = shapes_of(Path::new("a.pcap"), &*capture(&[])).unwrap_err();
-        assert_eq!(none, "it has no TCP connection (0 other packets)");
+        assert_eq!(
+            none,
+            "the capture has no TCP connection (other packets, which were ignored: 0)"
+        );
     }
 
     #[test]
@@ -320,7 +325,7 @@ mod tests {
         two.truncate(two.len() - 10);
         let (shapes, left_out) = shapes_of(Path::new("a.pcap"), &*two).unwrap();
         assert_eq!(shapes.len(), 1);
-        assert!(left_out[0].starts_with("1 of 2 connections, the last one: "), "{left_out:?}");
+        assert!(left_out[0].starts_with("1 of 2 connections cannot be replayed; "), "{left_out:?}");
         assert_eq!(left_out[1..], [CUT.to_owned()]);
     }
 }

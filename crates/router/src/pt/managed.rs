@@ -398,11 +398,11 @@ mod tests {
     fn a_command_that_is_told_to_be_at_the_other_side_opens_nothing() {
         let server = [("TOR_PT_SERVER_TRANSPORTS", "anabranch"), ("TOR_PT_ORPORT", "127.0.0.1:9")];
         let told = "ENV-ERROR this command is for a client, but tor started it as a bridge: \
-                    name the other command in torrc";
+                    name the command for that role in torrc";
         assert_eq!(said_at(true, &server), (false, vec![told.to_owned()]));
         let client = [("TOR_PT_CLIENT_TRANSPORTS", "anabranch")];
         let told = "ENV-ERROR this command is for a bridge, but tor started it as a client: \
-                    name the other command in torrc";
+                    name the command for that role in torrc";
         assert_eq!(said_at(false, &client), (false, vec![told.to_owned()]));
     }
 

@@ -470,8 +470,8 @@ mod tests {
             said.extend(transports.news().said);
             !said.is_empty()
         });
-        let wanted = "sh: it wrote 'CMETHODS DONE', which breaks the protocol of pluggable \
-                      transports; restarting it";
+        let wanted = "sh: the transport's program wrote 'CMETHODS DONE', which breaks the protocol \
+                      for pluggable transports; restarting it";
         assert!(said[0].starts_with(wanted), "{said:?}");
         let program = vec!["/no/such/program".to_owned()];
         let data = folder.path().to_owned();

@@ -467,7 +467,11 @@ fn an_operator_hears_of_a_site_that_is_not_there() {
     visitor.set_read_timeout(Some(PATIENCE)).unwrap();
     visitor.write_all(b"TRACE / HTTP/1.1\r\n\r\n").unwrap();
     assert_eq!(visitor.read(&mut [0]).unwrap(), 0);
-    let told = format!("cannot reach the site at {}: Connection refused", nobody.at);
+    let told = format!(
+        "cannot reach the web server at {}, which gets the connections that are not from clients: \
+         Connection refused",
+        nobody.at
+    );
     server.tells(|event| matches!(event, PtEvent::Trouble(why) if why.starts_with(&told)));
 }
 

@@ -403,7 +403,8 @@ mod tests {
         let (_folder, path) = written(&file.text(), 0o600);
         assert!(KeyFile::read_for(KeyEnd::Far, &path).is_ok());
         let told = KeyFile::read_for(KeyEnd::Splitter, &path).err().unwrap().to_string();
-        let wanted = "the far end's half of a pair: give the other, made for 'home', here";
+        let wanted = "the far end's half of a pair: this program needs the other, made for 'home', \
+                      instead";
         assert!(told.ends_with(wanted), "{told}");
         let (_folder, path) = written(&KeyFile::of(pair(1)).text(), 0o600);
         assert!(KeyFile::read_for(KeyEnd::Splitter, &path).is_ok(), "a file that names no end");

@@ -97,7 +97,7 @@ impl fmt::Display for ProxyFault {
             }
             ProxyFault::LoginWanted => f.write_str(
                 "wants a user name and a password: write socks5:USER@HOST:PORT, or 'user' and \
-                 'password' in the configuration file",
+                 'password' in the settings file",
             ),
             ProxyFault::NoMethod => f.write_str(
                 "accepts neither a user name with a password nor clients without a login (it may \

@@ -32,8 +32,11 @@ mod tests {
     fn a_limit_below_what_all_sessions_could_need_is_told_with_both_numbers() {
         let config = Config { ports: vec![1, 4], sessions: 1000, ..Config::of(2) };
         let text = shortage(&config, 0, 5031).unwrap();
-        assert!(text.contains("could need 5032 files, and 5031 are"), "{text}");
+        assert!(
+            text.contains("could need 5032 open files, but this process may have 5031"),
+            "{text}"
+        );
         assert_eq!(shortage(&config, 0, 5032), None);
-        assert!(shortage(&config, 1, 5032).unwrap().contains("could need 6032 files"));
+        assert!(shortage(&config, 1, 5032).unwrap().contains("could need 6032 open files"));
     }
 }

@@ -149,8 +149,8 @@ mod tests {
         let ends = ["10.0.0.1:9", "192.0.2.1:5000"].map(|end| end.parse().unwrap());
         packet::write(&mut packet, ends[0], ends[1], 0, b"x").unwrap();
         let mut warnings = Warnings::default();
-        let told = "a route sends UDP to port 5000 into the interface, which refuses it: add \
-                    --udp 5000, or route it elsewhere";
+        let told = "a route sends UDP to port 5000 into the splitter's interface (--tun), which \
+                    refuses it: add --udp 5000 to split this traffic, or route it elsewhere";
         assert_eq!(warnings.unsplit(&packet).as_deref(), Some(told));
         assert_eq!(warnings.unsplit(&packet), None);
         packet[9] = 47;

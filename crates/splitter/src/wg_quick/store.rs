@@ -192,9 +192,8 @@ mod tests {
         assert!(error(folder.path()).contains(": cannot be read: Is a directory"));
         fs::write(&path, b"[Interface]\n# \xe4\n").unwrap();
         assert!(error(&path).ends_with("a.conf:2: not text in UTF-8"));
-        assert!(
-            error(Path::new("/dev/zero")).ends_with("larger than 4 MiB, so not a wg-quick file")
-        );
+        let large = error(Path::new("/dev/zero"));
+        assert!(large.ends_with("larger than 4 MiB, so it is not a wg-quick file"), "{large}");
         let denied = io::Error::from(io::ErrorKind::PermissionDenied);
         assert!(unreadable(&denied).contains("as the file's owner or as root"));
     }

@@ -75,14 +75,17 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
          network: pages of 320 KiB and downloads of {} MiB over one circuit or several. They are \
          measured in three networks: on loopback; behind three guards with lines of {} (round-trip \
          time); and behind three guards with equal lines of {} Mbit/s and {} ms. In the third \
-         network the loading clients use a chosen share of the rate of one line. They use {} \
-         circuits",
+         network the loading clients use a chosen share of the rate of one line. The circuits of \
+         the loading clients use {}",
         subject.header["clients"],
         subject.bulk(),
         lines.join(", "),
         LOADED.0,
         LOADED.1,
-        if subject.header["load"] == "employed" { "the measuring client's" } else { "all guards'" },
+        match subject.header["load"] == "employed" {
+            true => "the measuring client's relays",
+            false => "all guards and middle relays",
+        }
     )
 }
 

@@ -177,9 +177,9 @@ mod tests {
         let subject = Subject { header: &json!({}), records: &records, pages: &[] };
         let text = text(&subject);
         for part in [
-            "carried any bytes: 1 over 1, 1 over 2, 1 over 3.",
-            "carried 60.0 % of its downlink (median; quartiles 55.0 % and 80.0 %)",
-            "In 1 of 3 loads it carried 95 % or more",
+            "carried any of their bytes: 1 over 1, 1 over 2, 1 over 3.",
+            "60.0 % of the load's downlink bytes (median over loads; quartiles 55.0 % and 80.0 %)",
+            "In 1 of 3 loads the busiest path carried 95 % or more",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }

@@ -182,7 +182,7 @@ pub(super) mod tests {
         counters.clients[0].decoys[0] = Flow { datagrams: 1, bytes: 500 };
         counters.clients[1].decoys = [Flow { datagrams: 2, bytes: 1500 }, Flow::default()];
         model.snapshot(Time::from_secs(2), &counters);
-        let words = "decoys 2.0 kB sent, 0 B received and dropped";
+        let words = "decoys (dummy packets): 2.0 kB sent, 0 B received and dropped";
         assert_eq!(model.decoys().as_deref(), Some(words));
     }
 }

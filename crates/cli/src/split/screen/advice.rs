@@ -297,12 +297,16 @@ mod tests {
         let text = unanswered(server, waited, last);
         assert!(
             text.ends_with(
-                "on any path, last answer at 01:02:33: has it stopped, or has its address changed?"
+                "on any path, last answer 01:02:33 after the splitter's start: has the server \
+                 stopped, or has its address changed?"
             ),
             "{text}"
         );
         let text = silent(&Silent { sessions: 1, waited, last });
-        assert_eq!(text, "silent: no answer for 10 s on any path, last answer at 01:02:33");
+        assert_eq!(
+            text,
+            "a server is silent: no answer for 10 s on any path, last answer at 01:02:33"
+        );
         let text = quic_price("50p");
         assert!(text.contains("--every 50p: ") && text.contains("docs/guide/quic.md"), "{text}");
         let news = FarEndNews::Unanswered { waited: Duration::from_millis(10_400) };

@@ -306,7 +306,11 @@ mod tests {
             let book = Book::default();
             let event = Event::Recognised { session: SessionId(3), protocol, confidence: certain };
             let words = book.words(&event);
-            assert!(words.contains("stays on one path (--protocol any splits it): "), "{words}");
+            assert!(
+                words
+                    .contains("stays on one path (to split it nevertheless, add --protocol any): "),
+                "{words}"
+            );
         }
         let fallen = shown(&[(Protocol::Stun, likely), (Protocol::Other, likely)]);
         assert_eq!(fallen, [(false, false), (true, false)]);

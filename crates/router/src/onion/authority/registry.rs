@@ -261,9 +261,10 @@ impl Registry {
             }
             Err(error) => {
                 let left = self.cabinet.ends().saturating_sub(unix) / 86_400;
+                let days = if left == 1 { "day" } else { "days" };
                 let told = format!(
                     "cannot renew the certificate of this authority's signing key, which expires \
-                     in {left} days: {error}"
+                     in {left} {days}: {error}"
                 );
                 self.fail(unix, &told);
             }

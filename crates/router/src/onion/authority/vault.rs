@@ -199,6 +199,7 @@ impl Vault {
         let microdescs = microdescs.as_deref().unwrap_or_default();
         let why = match parse_microdescs(microdescs) {
             Ok((_, 0)) => None,
+            Ok((_, 1)) => Some("1 entry of the file is invalid".to_owned()),
             Ok((_, bad)) => Some(format!("{bad} entries of the file are invalid")),
             Err(error) => Some(error.to_string()),
         };

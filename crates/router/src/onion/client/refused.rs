@@ -151,7 +151,9 @@ mod tests {
             told(Why::no_path(none, Exits::Any), None),
             "a stream to port 8000 was refused: no exit's policy allows port 8000"
         );
-        assert!(told(Why::no_path(none, Exits::Named), None).ends_with(" of those in --exit"));
+        assert!(
+            told(Why::no_path(none, Exits::Named), None).ends_with(", among the relays of --exit")
+        );
         let linking = Exits::Linking("mtor".parse().unwrap());
         assert!(told(Why::no_path(none, linking), None).ends_with("support --multipath mtor"));
         assert!(told(Why::Policy, Some("allow it by --exit")).ends_with("; allow it by --exit"));

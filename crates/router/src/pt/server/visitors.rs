@@ -104,8 +104,8 @@ impl ServerStation {
             }
             Err(error) => {
                 let why = format!(
-                    "cannot reach the web server at {site} (--site), which gets the connections \
-                     that are not from clients: {error}"
+                    "cannot reach the web server at {site}, which gets the connections that are \
+                     not from clients: {error}"
                 );
                 self.events.push(PtEvent::Trouble(why));
                 self.wires.close(now, wire);
@@ -179,8 +179,8 @@ impl ServerStation {
         }
         if let (Some(error), Some(site)) = (&news.unreached, self.site) {
             let why = format!(
-                "cannot reach the web server at {site} (--site), which gets the connections that \
-                 are not from clients: {error}"
+                "cannot reach the web server at {site}, which gets the connections that are not \
+                 from clients: {error}"
             );
             self.events.push(PtEvent::Trouble(why));
         }

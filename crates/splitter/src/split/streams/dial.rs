@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn each_hostile_answer_is_one_plain_line() {
         let cases: [(&str, &'static [u8], &str); 9] = [
-            ("socks5-tcp:", b"SSH-2.0-OpenSSH\r\n", "does not speak the protocol"),
+            ("socks5-tcp:", b"SSH-2.0-OpenSSH\r\n", "does not speak the expected proxy protocol"),
             ("socks5-tcp:", b"\x05", "closed the connection"),
             ("socks5-tcp:", b"\x05\0\x05\0\0", "closed the connection"),
             ("socks5-tcp:", b"\x05\0\x05\x02\0\x01\0\0\0\0\0\0", "not allowed by its rules"),
@@ -395,7 +395,7 @@ mod tests {
             ("http:", b"H", "closed the connection"),
             ("http:", b"HTTP/1.1 407 No\r\n\r\n", "wants a user name and a password"),
             ("http:anna:secret@", b"HTTP/1.1 407 No\r\n\r\n", "refuses the user name"),
-            ("http:", b"\x05\0", "does not speak the protocol"),
+            ("http:", b"\x05\0", "does not speak the expected proxy protocol"),
         ];
         for (kind, says, words) in cases {
             let told = fault(kind, says);

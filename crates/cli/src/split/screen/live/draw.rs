@@ -214,7 +214,10 @@ mod tests {
         let decoys = [Flow { datagrams: 20, bytes: 18_000 }, Flow { datagrams: 9, bytes: 9_000 }];
         model.snapshot.far_end = Some(FarEndCounters { decoys, ..FarEndCounters::default() });
         let words = words(&model, 80);
-        assert!(words.contains("decoys 18.0 kB sent, 9.0 kB received and dropped"), "{words}");
+        assert!(
+            words.contains("decoys (dummy packets): 18.0 kB sent, 9.0 kB received and dropped"),
+            "{words}"
+        );
     }
 
     #[test]
@@ -223,7 +226,7 @@ mod tests {
         let (waited, last) = (Duration::from_secs(12), Some(Time::from_secs(3753)));
         model.snapshot.silent = Some(Silent { sessions: 1, waited, last });
         let words = words(&model, 80);
-        let line = "silent: no answer for 12 s on any path, last answer at 01:02:33";
+        let line = "a server is silent: no answer for 12 s on any path, last answer at 01:02:33";
         assert!(words.contains(line), "{words}");
     }
 
