@@ -14,6 +14,7 @@ use rand_core::Rng;
 
 use crate::client::{Cause, CircuitKey, Hop, HopKey};
 use crate::conflux::{ConfluxParams, Design};
+use crate::congestion;
 use crate::directory::network::{Network, NoRelay, Path, Position, Relay, Target, Wishes};
 use crate::directory::params::Params;
 use crate::directory::timeouts::BuildTimes;
@@ -218,6 +219,8 @@ pub struct CircuitManager {
     looked: Time,
     /// Consensus parameters of sets (`conflux`), and the number of legs that the user wants.
     conflux: ConfluxParams,
+    /// Whether relays of this network grant congestion control (`cc_alg`).
+    congestion_control: bool,
     wanted_legs: Option<usize>,
     /// Design of the client's sets of circuits.
     design: Design,
@@ -257,6 +260,7 @@ impl CircuitManager {
             paused_until: Time::ZERO,
             looked: Time::ZERO,
             conflux: ConfluxParams::default(),
+            congestion_control: true,
             wanted_legs: Some(1),
             design: Design::default(),
             many_link: false,
@@ -271,7 +275,9 @@ impl CircuitManager {
 
     /// Sets the known network. Existing circuits stay.
     pub fn set_network(&mut self, network: Arc<Network>) {
-        self.conflux = ConfluxParams::new(&network.consensus().params);
+        let params = &network.consensus().params;
+        self.conflux = ConfluxParams::new(params);
+        self.congestion_control = congestion::Params::of(params).enabled;
         self.many_link = legs::many_link(&network, self.conflux.low_exits);
         (self.told_few_legs, self.unlinkable) = (false, BTreeSet::new());
         self.entry.set_legs(self.legs());

@@ -109,3 +109,11 @@ fn schedules_and_congestion_control_change_the_run() {
     // mTor's circuits have windows in either network.
     assert!(hashes.len() >= 4, "{hashes:?}");
 }
+
+/// As in Tor of 2019: one circuit without congestion control, with windows of 1,000 cells.
+#[test]
+fn a_single_circuit_with_fixed_windows_downloads() {
+    let (fixed, complete) = run(&NetworkPlan { congestion_control: false, ..plan() });
+    assert!(complete > 1, "{complete}");
+    assert_ne!(fixed, run(&plan()).0);
+}

@@ -142,7 +142,7 @@ impl CircuitManager {
     /// legs join at a middle, the hops beyond the middle belong to the whole set.
     pub(super) fn hops(&self, relays: &[Relay<'_>]) -> Vec<Hop> {
         let relays = if self.is_merging() { &relays[..relays.len() - 1] } else { relays };
-        let controlled = self.design.has_congestion_control();
+        let controlled = self.congestion_control && self.design.has_congestion_control();
         let last = relays.len() - 1;
         let hops = relays.iter().enumerate();
         hops.map(|(place, relay)| super::hop(relay, controlled && place == last)).collect()
@@ -181,6 +181,7 @@ impl CircuitManager {
     pub(super) fn wished_legs(&self) -> usize {
         let usual = match self.design {
             Design::Conflux if !self.conflux.enabled => return 1,
+            design if design.has_congestion_control() && !self.congestion_control => return 1,
             Design::Conflux => self.conflux.legs,
             Design::Ancestor(..) | Design::Resilient | Design::Merged => USUAL,
         };

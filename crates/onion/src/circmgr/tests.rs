@@ -594,6 +594,31 @@ fn sets_of_an_older_design_end_at_exits_that_link_them_and_are_asked_for_its_win
     assert!(paths.iter().all(|path| path[2] == paths[0][2]));
 }
 
+fn hops_of(order: &Order) -> Option<&Vec<Hop>> {
+    match order {
+        Order::Build(_, hops) => Some(hops),
+        _ => None,
+    }
+}
+
+/// Counter Galois Onion and sets need congestion control, so without it they are not requested: a
+/// relay would refuse the circuit.
+#[test]
+fn without_congestion_control_in_the_network_circuits_are_plain_and_single() {
+    for (design, legs) in [("conflux", 1), ("mtor", 3)] {
+        let mut world = world_of(design, 3);
+        world.circmgr.congestion_control = false;
+        assert_eq!(world.circmgr.legs(), legs, "{design}");
+        world.ask(1, "a");
+        let orders: Vec<Order> = (0..20).flat_map(|_| world.orders()).collect();
+        let hops: Vec<_> = orders.iter().filter_map(hops_of).collect();
+        assert!(!hops.is_empty());
+        for hop in hops.into_iter().flatten() {
+            assert!(matches!(hop.key, HopKey::NtorV3 { wish: Wish::Plain, .. }), "{design}");
+        }
+    }
+}
+
 /// A world in which legs join at middles, and so many of them.
 fn merged_world(legs: usize) -> World {
     let mut world = world_of("merged", legs);

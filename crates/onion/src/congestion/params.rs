@@ -1,5 +1,7 @@
 //! Consensus parameters of congestion and flow control (proposal 324, section 6.5).
 
+use std::collections::BTreeMap;
+
 /// Parameters with the defaults and limits of proposal 324; in cells unless noted otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Params {
@@ -128,6 +130,14 @@ const LIMITS: &[Limits] = &[
 ];
 
 impl Params {
+    /// Reads the parameters of a consensus; absent ones have their defaults.
+    #[must_use]
+    pub fn of(params: &BTreeMap<String, i32>) -> Params {
+        let mut read = Params::default();
+        params.iter().for_each(|(name, value)| read.set(name, *value));
+        read
+    }
+
     /// Sets one parameter of a consensus, clamped to its limits; other names are ignored.
     pub fn set(&mut self, name: &str, value: i32) {
         match name {

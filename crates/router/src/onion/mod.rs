@@ -80,8 +80,5 @@ pub fn stop_signals() -> std::io::Result<UnixStream> {
 
 /// Returns the congestion control parameters in the consensus of `network`.
 fn params(network: &Network) -> Arc<Params> {
-    let mut params = Params::default();
-    let given = &network.consensus().params;
-    given.iter().for_each(|(name, value)| params.set(name, *value));
-    Arc::new(params)
+    Arc::new(Params::of(&network.consensus().params))
 }

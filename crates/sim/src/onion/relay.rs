@@ -214,7 +214,5 @@ impl HostProgram for RelayHost {
 
 /// Returns the congestion control parameters in the `params` of a consensus.
 pub(super) fn congestion(params: &BTreeMap<String, i32>) -> Arc<Params> {
-    let mut read = Params::default();
-    params.iter().for_each(|(name, value)| read.set(name, *value));
-    Arc::new(read)
+    Arc::new(Params::of(params))
 }
