@@ -178,8 +178,8 @@ pub(super) fn tapped(taps: &[Tap]) -> Option<String> {
         false => "",
     };
     Some(format!(
-        "utls links read TCP segments out of order; kernel interface in use: \
-         {kind}{hint}{kept}"
+        "links of the kind utls use received data before missing TCP segments arrive; kernel \
+         interface for this: {kind}{hint}{kept}"
     ))
 }
 
