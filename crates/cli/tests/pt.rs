@@ -142,7 +142,7 @@ fn mistakes_are_told_in_a_line() {
         (vec!["client", "--listen", "127.0.0.1:0", "--bridge", "obfs4 192.0.2.1:4"], "'obfs4'"),
         ([&near[..], &[&misspelt]].concat(), "unknown key `profil`; did you mean `profile`?"),
         ([&near[..], &[&doubled]].concat(), "key= is given twice"),
-        ([&near[..], &["anabranch 192.0.2.1:4"]].concat(), "is missing"),
+        ([&near[..], &["anabranch 192.0.2.1:4"]].concat(), "lacks key="),
         ([&near[..], &["anabranch 192.0.2.1:4 key=AAAA"]].concat(), "is not a bridge's key"),
         ([&server[..], &["--links", "0"]].concat(), "--links"),
         (vec!["client", "--socks", "127.0.0.1:0", "--schedule", "x"], "'x'"),

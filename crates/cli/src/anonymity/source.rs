@@ -223,13 +223,17 @@ mod tests {
         };
         let month = archive(&[0, 1, 17]);
         says(&month, None, "such as --valid-after 2024-05-17T00");
-        says(&month, Some("2024-05-18T00"), "none of its 3 consensuses, from 2024-05-17 00:00:00");
+        says(
+            &month,
+            Some("2024-05-18T00"),
+            "none of the archive's 3 consensuses, from 2024-05-17 00:",
+        );
         says(&month, Some("May"), "expected a date and an hour");
         says(&archive(&[]), None, "holds no consensus");
         says(
             document(1).as_bytes(),
             Some("2024-05-17T01"),
-            "leave --valid-after 2024-05-17T01 out",
+            "several: remove --valid-after 2024-05-17T01",
         );
         let packed = gzip(&month);
         says(&packed[..packed.len() / 2], Some("2024-05-18T00"), "its end is missing");

@@ -70,8 +70,8 @@ pub(super) struct Options {
     #[serde(deserialize_with = "forms::address")]
     listen: Option<SocketAddr>,
 
-    /// Also receive splitters' packets by TCP connections at this address, such as [::]:443.
-    /// Splitters use it with paths of the kinds tcp:, socks5-tcp:, http:, ssh: and onion:.
+    /// Also receive splitters' packets by TCP connections at this address, such as [::]:443. Paths
+    /// of the kinds tcp:, socks5-tcp:, http:, ssh: and onion: use it.
     ///
     /// Senders without an accepted key get no answer, and their connections are closed after 20 s.
     /// With --behind, they are passed on to the web server instead, silent ones after 5 s.

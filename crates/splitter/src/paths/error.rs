@@ -267,8 +267,8 @@ impl fmt::Display for Fault {
             Fault::Proxy(at, fault) => write!(f, "the proxy {at} {fault}"),
             Fault::SameEgress(other) => write!(
                 f,
-                "the path leaves by the same interface with the same address as path '{other}', so \
-                 an observer there sees both: remove one path, or add --same-egress"
+                "leaves by the same interface with the same address as path '{other}', so an \
+                 observer there sees both: remove one path, or add --same-egress"
             ),
             Fault::Route(server, RouteError::Forbidden) => {
                 write!(

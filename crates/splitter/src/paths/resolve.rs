@@ -481,9 +481,9 @@ impl Machine {
         let tunnel = link.is_some_and(|link| link.kind == LinkKind::Bare);
         (tunnel && !chosen).then(|| {
             format!(
-                "the path leaves by the tunnel '{leaves}'. If that is the tunnel to be split, its \
-                 packets go round in a loop: name the interface that carries the tunnel \
-                 (if:DEVICE), or give --fwmark the tunnel's mark"
+                "leaves by the tunnel '{leaves}'. If that is the tunnel to be split, its packets \
+                 go round in a loop: name the interface that carries the tunnel (if:DEVICE), or \
+                 give --fwmark the tunnel's mark"
             )
         })
     }

@@ -430,8 +430,8 @@ mod tests {
             ("shape a\nup 700 0\ndown 63 1\nup 9 1\ndown 900 1", "answer to the first"),
             ("shape a\nup 700 0\ndown 900 1\nup 9 9", "the last step must go"),
             ("shape a\nup 700 0\ndown 900 1\nshape a\nup 700 0\ndown 900 1", "two shapes"),
-            ("shape a\nup 64 0\ndown 900 1", "a step up of 600"),
-            ("shape a\nup 700 0\ndown 64 1", "a step down of 600"),
+            ("shape a\nup 64 0\ndown 900 1", "a step 'up' of 600"),
+            ("shape a\nup 700 0\ndown 64 1", "a step 'down' of 600"),
         ];
         for (text, why) in cases {
             let fault = Shapes::parse(text).unwrap_err().to_string();
