@@ -14,9 +14,11 @@ use crate::event::CircuitFault;
 use crate::handshake::extension::Agreed;
 use crate::stream::{Broken, Side};
 use crate::streams::{Next, Streams};
-use crate::wire::message::{Message, RelayCommand};
+use crate::wire::message::{Message, RelayCommand, read_end};
+use lossy::LossyStreams;
 pub(crate) use several::Several;
 
+pub(crate) mod lossy;
 pub(crate) mod numbers;
 pub(crate) mod passing;
 mod several;
@@ -29,6 +31,8 @@ pub(crate) const QUEUE_LOW: usize = 128;
 /// The streams between two ends, and the legs that carry them.
 pub(crate) struct Set {
     pub(crate) streams: Streams,
+    /// Streams over lossy cells; `None` if the circuit has no such cells.
+    pub(crate) lossy: Option<Box<LossyStreams>>,
     pub(crate) route: Route,
 }
 
@@ -44,7 +48,19 @@ impl Set {
     /// Returns a set of one leg, given the result of the leg's handshake.
     pub(crate) fn new(side: Side, agreed: Agreed, params: &Arc<Params>, leg: u32) -> Set {
         let streams = Streams::new(side, agreed.sendme_inc.is_some(), params);
-        Set { streams, route: Route::One(leg) }
+        let lossy = agreed.lossy.then(|| Box::new(LossyStreams::new(side)));
+        Set { streams, lossy, route: Route::One(leg) }
+    }
+
+    /// Returns the next free ID for a stream that begins here; `None` if all are in use.
+    pub(crate) fn next_id(&mut self) -> Option<u16> {
+        for _ in 0..=u16::MAX {
+            let id = self.streams.next_id()?;
+            if self.lossy.as_ref().is_none_or(|lossy| !lossy.knows(id)) {
+                return Some(id);
+            }
+        }
+        None
     }
 
     /// Returns the state for several legs; `None` if the set can have only one.
@@ -72,7 +88,7 @@ impl Set {
     /// nothing to send, or no leg has room. `waiting` is the approximate number of pending data
     /// cells.
     pub(crate) fn choose(&mut self, now: Time, waiting: u64) -> Option<(PathId, Next, u64)> {
-        let Set { streams, route: Route::Several(several) } = self else { return None };
+        let Set { streams, route: Route::Several(several), .. } = self else { return None };
         if let Some(is_data) = several.next_again() {
             let leg = if is_data {
                 several.assign(now, several.to_send_again().saturating_add(waiting))
@@ -120,6 +136,11 @@ impl Set {
     /// # Errors
     /// Returns the violation if the other end broke the protocol.
     pub(crate) fn take(&mut self, now: Time, message: Message<'_>) -> Result<(), CircuitFault> {
+        if let Some(lossy) = self.lossy.as_mut().filter(|_| message.command == RelayCommand::END)
+            && lossy.ended(message.stream, read_end(message.data).0)
+        {
+            return Ok(());
+        }
         self.streams.take(now, message).map_err(|broken| match broken {
             Broken::Flood => CircuitFault::Flood,
             _ if message.command == RelayCommand::SENDME => CircuitFault::Sendme,

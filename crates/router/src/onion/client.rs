@@ -41,6 +41,7 @@ use super::station::{Station, TICK, Token};
 use super::tap::Tap;
 use super::ways::{BridgeWays, TransportNews};
 use dir_requests::{At, DirRequests, Done};
+use lossy::NotLossy;
 pub use metrics::ClientMetrics;
 use programs::Programs;
 pub use refused::{Exits, Lack, Refused, Why};
@@ -49,6 +50,7 @@ pub use status::{CircuitStatus, LegPlace, RelayName, SetStatus, Status};
 use trace::CellTrace;
 
 mod dir_requests;
+mod lossy;
 mod metrics;
 mod names;
 mod programs;
@@ -99,6 +101,9 @@ pub struct Settings {
     /// Whether to use QUIC links to guards that support them; `None` if not. The value states
     /// whether they are also used where an unordered TCP link exists.
     pub quic: Option<QuicLinking>,
+    /// Whether streams are TCP connections to the exit over lossy circuits (UDP-OR). Then `quic`
+    /// must allow lossy cells.
+    pub udp_or: bool,
     /// File for the trace of cells; `None` for no trace.
     pub trace: Option<PathBuf>,
 }
@@ -229,6 +234,7 @@ struct ClientLoop<'r> {
     unkept: bool,
     /// Whether the relays known at the last check allow no path.
     pathless: bool,
+    not_lossy: NotLossy,
     file_watch: FileWatch,
     /// Fields of the state file that this version does not know. They are written back unchanged.
     unknown: UnknownState,
@@ -272,7 +278,9 @@ impl<'r> ClientLoop<'r> {
         let wishes = settings.wishes.clone();
         let authorities = settings.dirclient.authorities().iter();
         let ClientState { guards, build_times, unknown } = kept;
+        let udp_or = settings.udp_or;
         let mut circmgr = CircuitManager::new(guards, &build_times, wishes);
+        circmgr.set_lossy(settings.udp_or);
         circmgr.set_design(settings.design);
         circmgr.set_legs(settings.legs);
         if let Some(ways) = &settings.ways {
@@ -298,6 +306,7 @@ impl<'r> ClientLoop<'r> {
             ends: false,
             unkept: false,
             pathless: false,
+            not_lossy: NotLossy::new(udp_or),
             file_watch: FileWatch::default(),
             unknown,
             ticked: Time::ZERO,
@@ -638,6 +647,12 @@ impl<'r> ClientLoop<'r> {
                  relays"
             ))),
             Order::NoAbleRelay(design) => watch(ClientEvent::Trouble(no_able_relay(design))),
+            Order::NoLossyRelay => watch(ClientEvent::Trouble(
+                "--design udp-or: the network has too few relays that support it (with Anabranch=4 \
+                 among their protocols): it needs an entry, a middle and an exit that run \
+                 'anabranch relay --link quic --udp-or'"
+                    .to_owned(),
+            )),
             Order::FewBridges(bridges, wanted) => watch(ClientEvent::Trouble(format!(
                 "each stream gets {bridges} of {wanted} circuits: each circuit needs a --bridge \
                  of its own"
@@ -700,9 +715,12 @@ impl<'r> ClientLoop<'r> {
                 self.circmgr.linked(at, circuit, &mut self.rng);
                 watch(ClientEvent::Linked(circuit.0, self.settings.design, rtt));
             }
-            Output::CircuitClosed { circuit, cause, .. } => {
+            Output::CircuitClosed { circuit, hops, cause } => {
                 if circmgr.path(circuit).is_some() {
                     let names = names(circmgr, circuit);
+                    if let Some(text) = self.not_lossy.look(&names, hops, cause) {
+                        watch(ClientEvent::Trouble(text));
+                    }
                     watch(ClientEvent::Closed(circuit.0, names, cause.to_string()));
                 }
                 circmgr.closed(station.moment(now), circuit, cause);
@@ -838,6 +856,7 @@ mod tests {
             legs: None,
             design: Design::default(),
             dealing: None,
+            udp_or: false,
             trace: None,
         };
         ClientLoop::new(settings, anabranch_os::entropy::generator().unwrap(), stop, None).unwrap()
