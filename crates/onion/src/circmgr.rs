@@ -224,7 +224,7 @@ pub struct CircuitManager {
     wanted_legs: Option<usize>,
     /// Design of the client's sets of circuits.
     design: Design,
-    /// True if circuits for streams are lossy, and have one leg.
+    /// True if circuits for streams are lossy.
     lossy: bool,
     /// True if most exits link circuits.
     many_link: bool,

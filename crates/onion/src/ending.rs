@@ -117,6 +117,9 @@ pub trait Ending {
         self.leg().map(Leg::carried).unwrap_or_default()
     }
 
+    /// Makes the circuit, which is complete, a leg of `set`.
+    fn move_to(&mut self, set: SetId);
+
     /// Returns true if the circuit has lossy cells.
     fn is_lossy(&self) -> bool;
 

@@ -63,6 +63,8 @@ pub(crate) enum Timer {
     Segments(SetId),
     /// A circuit may have waited too long for a link that carries lossy cells.
     LossyLinks,
+    /// The other end may have failed to link a leg of the set of lossy circuits in time.
+    LossyLegs(SetId),
 }
 
 /// Reason for closing a circuit that its owner did not close.
@@ -303,6 +305,7 @@ impl<R: NodeRole> Node<R> {
                 Timer::Moving(id) => self.moving_due(now, id),
                 Timer::Segments(set) => self.segments_due(now, set),
                 Timer::LossyLinks => self.lossy_links_due(now),
+                Timer::LossyLegs(set) => self.lossy_legs_due(now, set),
                 Timer::Rest(id) => {
                     if self.is_spare(now, id) {
                         self.closed(now, id);

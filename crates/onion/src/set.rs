@@ -16,9 +16,11 @@ use crate::stream::{Broken, Side};
 use crate::streams::{Next, Streams};
 use crate::wire::message::{Message, RelayCommand, read_end};
 use lossy::LossyStreams;
+use lossy_legs::LossyLegs;
 pub(crate) use several::Several;
 
 pub(crate) mod lossy;
+pub(crate) mod lossy_legs;
 pub(crate) mod numbers;
 pub(crate) mod passing;
 mod several;
@@ -33,6 +35,9 @@ pub(crate) struct Set {
     pub(crate) streams: Streams,
     /// Streams over lossy cells; `None` if the circuit has no such cells.
     pub(crate) lossy: Option<Box<LossyStreams>>,
+    /// The circuits that carry the lossy cells, if there may be several. The ordered messages use
+    /// one of them, that of `route`.
+    pub(crate) lossy_legs: Option<Box<LossyLegs>>,
     pub(crate) route: Route,
 }
 
@@ -49,7 +54,7 @@ impl Set {
     pub(crate) fn new(side: Side, agreed: Agreed, params: &Arc<Params>, leg: u32) -> Set {
         let streams = Streams::new(side, agreed.sendme_inc.is_some(), params);
         let lossy = agreed.lossy.then(|| Box::new(LossyStreams::new(side)));
-        Set { streams, lossy, route: Route::One(leg) }
+        Set { streams, lossy, lossy_legs: None, route: Route::One(leg) }
     }
 
     /// Returns the next free ID for a stream that begins here; `None` if all are in use.
@@ -61,6 +66,33 @@ impl Set {
             }
         }
         None
+    }
+
+    /// Returns true if the set has lossy cells, one circuit, and never had a stream.
+    pub(crate) fn may_be_linked(&self) -> bool {
+        let unused = self.lossy.as_ref().is_some_and(|lossy| !lossy.were_used());
+        unused && self.lossy_legs.is_none() && !self.streams.were_used()
+    }
+
+    /// Returns the circuit for the next lossy cell; `None` if there is none now.
+    pub(crate) fn choose_lossy(&mut self, now: Time) -> Option<u32> {
+        match (&mut self.lossy_legs, &self.route) {
+            (Some(legs), _) => legs.choose(now),
+            (None, Route::One(circuit)) => Some(*circuit),
+            (None, Route::Several(_)) => None,
+        }
+    }
+
+    /// Removes `circuit` from the legs that carry lossy cells. Returns false if no leg is left, or
+    /// the set never had several.
+    pub(crate) fn leave_lossy(&mut self, circuit: u32) -> bool {
+        let Some(legs) = &mut self.lossy_legs else { return false };
+        legs.lose(circuit);
+        let Some(first) = legs.first() else { return false };
+        if matches!(self.route, Route::One(only) if only == circuit) {
+            self.route = Route::One(first);
+        }
+        true
     }
 
     /// Returns the state for several legs; `None` if the set can have only one.

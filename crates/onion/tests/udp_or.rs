@@ -361,3 +361,81 @@ fn a_run_is_a_function_of_its_seed() {
     assert_eq!(run(3), run(3));
     assert_ne!(run(3), run(4));
 }
+
+/// A set of lossy circuits to one exit, each over two relays of its own.
+fn lossy_set(legs: usize, setting: Setting) -> (World, Vec<CircuitKey>) {
+    let relays = 2 * legs + 1;
+    let mut world = World::new(Setting { relays, ..setting });
+    let keys: Vec<CircuitKey> = (0..legs as u64).map(CircuitKey).collect();
+    for (leg, key) in keys.iter().enumerate() {
+        let path = [2 * leg, 2 * leg + 1, relays - 1];
+        let hops = path.map(|relay| world.hop(relay, Wish::Lossy)).to_vec();
+        assert!(world.build(key.0, hops), "{:?}", world.outputs);
+        let with = (leg > 0).then_some(keys[0]);
+        world.client.link(world.now, *key, with).unwrap();
+        world.run_for(Duration::from_secs(1));
+        let linked =
+            |output: &&Output| matches!(output, Output::Linked { circuit, .. } if circuit == key);
+        assert_eq!(world.outputs.iter().filter(linked).count(), 1, "leg {leg}");
+    }
+    (world, keys)
+}
+
+/// Lossy cells that each leg's middle has passed on.
+fn passed(world: &World, legs: usize) -> Vec<u64> {
+    (0..legs).map(|leg| world.relays[2 * leg + 1].core.stats().lossy.sent).collect()
+}
+
+#[test]
+fn cells_take_turns_over_the_legs_and_files_arrive_whole() {
+    for (legs, dealing) in [(2, "round-robin 1p"), (3, "round-robin 5p"), (2, "uniform 1p")] {
+        let dealing = anabranch_onion::conflux::Dealing::read(dealing, 8);
+        let lines = [(0, (50_000_000, 8 * MS)), (2, (100_000_000, 3 * MS))].into();
+        let setting = Setting { dealing, lines, dropped: 5, pieces: false, ..setting() };
+        let (mut world, keys) = lossy_set(legs, setting);
+        for bytes in [1, 20_000, 1 << 20] {
+            let took = download(&mut world, keys[0], bytes);
+            println!("{bytes} bytes over {legs} legs: {took:?}");
+        }
+        let passed = passed(&world, legs);
+        let (least, most) = (*passed.iter().min().unwrap(), *passed.iter().max().unwrap());
+        assert!(least > 500 && most * 9 < least * 10, "each leg has its share: {passed:?}");
+        nobody_is_at_fault(&world);
+    }
+}
+
+#[test]
+fn streams_outlive_each_leg_but_the_last() {
+    for first in [0, 1] {
+        let (mut world, keys) = lossy_set(2, setting());
+        let stream = begin(&mut world, keys[0], "source-3000000");
+        world.run_for(200 * MS);
+        world.client.handle(world.now, Input::Destroy { circuit: keys[first] });
+        run_to_end(&mut world, stream, Duration::from_secs(60));
+        assert_eq!(ended(&world, stream), Some(EndReason::DONE));
+        assert_eq!(world.received[&stream].len(), 3_000_000);
+        let stream = begin(&mut world, keys[1 - first], "fed");
+        world.run_for(Duration::from_secs(1));
+        assert!(is_connected(&world, stream));
+        world.client.handle(world.now, Input::Destroy { circuit: keys[1 - first] });
+        world.run_for(Duration::from_secs(1));
+        assert_eq!(ended(&world, stream), Some(EndReason::DESTROY));
+        let exit = world.relays.last().unwrap().core.stats();
+        assert_eq!((exit.streams, exit.circuits), (0, 0));
+        nobody_is_at_fault(&world);
+    }
+}
+
+#[test]
+fn a_circuit_with_streams_or_of_another_kind_cannot_be_linked() {
+    let (mut world, circuit) = lossy(setting());
+    begin(&mut world, circuit, "sink");
+    assert!(world.client.link(world.now, circuit, None).is_err());
+    assert!(build(&mut world, 2) && build(&mut world, 3));
+    world.client.link(world.now, CircuitKey(2), None).unwrap();
+    assert!(world.client.link(world.now, CircuitKey(2), None).is_err(), "twice");
+    assert!(world.client.link(world.now, CircuitKey(3), Some(CircuitKey(9))).is_err());
+    let windows = anabranch_onion::conflux::Dealing::read("pull 1p", 8);
+    let (mut world, circuit) = lossy(Setting { dealing: windows, ..setting() });
+    assert!(world.client.link(world.now, circuit, None).is_err(), "no leg has a window");
+}

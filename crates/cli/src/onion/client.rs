@@ -34,6 +34,8 @@ use crate::split::no_metrics;
 const LISTEN: &str = "127.0.0.1:9250";
 /// Maximum number of circuits in a set, if the consensus sets no other limit.
 const MOST_LEGS: usize = 8;
+/// Default number of circuits for a stream with mudp-or.
+const MUDP_OR_LEGS: usize = 2;
 const MEMORY_MB: usize = 256;
 /// Minimum of the memory limit in megabytes. A single set may hold 1 MB of cells that wait for
 /// other circuits.
@@ -168,12 +170,14 @@ pub(crate) struct ClientArgs {
     /// appended; they need an Anabranch exit.
     #[arg(long, value_name = "DESIGN")]
     multipath: Option<String>,
-    /// Carry streams by this design: tor, or udp-or (experimental) [default: tor].
+    /// Carry streams by this design: tor, udp-or or mudp-or (both experimental) [default: tor].
     ///
     /// With udp-or a stream is a TCP connection between this client and the exit. Relays pass its
     /// segments in datagrams, which may be lost and may overtake each other, so a stream never
     /// waits for another one. The first byte arrives after one round trip. It needs relays that run
-    /// with --udp-or, and opens QUIC links. Not with --multipath, --legs or --bridge.
+    /// with --udp-or, and opens QUIC links. mudp-or distributes the segments over --legs circuits
+    /// with the same exit (2 by default), by --schedule (round-robin by default) and --every. Not
+    /// with --multipath or --bridge.
     #[arg(long, value_enum, value_name = "DESIGN", hide_possible_values = true)]
     design: Option<StreamDesign>,
     /// Use this scheduler to choose the circuit on which each part of a stream is sent; 'anabranch
@@ -231,8 +235,10 @@ pub(super) enum StreamDesign {
     /// In order, with reliable links, as in Tor.
     #[default]
     Tor,
-    /// UDP-OR: TCP between client and exit, over lossy circuits.
+    /// UDP-OR: TCP between client and exit, over a lossy circuit.
     UdpOr,
+    /// mUDP-OR: the same over several lossy circuits.
+    MudpOr,
 }
 
 /// Amount of padding.
@@ -300,7 +306,7 @@ impl ClientArgs {
             extended_errors: args.extended_errors,
             memory: args.memory()?,
             circuitmux: circuitmux::Kind::default(),
-            legs: args.legs()?,
+            legs: args.circuits()?,
             design: args.design_of_sets()?,
             dealing: args.dealing()?,
             tap: taps.into_iter().next(),
@@ -338,32 +344,50 @@ impl ClientArgs {
     fn links(&self) -> Result<LinkWishes, Failure> {
         let wishes = LinkWishes::of_client(&self.link)?;
         match self.is_udp_or()? {
-            true => wishes.with_lossy("--design udp-or", &self.link),
+            true => wishes.with_lossy("this --design", &self.link),
             false => Ok(wishes),
         }
     }
 
-    /// Returns whether `--design` is udp-or.
+    /// Returns whether streams use lossy circuits: `--design` is udp-or or mudp-or.
     ///
     /// # Errors
     /// An option is given that does not fit this design.
     fn is_udp_or(&self) -> Result<bool, Failure> {
-        if self.design.unwrap_or_default() != StreamDesign::UdpOr {
-            return Ok(false);
-        }
+        let (name, several) = match self.design.unwrap_or_default() {
+            StreamDesign::Tor => return Ok(false),
+            StreamDesign::UdpOr => ("udp-or", false),
+            StreamDesign::MudpOr => ("mudp-or", true),
+        };
         let unfit = [
             ("--multipath", self.multipath.is_some()),
-            ("--legs", self.legs.is_some_and(|legs| legs != 1)),
-            ("--schedule", self.schedule.is_some()),
             ("--bridge", !self.bridge.is_empty()),
+            ("--legs", !several && self.legs.is_some_and(|legs| legs != 1)),
+            ("--schedule", !several && self.schedule.is_some()),
         ];
-        match unfit.into_iter().find(|(_, is_given)| *is_given) {
-            Some((option, _)) => Err(Failure::misuse(format!(
-                "--design udp-or cannot be used with {option}: its streams use one circuit of \
-                 relays that the consensus lists; remove one of the two"
-            ))),
-            None => Ok(true),
+        if let Some((option, _)) = unfit.into_iter().find(|(_, is_given)| *is_given) {
+            return Err(Failure::misuse(format!(
+                "--design {name} cannot be used with {option}: remove one of the two"
+            )));
         }
+        if let Some(dealing) = self.dealing()? {
+            let unfit = |error| Failure::misuse(format!("--schedule: {error}"));
+            dealing.schedule.check_without_windows().map_err(unfit)?;
+        }
+        Ok(true)
+    }
+
+    /// Returns the number of circuits for a stream; `None` for the network's recommendation.
+    ///
+    /// # Errors
+    /// `--legs` is invalid.
+    fn circuits(&self) -> Result<Option<usize>, Failure> {
+        let legs = self.legs()?;
+        Ok(match self.design.unwrap_or_default() {
+            StreamDesign::Tor => legs,
+            StreamDesign::UdpOr => Some(1),
+            StreamDesign::MudpOr => legs.or(Some(MUDP_OR_LEGS)),
+        })
     }
 
     fn bridges(&self) -> Result<Option<Bridges>, Failure> {
@@ -566,7 +590,7 @@ impl Source<ClientArgs> {
         let names = new.names(&self.running, is_new);
         new.design_of_sets()?;
         new.is_udp_or()?;
-        let (wishes, padding, legs) = (new.wishes()?, new.amount(), new.legs()?);
+        let (wishes, padding, legs) = (new.wishes()?, new.amount(), new.circuits()?);
         let memory = new.memory()?;
         let subnets = new.share_subnets;
         let trust = (is_new || subnets != self.running.share_subnets)
@@ -597,6 +621,15 @@ mod tests {
             let refused = args.links().unwrap_err().to_string();
             assert!(refused.contains(option), "{refused}");
         }
+        let several = |schedule: &str| ClientArgs {
+            design: Some(StreamDesign::MudpOr),
+            schedule: Some(schedule.to_owned()),
+            ..ClientArgs::default()
+        };
+        assert_eq!(several("uniform").is_udp_or().ok(), Some(true));
+        assert_eq!(several("uniform").circuits().ok(), Some(Some(2)));
+        let refused = several("pull").is_udp_or().unwrap_err().to_string();
+        assert!(refused.contains("--schedule"), "{refused}");
         let alone = ClientArgs { legs: Some(1), link: vec![LinkKind::Quic], ..udp_or() };
         assert!(alone.links().is_ok());
     }
@@ -604,7 +637,8 @@ mod tests {
     #[test]
     fn a_design_is_known_by_its_name_and_what_an_exit_is_told_is_short() {
         let design = |name: &str| {
-            ClientArgs { multipath: Some(name.to_owned()), ..ClientArgs::default() }.design_of_sets()
+            ClientArgs { multipath: Some(name.to_owned()), ..ClientArgs::default() }
+                .design_of_sets()
         };
         assert_eq!(ClientArgs::default().design_of_sets().ok(), Some(Design::Conflux));
         assert_eq!(design("mtor").ok().map(Design::name), Some("mtor"));

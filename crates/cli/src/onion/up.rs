@@ -52,8 +52,8 @@ pub(crate) struct UpArgs {
     /// rule that matches counts (repeatable) [default: accept 127.0.0.0/8:*].
     #[arg(long, value_name = "RULE")]
     exit: Vec<String>,
-    /// Carry streams by this design: tor, or udp-or (experimental) [default: tor]. 'anabranch client
-    /// --help' explains them.
+    /// Carry streams by this design: tor, udp-or or mudp-or (both experimental) [default: tor].
+    /// 'anabranch client --help' explains them.
     #[arg(long, value_enum, value_name = "DESIGN", hide_possible_values = true)]
     design: Option<StreamDesign>,
     /// Keep the network's keys and state in folder DIR [default: ~/.local/state/anabranch/up].
@@ -117,7 +117,11 @@ impl UpArgs {
             exits: EXITS,
             interval: INTERVAL,
             platform: platform(),
-            udp_or: self.design.unwrap_or_default() == StreamDesign::UdpOr,
+            lossy_legs: match self.design.unwrap_or_default() {
+                StreamDesign::Tor => None,
+                StreamDesign::UdpOr => Some(1),
+                StreamDesign::MudpOr => Some(2),
+            },
         })
     }
 }

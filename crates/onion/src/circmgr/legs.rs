@@ -128,8 +128,8 @@ impl CircuitManager {
         self.design = design;
     }
 
-    /// Makes circuits for streams lossy if `lossy` is true. They then have one leg. Call this before
-    /// any other method.
+    /// Makes circuits for streams lossy if `lossy` is true. They then have one leg, unless the user
+    /// wants more. Call this before any other method.
     pub fn set_lossy(&mut self, lossy: bool) {
         self.lossy = lossy;
     }
@@ -191,7 +191,7 @@ impl CircuitManager {
     /// default.
     pub(super) fn wished_legs(&self) -> usize {
         if self.lossy {
-            return 1;
+            return self.wanted_legs.unwrap_or(1).max(1);
         }
         let usual = match self.design {
             Design::Conflux if !self.conflux.enabled => return 1,
@@ -328,7 +328,10 @@ impl CircuitManager {
     fn may_link(&self, network: &Network, circuit: &Circuit) -> bool {
         let exit = circuit.path[2];
         let speaks = network.relay(&exit).map(|exit| exit.status.speaks);
-        let speaks = speaks.is_some_and(|speaks| links(self.design, speaks));
+        let speaks = speaks.is_some_and(|speaks| match self.lossy {
+            true => speaks.lossy,
+            false => links(self.design, speaks),
+        });
         speaks && !circuit.leg.alone && !circuit.retired && !self.unlinkable.contains(&exit)
     }
 
@@ -362,7 +365,7 @@ impl CircuitManager {
     fn lacks(&self, now: Time, legs: usize, key: CircuitKey, head: &Circuit) -> bool {
         let is_head = head.leg.head.is_none() && head.leg.linking && !head.retired;
         let asked = self.asked.is_some_and(|asked| now < asked + RELEVANT);
-        let ahead = asked && (self.many_link || self.design != Design::Conflux);
+        let ahead = asked && (self.many_link || self.lossy || self.design != Design::Conflux);
         let wanted = head.streams > 0 || head.first_used.is_some() || ahead;
         let retries = legs - 1 + self.conflux.retries;
         is_head

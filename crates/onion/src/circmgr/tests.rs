@@ -870,7 +870,7 @@ fn a_leg_is_begun_beside_silent_ones() {
 }
 
 /// A client whose circuits are lossy, in a network in which relays of these numbers grant them.
-fn lossy_world(granting: std::ops::Range<usize>) -> World {
+fn lossy_world(granting: std::ops::Range<usize>, legs: Option<usize>) -> World {
     let sketch = |place: usize| {
         let first = if granting.contains(&place) { 20 } else { 1 };
         let net: &'static str = format!("{}.1", first + place).leak();
@@ -883,14 +883,14 @@ fn lossy_world(granting: std::ops::Range<usize>) -> World {
     let sketches: Vec<_> = (0..9).map(sketch).collect();
     let mut world = World::new();
     world.circmgr.set_lossy(true);
-    world.circmgr.set_legs(Some(2));
+    world.circmgr.set_legs(legs);
     world.circmgr.set_network(Arc::new(network_of(&sketches)));
     world
 }
 
 #[test]
 fn lossy_circuits_are_alone_and_use_relays_that_grant_them() {
-    let mut world = lossy_world(3..9);
+    let mut world = lossy_world(3..9, None);
     world.ask(1, "a");
     let orders = world.orders();
     let mut built = 0;
@@ -911,7 +911,7 @@ fn lossy_circuits_are_alone_and_use_relays_that_grant_them() {
 #[test]
 fn where_a_position_has_no_relay_with_lossy_circuits_the_user_hears_it_once() {
     for granting in [0..0, 0..1, 0..2, 1..3] {
-        let mut world = lossy_world(granting.clone());
+        let mut world = lossy_world(granting.clone(), None);
         world.ask(1, "a");
         let orders = world.orders();
         let told = |order: &&Order| matches!(order, Order::NoLossyRelay);
@@ -922,4 +922,15 @@ fn where_a_position_has_no_relay_with_lossy_circuits_the_user_hears_it_once() {
         world.circmgr.set_network(world.circmgr.network.clone().unwrap());
         assert_eq!(world.orders().iter().filter(told).count(), 0, "once");
     }
+}
+
+#[test]
+fn several_lossy_circuits_end_at_one_exit_and_are_linked() {
+    let mut world = lossy_world(0..9, Some(2));
+    let head = world.used();
+    let legs = world.legs(head);
+    assert_eq!(legs.len(), 2);
+    let paths: Vec<Path> = legs.iter().map(|key| world.circmgr.path(*key).unwrap()).collect();
+    assert_eq!(paths[0][2], paths[1][2]);
+    assert!(paths[0][0] != paths[1][0] && paths[0][1] != paths[1][1], "{paths:?}");
 }

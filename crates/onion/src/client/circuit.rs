@@ -61,6 +61,10 @@ impl Ending for Circuit {
         self.cells
     }
 
+    fn move_to(&mut self, set: SetId) {
+        self.leg.iter_mut().for_each(|(own, _)| *own = set);
+    }
+
     fn is_lossy(&self) -> bool {
         self.wants_lossy()
     }
@@ -161,6 +165,11 @@ impl Client {
                 1..,
             ) => {
                 if let Err(fault) = self.take_stream_message(now, index, message, tag) {
+                    self.break_off(index, fault);
+                }
+            }
+            (RelayCommand::LOSSY_LINKED, 0) => {
+                if let Err(fault) = self.lossy_linked(now, index) {
                     self.break_off(index, fault);
                 }
             }

@@ -3,12 +3,18 @@
 use anabranch_multipath::Time;
 
 use super::circuit::Circuit;
-use super::{Cause, Client, Hop, HopKey};
+use super::{Cause, CircuitKey, Client, Hop, HopKey, NoSet, Output};
 use crate::channels::Owner;
+use crate::conflux::Dealing;
 use crate::crypto::lossy::{LossyClient, LossyKeys};
 use crate::event::CircuitFault;
 use crate::handshake::extension::Wish;
+use crate::node::Timer;
+use crate::set::lossy_legs::{LINKING, LossyLegs};
 use crate::wire::cell::{Body, Command};
+use crate::wire::conflux::SetNonce;
+use crate::wire::lossy::LossyLink;
+use crate::wire::message::RelayCommand;
 
 /// Lossy cells of a circuit at the client.
 #[derive(Default)]
@@ -86,6 +92,61 @@ impl Client {
             Ok(()) => self.take_content(now, owner.circuit, body, usize::MAX),
             Err(refusal) => self.refuse_lossy(owner.circuit, refusal),
         }
+    }
+
+    /// Makes the complete, unused lossy `circuit` a leg of the set of the circuit `with`, or of a new
+    /// set. [`Output::Linked`] reports that the exit has linked it.
+    ///
+    /// # Errors
+    /// Returns [`NoSet`] if the circuit cannot be a leg.
+    pub(super) fn link_lossy(
+        &mut self,
+        now: Time,
+        circuit: CircuitKey,
+        with: Option<CircuitKey>,
+    ) -> Result<(), NoSet> {
+        let (index, own) = self.place(circuit).ok_or(NoSet::NotBuilt)?;
+        if !self.set_mut(own).is_some_and(|set| set.may_be_linked()) {
+            return Err(NoSet::Used);
+        }
+        let dealing = self.role.dealing.clone().unwrap_or_else(|| Dealing::of("round-robin"));
+        let id = match with {
+            Some(other) => {
+                let id = self.set_named(other).ok_or(NoSet::Gone)?;
+                if !self.join_lossy_set(index, id, Some(now)) {
+                    return Err(NoSet::Full);
+                }
+                id
+            }
+            None => {
+                let (nonce, seed) = (SetNonce::draw(&mut *self.rng), self.rng.next_u64());
+                let legs = LossyLegs::new(nonce, &dealing, seed).ok_or(NoSet::Windows)?;
+                self.found_lossy_set(index, legs, Some(now));
+                own
+            }
+        };
+        let legs = self.set_mut(id).and_then(|set| set.lossy_legs.as_ref());
+        let nonce = *legs.ok_or(NoSet::Gone)?.nonce();
+        let link = LossyLink { nonce, dealing: dealing.to_string() };
+        let data = link.write().ok_or(NoSet::Windows)?;
+        self.say(now, index, Command::RELAY, RelayCommand::LOSSY_LINK, &data);
+        self.timers.insert((now + LINKING, Timer::LossyLegs(id)));
+        Ok(())
+    }
+
+    /// Handles the exit's answer to a request to link the circuit `index`.
+    ///
+    /// # Errors
+    /// None was sent.
+    pub(super) fn lossy_linked(&mut self, now: Time, index: u32) -> Result<(), CircuitFault> {
+        let id = self.set_of(index).ok_or(CircuitFault::Message)?;
+        let legs = self.set_mut(id).and_then(|set| set.lossy_legs.as_mut());
+        let rtt = legs.and_then(|legs| legs.linked(now, index)).ok_or(CircuitFault::Message)?;
+        if let Some(circuit) = self.circuits.get(index).map(|circuit| circuit.key) {
+            self.put(Output::Linked { circuit, rtt });
+        }
+        self.pump_lossy(now, id);
+        Ok(())
     }
 
     /// Closes the circuit `index`, whose next relay did not grant lossy cells.

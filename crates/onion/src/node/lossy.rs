@@ -14,6 +14,7 @@ use crate::event::{CircuitFault, LinkFault};
 use crate::io::LinkOutput;
 use crate::set::Route;
 use crate::set::lossy::LossyEvent;
+use crate::set::lossy_legs::LossyLegs;
 use crate::table::SetId;
 use crate::wire::cell::{Body, Cells, Command, NUMBERED_CELL, Width};
 use crate::wire::extend::Target;
@@ -125,14 +126,20 @@ impl<R: NodeRole> Node<R> {
     pub(crate) fn pump_lossy(&mut self, now: Time, id: SetId) {
         loop {
             let Some(set) = self.sets.get_mut(id.0) else { return };
-            let (Some(lossy), &Route::One(circuit)) = (&mut set.lossy, &set.route) else { return };
+            let (Some(lossy), &Route::One(first)) = (&mut set.lossy, &set.route) else { return };
+            let is_linked = set.lossy_legs.as_ref().is_none_or(|legs| legs.is_linked());
             // A segment that is due may time its stream out, which is an event.
-            let next = if lossy.has_event() { None } else { lossy.poll(now) };
+            let next = if lossy.has_event() || !is_linked { None } else { lossy.poll(now) };
             let Some(mut body) = next else {
-                let Some(event) = lossy.event() else { break };
-                self.take_event(now, circuit, event);
+                match lossy.event() {
+                    Some(event) => self.take_event(now, first, event),
+                    None if is_linked => break,
+                    // Segments and timers wait until a leg is linked.
+                    None => return,
+                }
                 continue;
             };
+            let Some(circuit) = set.choose_lossy(now) else { return };
             let Some(ending) = self.circuits.get_mut(circuit) else { return };
             let lane = ending.lane();
             let counter = ending.lossy().map(|end| end.originate(Command::RELAY_LOSSY, &mut body));
@@ -156,6 +163,47 @@ impl<R: NodeRole> Node<R> {
             LossyEvent::Connected(stream) => R::lossy_connected(self, stream),
             LossyEvent::Happened(happened) => self.report(happened),
         }
+    }
+
+    /// Makes the circuit `index` the first leg of its set, whose lossy cells several circuits carry.
+    /// `asked` is the time of our request to the other end, if we are the client.
+    pub(crate) fn found_lossy_set(&mut self, index: u32, legs: LossyLegs, asked: Option<Time>) {
+        let Some(set) = self.set_of(index).and_then(|id| self.set_mut(id)) else { return };
+        let legs = set.lossy_legs.insert(Box::new(legs));
+        legs.add(index, asked);
+    }
+
+    /// Makes the circuit `index` a leg of the set `id`. Returns false if that set has no room, or no
+    /// lossy legs.
+    pub(crate) fn join_lossy_set(&mut self, index: u32, id: SetId, asked: Option<Time>) -> bool {
+        let Some(own) = self.set_of(index) else { return false };
+        let legs = self.set_mut(id).and_then(|set| set.lossy_legs.as_mut());
+        let is_added = legs.is_some_and(|legs| legs.add(index, asked));
+        if is_added {
+            self.sets.remove(own.0);
+            self.circuits.get_mut(index).into_iter().for_each(|circuit| circuit.move_to(id));
+        }
+        is_added
+    }
+
+    /// Closes the legs of lossy sets that the other end has not linked in time.
+    pub(super) fn lossy_legs_due(&mut self, now: Time, id: SetId) {
+        let legs = self.set_mut(id).and_then(|set| set.lossy_legs.as_ref());
+        let late = legs.map(|legs| legs.late(now)).unwrap_or_default();
+        late.into_iter().for_each(|circuit| R::give_up(self, circuit, Why::Unlinked));
+    }
+
+    /// Removes the circuit `circuit` from the set `id`. Returns false if the set has no other lossy
+    /// leg, and must be dissolved.
+    pub(super) fn leave_lossy_set(&mut self, id: SetId, circuit: u32) -> bool {
+        let Some(set) = self.set_mut(id) else { return false };
+        if set.leave_lossy(circuit) {
+            return true;
+        }
+        if let Some(nonce) = set.lossy_legs.take().map(|legs| *legs.nonce()) {
+            R::set_ended(self, id, &nonce);
+        }
+        false
     }
 
     /// Runs the timers of the streams of the set `id` over lossy cells.

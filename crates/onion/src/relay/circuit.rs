@@ -74,6 +74,10 @@ impl Ending for Circuit {
         self.own.as_ref().map(|own| &own.leg)
     }
 
+    fn move_to(&mut self, set: SetId) {
+        self.own.iter_mut().for_each(|own| own.set = set);
+    }
+
     fn is_lossy(&self) -> bool {
         self.own.as_ref().is_some_and(|own| own.lossy.is_some())
     }
@@ -136,11 +140,6 @@ impl Circuit {
     /// circuit of another shard.
     pub(super) fn is_ours(&self) -> bool {
         self.own.is_some() || self.trunk_of.is_some()
-    }
-
-    /// Makes the circuit a leg of `set`.
-    pub(super) fn move_to(&mut self, set: SetId) {
-        self.own.iter_mut().for_each(|own| own.set = set);
     }
 
     /// Removes our end of the circuit and returns it, to hand it over to another shard. The circuit

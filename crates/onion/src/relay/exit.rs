@@ -55,6 +55,11 @@ impl Relay {
                     self.break_off(index, fault);
                 }
             }
+            (RelayCommand::LOSSY_LINK, 0) => {
+                if let Err(fault) = self.link_lossy(now, index, message.data) {
+                    self.break_off(index, fault);
+                }
+            }
             (RelayCommand(32..=40), _) => self.take_service_message(now, index, message),
             (RelayCommand(1..=15 | 43 | 44), _) => self.break_off(index, CircuitFault::Message),
             // Commands of later designs are ignored.

@@ -8,11 +8,16 @@ use anabranch_multipath::Time;
 use super::circuit::Next;
 use super::{Output, Relay};
 use crate::channels::Owner;
+use crate::conflux::{ConfluxFault, Dealing};
 use crate::crypto::lossy::Outward;
 use crate::event::CircuitFault;
 use crate::padding::Usage;
+use crate::set::lossy_legs::{LossyLegs, MOST_LEGS};
+use crate::set_table::SetPlace;
 use crate::stream::StreamKey;
+use crate::table::SetId;
 use crate::wire::cell::{Body, Command};
+use crate::wire::lossy::LossyLink;
 use crate::wire::message::{
     ADDRESS_TTL, Begin, EndReason, RelayCommand, put_connected, put_refusal,
 };
@@ -71,6 +76,45 @@ impl Relay {
                 self.put(Output::Connect { stream: key, begin });
             }
         }
+    }
+
+    /// Makes the lossy circuit `index` a leg of the set that `data`, that of LOSSY_LINK, names, or of
+    /// a new set.
+    ///
+    /// # Errors
+    /// The circuit cannot be a leg, the set is full, or it belongs to another shard.
+    pub(super) fn link_lossy(
+        &mut self,
+        now: Time,
+        index: u32,
+        data: &[u8],
+    ) -> Result<(), CircuitFault> {
+        let link = LossyLink::read(data).ok_or(CircuitFault::Message)?;
+        let own = self.set_of(index).ok_or(CircuitFault::Message)?;
+        if !self.set_mut(own).is_some_and(|set| set.may_be_linked()) {
+            return Err(CircuitFault::Message);
+        }
+        let place = SetPlace { shard: self.role.shard, set: own.0 };
+        match self.role.sets.enter(&link.nonce, place) {
+            None => {
+                let (seed, dealing) =
+                    (self.rng.next_u64(), Dealing::read(&link.dealing, MOST_LEGS));
+                let legs = dealing.and_then(|dealing| LossyLegs::new(link.nonce, &dealing, seed));
+                let Some(legs) = legs else {
+                    self.role.sets.leave(&link.nonce, place);
+                    return Err(CircuitFault::Message);
+                };
+                self.found_lossy_set(index, legs, None);
+            }
+            Some(found) => {
+                let is_here = found.shard == self.role.shard;
+                if !is_here || !self.join_lossy_set(index, SetId(found.set), None) {
+                    return Err(ConfluxFault::Full.into());
+                }
+            }
+        }
+        self.originate(now, index, RelayCommand::LOSSY_LINKED, &[]);
+        Ok(())
     }
 
     /// Notifies the client that the stream `key` is connected to `reached`. Returns false if the

@@ -90,6 +90,11 @@ impl LossyStreams {
         }
     }
 
+    /// Returns true if there is or was a stream.
+    pub(crate) fn were_used(&self) -> bool {
+        !self.streams.is_empty() || !self.recent.is_empty()
+    }
+
     /// Returns the number of streams, including those that only wait for the other end.
     pub(crate) fn len(&self) -> usize {
         self.streams.len()

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use anabranch_tcp::Segment;
 
 use super::cell::{BODY, Body};
+use super::conflux::SetNonce;
 use super::message::{DATA, RelayCommand};
 use crate::crypto::lossy::ZEROS;
 
@@ -78,6 +79,37 @@ pub fn read_head(
     Ok(rest.get(..length).map(|data| (RelayCommand(command), data.to_vec())))
 }
 
+/// Maximum bytes of [`LossyLink::dealing`].
+const DEALING: usize = 200;
+
+/// The data of LOSSY_LINK.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LossyLink {
+    /// The nonce of the set.
+    pub nonce: SetNonce,
+    /// The scheduler and the length of runs that the client wishes for cells that it receives, as
+    /// in `round-robin 1p`.
+    pub dealing: String,
+}
+
+impl LossyLink {
+    /// Parses the data of LOSSY_LINK: the nonce, and the text up to the end. Returns `None` if the
+    /// data is truncated, or the text is too long or not UTF-8.
+    #[must_use]
+    pub fn read(data: &[u8]) -> Option<LossyLink> {
+        let (&nonce, text) = data.split_first_chunk::<32>()?;
+        let text = str::from_utf8(text).ok().filter(|text| text.len() <= DEALING)?;
+        Some(LossyLink { nonce: nonce.into(), dealing: text.to_owned() })
+    }
+
+    /// Returns the data of LOSSY_LINK; `None` if the text is too long.
+    #[must_use]
+    pub fn write(&self) -> Option<Vec<u8>> {
+        let text = Some(self.dealing.as_bytes()).filter(|text| text.len() <= DEALING)?;
+        Some([self.nonce.bytes(), text].concat())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use anabranch_tcp::{Flags, Seq};
@@ -116,6 +148,19 @@ mod tests {
         assert_eq!(read_segment(&body), None);
         let nobodys = Segment { source: 0, destination: 0, ..segment(3) };
         assert_eq!(read_segment(&put_segment(&nobodys)), None);
+    }
+
+    #[test]
+    fn a_request_to_link_is_read_as_it_was_written() {
+        let nonce = SetNonce::from([5; 32]);
+        let link = LossyLink { nonce, dealing: "round-robin 1p".to_owned() };
+        let data = link.write().unwrap();
+        assert_eq!(LossyLink::read(&data), Some(link));
+        assert!((0..32).all(|cut| LossyLink::read(&data[..cut]).is_none()));
+        assert_eq!(LossyLink::read(&[0xff; 40]), None, "no UTF-8");
+        let long = LossyLink { nonce, dealing: "x".repeat(DEALING + 1) };
+        assert_eq!(long.write(), None);
+        assert_eq!(LossyLink::read(&[b'x'; 32 + DEALING + 1]), None);
     }
 
     #[test]

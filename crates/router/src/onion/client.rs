@@ -101,8 +101,8 @@ pub struct Settings {
     /// Whether to use QUIC links to guards that support them; `None` if not. The value states
     /// whether they are also used where an unordered TCP link exists.
     pub quic: Option<QuicLinking>,
-    /// Whether streams are TCP connections to the exit over lossy circuits (UDP-OR). Then `quic`
-    /// must allow lossy cells.
+    /// Whether streams are TCP connections to the exit over lossy circuits: over one (UDP-OR), or
+    /// over `legs` (mUDP-OR). Then `quic` must allow lossy cells.
     pub udp_or: bool,
     /// File for the trace of cells; `None` for no trace.
     pub trace: Option<PathBuf>,
@@ -134,9 +134,9 @@ pub enum ClientEvent {
     /// A circuit is built. The fields are its number, its relays (first hop first), and whether
     /// its last hop uses Counter Galois Onion.
     Built(u64, Vec<String>, bool),
-    /// A circuit has joined a set. The fields are its number, the set's design, and the time until
-    /// the last relay confirmed it.
-    Linked(u64, Design, Duration),
+    /// A circuit has joined a set. The fields are its number, the name of the set's design, and the
+    /// time until the last relay confirmed it.
+    Linked(u64, &'static str, Duration),
     /// A circuit was closed. The fields are its number, its relays as in `Built`, and the reason.
     Closed(u64, Vec<String>, String),
     /// The client's state, once a second.
@@ -648,8 +648,8 @@ impl<'r> ClientLoop<'r> {
             ))),
             Order::NoAbleRelay(design) => watch(ClientEvent::Trouble(no_able_relay(design))),
             Order::NoLossyRelay => watch(ClientEvent::Trouble(
-                "--design udp-or: the network has too few relays that support it (with Anabranch=4 \
-                 among their protocols): it needs an entry, a middle and an exit that run \
+                "--design: the network has too few relays for lossy circuits (with \
+                 Anabranch=4 among their protocols): it needs an entry, a middle and an exit that run \
                  'anabranch relay --link quic --udp-or'"
                     .to_owned(),
             )),
@@ -713,7 +713,9 @@ impl<'r> ClientLoop<'r> {
             Output::Linked { circuit, rtt } => {
                 let at = station.moment(now);
                 self.circmgr.linked(at, circuit, &mut self.rng);
-                watch(ClientEvent::Linked(circuit.0, self.settings.design, rtt));
+                let Settings { udp_or, design, .. } = &self.settings;
+                let design = if *udp_or { "mudp-or" } else { design.name() };
+                watch(ClientEvent::Linked(circuit.0, design, rtt));
             }
             Output::CircuitClosed { circuit, hops, cause } => {
                 if circmgr.path(circuit).is_some() {

@@ -62,9 +62,9 @@ pub struct Settings {
     pub interval: u64,
     /// Platform in the nodes' descriptors.
     pub platform: String,
-    /// Whether the client's streams are TCP connections to the exit over lossy circuits (UDP-OR),
-    /// which the relays grant.
-    pub udp_or: bool,
+    /// Number of lossy circuits for each of the client's streams, which the relays then grant
+    /// (UDP-OR, mUDP-OR); `None` for streams as in Tor.
+    pub lossy_legs: Option<usize>,
 }
 
 /// Event of the network.
@@ -434,7 +434,7 @@ fn relay_settings(
 
 /// Returns the settings of QUIC links of all nodes; `None` without such links.
 fn quic(settings: &Settings) -> Option<QuicLinking> {
-    settings.udp_or.then(|| QuicLinking { lossy: true, ..QuicLinking::default() })
+    settings.lossy_legs.map(|_| QuicLinking { lossy: true, ..QuicLinking::default() })
 }
 
 fn is_exit(settings: &Settings, node: u8) -> bool {
@@ -454,7 +454,7 @@ fn description(settings: &Settings, node: u8) -> Description {
     Description {
         dir_port: if node == AUTHORITY { DIR_PORT } else { 0 },
         policy,
-        protocols: protocols(settings.udp_or),
+        protocols: protocols(settings.lossy_legs.is_some()),
         ..Description::new(name(node), at, settings.platform.clone())
     }
 }
@@ -484,13 +484,13 @@ fn client(settings: &Settings, line: &str) -> Result<client::Settings, EmbeddedE
         padding: Amount::Full,
         memory: MEMORY,
         circuitmux: circuitmux::Kind::default(),
-        legs: None,
+        legs: settings.lossy_legs,
         design: Design::default(),
         dealing: None,
         tap: None,
         links: Default::default(),
         quic: quic(settings),
-        udp_or: settings.udp_or,
+        udp_or: settings.lossy_legs.is_some(),
         trace: None,
     })
 }

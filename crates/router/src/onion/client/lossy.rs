@@ -23,7 +23,9 @@ impl NotLossy {
     pub(super) fn look(&mut self, path: &[String], hops: usize, cause: Cause) -> Option<String> {
         let relay = path.get(hops).filter(|_| self.is_enabled)?;
         let lack = match cause {
-            Cause::NoLossyCells => "does not support it, although its descriptor says so".to_owned(),
+            Cause::NoLossyCells => {
+                "grants no lossy circuits, although its descriptor says so".to_owned()
+            }
             Cause::NoLossyLink => {
                 "has no QUIC link with datagrams to this client: UDP may be blocked on the way to \
                  its port"
@@ -39,7 +41,7 @@ impl NotLossy {
             _ => return None,
         };
         let is_new = self.told.insert(relay.clone());
-        is_new.then(|| format!("--design udp-or: relay {relay} {lack}; other relays are tried"))
+        is_new.then(|| format!("--design: relay {relay} {lack}; other relays are tried"))
     }
 }
 
@@ -56,7 +58,7 @@ mod tests {
             (0, Cause::NoLossyLink, Some("relay one has no QUIC link")),
             (0, Cause::NoLossyLink, None),
             (1, unreached, Some("relay two cannot be reached with datagrams from relay one")),
-            (2, Cause::NoLossyCells, Some("relay three does not support it")),
+            (2, Cause::NoLossyCells, Some("relay three grants no lossy circuits")),
             (0, unreached, None),
             (3, Cause::Wanted, None),
         ] {
