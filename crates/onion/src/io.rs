@@ -200,8 +200,8 @@ pub trait Core {
     /// send again.
     fn transmit(&mut self, now: Time, link: LinkId, out: &mut Vec<u8>, limit: usize) -> bool;
 
-    /// Appends the lossy cells for `link` to `out`, for datagrams. After [`LinkOutput::Transmit`] the
-    /// driver calls this before [`Core::transmit`]. A core without lossy circuits has none.
+    /// Appends the lossy cells for `link` to `out`, for datagrams. After [`LinkOutput::Transmit`]
+    /// the driver calls this before [`Core::transmit`]. A core without lossy circuits has none.
     fn transmit_lossy(&mut self, _link: LinkId, _out: &mut Vec<u8>) {}
 
     /// Returns true if a scheduler wants statistics of a link's connection ([`LinkInput::Seen`]).

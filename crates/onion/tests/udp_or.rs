@@ -81,7 +81,7 @@ fn nobody_is_at_fault(world: &World) {
     assert!(faults.is_empty(), "{faults:?}");
 }
 
-/// The link of a relay towards the next, by which lossy cells go.
+/// The link of a relay towards the next, which carries lossy cells.
 fn quic_between(world: &World, ends: [usize; 2]) -> LinkId {
     let joins = |link: &&LinkId| world.pipes.get(link).is_some_and(|pipe| pipe.nodes == ends);
     *world.quic.iter().find(joins).expect("a QUIC link")

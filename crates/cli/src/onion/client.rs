@@ -228,7 +228,7 @@ pub(crate) struct ClientArgs {
     replace: bool,
 }
 
-/// Design by which streams are carried.
+/// Design that carries streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum StreamDesign {

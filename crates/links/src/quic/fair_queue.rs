@@ -60,8 +60,8 @@ impl FairQueue {
         }
     }
 
-    /// Returns the next unit at a time when it can be sent, and drops the units before it that CoDel
-    /// selects. At most `together` units are sent at once.
+    /// Returns the next unit at a time when it can be sent, and drops the earlier units selected by
+    /// CoDel. At most `together` units are sent at once.
     pub(super) fn pop(&mut self, now: Time, together: usize) -> Option<Bytes> {
         let number = self.turns.pop_front()?;
         let lane = self.lanes.get_mut(&number)?;

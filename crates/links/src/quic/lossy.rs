@@ -1,9 +1,9 @@
 //! Lossy units are sent in DATAGRAM frames (RFC 9221). Each arrives at most once, in any order,
 //! and is never sent again.
 //!
-//! The connection's congestion control limits their rate (RFC 8085, section 3.1, requires a
-//! limit). Further units wait in a queue, from which CoDel (RFC 8289) drops: the sender of the units
-//! has to slow down.
+//! The connection's congestion control limits their rate (RFC 8085, section 3.1, requires a limit).
+//! Further units wait in a queue, from which CoDel (RFC 8289) drops: the sender of the units has to
+//! slow down.
 
 use anabranch_multipath::Time;
 use bytes::{Bytes, BytesMut};

@@ -38,6 +38,13 @@ pub struct Circuit {
     pub(super) cells: [u64; 2],
 }
 
+impl Circuit {
+    /// Returns true if the circuit has lossy cells, or will have.
+    pub(super) fn wants_lossy(&self) -> bool {
+        !matches!(self.lossy, LossyLayers::None)
+    }
+}
+
 impl Ending for Circuit {
     const OUTWARD: bool = true;
 

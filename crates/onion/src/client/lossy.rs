@@ -2,7 +2,6 @@
 
 use anabranch_multipath::Time;
 
-use super::circuit::Circuit;
 use super::{Cause, CircuitKey, Client, Hop, HopKey, NoSet, Output};
 use crate::channels::Owner;
 use crate::conflux::Dealing;
@@ -68,13 +67,6 @@ impl HopKey {
     }
 }
 
-impl Circuit {
-    /// Returns true if the circuit has lossy cells, or will have.
-    pub(super) fn wants_lossy(&self) -> bool {
-        !matches!(self.lossy, LossyLayers::None)
-    }
-}
-
 impl Client {
     /// Handles a lossy cell of a circuit: its counter and its body.
     pub(super) fn take_lossy_cell(
@@ -94,8 +86,8 @@ impl Client {
         }
     }
 
-    /// Makes the complete, unused lossy `circuit` a leg of the set of the circuit `with`, or of a new
-    /// set. [`Output::Linked`] reports that the exit has linked it.
+    /// Makes the complete, unused lossy `circuit` a leg of the set of the circuit `with`, or of a
+    /// new set. [`Output::Linked`] reports that the exit has linked it.
     ///
     /// # Errors
     /// Returns [`NoSet`] if the circuit cannot be a leg.

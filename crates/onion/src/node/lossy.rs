@@ -108,8 +108,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles a decrypted lossy cell for this end of the circuit `index`. At most `streams` streams
-    /// may exist on the circuit.
+    /// Handles a decrypted lossy cell for this end of the circuit `index`. At most `streams`
+    /// streams may exist on the circuit.
     pub(crate) fn take_content(&mut self, now: Time, index: u32, body: &Body, streams: usize) {
         let Some(id) = self.set_of(index) else { return };
         let Some(set) = self.sets.get_mut(id.0) else { return };
@@ -165,16 +165,16 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Makes the circuit `index` the first leg of its set, whose lossy cells several circuits carry.
-    /// `asked` is the time of our request to the other end, if we are the client.
+    /// Makes the circuit `index` the first leg of its set, whose lossy cells several circuits
+    /// carry. `asked` is the time of our request to the other end, if we are the client.
     pub(crate) fn found_lossy_set(&mut self, index: u32, legs: LossyLegs, asked: Option<Time>) {
         let Some(set) = self.set_of(index).and_then(|id| self.set_mut(id)) else { return };
         let legs = set.lossy_legs.insert(Box::new(legs));
         legs.add(index, asked);
     }
 
-    /// Makes the circuit `index` a leg of the set `id`. Returns false if that set has no room, or no
-    /// lossy legs.
+    /// Makes the circuit `index` a leg of the set `id`. Returns false if that set has no room, or
+    /// no lossy legs.
     pub(crate) fn join_lossy_set(&mut self, index: u32, id: SetId, asked: Option<Time>) -> bool {
         let Some(own) = self.set_of(index) else { return false };
         let legs = self.set_mut(id).and_then(|set| set.lossy_legs.as_mut());

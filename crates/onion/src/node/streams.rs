@@ -87,8 +87,8 @@ impl<R: NodeRole> Node<R> {
         self.pump(now, set);
     }
 
-    /// Returns the streams over lossy cells of `set`, if the stream `key` with the ID `id` is one of
-    /// them.
+    /// Returns the streams over lossy cells of `set`, if the stream `key` with the ID `id` is one
+    /// of them.
     pub(crate) fn lossy_of(
         &mut self,
         set: SetId,

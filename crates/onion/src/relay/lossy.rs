@@ -78,8 +78,8 @@ impl Relay {
         }
     }
 
-    /// Makes the lossy circuit `index` a leg of the set that `data`, that of LOSSY_LINK, names, or of
-    /// a new set.
+    /// Makes the lossy circuit `index` a leg of the set that `data`, that of LOSSY_LINK, names, or
+    /// of a new set.
     ///
     /// # Errors
     /// The circuit cannot be a leg, the set is full, or it belongs to another shard.

@@ -95,7 +95,7 @@ impl LossyStreams {
         !self.streams.is_empty() || !self.recent.is_empty()
     }
 
-    /// Returns the number of streams, including those that only wait for the other end.
+    /// Returns the number of streams, also of streams that only wait for the other end.
     pub(crate) fn len(&self) -> usize {
         self.streams.len()
     }
@@ -349,8 +349,8 @@ impl LossyStreams {
         None
     }
 
-    /// Sets the timer of the stream `id`, which has nothing to send, or removes the stream if it has
-    /// ended.
+    /// Sets the timer of the stream `id`, which has nothing to send, or removes the stream if it
+    /// has ended.
     fn rest(&mut self, id: u16) {
         self.settle(id);
         let Some(stream) = self.streams.get_mut(&id) else { return };
@@ -389,8 +389,8 @@ impl LossyStreams {
         self.armed = None;
     }
 
-    /// Removes all streams, because the circuit is closed. Returns those of which a program knows,
-    /// with their unread bytes.
+    /// Removes all streams, because the circuit is closed. Returns the streams known to
+    /// a program, with their unread bytes.
     pub(crate) fn take_all(&mut self) -> Vec<(StreamKey, VecDeque<u8>)> {
         let streams = std::mem::take(&mut self.streams).into_values();
         streams.filter_map(|stream| Some((stream.key?, stream.unread()))).collect()

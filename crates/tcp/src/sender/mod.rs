@@ -149,8 +149,8 @@ impl Sender {
         self.peer = PeerWindow { end: 1 + window, max: window, seq: 0, ack: 1 };
     }
 
-    /// Removes the first `bytes` written bytes, which the peer has received with our SYN. Its window
-    /// begins after them.
+    /// Removes the first `bytes` written bytes, which the peer has received with our SYN. Its
+    /// window begins after them.
     pub(crate) fn take_syn_data(&mut self, bytes: u32) {
         let first = 1 + u64::from(bytes);
         self.buffer.drain(..(bytes as usize).min(self.buffer.len()));

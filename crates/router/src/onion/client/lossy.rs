@@ -17,7 +17,7 @@ impl NotLossy {
         NotLossy { is_enabled, told: BTreeSet::new() }
     }
 
-    /// Returns a message about the relay because of which a lossy circuit over `path` was closed
+    /// Returns a message about the relay that caused a lossy circuit over `path` to be closed
     /// after `hops` hops; `None` if `cause` has nothing to do with lossy cells, or the relay was
     /// reported already.
     pub(super) fn look(&mut self, path: &[String], hops: usize, cause: Cause) -> Option<String> {
