@@ -184,6 +184,7 @@ PARSERS = {
     "crates/onion/src/wire/rend.rs": "onion_services",
     "crates/onion/src/wire/resilient.rs": "conflux",
     "crates/onion/src/wire/link.rs": "onion_messages",
+    "crates/onion/src/wire/lossy.rs": "onion_messages",
     "crates/onion/src/wire/message.rs": "onion_messages",
     "crates/onion/src/wire/tag.rs": "onion_messages",
     "crates/onion/src/wire/text.rs": "uploads",

@@ -2,18 +2,19 @@
 //! the same meaning when it is written again.
 
 use anabranch_onion::crypto::Tag;
-use anabranch_onion::handshake::extension::Wish;
+use anabranch_onion::crypto::lossy::ZEROS;
+use anabranch_onion::handshake::extension::{Offered, Wish};
 use anabranch_onion::handshake::{extension, fast, ntor, ntor_v3};
 use anabranch_onion::wire::cell::BODY;
 use anabranch_onion::wire::crypto::CurveKeys;
 use anabranch_onion::wire::extend::{self, Extend};
-use anabranch_onion::wire::link;
 use anabranch_onion::wire::message::{self, Begin, Format, Sendme};
+use anabranch_onion::wire::{link, lossy};
 
 /// Checks an input; the first byte selects the parser of the rest.
 pub fn check(input: &[u8]) {
     let Some((&which, data)) = input.split_first() else { return };
-    match which % 8 {
+    match which % 9 {
         0 => circuits(data),
         1 => streams(data),
         2 => links(data),
@@ -21,6 +22,7 @@ pub fn check(input: &[u8]) {
         4 => relays(data),
         5 => clients(data),
         6 => extensions(data),
+        8 => lossy(data),
         _ => cells(data),
     }
 }
@@ -99,11 +101,30 @@ fn clients(data: &[u8]) {
 }
 
 fn extensions(data: &[u8]) {
-    if let Ok((_, agreed)) = extension::answer(data, Some(31)) {
+    if let Ok((_, agreed)) = extension::answer(data, Offered { sendme_inc: Some(31), lossy: true })
+    {
         assert!(agreed.sendme_inc.is_none_or(|inc| inc == 31));
     }
     if let Ok(agreed) = extension::read_answer(data, Wish::Cgo, 31) {
         assert!(agreed.sendme_inc.is_none_or(|inc| (16..=62).contains(&inc)));
+    }
+}
+
+fn lossy(data: &[u8]) {
+    let mut body = [0; BODY];
+    let length = data.len().min(BODY - ZEROS);
+    body[ZEROS..][..length].copy_from_slice(&data[..length]);
+    // Options may be longer when they are written again, each aligned to four bytes.
+    let segment = lossy::read_segment(&body).filter(|segment| segment.payload.len() < 400);
+    if let Some(segment) = segment {
+        let again = lossy::read_segment(&lossy::put_segment(&segment)).expect("it was a segment");
+        assert_eq!((again.seq, again.flags), (segment.seq, segment.flags));
+        assert_eq!(again.payload, segment.payload);
+    }
+    let (front, back) = data.split_at(data.len() / 2);
+    if let Ok(Some((command, first))) = lossy::read_head((front, back)) {
+        let head = lossy::put_head(command, &first);
+        assert_eq!(head, data[..head.len()]);
     }
 }
 

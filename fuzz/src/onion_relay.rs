@@ -167,7 +167,7 @@ impl World {
                     assert_eq!(link, HOSTILE, "the honest neighbour is not to blame");
                     self.hostile.gone = true;
                 }
-                Output::Link(LinkOutput::Dial { target }) => {
+                Output::Link(LinkOutput::Dial { target } | LinkOutput::DialOwn { target }) => {
                     self.relay.handle_link(self.now, LinkInput::Unreachable { target });
                 }
                 Output::Connect { stream, .. }
@@ -406,6 +406,7 @@ pub(crate) fn relay(max_cells: usize) -> Relay {
         services: ServiceParams::default(),
         max_half_open: 4,
         max_streams: 3,
+        lossy: false,
     };
     let credentials = Arc::new(credentials);
     let responder = Role::Responder(Arc::clone(&credentials));

@@ -544,7 +544,9 @@ impl Play {
             LinkOutput::Dial { target } if self.links < MOST_LINKS as u64 => {
                 self.connect(node, false, target);
             }
-            LinkOutput::Dial { target } => self.tell(node, LinkInput::Unreachable { target }),
+            LinkOutput::Dial { target } | LinkOutput::DialOwn { target } => {
+                self.tell(node, LinkInput::Unreachable { target });
+            }
             LinkOutput::OpenBeside { link, target, begins } => {
                 let may = node == CLIENT && self.links < MOST_LINKS as u64;
                 assert!(begins == Some(9) || self.hostile);

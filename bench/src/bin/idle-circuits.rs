@@ -116,5 +116,6 @@ fn config(identity: Identity, onion_key: CurveKeys) -> Config {
         services: ServiceParams::default(),
         max_half_open: 64,
         max_streams: 10_000,
+        lossy: false,
     }
 }

@@ -180,5 +180,6 @@ fn config(identity: Identity, onion_key: CurveKeys) -> Config {
         max_queue: 50_000,
         max_half_open: 64,
         max_streams: 10_000,
+        lossy: false,
     }
 }

@@ -328,6 +328,11 @@ impl Channel {
         self.start.capabilities.lanes
     }
 
+    /// Returns true if both ends agreed that datagrams of the link carry cells of lossy circuits.
+    pub fn takes_lossy(&self) -> bool {
+        self.negotiation.agreed().lossy
+    }
+
     /// Sends the neighbour the port at which we accept QUIC links, if it opened this link and both
     /// ends support QUIC links. The neighbour's QUIC links name this link by a token made from the
     /// random bytes `chance`. Returns that token if circuits of those QUIC links may move to this
@@ -759,6 +764,23 @@ mod tests {
             let capabilities = Capabilities { early: unordered, beside: port.is_some(), ..ordered };
             Start { beside, capabilities, ..start(certificate) }
         };
+        let role = Role::Initiator(credentials(1));
+        let mut ends = [
+            Channel::new(role, of(one, Some(them.tls_certificate))),
+            Channel::new(Role::Responder(them), of(two, None)),
+        ];
+        for _ in 0..3 {
+            let [one, two] = &mut ends;
+            carry(one, two);
+            carry(two, one);
+        }
+        ends
+    }
+
+    /// Two ends of a link with these capabilities, after their handshake.
+    pub(super) fn agreeing([one, two]: [Capabilities; 2]) -> [Channel; 2] {
+        let them = credentials(2);
+        let of = |capabilities, certificate| Start { capabilities, ..start(certificate) };
         let role = Role::Initiator(credentials(1));
         let mut ends = [
             Channel::new(role, of(one, Some(them.tls_certificate))),

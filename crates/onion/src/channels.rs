@@ -13,7 +13,9 @@ use crate::order::CellOrder;
 use crate::padding::{LinkUse, Quiet};
 use crate::queue::{Pool, Queue};
 use crate::transport::{RecentCells, Transport};
-use crate::wire::cell::{Body, CELL, Command, HEADER, NUMBERED_CELL, Width, put_fixed, set_number};
+use crate::wire::cell::{
+    Body, CELL, Command, HEADER, NUMBERED_CELL, Width, put_fixed, put_numbered, set_number,
+};
 use crate::wire::extend::{ANYBODY, Target};
 use crate::wire::link::{BesideToken, Identity};
 use crate::wire::message::DestroyReason;
@@ -91,6 +93,12 @@ const MOST_SAID: usize = 256;
 /// circuit. The other shard schedules circuits itself: our scheduler matters only for cells that
 /// cannot be sent at once.
 const AT_ONCE: usize = 64 * CELL;
+/// Maximum number of lossy cells of a link that the driver has not taken. The link has a queue of
+/// its own, from which old cells are dropped.
+const MOST_LOSSY: usize = 256;
+/// Number of recently closed circuit IDs that are not used again on a link with lossy cells: late
+/// cells of the old circuit would close the new one.
+const MOST_LEFT: usize = 1_024;
 /// Maximum number of attempts to find a free circuit ID (C tor's figure).
 const TRIES: usize = 64;
 /// Bytes of capacity that an idle link's inbox keeps.
@@ -138,6 +146,7 @@ pub(crate) struct Link {
     /// True if the outbox contains a PADDING cell.
     padded: bool,
     lanes: BTreeMap<u32, CircuitQueue>,
+    lossy: LossyOutbox,
     transport: Transport,
     /// Count of the cells of all circuits that were sent recently.
     lately: RecentCells,
@@ -145,6 +154,16 @@ pub(crate) struct Link {
     busiest: usize,
     policy: Box<dyn Policy>,
     told: bool,
+}
+
+/// Lossy cells of a link that the driver has not taken yet.
+#[derive(Default)]
+struct LossyOutbox {
+    cells: Vec<u8>,
+    /// True if the driver was notified of the cells.
+    told: bool,
+    /// IDs of circuits that were closed recently, oldest first.
+    left: VecDeque<u32>,
 }
 
 /// A neighbour's offer of QUIC links, and our attempts to open one.
@@ -188,6 +207,9 @@ pub(crate) struct Channels {
     early: u64,
     /// Number of circuits that moved from a QUIC link to the link alongside it, since the start.
     moved: u64,
+    /// Number of lossy cells that were dropped because the driver did not take them in time, or
+    /// their link no longer carries such cells.
+    lossy_dropped: u64,
 }
 
 impl Channels {
@@ -204,6 +226,7 @@ impl Channels {
             deaf: Vec::new(),
             early: 0,
             moved: 0,
+            lossy_dropped: 0,
         }
     }
 
@@ -227,6 +250,7 @@ impl Channels {
             listing: 0,
             padded: false,
             lanes: BTreeMap::new(),
+            lossy: LossyOutbox::default(),
             transport: Transport::default(),
             lately: RecentCells::default(),
             busiest: 0,
@@ -304,6 +328,18 @@ impl Channels {
         [first].into_iter().chain(links).find(|id| self.has_lanes(*id)).or(Some(first))
     }
 
+    /// Returns an open link to the relay `target` whose datagrams carry lossy cells, or `None`.
+    pub(crate) fn to_lossy(&self, target: &Target) -> Option<LinkId> {
+        let mut links = self.reaching(&target.rsa);
+        links.find(|(_, link)| link.leads_to(target) && link.takes_lossy()).map(|(id, _)| id)
+    }
+
+    /// Returns the owners of the circuits on the link `id`.
+    pub(crate) fn owners(&self, id: LinkId) -> Vec<Owner> {
+        let lanes = self.links.get(&id).into_iter().flat_map(|link| link.lanes.values());
+        lanes.map(|lane| lane.owner).collect()
+    }
+
     fn has_lanes(&self, id: LinkId) -> bool {
         self.links.get(&id).is_some_and(|link| link.channel.has_lanes())
     }
@@ -312,6 +348,14 @@ impl Channels {
     pub(crate) fn reaching(&self, rsa: &[u8; 20]) -> impl Iterator<Item = (LinkId, &Link)> {
         let links = self.reached.get(rsa).into_iter().flatten();
         links.filter_map(|id| Some((*id, self.links.get(id)?)))
+    }
+
+    /// Returns true if this core has opened a TLS link to the relay `target`: the neighbour's offer
+    /// of QUIC links may follow.
+    pub(crate) fn has_dialled(&self, target: &Target) -> bool {
+        let is_ours = |link: &&Link| link.channel.is_initiator() && !link.channel.has_lanes();
+        let mut links = self.links.values().filter(is_ours);
+        links.any(|link| link.wanted.as_ref() == Some(target) || link.leads_to(target))
     }
 
     /// Iterates over the open links to a relay that were each opened for one circuit, with the
@@ -407,7 +451,10 @@ impl Channels {
             Ids::None => return None,
         };
         let mut draws = (0..TRIES).map(|_| rng.next_u32() & (highest - 1) | bit);
-        let rests = |id: u32| link.channel.cell_order().is_some_and(|order| order.knows(id));
+        let rests = |id: u32| {
+            let is_ordered = link.channel.cell_order().is_some_and(|order| order.knows(id));
+            is_ordered || link.lossy.left.contains(&id)
+        };
         let is_free =
             |id: &u32| *id & (highest - 1) != 0 && !link.lanes.contains_key(id) && !rests(*id);
         let free = draws.find(is_free)?;
@@ -427,6 +474,11 @@ impl Channels {
             link.policy.gone(lane.id);
             if let Some(order) = link.channel.order() {
                 order.left(lane.id);
+            }
+            if link.channel.takes_lossy() {
+                let excess = (link.lossy.left.len() + 1).saturating_sub(MOST_LEFT);
+                link.lossy.left.drain(..excess);
+                link.lossy.left.push_back(lane.id);
             }
         }
     }
@@ -511,6 +563,36 @@ impl Channels {
             self.wake(lane.link);
         }
         length
+    }
+
+    /// Passes a lossy cell to the driver of its link. The cell is dropped if there is no such lane,
+    /// the link carries no lossy cells, or too many wait.
+    pub(crate) fn push_lossy(&mut self, now: Time, lane: Lane, counter: u32, body: &Body) {
+        let link = self.links.get_mut(&lane.link).filter(|link| link.takes_lossy());
+        let link = link.filter(|link| link.lanes.contains_key(&lane.id));
+        let link = link.filter(|link| link.lossy.cells.len() < MOST_LOSSY * NUMBERED_CELL);
+        let Some(link) = link else {
+            self.lossy_dropped += 1;
+            return;
+        };
+        put_numbered(&mut link.lossy.cells, lane.id, Command::RELAY_LOSSY, counter, body);
+        link.quiet.note(now, false);
+        if !std::mem::replace(&mut link.lossy.told, true) {
+            self.ready.push_back(lane.link);
+        }
+    }
+
+    /// Appends the lossy cells that wait on the link `id` to `out`.
+    pub(crate) fn take_lossy(&mut self, id: LinkId, out: &mut Vec<u8>) {
+        if let Some(link) = self.links.get_mut(&id) {
+            link.lossy.told = false;
+            out.append(&mut link.lossy.cells);
+        }
+    }
+
+    /// Returns the number of lossy cells that were dropped here since the start.
+    pub(crate) fn lossy_dropped(&self) -> u64 {
+        self.lossy_dropped
     }
 
     /// Returns the number of cells queued on `lane`.
@@ -652,6 +734,12 @@ impl Link {
             Width::Two => 1 << 15,
             Width::Four => 1 << 31,
         }
+    }
+
+    /// Returns true if circuits on the link may have lossy cells: both ends agreed on them, and the
+    /// link's carrier is in use.
+    pub(crate) fn takes_lossy(&self) -> bool {
+        self.channel.takes_lossy() && self.is_joined && !self.has_moved()
     }
 
     /// Returns true if the link has something to send.

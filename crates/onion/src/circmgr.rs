@@ -135,6 +135,9 @@ pub enum Order {
     /// Inform the user that no allowed relay links sets of this design: no exit, or no middle where
     /// legs join there.
     NoAbleRelay(Design),
+    /// Inform the user that circuits cannot be lossy: no allowed relay for a position of the path
+    /// grants lossy cells.
+    NoLossyRelay,
     /// Inform the user that legs can join at only this number of relays, so that each of these sees
     /// much of the user's traffic.
     FewJoining(usize),
@@ -224,11 +227,14 @@ pub struct CircuitManager {
     wanted_legs: Option<usize>,
     /// Design of the client's sets of circuits.
     design: Design,
+    /// True if circuits for streams are lossy.
+    lossy: bool,
     /// True if most exits link circuits.
     many_link: bool,
     /// Relays that did not answer a request to link a circuit.
     unlinkable: BTreeSet<[u8; 20]>,
     told_few_legs: bool,
+    told_no_lossy: bool,
     told_few_bridges: bool,
     /// Time of the last demand.
     asked: Option<Time>,
@@ -263,9 +269,11 @@ impl CircuitManager {
             congestion_control: true,
             wanted_legs: Some(1),
             design: Design::default(),
+            lossy: false,
             many_link: false,
             unlinkable: BTreeSet::new(),
             told_few_legs: false,
+            told_no_lossy: false,
             told_few_bridges: false,
             asked: None,
             heirs: BTreeMap::new(),
@@ -830,12 +838,16 @@ fn allow(wishes: &Wishes, path: &Path) -> bool {
 /// Returns a relay as a hop: with its best handshake, and with congestion control if `controlled`
 /// is true and the relay supports it.
 fn hop(relay: &Relay<'_>, controlled: bool) -> Hop {
+    let wish = if controlled { wish(relay.status.speaks) } else { Wish::Plain };
+    hop_with(relay, wish)
+}
+
+/// Returns a relay as a hop: with its best handshake, and with the request `wish` if the handshake
+/// can contain it.
+fn hop_with(relay: &Relay<'_>, wish: Wish) -> Hop {
     let onion_key = relay.microdesc.ntor;
-    let speaks = relay.status.speaks;
-    let key = match speaks.ntor_v3 {
-        true => {
-            HopKey::NtorV3 { onion_key, wish: if controlled { wish(speaks) } else { Wish::Plain } }
-        }
+    let key = match relay.status.speaks.ntor_v3 {
+        true => HopKey::NtorV3 { onion_key, wish },
         false => HopKey::Ntor(onion_key),
     };
     let target = extend::Target {

@@ -42,6 +42,7 @@ pub use watch::CellSeen;
 mod build;
 mod circuit;
 mod conflux;
+mod lossy;
 mod merge;
 mod pending;
 mod streams;
@@ -225,6 +226,12 @@ pub enum Cause {
     /// Nothing arrived on the circuit any more at one of its ends, while other legs of its set
     /// continued.
     Silent,
+    /// The relay after the circuit's hops does not grant lossy cells.
+    NoLossyCells,
+    /// No link to the first relay carries lossy cells.
+    NoLossyLink,
+    /// All counters of the circuit's lossy cells are used.
+    Exhausted,
 }
 
 impl fmt::Display for Cause {
@@ -250,6 +257,13 @@ impl fmt::Display for Cause {
             Cause::OutOfMemory => {
                 out.write_str("the cells queued for the circuit reached the memory limit")
             }
+            Cause::NoLossyCells => {
+                out.write_str("the circuit's next relay does not support cells that may be lost")
+            }
+            Cause::NoLossyLink => out.write_str(
+                "no QUIC link with datagrams to the circuit's first relay could be opened",
+            ),
+            Cause::Exhausted => out.write_str("the circuit has used all numbers of its cells"),
         }
     }
 }
@@ -359,6 +373,12 @@ impl Client {
         self.channels.moved_circuits()
     }
 
+    /// Returns true if streams of `circuit` use lossy cells.
+    pub fn is_lossy(&self, circuit: CircuitKey) -> bool {
+        let circuit = self.role.keys.get(&circuit).and_then(|&index| self.circuits.get(index));
+        circuit.is_some_and(Ending::is_lossy)
+    }
+
     /// Returns the congestion window of a circuit's last hop, in cells.
     pub fn window(&self, circuit: CircuitKey) -> Option<u64> {
         let circuit = self.circuits.get(*self.role.keys.get(&circuit)?)?;
@@ -396,6 +416,14 @@ impl NodeRole for ClientRole {
         node.take_circuit_cell(now, link, cell)
     }
 
+    fn take_lossy(node: &mut Client, now: Time, owner: Owner, cell: (u32, &mut Body)) {
+        node.take_lossy_cell(now, owner, cell);
+    }
+
+    fn lossy_connected(node: &mut Client, stream: StreamKey) {
+        node.put(Output::Connected { stream });
+    }
+
     fn sent_cell(node: &mut Client, now: Time, owner: Owner) {
         node.note_cell(now, owner.circuit, true);
     }
@@ -417,6 +445,8 @@ impl NodeRole for ClientRole {
             Why::Set => Cause::SetEnded,
             Why::Unlinked => Cause::Unlinked,
             Why::Silent => Cause::Silent,
+            Why::NoLossyLink => Cause::NoLossyLink,
+            Why::Exhausted => Cause::Exhausted,
         };
         node.tear_down(circuit, cause);
     }

@@ -2,6 +2,7 @@
 //! on them.
 
 use crate::channels::Lane;
+use crate::crypto::lossy::{LossyClient, LossyRelay};
 use crate::crypto::{ClientLayer, RelayLayer, Tag};
 use crate::leg::Leg;
 use crate::table::SetId;
@@ -63,6 +64,26 @@ impl Seal for Vec<Box<dyn ClientLayer>> {
     }
 }
 
+/// The layers that this end puts on a lossy cell that it sends.
+pub trait SealLossy {
+    /// Seals the cell for the other end of the circuit, and returns its counter. The content
+    /// follows the zeros ([`ZEROS`](crate::crypto::lossy::ZEROS)). Returns `None` once all counters
+    /// are used.
+    fn originate(&mut self, command: Command, body: &mut Body) -> Option<u32>;
+}
+
+impl SealLossy for LossyRelay {
+    fn originate(&mut self, command: Command, body: &mut Body) -> Option<u32> {
+        LossyRelay::originate(self, command, body)
+    }
+}
+
+impl SealLossy for LossyClient {
+    fn originate(&mut self, command: Command, body: &mut Body) -> Option<u32> {
+        LossyClient::originate(self, command, body)
+    }
+}
+
 /// A circuit as seen from one of its ends. The circuit may be a leg of a set.
 pub trait Ending {
     /// True if cells from this end travel away from the client.
@@ -95,6 +116,16 @@ pub trait Ending {
     fn cells(&self) -> [u64; 2] {
         self.leg().map(Leg::carried).unwrap_or_default()
     }
+
+    /// Makes the circuit, which is complete, a leg of `set`.
+    fn move_to(&mut self, set: SetId);
+
+    /// Returns true if the circuit has lossy cells.
+    fn is_lossy(&self) -> bool;
+
+    /// Returns the layers to put on lossy cells; `None` if the circuit has no such cells, or is not
+    /// complete.
+    fn lossy(&mut self) -> Option<&mut dyn SealLossy>;
 
     /// Returns the carrier of this end's cells, their flow control, and the layers to put on them.
     fn parts(&mut self) -> Option<(Carrier, Option<&mut Leg>, &mut dyn Seal)>;

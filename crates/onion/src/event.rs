@@ -105,6 +105,9 @@ pub enum CircuitFault {
     RelayEarly,
     /// A cell that no layer of encryption recognises.
     Unrecognised,
+    /// A lossy cell that another hop than its recipient recognises, or none: an end or a relay of
+    /// the circuit changed it or made it up.
+    Garbage,
     /// A relay message that is malformed, or not allowed at this point.
     Message,
     /// EXTEND to ourselves, to the circuit's previous relay, to a forbidden address, or not in
@@ -191,6 +194,9 @@ impl fmt::Display for CircuitFault {
             }
             CircuitFault::RelayEarly => "a RELAY_EARLY cell where none is allowed",
             CircuitFault::Unrecognised => "a relay cell that belongs to no hop of its circuit",
+            CircuitFault::Garbage => {
+                "a lossy cell that was not sealed by the other end of its circuit"
+            }
             CircuitFault::Message => {
                 "a relay message that is unreadable or not allowed at this point"
             }

@@ -32,6 +32,14 @@ pub enum LinkInput<'a> {
         /// The bytes.
         bytes: &'a [u8],
     },
+    /// Lossy cells have arrived in datagrams of a QUIC link: whole cells of
+    /// [`NUMBERED_CELL`](crate::wire::cell::NUMBERED_CELL) bytes.
+    Lossy {
+        /// The link.
+        link: LinkId,
+        /// The cells.
+        cells: &'a [u8],
+    },
     /// The answer to [`LinkOutput::Export`].
     Exported {
         /// The link.
@@ -102,6 +110,11 @@ pub enum LinkInput<'a> {
 pub enum LinkOutput {
     /// Open a link to a relay.
     Dial {
+        /// The relay.
+        target: Target,
+    },
+    /// Open a link to a relay from this core, whether or not another core of the process has one.
+    DialOwn {
         /// The relay.
         target: Target,
     },
@@ -186,6 +199,10 @@ pub trait Core {
     /// nothing is left. In that case [`LinkOutput::Transmit`] follows when there is something to
     /// send again.
     fn transmit(&mut self, now: Time, link: LinkId, out: &mut Vec<u8>, limit: usize) -> bool;
+
+    /// Appends the lossy cells for `link` to `out`, for datagrams. After [`LinkOutput::Transmit`]
+    /// the driver calls this before [`Core::transmit`]. A core without lossy circuits has none.
+    fn transmit_lossy(&mut self, _link: LinkId, _out: &mut Vec<u8>) {}
 
     /// Returns true if a scheduler wants statistics of a link's connection ([`LinkInput::Seen`]).
     fn wants_look(&self, _link: LinkId) -> bool {

@@ -75,6 +75,6 @@ pub use channels::LinkId;
 pub use event::{CarrierFault, CircuitFault, Event, LinkFault, Neighbour, Violation};
 pub use io::{Core, LinkInput, LinkOutput, StreamOutput};
 pub use moment::Moment;
-pub use node::Node;
+pub use node::{LossyStats, Node};
 pub use set::numbers::{LegNumbers, NumberSpread, SetNumbers};
 pub use stream::StreamKey;

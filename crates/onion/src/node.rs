@@ -29,12 +29,14 @@ mod beside;
 mod dedicated;
 mod detour;
 mod links;
+mod lossy;
 mod padding;
 mod passing;
 mod several;
 mod streams;
 
 pub(crate) use dedicated::Way;
+pub use lossy::LossyStats;
 
 /// A timer of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,6 +59,12 @@ pub(crate) enum Timer {
     Arrived(LinkId),
     /// The neighbour may have failed to complete its list of moving circuits in time.
     Moving(LinkId),
+    /// A stream over lossy cells of the set has a timeout.
+    Segments(SetId),
+    /// A circuit may have waited too long for a link that carries lossy cells.
+    LossyLinks,
+    /// The other end may have failed to link a leg of the set of lossy circuits in time.
+    LossyLegs(SetId),
 }
 
 /// Reason for closing a circuit that its owner did not close.
@@ -77,6 +85,10 @@ pub enum Why {
     /// The other end acknowledges nothing on the circuit any more, while other legs of its set
     /// continue.
     Silent,
+    /// No link carries the circuit's lossy cells to the next relay.
+    NoLossyLink,
+    /// All counters of the circuit's lossy cells are used.
+    Exhausted,
 }
 
 /// A role, which makes a node a client or a relay.
@@ -105,6 +117,16 @@ pub trait NodeRole: Sized {
         link: LinkId,
         cell: Cell<'_>,
     ) -> Result<(), LinkFault>;
+
+    /// Handles a lossy cell of a circuit: its counter and its body.
+    fn take_lossy(node: &mut Node<Self>, now: Time, owner: Owner, cell: (u32, &mut Body));
+
+    /// Handles the data of BEGIN of the stream `id`, which the client has begun over lossy cells of
+    /// `circuit`.
+    fn lossy_begun(_: &mut Node<Self>, _: Time, _circuit: u32, _id: u16, _data: &[u8]) {}
+
+    /// Notes that a stream over lossy cells is connected to its destination.
+    fn lossy_connected(_: &mut Node<Self>, _: StreamKey) {}
 
     /// Notes that a cell of a circuit was passed to its link.
     fn sent_cell(_: &mut Node<Self>, _: Time, _: Owner) {}
@@ -175,6 +197,8 @@ pub struct Node<R: NodeRole> {
     pub(crate) rules: Rules,
     /// Numbers of PADDING cells received and sent.
     pub(crate) padding: [u64; 2],
+    /// Counters of lossy cells, except those dropped for a link.
+    pub(crate) lossy: LossyStats,
 }
 
 /// Whether the layers of new circuits encrypt.
@@ -230,6 +254,7 @@ impl<R: NodeRole> Node<R> {
             violations: 0,
             rules: Rules::default(),
             padding: [0; 2],
+            lossy: LossyStats::default(),
         }
     }
 
@@ -278,6 +303,9 @@ impl<R: NodeRole> Node<R> {
                 Timer::Beside(id) => self.beside_due(now, id),
                 Timer::Arrived(id) => self.channels.arrived_due(id),
                 Timer::Moving(id) => self.moving_due(now, id),
+                Timer::Segments(set) => self.segments_due(now, set),
+                Timer::LossyLinks => self.lossy_links_due(now),
+                Timer::LossyLegs(set) => self.lossy_legs_due(now, set),
                 Timer::Rest(id) => {
                     if self.is_spare(now, id) {
                         self.closed(now, id);
@@ -429,6 +457,7 @@ impl<R: NodeRole> Core for Node<R> {
         match input {
             LinkInput::Opened { link, target, start } => self.open(now, link, target, start),
             LinkInput::Bytes { link, bytes } => self.receive(now, link, bytes),
+            LinkInput::Lossy { link, cells } => self.receive_lossy(now, link, cells),
             LinkInput::Exported { link, secret } => self.exported(now, link, secret),
             LinkInput::RecordsFixed { link } => self.records_fixed(link),
             LinkInput::NoneBeside { link } => self.none_beside(now, link),
@@ -440,7 +469,12 @@ impl<R: NodeRole> Core for Node<R> {
                 self.channels.join(link, Channel::sibling(first), shard);
             }
             LinkInput::Elsewhere { target, link } => self.found(now, &target, link),
-            LinkInput::Unreachable { target } => self.unreachable(&target, Why::Unreached),
+            LinkInput::Unreachable { target } => {
+                self.unreachable(&target, Why::Unreached);
+                for circuit in self.dialling.take_lossy(|wanted| *wanted == target) {
+                    R::give_up(self, circuit, Why::Unreached);
+                }
+            }
         }
         self.deal_undealt(now);
         while let Some(id) = self.channels.take_deaf() {
@@ -455,6 +489,10 @@ impl<R: NodeRole> Core for Node<R> {
 
     fn transmit(&mut self, now: Time, link: LinkId, out: &mut Vec<u8>, limit: usize) -> bool {
         self.fill_link(now, link, out, limit)
+    }
+
+    fn transmit_lossy(&mut self, link: LinkId, out: &mut Vec<u8>) {
+        self.channels.take_lossy(link, out);
     }
 
     fn wants_look(&self, link: LinkId) -> bool {

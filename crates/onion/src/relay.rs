@@ -21,7 +21,7 @@ use crate::ending::Ending;
 use crate::event::{CircuitFault, Event, LinkFault};
 use crate::io::{LinkOutput, StreamOutput};
 use crate::leg::Leg;
-use crate::node::{Node, NodeRole, Why};
+use crate::node::{LossyStats, Node, NodeRole, Why};
 use crate::padding::PaddingParams;
 use crate::points::{PointTable, Points};
 use crate::set::numbers::NumberSpread;
@@ -42,6 +42,7 @@ mod circuit;
 mod conflux;
 mod exit;
 mod extend;
+mod lossy;
 mod merge;
 mod services;
 
@@ -51,6 +52,16 @@ mod services;
 /// join at a middle.
 pub const PROTOCOLS: &str = "Anabranch=1-3 Conflux=1 Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 HSDir=2 \
      HSIntro=4-5 HSRend=2 Link=3-5 LinkAuth=3 Microdesc=2 Relay=2-6";
+
+/// Returns the protocol versions of a relay that grants lossy circuits if `lossy` is true: version
+/// 4 of `Anabranch`, and those of [`PROTOCOLS`].
+#[must_use]
+pub fn protocols(lossy: bool) -> String {
+    match lossy {
+        true => PROTOCOLS.replacen("Anabranch=1-3", "Anabranch=1-4", 1),
+        false => PROTOCOLS.to_owned(),
+    }
+}
 
 /// Configuration of a relay.
 #[derive(Clone)]
@@ -85,6 +96,8 @@ pub struct Config {
     pub max_half_open: usize,
     /// Maximum number of streams on one circuit.
     pub max_streams: usize,
+    /// True if the relay grants clients lossy cells (`docs/spec/lossy-circuits.md`).
+    pub lossy: bool,
 }
 
 /// Consensus parameters for a relay.
@@ -207,6 +220,10 @@ pub struct Stats {
     pub circuits_made: u64,
     /// Number of circuits created since the start that use Counter Galois Onion.
     pub circuits_cgo: u64,
+    /// Number of circuits created since the start that have lossy cells.
+    pub circuits_lossy: u64,
+    /// Counters of lossy cells.
+    pub lossy: LossyStats,
     /// Number of open circuits.
     pub circuits: usize,
     /// Number of lanes on links: of these circuits, and of other shards' circuits that continue on
@@ -264,6 +281,8 @@ impl Stats {
         Stats {
             circuits_made: self.circuits_made + other.circuits_made,
             circuits_cgo: self.circuits_cgo + other.circuits_cgo,
+            circuits_lossy: self.circuits_lossy + other.circuits_lossy,
+            lossy: self.lossy.with(&other.lossy),
             circuits: self.circuits + other.circuits,
             lanes: self.lanes + other.lanes,
             streams: self.streams + other.streams,
@@ -415,6 +434,7 @@ impl Relay {
             leg_rtts: linked.iter().filter_map(|leg| leg.rtt.map(micros)).collect(),
             leg_windows: linked.iter().map(|leg| leg.window).collect(),
             legs_inflight: linked.iter().map(|leg| leg.inflight).sum(),
+            lossy: self.lossy(),
             circuits: legs().count(),
             lanes: self.channels.iter().map(|(_, link)| link.circuits()).sum(),
             streams: self.streams.len(),
@@ -462,6 +482,14 @@ impl NodeRole for RelayRole {
         node.take_circuit_cell(now, link, cell)
     }
 
+    fn take_lossy(node: &mut Relay, now: Time, owner: Owner, cell: (u32, &mut Body)) {
+        node.take_lossy_cell(now, owner, cell);
+    }
+
+    fn lossy_begun(node: &mut Relay, now: Time, circuit: u32, id: u16, data: &[u8]) {
+        node.begin_lossy(now, circuit, id, data);
+    }
+
     fn reached(node: &mut Relay, now: Time, circuit: u32, link: LinkId) {
         node.go_on(now, circuit, link);
     }
@@ -478,7 +506,8 @@ impl NodeRole for RelayRole {
                 DestroyReason::RESOURCES
             }
             Why::Fault(_) => DestroyReason::PROTOCOL,
-            Why::Set => DestroyReason::FINISHED,
+            Why::Set | Why::Exhausted => DestroyReason::FINISHED,
+            Why::NoLossyLink => DestroyReason::CONNECT_FAILED,
             Why::Unlinked | Why::Silent => DestroyReason::TIMEOUT,
             Why::Memory => {
                 node.role.stats.out_of_memory += 1;

@@ -14,9 +14,13 @@ use crate::event::CircuitFault;
 use crate::handshake::extension::Agreed;
 use crate::stream::{Broken, Side};
 use crate::streams::{Next, Streams};
-use crate::wire::message::{Message, RelayCommand};
+use crate::wire::message::{Message, RelayCommand, read_end};
+use lossy::LossyStreams;
+use lossy_legs::LossyLegs;
 pub(crate) use several::Several;
 
+pub(crate) mod lossy;
+pub(crate) mod lossy_legs;
 pub(crate) mod numbers;
 pub(crate) mod passing;
 mod several;
@@ -29,6 +33,11 @@ pub(crate) const QUEUE_LOW: usize = 128;
 /// The streams between two ends, and the legs that carry them.
 pub(crate) struct Set {
     pub(crate) streams: Streams,
+    /// Streams over lossy cells; `None` if the circuit has no such cells.
+    pub(crate) lossy: Option<Box<LossyStreams>>,
+    /// The circuits that carry the lossy cells, if there may be several. The ordered messages use
+    /// one of them, that of `route`.
+    pub(crate) lossy_legs: Option<Box<LossyLegs>>,
     pub(crate) route: Route,
 }
 
@@ -44,7 +53,46 @@ impl Set {
     /// Returns a set of one leg, given the result of the leg's handshake.
     pub(crate) fn new(side: Side, agreed: Agreed, params: &Arc<Params>, leg: u32) -> Set {
         let streams = Streams::new(side, agreed.sendme_inc.is_some(), params);
-        Set { streams, route: Route::One(leg) }
+        let lossy = agreed.lossy.then(|| Box::new(LossyStreams::new(side)));
+        Set { streams, lossy, lossy_legs: None, route: Route::One(leg) }
+    }
+
+    /// Returns the next free ID for a stream that begins here; `None` if all are in use.
+    pub(crate) fn next_id(&mut self) -> Option<u16> {
+        for _ in 0..=u16::MAX {
+            let id = self.streams.next_id()?;
+            if self.lossy.as_ref().is_none_or(|lossy| !lossy.knows(id)) {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// Returns true if the set has lossy cells, one circuit, and never had a stream.
+    pub(crate) fn may_be_linked(&self) -> bool {
+        let unused = self.lossy.as_ref().is_some_and(|lossy| !lossy.were_used());
+        unused && self.lossy_legs.is_none() && !self.streams.were_used()
+    }
+
+    /// Returns the circuit for the next lossy cell; `None` if there is none now.
+    pub(crate) fn choose_lossy(&mut self, now: Time) -> Option<u32> {
+        match (&mut self.lossy_legs, &self.route) {
+            (Some(legs), _) => legs.choose(now),
+            (None, Route::One(circuit)) => Some(*circuit),
+            (None, Route::Several(_)) => None,
+        }
+    }
+
+    /// Removes `circuit` from the legs that carry lossy cells. Returns false if no leg is left, or
+    /// the set never had several.
+    pub(crate) fn leave_lossy(&mut self, circuit: u32) -> bool {
+        let Some(legs) = &mut self.lossy_legs else { return false };
+        legs.lose(circuit);
+        let Some(first) = legs.first() else { return false };
+        if matches!(self.route, Route::One(only) if only == circuit) {
+            self.route = Route::One(first);
+        }
+        true
     }
 
     /// Returns the state for several legs; `None` if the set can have only one.
@@ -72,7 +120,7 @@ impl Set {
     /// nothing to send, or no leg has room. `waiting` is the approximate number of pending data
     /// cells.
     pub(crate) fn choose(&mut self, now: Time, waiting: u64) -> Option<(PathId, Next, u64)> {
-        let Set { streams, route: Route::Several(several) } = self else { return None };
+        let Set { streams, route: Route::Several(several), .. } = self else { return None };
         if let Some(is_data) = several.next_again() {
             let leg = if is_data {
                 several.assign(now, several.to_send_again().saturating_add(waiting))
@@ -120,6 +168,11 @@ impl Set {
     /// # Errors
     /// Returns the violation if the other end broke the protocol.
     pub(crate) fn take(&mut self, now: Time, message: Message<'_>) -> Result<(), CircuitFault> {
+        if let Some(lossy) = self.lossy.as_mut().filter(|_| message.command == RelayCommand::END)
+            && lossy.ended(message.stream, read_end(message.data).0)
+        {
+            return Ok(());
+        }
         self.streams.take(now, message).map_err(|broken| match broken {
             Broken::Flood => CircuitFault::Flood,
             _ if message.command == RelayCommand::SENDME => CircuitFault::Sendme,

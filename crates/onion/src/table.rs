@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use anabranch_multipath::Time;
+
 use crate::stream::StreamKey;
 use crate::wire::extend::Target;
 use crate::wire::message::EndReason;
@@ -148,6 +150,15 @@ impl StreamTable {
 #[derive(Default)]
 pub(crate) struct Dialling {
     targets: Vec<Reached>,
+    /// Circuits that wait for a link with lossy cells.
+    lossy: Vec<LossyWait>,
+}
+
+/// A circuit that waits until a link to a relay carries lossy cells.
+struct LossyWait {
+    target: Target,
+    circuit: u32,
+    until: Time,
 }
 
 /// A relay that is being dialled: links to it are being opened.
@@ -194,8 +205,32 @@ impl Dialling {
         self.place(target).map_or(0, |place| self.targets[place].dials)
     }
 
+    /// Adds a circuit that waits, until `until`, for a link with lossy cells to the relay `target`.
+    pub(crate) fn await_lossy(&mut self, target: Target, circuit: u32, until: Time) {
+        self.lossy.push(LossyWait { target, circuit, until });
+    }
+
+    /// Returns true if a circuit waits for a link with lossy cells to the relay `target`.
+    pub(crate) fn awaits_lossy(&self, target: &Target) -> bool {
+        self.lossy.iter().any(|wait| wait.target == *target)
+    }
+
+    /// Removes and returns the circuits that wait for a link with lossy cells to a relay for which
+    /// `is_it` is true.
+    pub(crate) fn take_lossy(&mut self, is_it: impl Fn(&Target) -> bool) -> Vec<u32> {
+        let taken = self.lossy.extract_if(.., |wait| is_it(&wait.target));
+        taken.map(|wait| wait.circuit).collect()
+    }
+
+    /// Removes and returns the circuits that have waited too long for a link with lossy cells.
+    pub(crate) fn late_lossy(&mut self, now: Time) -> Vec<u32> {
+        let late = self.lossy.extract_if(.., |wait| wait.until <= now);
+        late.map(|wait| wait.circuit).collect()
+    }
+
     /// Removes the waiting circuit `circuit`.
     pub(crate) fn forget(&mut self, circuit: u32) {
+        self.lossy.retain(|wait| wait.circuit != circuit);
         let all = self.targets.iter_mut();
         all.for_each(|reached| reached.waiting.retain(|&other| other != circuit));
     }
@@ -208,6 +243,22 @@ impl Dialling {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn circuits_wait_for_lossy_cells_until_their_time_is_over() {
+        let (mut dialling, target) = (Dialling::default(), Target::default());
+        for circuit in 0..3 {
+            let until = Time::from_secs(10 + u64::from(circuit));
+            dialling.await_lossy(target.clone(), circuit, until);
+        }
+        assert!(dialling.awaits_lossy(&target));
+        dialling.forget(1);
+        assert_eq!(dialling.late_lossy(Time::from_secs(9)), [0; 0]);
+        assert_eq!(dialling.late_lossy(Time::from_secs(11)), [0]);
+        assert_eq!(dialling.take_lossy(|other| *other != target), [0; 0]);
+        assert_eq!(dialling.take_lossy(|other| *other == target), [2]);
+        assert_eq!(dialling.take_lossy(|_| true), [0; 0]);
+    }
 
     #[test]
     fn one_link_takes_all_who_wait_and_several_share_them() {

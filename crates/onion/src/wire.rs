@@ -12,6 +12,7 @@ pub mod hsdesc;
 mod key_error;
 pub mod keys;
 pub mod link;
+pub mod lossy;
 pub mod message;
 pub mod netdoc;
 pub mod rend;

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use anabranch_multipath::seed;
-use anabranch_onion::handshake::extension::Wish;
+use anabranch_onion::handshake::extension::{Offered, Wish};
 use anabranch_onion::handshake::{Kind, extension, fast, ntor, ntor_v3};
 use anabranch_onion::wire::cell::{self, Cells, Command, Width};
 use anabranch_onion::wire::crypto::CurveKeys;
@@ -116,7 +116,7 @@ fn handshakes() {
         assert_eq!(read.is_ok(), bytes == create);
     }
     for bytes in bent(&[2, 1, 0, 2, 1, 31], "extensions") {
-        let _ = extension::answer(&bytes, Some(31));
+        let _ = extension::answer(&bytes, Offered { sendme_inc: Some(31), lossy: true });
         let _ = extension::read_answer(&bytes, Wish::Cgo, 31);
     }
 }

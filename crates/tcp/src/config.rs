@@ -31,6 +31,10 @@ pub struct Config {
     /// Whether data that arrive out of order are returned early
     /// ([`early`](crate::Connection::early)).
     pub early: bool,
+    /// Whether data written before the handshake travel in the SYN, and a SYN with data is
+    /// answered with data at once (RFC 7413, without its cookies). Both sides must agree on it
+    /// beforehand, and the peer must be known by other means.
+    pub fast_open: bool,
 }
 
 impl Default for Config {
@@ -46,6 +50,7 @@ impl Default for Config {
             window_scaling: true,
             timestamp_offset: 0,
             early: false,
+            fast_open: false,
         }
     }
 }

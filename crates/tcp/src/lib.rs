@@ -23,8 +23,8 @@
 //!
 //! Where RFCs leave a choice, the choice is that of Linux, because relays run Linux.
 //!
-//! Deliberately absent: IP, path MTU discovery, urgent data, ECN, TCP Fast Open, keep-alives,
-//! Nagle's algorithm, clocks, entropy.
+//! Deliberately absent: IP, path MTU discovery, urgent data, ECN, the cookies of TCP Fast Open,
+//! keep-alives, Nagle's algorithm, clocks, entropy.
 
 #![forbid(unsafe_code)]
 

@@ -252,6 +252,15 @@ impl Receiver {
         self.note_room();
     }
 
+    pub(crate) fn peek(&self) -> (&[u8], &[u8]) {
+        self.buffer.as_slices()
+    }
+
+    pub(crate) fn consume(&mut self, bytes: usize) {
+        self.buffer.drain(..bytes.min(self.buffer.len()));
+        self.note_room();
+    }
+
     /// Requests an immediate acknowledgement if reading has at least doubled the window (RFC 9293,
     /// section 3.8.6.2.2; the factor is that of Linux).
     fn note_room(&mut self) {

@@ -43,6 +43,11 @@ fn both_sides_close_and_end() {
 
 /// A random network with random settings; each transfer over it must complete.
 fn rough(seed: u64) -> Pair {
+    rough_with(seed, [false, false])
+}
+
+/// The network of [`rough`], with data in SYNs where a side of `fast_open` is true.
+fn rough_with(seed: u64, fast_open: [bool; 2]) -> Pair {
     let mut dice = stream(seed, 0, "rough");
     let mut way = || {
         let delay = MS * dice.random_range(1..120);
@@ -64,7 +69,7 @@ fn rough(seed: u64) -> Pair {
         }
     };
     let links = [way(), way()];
-    let mut config = || Config {
+    let mut config = |fast_open: bool| Config {
         mss: [1460, 1460, 536, 1220][dice.random_range(0..4)],
         congestion: if dice.random_bool(0.5) { Congestion::Cubic } else { Congestion::Reno },
         pacing: dice.random_bool(0.3),
@@ -75,8 +80,9 @@ fn rough(seed: u64) -> Pair {
         send_buffer: dice.random_range(4_000..300_000),
         timestamp_offset: u32::MAX - 2_000,
         early: dice.random_bool(0.5),
+        fast_open,
     };
-    let mut pair = Pair::new([config(), config()], links, seed);
+    let mut pair = Pair::new(fast_open.map(&mut config), links, seed);
     pair.sides[0].total = dice.random_range(0..300_000);
     pair.sides[1].total = dice.random_range(0..300_000);
     pair
@@ -92,6 +98,17 @@ fn no_network_and_no_settings_stop_a_transfer() {
             (tcp.state(), tcp.ending(), side.received, side.written, side.total, tcp.stats())
         });
         assert!(pair.is_done(), "seed {seed} at {:?}: {states:#?}", pair.now);
+        pair.assert_whole();
+    }
+}
+
+#[test]
+fn transfers_with_data_in_the_syn_are_whole_too() {
+    for (seed, fast_open) in (0..200).zip([[true, true], [true, false]].into_iter().cycle()) {
+        let mut pair = rough_with(seed, fast_open);
+        pair.doubles = (seed % 3 == 0).then(|| stream(seed, 1, "doubles"));
+        pair.run_to_end(Duration::from_secs(3_000));
+        assert!(pair.is_done(), "seed {seed} at {:?}", pair.now);
         pair.assert_whole();
     }
 }

@@ -91,6 +91,13 @@ pub struct Setting {
     pub blocked: bool,
     /// Number of cells per thousand on unordered links that arrive one round trip late.
     pub lost: u32,
+    /// Whether QUIC links carry lossy cells, and relays grant them, except the relays in
+    /// `ungranting` (by the same numbers as in `stock`).
+    pub lossy: bool,
+    pub ungranting: Vec<usize>,
+    /// Number of lossy cells per thousand that are lost on each link, and the jitter of the others.
+    pub dropped: u32,
+    pub jitter: Duration,
 }
 
 impl Default for Setting {
@@ -120,6 +127,10 @@ impl Default for Setting {
             blocked: false,
             stock: Vec::new(),
             lost: 0,
+            lossy: false,
+            ungranting: Vec::new(),
+            dropped: 0,
+            jitter: Duration::ZERO,
         }
     }
 }
@@ -459,6 +470,11 @@ impl World {
                     self.moves.entry(id).or_default().push(self.now);
                     self.tell(node, LinkInput::Bytes { link: id, bytes: &bytes });
                 }
+                while let Some(cell) = self.lossy_arrival(id, side) {
+                    let node = self.pipes[&id].nodes[side];
+                    self.note(node, &cell);
+                    self.tell(node, LinkInput::Lossy { link: id, cells: &cell });
+                }
             }
             self.opening(id);
         }
@@ -466,6 +482,10 @@ impl World {
 
     fn arrival(&mut self, id: LinkId, side: usize) -> Option<Vec<u8>> {
         self.pipes.get_mut(&id)?.arrival(self.now, side)
+    }
+
+    fn lossy_arrival(&mut self, id: LinkId, side: usize) -> Option<Vec<u8>> {
+        self.pipes.get_mut(&id)?.lossy_arrival(self.now, side)
     }
 
     /// Reports a link to both ends once the handshake below it is done.
@@ -485,22 +505,24 @@ impl World {
             false => Capabilities::ORDERED,
         };
         let wants = |node| setting.quic && !setting.stock.contains(&node);
+        let lossy = |node| wants(node) && setting.lossy;
         let begins = |node| self.shard(node).map_or(0, |(_, shard)| shard as u8);
         let beside = |node, port| QuicWish { port, begins: begins(node), unless_unordered: false };
-        let start = |peer: Option<_>, own: Option<_>, (early, beside, wish)| {
+        let lossy = [from, to].map(lossy);
+        let start = |peer: Option<_>, own: Option<_>, (early, beside, wish), lossy| {
             let peer = peer.map_or(Ipv4Addr::new(10, 9, 9, 9).into(), |(relay, _)| address(relay));
             Start {
                 own: own.map(|(relay, _)| address(relay)).into_iter().collect(),
-                capabilities: Capabilities { early, beside, ..made },
+                capabilities: Capabilities { early, beside, lossy, ..made },
                 beside: wish,
                 ..Start::new(self.now, unix, peer)
             }
         };
         let ours = Start {
             peer_certificate: Some(certificate),
-            ..start(taker, opener, (opener_speaks, wants(from), beside(from, 0)))
+            ..start(taker, opener, (opener_speaks, wants(from), beside(from, 0)), lossy[0])
         };
-        let theirs = start(opener, taker, (taker_speaks, wants(to), beside(to, ORPORT)));
+        let theirs = start(opener, taker, (taker_speaks, wants(to), beside(to, ORPORT)), lossy[1]);
         self.tell(from, LinkInput::Opened { link: id, target: Some(target), start: ours });
         self.tell(to, LinkInput::Opened { link: id, target: None, start: theirs });
     }
@@ -567,6 +589,7 @@ impl World {
     fn link_said(&mut self, node: usize, output: LinkOutput) {
         match output {
             LinkOutput::Dial { target } => self.dial(node, target),
+            LinkOutput::DialOwn { target } => self.connect(node, target, None),
             LinkOutput::Transmit { link } => self.ready(node, link),
             LinkOutput::Close { link } => self.hang_up(node, link),
             LinkOutput::Export { link, context } => {
@@ -725,7 +748,12 @@ impl World {
     }
 
     fn ready(&mut self, node: usize, link: LinkId) {
+        let mut cells = Vec::new();
+        self.core(node).transmit_lossy(link, &mut cells);
+        let now = self.now;
         if let Some(pipe) = self.pipes.get_mut(&link) {
+            let side = usize::from(pipe.nodes[0] != node);
+            pipe.push_lossy(now, side, &cells);
             pipe.ready(node);
         }
     }
@@ -776,6 +804,7 @@ fn new_relay(setting: &Setting, place: usize, papers: &Papers) -> RelayNode {
         max_queue: 50_000,
         max_half_open: 4,
         max_streams: 1000,
+        lossy: setting.lossy && !setting.ungranting.contains(&(place / setting.shards + 1)),
     };
     let (responder, initiator) =
         (Role::Responder(Arc::clone(&credentials)), Role::Initiator(credentials));

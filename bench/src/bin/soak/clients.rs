@@ -221,6 +221,7 @@ fn settings(authority: &str, data: &Path) -> io::Result<Settings> {
         tap: None,
         links: Default::default(),
         quic: None,
+        udp_or: false,
     })
 }
 

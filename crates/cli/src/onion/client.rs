@@ -34,6 +34,8 @@ use crate::split::no_metrics;
 const LISTEN: &str = "127.0.0.1:9250";
 /// Maximum number of circuits in a set, if the consensus sets no other limit.
 const MOST_LEGS: usize = 8;
+/// Default number of circuits for a stream with mudp-or.
+const MUDP_OR_LEGS: usize = 2;
 const MEMORY_MB: usize = 256;
 /// Minimum of the memory limit in megabytes. A single set may hold 1 MB of cells that wait for
 /// other circuits.
@@ -71,6 +73,7 @@ pub(super) const KEYS: &[&str] = &[
     "padding",
     "legs",
     "multipath",
+    "design",
     "schedule",
     "every",
     "redraw",
@@ -169,6 +172,16 @@ pub(crate) struct ClientArgs {
     /// fixed size; the names with -vegas use today's congestion control.
     #[arg(long, value_name = "DESIGN")]
     multipath: Option<String>,
+    /// Carry streams by this design: tor, udp-or or mudp-or (both experimental) [default: tor].
+    ///
+    /// With udp-or a stream is a TCP connection between this client and the exit. Relays pass its
+    /// segments in datagrams, which may be lost and may overtake each other, so a stream never
+    /// waits for another one. The first byte arrives after one round trip. It needs relays that run
+    /// with --udp-or, and opens QUIC links. mudp-or distributes the segments over --legs circuits
+    /// with the same exit (2 by default), by --schedule (round-robin by default) and --every. Not
+    /// with --multipath or --bridge.
+    #[arg(long, value_enum, value_name = "DESIGN", hide_possible_values = true)]
+    design: Option<StreamDesign>,
     /// Use this scheduler to choose the circuit on which each part of a stream is sent; 'anabranch
     /// split --help' lists the schedulers. By default the exit (with conflux or anabranch) or the
     /// protocol of --multipath chooses one.
@@ -224,6 +237,19 @@ pub(crate) struct ClientArgs {
     replace: bool,
 }
 
+/// Design that carries streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum StreamDesign {
+    /// In order, with reliable links, as in Tor.
+    #[default]
+    Tor,
+    /// UDP-OR: TCP between client and exit, over a lossy circuit.
+    UdpOr,
+    /// mUDP-OR: the same over several lossy circuits.
+    MudpOr,
+}
+
 /// Amount of padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -253,7 +279,7 @@ impl ClientArgs {
         let args = self.merged()?;
         // Capabilities are dropped before the first thread starts, because each thread would keep
         // them.
-        let links = LinkWishes::of_client(&args.link)?;
+        let links = args.links()?;
         let taps = links.taps(1);
         let told = tapped(&taps);
         let stop = stop_signals().map_err(Failure::trouble)?;
@@ -289,12 +315,13 @@ impl ClientArgs {
             extended_errors: args.extended_errors,
             memory: args.memory()?,
             circuitmux: circuitmux::Kind::default(),
-            legs: args.legs()?,
-            design: args.design()?,
+            legs: args.circuits()?,
+            design: args.design_of_sets()?,
             dealing: args.dealing()?,
             tap: taps.into_iter().next(),
             links: links.over_tcp,
             quic: links.quic,
+            udp_or: args.is_udp_or()?,
             trace: args.trace()?,
         };
         let posted = (
@@ -317,6 +344,59 @@ impl ClientArgs {
         let reload = Some(reload.ending_with_terminal());
         let done = client::run_rereading(settings, rng, &stop, reload, &mut tell);
         done.map_err(Failure::misuse)
+    }
+
+    /// Returns the settings of links.
+    ///
+    /// # Errors
+    /// `--link` is invalid, or lacks what `--design` needs.
+    fn links(&self) -> Result<LinkWishes, Failure> {
+        let wishes = LinkWishes::of_client(&self.link)?;
+        match self.is_udp_or()? {
+            true => wishes.with_lossy("this --design", &self.link),
+            false => Ok(wishes),
+        }
+    }
+
+    /// Returns whether streams use lossy circuits: `--design` is udp-or or mudp-or.
+    ///
+    /// # Errors
+    /// An option is given that does not fit this design.
+    fn is_udp_or(&self) -> Result<bool, Failure> {
+        let (name, several) = match self.design.unwrap_or_default() {
+            StreamDesign::Tor => return Ok(false),
+            StreamDesign::UdpOr => ("udp-or", false),
+            StreamDesign::MudpOr => ("mudp-or", true),
+        };
+        let unfit = [
+            ("--multipath", self.multipath.is_some()),
+            ("--bridge", !self.bridge.is_empty()),
+            ("--legs", !several && self.legs.is_some_and(|legs| legs != 1)),
+            ("--schedule", !several && self.schedule.is_some()),
+        ];
+        if let Some((option, _)) = unfit.into_iter().find(|(_, is_given)| *is_given) {
+            return Err(Failure::misuse(format!(
+                "--design {name} cannot be used with {option}: remove one of the two"
+            )));
+        }
+        if let Some(dealing) = self.dealing()? {
+            let unfit = |error| Failure::misuse(format!("--schedule: {error}"));
+            dealing.schedule.check_without_windows().map_err(unfit)?;
+        }
+        Ok(true)
+    }
+
+    /// Returns the number of circuits for a stream; `None` for the network's recommendation.
+    ///
+    /// # Errors
+    /// `--legs` is invalid.
+    fn circuits(&self) -> Result<Option<usize>, Failure> {
+        let legs = self.legs()?;
+        Ok(match self.design.unwrap_or_default() {
+            StreamDesign::Tor => legs,
+            StreamDesign::UdpOr => Some(1),
+            StreamDesign::MudpOr => legs.or(Some(MUDP_OR_LEGS)),
+        })
     }
 
     fn bridges(&self) -> Result<Option<Bridges>, Failure> {
@@ -382,7 +462,7 @@ impl ClientArgs {
     ///
     /// # Errors
     /// No design has the given name.
-    fn design(&self) -> Result<Design, Failure> {
+    fn design_of_sets(&self) -> Result<Design, Failure> {
         let design = self.multipath.as_deref().map(str::parse).transpose();
         let design = design.map_err(|error| Failure::misuse(format!("--multipath: {error}")))?;
         Ok(design.unwrap_or_default())
@@ -441,6 +521,7 @@ impl ClientArgs {
             ("bridge", self.bridge != old.bridge),
             ("pt", self.pt != old.pt),
             ("multipath", self.multipath != old.multipath),
+            ("design", self.design != old.design),
             ("schedule", self.schedule != old.schedule),
             ("every", self.every != old.every),
             ("redraw", self.redraw != old.redraw),
@@ -463,6 +544,7 @@ impl ClientArgs {
             pt: old.pt.clone(),
             extended_errors: old.extended_errors,
             multipath: old.multipath.clone(),
+            design: old.design,
             schedule: old.schedule.clone(),
             every: old.every.clone(),
             redraw: old.redraw.clone(),
@@ -492,6 +574,7 @@ impl ClientArgs {
             padding: self.padding.or(file.padding),
             legs: self.legs.or(file.legs),
             multipath: self.multipath.or(file.multipath),
+            design: self.design.or(file.design),
             schedule: self.schedule.or(file.schedule),
             every: self.every.or(file.every),
             redraw: self.redraw.or(file.redraw),
@@ -514,8 +597,9 @@ impl Source<ClientArgs> {
         let authorities = new.common.authorities()?;
         let is_new = authorities != self.authorities;
         let names = new.names(&self.running, is_new);
-        new.design()?;
-        let (wishes, padding, legs) = (new.wishes()?, new.amount(), new.legs()?);
+        new.design_of_sets()?;
+        new.is_udp_or()?;
+        let (wishes, padding, legs) = (new.wishes()?, new.amount(), new.circuits()?);
         let memory = new.memory()?;
         let subnets = new.share_subnets;
         let trust = (is_new || subnets != self.running.share_subnets)
@@ -532,11 +616,40 @@ mod tests {
     use super::*;
 
     #[test]
+    fn udp_or_opens_quic_links_and_is_refused_with_several_circuits_or_bridges() {
+        let udp_or = || ClientArgs { design: Some(StreamDesign::UdpOr), ..ClientArgs::default() };
+        let quic = udp_or().links().ok().and_then(|links| links.quic);
+        assert!(quic.is_some_and(|quic| quic.lossy));
+        assert_eq!(ClientArgs::default().links().ok().map(|links| links.quic), Some(None));
+        for (args, option) in [
+            (ClientArgs { multipath: Some("mtor".to_owned()), ..udp_or() }, "--multipath"),
+            (ClientArgs { legs: Some(2), ..udp_or() }, "--legs"),
+            (ClientArgs { bridge: vec!["192.0.2.1:443".to_owned()], ..udp_or() }, "--bridge"),
+            (ClientArgs { link: vec![LinkKind::Utls], ..udp_or() }, "--link"),
+        ] {
+            let refused = args.links().unwrap_err().to_string();
+            assert!(refused.contains(option), "{refused}");
+        }
+        let several = |schedule: &str| ClientArgs {
+            design: Some(StreamDesign::MudpOr),
+            schedule: Some(schedule.to_owned()),
+            ..ClientArgs::default()
+        };
+        assert_eq!(several("uniform").is_udp_or().ok(), Some(true));
+        assert_eq!(several("uniform").circuits().ok(), Some(Some(2)));
+        let refused = several("pull").is_udp_or().unwrap_err().to_string();
+        assert!(refused.contains("--schedule"), "{refused}");
+        let alone = ClientArgs { legs: Some(1), link: vec![LinkKind::Quic], ..udp_or() };
+        assert!(alone.links().is_ok());
+    }
+
+    #[test]
     fn a_design_is_known_by_its_name_and_what_an_exit_is_told_is_short() {
         let design = |name: &str| {
-            ClientArgs { multipath: Some(name.to_owned()), ..ClientArgs::default() }.design()
+            ClientArgs { multipath: Some(name.to_owned()), ..ClientArgs::default() }
+                .design_of_sets()
         };
-        assert_eq!(ClientArgs::default().design().ok(), Some(Design::Conflux));
+        assert_eq!(ClientArgs::default().design_of_sets().ok(), Some(Design::Conflux));
         assert_eq!(design("mtor").ok().map(Design::name), Some("mtor"));
         let refused = design("tor").unwrap_err().to_string();
         assert!(

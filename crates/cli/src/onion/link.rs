@@ -95,7 +95,7 @@ impl LinkWishes {
         }
         let quic = place(LinkKind::Quic).map(|quic| QuicLinking {
             unless_unordered: place(LinkKind::Utls).is_some_and(|utls| utls < quic),
-            congestion: QuicCongestion::default(),
+            ..QuicLinking::default()
         });
         let named = |kind: &LinkKind| StreamFamily::named(kind.to_possible_value()?.get_name());
         let over_tcp = kinds.iter().find_map(named).unwrap_or_default();
@@ -116,6 +116,26 @@ impl LinkWishes {
             return Err(Failure::misuse(message.to_owned()));
         }
         Ok(wishes)
+    }
+
+    /// Returns these settings with lossy cells on QUIC links, which `option` requests. `kinds` is
+    /// the list in `--link`; without a list, QUIC links are enabled.
+    ///
+    /// # Errors
+    /// QUIC links are not in the list.
+    pub(super) fn with_lossy(
+        mut self,
+        option: &str,
+        kinds: &[LinkKind],
+    ) -> Result<LinkWishes, Failure> {
+        if self.quic.is_none() && !kinds.is_empty() {
+            let message = format!(
+                "{option} needs QUIC links: add quic to --link, before tls, or leave out --link"
+            );
+            return Err(Failure::misuse(message));
+        }
+        self.quic.get_or_insert_default().lossy = true;
+        Ok(self)
     }
 
     /// Returns these settings with `wanted` as the congestion control of QUIC links.
@@ -265,6 +285,14 @@ mod tests {
         let by_bbr = wishes("quic").unwrap_or_default().with_congestion(bbr);
         let congestion = by_bbr.ok().and_then(|wishes| wishes.quic).map(|quic| quic.congestion);
         assert_eq!(congestion, Some(QuicCongestion::Bbr));
+        let lossy = |kinds: &[LinkKind]| {
+            LinkWishes::new(kinds).and_then(|wishes| wishes.with_lossy("--udp-or", kinds))
+        };
+        for kinds in [&[][..], &[LinkKind::Quic], &[LinkKind::Utls, LinkKind::Quic]] {
+            let quic = lossy(kinds).ok().and_then(|wishes| wishes.quic);
+            assert!(quic.is_some_and(|quic| quic.lossy), "{kinds:?}");
+        }
+        assert!(lossy(&[LinkKind::Utls]).is_err() && lossy(&[LinkKind::TlsPerCircuit]).is_err());
         let list = serde_json::json!(["utls", "carrier-pigeon"]);
         assert!(kinds(list).is_err());
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::policy::ExitPolicy;
+use anabranch_onion::relay::protocols;
 use anabranch_onion::wire::family::FamilyKey;
 use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::text::hex;
@@ -74,6 +75,7 @@ pub(super) const KEYS: &[&str] = &[
     "threads",
     "link",
     "quic-congestion",
+    "udp-or",
     "mptcp",
     "circuit-policy",
     "grace",
@@ -180,6 +182,10 @@ pub(crate) struct RelayArgs {
     /// follow the kernel's setting instead.
     #[arg(long, value_enum, value_name = "NAME", hide_possible_values = true)]
     quic_congestion: Option<QuicCongestionArg>,
+    /// Serve circuits of 'client --design udp-or': their cells travel in datagrams, and may be lost
+    /// (experimental). It opens QUIC links, and announces the protocol Anabranch=4.
+    #[arg(long)]
+    udp_or: bool,
     /// Let links to other relays, incoming and outgoing, use several network paths by Multipath TCP
     /// (MPTCP), if the other relay supports it. The kernel chooses the paths ('ip mptcp'). Not with
     /// --link utls.
@@ -223,7 +229,7 @@ impl RelayArgs {
         let args = self.merged()?;
         // Capabilities are dropped before the first thread starts, because each thread would keep
         // them.
-        let links = LinkWishes::new(&args.link)?.with_congestion(args.quic_congestion)?;
+        let links = args.links()?;
         let mptcp = links.by_mptcp(args.mptcp)?;
         let taps = links.taps(args.threads().get());
         let standing = args.common.standing("relay", flags.common.file.as_deref());
@@ -293,6 +299,19 @@ impl RelayArgs {
         let mut metered = Metered::new(&mut screen, address, env!("CARGO_PKG_VERSION"));
         let metered = metered.as_mut().map_err(cannot)?;
         relay::run_rereading(settings, &stop, reload, metered).map_err(Failure::trouble)
+    }
+
+    /// Returns the settings of links.
+    ///
+    /// # Errors
+    /// `--link` is invalid, or lacks what another option needs.
+    fn links(&self) -> Result<LinkWishes, Failure> {
+        let wishes = LinkWishes::new(&self.link)?;
+        let wishes = match self.udp_or {
+            true => wishes.with_lossy("--udp-or", &self.link)?,
+            false => wishes,
+        };
+        wishes.with_congestion(self.quic_congestion)
     }
 
     /// Returns the bridge's transports; `None` if the relay is not a bridge.
@@ -386,6 +405,7 @@ impl RelayArgs {
             policy,
             directory_cache: !self.no_directory,
             bridge: self.bridge.then(Vec::new),
+            protocols: protocols(self.udp_or),
             ..Description::new(nickname, at, platform())
         })
     }
@@ -420,6 +440,7 @@ impl RelayArgs {
             threads: self.threads.or(file.threads),
             link: either(self.link, file.link),
             quic_congestion: self.quic_congestion.or(file.quic_congestion),
+            udp_or: self.udp_or || file.udp_or,
             mptcp: self.mptcp || file.mptcp,
             circuit_policy: self.circuit_policy.or(file.circuit_policy),
             grace: self.grace.or(file.grace),
@@ -475,6 +496,7 @@ impl RelayArgs {
             ("no-directory", self.no_directory != old.no_directory),
             ("link", self.link != old.link),
             ("quic-congestion", self.quic_congestion != old.quic_congestion),
+            ("udp-or", self.udp_or != old.udp_or),
             ("mptcp", self.mptcp != old.mptcp),
             ("bridge", self.bridge != old.bridge),
             ("pt", self.pt != old.pt),
@@ -494,6 +516,7 @@ impl RelayArgs {
             no_directory: old.no_directory,
             link: old.link.clone(),
             quic_congestion: old.quic_congestion,
+            udp_or: old.udp_or,
             mptcp: old.mptcp,
             bridge: old.bridge,
             pt: old.pt.clone(),

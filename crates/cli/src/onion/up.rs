@@ -13,6 +13,7 @@ use anabranch_router::onion::stop_signals;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::client::StreamDesign;
 use super::log::Stamp;
 use super::screen::Screen;
 use super::{platform, state_folder};
@@ -51,6 +52,10 @@ pub(crate) struct UpArgs {
     /// rule that matches counts (repeatable) [default: accept 127.0.0.0/8:*].
     #[arg(long, value_name = "RULE")]
     exit: Vec<String>,
+    /// Carry streams by this design: tor, udp-or or mudp-or (both experimental) [default: tor].
+    /// 'anabranch client --help' explains them.
+    #[arg(long, value_enum, value_name = "DESIGN", hide_possible_values = true)]
+    design: Option<StreamDesign>,
     /// Keep the network's keys and state in folder DIR [default: ~/.local/state/anabranch/up].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -114,6 +119,11 @@ impl UpArgs {
             exits: EXITS,
             interval: INTERVAL,
             platform: platform(),
+            lossy_legs: match self.design.unwrap_or_default() {
+                StreamDesign::Tor => None,
+                StreamDesign::UdpOr => Some(1),
+                StreamDesign::MudpOr => Some(2),
+            },
         })
     }
 }

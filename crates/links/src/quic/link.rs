@@ -162,7 +162,7 @@ impl QuicLink {
     }
 
     /// Accepts whole lossy units for the peer, and sends them as far as congestion control permits.
-    /// Units that wait too long, or beyond 256, are dropped and counted.
+    /// Lanes take turns. Units that wait too long, or beyond 256, are dropped and counted.
     ///
     /// # Errors
     /// [`Fault::Misuse`] unless [`QuicLink::takes_lossy`], and if `units` are not whole.

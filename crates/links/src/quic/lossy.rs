@@ -1,25 +1,21 @@
 //! Lossy units are sent in DATAGRAM frames (RFC 9221). Each arrives at most once, in any order,
 //! and is never sent again.
 //!
-//! The connection's congestion control limits their rate (RFC 8085, section 3.1, requires a
-//! limit). Further units wait in a queue here, from which CoDel (RFC 8289) drops: the sender of
-//! the units has to slow down.
-
-use std::collections::VecDeque;
+//! The connection's congestion control limits their rate (RFC 8085, section 3.1, requires a limit).
+//! Further units wait in a queue, from which CoDel (RFC 8289) drops: the sender of the units has to
+//! slow down.
 
 use anabranch_multipath::Time;
-use anabranch_multipath::codel::{Codel, Law, Queue};
 use bytes::{Bytes, BytesMut};
 use quinn_proto::Connection;
 
+use super::fair_queue::FairQueue;
 use super::units::fault;
 use crate::Fault;
 
 /// Maximum number of units in a datagram. Two cells of 518 bytes fit at every MTU from 1,280 on;
 /// three do not fit below 1,583.
 const TOGETHER: usize = 2;
-/// Maximum number of queued units, as a bound for bursts. CoDel keeps the queue far below it.
-const MOST_WAITING: usize = 256;
 /// Maximum unsent bytes in the connection: three datagrams of two cells. More would wait where
 /// CoDel does not act.
 pub(super) const SENDING: usize = 4 << 10;
@@ -48,8 +44,7 @@ pub struct LossyCounts {
 pub(super) struct Lossy {
     /// Length of a unit in bytes; 0 if the link has no lossy units.
     length: usize,
-    waiting: VecDeque<(Time, Bytes)>,
-    law: Law,
+    waiting: FairQueue,
     counts: LossyCounts,
     /// Number of datagrams that were read.
     taken: u64,
@@ -57,8 +52,8 @@ pub(super) struct Lossy {
 
 impl Lossy {
     pub(super) fn new(length: usize) -> Lossy {
-        let (waiting, law, counts) = Default::default();
-        Lossy { length, waiting, law, counts, taken: 0 }
+        let (waiting, counts) = Default::default();
+        Lossy { length, waiting, counts, taken: 0 }
     }
 
     /// Returns whether the peer accepts lossy units of our length.
@@ -74,7 +69,8 @@ impl Lossy {
 
     pub(super) fn counts(&self, connection: &Connection) -> LossyCounts {
         let unread = connection.stats().frame_rx.datagram.saturating_sub(self.taken);
-        LossyCounts { unread, ..self.counts }
+        let dropped = self.counts.dropped + self.waiting.dropped;
+        LossyCounts { unread, dropped, ..self.counts }
     }
 
     /// Queues units for the peer, each of the link's length.
@@ -86,11 +82,7 @@ impl Lossy {
             return Err(Fault::Misuse("only whole cells can be sent in a link's QUIC datagrams"));
         }
         for unit in units.chunks(self.length) {
-            if self.waiting.len() < MOST_WAITING {
-                self.waiting.push_back((now, Bytes::copy_from_slice(unit)));
-            } else {
-                self.counts.dropped += 1;
-            }
+            self.waiting.push(now, Bytes::copy_from_slice(unit));
         }
         Ok(())
     }
@@ -101,36 +93,25 @@ impl Lossy {
             let together = self.together(connection);
             if together == 0 {
                 // The path no longer has room for a unit of this length.
-                self.counts.dropped += self.waiting.len() as u64;
                 return self.waiting.clear();
             }
             let bytes = together * self.length;
             if connection.datagrams().send_buffer_space() < bytes {
                 return;
             }
-            self.drop_old(now);
-            let count = together.min(self.waiting.len());
             let mut datagram = BytesMut::with_capacity(bytes);
-            for (_, unit) in self.waiting.drain(..count) {
+            while datagram.len() < bytes
+                && let Some(unit) = self.waiting.pop(now, together)
+            {
                 datagram.extend_from_slice(&unit);
             }
+            let count = datagram.len() / self.length;
             match connection.datagrams().send(datagram.freeze(), false) {
                 Ok(()) => self.counts.sent += count as u64,
                 // The room was checked before, so the connection has ended.
                 Err(_) => self.counts.dropped += count as u64,
             }
         }
-        self.law.empty();
-    }
-
-    /// Drops the units that CoDel selects, at a time when the next unit could be sent.
-    fn drop_old(&mut self, now: Time) {
-        let units = self.waiting.iter().map(|(came, unit)| (*came, unit.len()));
-        let bytes = self.waiting.len() * self.length;
-        let queue = Queue { units, bytes, max_unit: TOGETHER * self.length };
-        let drops = self.law.drops(&Codel::default(), now, queue).min(self.waiting.len() - 1);
-        self.waiting.drain(..drops);
-        self.counts.dropped += drops as u64;
     }
 
     /// Appends the units that have arrived to `into` if `admits` is set, and returns their length

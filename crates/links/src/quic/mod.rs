@@ -23,6 +23,7 @@
 mod config;
 mod endpoint;
 mod epoch;
+mod fair_queue;
 mod lanes;
 mod link;
 mod lossy;

@@ -30,7 +30,8 @@ pub struct Units {
     /// Maximum bytes of a unit of any other lane: a peer can make each of many lanes buffer an
     /// incomplete unit of this length.
     pub longest_of_lane: usize,
-    /// Bytes of a lossy unit. 0: the link carries none, and accepts no datagrams (RFC 9221).
+    /// Bytes of a lossy unit, which begin with the number of its lane (4 bytes): lanes take turns.
+    /// 0: the link carries none, and accepts no datagrams (RFC 9221).
     pub lossy: usize,
 }
 

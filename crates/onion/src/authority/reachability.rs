@@ -222,6 +222,7 @@ impl Core for Reachability {
             | LinkInput::Sibling { .. }
             | LinkInput::Elsewhere { .. }
             | LinkInput::NoneBeside { .. }
+            | LinkInput::Lossy { .. }
             | LinkInput::RecordsFixed { .. } => {}
         }
     }

@@ -14,6 +14,8 @@ const VERSIONS: [u16; 3] = [3, 4, 5];
 const WITH_OURS: [u16; 4] = [3, 4, 5, WITH_CAPABILITIES];
 /// The only version offered on links with lanes, where no older version is in use.
 const OVER_LANES: [u16; 1] = [WITH_PADDING];
+/// The versions offered on links with lanes that can use this project's extensions.
+const OVER_LANES_WITH_OURS: [u16; 2] = [WITH_PADDING, WITH_CAPABILITIES];
 /// Version 5 plus a CAPABILITIES cell from each end with the extensions it wants
 /// (`docs/spec/numbers.md`).
 const WITH_CAPABILITIES: u16 = 103;
@@ -35,29 +37,37 @@ pub struct Capabilities {
     pub early: bool,
     /// A link with lanes may exist alongside this one, if the neighbour supports it too.
     pub beside: bool,
+    /// The link with lanes can also transfer cells that may be lost, if the neighbour supports it
+    /// too.
+    pub lossy: bool,
 }
 
 impl Capabilities {
     /// Capabilities of a link over a byte stream: all cells in one order, and no extension.
     pub const ORDERED: Capabilities =
-        Capabilities { lanes: false, whole: true, early: false, beside: false };
+        Capabilities { lanes: false, whole: true, early: false, beside: false, lossy: false };
     /// Capabilities of a link with lanes.
     pub const LANES: Capabilities = Capabilities { lanes: true, ..Capabilities::ORDERED };
 
     /// Returns the link protocols to name in VERSIONS.
     pub(super) fn versions(self) -> &'static [u16] {
         match (self.lanes, self.wanted()) {
+            (true, wanted) if wanted.any() => &OVER_LANES_WITH_OURS,
             (true, _) => &OVER_LANES,
             (false, wanted) if wanted.any() => &WITH_OURS,
             (false, _) => &VERSIONS,
         }
     }
 
-    /// Returns the extensions that VERSIONS and CAPABILITIES are to negotiate: none on links with
-    /// lanes.
+    /// Returns the extensions that VERSIONS and CAPABILITIES are to negotiate: lossy cells on links
+    /// with lanes, the others on links without.
     fn wanted(self) -> Extensions {
         let is_stream = !self.lanes;
-        Extensions { early: self.early && is_stream, beside: self.beside && is_stream }
+        Extensions {
+            early: self.early && is_stream,
+            beside: self.beside && is_stream,
+            lossy: self.lossy && self.lanes,
+        }
     }
 }
 
@@ -147,7 +157,7 @@ impl Negotiation {
 mod tests {
     use anabranch_multipath::seed::stream;
 
-    use super::super::tests::{credentials, start, wanting};
+    use super::super::tests::{agreeing, credentials, start, wanting};
     use super::super::{CellOutcome, Channel, LONGEST, Role, Stage, Start};
     use super::*;
     use crate::wire::cell::{self, Cells};
@@ -193,7 +203,7 @@ mod tests {
 
     #[test]
     fn what_both_ends_want_is_agreed() {
-        let agreed = |early, beside| Extensions { early, beside };
+        let agreed = |early, beside| Extensions { early, beside, lossy: false };
         for (one, two, version, both) in [
             ((None, false), (Some(9), false), 5, agreed(false, false)),
             ((None, false), (None, false), 5, agreed(false, false)),
@@ -222,6 +232,23 @@ mod tests {
         let with = |capabilities| Start { capabilities, ..start(None) };
         let lanes = Capabilities { early: true, beside: true, ..Capabilities::LANES };
         assert_eq!(named(&Channel::new(Role::Client, with(lanes))), [0, 5]);
+        let lossy = Capabilities { lossy: true, ..Capabilities::LANES };
+        assert_eq!(named(&Channel::new(Role::Client, with(lossy))), [0, 5, 0, 103]);
+        let stream = Capabilities { lossy: true, ..Capabilities::ORDERED };
+        assert_eq!(named(&Channel::new(Role::Client, with(stream))), [0, 3, 0, 4, 0, 5]);
+    }
+
+    #[test]
+    fn lossy_cells_are_agreed_on_links_with_lanes_whose_ends_both_want_them() {
+        for (one, two) in [(true, true), (true, false), (false, true), (false, false)] {
+            let of = |lossy| Capabilities { lossy, ..Capabilities::LANES };
+            let ends = agreeing([of(one), of(two)]);
+            for end in &ends {
+                assert!(end.is_open(), "{one} {two}");
+                assert_eq!(end.takes_lossy(), one && two);
+                assert_eq!(end.negotiation.version, if one && two { 103 } else { 5 });
+            }
+        }
     }
 
     #[test]
@@ -250,7 +277,7 @@ mod tests {
     fn capabilities_out_of_place_end_the_link() {
         let command = Command::CAPABILITIES;
         let out_of_place = Err(Fault::OutOfPlace(command));
-        let all = link::put_capabilities(Extensions { early: true, beside: true });
+        let all = link::put_capabilities(Extensions { early: true, beside: true, lossy: true });
         let netinfo = link::put_netinfo(&Info { unix: None, seen: None, own: Vec::new() });
         // Before VERSIONS, on either end.
         for role in [Role::Client, Role::Responder(credentials(2))] {
@@ -301,7 +328,8 @@ mod tests {
         ] {
             let mut responder = asked(&[5, 103]);
             assert_eq!(hears(&mut responder, command, body), Ok(CellOutcome::Own), "{body:?}");
-            assert_eq!(responder.negotiation.agreed(), Extensions { early, beside }, "{body:?}");
+            let agreed = Extensions { early, beside, lossy: false };
+            assert_eq!(responder.negotiation.agreed(), agreed, "{body:?}");
         }
     }
 }

@@ -16,8 +16,9 @@ use super::{Circuit, CircuitManager, Order};
 use crate::client::{Cause, CircuitKey, Hop};
 use crate::conflux::Design;
 use crate::directory::network::{Network, Path, Position, Relay, Wishes};
+use crate::handshake::extension::Wish;
 use crate::moment::Moment;
-use crate::wire::netdoc::{Flags, Speaks};
+use crate::wire::netdoc::{Flags, RelayStatus, Speaks};
 
 /// Time after a demand during which further legs are built ahead (C tor's
 /// PredictedPortsRelevanceTime).
@@ -127,6 +128,12 @@ impl CircuitManager {
         self.design = design;
     }
 
+    /// Makes circuits for streams lossy if `lossy` is true. They then have one leg, unless the user
+    /// wants more. Call this before any other method.
+    pub fn set_lossy(&mut self, lossy: bool) {
+        self.lossy = lossy;
+    }
+
     /// Returns true if circuits may end only at exits that link sets of a design other than Tor's.
     #[must_use]
     pub fn needs_able_exits(&self) -> bool {
@@ -141,6 +148,10 @@ impl CircuitManager {
     /// Returns the hops of a circuit over `relays` that are built for this circuit alone. Where
     /// legs join at a middle, the hops beyond the middle belong to the whole set.
     pub(super) fn hops(&self, relays: &[Relay<'_>]) -> Vec<Hop> {
+        if self.lossy {
+            let hop = |relay| super::hop_with(relay, Wish::Lossy);
+            return relays.iter().map(hop).collect();
+        }
         let relays = if self.is_merging() { &relays[..relays.len() - 1] } else { relays };
         let controlled = self.congestion_control && self.design.has_congestion_control();
         let last = relays.len() - 1;
@@ -179,6 +190,9 @@ impl CircuitManager {
     /// Returns the number of legs that the user wants, or else that of the consensus or the
     /// default.
     pub(super) fn wished_legs(&self) -> usize {
+        if self.lossy {
+            return self.wanted_legs.unwrap_or(1).max(1);
+        }
         let usual = match self.design {
             Design::Conflux if !self.conflux.enabled => return 1,
             design if design.has_congestion_control() && !self.congestion_control => return 1,
@@ -194,6 +208,9 @@ impl CircuitManager {
     /// user if there are few such relays or none.
     pub(super) fn allowed(&mut self) -> Wishes {
         let mut wishes = self.wanted.clone();
+        if self.lossy {
+            return self.allowed_lossy();
+        }
         let Some(network) = self.network.as_deref() else { return wishes };
         let end = match self.is_merging() {
             true => SetEnd::Middle,
@@ -220,6 +237,37 @@ impl CircuitManager {
             self.orders.push_back(Order::FewJoining(count));
         }
         *end.wished(&mut wishes) = if able.is_empty() { vec![NOBODY] } else { able };
+        wishes
+    }
+
+    /// Returns the user's preferences, restricted to the relays that grant lossy circuits. Orders a
+    /// report to the user if none is left for a position.
+    fn allowed_lossy(&mut self) -> Wishes {
+        let mut wishes = self.wanted.clone();
+        let Some(network) = self.network.as_deref() else { return wishes };
+        let grants = |relay: &&RelayStatus| relay.speaks.lossy && relay.speaks.ntor_v3;
+        let able: Vec<&RelayStatus> = network.consensus().relays.iter().filter(grants).collect();
+        let positions: [(_, fn(Flags) -> bool); 3] = [
+            (&mut wishes.entry, |flags| flags.guard),
+            (&mut wishes.middle, |_| true),
+            (&mut wishes.exit, |flags| flags.exit && !flags.bad_exit),
+        ];
+        let mut lacks = false;
+        for (named, fits) in positions {
+            let fits = able.iter().filter(|relay| fits(relay.flags));
+            let fits = fits.map(|relay| relay.rsa_identity);
+            let mut fits: Vec<[u8; 20]> =
+                fits.filter(|id| named.is_empty() || named.contains(id)).collect();
+            if fits.is_empty() {
+                lacks = true;
+                fits.push(NOBODY);
+            }
+            *named = fits;
+        }
+        if lacks && !self.told_no_lossy {
+            self.orders.push_back(Order::NoLossyRelay);
+        }
+        self.told_no_lossy = lacks;
         wishes
     }
 
@@ -281,7 +329,10 @@ impl CircuitManager {
     fn may_link(&self, network: &Network, circuit: &Circuit) -> bool {
         let exit = circuit.path[2];
         let speaks = network.relay(&exit).map(|exit| exit.status.speaks);
-        let speaks = speaks.is_some_and(|speaks| links(self.design, speaks));
+        let speaks = speaks.is_some_and(|speaks| match self.lossy {
+            true => speaks.lossy,
+            false => links(self.design, speaks),
+        });
         speaks && !circuit.leg.alone && !circuit.retired && !self.unlinkable.contains(&exit)
     }
 
@@ -315,7 +366,7 @@ impl CircuitManager {
     fn lacks(&self, now: Time, legs: usize, key: CircuitKey, head: &Circuit) -> bool {
         let is_head = head.leg.head.is_none() && head.leg.linking && !head.retired;
         let asked = self.asked.is_some_and(|asked| now < asked + RELEVANT);
-        let ahead = asked && (self.many_link || self.design != Design::Conflux);
+        let ahead = asked && (self.many_link || self.lossy || self.design != Design::Conflux);
         let wanted = head.streams > 0 || head.first_used.is_some() || ahead;
         let retries = legs - 1 + self.conflux.retries;
         is_head

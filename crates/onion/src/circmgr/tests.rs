@@ -893,3 +893,69 @@ fn a_leg_is_begun_beside_silent_ones() {
     let seen = world.circmgr.overview().find(|seen| seen.streams == 1).unwrap();
     assert_eq!(seen.key, built[0]);
 }
+
+/// A client whose circuits are lossy, in a network in which relays of these numbers grant them.
+fn lossy_world(granting: std::ops::Range<usize>, legs: Option<usize>) -> World {
+    let sketch = |place: usize| {
+        let first = if granting.contains(&place) { 20 } else { 1 };
+        let net: &'static str = format!("{}.1", first + place).leak();
+        match place % 3 {
+            0 => ("Fast Guard Running Stable V2Dir Valid", 100, net, ""),
+            1 => ("Fast Running Stable V2Dir Valid", 100, net, ""),
+            _ => ("Exit Fast Running Stable V2Dir Valid", 100, net, "p accept 80,443\n"),
+        }
+    };
+    let sketches: Vec<_> = (0..9).map(sketch).collect();
+    let mut world = World::new();
+    world.circmgr.set_lossy(true);
+    world.circmgr.set_legs(legs);
+    world.circmgr.set_network(Arc::new(network_of(&sketches)));
+    world
+}
+
+#[test]
+fn lossy_circuits_are_alone_and_use_relays_that_grant_them() {
+    let mut world = lossy_world(3..9, None);
+    world.ask(1, "a");
+    let orders = world.orders();
+    let mut built = 0;
+    for order in &orders {
+        let Order::Build(key, hops) = order else { continue };
+        assert!(hops.iter().all(|hop| hop.key.wants_lossy()), "{hops:?}");
+        let path = world.circmgr.path(*key).unwrap();
+        assert!(path.iter().all(|id| id[0] > 3), "{path:?}");
+        world.built(*key);
+        built += 1;
+    }
+    assert!(built > 0 && !orders.contains(&Order::NoLossyRelay), "{orders:?}");
+    let orders = world.settle();
+    assert!(orders.iter().any(|order| matches!(order, Order::Attach(1, _))), "{orders:?}");
+    assert!(!orders.iter().any(|order| matches!(order, Order::Link(..))), "{orders:?}");
+}
+
+#[test]
+fn where_a_position_has_no_relay_with_lossy_circuits_the_user_hears_it_once() {
+    for granting in [0..0, 0..1, 0..2, 1..3] {
+        let mut world = lossy_world(granting.clone(), None);
+        world.ask(1, "a");
+        let orders = world.orders();
+        let told = |order: &&Order| matches!(order, Order::NoLossyRelay);
+        assert_eq!(orders.iter().filter(told).count(), 1, "{granting:?}");
+        assert!(!orders.iter().any(|order| matches!(order, Order::Build(..))), "{granting:?}");
+        let refused = |order: &&Order| matches!(order, Order::Refuse(1, Refusal::NoPath(_)));
+        assert_eq!(orders.iter().filter(refused).count(), 1, "{granting:?}");
+        world.circmgr.set_network(world.circmgr.network.clone().unwrap());
+        assert_eq!(world.orders().iter().filter(told).count(), 0, "once");
+    }
+}
+
+#[test]
+fn several_lossy_circuits_end_at_one_exit_and_are_linked() {
+    let mut world = lossy_world(0..9, Some(2));
+    let head = world.used();
+    let legs = world.legs(head);
+    assert_eq!(legs.len(), 2);
+    let paths: Vec<Path> = legs.iter().map(|key| world.circmgr.path(*key).unwrap()).collect();
+    assert_eq!(paths[0][2], paths[1][2]);
+    assert!(paths[0][0] != paths[1][0] && paths[0][1] != paths[1][1], "{paths:?}");
+}

@@ -3,7 +3,8 @@
 use anabranch_multipath::Time;
 
 use super::circuit::Circuit;
-use super::pending::Pending;
+use super::lossy::LossyLayers;
+use super::pending::{Agreement, Pending};
 use super::{Cause, CircuitKey, Client, Hop, Output};
 use crate::channels::{LinkId, Owner};
 use crate::event::CircuitFault;
@@ -22,6 +23,8 @@ impl Client {
             let cause = Cause::Violation(CircuitFault::Extend.into());
             return self.put(Output::CircuitClosed { circuit: key, hops: 0, cause });
         };
+        let lossy = LossyLayers::of(&hops);
+        let is_lossy = !matches!(lossy, LossyLayers::None);
         let index = self.circuits.insert(Circuit {
             key,
             lane: None,
@@ -29,13 +32,19 @@ impl Client {
             wanted: hops.into(),
             pending: None,
             layers: Vec::new(),
+            lossy,
             leg: None,
             last_id: self.rng.next_u32() as u16,
             cells: [0; 2],
         });
         self.role.keys.insert(key, index);
-        match self.channels.to(&target) {
+        let link = match is_lossy {
+            true => self.channels.to_lossy(&target),
+            false => self.channels.to(&target),
+        };
+        match link {
             Some(link) => self.create(now, index, link),
+            None if is_lossy => self.reach_lossy(now, target, index),
             None => self.dial(target, index),
         }
     }
@@ -92,11 +101,14 @@ impl Client {
     fn finish(&mut self, now: Time, index: u32, reply: &[u8]) {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         let Some(pending) = circuit.pending.take() else { return };
-        let (keys, agreed) = match pending.finish(reply, &self.role.params) {
-            Ok(agreed) => agreed,
+        let Agreement { keys, lossy, agreed } = match pending.finish(reply, &self.role.params) {
+            Ok(agreement) => agreement,
             Err(refused) => return self.break_off(index, CircuitFault::Handshake(refused)),
         };
         circuit.wanted.pop_front();
+        if !circuit.lossy.add(lossy, circuit.wanted.is_empty()) {
+            return self.not_lossy(index);
+        }
         circuit.layers.push(self.crypto.in_use(keys).client_layer());
         let (key, hops, is_complete) =
             (circuit.key, circuit.layers.len(), circuit.wanted.is_empty());

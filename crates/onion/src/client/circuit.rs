@@ -2,11 +2,12 @@
 
 use anabranch_multipath::Time;
 
+use super::lossy::LossyLayers;
 use super::pending::Pending;
 use super::{Cause, CircuitKey, Client, Hop, Output};
 use crate::channels::{Lane, LinkId};
 use crate::crypto::{ClientLayer, Tag};
-use crate::ending::{Carrier, Ending, Seal};
+use crate::ending::{Carrier, Ending, Seal, SealLossy};
 use crate::event::{CircuitFault, LinkFault};
 use crate::leg::Leg;
 use crate::node::Why;
@@ -27,12 +28,21 @@ pub struct Circuit {
     pub(super) pending: Option<Pending>,
     /// The layers of encryption of the built hops.
     pub(super) layers: Vec<Box<dyn ClientLayer>>,
+    /// Lossy cells, if the circuit has them.
+    pub(super) lossy: LossyLayers,
     /// The circuit's set, and its flow control as a leg; `None` until its last hop is built.
     pub(super) leg: Option<(SetId, Leg)>,
     /// The stream ID that was assigned last. The search for the next free ID begins after it.
     pub(super) last_id: u16,
     /// Numbers of the circuit's cells received and sent on its link.
     pub(super) cells: [u64; 2],
+}
+
+impl Circuit {
+    /// Returns true if the circuit has lossy cells, or will have.
+    pub(super) fn wants_lossy(&self) -> bool {
+        !matches!(self.lossy, LossyLayers::None)
+    }
 }
 
 impl Ending for Circuit {
@@ -56,6 +66,18 @@ impl Ending for Circuit {
 
     fn cells(&self) -> [u64; 2] {
         self.cells
+    }
+
+    fn move_to(&mut self, set: SetId) {
+        self.leg.iter_mut().for_each(|(own, _)| *own = set);
+    }
+
+    fn is_lossy(&self) -> bool {
+        self.wants_lossy()
+    }
+
+    fn lossy(&mut self) -> Option<&mut dyn SealLossy> {
+        self.lossy.layers().map(|layers| layers as &mut dyn SealLossy)
     }
 
     fn parts(&mut self) -> Option<(Carrier, Option<&mut Leg>, &mut dyn Seal)> {
@@ -150,6 +172,11 @@ impl Client {
                 1..,
             ) => {
                 if let Err(fault) = self.take_stream_message(now, index, message, tag) {
+                    self.break_off(index, fault);
+                }
+            }
+            (RelayCommand::LOSSY_LINKED, 0) => {
+                if let Err(fault) = self.lossy_linked(now, index) {
                     self.break_off(index, fault);
                 }
             }

@@ -40,6 +40,8 @@ pub enum NoSet {
     /// The format of the circuit's cells differs from that of the set's. A lost message could not
     /// be sent again in such cells.
     OtherCells,
+    /// The scheduler needs windows, which lossy circuits do not have.
+    Windows,
 }
 
 impl fmt::Display for NoSet {
@@ -54,6 +56,7 @@ impl fmt::Display for NoSet {
             NoSet::Beyond => {
                 "what follows the relay where the circuits join does not fit the set's design"
             }
+            NoSet::Windows => "the scheduler needs windows, and lossy circuits have none",
             NoSet::Full => "the set has no room for a further circuit",
         })
     }
@@ -74,6 +77,9 @@ impl Client {
         circuit: CircuitKey,
         with: Option<CircuitKey>,
     ) -> Result<(), NoSet> {
+        if self.is_lossy(circuit) {
+            return self.link_lossy(now, circuit, with);
+        }
         if self.role.design.is_merged() && with.is_none() {
             return Err(NoSet::Beyond);
         }

@@ -5,6 +5,7 @@
 use anabranch_multipath::Time;
 
 use super::circuit::Circuit;
+use super::lossy::LossyLayers;
 use super::{Cause, CircuitKey, Client, Hop, NoSet, Output};
 use crate::event::CircuitFault;
 use crate::table::SetId;
@@ -31,6 +32,7 @@ impl Client {
             wanted: beyond.into(),
             pending: None,
             layers: Vec::new(),
+            lossy: LossyLayers::None,
             leg: None,
             last_id: self.rng.next_u32() as u16,
             cells: [0; 2],

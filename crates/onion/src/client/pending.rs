@@ -5,8 +5,24 @@ use rand_core::CryptoRng;
 use super::{Hop, HopKey};
 use crate::congestion::Params;
 use crate::crypto::Keys;
+use crate::crypto::lossy::LossyKeys;
 use crate::handshake::extension::{self, Agreed, Wish};
 use crate::handshake::{Kind, Refused, fast, ntor, ntor_v3};
+
+/// Result of a handshake.
+pub(super) struct Agreement {
+    pub(super) keys: Keys,
+    /// Secrets for lossy cells, if the relay granted them.
+    pub(super) lossy: Option<LossyKeys>,
+    pub(super) agreed: Agreed,
+}
+
+impl From<Keys> for Agreement {
+    /// Returns the result of a handshake without extensions.
+    fn from(keys: Keys) -> Agreement {
+        Agreement { keys, lossy: None, agreed: Agreed::default() }
+    }
+}
 
 /// A handshake whose answer has not arrived.
 pub(super) enum Pending {
@@ -42,14 +58,18 @@ impl Pending {
         }
     }
 
-    pub(super) fn finish(self, reply: &[u8], params: &Params) -> Result<(Keys, Agreed), Refused> {
+    pub(super) fn finish(self, reply: &[u8], params: &Params) -> Result<Agreement, Refused> {
         match self {
-            Pending::Fast(client) => Ok((client.finish(reply)?.into(), Agreed::default())),
-            Pending::Ntor(client) => Ok((client.finish(reply)?.into(), Agreed::default())),
+            Pending::Fast(client) => Ok(Keys::from(client.finish(reply)?).into()),
+            Pending::Ntor(client) => Ok(Keys::from(client.finish(reply)?).into()),
             Pending::NtorV3 { client, wish } => {
-                let (mut keys, said) = client.finish(reply)?;
+                let (mut stream, said) = client.finish(reply)?;
                 let agreed = extension::read_answer(&said, wish, params.sendme_inc)?;
-                Ok((keys.of(agreed), agreed))
+                let keys = stream.of(agreed);
+                // The nonce lies between the two in the key stream.
+                let _ = stream.nonce();
+                let lossy = agreed.lossy.then(|| stream.lossy());
+                Ok(Agreement { keys, lossy, agreed })
             }
         }
     }

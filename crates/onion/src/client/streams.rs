@@ -93,10 +93,15 @@ impl Client {
         if !may_carry(command) && set.several().is_some() {
             return Err(NoStream::Leg);
         }
-        let id = set.streams.next_id().ok_or(NoStream::Full)?;
+        let id = set.next_id().ok_or(NoStream::Full)?;
         let stream = self.streams.add(set_id, id);
-        set.streams.add(id, stream);
-        set.streams.say(command, id, data);
+        match set.lossy.as_mut().filter(|_| command == RelayCommand::BEGIN) {
+            Some(lossy) => lossy.connect(now, (id, stream), &data, &mut *self.rng),
+            None => {
+                set.streams.add(id, stream);
+                set.streams.say(command, id, data);
+            }
+        }
         let circuit = self.role.keys.get(&key).and_then(|&index| self.circuits.get(index));
         let built = circuit.filter(|circuit| circuit.layers.len() > 1);
         if let Some(lane) = built.and_then(|circuit| circuit.lane) {

@@ -102,9 +102,11 @@ fn world_at_for(sketches: &[Sketch<'_>], now: u64, certified: u64) -> World {
     World { network, consensus, cert, microdescs, authority }
 }
 
-/// Relays of 10.0.0.0 and above are ours, and say so.
+/// Relays of 10.0.0.0 and above are ours, and say so; those of 20.0.0.0 and above grant lossy
+/// circuits.
 fn protocols(net: &str) -> &'static str {
     match net.split('.').next().and_then(|first| first.parse::<u8>().ok()) {
+        Some(20..) => "Anabranch=1-4 Conflux=1 FlowCtrl=1-2 Link=4-5 Relay=2-4",
         Some(10..) => "Anabranch=1-3 Conflux=1 FlowCtrl=1-2 Link=4-5 Relay=2-4",
         _ => "Conflux=1 FlowCtrl=1-2 Link=4-5 Relay=2-4",
     }

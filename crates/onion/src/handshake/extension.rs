@@ -19,6 +19,19 @@ pub enum Wish {
     /// A circuit with congestion control and Counter Galois Onion (proposal 359). Counter Galois
     /// Onion requires congestion control, because its cells have no SENDMEs of streams.
     Cgo,
+    /// A circuit with fixed windows and tor1, and keys for lossy cells
+    /// (`docs/spec/lossy-circuits.md`).
+    Lossy,
+}
+
+/// A relay's features that its configuration or the consensus may switch off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offered {
+    /// The consensus parameter `sendme_inc`; `None` if the consensus does not want congestion
+    /// control.
+    pub sendme_inc: Option<u8>,
+    /// True if the relay passes lossy cells.
+    pub lossy: bool,
 }
 
 /// Result of the negotiation between the two ends of a circuit.
@@ -29,6 +42,8 @@ pub struct Agreed {
     pub sendme_inc: Option<u8>,
     /// True if the relay crypto is Counter Galois Onion.
     pub cgo: bool,
+    /// True if both ends have keys for lossy cells.
+    pub lossy: bool,
 }
 
 impl Agreed {
@@ -42,25 +57,28 @@ impl Agreed {
 /// Returns a client's message with its request.
 pub fn request(wish: Wish) -> Vec<u8> {
     let mut wanted = Vec::new();
-    if wish != Wish::Plain {
+    if matches!(wish, Wish::CongestionControl | Wish::Cgo) {
         wanted.push(Extension::CongestionRequest);
     }
     if wish == Wish::Cgo {
         wanted.push(Extension::Subprotocols(vec![CGO]));
     }
+    if wish == Wish::Lossy {
+        wanted.push(Extension::Lossy);
+    }
     extend::put_extensions(&wanted)
 }
 
-/// Returns a relay's answer to a client's message, and the result. `sendme_inc` is the consensus
-/// parameter, or `None` if the consensus does not want congestion control.
+/// Returns the answer to a client's message of a relay that offers `offered`, and the result.
 ///
 /// # Errors
 /// [`Refused::Malformed`]; or [`Refused::Unsupported`] for subprotocols that we do not support, or
 /// for subprotocols that need an extension which is not granted.
-pub fn answer(message: &[u8], sendme_inc: Option<u8>) -> Result<(Vec<u8>, Agreed), Refused> {
+pub fn answer(message: &[u8], offered: Offered) -> Result<(Vec<u8>, Agreed), Refused> {
     let asked = extend::read_requests(message).ok_or(Refused::Malformed)?;
     let wanted = asked.contains(&Extension::CongestionRequest);
-    let sendme_inc = sendme_inc.filter(|_| wanted);
+    let sendme_inc = offered.sendme_inc.filter(|_| wanted);
+    let lossy = offered.lossy && asked.contains(&Extension::Lossy);
     let subprotocols = asked.iter().find_map(|extension| match extension {
         Extension::Subprotocols(wanted) => Some(&wanted[..]),
         _ => None,
@@ -70,13 +88,16 @@ pub fn answer(message: &[u8], sendme_inc: Option<u8>) -> Result<(Vec<u8>, Agreed
         Some([CGO]) if sendme_inc.is_some() => true,
         Some(_) => return Err(Refused::Unsupported),
     };
-    let said = sendme_inc.map(Extension::CongestionAnswer);
-    Ok((extend::put_extensions(said.as_slice()), Agreed { sendme_inc, cgo }))
+    let control = sendme_inc.map(Extension::CongestionAnswer);
+    let said: Vec<Extension> =
+        control.into_iter().chain(lossy.then_some(Extension::Lossy)).collect();
+    Ok((extend::put_extensions(&said), Agreed { sendme_inc, cgo, lossy }))
 }
 
 /// Parses a relay's answer to the request `wish`. `sendme_inc` is the consensus parameter. The
 /// relay's value must be at most twice and at least half of the parameter (proposal 324, section
-/// 10.3). A relay that accepts a handshake grants the subprotocols requested in it.
+/// 10.3). A relay that accepts a handshake grants the subprotocols requested in it. Lossy cells are
+/// granted only by the answer.
 ///
 /// # Errors
 /// [`Refused::Malformed`] if the answer cannot be parsed, grants what was not requested, or does
@@ -87,53 +108,79 @@ pub fn read_answer(message: &[u8], wish: Wish, sendme_inc: u8) -> Result<Agreed,
         Extension::CongestionAnswer(sendme_inc) => Some(*sendme_inc),
         _ => None,
     });
-    let cgo = wish == Wish::Cgo;
-    let Some(granted) = granted else {
-        return if cgo { Err(Refused::Malformed) } else { Ok(Agreed::default()) };
-    };
-    let (low, high) = (sendme_inc.div_ceil(2).max(1), sendme_inc.saturating_mul(2));
-    if wish == Wish::Plain || !(low..=high).contains(&granted) {
+    let (cgo, lossy) = (wish == Wish::Cgo, said.contains(&Extension::Lossy));
+    if lossy && wish != Wish::Lossy {
         return Err(Refused::Malformed);
     }
-    Ok(Agreed { sendme_inc: Some(granted), cgo })
+    let Some(granted) = granted else {
+        let agreed = Agreed { lossy, ..Agreed::default() };
+        return if cgo { Err(Refused::Malformed) } else { Ok(agreed) };
+    };
+    let (low, high) = (sendme_inc.div_ceil(2).max(1), sendme_inc.saturating_mul(2));
+    if !matches!(wish, Wish::CongestionControl | Wish::Cgo) || !(low..=high).contains(&granted) {
+        return Err(Refused::Malformed);
+    }
+    Ok(Agreed { sendme_inc: Some(granted), cgo, lossy })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn offered(sendme_inc: Option<u8>) -> Offered {
+        Offered { sendme_inc, lossy: true }
+    }
+
     #[test]
     fn what_both_want_is_used() {
-        for wish in [Wish::Plain, Wish::CongestionControl, Wish::Cgo] {
-            let (said, agreed) = answer(&request(wish), Some(31)).unwrap();
-            assert_eq!(agreed.sendme_inc.is_some(), wish != Wish::Plain);
-            assert_eq!(agreed.cgo, wish == Wish::Cgo);
+        for wish in [Wish::Plain, Wish::CongestionControl, Wish::Cgo, Wish::Lossy] {
+            let (said, agreed) = answer(&request(wish), offered(Some(31))).unwrap();
+            let controlled = matches!(wish, Wish::CongestionControl | Wish::Cgo);
+            assert_eq!(agreed.sendme_inc.is_some(), controlled);
+            assert_eq!((agreed.cgo, agreed.lossy), (wish == Wish::Cgo, wish == Wish::Lossy));
             assert_eq!(read_answer(&said, wish, 31), Ok(agreed));
         }
-        let (said, agreed) = answer(&request(Wish::CongestionControl), None).unwrap();
+        let (said, agreed) = answer(&request(Wish::CongestionControl), offered(None)).unwrap();
         assert_eq!(agreed, Agreed::default());
         assert_eq!(read_answer(&said, Wish::CongestionControl, 31), Ok(agreed));
     }
 
     #[test]
+    fn lossy_cells_need_the_word_of_both() {
+        assert_eq!(request(Wish::Lossy), [1, 208, 0]);
+        let (said, agreed) = answer(&request(Wish::Lossy), Offered::default()).unwrap();
+        assert_eq!((&said[..], agreed), (&[0][..], Agreed::default()), "as a stock relay answers");
+        assert_eq!(read_answer(&said, Wish::Lossy, 31), Ok(Agreed::default()));
+        let (said, _) = answer(&request(Wish::Lossy), offered(Some(31))).unwrap();
+        for wish in [Wish::Plain, Wish::CongestionControl, Wish::Cgo] {
+            assert_eq!(read_answer(&said, wish, 31), Err(Refused::Malformed), "{wish:?}");
+        }
+        let (control, _) = answer(&request(Wish::CongestionControl), offered(Some(31))).unwrap();
+        assert_eq!(read_answer(&control, Wish::Lossy, 31), Err(Refused::Malformed));
+        // A later version may say more.
+        let more = [1, 208, 2, 7, 7];
+        assert!(answer(&more, offered(None)).unwrap().1.lossy);
+    }
+
+    #[test]
     fn an_answer_that_was_not_asked_for_or_is_far_off_is_refused() {
         let wish = Wish::CongestionControl;
-        let (said, _) = answer(&request(wish), Some(31)).unwrap();
+        let (said, _) = answer(&request(wish), offered(Some(31))).unwrap();
         assert_eq!(read_answer(&said, Wish::Plain, 31), Err(Refused::Malformed));
-        let (said, _) = answer(&request(wish), Some(63)).unwrap();
+        let (said, _) = answer(&request(wish), offered(Some(63))).unwrap();
         assert_eq!(read_answer(&said, wish, 31), Err(Refused::Malformed));
-        let (said, _) = answer(&request(wish), Some(15)).unwrap();
+        let (said, _) = answer(&request(wish), offered(Some(15))).unwrap();
         assert_eq!(read_answer(&said, wish, 31), Err(Refused::Malformed));
     }
 
     #[test]
     fn cgo_is_never_without_congestion_control_nor_with_what_we_do_not_know() {
-        assert_eq!(answer(&request(Wish::Cgo), None).err(), Some(Refused::Unsupported));
+        assert_eq!(answer(&request(Wish::Cgo), offered(None)).err(), Some(Refused::Unsupported));
         let alone = [1, 3, 2, 2, 6];
-        assert_eq!(answer(&alone, Some(31)).err(), Some(Refused::Unsupported));
+        assert_eq!(answer(&alone, offered(Some(31))).err(), Some(Refused::Unsupported));
         let unknown = [2, 1, 0, 3, 4, 2, 6, 2, 9];
-        assert_eq!(answer(&unknown, Some(31)).err(), Some(Refused::Unsupported));
-        let (silent, _) = answer(&request(Wish::Plain), Some(31)).unwrap();
+        assert_eq!(answer(&unknown, offered(Some(31))).err(), Some(Refused::Unsupported));
+        let (silent, _) = answer(&request(Wish::Plain), offered(Some(31))).unwrap();
         assert_eq!(read_answer(&silent, Wish::Cgo, 31), Err(Refused::Malformed));
     }
 }

@@ -70,6 +70,7 @@ impl<R: NodeRole> Node<R> {
     /// attempt.
     pub(super) fn none_beside(&mut self, now: Time, id: LinkId) {
         self.set_opening(id, false);
+        self.no_lossy_link(id);
         let Some(link) = self.channels.link(id) else { return };
         let Some(beside) = link.beside.as_mut().filter(|beside| beside.again.is_none()) else {
             return;
@@ -106,6 +107,7 @@ impl<R: NodeRole> Node<R> {
         if let Some(target) = wanted {
             self.found(now, &target, id);
         }
+        self.lossy_found(now, id);
         let Some(identity) = identity else { return };
         for id in self.offering(&identity.rsa) {
             if let Some(beside) = self.channels.link(id).and_then(|link| link.beside.as_mut()) {

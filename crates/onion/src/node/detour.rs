@@ -115,6 +115,9 @@ impl<R: NodeRole> Node<R> {
     }
 
     fn start_move(&mut self, now: Time, id: LinkId) -> bool {
+        if !self.channels.has_moved(id) {
+            self.close_lossy(id);
+        }
         if !self.channels.start_move(id) {
             return false;
         }

@@ -118,7 +118,8 @@ impl<R: NodeRole> Node<R> {
         leg: PathId,
         (next, cells): (Next, u64),
     ) -> Result<u64, ConfluxFault> {
-        let Some(Set { streams, route: Route::Several(several) }) = self.sets.get_mut(id.0) else {
+        let Some(Set { streams, route: Route::Several(several), .. }) = self.sets.get_mut(id.0)
+        else {
             return Err(ConfluxFault::Gone);
         };
         let index = several.circuit(leg).ok_or(ConfluxFault::NotLinked)?;
@@ -325,7 +326,8 @@ impl<R: NodeRole> Node<R> {
     /// or in all sets together. Resumes the streams later.
     fn rest_or_go_on(&mut self, now: Time, id: SetId) {
         let scarce = self.is_scarce();
-        let Some(Set { streams, route: Route::Several(several) }) = self.sets.get_mut(id.0) else {
+        let Some(Set { streams, route: Route::Several(several), .. }) = self.sets.get_mut(id.0)
+        else {
             return;
         };
         if let Some(rest) = several.rest_changed(scarce) {
@@ -344,8 +346,12 @@ impl<R: NodeRole> Node<R> {
     /// Removes a closed circuit from its set. The set ends if that was its only leg, or if data on
     /// the leg is lost. `unacknowledged` is true if data was in flight on the circuit.
     pub(crate) fn leave_set(&mut self, id: SetId, circuit: u32, unacknowledged: bool) {
-        let Some(Set { streams, route: Route::Several(several) }) = self.sets.get_mut(id.0) else {
-            return self.dissolve(id);
+        let Some(Set { streams, route: Route::Several(several), .. }) = self.sets.get_mut(id.0)
+        else {
+            if !self.leave_lossy_set(id, circuit) {
+                self.dissolve(id);
+            }
+            return;
         };
         several.leg(circuit).into_iter().for_each(|leg| streams.lost(leg));
         match several.lose(circuit, unacknowledged) {

@@ -10,6 +10,7 @@ use crate::crypto::Tag;
 use crate::ending::{Carrier, Ending};
 use crate::event::CircuitFault;
 use crate::io::StreamOutput;
+use crate::set::lossy::LossyStreams;
 use crate::set::{QUEUE_HIGH, Route, Set, Several};
 use crate::stream::StreamKey;
 use crate::streams::{Filled, Happened, ONLY, OutLeg};
@@ -21,6 +22,12 @@ impl<R: NodeRole> Node<R> {
     /// Takes bytes from a stream's program. Returns the number of bytes taken.
     pub(crate) fn write_stream(&mut self, now: Time, stream: StreamKey, bytes: &[u8]) -> usize {
         let Some((set, id)) = self.streams.live(stream) else { return bytes.len() };
+        if let Some(lossy) = self.lossy_of(set, id, stream) {
+            let taken = lossy.write(id, bytes);
+            self.set_mut(set).into_iter().for_each(|set| set.streams.carried[1] += taken as u64);
+            self.pump_lossy(now, set);
+            return taken;
+        }
         let set_mut = self.set_mut(set);
         let taken = set_mut.and_then(|set| set.streams.with(id, |stream| stream.write(bytes)));
         let taken = taken.unwrap_or(bytes.len());
@@ -31,7 +38,13 @@ impl<R: NodeRole> Node<R> {
     /// Returns the bytes that wait for a stream's program, in two consecutive parts.
     pub(crate) fn read_stream(&self, stream: StreamKey) -> (&[u8], &[u8]) {
         if let Some((set, id)) = self.streams.live(stream) {
-            let stream = self.sets.get(set.0).and_then(|set| set.streams.peek(id));
+            let set = self.sets.get(set.0);
+            let lossy =
+                set.and_then(|set| set.lossy.as_ref()).filter(|lossy| lossy.has(id, stream));
+            if let Some(lossy) = lossy {
+                return lossy.peek(id);
+            }
+            let stream = set.and_then(|set| set.streams.peek(id));
             return stream.map_or((&[], &[]), |stream| stream.incoming.as_slices());
         }
         self.streams.left(stream).map_or((&[], &[]), VecDeque::as_slices)
@@ -45,6 +58,11 @@ impl<R: NodeRole> Node<R> {
             }
             return;
         };
+        if let Some(lossy) = self.lossy_of(key, id, stream) {
+            lossy.consume(id, bytes);
+            self.set_mut(key).into_iter().for_each(|set| set.streams.carried[0] += bytes as u64);
+            return self.pump_lossy(now, key);
+        }
         if let Some(set) = self.set_mut(key) {
             set.streams.consumed(now, id, bytes);
             self.pump(now, key);
@@ -55,10 +73,30 @@ impl<R: NodeRole> Node<R> {
     /// first.
     pub(crate) fn end(&mut self, now: Time, key: StreamKey, reason: EndReason) {
         let Some((set, id)) = self.streams.live(key) else { return self.streams.remove(key) };
+        if let Some(lossy) = self.lossy_of(set, id, key) {
+            let failed = lossy.end(id, reason);
+            self.streams.remove(key);
+            if let (Some(reason), Some(set)) = (failed, self.set_mut(set)) {
+                set.streams.say(RelayCommand::END, id, vec![reason.0]);
+            }
+            return self.pump(now, set);
+        }
         if let Some(set) = self.set_mut(set) {
             set.streams.with(id, |stream| stream.end(reason));
         }
         self.pump(now, set);
+    }
+
+    /// Returns the streams over lossy cells of `set`, if the stream `key` with the ID `id` is one
+    /// of them.
+    pub(crate) fn lossy_of(
+        &mut self,
+        set: SetId,
+        id: u16,
+        key: StreamKey,
+    ) -> Option<&mut LossyStreams> {
+        let lossy = self.sets.get_mut(set.0)?.lossy.as_deref_mut();
+        lossy.filter(|lossy| lossy.has(id, key))
     }
 
     /// Returns the set that has `circuit` as a leg.
@@ -99,6 +137,7 @@ impl<R: NodeRole> Node<R> {
         let wake_at = self.set_mut(id).and_then(|set| set.streams.wake_at(now));
         self.timers.extend(wake_at.map(|time| (time, Timer::Streams(id))));
         self.tell(id);
+        self.pump_lossy(now, id);
     }
 
     /// Sends pending cells of the streams on `leg`, the set's only leg. Returns true if more cells
@@ -137,30 +176,35 @@ impl<R: NodeRole> Node<R> {
 
     /// Outputs the events of the streams of the set `id`.
     fn tell(&mut self, id: SetId) {
-        let Some(set) = self.sets.get_mut(id.0) else { return };
-        while let Some(happened) = set.streams.happened() {
-            let told = match happened {
-                Happened::Readable(stream) => Some(StreamOutput::Readable { stream }),
-                Happened::Room(stream) => Some(StreamOutput::Room { stream }),
-                Happened::Ended(stream, reason, refused, bytes) => {
-                    let reason = self.streams.ended(stream, reason, bytes);
-                    reason.map(|reason| StreamOutput::Ended { stream, reason, refused })
-                }
-                Happened::Finished(stream) => {
-                    self.streams.remove(stream);
-                    None
-                }
-            };
-            self.outputs.extend(told.map(R::Output::from));
+        while let Some(happened) = self.set_mut(id).and_then(|set| set.streams.happened()) {
+            self.report(happened);
         }
+    }
+
+    /// Outputs the event of a stream, and removes the stream if it has ended.
+    pub(super) fn report(&mut self, happened: Happened) {
+        let told = match happened {
+            Happened::Readable(stream) => Some(StreamOutput::Readable { stream }),
+            Happened::Room(stream) => Some(StreamOutput::Room { stream }),
+            Happened::Ended(stream, reason, refused, bytes) => {
+                let reason = self.streams.ended(stream, reason, bytes);
+                reason.map(|reason| StreamOutput::Ended { stream, reason, refused })
+            }
+            Happened::Finished(stream) => {
+                self.streams.remove(stream);
+                None
+            }
+        };
+        self.outputs.extend(told.map(R::Output::from));
     }
 
     /// Removes the set `id`, whose only leg is closed, and its streams.
     pub(crate) fn dissolve(&mut self, id: SetId) {
         let Some(mut set) = self.sets.remove(id.0) else { return };
-        for stream in set.streams.take_all() {
-            let (key, reason) = (stream.key, EndReason::DESTROY);
-            if let Some(reason) = self.streams.ended(key, reason, stream.incoming) {
+        let lossy = set.lossy.map(|mut lossy| lossy.take_all()).unwrap_or_default();
+        let streams = set.streams.take_all().map(|stream| (stream.key, stream.incoming));
+        for (key, unread) in streams.chain(lossy) {
+            if let Some(reason) = self.streams.ended(key, EndReason::DESTROY, unread) {
                 self.put(StreamOutput::Ended { stream: key, reason, refused: None });
             }
         }

@@ -5,10 +5,11 @@ use anabranch_multipath::Time;
 use super::Relay;
 use crate::bucket::Bucket;
 use crate::channels::{Lane, LinkId, Owner};
+use crate::crypto::lossy::{LossyKeys, LossyRelay};
 use crate::crypto::{Keys, RelayLayer};
-use crate::ending::{Carrier, Ending, Seal};
+use crate::ending::{Carrier, Ending, Seal, SealLossy};
 use crate::event::{CircuitFault, LinkFault};
-use crate::handshake::extension::{self, Agreed};
+use crate::handshake::extension::{self, Agreed, Offered};
 use crate::handshake::{Accepted, Kind, Refused, fast, ntor, ntor_v3};
 use crate::leg::Leg;
 use crate::padding::Usage;
@@ -46,6 +47,8 @@ pub struct Circuit {
 /// A relay's end of a circuit: a layer of encryption, and the state of a leg.
 pub(super) struct Own {
     layer: Box<dyn RelayLayer>,
+    /// The layers of lossy cells; `None` if the circuit has no such cells.
+    lossy: Option<Box<LossyRelay>>,
     leg: Leg,
     pub(super) set: SetId,
     /// For a circuit handed over by another shard: whether it reached that shard from a relay;
@@ -69,6 +72,18 @@ impl Ending for Circuit {
 
     fn leg(&self) -> Option<&Leg> {
         self.own.as_ref().map(|own| &own.leg)
+    }
+
+    fn move_to(&mut self, set: SetId) {
+        self.own.iter_mut().for_each(|own| own.set = set);
+    }
+
+    fn is_lossy(&self) -> bool {
+        self.own.as_ref().is_some_and(|own| own.lossy.is_some())
+    }
+
+    fn lossy(&mut self) -> Option<&mut dyn SealLossy> {
+        self.lossy_layers().map(|lossy| lossy as &mut dyn SealLossy)
     }
 
     fn parts(&mut self) -> Option<(Carrier, Option<&mut Leg>, &mut dyn Seal)> {
@@ -111,6 +126,11 @@ impl Circuit {
         Circuit { lane, trunk_of, next, introduced, own, carried, ticket }
     }
 
+    /// Returns the layers of lossy cells; `None` if the circuit has no such cells.
+    pub(super) fn lossy_layers(&mut self) -> Option<&mut LossyRelay> {
+        self.own.as_mut()?.lossy.as_deref_mut()
+    }
+
     /// Returns the circuit that continues from the legs of `set`.
     pub(super) fn trunk(set: SetId) -> Circuit {
         Circuit { trunk_of: Some(set), ..Circuit::new(Lane::NOWHERE, None) }
@@ -120,11 +140,6 @@ impl Circuit {
     /// circuit of another shard.
     pub(super) fn is_ours(&self) -> bool {
         self.own.is_some() || self.trunk_of.is_some()
-    }
-
-    /// Makes the circuit a leg of `set`.
-    pub(super) fn move_to(&mut self, set: SetId) {
-        self.own.iter_mut().for_each(|own| own.set = set);
     }
 
     /// Removes our end of the circuit and returns it, to hand it over to another shard. The circuit
@@ -169,6 +184,7 @@ struct Handshake {
     /// Command and body of the answer.
     answer: (Command, Vec<u8>),
     keys: Keys,
+    lossy: Option<LossyKeys>,
     agreed: Agreed,
     nonce: [u8; NONCE],
 }
@@ -223,13 +239,15 @@ impl Relay {
             return self.refuse(lane, CircuitFault::CircuitId);
         }
         match self.agree(command, body) {
-            Ok(Handshake { answer: (answer, reply), keys, agreed, nonce }) => {
+            Ok(Handshake { answer: (answer, reply), keys, lossy, agreed, nonce }) => {
                 self.role.stats.circuits_made += 1;
+                self.role.stats.circuits_lossy += u64::from(agreed.lossy);
                 self.role.stats.circuits_cgo += u64::from(agreed.cgo);
                 let params = &self.role.config.params;
                 let set = Set::new(Side::Exit, agreed, params, circuit);
                 let own = Own {
                     layer: self.crypto.in_use(keys).relay_layer(),
+                    lossy: lossy.map(|keys| Box::new(LossyRelay::new(&keys))),
                     leg: Leg::new(agreed, params),
                     set: SetId(self.sets.insert(set)),
                     by_relay: None,
@@ -269,32 +287,34 @@ impl Relay {
         if command == Command::CREATE_FAST {
             let Accepted { reply, keys, nonce } = fast::accept(rng, body)?;
             let (answer, agreed) = ((Command::CREATED_FAST, reply), Agreed::default());
-            return Ok(Handshake { answer, keys: keys.into(), agreed, nonce });
+            return Ok(Handshake { answer, keys: keys.into(), lossy: None, agreed, nonce });
         }
         if command != Command::CREATE2 {
             return Err(Refused::Unsupported);
         }
         let (kind, handshake) = extend::read_create2(body).ok_or(Refused::Malformed)?;
-        let (reply, keys, agreed, nonce) = match kind {
+        let (reply, keys, lossy, agreed, nonce) = match kind {
             Kind::NTOR => {
                 let rsa = &self.role.config.identity.rsa;
                 let Accepted { reply, keys, nonce } = ntor::accept(rng, rsa, keys, handshake)?;
-                (reply, keys.into(), Agreed::default(), nonce)
+                (reply, keys.into(), None, Agreed::default(), nonce)
             }
             Kind::NTOR_V3 => {
                 let identity = &self.role.config.identity.ed25519;
                 let request = ntor_v3::read(identity, keys, ntor_v3::CIRCUIT, handshake)?;
                 let params = &self.role.config.params;
-                let offered = params.enabled.then_some(params.sendme_inc);
+                let sendme_inc = params.enabled.then_some(params.sendme_inc);
+                let offered = Offered { sendme_inc, lossy: self.role.config.lossy };
                 let (answer, agreed) = extension::answer(&request.message, offered)?;
                 let (reply, mut stream) = request.answer(rng, &answer)?;
-                let keys = stream.of(agreed);
-                (reply, keys, agreed, stream.nonce())
+                let (keys, nonce) = (stream.of(agreed), stream.nonce());
+                let lossy = agreed.lossy.then(|| stream.lossy());
+                (reply, keys, lossy, agreed, nonce)
             }
             _ => return Err(Refused::Unsupported),
         };
         let answer = (Command::CREATED2, extend::put_created2(&reply));
-        Ok(Handshake { answer, keys, agreed, nonce })
+        Ok(Handshake { answer, keys, lossy, agreed, nonce })
     }
 
     fn relay(&mut self, now: Time, lane: Lane, command: Command, body: &mut Body) {

@@ -55,6 +55,11 @@ impl Relay {
                     self.break_off(index, fault);
                 }
             }
+            (RelayCommand::LOSSY_LINK, 0) => {
+                if let Err(fault) = self.link_lossy(now, index, message.data) {
+                    self.break_off(index, fault);
+                }
+            }
             (RelayCommand(32..=40), _) => self.take_service_message(now, index, message),
             (RelayCommand(1..=15 | 43 | 44), _) => self.break_off(index, CircuitFault::Message),
             // Commands of later designs are ignored.
@@ -126,7 +131,7 @@ impl Relay {
     }
 
     /// Returns the reason for which a stream must be refused; `None` if it is accepted.
-    fn refusal(&mut self, index: u32, command: RelayCommand) -> Option<EndReason> {
+    pub(super) fn refusal(&mut self, index: u32, command: RelayCommand) -> Option<EndReason> {
         let by_relay = self.comes_by_relay(index);
         let wants_directory = command == RelayCommand::BEGIN_DIR;
         let set = self.set_of(index)?;
@@ -156,6 +161,9 @@ impl Relay {
     }
 
     pub(super) fn connected(&mut self, now: Time, key: StreamKey, reached: Option<(IpAddr, u32)>) {
+        if self.lossy_connected(now, key, reached) {
+            return;
+        }
         let Some((set_id, id)) = self.streams.live(key) else { return };
         let Some(set) = self.set_mut(set_id) else { return };
         let opened = set.streams.with(id, |stream| {
@@ -171,7 +179,9 @@ impl Relay {
     }
 
     pub(super) fn refused(&mut self, now: Time, key: StreamKey, (address, ttl): (IpAddr, u32)) {
-        self.end_by(now, key, RelayCommand::END, put_refusal(address, ttl));
+        if !self.lossy_refused(now, key, (address, ttl)) {
+            self.end_by(now, key, RelayCommand::END, put_refusal(address, ttl));
+        }
     }
 
     pub(super) fn resolved(&mut self, now: Time, key: StreamKey, answers: &[(Answer, u32)]) {

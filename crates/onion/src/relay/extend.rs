@@ -7,6 +7,7 @@ use anabranch_multipath::Time;
 use super::Relay;
 use super::circuit::{Circuit, Next};
 use crate::channels::{Lane, LinkId, Owner};
+use crate::ending::Ending;
 use crate::event::CircuitFault;
 use crate::node::Way;
 use crate::padding::Usage;
@@ -29,6 +30,9 @@ impl Relay {
 
     /// Continues the circuit `index` once there is a link to its next relay.
     pub(super) fn head_for(&mut self, now: Time, index: u32, wish: Extend) {
+        if self.circuits.get(index).is_some_and(Ending::is_lossy) {
+            return self.head_for_lossy(now, index, wish);
+        }
         if let Some(most) = self.role.dedicated {
             return self.head_alone(now, index, wish, most);
         }
@@ -39,6 +43,17 @@ impl Relay {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         circuit.next = Next::Dialling(Box::new(wish));
         self.dial(target, index);
+    }
+
+    /// Continues the lossy circuit `index` once a link to its next relay carries lossy cells.
+    fn head_for_lossy(&mut self, now: Time, index: u32, wish: Extend) {
+        if let Some(link) = self.channels.to_lossy(&wish.target) {
+            return self.create_next(now, index, link, &wish);
+        }
+        let target = wish.target.clone();
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
+        circuit.next = Next::Dialling(Box::new(wish));
+        self.reach_lossy(now, target, index);
     }
 
     /// Continues the circuit `index` on a separate link, unless there are already `most` links to

@@ -10,7 +10,8 @@ pub const CELL: usize = 514;
 pub const BODY: usize = 509;
 /// Length in bytes of circuit ID and command.
 pub const HEADER: usize = CELL - BODY;
-/// Length in bytes of a numbered cell on an unordered link. The number follows the command.
+/// Length in bytes of a numbered cell on an unordered link, and of a lossy cell. The number follows
+/// the command.
 pub const NUMBERED_CELL: usize = CELL + NUMBER;
 /// Length in bytes of a cell's number.
 const NUMBER: usize = 4;
@@ -52,6 +53,10 @@ impl Command {
     /// On circuit 0, before NETINFO, between two relays that run this project's software: the
     /// extensions that the sender supports (`docs/spec/numbers.md`, "Capabilities").
     pub const CAPABILITIES: Command = Command(75);
+    /// In datagrams of a QUIC link, if both ends agreed on that: a cell of a lossy circuit. It has
+    /// the form of a numbered cell, and the number is the counter of its sender
+    /// (`docs/spec/lossy-circuits.md`).
+    pub const RELAY_LOSSY: Command = Command(76);
     /// Between two shards of one relay, never on the wire: continue this circuit on a link of the
     /// receiving shard, as this EXTEND2 requests.
     pub const ONWARD: Command = Command(64);

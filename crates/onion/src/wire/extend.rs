@@ -136,7 +136,13 @@ pub enum Extension {
     /// The client requests these subprotocols (proposal 346): pairs of a protocol's number and a
     /// version, in ascending order.
     Subprotocols(Vec<(u8, u8)>),
+    /// The client requests, or the relay grants, keys for lossy cells
+    /// (`docs/spec/lossy-circuits.md`).
+    Lossy,
 }
+
+/// Type of the extension [`Extension::Lossy`], in both directions (`docs/spec/numbers.md`).
+const LOSSY: u8 = 208;
 
 /// Encodes an extension list.
 pub fn put_extensions(extensions: &[Extension]) -> Vec<u8> {
@@ -150,6 +156,7 @@ pub fn put_extensions(extensions: &[Extension]) -> Vec<u8> {
                 bytes.write_all(&[3, 2 * wanted.len() as u8]);
                 wanted.iter().for_each(|&(kind, version)| bytes.write_all(&[kind, version]));
             }
+            Extension::Lossy => bytes.write_all(&[LOSSY, 0]),
         }
     }
     bytes
@@ -163,7 +170,7 @@ pub fn read_requests(message: &[u8]) -> Option<Vec<Extension>> {
         CircRequestExt::SubprotocolRequest(_) => Some(Extension::Subprotocols(pairs(message))),
         _ => None,
     });
-    Some(known.collect())
+    Some(known.chain(lossy(message)).collect())
 }
 
 /// Parses a relay's message, and returns its known extensions; `None` if it is malformed.
@@ -173,21 +180,34 @@ pub fn read_answers(message: &[u8]) -> Option<Vec<Extension>> {
         CircResponseExt::CcResponse(answer) => Some(granted(answer)),
         _ => None,
     });
-    Some(known.collect())
+    Some(known.chain(lossy(message)).collect())
 }
 
 /// Returns the subprotocols in an extension list that is already checked. The library does not
 /// expose them.
 fn pairs(message: &[u8]) -> Vec<(u8, u8)> {
-    let mut rest = message.get(1..).unwrap_or_default();
+    let body = body_of(message, 3).unwrap_or_default();
+    body.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()
+}
+
+/// Returns [`Extension::Lossy`] if an extension list that is already checked contains it. Bytes of
+/// its body are for later versions, and ignored.
+fn lossy(message: &[u8]) -> Option<Extension> {
+    body_of(message, LOSSY).map(|_| Extension::Lossy)
+}
+
+/// Returns the body of the first extension of type `wanted` in an extension list that is already
+/// checked.
+fn body_of(message: &[u8], wanted: u8) -> Option<&[u8]> {
+    let mut rest = message.get(1..)?;
     while let Some((&[kind, length], tail)) = rest.split_first_chunk() {
         let (body, next) = tail.split_at_checked(length.into()).unwrap_or((tail, &[]));
-        if kind == 3 {
-            return body.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
+        if kind == wanted {
+            return Some(body);
         }
         rest = next;
     }
-    Vec::new()
+    None
 }
 
 fn granted(answer: &CcResponse) -> Extension {

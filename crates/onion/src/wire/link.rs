@@ -50,22 +50,29 @@ pub struct Extensions {
     pub early: bool,
     /// The responder may announce its port for QUIC links (`docs/spec/quic-links.md`).
     pub beside: bool,
+    /// On a QUIC link: datagrams carry cells of lossy circuits (`docs/spec/lossy-circuits.md`).
+    pub lossy: bool,
 }
 
 impl Extensions {
     /// Bits of the first byte of a CAPABILITIES cell.
     const EARLY: u8 = 1;
     const BESIDE: u8 = 2;
+    const LOSSY: u8 = 4;
 
     /// Returns whether any extension is set.
     pub fn any(self) -> bool {
-        self.early || self.beside
+        self.early || self.beside || self.lossy
     }
 
     /// Returns the extensions that are set in both `self` and `other`.
     #[must_use]
     pub fn and(self, other: Extensions) -> Extensions {
-        Extensions { early: self.early && other.early, beside: self.beside && other.beside }
+        Extensions {
+            early: self.early && other.early,
+            beside: self.beside && other.beside,
+            lossy: self.lossy && other.lossy,
+        }
     }
 }
 
@@ -73,7 +80,8 @@ impl Extensions {
 pub fn put_capabilities(wanted: Extensions) -> [u8; 2] {
     let early = if wanted.early { Extensions::EARLY } else { 0 };
     let beside = if wanted.beside { Extensions::BESIDE } else { 0 };
-    [1, early | beside]
+    let lossy = if wanted.lossy { Extensions::LOSSY } else { 0 };
+    [1, early | beside | lossy]
 }
 
 /// Parses a CAPABILITIES cell; unknown bits and bytes are ignored. Returns `None` if the cell has
@@ -82,7 +90,11 @@ pub fn read_capabilities(body: &[u8]) -> Option<Extensions> {
     let (length, rest) = body.split_first()?;
     let bits = *rest.get(..usize::from(*length))?.first()?;
     let has = |bit| bits & bit != 0;
-    Some(Extensions { early: has(Extensions::EARLY), beside: has(Extensions::BESIDE) })
+    Some(Extensions {
+        early: has(Extensions::EARLY),
+        beside: has(Extensions::BESIDE),
+        lossy: has(Extensions::LOSSY),
+    })
 }
 
 /// A token that identifies a TLS link on the QUIC link parallel to it.
@@ -462,14 +474,14 @@ mod tests {
 
     #[test]
     fn capabilities_are_read_as_far_as_they_are_known() {
-        for early in [false, true] {
-            for beside in [false, true] {
-                let wanted = Extensions { early, beside };
-                let body = put_capabilities(wanted);
-                assert_eq!(read_capabilities(&body), Some(wanted));
-                let later = [&[3, body[1] | 0xf0, 0xff, 0xff][..], &[0; 9]].concat();
-                assert_eq!(read_capabilities(&later), Some(wanted), "of a later build");
-            }
+        for bits in 0..8 {
+            let [early, beside, lossy] = [0, 1, 2].map(|bit| bits >> bit & 1 == 1);
+            let wanted = Extensions { early, beside, lossy };
+            let body = put_capabilities(wanted);
+            assert_eq!(body, [1, bits]);
+            assert_eq!(read_capabilities(&body), Some(wanted));
+            let later = [&[3, body[1] | 0xf0, 0xff, 0xff][..], &[0; 9]].concat();
+            assert_eq!(read_capabilities(&later), Some(wanted), "of a later build");
         }
         for cut in [&[][..], &[0], &[0, 3], &[1], &[3, 3, 3]] {
             assert_eq!(read_capabilities(cut), None, "{cut:?}");

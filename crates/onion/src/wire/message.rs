@@ -115,6 +115,10 @@ impl RelayCommand {
     pub const RESILIENT_GONE: RelayCommand = RelayCommand(165);
     /// In resilient sets: a request to send `RESILIENT_RECEIVED` at once.
     pub const RESILIENT_PROBE: RelayCommand = RelayCommand(166);
+    /// On a lossy circuit: makes it a leg of a set (`docs/spec/lossy-circuits.md`).
+    pub const LOSSY_LINK: RelayCommand = RelayCommand(167);
+    /// The answer to `LOSSY_LINK`.
+    pub const LOSSY_LINKED: RelayCommand = RelayCommand(168);
 }
 
 impl RelayCommand {

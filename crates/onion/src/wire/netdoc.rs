@@ -111,6 +111,8 @@ pub struct Speaks {
     pub resilient: bool,
     /// This project's sets whose legs join at a middle hop (`Anabranch=3`).
     pub merged: bool,
+    /// This project's lossy circuits (`Anabranch=4`).
+    pub lossy: bool,
     /// Sets of proposal 329, Conflux (`Conflux=1`).
     pub conflux: bool,
 }
@@ -576,6 +578,7 @@ fn speaks(speaks: impl Fn(&str, u8) -> bool) -> Speaks {
         ancestors: speaks("Anabranch", 1),
         resilient: speaks("Anabranch", 2),
         merged: speaks("Anabranch", 3),
+        lossy: speaks("Anabranch", 4),
         conflux: speaks("Conflux", 1),
     }
 }

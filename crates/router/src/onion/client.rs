@@ -41,6 +41,7 @@ use super::station::{Station, TICK, Token};
 use super::tap::Tap;
 use super::ways::{BridgeWays, TransportNews};
 use dir_requests::{At, DirRequests, Done};
+use lossy::NotLossy;
 pub use metrics::ClientMetrics;
 use programs::Programs;
 pub use refused::{Exits, Lack, Refused, Why};
@@ -49,6 +50,7 @@ pub use status::{CircuitStatus, LegPlace, RelayName, SetStatus, Status};
 use trace::CellTrace;
 
 mod dir_requests;
+mod lossy;
 mod metrics;
 mod names;
 mod programs;
@@ -99,6 +101,9 @@ pub struct Settings {
     /// Whether to use QUIC links to guards that support them; `None` if not. The value states
     /// whether they are also used where an unordered TCP link exists.
     pub quic: Option<QuicLinking>,
+    /// Whether streams are TCP connections to the exit over lossy circuits: over one (UDP-OR), or
+    /// over `legs` (mUDP-OR). Then `quic` must allow lossy cells.
+    pub udp_or: bool,
     /// File for the trace of cells; `None` for no trace.
     pub trace: Option<PathBuf>,
 }
@@ -129,9 +134,9 @@ pub enum ClientEvent {
     /// A circuit is built. The fields are its number, its relays (first hop first), and whether
     /// its last hop uses Counter Galois Onion.
     Built(u64, Vec<String>, bool),
-    /// A circuit has joined a set. The fields are its number, the set's design, and the time until
-    /// the last relay confirmed it.
-    Linked(u64, Design, Duration),
+    /// A circuit has joined a set. The fields are its number, the name of the set's design, and the
+    /// time until the last relay confirmed it.
+    Linked(u64, &'static str, Duration),
     /// A circuit was closed. The fields are its number, its relays as in `Built`, and the reason.
     Closed(u64, Vec<String>, String),
     /// The client's state, once a second.
@@ -229,6 +234,7 @@ struct ClientLoop<'r> {
     unkept: bool,
     /// Whether the relays known at the last check allow no path.
     pathless: bool,
+    not_lossy: NotLossy,
     file_watch: FileWatch,
     /// Fields of the state file that this version does not know. They are written back unchanged.
     unknown: UnknownState,
@@ -272,7 +278,9 @@ impl<'r> ClientLoop<'r> {
         let wishes = settings.wishes.clone();
         let authorities = settings.dirclient.authorities().iter();
         let ClientState { guards, build_times, unknown } = kept;
+        let udp_or = settings.udp_or;
         let mut circmgr = CircuitManager::new(guards, &build_times, wishes);
+        circmgr.set_lossy(settings.udp_or);
         circmgr.set_design(settings.design);
         circmgr.set_legs(settings.legs);
         if let Some(ways) = &settings.ways {
@@ -298,6 +306,7 @@ impl<'r> ClientLoop<'r> {
             ends: false,
             unkept: false,
             pathless: false,
+            not_lossy: NotLossy::new(udp_or),
             file_watch: FileWatch::default(),
             unknown,
             ticked: Time::ZERO,
@@ -638,6 +647,12 @@ impl<'r> ClientLoop<'r> {
                  different families and /16 networks"
             ))),
             Order::NoAbleRelay(design) => watch(ClientEvent::Trouble(no_able_relay(design))),
+            Order::NoLossyRelay => watch(ClientEvent::Trouble(
+                "--design: the network has too few relays for lossy circuits (with \
+                 Anabranch=4 among their protocols): it needs an entry, a middle and an exit that run \
+                 'anabranch relay --link quic --udp-or'"
+                    .to_owned(),
+            )),
             Order::FewBridges(bridges, wanted) => watch(ClientEvent::Trouble(format!(
                 "each stream gets {bridges} of {wanted} circuits: each circuit needs a --bridge \
                  of its own"
@@ -698,11 +713,16 @@ impl<'r> ClientLoop<'r> {
             Output::Linked { circuit, rtt } => {
                 let at = station.moment(now);
                 self.circmgr.linked(at, circuit, &mut self.rng);
-                watch(ClientEvent::Linked(circuit.0, self.settings.design, rtt));
+                let Settings { udp_or, design, .. } = &self.settings;
+                let design = if *udp_or { "mudp-or" } else { design.name() };
+                watch(ClientEvent::Linked(circuit.0, design, rtt));
             }
-            Output::CircuitClosed { circuit, cause, .. } => {
+            Output::CircuitClosed { circuit, hops, cause } => {
                 if circmgr.path(circuit).is_some() {
                     let names = names(circmgr, circuit);
+                    if let Some(text) = self.not_lossy.look(&names, hops, cause) {
+                        watch(ClientEvent::Trouble(text));
+                    }
                     watch(ClientEvent::Closed(circuit.0, names, cause.to_string()));
                 }
                 circmgr.closed(station.moment(now), circuit, cause);
@@ -838,6 +858,7 @@ mod tests {
             legs: None,
             design: Design::default(),
             dealing: None,
+            udp_or: false,
             trace: None,
         };
         ClientLoop::new(settings, anabranch_os::entropy::generator().unwrap(), stop, None).unwrap()

@@ -21,6 +21,7 @@ use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::network::Wishes;
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::padding::Amount;
+use anabranch_onion::relay::protocols;
 use anabranch_onion::{Event, circuitmux};
 
 use super::authorities::Authority;
@@ -28,6 +29,7 @@ use super::authority::{self, AuthorityError, AuthorityEvent, Running};
 use super::client;
 use super::dirclient::{self, DirClient, unix};
 use super::keyring::KeyRing;
+use super::links::quic::QuicLinking;
 use super::relay::{self, Numbers, Watch};
 use super::reload::Reload;
 use super::store::{StoreError, claim};
@@ -60,6 +62,9 @@ pub struct Settings {
     pub interval: u64,
     /// Platform in the nodes' descriptors.
     pub platform: String,
+    /// Number of lossy circuits for each of the client's streams, which the relays then grant
+    /// (UDP-OR, mUDP-OR); `None` for streams as in Tor.
+    pub lossy_legs: Option<usize>,
 }
 
 /// Event of the network.
@@ -424,7 +429,12 @@ fn relay_settings(
     let description = description(settings, node);
     let usual = relay::Settings::new(listen, keys, dirclient, description);
     let live = relay::Live { policy, allow_private: true, ..usual.live };
-    relay::Settings { live, ..usual }
+    relay::Settings { live, quic: quic(settings), ..usual }
+}
+
+/// Returns the settings of QUIC links of all nodes; `None` without such links.
+fn quic(settings: &Settings) -> Option<QuicLinking> {
+    settings.lossy_legs.map(|_| QuicLinking { lossy: true, ..QuicLinking::default() })
 }
 
 fn is_exit(settings: &Settings, node: u8) -> bool {
@@ -444,6 +454,7 @@ fn description(settings: &Settings, node: u8) -> Description {
     Description {
         dir_port: if node == AUTHORITY { DIR_PORT } else { 0 },
         policy,
+        protocols: protocols(settings.lossy_legs.is_some()),
         ..Description::new(name(node), at, settings.platform.clone())
     }
 }
@@ -473,12 +484,13 @@ fn client(settings: &Settings, line: &str) -> Result<client::Settings, EmbeddedE
         padding: Amount::Full,
         memory: MEMORY,
         circuitmux: circuitmux::Kind::default(),
-        legs: None,
+        legs: settings.lossy_legs,
         design: Design::default(),
         dealing: None,
         tap: None,
         links: Default::default(),
-        quic: None,
+        quic: quic(settings),
+        udp_or: settings.lossy_legs.is_some(),
         trace: None,
     })
 }

@@ -102,6 +102,7 @@ impl Collector for Relay {
         counts(encoder, "relay_padding_cells", "Cells of padding", "direction", &ways)?;
         of_unordered(encoder, &numbers)?;
         of_quic(encoder, &numbers)?;
+        of_lossy(encoder, &numbers)?;
         of_connections(encoder, &numbers)?;
         let [received, sent] = numbers.carried;
         let ways = [("received", received), ("sent", sent)];
@@ -129,7 +130,7 @@ fn of_unordered(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::
 
 /// Encodes the counters of QUIC links, if they are enabled; see `docs/formats.md`.
 fn of_quic(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
-    let Some(QuicCounts { endpoints, failed }) = numbers.quic else { return Ok(()) };
+    let Some(QuicCounts { endpoints, failed, .. }) = numbers.quic else { return Ok(()) };
     let Numbers { stats, .. } = numbers;
     level(encoder, "relay_quic_links", "QUIC links to other relays and clients", stats.quic_links)?;
     level(encoder, "relay_quic_circuits", "Circuits on QUIC links", stats.quic_circuits)?;
@@ -142,6 +143,25 @@ fn of_quic(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resul
     count(encoder, "relay_quic_retried", help, endpoints.retried)?;
     let help = "New QUIC peers refused";
     count(encoder, "relay_quic_refused", help, endpoints.refused)
+}
+
+/// Encodes the counters of lossy circuits, if the relay grants them; see `docs/formats.md`.
+fn of_lossy(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
+    if !numbers.grants_lossy {
+        return Ok(());
+    }
+    let Numbers { stats: Stats { circuits_lossy, lossy, .. }, .. } = numbers;
+    count(encoder, "relay_lossy_circuits_made", "Circuits with lossy cells", *circuits_lossy)?;
+    let ways = [("received", lossy.received), ("sent", lossy.sent)];
+    counts(encoder, "relay_lossy_cells", "Lossy cells on links", "direction", &ways)?;
+    let dropped = [
+        ("queue", lossy.dropped + numbers.quic.map_or(0, |counts| counts.lossy_dropped)),
+        ("replay", lossy.refused),
+        ("unknown", lossy.unknown),
+    ];
+    counts(encoder, "relay_lossy_cells_dropped", "Lossy cells dropped", "cause", &dropped)?;
+    let help = "Circuits closed because of a lossy cell that was not sealed by their other end";
+    count(encoder, "relay_lossy_garbage", help, lossy.garbage)
 }
 
 /// Encodes the counters of dedicated and of MPTCP links, if enabled; see `docs/formats.md`.
@@ -201,6 +221,9 @@ mod tests {
         (numbers.stats.quic_circuits, numbers.stats.moved_circuits) = (13, 18);
         numbers.mptcp = Some(MptcpCounts { links: 14, subflows: 15, fell_back: 16 });
         (numbers.dedicates_links, numbers.stats.dedicated_links) = (true, 17);
+        numbers.grants_lossy = true;
+        (numbers.stats.lossy.garbage, numbers.stats.lossy.dropped) = (19, 20);
+        numbers.quic.iter_mut().for_each(|counts| counts.lossy_dropped = 1);
         numbers.stats.relayed = 5;
         numbers.stats.padding = [4, 2];
         numbers.stats.leg_rtts = [30_000, 50_000].into_iter().collect();
@@ -225,6 +248,8 @@ mod tests {
             "anabranch_relay_mptcp_subflows 15",
             "anabranch_relay_mptcp_fell_back 16",
             "anabranch_relay_dedicated_links 17",
+            "anabranch_relay_lossy_garbage_total 19",
+            "anabranch_relay_lossy_cells_dropped_total{cause=\"queue\"} 21",
             "anabranch_relay_shared_circuits_total 0",
             "anabranch_relay_leg_rtt_seconds{of=\"least\"} 0.03",
             "anabranch_relay_leg_rtt_seconds{of=\"mean\"} 0.04",

@@ -166,6 +166,8 @@ pub struct Numbers {
     pub early: EarlyCounts,
     /// Counters of QUIC links; `None` if they are disabled.
     pub quic: Option<QuicCounts>,
+    /// Whether the relay grants lossy circuits.
+    pub grants_lossy: bool,
     /// Counters of links and subflows; `None` if MPTCP is disabled.
     pub mptcp: Option<MptcpCounts>,
     /// Whether each extended circuit has its own link.
@@ -192,6 +194,7 @@ impl Numbers {
             tap: self.tap.or(other.tap),
             early: self.early.with(other.early),
             quic: both(self.quic, other.quic, QuicCounts::with),
+            grants_lossy: self.grants_lossy || other.grants_lossy,
             mptcp: both(self.mptcp, other.mptcp, MptcpCounts::with),
             dedicates_links: self.dedicates_links || other.dedicates_links,
         }
@@ -621,6 +624,7 @@ fn config(settings: &Settings, credentials: &Credentials) -> Config {
         max_queue: 50_000,
         max_half_open: shared_out(MOST_HALF_OPEN, settings).max(4),
         max_streams: 10_000,
+        lossy: settings.quic.is_some_and(|linking| linking.lossy),
     }
 }
 

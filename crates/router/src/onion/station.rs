@@ -54,6 +54,8 @@ pub(super) struct Station<C> {
     /// Time of the last check for links that do not open. The next field is that for idle links.
     swept: Time,
     rested: Time,
+    /// Lossy cells that are being moved between a link and the core.
+    lossy: Vec<u8>,
 }
 
 /// Meaning of a poller token.
@@ -117,6 +119,7 @@ impl<C: Core> Station<C> {
             dedicates_links: false,
             swept,
             rested,
+            lossy: Vec::new(),
         })
     }
 
@@ -181,6 +184,11 @@ impl<C: Core> Station<C> {
         self.carriers.quic.as_ref().map(QuicLinks::counts)
     }
 
+    /// Returns whether QUIC links carry lossy cells, where neighbours do too.
+    pub(super) fn grants_lossy(&self) -> bool {
+        self.carriers.quic.as_ref().is_some_and(QuicLinks::carries_lossy)
+    }
+
     /// Services the file numbered `file` of `carrier`, and moves data between the carrier's links
     /// and the core.
     pub(super) fn receive(&mut self, now: Time, (carrier, file): (u8, u64), ready: Ready) {
@@ -199,7 +207,10 @@ impl<C: Core> Station<C> {
                 |link, bytes: &[u8]| core.handle_link(now, LinkInput::Bytes { link, bytes });
             match links.next_news(now, &mut give) {
                 Some(LinkNews::Opened(link, opened)) => self.link_opened(now, link, opened),
-                Some(LinkNews::Served(link)) => self.flush(now, link),
+                Some(LinkNews::Served(link)) => match self.take_lossy(now, link) {
+                    true => self.flush(now, link),
+                    false => self.gone(now, link),
+                },
                 Some(LinkNews::Ended(link)) => self.gone(now, link),
                 None => return,
             }
@@ -339,6 +350,7 @@ impl<C: Core> Station<C> {
     pub(super) fn obey(&mut self, now: Time, output: LinkOutput) {
         match output {
             LinkOutput::Dial { target } => self.dial(now, target),
+            LinkOutput::DialOwn { target } => self.dial_own(now, target),
             LinkOutput::Transmit { link } => {
                 self.with(link, |links| links.wants(link));
                 self.flush(now, link);
@@ -413,11 +425,7 @@ impl<C: Core> Station<C> {
 
     fn dial(&mut self, now: Time, target: Target) {
         if self.dedicates_links {
-            // Other shards can use the link once it is open.
-            if self.carriers.tcp.dial(&self.poller, target.clone()).is_err() {
-                self.core.handle_link(now, LinkInput::Unreachable { target });
-            }
-            return;
+            return self.dial_own(now, target);
         }
         let rsa = target.rsa;
         if let Some(link) = self.claims.as_ref().and_then(|claims| claims.claim(rsa)) {
@@ -435,10 +443,35 @@ impl<C: Core> Station<C> {
         }
     }
 
+    /// Dials a relay whether or not another shard has a link to it. Other shards can use the link
+    /// once it is open.
+    fn dial_own(&mut self, now: Time, target: Target) {
+        if self.carriers.tcp.dial(&self.poller, target.clone()).is_err() {
+            self.core.handle_link(now, LinkInput::Unreachable { target });
+        }
+    }
+
+    /// Moves lossy cells that have arrived on `link` to the core. Returns false if the neighbour
+    /// has violated the carrier's protocol.
+    fn take_lossy(&mut self, now: Time, link: LinkId) -> bool {
+        let Some(links) = self.carriers.get_mut(link.carrier()) else { return true };
+        self.lossy.clear();
+        let is_sound = links.read_lossy(link, &mut self.lossy);
+        if !self.lossy.is_empty() {
+            self.core.handle_link(now, LinkInput::Lossy { link, cells: &self.lossy });
+        }
+        is_sound
+    }
+
     fn flush(&mut self, now: Time, link: LinkId) {
         let core = &mut self.core;
+        self.lossy.clear();
+        core.transmit_lossy(link, &mut self.lossy);
         let mut fetch = |out: &mut Vec<u8>, limit| core.transmit(now, link, out, limit);
         let Some(links) = self.carriers.get_mut(link.carrier()) else { return };
+        if !self.lossy.is_empty() {
+            links.write_lossy(now, link, &self.lossy);
+        }
         if !links.flush(now, &self.poller, link, &mut fetch) {
             return self.gone(now, link);
         }

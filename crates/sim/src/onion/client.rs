@@ -294,6 +294,7 @@ impl ClientHost {
             | Order::FewGuards(_)
             | Order::FewLegs(..)
             | Order::NoAbleRelay(_)
+            | Order::NoLossyRelay
             | Order::FewJoining(_)
             | Order::FewBridges(..) => {}
         }

@@ -131,7 +131,9 @@ impl Links {
     /// Executes an output of the core that concerns links.
     pub(super) fn obey(&mut self, io: &mut Io<'_>, core: &mut dyn Core, output: LinkOutput) {
         match output {
-            LinkOutput::Dial { target } => self.dial(io, core, target),
+            LinkOutput::Dial { target } | LinkOutput::DialOwn { target } => {
+                self.dial(io, core, target);
+            }
             LinkOutput::Transmit { link } => {
                 if let Some(at) = self.links.get_mut(&link) {
                     at.wants = true;

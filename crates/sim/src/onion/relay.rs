@@ -95,6 +95,7 @@ impl RelayHost {
             max_queue: 50_000,
             max_half_open: usize::MAX,
             max_streams: 1_000,
+            lossy: false,
         };
         let responder = Role::Responder(Arc::clone(credentials));
         let initiator = Role::Initiator(Arc::clone(credentials));

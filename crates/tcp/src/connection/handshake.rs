@@ -5,6 +5,7 @@ use anabranch_multipath::Time;
 use super::{Connection, Ending, Ports, State};
 use crate::config::Config;
 use crate::constants::{DEFAULT_MSS, MAX_WINDOW_SCALE, MIN_MSS, SYN_RETRIES};
+use crate::receiver::Arrival;
 use crate::segment::{Flags, Segment};
 use crate::seq::Seq;
 use crate::timers::Timer;
@@ -22,7 +23,8 @@ pub(super) fn scale_for(config: &Config) -> u8 {
 }
 
 impl Connection {
-    /// Accepts the connection that `syn` requests. Returns `None` if `syn` is not a plain SYN.
+    /// Accepts the connection that `syn` requests. Returns `None` if `syn` is not a plain SYN. With
+    /// [`Config::fast_open`] the data in `syn` can be read at once.
     pub fn accept(now: Time, config: &Config, iss: Seq, syn: &Segment) -> Option<Connection> {
         let flags = syn.flags;
         if !flags.has(Flags::SYN) || flags.has(Flags::ACK) || flags.has(Flags::RST) {
@@ -32,8 +34,20 @@ impl Connection {
         let mut connection = Connection::new(now, config, ports, iss);
         connection.state = State::SynReceived;
         connection.take_syn(now, syn);
+        connection.take_syn_data(now, syn);
         connection.syn_due = true;
         Some(connection)
+    }
+
+    /// Stores the data in the peer's SYN, if this connection accepts such data (RFC 7413, section
+    /// 4.2.2).
+    fn take_syn_data(&mut self, now: Time, syn: &Segment) {
+        if !self.fast_open.enabled || syn.payload.is_empty() {
+            return;
+        }
+        self.fast_open.received = true;
+        let arrival = Arrival { start: 1, bytes: syn.payload.clone(), fin: false };
+        self.receiver.take(now, arrival, &mut self.timers, &mut self.sender.stats);
     }
 
     /// Stores the initial sequence number, the options and the window in the peer's SYN.
@@ -58,7 +72,9 @@ impl Connection {
     pub(super) fn handle_in_syn_sent(&mut self, now: Time, segment: &Segment) {
         let flags = segment.flags;
         let acknowledges = flags.has(Flags::ACK);
-        if acknowledges && (segment.ack != self.iss + 1 || self.syn_count == 0) {
+        // Bytes of our SYN that the peer has accepted.
+        let taken = segment.ack.0.wrapping_sub((self.iss + 1).0);
+        if acknowledges && (taken > self.fast_open.sent || self.syn_count == 0) {
             self.outbox.extend(segment.reset());
             return;
         }
@@ -73,6 +89,7 @@ impl Connection {
         }
         self.take_syn(now, segment);
         if acknowledges {
+            self.sender.take_syn_data(taken);
             self.establish(now);
             self.receiver.ack_now = true;
         } else {
@@ -121,7 +138,15 @@ impl Connection {
         segment.options.window_scale = self.offers.window_scaling.then_some(self.scale);
         if answers {
             segment.flags = Flags::SYN | Flags::ACK;
-            segment.ack = self.irs + 1;
+            segment.ack = self.irs.at(self.receiver.nxt().max(1));
+            self.stamps.last_ack = self.receiver.nxt().max(1);
+            if self.fast_open.received {
+                self.receiver.acknowledged(&mut self.timers);
+            }
+        } else if self.fast_open.enabled {
+            let room = usize::from(self.mss).saturating_sub(segment.options.length());
+            segment.payload = self.sender.syn_data(room);
+            self.fast_open.sent = self.fast_open.sent.max(segment.payload.len() as u32);
         }
         segment
     }

@@ -93,9 +93,20 @@ pub struct Connection {
     syn_due: bool,
     syn_count: u32,
     syn_sent: Time,
+    fast_open: FastOpen,
     last_heard: Time,
     last_poll: Time,
     last_challenge: Option<Time>,
+}
+
+/// State of a connection whose SYN may carry data (RFC 7413).
+#[derive(Clone, Copy, Debug, Default)]
+struct FastOpen {
+    enabled: bool,
+    /// Number of bytes in this side's SYN.
+    sent: u32,
+    /// Whether the peer's SYN carried data, so that data may be sent before the handshake is over.
+    received: bool,
 }
 
 /// The options that this side's SYN offers.
@@ -133,6 +144,7 @@ impl Connection {
             syn_due: false,
             syn_count: 0,
             syn_sent: now,
+            fast_open: FastOpen { enabled: config.fast_open, ..FastOpen::default() },
             last_heard: now,
             last_poll: now,
             last_challenge: None,
@@ -163,6 +175,16 @@ impl Connection {
     /// Appends all received bytes to `into`.
     pub fn read_all(&mut self, into: &mut Vec<u8>) {
         self.receiver.read_all(into);
+    }
+
+    /// Returns the bytes that can be read, in two consecutive parts.
+    pub fn peek(&self) -> (&[u8], &[u8]) {
+        self.receiver.peek()
+    }
+
+    /// Removes the first `bytes` of [`peek`](Connection::peek), which were read.
+    pub fn consume(&mut self, bytes: usize) {
+        self.receiver.consume(bytes);
     }
 
     /// Returns the number of bytes that can be read.

@@ -22,14 +22,15 @@ impl Connection {
         if self.syn_due {
             return Some(self.syn(now));
         }
-        if !self.is_open() {
+        let answers_at_once = self.state == State::SynReceived && self.fast_open.received;
+        if !self.is_open() && !answers_at_once {
             return None;
         }
         // SACK blocks are sent first, in a separate segment: a full segment has no room for them.
         if self.receiver.ack_now && self.receiver.has_blocks() {
             return Some(self.acknowledgement(now));
         }
-        if self.timers.get(Timer::Handshake).is_none()
+        if (self.timers.get(Timer::Handshake).is_none() || self.fast_open.received)
             && let Some(chunk) = self.sender.next(now, &mut self.timers)
         {
             return Some(self.data(now, chunk));

@@ -149,6 +149,21 @@ impl Sender {
         self.peer = PeerWindow { end: 1 + window, max: window, seq: 0, ack: 1 };
     }
 
+    /// Removes the first `bytes` written bytes, which the peer has received with our SYN. Its
+    /// window begins after them.
+    pub(crate) fn take_syn_data(&mut self, bytes: u32) {
+        let first = 1 + u64::from(bytes);
+        self.buffer.drain(..(bytes as usize).min(self.buffer.len()));
+        (self.base, self.una, self.nxt) = (first, first, first);
+        self.peer.end += u64::from(bytes);
+        self.peer.ack = first;
+    }
+
+    /// Returns the first written bytes, at most `limit`, for a SYN.
+    pub(crate) fn syn_data(&self, limit: usize) -> Vec<u8> {
+        self.buffer.iter().take(limit).copied().collect()
+    }
+
     /// Adds a round-trip time that was measured in the handshake.
     pub(crate) fn sample(&mut self, now: Time, rtt: Duration) {
         self.rtt.sample(now, rtt);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anabranch_multipath::seed::{self, Stream};
 use anabranch_multipath::{LinkView, Time};
-use anabranch_netem::{Link, LinkSettings};
-use anabranch_onion::wire::cell::CELL;
+use anabranch_netem::{Link, LinkSettings, Loss};
+use anabranch_onion::wire::cell::{CELL, NUMBERED_CELL};
 use anabranch_onion::wire::extend::Target;
 use rand::RngExt;
 
@@ -24,6 +24,12 @@ pub struct Pipe {
     /// Circuit of the last cell from side 0.
     pub last_circuit: Option<u32>,
     wires: [Link<Vec<u8>>; 2],
+    /// Lossy cells in both directions, one in each datagram.
+    datagrams: [Link<Vec<u8>>; 2],
+    /// Whether the next lossy cell that arrives is changed on its way.
+    pub bends: bool,
+    /// Whether each lossy cell is sent twice.
+    pub doubles: bool,
     /// Rate in bits per second.
     rate: u64,
     /// Whether each side's core has something to send.
@@ -51,12 +57,26 @@ impl Pipe {
         let settings =
             || LinkSettings { delay: setting.delay, ..LinkSettings::with_rate(setting.rate) };
         let wire = |side| Link::new(settings(), setting.seed, 2 * id + side);
+        let lossy = || LinkSettings {
+            jitter: setting.jitter,
+            reorder: true,
+            loss: match setting.dropped {
+                0 => Loss::None,
+                dropped => Loss::Bernoulli(f64::from(dropped) / 1_000.0),
+            },
+            queue: 200_000,
+            ..settings()
+        };
+        let datagrams = |side| Link::new(lossy(), setting.seed, 1_000_000 + 2 * id + side);
         Pipe {
             nodes,
             carried: 0,
             seen: None,
             last_circuit: None,
             wires: [wire(0), wire(1)],
+            datagrams: [datagrams(0), datagrams(1)],
+            bends: false,
+            doubles: false,
             rate: setting.rate,
             ready: [false; 2],
             swallows: [false; 2],
@@ -82,7 +102,7 @@ impl Pipe {
 
     /// Returns the time at which something arrives or the link opens.
     pub fn next_timeout(&self) -> Option<Time> {
-        let wires = self.wires.iter().filter_map(Link::next_timeout);
+        let wires = self.wires.iter().chain(&self.datagrams).filter_map(Link::next_timeout);
         let again = self.again.iter().filter_map(|lost| Some(lost.front()?.0));
         wires.chain(again).chain(self.opens.as_ref().map(|(time, _)| *time)).min()
     }
@@ -140,6 +160,28 @@ impl Pipe {
             self.note(now, length as i64);
         }
         Some(std::mem::replace(&mut self.rest[side], later))
+    }
+
+    /// Sends lossy cells, which may be lost, delayed or reordered.
+    pub fn push_lossy(&mut self, now: Time, side: usize, cells: &[u8]) {
+        for cell in cells.chunks(NUMBERED_CELL) {
+            for _ in 0..=usize::from(self.doubles) {
+                // A full queue drops the cell.
+                let _ = self.datagrams[side].push(now, cell.to_vec(), cell.len());
+            }
+        }
+    }
+
+    /// Returns the next lossy cell that has arrived at `side`.
+    pub fn lossy_arrival(&mut self, now: Time, side: usize) -> Option<Vec<u8>> {
+        let mut cell = self.datagrams[1 - side].pop(now)?;
+        if self.swallows[side] {
+            return None;
+        }
+        if std::mem::take(&mut self.bends) {
+            cell[100] ^= 1;
+        }
+        Some(cell)
     }
 
     fn note(&mut self, now: Time, bytes: i64) {

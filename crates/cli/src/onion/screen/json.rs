@@ -28,7 +28,7 @@ pub(super) fn value(event: &ClientEvent) -> Value {
             json!({"event": "circuit_built", "circuit": circuit, "path": path, "cgo": cgo})
         }
         ClientEvent::Linked(circuit, design, rtt) => json!({
-            "event": "circuit_linked", "circuit": circuit, "multipath": design.name(),
+            "event": "circuit_linked", "circuit": circuit, "multipath": design,
             "seconds": rtt.as_secs_f64(),
         }),
         ClientEvent::Closed(circuit, path, cause) => {
@@ -77,7 +77,7 @@ mod tests {
     use std::time::Duration;
 
     use anabranch_onion::clocks::{Verdict, Witness};
-    use anabranch_onion::conflux::{ConfluxFault, Design};
+    use anabranch_onion::conflux::ConfluxFault;
     use anabranch_onion::{CircuitFault, Violation};
     use anabranch_router::onion::client::Why;
     use anabranch_router::onion::reload::Names;
@@ -129,7 +129,7 @@ mod tests {
             ClientEvent::Ready(9),
             ClientEvent::LinkOpen("guard4".to_owned()),
             ClientEvent::Built(4, path.clone(), true),
-            ClientEvent::Linked(4, Design::default(), Duration::from_millis(40)),
+            ClientEvent::Linked(4, "conflux", Duration::from_millis(40)),
             ClientEvent::Refused(Refused { port: Some(25), why: Why::Unanswered, cure: None }),
             ClientEvent::Clock(skew),
             ClientEvent::Violation("guard4".to_owned(), Violation::Circuit(fault)),

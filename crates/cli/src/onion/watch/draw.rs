@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use anabranch_onion::SetNumbers;
+use anabranch_onion::{LossyStats, SetNumbers};
 use anabranch_pages::figures::scaled;
 use anabranch_router::onion::MptcpCounts;
 use anabranch_router::onion::relay::Numbers;
@@ -166,11 +166,15 @@ fn links(numbers: &Numbers) -> Vec<String> {
     });
     let dedicated = (stats.dedicated_links > 0)
         .then(|| format!("links of one circuit {}", stats.dedicated_links));
+    let lossy = numbers.grants_lossy.then(|| {
+        let LossyStats { received, garbage, .. } = stats.lossy;
+        format!("lossy circuits {}, cells {received}, garbage {garbage}", stats.circuits_lossy)
+    });
     let mptcp = numbers.mptcp.map(|counts| {
         let MptcpCounts { links, subflows, fell_back } = counts;
         format!("MPTCP links {links} with {subflows} subflows, {fell_back} fell back to plain TCP")
     });
-    unordered.chain(quic).chain(dedicated).chain(mptcp).collect()
+    unordered.chain(quic).chain(lossy).chain(dedicated).chain(mptcp).collect()
 }
 
 /// Joins `parts` into lines of at most `width` columns.

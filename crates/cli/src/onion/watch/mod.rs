@@ -8,10 +8,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anabranch_multipath::Time;
-use anabranch_onion::Event;
 use anabranch_onion::clocks::{Verdict, Witness};
 use anabranch_onion::relay::Stats;
 use anabranch_onion::wire::text::hex;
+use anabranch_onion::{Event, LossyStats};
 use anabranch_router::onion::relay::{Numbers, Watch};
 use anabranch_router::onion::reload::{Names, Outcome, in_words};
 use anabranch_router::onion::skew::Skew;
@@ -140,6 +140,7 @@ fn object(numbers: &Numbers) -> Value {
         "early_cells": stats.early_cells, "early_records": early.opened,
         "early_failed": early.failed, "quic": quic.map(|counts| of_quic(stats, counts)),
         "per_circuit": numbers.dedicates_links.then(|| of_dedicated(stats)),
+        "lossy": numbers.grants_lossy.then(|| of_lossy(numbers)),
         "mptcp": numbers.mptcp.map(of_mptcp),
         "event": "numbers", "links": links, "circuits": stats.circuits,
         "circuits_made": stats.circuits_made, "circuits_cgo": stats.circuits_cgo,
@@ -155,11 +156,22 @@ fn object(numbers: &Numbers) -> Value {
 
 /// Returns the counters of QUIC links as a JSON object.
 fn of_quic(stats: &Stats, counts: QuicCounts) -> Value {
-    let QuicCounts { endpoints, failed } = counts;
+    let QuicCounts { endpoints, failed, .. } = counts;
     json!({
         "links": stats.quic_links, "circuits": stats.quic_circuits, "failed": failed,
         "broken": endpoints.broken, "retried": endpoints.retried, "refused": endpoints.refused,
         "moved": stats.moved_circuits,
+    })
+}
+
+/// Returns the counters of lossy circuits as a JSON object.
+fn of_lossy(numbers: &Numbers) -> Value {
+    let LossyStats { sent, received, refused, unknown, dropped, garbage } = numbers.stats.lossy;
+    let of_links = numbers.quic.map_or(0, |counts| counts.lossy_dropped);
+    json!({
+        "circuits_made": numbers.stats.circuits_lossy, "received": received, "sent": sent,
+        "dropped": dropped + of_links, "replayed": refused, "unknown": unknown,
+        "garbage": garbage,
     })
 }
 

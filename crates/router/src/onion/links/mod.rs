@@ -170,6 +170,16 @@ pub(super) trait Carrier {
 
     /// Accepts cells of circuits on a link from now on, because its neighbour is known.
     fn admit_circuits(&mut self, _link: LinkId) {}
+
+    /// Appends the lossy cells that have arrived on `_link` to `_into`. Returns false if the
+    /// neighbour has violated the protocol: the caller then has to call [`Carrier::end`].
+    fn read_lossy(&mut self, _link: LinkId, _into: &mut Vec<u8>) -> bool {
+        true
+    }
+
+    /// Passes lossy cells to a link, which may drop them. The caller then has to call
+    /// [`Carrier::flush`].
+    fn write_lossy(&mut self, _now: Time, _link: LinkId, _cells: &[u8]) {}
 }
 
 /// All carriers of one core.

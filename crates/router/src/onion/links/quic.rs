@@ -14,7 +14,7 @@ use anabranch_links::tls::Context;
 use anabranch_links::{Link as _, State, quic};
 use anabranch_multipath::{LinkView, Time};
 use anabranch_onion::channel::{Capabilities, QuicWish};
-use anabranch_onion::wire::cell::{self, CELL, Command, Width};
+use anabranch_onion::wire::cell::{self, CELL, Command, NUMBERED_CELL, Width};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::sha256;
 use anabranch_onion::wire::link::EXPORT_LABEL;
@@ -41,8 +41,8 @@ const SEND: usize = 40 << 10;
 const MESSAGES: usize = 16;
 /// Reason for closing a circuit whose stream was reset (tor-spec, "Tearing down circuits").
 const CHANNEL_CLOSED: u8 = 8;
-/// Cells as units of QUIC links. `longest` is the longest cell that a channel accepts, with its
-/// header.
+/// Cells as units of QUIC links without lossy cells. `longest` is the longest cell that a channel
+/// accepts, with its header.
 const CELLS: Units = Units {
     head: unit,
     end: destroy,
@@ -72,6 +72,8 @@ pub struct QuicLinking {
     pub unless_unordered: bool,
     /// Congestion control.
     pub congestion: Congestion,
+    /// Accept and send datagrams with lossy cells, where the neighbour does too.
+    pub lossy: bool,
 }
 
 /// Counters of QUIC links.
@@ -81,6 +83,9 @@ pub struct QuicCounts {
     pub endpoints: EndpointCounts,
     /// Outgoing links that failed: UDP is blocked, or the relay does not answer.
     pub failed: u64,
+    /// Lossy cells that were dropped because they waited too long for a congestion window, or too
+    /// many waited.
+    pub lossy_dropped: u64,
 }
 
 impl QuicCounts {
@@ -90,6 +95,7 @@ impl QuicCounts {
         QuicCounts {
             endpoints: self.endpoints.with(other.endpoints),
             failed: self.failed + other.failed,
+            lossy_dropped: self.lossy_dropped + other.lossy_dropped,
         }
     }
 }
@@ -146,6 +152,8 @@ struct QuicConn {
     wants: bool,
     /// The link is closed once the core's data is sent.
     closing: bool,
+    /// Number of lossy cells that the link has dropped.
+    lossy_dropped: u64,
 }
 
 /// The links, by number.
@@ -180,6 +188,8 @@ pub(in crate::onion) struct QuicLinks {
     failed: u64,
     /// Number of links whose neighbours violated the protocol of streams.
     faults: u64,
+    /// Number of lossy cells that all links have dropped.
+    lossy_dropped: u64,
 }
 
 impl QuicLinks {
@@ -208,6 +218,7 @@ impl QuicLinks {
             transferred: [0; 2],
             failed: 0,
             faults: 0,
+            lossy_dropped: 0,
         }
     }
 
@@ -230,7 +241,9 @@ impl QuicLinks {
         let mut seed = [0; 32];
         anabranch_os::entropy::generator()?.fill_bytes(&mut seed);
         let (takes_at, congestion) = (takes.then_some(self.place), self.linking.congestion);
-        let endpoint = Endpoint::new(&self.context, CELLS, seed, takes_at, congestion);
+        let lossy = if self.linking.lossy { NUMBERED_CELL } else { 0 };
+        let units = Units { lossy, ..CELLS };
+        let endpoint = Endpoint::new(&self.context, units, seed, takes_at, congestion);
         let endpoint = endpoint.map_err(io::Error::other)?;
         let (place, at) = (self.ports.len(), socket.local_addr()?);
         poller.add(&socket, token(CARRIER, place as u64))?;
@@ -317,10 +330,16 @@ impl QuicLinks {
             lost: false,
             wants: false,
             closing: false,
+            lossy_dropped: 0,
         };
         self.links.insert(id, link);
         self.by_conn.insert((port, conn), id);
         id
+    }
+
+    /// Returns whether links carry lossy cells, where neighbours do too.
+    pub(in crate::onion) fn carries_lossy(&self) -> bool {
+        self.linking.lossy
     }
 
     /// Returns the counters of these links.
@@ -328,7 +347,7 @@ impl QuicLinks {
         let counts = self.ports.iter().map(|port| port.endpoint.counts());
         let mut endpoints = counts.fold(EndpointCounts::default(), EndpointCounts::with);
         endpoints.broken += self.faults;
-        QuicCounts { endpoints, failed: self.failed }
+        QuicCounts { endpoints, failed: self.failed, lossy_dropped: self.lossy_dropped }
     }
 
     fn watch(&mut self, poller: &Poller) {
@@ -353,6 +372,14 @@ impl QuicLinks {
             self.watch(poller);
         }
         self.count_sent(now, sent);
+    }
+
+    /// Counts the lossy cells that `link` has dropped since the last call.
+    fn count_dropped(&mut self, link: LinkId) {
+        let Some(conn) = self.links.get_mut(&link) else { return };
+        let Some(quic) = self.ports[conn.port].endpoint.link(conn.conn) else { return };
+        let dropped = quic.lossy_counts().dropped;
+        self.lossy_dropped += dropped - std::mem::replace(&mut conn.lossy_dropped, dropped);
     }
 
     fn count_sent(&mut self, now: Time, sent: u64) {
@@ -457,7 +484,7 @@ impl QuicLinks {
             target: conn.target.as_ref().map(|(target, _)| target.clone()),
             certificate: quic.peer_certificate().map(sha256),
             own: conn.target.is_none().then(|| sha256(quic.own_certificate())),
-            capabilities: Capabilities::LANES,
+            capabilities: Capabilities { lossy: quic.takes_lossy(), ..Capabilities::LANES },
         });
         conn.told |= is_open;
         if let Some(slot) = conn.admitted.as_mut().filter(|_| is_open) {
@@ -566,6 +593,9 @@ impl Carrier for QuicLinks {
         while self.fill(now, link, fetch) {
             self.transmit(now, place, id);
         }
+        if self.linking.lossy {
+            self.count_dropped(link);
+        }
         !closing
     }
 
@@ -618,6 +648,21 @@ impl Carrier for QuicLinks {
         endpoint.link(conn.conn).into_iter().for_each(QuicLink::admit_lanes);
         // Cells of circuits that arrived earlier have been waiting.
         endpoint.touch(conn.conn);
+    }
+
+    fn read_lossy(&mut self, link: LinkId, into: &mut Vec<u8>) -> bool {
+        let Some(quic) = self.quic(link) else { return true };
+        let is_sound = quic.read_lossy(into).is_ok();
+        if let Some(conn) = self.links.get_mut(&link).filter(|_| !is_sound) {
+            conn.broken = true;
+            self.faults += 1;
+        }
+        is_sound
+    }
+
+    fn write_lossy(&mut self, now: Time, link: LinkId, cells: &[u8]) {
+        // Misuse means that the link has ended, or its path no longer has room for a cell.
+        let _ = self.quic(link).map(|quic| quic.write_lossy(now, cells));
     }
 }
 

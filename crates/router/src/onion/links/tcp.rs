@@ -310,6 +310,7 @@ impl TcpLinks {
                     && !conn.by_transport
                     && conn.link().early_records().is_some_and(EarlyRecords::can_be_unordered),
                 beside: !conn.by_transport && self.ways.is_none(),
+                lossy: false,
             },
         });
         self.fresh = Some(Fresh::new(link, opened, ended));

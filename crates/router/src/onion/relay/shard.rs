@@ -206,6 +206,7 @@ impl Shard {
             refused: 0,
             turned_away: self.station.turned_away(),
             quic: self.station.quic_counts(),
+            grants_lossy: self.station.grants_lossy(),
             tap: carriers.tcp.tap(),
             early: carriers.tcp.early(),
             mptcp: carriers.tcp.mptcp(),

@@ -20,12 +20,20 @@ struct End {
     links: QuicLinks,
     link: Option<LinkId>,
     came: Vec<u8>,
+    /// Lossy cells that came, and whether the link carries them.
+    lossy: Vec<u8>,
+    carries_lossy: Option<bool>,
 }
 
 impl End {
     fn new() -> End {
-        let links = QuicLinks::new(Context::new(unix()).unwrap(), QuicLinking::default());
-        End { poller: Poller::new(8).unwrap(), links, link: None, came: Vec::new() }
+        End::with(QuicLinking::default())
+    }
+
+    fn with(linking: QuicLinking) -> End {
+        let links = QuicLinks::new(Context::new(unix()).unwrap(), linking);
+        let (poller, came, lossy) = (Poller::new(8).unwrap(), Vec::new(), Vec::new());
+        End { poller, links, link: None, came, lossy, carries_lossy: None }
     }
 
     /// As an event loop turns, with cells of `rest` to be sent.
@@ -39,9 +47,13 @@ impl End {
         let came = &mut self.came;
         while let Some(news) = self.links.next_news(now, &mut |_, bytes| came.extend(bytes)) {
             match news {
-                LinkNews::Opened(link, _) => self.links.admit_circuits(link),
+                LinkNews::Opened(link, opened) => {
+                    self.carries_lossy = Some(opened.capabilities.lossy);
+                    self.links.admit_circuits(link);
+                }
                 LinkNews::Served(link) => {
                     self.link = Some(link);
+                    assert!(self.links.read_lossy(link, &mut self.lossy));
                     flush(&mut self.links, &self.poller, link, (clock, rest));
                 }
                 LinkNews::Ended(_) => {}
@@ -211,4 +223,50 @@ fn a_neighbour_that_breaks_the_rules_of_streams_is_told_from_others() {
     let link = far.link.unwrap();
     let end = far.links.end(clock.now(), &far.poller, link);
     assert_eq!(end, LinkEnd::Broken(CarrierFault::Stream));
+}
+
+#[test]
+fn datagrams_carry_lossy_cells_where_both_ends_want_them() {
+    let only = |lossy| QuicLinking { lossy, ..QuicLinking::default() };
+    for (wants, grants) in [(true, true), (true, false), (false, true), (false, false)] {
+        let clock = Clock::start();
+        let (mut near, mut far) = (End::with(only(wants)), End::with(only(grants)));
+        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let socket = sockets(&[any], 1).unwrap().remove(0);
+        far.links.listen(&far.poller, socket, Entrance::default()).unwrap();
+        let at = far.links.ports[0].at;
+        let target = Target { addresses: vec![at], ..Target::default() };
+        let link = near
+            .links
+            .connect(clock.now(), &near.poller, LinkId::new(0, 1), (target, None))
+            .unwrap();
+        // VERSIONS opens the first stream.
+        let (mut sending, mut none) = (vec![0, 0, 7, 0, 2, 0, 4], Vec::new());
+        let mut cells = Vec::new();
+        for counter in 0..100 {
+            cell::put_numbered(&mut cells, LANE, Command::RELAY_LOSSY, counter, &[7; BODY]);
+        }
+        let until = clock.now() + PATIENCE;
+        let mut is_sent = false;
+        while clock.now() < until && (far.came.is_empty() || near.carries_lossy.is_none()) {
+            near.turn(clock, &mut sending);
+            far.turn(clock, &mut none);
+        }
+        while clock.now() < until && far.lossy.len() < cells.len() {
+            if !std::mem::replace(&mut is_sent, true) {
+                near.links.write_lossy(clock.now(), link, &cells);
+                flush(&mut near.links, &near.poller, link, (clock, &mut none));
+            }
+            near.turn(clock, &mut Vec::new());
+            far.turn(clock, &mut none);
+            if !(wants && grants) {
+                break;
+            }
+        }
+        let expected = Some(wants && grants);
+        assert_eq!((near.carries_lossy, far.carries_lossy), (expected, expected));
+        let arrived = if wants && grants { &cells[..] } else { &[] };
+        assert!(far.lossy == arrived, "{wants} {grants}: {} bytes", far.lossy.len());
+        assert_eq!(near.links.counts().lossy_dropped, 0);
+    }
 }

@@ -1,0 +1,144 @@
+//! `--design udp-or` as its user meets it: downloads over lossy circuits of real programs on
+//! loopback, what relays count, and what is said where the network does not support it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod ports;
+mod program;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+
+use ports::free_ports;
+use program::{PATIENCE, Program};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Bytes that differ from place to place and from file to file.
+fn file(bytes: usize) -> Vec<u8> {
+    let byte = |at: usize| ((at ^ bytes).wrapping_mul(2_654_435_761) >> 13) as u8;
+    (0..bytes).map(byte).collect()
+}
+
+/// A network of one process whose design is this, and the address of its proxy.
+fn network(folder: &TempDir, design: &[&str]) -> (Program, SocketAddr, String) {
+    let data = folder.path().join("up").to_str().unwrap().to_owned();
+    let words = ["up", "--json", "--listen", "127.0.0.1:0", "--data", &data];
+    let mut up = Program::start(&[&words[..], design].concat());
+    let line = up.next("network")["authority"].as_str().unwrap().to_owned();
+    let listening = up.next("listening");
+    let socks = listening["addresses"][0].as_str().unwrap().parse().unwrap();
+    up.next("ready");
+    (up, socks, line.trim_start_matches("DirAuthority ").to_owned())
+}
+
+/// Asks a proxy for a connection to a port of this machine; its answer's code.
+fn connect(socks: SocketAddr, port: u16) -> (TcpStream, u8) {
+    let mut stream = TcpStream::connect(socks).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let wish = [&[5, 1, 0, 5, 1, 0, 1, 127, 0, 0, 1][..], &port.to_be_bytes()].concat();
+    stream.write_all(&wish).unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer[..2], [5, 0]);
+    (stream, answer[3])
+}
+
+/// Sends a file to a server that sends another one back.
+fn exchange(socks: SocketAddr, up: usize, down: usize) {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    let serving = thread::spawn(move || {
+        let (mut program, _) = server.accept().unwrap();
+        let mut came = vec![0; up];
+        program.read_exact(&mut came).unwrap();
+        program.write_all(&file(down)).unwrap();
+        came
+    });
+    let (mut stream, code) = connect(socks, port);
+    assert_eq!(code, 0, "the stream is open");
+    stream.write_all(&file(up)).unwrap();
+    let mut got = Vec::new();
+    stream.read_to_end(&mut got).unwrap();
+    assert!(got == file(down), "{} of {down} bytes arrived", got.len());
+    assert!(serving.join().unwrap() == file(up), "what was sent is what arrived");
+}
+
+#[test]
+fn files_from_a_byte_to_five_mebibytes_arrive_whole_both_ways() {
+    let folder = TempDir::new().unwrap();
+    let (mut up, socks, line) = network(&folder, &["--design", "udp-or"]);
+    for bytes in [1, 447, 20_000, 320 << 10, 5 << 20] {
+        exchange(socks, 10, bytes);
+        exchange(socks, bytes, 1);
+    }
+    // Several at a time share a circuit.
+    let spawn = |n: usize| thread::spawn(move || exchange(socks, n, n * 50_000));
+    let at_once: Vec<_> = (1..9).map(spawn).collect();
+    at_once.into_iter().for_each(|one| one.join().unwrap());
+    // A port that nobody listens on: the exit's reason reaches the program.
+    let [nobody] = free_ports();
+    assert_eq!(connect(socks, nobody).1, 5, "refused");
+    up.find("numbers", |numbers| numbers["quic_circuits"].as_u64().is_some_and(|count| count > 0));
+    // A client of its own in the same network.
+    let data = folder.path().join("client").to_str().unwrap().to_owned();
+    let words = ["client", "--json", "--listen", "127.0.0.1:0", "--design", "udp-or"];
+    let more = ["--authority", &line, "--data", &data];
+    let mut client = Program::start(&[&words[..], &more].concat());
+    let listening = client.next("listening");
+    let socks = listening["addresses"][0].as_str().unwrap().parse().unwrap();
+    client.next("ready");
+    exchange(socks, 1_000, 300_000);
+    // And one that does not ask for it uses the same relays.
+    let data = folder.path().join("usual").to_str().unwrap().to_owned();
+    let words = ["client", "--json", "--listen", "127.0.0.1:0"];
+    let mut usual =
+        Program::start(&[&words[..], &["--authority", &line, "--data", &data]].concat());
+    let listening = usual.next("listening");
+    let socks = listening["addresses"][0].as_str().unwrap().parse().unwrap();
+    usual.next("ready");
+    exchange(socks, 1_000, 300_000);
+}
+
+#[test]
+fn a_network_without_such_relays_is_named_and_programs_are_refused() {
+    let folder = TempDir::new().unwrap();
+    let (_up, _, line) = network(&folder, &[]);
+    let data = folder.path().join("client").to_str().unwrap().to_owned();
+    let words = ["client", "--json", "--listen", "127.0.0.1:0", "--design", "udp-or"];
+    let more = ["--authority", &line, "--data", &data];
+    let mut client = Program::start(&[&words[..], &more].concat());
+    let listening = client.next("listening");
+    let socks: SocketAddr = listening["addresses"][0].as_str().unwrap().parse().unwrap();
+    let told = |object: &Value| object["what"].as_str().is_some_and(|text| text.contains("lossy"));
+    let trouble = client.find("trouble", told);
+    assert!(trouble["what"].as_str().unwrap().contains("--udp-or"), "{trouble}");
+    assert_ne!(connect(socks, 9).1, 0, "the program is refused");
+}
+
+#[test]
+fn a_relay_counts_its_lossy_circuits_and_says_what_it_lacks() {
+    let folder = TempDir::new().unwrap();
+    let [port, metrics] = free_ports();
+    let (listen, metrics) = (format!("127.0.0.1:{port}"), format!("127.0.0.1:{metrics}"));
+    let data = folder.path().join("relay").to_str().unwrap().to_owned();
+    let words = ["relay", "--json", "--nickname", "river", "--address", "127.0.0.1"];
+    let more = ["--listen", &listen, "--data", &data, "--authority", program::NOBODY];
+    let usual = [&words[..], &more, &["--allow-private"]].concat();
+    let mut relay = Program::start(&[&usual[..], &["--udp-or", "--metrics", &metrics]].concat());
+    let numbers = relay.next("numbers");
+    for key in ["circuits_made", "received", "sent", "dropped", "replayed", "unknown", "garbage"] {
+        assert_eq!(numbers["lossy"][key], 0, "{key}: {numbers}");
+    }
+    let mut page = TcpStream::connect(&metrics).unwrap();
+    page.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut text = String::new();
+    page.read_to_string(&mut text).unwrap();
+    assert!(text.contains("anabranch_relay_lossy_garbage_total 0"), "{text}");
+    drop(relay);
+    let mut relay = Program::start(&[&usual[..], &["--udp-or", "--link", "tls"]].concat());
+    let (status, said) = relay.ended();
+    assert_eq!(status.code(), Some(2), "{said}");
+    assert!(said.contains("--udp-or needs QUIC links: add quic to --link"), "{said}");
+}

@@ -1,0 +1,148 @@
+//! A client's lossy circuits (`docs/spec/lossy-circuits.md`).
+
+use anabranch_multipath::Time;
+
+use super::{Cause, CircuitKey, Client, Hop, HopKey, NoSet, Output};
+use crate::channels::Owner;
+use crate::conflux::Dealing;
+use crate::crypto::lossy::{LossyClient, LossyKeys};
+use crate::event::CircuitFault;
+use crate::handshake::extension::Wish;
+use crate::node::Timer;
+use crate::set::lossy_legs::{LINKING, LossyLegs};
+use crate::wire::cell::{Body, Command};
+use crate::wire::conflux::SetNonce;
+use crate::wire::lossy::LossyLink;
+use crate::wire::message::RelayCommand;
+
+/// Lossy cells of a circuit at the client.
+#[derive(Default)]
+pub(super) enum LossyLayers {
+    /// The circuit has no lossy cells.
+    #[default]
+    None,
+    /// The circuit is being built; these are the keys of the hops so far, nearest first.
+    Building(Vec<LossyKeys>),
+    /// The circuit is complete.
+    Complete(Box<LossyClient>),
+}
+
+impl LossyLayers {
+    /// Returns the state of a circuit that is to be built over `hops`. Either all hops are asked
+    /// for lossy cells, or none is.
+    pub(super) fn of(hops: &[Hop]) -> LossyLayers {
+        let is_lossy = |hop: &Hop| hop.key.wants_lossy();
+        match hops.iter().all(is_lossy) && !hops.is_empty() {
+            true => LossyLayers::Building(Vec::new()),
+            false => LossyLayers::None,
+        }
+    }
+
+    /// Adds the keys of the next hop. Returns false if that hop did not grant lossy cells although
+    /// the circuit needs them.
+    pub(super) fn add(&mut self, keys: Option<LossyKeys>, is_last: bool) -> bool {
+        let LossyLayers::Building(hops) = self else { return true };
+        let Some(keys) = keys else { return false };
+        hops.push(keys);
+        if is_last {
+            *self = LossyLayers::Complete(Box::new(LossyClient::new(hops)));
+        }
+        true
+    }
+
+    /// Returns the layers; `None` if the circuit has no lossy cells, or is not complete.
+    pub(super) fn layers(&mut self) -> Option<&mut LossyClient> {
+        match self {
+            LossyLayers::Complete(client) => Some(client),
+            LossyLayers::None | LossyLayers::Building(_) => None,
+        }
+    }
+}
+
+impl HopKey {
+    /// Returns true if the relay is asked for keys of lossy cells.
+    #[must_use]
+    pub fn wants_lossy(&self) -> bool {
+        matches!(self, HopKey::NtorV3 { wish: Wish::Lossy, .. })
+    }
+}
+
+impl Client {
+    /// Handles a lossy cell of a circuit: its counter and its body.
+    pub(super) fn take_lossy_cell(
+        &mut self,
+        now: Time,
+        owner: Owner,
+        (counter, body): (u32, &mut Body),
+    ) {
+        self.note_cell(now, owner.circuit, false);
+        let circuit = self.circuits.get_mut(owner.circuit);
+        let Some(lossy) = circuit.and_then(|circuit| circuit.lossy.layers()) else {
+            return self.break_off(owner.circuit, CircuitFault::Message);
+        };
+        match lossy.inward((Command::RELAY_LOSSY, counter), body) {
+            Ok(()) => self.take_content(now, owner.circuit, body, usize::MAX),
+            Err(refusal) => self.refuse_lossy(owner.circuit, refusal),
+        }
+    }
+
+    /// Makes the complete, unused lossy `circuit` a leg of the set of the circuit `with`, or of a
+    /// new set. [`Output::Linked`] reports that the exit has linked it.
+    ///
+    /// # Errors
+    /// Returns [`NoSet`] if the circuit cannot be a leg.
+    pub(super) fn link_lossy(
+        &mut self,
+        now: Time,
+        circuit: CircuitKey,
+        with: Option<CircuitKey>,
+    ) -> Result<(), NoSet> {
+        let (index, own) = self.place(circuit).ok_or(NoSet::NotBuilt)?;
+        if !self.set_mut(own).is_some_and(|set| set.may_be_linked()) {
+            return Err(NoSet::Used);
+        }
+        let dealing = self.role.dealing.clone().unwrap_or_else(|| Dealing::of("round-robin"));
+        let id = match with {
+            Some(other) => {
+                let id = self.set_named(other).ok_or(NoSet::Gone)?;
+                if !self.join_lossy_set(index, id, Some(now)) {
+                    return Err(NoSet::Full);
+                }
+                id
+            }
+            None => {
+                let (nonce, seed) = (SetNonce::draw(&mut *self.rng), self.rng.next_u64());
+                let legs = LossyLegs::new(nonce, &dealing, seed).ok_or(NoSet::Windows)?;
+                self.found_lossy_set(index, legs, Some(now));
+                own
+            }
+        };
+        let legs = self.set_mut(id).and_then(|set| set.lossy_legs.as_ref());
+        let nonce = *legs.ok_or(NoSet::Gone)?.nonce();
+        let link = LossyLink { nonce, dealing: dealing.to_string() };
+        let data = link.write().ok_or(NoSet::Windows)?;
+        self.say(now, index, Command::RELAY, RelayCommand::LOSSY_LINK, &data);
+        self.timers.insert((now + LINKING, Timer::LossyLegs(id)));
+        Ok(())
+    }
+
+    /// Handles the exit's answer to a request to link the circuit `index`.
+    ///
+    /// # Errors
+    /// None was sent.
+    pub(super) fn lossy_linked(&mut self, now: Time, index: u32) -> Result<(), CircuitFault> {
+        let id = self.set_of(index).ok_or(CircuitFault::Message)?;
+        let legs = self.set_mut(id).and_then(|set| set.lossy_legs.as_mut());
+        let rtt = legs.and_then(|legs| legs.linked(now, index)).ok_or(CircuitFault::Message)?;
+        if let Some(circuit) = self.circuits.get(index).map(|circuit| circuit.key) {
+            self.put(Output::Linked { circuit, rtt });
+        }
+        self.pump_lossy(now, id);
+        Ok(())
+    }
+
+    /// Closes the circuit `index`, whose next relay did not grant lossy cells.
+    pub(super) fn not_lossy(&mut self, index: u32) {
+        self.tear_down(index, Cause::NoLossyCells);
+    }
+}

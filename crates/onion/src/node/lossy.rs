@@ -1,0 +1,282 @@
+//! Lossy circuits (`docs/spec/lossy-circuits.md`): cells that arrive in datagrams, streams whose
+//! segments they carry, and the links that they need.
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+use super::{Node, NodeRole, Timer, Why};
+use crate::channel::Fault;
+use crate::channels::{Lane, LinkId, Owner, is};
+use crate::crypto::lossy::Refusal;
+use crate::ending::Ending;
+use crate::event::{CircuitFault, LinkFault};
+use crate::io::LinkOutput;
+use crate::set::Route;
+use crate::set::lossy::LossyEvent;
+use crate::set::lossy_legs::LossyLegs;
+use crate::table::SetId;
+use crate::wire::cell::{Body, Cells, Command, NUMBERED_CELL, Width};
+use crate::wire::extend::Target;
+
+/// Time limit for a link that carries lossy cells, after which a circuit that needs it is closed.
+const OPENING: Duration = Duration::from_secs(10);
+
+/// Counters of lossy cells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LossyStats {
+    /// Number of cells passed to links: passed on, or of streams that end here.
+    pub sent: u64,
+    /// Number of cells that have arrived.
+    pub received: u64,
+    /// Number of arrived cells that were dropped because their counters had arrived before, or were
+    /// too far from the others.
+    pub refused: u64,
+    /// Number of arrived cells that were dropped because their circuits are closed, or their link
+    /// does not carry lossy cells yet.
+    pub unknown: u64,
+    /// Number of cells dropped because too many waited for a link, or their link no longer carries
+    /// lossy cells.
+    pub dropped: u64,
+    /// Number of circuits closed because a cell was garbage: an end or a relay of the circuit broke
+    /// the protocol.
+    pub garbage: u64,
+}
+
+impl LossyStats {
+    /// Returns the sums of two cores' counters.
+    #[must_use]
+    pub fn with(self, other: &LossyStats) -> LossyStats {
+        LossyStats {
+            sent: self.sent + other.sent,
+            received: self.received + other.received,
+            refused: self.refused + other.refused,
+            unknown: self.unknown + other.unknown,
+            dropped: self.dropped + other.dropped,
+            garbage: self.garbage + other.garbage,
+        }
+    }
+}
+
+impl<R: NodeRole> Node<R> {
+    /// Returns the counters of lossy cells.
+    pub fn lossy(&self) -> LossyStats {
+        let dropped = self.lossy.dropped + self.channels.lossy_dropped();
+        LossyStats { dropped, ..self.lossy }
+    }
+
+    /// Handles lossy cells that arrived in datagrams of the link `id`.
+    pub(super) fn receive_lossy(&mut self, now: Time, id: LinkId, bytes: &[u8]) {
+        let count = (bytes.len() / NUMBERED_CELL) as u64;
+        self.lossy.received += count;
+        let Some(link) = self.channels.link(id).filter(|link| link.takes_lossy()) else {
+            self.lossy.unknown += count;
+            return;
+        };
+        link.quiet.note(now, false);
+        let mut bytes = bytes.to_vec();
+        let mut cells = Cells::new(&mut bytes, Width::Four, 0);
+        cells.expect_numbers();
+        while let Ok(Some(cell)) = cells.next_cell() {
+            let body = <&mut Body>::try_from(cell.body);
+            let (Command::RELAY_LOSSY, Some(counter), Ok(body)) = (cell.command, cell.number, body)
+            else {
+                let fault = Fault::OutOfPlace(cell.command);
+                return self.fail(now, id, LinkFault::Handshake(fault));
+            };
+            match self.channels.owner(Lane { link: id, id: cell.circuit }) {
+                Some(owner) => R::take_lossy(self, now, owner, (counter, body)),
+                None => self.lossy.unknown += 1,
+            }
+        }
+    }
+
+    /// Passes a lossy cell of ours to its link.
+    pub(crate) fn send_lossy(&mut self, now: Time, lane: Lane, (counter, body): (u32, &Body)) {
+        self.lossy.sent += 1;
+        self.channels.push_lossy(now, lane, counter, body);
+    }
+
+    /// Drops a lossy cell of the circuit `index` that was refused, or closes the circuit.
+    pub(crate) fn refuse_lossy(&mut self, index: u32, refusal: Refusal) {
+        match refusal {
+            Refusal::Replayed | Refusal::TooFarAhead => self.lossy.refused += 1,
+            Refusal::Garbage => {
+                self.lossy.garbage += 1;
+                self.break_off(index, CircuitFault::Garbage);
+            }
+        }
+    }
+
+    /// Handles a decrypted lossy cell for this end of the circuit `index`. At most `streams`
+    /// streams may exist on the circuit.
+    pub(crate) fn take_content(&mut self, now: Time, index: u32, body: &Body, streams: usize) {
+        let Some(id) = self.set_of(index) else { return };
+        let Some(set) = self.sets.get_mut(id.0) else { return };
+        let Some(lossy) = &mut set.lossy else { return };
+        let has_room = lossy.len() + set.streams.len() < streams;
+        if lossy.arrive(now, body, has_room, &mut *self.rng).is_err() {
+            return self.break_off(index, CircuitFault::Message);
+        }
+        self.pump_lossy(now, id);
+    }
+
+    /// Sends the due segments of the streams of the set `id` over lossy cells, and outputs their
+    /// events.
+    pub(crate) fn pump_lossy(&mut self, now: Time, id: SetId) {
+        loop {
+            let Some(set) = self.sets.get_mut(id.0) else { return };
+            let (Some(lossy), &Route::One(first)) = (&mut set.lossy, &set.route) else { return };
+            let is_linked = set.lossy_legs.as_ref().is_none_or(|legs| legs.is_linked());
+            // A segment that is due may time its stream out, which is an event.
+            let next = if lossy.has_event() || !is_linked { None } else { lossy.poll(now) };
+            let Some(mut body) = next else {
+                match lossy.event() {
+                    Some(event) => self.take_event(now, first, event),
+                    None if is_linked => break,
+                    // Segments and timers wait until a leg is linked.
+                    None => return,
+                }
+                continue;
+            };
+            let Some(circuit) = set.choose_lossy(now) else { return };
+            let Some(ending) = self.circuits.get_mut(circuit) else { return };
+            let lane = ending.lane();
+            let counter = ending.lossy().map(|end| end.originate(Command::RELAY_LOSSY, &mut body));
+            match (lane, counter) {
+                (Some(lane), Some(Some(counter))) => {
+                    self.send_lossy(now, lane, (counter, &body));
+                    let outward = R::Circuit::OUTWARD;
+                    R::sent_cell(self, now, Owner { circuit, outward });
+                }
+                _ => return R::give_up(self, circuit, Why::Exhausted),
+            }
+        }
+        let lossy = self.sets.get_mut(id.0).and_then(|set| set.lossy.as_mut());
+        let alarm = lossy.and_then(|lossy| lossy.alarm());
+        self.timers.extend(alarm.map(|time| (time, Timer::Segments(id))));
+    }
+
+    fn take_event(&mut self, now: Time, circuit: u32, event: LossyEvent) {
+        match event {
+            LossyEvent::Begun(stream, data) => R::lossy_begun(self, now, circuit, stream, &data),
+            LossyEvent::Connected(stream) => R::lossy_connected(self, stream),
+            LossyEvent::Happened(happened) => self.report(happened),
+        }
+    }
+
+    /// Makes the circuit `index` the first leg of its set, whose lossy cells several circuits
+    /// carry. `asked` is the time of our request to the other end, if we are the client.
+    pub(crate) fn found_lossy_set(&mut self, index: u32, legs: LossyLegs, asked: Option<Time>) {
+        let Some(set) = self.set_of(index).and_then(|id| self.set_mut(id)) else { return };
+        let legs = set.lossy_legs.insert(Box::new(legs));
+        legs.add(index, asked);
+    }
+
+    /// Makes the circuit `index` a leg of the set `id`. Returns false if that set has no room, or
+    /// no lossy legs.
+    pub(crate) fn join_lossy_set(&mut self, index: u32, id: SetId, asked: Option<Time>) -> bool {
+        let Some(own) = self.set_of(index) else { return false };
+        let legs = self.set_mut(id).and_then(|set| set.lossy_legs.as_mut());
+        let is_added = legs.is_some_and(|legs| legs.add(index, asked));
+        if is_added {
+            self.sets.remove(own.0);
+            self.circuits.get_mut(index).into_iter().for_each(|circuit| circuit.move_to(id));
+        }
+        is_added
+    }
+
+    /// Closes the legs of lossy sets that the other end has not linked in time.
+    pub(super) fn lossy_legs_due(&mut self, now: Time, id: SetId) {
+        let legs = self.set_mut(id).and_then(|set| set.lossy_legs.as_ref());
+        let late = legs.map(|legs| legs.late(now)).unwrap_or_default();
+        late.into_iter().for_each(|circuit| R::give_up(self, circuit, Why::Unlinked));
+    }
+
+    /// Removes the circuit `circuit` from the set `id`. Returns false if the set has no other lossy
+    /// leg, and must be dissolved.
+    pub(super) fn leave_lossy_set(&mut self, id: SetId, circuit: u32) -> bool {
+        let Some(set) = self.set_mut(id) else { return false };
+        if set.leave_lossy(circuit) {
+            return true;
+        }
+        if let Some(nonce) = set.lossy_legs.take().map(|legs| *legs.nonce()) {
+            R::set_ended(self, id, &nonce);
+        }
+        false
+    }
+
+    /// Runs the timers of the streams of the set `id` over lossy cells.
+    pub(super) fn segments_due(&mut self, now: Time, id: SetId) {
+        if let Some(lossy) = self.sets.get_mut(id.0).and_then(|set| set.lossy.as_mut()) {
+            lossy.expired();
+            self.pump_lossy(now, id);
+        }
+    }
+
+    /// Lets the circuit `circuit` wait for a link with lossy cells to the relay `target`, and
+    /// requests such a link.
+    pub(crate) fn reach_lossy(&mut self, now: Time, target: Target, circuit: u32) {
+        let (mut has_quic, mut offered) = (false, None);
+        for (id, link) in self.channels.reaching(&target.rsa) {
+            has_quic |= link.channel.has_lanes();
+            if link.leads_to(&target) && link.beside.is_some() {
+                offered = offered.or(Some(id));
+            }
+        }
+        if has_quic {
+            // The caller has found no QUIC link with lossy cells.
+            return R::give_up(self, circuit, Why::NoLossyLink);
+        }
+        let is_requested =
+            self.dialling.awaits_lossy(&target) || self.channels.has_dialled(&target);
+        let until = now + OPENING;
+        self.dialling.await_lossy(target.clone(), circuit, until);
+        self.timers.insert((until, Timer::LossyLinks));
+        match offered {
+            Some(link) => self.open_beside(link),
+            None if is_requested => {}
+            None => self.put(LinkOutput::DialOwn { target }),
+        }
+    }
+
+    /// Assigns the QUIC link `id`, which both ends now use, to the circuits that wait for lossy
+    /// cells to its relay. If it carries none, these circuits are closed.
+    pub(super) fn lossy_found(&mut self, now: Time, id: LinkId) {
+        let Some(link) = self.channels.link(id) else { return };
+        let (identity, takes_lossy) = (link.channel.identity(), link.takes_lossy());
+        let Some(identity) = identity else { return };
+        for circuit in self.dialling.take_lossy(|target| is(&identity, target)) {
+            match takes_lossy {
+                true => R::reached(self, now, circuit, id),
+                false => R::give_up(self, circuit, Why::NoLossyLink),
+            }
+        }
+    }
+
+    /// Closes the circuits that wait for lossy cells to a relay: no QUIC link to it can be opened.
+    pub(super) fn no_lossy_link(&mut self, id: LinkId) {
+        let identity = self.channels.link(id).and_then(|link| link.channel.identity());
+        let Some(identity) = identity else { return };
+        for circuit in self.dialling.take_lossy(|target| is(&identity, target)) {
+            R::give_up(self, circuit, Why::NoLossyLink);
+        }
+    }
+
+    /// Closes the circuits that have waited too long for a link with lossy cells.
+    pub(super) fn lossy_links_due(&mut self, now: Time) {
+        for circuit in self.dialling.late_lossy(now) {
+            R::give_up(self, circuit, Why::NoLossyLink);
+        }
+    }
+
+    /// Closes the lossy circuits on the QUIC link `id`, whose other circuits are about to move: the
+    /// link alongside it carries no lossy cells.
+    pub(super) fn close_lossy(&mut self, id: LinkId) {
+        for owner in self.channels.owners(id) {
+            if self.circuits.get(owner.circuit).is_some_and(R::Circuit::is_lossy) {
+                R::give_up(self, owner.circuit, Why::NoLossyLink);
+            }
+        }
+    }
+}

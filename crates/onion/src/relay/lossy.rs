@@ -1,0 +1,159 @@
+//! Lossy circuits at a relay (`docs/spec/lossy-circuits.md`): cells that pass, and streams that
+//! leave the network here.
+
+use std::net::IpAddr;
+
+use anabranch_multipath::Time;
+
+use super::circuit::Next;
+use super::{Output, Relay};
+use crate::channels::Owner;
+use crate::conflux::{ConfluxFault, Dealing};
+use crate::crypto::lossy::Outward;
+use crate::event::CircuitFault;
+use crate::padding::Usage;
+use crate::set::lossy_legs::{LossyLegs, MOST_LEGS};
+use crate::set_table::SetPlace;
+use crate::stream::StreamKey;
+use crate::table::SetId;
+use crate::wire::cell::{Body, Command};
+use crate::wire::lossy::LossyLink;
+use crate::wire::message::{
+    ADDRESS_TTL, Begin, EndReason, RelayCommand, put_connected, put_refusal,
+};
+
+impl Relay {
+    /// Handles a lossy cell of a circuit: its counter and its body.
+    pub(super) fn take_lossy_cell(
+        &mut self,
+        now: Time,
+        owner: Owner,
+        (counter, body): (u32, &mut Body),
+    ) {
+        let cell = (Command::RELAY_LOSSY, counter);
+        let Some(circuit) = self.circuits.get_mut(owner.circuit) else { return };
+        let (back, onward) = (circuit.lane, circuit.next.lane());
+        let is_last = !matches!(circuit.next, Next::Open(_));
+        let Some(lossy) = circuit.lossy_layers() else {
+            return self.break_off(owner.circuit, CircuitFault::Message);
+        };
+        let taken = match owner.outward {
+            true => lossy.inward(cell, body).map(|()| Some(back)),
+            false => lossy.outward(cell, body, is_last).map(|whose| match whose {
+                Outward::Ours => None,
+                Outward::Onward => onward,
+            }),
+        };
+        match taken {
+            Ok(Some(lane)) => self.send_lossy(now, lane, (counter, &*body)),
+            Ok(None) => {
+                let most = self.role.config.max_streams;
+                self.take_content(now, owner.circuit, body, most);
+            }
+            Err(refusal) => self.refuse_lossy(owner.circuit, refusal),
+        }
+    }
+
+    /// Connects the stream `id` to its destination, which `data`, that of BEGIN, names.
+    pub(super) fn begin_lossy(&mut self, now: Time, index: u32, id: u16, data: &[u8]) {
+        let Some(begin) = Begin::read(data) else {
+            return self.break_off(index, CircuitFault::Message);
+        };
+        let refusal = self.refusal(index, RelayCommand::BEGIN);
+        let Some(set_id) = self.set_of(index) else { return };
+        let key = self.streams.add(set_id, id);
+        if let Some(lossy) = self.set_mut(set_id).and_then(|set| set.lossy.as_mut()) {
+            lossy.name(id, key);
+        }
+        let address = begin.host.parse().ok();
+        match (refusal, address) {
+            (Some(EndReason::EXIT_POLICY), Some(address)) => {
+                self.refused(now, key, (address, ADDRESS_TTL));
+            }
+            (Some(reason), _) => self.end(now, key, reason),
+            (None, _) => {
+                self.mark_circuit(index, Usage::Streams);
+                self.put(Output::Connect { stream: key, begin });
+            }
+        }
+    }
+
+    /// Makes the lossy circuit `index` a leg of the set that `data`, that of LOSSY_LINK, names, or
+    /// of a new set.
+    ///
+    /// # Errors
+    /// The circuit cannot be a leg, the set is full, or it belongs to another shard.
+    pub(super) fn link_lossy(
+        &mut self,
+        now: Time,
+        index: u32,
+        data: &[u8],
+    ) -> Result<(), CircuitFault> {
+        let link = LossyLink::read(data).ok_or(CircuitFault::Message)?;
+        let own = self.set_of(index).ok_or(CircuitFault::Message)?;
+        if !self.set_mut(own).is_some_and(|set| set.may_be_linked()) {
+            return Err(CircuitFault::Message);
+        }
+        let place = SetPlace { shard: self.role.shard, set: own.0 };
+        match self.role.sets.enter(&link.nonce, place) {
+            None => {
+                let (seed, dealing) =
+                    (self.rng.next_u64(), Dealing::read(&link.dealing, MOST_LEGS));
+                let legs = dealing.and_then(|dealing| LossyLegs::new(link.nonce, &dealing, seed));
+                let Some(legs) = legs else {
+                    self.role.sets.leave(&link.nonce, place);
+                    return Err(CircuitFault::Message);
+                };
+                self.found_lossy_set(index, legs, None);
+            }
+            Some(found) => {
+                let is_here = found.shard == self.role.shard;
+                if !is_here || !self.join_lossy_set(index, SetId(found.set), None) {
+                    return Err(ConfluxFault::Full.into());
+                }
+            }
+        }
+        self.originate(now, index, RelayCommand::LOSSY_LINKED, &[]);
+        Ok(())
+    }
+
+    /// Notifies the client that the stream `key` is connected to `reached`. Returns false if the
+    /// stream has no lossy cells.
+    pub(super) fn lossy_connected(
+        &mut self,
+        now: Time,
+        key: StreamKey,
+        reached: Option<(IpAddr, u32)>,
+    ) -> bool {
+        self.answer_lossy(now, key, RelayCommand::CONNECTED, &put_connected(reached))
+    }
+
+    /// Notifies the client that the exit policy refuses `address`, the destination of the stream
+    /// `key`. Returns false if the stream has no lossy cells.
+    pub(super) fn lossy_refused(
+        &mut self,
+        now: Time,
+        key: StreamKey,
+        (address, ttl): (IpAddr, u32),
+    ) -> bool {
+        let is_lossy = self.answer_lossy(now, key, RelayCommand::END, &put_refusal(address, ttl));
+        if is_lossy {
+            self.streams.remove(key);
+        }
+        is_lossy
+    }
+
+    fn answer_lossy(
+        &mut self,
+        now: Time,
+        key: StreamKey,
+        command: RelayCommand,
+        data: &[u8],
+    ) -> bool {
+        let Some((set, id)) = self.streams.live(key) else { return false };
+        let Some(lossy) = self.lossy_of(set, id, key) else { return false };
+        lossy.answer(id, command, data);
+        self.pump_lossy(now, set);
+        true
+    }
+}

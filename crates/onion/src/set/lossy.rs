@@ -1,0 +1,434 @@
+//! Streams over a lossy circuit (UDP-OR). Each is a TCP connection between client and exit, whose
+//! segments are the contents of lossy cells (`docs/spec/lossy-circuits.md#streams`).
+//!
+//! The bytes of each direction begin with one message: BEGIN from the client, and CONNECTED or END
+//! from the exit. The connection's ports are the stream's ID.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use anabranch_multipath::Time;
+use anabranch_tcp::{Config, Connection, Ending, Ports, Segment, Seq, State};
+use rand_core::CryptoRng;
+
+use crate::stream::{Side, StreamKey};
+use crate::streams::Happened;
+use crate::wire::cell::Body;
+use crate::wire::lossy::{HEAD, MSS, TooLong, put_head, put_segment, read_head, read_segment};
+use crate::wire::message::{EndReason, RelayCommand, is_connected, read_end};
+
+/// Maximum bytes of a stream that wait for the program, and that wait for the other end.
+const BUFFER: usize = 512 << 10;
+/// Number of closed streams whose IDs are not accepted again. A repeated SYN could arrive after its
+/// stream has ended, and would contact the destination twice.
+const RECENT: usize = 1_024;
+/// Error for a cell's content, or a first message, that cannot be parsed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+impl From<TooLong> for Malformed {
+    fn from(_: TooLong) -> Malformed {
+        Malformed
+    }
+}
+
+/// An event of a stream over a lossy circuit.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum LossyEvent {
+    /// At the exit: the client has begun the stream with this ID and data of BEGIN.
+    Begun(u16, Vec<u8>),
+    /// At the client: the stream is connected to its destination.
+    Connected(StreamKey),
+    /// An event that streams on other circuits have too.
+    Happened(Happened),
+}
+
+/// One end of a stream.
+struct LossyStream {
+    /// The program's name for the stream; `None` before the exit has named it, and once `left` is
+    /// true.
+    key: Option<StreamKey>,
+    /// True once the program has closed the stream, or was notified of its end.
+    left: bool,
+    tcp: Connection,
+    /// True once the first message of the other end has arrived.
+    has_head: bool,
+    /// True if the destination is connected: bytes may flow.
+    is_open: bool,
+    /// True if the program found no room for bytes and waits.
+    starved: bool,
+    /// Time of the stream's entry in the table of timers.
+    timer: Option<Time>,
+}
+
+/// The streams of one end of a lossy circuit.
+pub(crate) struct LossyStreams {
+    side: Side,
+    streams: BTreeMap<u16, LossyStream>,
+    /// Streams that may have a segment to send.
+    due: BTreeSet<u16>,
+    timers: BTreeSet<(Time, u16)>,
+    /// Time for which the core has set a timer.
+    armed: Option<Time>,
+    /// Answers to segments of unknown streams.
+    resets: VecDeque<Segment>,
+    recent: VecDeque<u16>,
+    events: VecDeque<LossyEvent>,
+}
+
+impl LossyStreams {
+    /// Returns the streams of a new circuit: none.
+    pub(crate) fn new(side: Side) -> LossyStreams {
+        LossyStreams {
+            side,
+            streams: BTreeMap::new(),
+            due: BTreeSet::new(),
+            timers: BTreeSet::new(),
+            armed: None,
+            resets: VecDeque::new(),
+            recent: VecDeque::new(),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Returns true if there is or was a stream.
+    pub(crate) fn were_used(&self) -> bool {
+        !self.streams.is_empty() || !self.recent.is_empty()
+    }
+
+    /// Returns the number of streams, also of streams that only wait for the other end.
+    pub(crate) fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Returns true if the ID is in use, or was recently.
+    pub(crate) fn knows(&self, id: u16) -> bool {
+        self.streams.contains_key(&id) || self.recent.contains(&id)
+    }
+
+    /// Returns true if `key` names the stream `id` of this circuit.
+    pub(crate) fn has(&self, id: u16, key: StreamKey) -> bool {
+        self.streams.get(&id).is_some_and(|stream| stream.key == Some(key))
+    }
+
+    /// Begins a stream at the client, with the data of BEGIN. Bytes that are written before the
+    /// next [`LossyStreams::poll`] leave with it, as far as a cell has room.
+    pub(crate) fn connect(
+        &mut self,
+        now: Time,
+        (id, key): (u16, StreamKey),
+        begin: &[u8],
+        rng: &mut dyn CryptoRng,
+    ) {
+        let ports = Ports { local: id, remote: id };
+        let mut tcp = Connection::connect(now, &config(rng), ports, Seq(rng.next_u32()));
+        tcp.write(&put_head(RelayCommand::BEGIN, begin));
+        self.insert(id, Some(key), tcp);
+    }
+
+    fn insert(&mut self, id: u16, key: Option<StreamKey>, tcp: Connection) {
+        let [left, has_head, is_open, starved] = [false; 4];
+        let stream = LossyStream { key, left, tcp, has_head, is_open, starved, timer: None };
+        self.streams.insert(id, stream);
+        self.due.insert(id);
+    }
+
+    /// Names the stream `id`, which the client has begun.
+    pub(crate) fn name(&mut self, id: u16, key: StreamKey) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.key = Some(key);
+        }
+    }
+
+    /// Sends the exit's answer to BEGIN. With CONNECTED bytes may flow; END closes the stream.
+    pub(crate) fn answer(&mut self, id: u16, command: RelayCommand, data: &[u8]) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.tcp.write(&put_head(command, data));
+        stream.is_open = command == RelayCommand::CONNECTED;
+        if !stream.is_open {
+            stream.leave();
+        }
+        self.due.insert(id);
+        self.wake_reader(id, true);
+        self.settle(id);
+    }
+
+    /// Takes as many of the program's `bytes` as there is room for. Returns the number of bytes
+    /// taken.
+    pub(crate) fn write(&mut self, id: u16, bytes: &[u8]) -> usize {
+        let Some(stream) = self.streams.get_mut(&id) else { return bytes.len() };
+        let taken = stream.tcp.write(bytes);
+        stream.starved = taken < bytes.len() || stream.tcp.room() == 0;
+        self.due.insert(id);
+        taken
+    }
+
+    /// Returns the bytes that wait for the program of the stream `id`, in two consecutive parts.
+    pub(crate) fn peek(&self, id: u16) -> (&[u8], &[u8]) {
+        let stream = self.streams.get(&id).filter(|stream| stream.is_open);
+        stream.map_or((&[], &[]), |stream| stream.tcp.peek())
+    }
+
+    /// Removes the first `bytes` of [`LossyStreams::peek`], which the program has consumed.
+    pub(crate) fn consume(&mut self, id: u16, bytes: usize) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.tcp.consume(bytes);
+        self.due.insert(id);
+        self.settle(id);
+    }
+
+    /// Closes the stream `id` on behalf of its program. Bytes that the program wrote before are
+    /// sent first. If the destination of an open stream failed, the stream is removed at once, and
+    /// the reason is returned: the exit must send END on the reliable part of the circuit.
+    pub(crate) fn end(&mut self, id: u16, reason: EndReason) -> Option<EndReason> {
+        let stream = self.streams.get_mut(&id)?;
+        if self.side == Side::Exit && !stream.is_open {
+            self.answer(id, RelayCommand::END, &[reason.0]);
+            return None;
+        }
+        if self.side == Side::Exit && reason != EndReason::DONE {
+            self.remove(id);
+            return Some(reason);
+        }
+        stream.leave();
+        self.due.insert(id);
+        None
+    }
+
+    /// Handles END of the stream `id` from the reliable part of the circuit. Returns false if the
+    /// stream is not one of these.
+    pub(crate) fn ended(&mut self, id: u16, reason: EndReason) -> bool {
+        let Some(stream) = self.streams.get_mut(&id) else { return self.recent.contains(&id) };
+        if let Some(key) = stream.key.take() {
+            let happened = Happened::Ended(key, reason, None, stream.unread());
+            self.events.push_back(LossyEvent::Happened(happened));
+        }
+        self.remove(id);
+        true
+    }
+
+    /// Handles the decrypted body of a cell. `has_room` is false if no further stream may begin.
+    ///
+    /// # Errors
+    /// [`Malformed`]: the other end broke the protocol.
+    pub(crate) fn arrive(
+        &mut self,
+        now: Time,
+        body: &Body,
+        has_room: bool,
+        rng: &mut dyn CryptoRng,
+    ) -> Result<(), Malformed> {
+        let segment = read_segment(body).ok_or(Malformed)?;
+        let id = segment.source;
+        if let Some(stream) = self.streams.get_mut(&id) {
+            let was_empty = !stream.is_open || stream.tcp.readable() == 0;
+            stream.tcp.handle(now, segment);
+            return self.progress(id, was_empty);
+        }
+        let may_begin = self.side == Side::Exit && has_room && !self.recent.contains(&id);
+        let iss = Seq(rng.next_u32());
+        let tcp = may_begin.then(|| Connection::accept(now, &config(rng), iss, &segment)).flatten();
+        match tcp {
+            Some(tcp) => {
+                self.insert(id, None, tcp);
+                self.progress(id, true)
+            }
+            None => {
+                self.resets.extend(segment.reset());
+                Ok(())
+            }
+        }
+    }
+
+    /// Notes what the stream `id` has received. `was_empty` is true if it had no bytes before.
+    fn progress(&mut self, id: u16, was_empty: bool) -> Result<(), Malformed> {
+        self.due.insert(id);
+        // What follows the program's end is not read, so its first bytes may be missing.
+        if self.streams.get(&id).is_some_and(|stream| !stream.has_head && !stream.left) {
+            self.take_head(id)?;
+        }
+        self.wake_reader(id, was_empty);
+        self.settle(id);
+        Ok(())
+    }
+
+    /// Takes the first message of the other end, once it has arrived completely.
+    fn take_head(&mut self, id: u16) -> Result<(), Malformed> {
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        let Some((command, data)) = read_head(stream.tcp.peek())? else { return Ok(()) };
+        stream.tcp.consume(HEAD + data.len());
+        stream.has_head = true;
+        let key = stream.key;
+        match (self.side, command, key) {
+            (Side::Exit, RelayCommand::BEGIN, _) => {
+                self.events.push_back(LossyEvent::Begun(id, data));
+            }
+            (Side::Client, RelayCommand::CONNECTED, _) if is_connected(&data) => {
+                stream.is_open = true;
+                self.events.extend(key.map(LossyEvent::Connected));
+            }
+            (Side::Client, RelayCommand::END, _) => {
+                let (reason, refused) = read_end(&data);
+                stream.leave();
+                let ended = |key| {
+                    LossyEvent::Happened(Happened::Ended(key, reason, refused, <_>::default()))
+                };
+                self.events.extend(key.map(ended));
+            }
+            _ => return Err(Malformed),
+        }
+        Ok(())
+    }
+
+    /// Reports that the program can read, if it had nothing to read before.
+    fn wake_reader(&mut self, id: u16, was_empty: bool) {
+        let Some(stream) = self.streams.get(&id).filter(|stream| stream.is_open) else { return };
+        let wakes = was_empty && stream.tcp.readable() > 0;
+        if let Some(key) = stream.key.filter(|_| wakes) {
+            self.events.push_back(LossyEvent::Happened(Happened::Readable(key)));
+        }
+    }
+
+    /// Reports room, and the end of the stream `id`; drops bytes that nobody reads.
+    fn settle(&mut self, id: u16) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if stream.left && stream.tcp.readable() > 0 {
+            stream.tcp.consume(usize::MAX);
+            self.due.insert(id);
+        }
+        let Some(key) = stream.key else {
+            // The client has closed the stream before its BEGIN was complete.
+            if !stream.has_head && !stream.left && stream.tcp.is_finished() {
+                stream.leave();
+                self.due.insert(id);
+            }
+            return;
+        };
+        if stream.starved && stream.tcp.room() >= BUFFER / 2 {
+            stream.starved = false;
+            self.events.push_back(LossyEvent::Happened(Happened::Room(key)));
+        }
+        let failed = stream.tcp.ending().and_then(reason);
+        let is_over = stream.tcp.is_finished() && stream.tcp.readable() == 0;
+        let finished =
+            is_over.then_some(if stream.is_open { EndReason::DONE } else { EndReason::MISC });
+        if let Some(reason) = failed.or(finished) {
+            let happened = Happened::Ended(key, reason, None, stream.unread());
+            stream.leave();
+            self.due.insert(id);
+            self.events.push_back(LossyEvent::Happened(happened));
+        }
+    }
+
+    /// Returns true if an event waits.
+    pub(crate) fn has_event(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// Returns the next event.
+    pub(crate) fn event(&mut self) -> Option<LossyEvent> {
+        self.events.pop_front()
+    }
+
+    /// Returns the body of the next cell to send now, with its content after the zeros.
+    pub(crate) fn poll(&mut self, now: Time) -> Option<Body> {
+        if let Some(reset) = self.resets.pop_front() {
+            return Some(put_segment(&reset));
+        }
+        while let Some(&(time, id)) = self.timers.first().filter(|(time, _)| *time <= now) {
+            self.timers.remove(&(time, id));
+            self.due.insert(id);
+        }
+        while let Some(&id) = self.due.first() {
+            let segment = self.streams.get_mut(&id).and_then(|stream| stream.tcp.poll(now));
+            if let Some(segment) = segment {
+                return Some(put_segment(&segment));
+            }
+            self.due.remove(&id);
+            self.rest(id);
+        }
+        None
+    }
+
+    /// Sets the timer of the stream `id`, which has nothing to send, or removes the stream if it
+    /// has ended.
+    fn rest(&mut self, id: u16) {
+        self.settle(id);
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let has_ended = matches!(stream.tcp.state(), State::Closed | State::TimeWait);
+        if has_ended && stream.key.is_none() {
+            return self.remove(id);
+        }
+        let next = stream.tcp.next_timeout();
+        if let Some(before) = std::mem::replace(&mut stream.timer, next) {
+            self.timers.remove(&(before, id));
+        }
+        self.timers.extend(next.map(|time| (time, id)));
+    }
+
+    fn remove(&mut self, id: u16) {
+        let Some(stream) = self.streams.remove(&id) else { return };
+        self.due.remove(&id);
+        if let Some(time) = stream.timer {
+            self.timers.remove(&(time, id));
+        }
+        let excess = (self.recent.len() + 1).saturating_sub(RECENT);
+        self.recent.drain(..excess);
+        self.recent.push_back(id);
+    }
+
+    /// Returns the time for which a timer is to be set; `None` if an earlier one is set already, or
+    /// none is needed.
+    pub(crate) fn alarm(&mut self) -> Option<Time> {
+        let (next, _) = *self.timers.first()?;
+        let is_earlier = self.armed.is_none_or(|armed| next < armed);
+        is_earlier.then(|| *self.armed.insert(next))
+    }
+
+    /// Notes that the timer has expired.
+    pub(crate) fn expired(&mut self) {
+        self.armed = None;
+    }
+
+    /// Removes all streams, because the circuit is closed. Returns the streams known to
+    /// a program, with their unread bytes.
+    pub(crate) fn take_all(&mut self) -> Vec<(StreamKey, VecDeque<u8>)> {
+        let streams = std::mem::take(&mut self.streams).into_values();
+        streams.filter_map(|stream| Some((stream.key?, stream.unread()))).collect()
+    }
+}
+
+impl LossyStream {
+    /// Closes this end: bytes that were written before are sent first.
+    fn leave(&mut self) {
+        (self.key, self.left) = (None, true);
+        self.tcp.close();
+    }
+
+    /// Returns the bytes that the program has not read.
+    fn unread(&self) -> VecDeque<u8> {
+        let (front, back) = if self.is_open { self.tcp.peek() } else { (&[][..], &[][..]) };
+        front.iter().chain(back).copied().collect()
+    }
+}
+
+/// Returns the settings of a new connection.
+fn config(rng: &mut dyn CryptoRng) -> Config {
+    Config {
+        mss: MSS,
+        receive_buffer: BUFFER,
+        send_buffer: BUFFER,
+        fast_open: true,
+        timestamp_offset: rng.next_u32(),
+        ..Config::default()
+    }
+}
+
+/// Returns the reason to report for a connection that has failed; `None` if it has ended in order.
+fn reason(ending: Ending) -> Option<EndReason> {
+    match ending {
+        Ending::Finished | Ending::Aborted => None,
+        Ending::TimedOut => Some(EndReason::TIMEOUT),
+        // The other end does not know the stream any more.
+        _ => Some(EndReason::DESTROY),
+    }
+}

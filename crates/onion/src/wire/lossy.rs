@@ -1,0 +1,182 @@
+//! The content of lossy cells, and the first message of a stream over them
+//! (`docs/spec/lossy-circuits.md#streams`).
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use anabranch_tcp::Segment;
+
+use super::cell::{BODY, Body};
+use super::conflux::SetNonce;
+use super::message::{DATA, RelayCommand};
+use crate::crypto::lossy::ZEROS;
+
+/// Number of bytes of the length that precedes a segment in a cell.
+const LENGTH: usize = 2;
+/// Maximum bytes of a segment.
+const SEGMENT: usize = BODY - ZEROS - LENGTH;
+/// Number of bytes of a TCP header without options (RFC 9293, section 3.1).
+const TCP_HEADER: usize = 20;
+/// Maximum segment size of TCP in a lossy cell, in bytes (RFC 9293, section 3.7.1).
+pub const MSS: u16 = (SEGMENT - TCP_HEADER) as u16;
+/// Number of bytes before the data of a first message: command, length.
+pub const HEAD: usize = 3;
+/// Segments name no addresses inside a circuit.
+const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// Error for a first message that is longer than a relay message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong;
+
+/// Returns the body of a cell with `segment`, to be encrypted.
+///
+/// # Panics
+/// If the segment exceeds [`MSS`].
+#[must_use]
+pub fn put_segment(segment: &Segment) -> Body {
+    let mut bytes = Vec::with_capacity(BODY);
+    segment.write(NOWHERE, NOWHERE, &mut bytes);
+    let mut body = [0; BODY];
+    let content = &mut body[ZEROS..];
+    content[..LENGTH].copy_from_slice(&(bytes.len() as u16).to_be_bytes());
+    content[LENGTH..LENGTH + bytes.len()].copy_from_slice(&bytes);
+    body
+}
+
+/// Parses the segment in a decrypted cell. Returns `None` if there is none, or its ports are not
+/// the same stream ID.
+#[must_use]
+pub fn read_segment(body: &Body) -> Option<Segment> {
+    let (length, rest) = body[ZEROS..].split_first_chunk()?;
+    let bytes = rest.get(..usize::from(u16::from_be_bytes(*length)))?;
+    let segment = Segment::parse(bytes).ok()?;
+    (segment.source != 0 && segment.source == segment.destination).then_some(segment)
+}
+
+/// Returns the first message of a direction.
+///
+/// # Panics
+/// If `data` is longer than 65,535 bytes.
+#[must_use]
+pub fn put_head(command: RelayCommand, data: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(data.len()).expect("the data of a relay message");
+    [&[command.0][..], &length.to_be_bytes(), data].concat()
+}
+
+/// Parses the first message of a direction, whose bytes so far are `front` and then `back`. Returns
+/// `None` if it has not arrived completely.
+///
+/// # Errors
+/// [`TooLong`]
+pub fn read_head(
+    (front, back): (&[u8], &[u8]),
+) -> Result<Option<(RelayCommand, Vec<u8>)>, TooLong> {
+    let bytes: Vec<u8> = front.iter().chain(back).take(HEAD + DATA).copied().collect();
+    let Some((&[command, high, low], rest)) = bytes.split_first_chunk() else { return Ok(None) };
+    let length = usize::from(u16::from_be_bytes([high, low]));
+    if length > DATA {
+        return Err(TooLong);
+    }
+    Ok(rest.get(..length).map(|data| (RelayCommand(command), data.to_vec())))
+}
+
+/// Maximum bytes of [`LossyLink::dealing`].
+const DEALING: usize = 200;
+
+/// The data of LOSSY_LINK.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LossyLink {
+    /// The nonce of the set.
+    pub nonce: SetNonce,
+    /// The scheduler and the length of runs that the client wishes for cells that it receives, as
+    /// in `round-robin 1p`.
+    pub dealing: String,
+}
+
+impl LossyLink {
+    /// Parses the data of LOSSY_LINK: the nonce, and the text up to the end. Returns `None` if the
+    /// data is truncated, or the text is too long or not UTF-8.
+    #[must_use]
+    pub fn read(data: &[u8]) -> Option<LossyLink> {
+        let (&nonce, text) = data.split_first_chunk::<32>()?;
+        let text = str::from_utf8(text).ok().filter(|text| text.len() <= DEALING)?;
+        Some(LossyLink { nonce: nonce.into(), dealing: text.to_owned() })
+    }
+
+    /// Returns the data of LOSSY_LINK; `None` if the text is too long.
+    #[must_use]
+    pub fn write(&self) -> Option<Vec<u8>> {
+        let text = Some(self.dealing.as_bytes()).filter(|text| text.len() <= DEALING)?;
+        Some([self.nonce.bytes(), text].concat())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_tcp::{Flags, Seq};
+
+    use super::*;
+
+    fn segment(payload: usize) -> Segment {
+        Segment {
+            source: 7,
+            destination: 7,
+            seq: Seq(u32::MAX),
+            flags: Flags::ACK,
+            payload: vec![9; payload],
+            ..Segment::default()
+        }
+    }
+
+    #[test]
+    fn a_segment_of_the_largest_size_fits_and_comes_back() {
+        for payload in [0, 1, MSS.into()] {
+            let body = put_segment(&segment(payload));
+            assert_eq!(body[..ZEROS], [0; ZEROS]);
+            assert_eq!(read_segment(&body), Some(segment(payload)));
+        }
+        assert_eq!(MSS, 471);
+    }
+
+    #[test]
+    fn a_length_beyond_the_cell_or_unequal_ports_are_no_segment() {
+        let mut body = put_segment(&segment(3));
+        body[ZEROS] = 2;
+        assert_eq!(read_segment(&body), None);
+        assert_eq!(read_segment(&[0; BODY]), None);
+        let mut body = put_segment(&segment(3));
+        body[ZEROS + LENGTH + 1] = 8;
+        assert_eq!(read_segment(&body), None);
+        let nobodys = Segment { source: 0, destination: 0, ..segment(3) };
+        assert_eq!(read_segment(&put_segment(&nobodys)), None);
+    }
+
+    #[test]
+    fn a_request_to_link_is_read_as_it_was_written() {
+        let nonce = SetNonce::from([5; 32]);
+        let link = LossyLink { nonce, dealing: "round-robin 1p".to_owned() };
+        let data = link.write().unwrap();
+        assert_eq!(LossyLink::read(&data), Some(link));
+        assert!((0..32).all(|cut| LossyLink::read(&data[..cut]).is_none()));
+        assert_eq!(LossyLink::read(&[0xff; 40]), None, "no UTF-8");
+        let long = LossyLink { nonce, dealing: "x".repeat(DEALING + 1) };
+        assert_eq!(long.write(), None);
+        assert_eq!(LossyLink::read(&[b'x'; 32 + DEALING + 1]), None);
+    }
+
+    #[test]
+    fn a_first_message_is_read_wherever_it_is_cut() {
+        let mut bytes = put_head(RelayCommand::BEGIN, b"data");
+        bytes.extend(b"more");
+        for cut in 0..bytes.len() {
+            for whole in 0..=bytes.len() {
+                let (front, back) = bytes[..whole].split_at(cut.min(whole));
+                let wanted = (whole >= HEAD + 4).then(|| (RelayCommand::BEGIN, b"data".to_vec()));
+                assert_eq!(read_head((front, back)), Ok(wanted), "{cut} of {whole}");
+            }
+        }
+        let longest = put_head(RelayCommand::BEGIN, &[0; DATA]);
+        assert!(read_head((&longest, &[])).unwrap().is_some());
+        let longer = put_head(RelayCommand::BEGIN, &[0; DATA + 1]);
+        assert_eq!(read_head((&longer, &[])), Err(TooLong));
+    }
+}

@@ -1,0 +1,72 @@
+//! Messages about relays that lack what UDP-OR needs.
+
+use std::collections::BTreeSet;
+
+use anabranch_onion::client::Cause;
+use anabranch_onion::wire::message::DestroyReason;
+
+/// Relays that were found unable to be in a lossy circuit. Each is reported once.
+pub(super) struct NotLossy {
+    is_enabled: bool,
+    told: BTreeSet<String>,
+}
+
+impl NotLossy {
+    /// Creates an empty table. `is_enabled` is whether the client's circuits are lossy.
+    pub(super) fn new(is_enabled: bool) -> NotLossy {
+        NotLossy { is_enabled, told: BTreeSet::new() }
+    }
+
+    /// Returns a message about the relay that caused a lossy circuit over `path` to be closed
+    /// after `hops` hops; `None` if `cause` has nothing to do with lossy cells, or the relay was
+    /// reported already.
+    pub(super) fn look(&mut self, path: &[String], hops: usize, cause: Cause) -> Option<String> {
+        let relay = path.get(hops).filter(|_| self.is_enabled)?;
+        let lack = match cause {
+            Cause::NoLossyCells => {
+                "grants no lossy circuits, although its descriptor says so".to_owned()
+            }
+            Cause::NoLossyLink => {
+                "has no QUIC link with datagrams to this client: UDP may be blocked on the way to \
+                 its port"
+                    .to_owned()
+            }
+            Cause::Destroyed(DestroyReason::CONNECT_FAILED) if hops > 0 => {
+                let before = &path[hops - 1];
+                format!(
+                    "cannot be reached with datagrams from relay {before}: UDP may be blocked \
+                     between them"
+                )
+            }
+            _ => return None,
+        };
+        let is_new = self.told.insert(relay.clone());
+        is_new.then(|| format!("--design: relay {relay} {lack}; other relays are tried"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_relay_that_lacks_something_is_named_once() {
+        let path = ["one", "two", "three"].map(str::to_owned);
+        let mut not_lossy = NotLossy::new(true);
+        let unreached = Cause::Destroyed(DestroyReason::CONNECT_FAILED);
+        for (hops, cause, named) in [
+            (0, Cause::NoLossyLink, Some("relay one has no QUIC link")),
+            (0, Cause::NoLossyLink, None),
+            (1, unreached, Some("relay two cannot be reached with datagrams from relay one")),
+            (2, Cause::NoLossyCells, Some("relay three grants no lossy circuits")),
+            (0, unreached, None),
+            (3, Cause::Wanted, None),
+        ] {
+            let told = not_lossy.look(&path, hops, cause);
+            assert_eq!(told.is_some(), named.is_some(), "{told:?}");
+            let named = named.unwrap_or_default();
+            assert!(told.unwrap_or_default().contains(named), "{named}");
+        }
+        assert_eq!(NotLossy::new(false).look(&path, 1, unreached), None);
+    }
+}
