@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from anabranch.attacks import AttackError
 from anabranch.camouflage import sums
 from anabranch.traces import Builder, Traces
 
@@ -49,6 +50,11 @@ def test_other_loads_of_a_site_need_not_teach_it() -> None:
     """Sites that change places between two kinds of loads are found worse than by chance."""
     here, there = made({"a": 40, "b": 90}), made({"a": 90, "b": 40})
     assert max(sums.areas(there, here).values()) < 0.5
+
+
+def test_one_turn_is_too_few() -> None:
+    with pytest.raises(AttackError, match="collect more turns"):
+        sums.areas(*[made({"a": 40, "b": 90}, turns=1)] * 2)
 
 
 def test_training_and_test_have_no_turn_in_common() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from anabranch.attacks import AttackError
 from anabranch.traces import Traces
 
 Floats = NDArray[np.float64]
@@ -68,6 +69,9 @@ def areas(learnt: Traces, tested: Traces, windows: Sequence[int] = WINDOWS) -> d
         learnt: loads to train on.
         tested: loads to test on; they may be the same.
         windows: numbers of packets to choose from.
+
+    Raises:
+        AttackError: if no site has loads in both halves.
     """
     turns = np.unique(np.concatenate([learnt.run, tested.run]))
     halves = turns[0::2], turns[1::2]
@@ -80,6 +84,8 @@ def areas(learnt: Traces, tested: Traces, windows: Sequence[int] = WINDOWS) -> d
         ]
         for name in parts[0].keys() & parts[1].keys():
             found.setdefault(name, []).append((parts[0][name] + parts[1][name]) / 2)
+    if not found:
+        raise AttackError("no site has loads in two turns: collect more turns")
     return {name: max(values) for name, values in sorted(found.items())}
 
 
