@@ -120,15 +120,16 @@ def record(client: Client, turn: Turn, recorder: Recorder) -> None:
     Raises:
         PeerFailed: all of them failed, so that the client itself is broken.
     """
-    fixed = {"file": turn.file, "kind": turn.kind.name, "server": f"{SERVER}:{client.port}"}
-    fixed |= {"turn": turn.number}
+    server = f"{SERVER}:{client.port}"
+    fixed: dict[str, object] = {"file": turn.file, "kind": turn.kind.name, "server": server}
     loads: list[dict[str, object]] = []
     with (
         client.capture(recorder.place(turn.file)) as dump,
         client.browser() as browser,
     ):
         for page, is_site in turn.pages:
-            loads.append({**fixed, "monitored": is_site, **load(browser, page)})
+            of_turn = {"turn": turn.number, "monitored": is_site}
+            loads.append({**fixed, **of_turn, **load(browser, page)})
         dump.stop()
     if all("failed" in each for each in loads):
         raise PeerFailed(f"no page could be loaded: {loads[0]['failed']}")

@@ -100,6 +100,14 @@ def test_an_attack_is_not_trained_on_turns_that_test_it() -> None:
     assert predictions(builder.build()).right.mean() < 0.7
 
 
+def test_a_kind_may_lack_turns_of_others() -> None:
+    traces = made(1)
+    parts = folds.folds_of(traces.run.tolist())
+    attacks = folds.trained("k-fp", {"trees": 20}, traces, parts)
+    few = traces[traces.run < 2]
+    assert len(folds.predicted(attacks, few, parts)) == len(few)
+
+
 def predictions(traces: Traces) -> Outcomes:
     parts = folds.folds_of(traces.run.tolist())
     attacks = folds.trained("k-fp", {"trees": 20}, traces, parts)

@@ -22,6 +22,11 @@ def made(lengths: dict[str, int], turns: int = 6, seed: int = 1) -> Traces:
     return builder.build()
 
 
+def areas(traces: Traces) -> dict[str, float]:
+    """Returns the areas by one window, trained on the loads that are tested."""
+    return sums.areas(traces, traces, windows=[100])
+
+
 def test_sums_are_of_payload_and_stay_after_the_last_packet() -> None:
     traces = Builder().add("a", [0.0, 0.1, 0.2, 0.3], [152, -1052, 52, -552]).build()
     (row,) = sums.cumulative(traces, 4)
@@ -39,10 +44,10 @@ def test_an_area_counts_equal_scores_half() -> None:
 
 
 def test_sites_of_other_lengths_are_found_and_equal_ones_are_not() -> None:
-    found = sums.areas(*[made({"short": 40, "long": 90})] * 2)
+    found = areas(made({"short": 40, "long": 90}))
     assert list(found) == ["long", "short"]
     assert min(found.values()) == 1.0
-    equal = sums.areas(*[made({f"site {n}": 60 for n in range(6)}, turns=12)] * 2, windows=[50])
+    equal = areas(made({f"site {n}": 60 for n in range(6)}, turns=12))
     assert np.mean(list(equal.values())) == pytest.approx(0.5, abs=0.1)
 
 
@@ -54,7 +59,7 @@ def test_other_loads_of_a_site_need_not_teach_it() -> None:
 
 def test_one_turn_is_too_few() -> None:
     with pytest.raises(AttackError, match="collect more turns"):
-        sums.areas(*[made({"a": 40, "b": 90}, turns=1)] * 2)
+        areas(made({"a": 40, "b": 90}, turns=1))
 
 
 def test_training_and_test_have_no_turn_in_common() -> None:
@@ -66,5 +71,5 @@ def test_training_and_test_have_no_turn_in_common() -> None:
             length = int(chance.integers(30, 200))
             for _ in range(2):  # two equal loads
                 builder.add(name, np.arange(length) / 100, np.full(length, -1500), run=turn)
-    found = sums.areas(*[builder.build()] * 2, windows=[200])
+    found = areas(builder.build())
     assert np.mean(list(found.values())) < 0.8

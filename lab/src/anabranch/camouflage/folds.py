@@ -51,10 +51,11 @@ def predicted(
     attacks: Sequence[Attack], tested: Traces, folds: Sequence[NDArray[np.int32]]
 ) -> Outcomes:
     """Returns predictions for all loads, each by the attack that was not trained on its turn."""
-    parts = [
-        _outcomes(attack, number, tested[np.isin(tested.run, out)])
-        for number, (attack, out) in enumerate(zip(attacks, folds, strict=True))
-    ]
+    parts = []
+    for number, (attack, out) in enumerate(zip(attacks, folds, strict=True)):
+        inside = np.isin(tested.run, out)
+        if inside.any():  # a kind may lack a turn
+            parts.append(_outcomes(attack, number, tested[inside]))
     return Outcomes.concatenate(parts)
 
 
