@@ -124,8 +124,20 @@ def test_results_are_kept_and_made_again_for_other_data(folder: Path) -> None:
     assert (folder / judge.RESULTS).read_text().splitlines() == lines
     io.write(made(9), folder / "ssh.parquet")
     judge.judge(folder, ["k-fp"], ran.append)
-    # Those of ssh alone: the paper's classifier, closed and open.
-    assert len((folder / judge.RESULTS).read_text().splitlines()) == len(lines) + 3
+    again = (folder / judge.RESULTS).read_text().splitlines()
+    # Those of ssh alone are made again: the paper's classifier, closed and open.
+    assert len(again) == len(lines)
+    assert len(set(again) - set(lines)) == 3
+    assert all(json.loads(line)["tested"] == "ssh" for line in set(again) - set(lines))
+
+
+def test_results_of_other_attacks_are_kept(folder: Path) -> None:
+    (folder / "tor.parquet").unlink()
+    (folder / "tor-http-site-b.parquet").unlink()
+    first = judge.judge(folder, ["k-fp"], lambda _: None)
+    both = judge.judge(folder, ["rocket"], lambda _: None)
+    assert [row for row in both if row["attack"] in ("", "k-fp")] == first
+    assert {row["attack"] for row in both} == {"", "k-fp", "rocket"}
 
 
 def test_a_broken_list_of_results_and_a_folder_without_traces_are_named(tmp_path: Path) -> None:

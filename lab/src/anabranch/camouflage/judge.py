@@ -25,6 +25,7 @@ from anabranch.camouflage import sums
 from anabranch.camouflage.captures import kinds
 from anabranch.camouflage.folds import Parameters, folds_of, predicted, trained
 from anabranch.camouflage.numbers import Row
+from anabranch.io import draft
 from anabranch.metrics.bootstrap import Estimate, draws, percentiles
 from anabranch.metrics.outcomes import Outcomes
 from anabranch.results import plain
@@ -40,6 +41,7 @@ ATTACKS: dict[str, Parameters] = {
     "rf": {"slots": 450, "window": 20.0, "epochs": 40, "batch_size": 16, "learning_rate": 0.001},
 }
 RESAMPLES = 2000
+Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,26 +84,42 @@ def pairs(names: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def judge(folder: Path, attacks: Sequence[str], begun: Callable[[Task], None]) -> list[Row]:
-    """Runs the evaluations whose results are missing, and returns all results.
+    """Runs the evaluations whose results are missing, and returns the results of all attacks.
 
-    Each result is added to `results.jsonl` in the folder as soon as it is there.
+    Each result is added to `results.jsonl` in the folder as soon as it is there. Results of older
+    traces are removed from it.
 
     Raises:
         TraceError: if traces or results cannot be read.
     """
-    known = {_key(row): row for row in read(folder)}
+    names = kinds(folder)
+    keys = {task: _key_of(folder, task) for task in tasks(names, list(ATTACKS))}
+    known = _current(folder, set(keys.values()))
     loads = Loads(folder)
-    found = []
-    for task in tasks(kinds(folder), attacks):
+    for task in tasks(names, attacks):
         begun(task)
-        key = (*asdict(task).values(), _digest(folder, task))
+        key = keys[task]
         if key not in known:
-            numbers = _numbers(task, loads)
-            known[key] = {**asdict(task), "data": key[-1], "numbers": plain(numbers)}
+            numbers = plain(_numbers(task, loads))
+            known[key] = {**asdict(task), "data": key[-1], "numbers": numbers}
             with source(folder / RESULTS), (folder / RESULTS).open("a") as lines:
-                lines.write(json.dumps(known[key]) + "\n")
-        found.append(known[key])
-    return found
+                lines.write(_line(known[key]))
+    return [known[key] for key in keys.values() if key in known]
+
+
+def _current(folder: Path, keys: set[Key]) -> dict[Key, Row]:
+    """Returns the results with these keys, and removes all others."""
+    rows = read(folder)
+    kept = {key: row for row in rows if (key := _key(row)) in keys}
+    if len(kept) < len(rows):
+        with source(folder / RESULTS), draft.file(folder / RESULTS) as target:
+            target.write_text("".join(map(_line, kept.values())), "utf-8")
+            target.chmod(0o644)
+    return kept
+
+
+def _line(row: Row) -> str:
+    return json.dumps(row) + "\n"
 
 
 def read(folder: Path) -> list[Row]:
@@ -123,16 +141,16 @@ def read(folder: Path) -> list[Row]:
     return rows
 
 
-def _key(row: Row) -> tuple[str, ...]:
+def _key(row: Row) -> Key:
     return tuple(row[name] for name in ("measure", "attack", "learnt", "tested", "data"))
 
 
-def _digest(folder: Path, task: Task) -> str:
-    """Returns 16 hex digits of a hash of the data and of the attack's parameters."""
+def _key_of(folder: Path, task: Task) -> Key:
+    """Returns the key of a task; its last part is a hash of data and parameters, 16 hex digits."""
     state = hashlib.sha256(json.dumps(ATTACKS.get(task.attack, {})).encode())
     for name in (task.learnt, task.tested):
         state.update(results.digest(folder / f"{name}.parquet").encode())
-    return state.hexdigest()[:16]
+    return (*asdict(task).values(), state.hexdigest()[:16])
 
 
 class Loads:
