@@ -6,7 +6,7 @@ PYTHON := $(CACHE)/peers/venv/bin/python
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 
-.PHONY: to-add help book build install static reproducible picture demo test screens check package release five-minutes bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-anonymity experiment-wide experiment-pages results reproduce reproduce-index lab-results lab-guards lab-networks lab-ray covertness web fuzz clean
+.PHONY: to-add help book build install static reproducible picture demo test screens check package release five-minutes bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-anonymity experiment-wide experiment-pages results reproduce reproduce-index lab-results lab-guards lab-networks lab-ray covertness camouflage-loads web fuzz clean
 
 ##@ General
 # A line `##@ TITLE` begins a group of the list, and ` | ` a new line of a target's text.
@@ -304,6 +304,14 @@ covertness: web  ## Test whether a classifier distinguishes our transport from C
 	scripts/build-release -p anabranch
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/covertness.py $(or $(FOLDER),$(CACHE)/covertness) $(ARGS)
 	$(CACHE)/venv-lab/bin/anabranch-lab covertness $(or $(FOLDER),$(CACHE)/covertness) --markdown docs/results/covertness.md
+
+camouflage-loads: web  ## Load pages through our transport with SSH and tor inside, run | attacks on the loads, and write the results page (root). Hours; | continues where it stopped. FOLDER=F INTO=F ARGS=--short: ten minutes.
+	@scripts/need interop
+	tests/interop/setup --area pt
+	scripts/build-release -p anabranch
+	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/camouflage_fingerprinting.py $(or $(FOLDER),$(CACHE)/camouflage-loads) $(ARGS)
+	$(CACHE)/venv-lab/bin/anabranch-lab camouflage $(or $(INTO),docs/results/camouflage-fingerprinting) \
+		--captures $(or $(FOLDER),$(CACHE)/camouflage-loads) --markdown $(or $(INTO),docs/results/camouflage-fingerprinting).md
 
 ##@ Other
 web:  ## Build the local web for experiments: a page for each of 369 | packages of Debian and npm. Downloads 0.7 GB.

@@ -29,7 +29,7 @@ PLACES = {
     "comps": [*(f"Table {n}" for n in range(1, 7)), "Figure 4", "Figure 6", "Figure 7", "Figure 8"],
     "multipath": ["Table 1", *(f"Figure {n}" for n in range(2, 6)), "Section 6.1", "Section 6.2"],
     "unordered": ["Table 1", "Figure 3"],
-    "stegotorus": ["Table 3", "Figure 6", "Figure 7", "Sections 5.2, 8"],
+    "stegotorus": ["Table 2", "Table 3", "Figure 6", "Figure 7", "Section 8"],
 }
 """Tables, figures and sections with numbers of the papers."""
 

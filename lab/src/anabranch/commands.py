@@ -27,6 +27,7 @@ from rich.progress import (
 )
 
 from anabranch import shown
+from anabranch.camouflage.command import camouflage
 from anabranch.compare import compare
 from anabranch.covertness.command import covertness
 from anabranch.doctor import doctor
@@ -49,6 +50,7 @@ def register(app: typer.Typer) -> None:
     app.command()(report)
     app.command()(doctor)
     app.command()(covertness)
+    app.command()(camouflage)
 
 
 def evaluate(

@@ -47,6 +47,8 @@ class Segment(NamedTuple):
     """The captured part of the payload."""
     length: int
     """Bytes of the whole payload."""
+    size: int
+    """Bytes of the IP packet."""
 
 
 FIN, SYN, RST, ACK = 1, 2, 4, 16
@@ -90,7 +92,7 @@ def segment(link: int, frame: bytes) -> Segment | None:
     if begin < header + _LEAST_TCP or size < begin:
         return None
     ends = ((addresses[0], source), (addresses[1], target))
-    return Segment(*ends, number, flags, packet[begin:size], size - begin)
+    return Segment(*ends, number, flags, packet[begin:size], size - begin, size)
 
 
 def end(text: str) -> End:

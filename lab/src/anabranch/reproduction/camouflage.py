@@ -1,4 +1,7 @@
-"""StegoTorus (CCS 2012), Table 3 and Figures 6 and 7: the rules of `camouflage/claims.rs`."""
+"""StegoTorus (CCS 2012): Table 2, Table 3, Figures 6 and 7.
+
+The rules of Table 3 and the figures are those of `camouflage/claims.rs`.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ import math
 from collections.abc import Callable
 from statistics import median
 
+from anabranch.camouflage import numbers
 from anabranch.reproduction.data import Data, Row
-from anabranch.reproduction.found import OPEN, Found, Interval, at_least, at_most
+from anabranch.reproduction.found import OPEN, Found, Interval, all_of, at_least, at_most
 from anabranch.reproduction.spread import by_round, median_interval
 
 LONGEST = 1_000_000
+SITES = "camouflage-fingerprinting/results.jsonl"
 FAR = 200
 """Round trip in ms from which the paper's HTTP cannot sustain a stream."""
 
@@ -77,6 +82,62 @@ def held(data: Data, arm: str, rate: int, most: float) -> Found:
     return Found(
         f"{arm}: {text} of the stream", at_most(Interval(low, low, high), most), "", (text,)
     )
+
+
+def area(
+    data: Data, learnt: str, tested: str, most: float | None = None, least: float | None = None
+) -> Found:
+    """Judges the paper's classifier: the mean over sites of the area under the ROC curve.
+
+    Args:
+        data: of `camouflage-fingerprinting`.
+        learnt: kind of the loads to train on.
+        tested: kind of the loads to test on.
+        most: the claim's bound, or
+        least: the other one.
+    """
+    mean = _sites(data, "sums", learnt, tested)[0]["numbers"]["mean"]
+    found, number = _interval(mean), numbers.area(mean)
+    verdict = at_most(found, most) if most is not None else at_least(found, least or 0)
+    why = "" if verdict != OPEN else "the interval contains the bound"
+    return Found(f"{tested}, trained on {learnt}: {number}", verdict, why, (number,))
+
+
+def databases(data: Data, profile: str, most: float) -> Found:
+    """Judges `area` with training on the loads of another database, for both of them."""
+    pairs = (("a", "b"), ("b", "a"))
+    both = [area(data, f"{profile}-{one}", f"{profile}-{two}", most) for one, two in pairs]
+    verdict, why = all_of([each.verdict for each in both])
+    quotes = tuple(quote for each in both for quote in each.quotes)
+    return Found("; ".join(each.text for each in both), verdict, why, quotes)
+
+
+def resilient(data: Data, tested: str, most: float) -> Found:
+    """Judges the share of loads whose site is named by the attack that names most."""
+    rows = _sites(data, "closed", tested, tested)
+    best = max(rows, key=lambda row: float(row["numbers"]["accuracy"]["value"]))
+    accuracy = best["numbers"]["accuracy"]
+    verdict = at_most(_interval(accuracy), most)
+    why = "" if verdict != OPEN else "the interval contains the bound"
+    number, name = numbers.share(accuracy), numbers.TITLES[best["attack"]]
+    return Found(f"{tested}: {name} {number} %", verdict, why, (number,))
+
+
+def _sites(data: Data, measure: str, learnt: str, tested: str) -> list[Row]:
+    """Returns the results of all attacks.
+
+    Raises:
+        LookupError: if there is none.
+    """
+    wanted = {"measure": measure, "learnt": learnt, "tested": tested}
+    rows = [row for row in data.results(SITES) if wanted.items() <= row.items()]
+    if not rows:
+        raise LookupError(f"{SITES} has no {measure} of {tested}, trained on {learnt}")
+    return rows
+
+
+def _interval(estimate: Row) -> Interval:
+    return Interval(estimate["value"], estimate["low"], estimate["high"])
 
 
 def _rounds(data: Data, arm: str, quantity: str) -> dict[int, float]:

@@ -1,0 +1,185 @@
+"""Captured page loads (`bench/camouflage_fingerprinting.py`) as traces.
+
+`loads.jsonl` has a line of JSON for each load:
+
+    {"file": "tor-http-text/003.pcap", "kind": "tor-http-text", "server": "198.51.100.1:8009",
+     "turn": 3, "monitored": true, "site": "lodash", "began": 1764449000.1,
+     "loaded": 1764449002.3, "ended": 1764449002.8}
+
+`began` and `ended` are the moments between which the capture has the load's packets, `loaded` is
+that of the browser's load event, all in seconds since 1970. A load that failed has the reason as
+`failed`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from anabranch.io import draft, parquet, pcapng
+from anabranch.io.headers import End, end, segment
+from anabranch.traces import Builder, Traces
+from anabranch.validate import TraceError, source
+
+LISTING = "loads.jsonl"
+TABLE = "loads.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A line of the listing.
+
+    Attributes:
+        file: name of the capture in its folder.
+        kind: the client's tunnel, profile and database.
+        server: address and port of the client's peer.
+        turn: the repetition of the experiment.
+        monitored: whether the site is loaded in every turn.
+        site: name of the site.
+        began, loaded, ended: seconds since 1970.
+        failed: why the load failed; empty if it did not.
+    """
+
+    file: str
+    kind: str
+    server: str
+    turn: int
+    monitored: bool
+    site: str
+    began: float
+    loaded: float
+    ended: float
+    failed: str = ""
+
+
+def read(folder: Path) -> list[Load]:
+    """Returns all loads of a folder, in the order of the listing.
+
+    Raises:
+        TraceError: names the listing and the wrong line.
+    """
+    listing = folder / LISTING
+    with source(listing):
+        lines = listing.read_text("utf-8").splitlines()
+        found = [_load(line, number) for number, line in enumerate(lines, 1)]
+        if not found:
+            raise TraceError("lists no loads")
+    return found
+
+
+def _load(line: str, number: int) -> Load:
+    try:
+        given = json.loads(line)
+        load = Load(**given)
+    except (TypeError, ValueError) as error:
+        raise TraceError(f"line {number}: not a load: {error}") from error
+    for field in fields(Load):
+        value, wanted = getattr(load, field.name), _KINDS[str(field.type)]
+        if not isinstance(value, wanted) or isinstance(value, bool) != (wanted is bool):
+            raise TraceError(f"line {number}: '{field.name}' is {value!r}")
+    return load
+
+
+_KINDS: dict[str, type[Any] | tuple[type[Any], ...]] = {
+    "str": str,
+    "int": int,
+    "bool": bool,
+    "float": (int, float),
+}
+
+
+def traces(folder: Path, loads: Sequence[Load]) -> dict[str, Traces]:
+    """Returns the packets of all loads that did not fail, by kind.
+
+    A load's number is its position in the listing, its run is its turn. Sizes are those of IP
+    packets, times are seconds since the load's first packet.
+
+    Raises:
+        TraceError: if a capture is damaged, or has no packet of a load.
+    """
+    builders: dict[str, Builder] = {}
+    number = 0
+    for file in dict.fromkeys(load.file for load in loads):
+        own = [load for load in loads if load.file == file]
+        with source(folder / file):
+            times, sizes = _packets(folder / file, end(own[0].server))
+            for load in own:
+                number += 1
+                if load.failed:
+                    continue
+                inside = (times >= load.began) & (times < load.ended)
+                if not inside.any():
+                    raise TraceError(f"has no packet of the load of {load.site}")
+                builders.setdefault(load.kind, Builder()).add(
+                    load.site,
+                    times[inside] - times[inside][0],
+                    sizes[inside],
+                    load=number,
+                    run=load.turn,
+                    monitored=load.monitored,
+                )
+    return {kind: builder.build() for kind, builder in builders.items()}
+
+
+def _packets(file: Path, server: End) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    """Returns times [s since 1970] and signed sizes of the packets to and from a server, sorted."""
+    rows = sorted(_rows(file, server))
+    times, sizes = zip(*rows, strict=True) if rows else ((), ())
+    return np.array(times, np.float64), np.array(sizes, np.int32)
+
+
+def _rows(file: Path, server: End) -> Iterator[tuple[float, int]]:
+    for record in pcapng.records(file.read_bytes(), file):
+        found = segment(record.link, record.frame)
+        if found is not None and server in (found.sender, found.receiver):
+            yield record.time / 1e9, found.size if found.receiver == server else -found.size
+
+
+def write(folder: Path, target: Path) -> list[str]:
+    """Converts the captures of a folder; returns the names of the kinds.
+
+    `target` gets a file of traces for each kind, and `loads.parquet`, which has all loads with
+    their durations and failures.
+
+    Raises:
+        TraceError: as `read` and `traces` do.
+    """
+    loads = read(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    found = traces(folder, loads)
+    for kind, own in found.items():
+        place = target / f"{kind}.parquet"
+        parquet.write(own, place)
+        place.chmod(0o644)
+    place = target / TABLE
+    with source(place), draft.file(place) as part:
+        pq.write_table(_table(loads), part, compression="zstd")
+        part.chmod(0o644)
+    return list(found)
+
+
+def _table(loads: Sequence[Load]) -> pa.Table:
+    columns = {name: [getattr(load, name) for load in loads]
+               for name in ("kind", "turn", "monitored", "site", "failed")}  # fmt: skip
+    columns["seconds"] = [load.loaded - load.began for load in loads]
+    return pa.table(columns)
+
+
+def kinds(folder: Path) -> list[str]:
+    """Returns the kinds whose traces a folder has.
+
+    Raises:
+        TraceError: if it has none.
+    """
+    found = sorted(file.stem for file in folder.glob("*.parquet") if file.name != TABLE)
+    if not found:
+        raise TraceError("has no traces of loads: --captures converts captures", file=folder)
+    return found

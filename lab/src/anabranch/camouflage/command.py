@@ -1,0 +1,82 @@
+"""`anabranch-lab camouflage`: sites that attacks recognise through pluggable transports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anabranch.validate import TraceError
+
+
+def camouflage(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER",
+            help="Traces of page loads, a file for each kind of client, and results.jsonl.",
+        ),
+    ],
+    captures: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CAPTURES",
+            help="First convert the captures of this folder (bench/camouflage_fingerprinting.py) "
+            "to traces in FOLDER. Replaces older traces.",
+        ),
+    ] = None,
+    document: Annotated[
+        Path | None,
+        typer.Option(
+            "--markdown", metavar="FILE.md", help="Write the tables between marks in FILE.md."
+        ),
+    ] = None,
+    attack: Annotated[
+        list[str] | None,
+        typer.Option(help="Attack: k-fp, rocket or rf (repeatable). Default: all."),
+    ] = None,
+) -> None:
+    """Run attacks on page loads through pluggable transports. Continues where it stopped.
+
+    The attacks are trained on loads of the same kind, of the same tunnel without a transport, and
+    of the same profile with another database. In addition to the attacks there is the classifier of
+    StegoTorus' paper.
+    """
+    from anabranch.camouflage import captures as captured
+    from anabranch.camouflage import judge, page
+    from anabranch.commands import one_line, progress
+
+    if document is not None and document.suffix != ".md":
+        raise TraceError("--markdown: its name must end in .md", file=document)
+    attacks = attack or list(judge.ATTACKS)
+    for name in attacks:
+        if name not in judge.ATTACKS:
+            raise TraceError(f"--attack: there are {', '.join(judge.ATTACKS)}, not '{name}'")
+    with one_line(), progress() as bar:
+        if captures is not None:
+            captured.write(captures, folder)
+        total = len(list(judge.tasks(captured.kinds(folder), attacks)))
+        task = bar.add_task("evaluations", total=total)
+
+        def begun(each: judge.Task) -> None:
+            bar.update(task, description=f"{each.attack or each.measure} {each.tested}", advance=1)
+
+        found = judge.judge(folder, attacks, begun)
+        if document is not None:
+            _write(page.document(folder, found), document)
+    print(f"{len(found)} results: {folder / judge.RESULTS}")
+
+
+def _write(text: str, document: Path) -> None:
+    from anabranch.camouflage.page import BEGIN, END
+    from anabranch.io import draft
+    from anabranch.report import markdown
+    from anabranch.validate import source
+
+    with source(document):
+        old = document.read_text("utf-8") if document.is_file() else None
+        content = markdown.within(old, text, BEGIN, END)
+        with draft.file(document) as target:
+            target.write_text(content, "utf-8")
+            target.chmod(0o644)  # a result is made to be passed on
