@@ -129,9 +129,9 @@ impl Doorman {
         Some(Welcome { chain, share: point, aes: text[1] & AES != 0, padding })
     }
 
-    /// Remembers a HELLO that states the minute `said`, until the check of clocks refuses it
-    /// anyway. Returns whether it is new and the cache had room.
-    fn is_new(&mut self, share: &Representative, said: u32, minute: u32) -> bool {
+    /// Remembers a HELLO with the minute `stated`, until the check of clocks refuses it anyway.
+    /// Returns whether it is new and the cache had room.
+    fn is_new(&mut self, share: &Representative, stated: u32, minute: u32) -> bool {
         while let Some(oldest) = self.seen.first_entry()
             && minute > oldest.key().saturating_add(DRIFT)
         {
@@ -141,7 +141,7 @@ impl Doorman {
             return false;
         }
         let prefix = share.first_chunk().expect("a share is longer");
-        let is_new = self.seen.entry(said).or_default().insert(*prefix);
+        let is_new = self.seen.entry(stated).or_default().insert(*prefix);
         self.remembered += usize::from(is_new);
         is_new
     }

@@ -14,8 +14,8 @@
 //! A server that stays on one path leaves all visits to other paths unanswered
 //! ([`Follow::on_sent`]). So does a path that discards everything, but then the server cannot
 //! answer the uplink. The two cases are distinguished by the server's rate: does it send as much
-//! in those visits as in answered ones ([`Follow::is_heard`])? If it does not, and has moved before,
-//! the visits do not count.
+//! in those visits as in answered ones ([`Follow::is_heard`])? If it does not, and has moved
+//! before, the visits do not count.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use anabranch_multipath::{PathId, Time};
 
 use super::answer_delay::AnswerDelay;
 
-/// Minimum number of unanswered visits before a server is reported, or counts as one that stays.
+/// Minimum number of unanswered visits before a server is reported, or is taken to stay.
 const VISITS: u32 = 4;
 /// Number of unanswered visits that one change of the server's path compensates. A server that
 /// follows changes as often as its client. A server that rarely follows leaves more visits

@@ -42,7 +42,7 @@ pub enum Moves {
     EachTwoSeconds,
 }
 
-/// Who stands still for 200 to 800 ms now and then.
+/// A party that stands still for 200 to 800 ms now and then.
 #[derive(Clone, Copy, Debug)]
 pub enum Late {
     /// The machine on which everything runs: nothing is sent, received or answered.
