@@ -2,7 +2,7 @@
 """CPU cost of `anabranch pt` without a limiting line, and memory of its idle links.
 
 Usage: bench/camouflage_load.py [--anabranch FILE] [--runs 5] [--megabytes 200] [--links 1000]
-       [PROFILE...]
+       [--short 500] [--seconds 60] [PROFILE...]
 
 Everything goes over loopback. Each run fetches `--megabytes` of random bytes over a new connection;
 `MB/s` is wall-clock throughput, with source and sink on the same cores. `MB/CPU s` is payload for
@@ -12,6 +12,9 @@ medians of the runs, with minimum and maximum.
 
 Then a client of the first profile opens `--links` connections, receives a byte on each, and keeps
 them open: `links` is the growth of the server's process (resident memory).
+
+With `--short RATE` a client then opens RATE connections a second for `--seconds`. Each fetches 100
+bytes and ends. The last table has the server's resident memory every ten seconds.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -187,14 +191,35 @@ def idle(profile: str, source: int, folder: Path, links: int) -> list[str]:
     return [profile, str(links), *(f"{each:.1f}" for each in grown)]
 
 
+def short(profile: str, source: int, folder: Path, rate: int, seconds: int) -> list[list[str]]:
+    """Returns the rows of the third table."""
+    rows, done, every = [], 0, 10
+    with ends(profile, source, folder) as (_, far, port), ThreadPoolExecutor(64) as pool:
+        fetch(port, 1)
+        before, began = far.resident(), time.monotonic()
+        waiting: list[Future[float]] = []
+        for number in range(rate * seconds):
+            time.sleep(max(0.0, began + number / rate - time.monotonic()))
+            waiting.append(pool.submit(fetch, port, 100))
+            if (number + 1) % (rate * every) == 0:
+                done += sum(each.result() > 0 for each in waiting)
+                waiting.clear()
+                passed = time.monotonic() - began
+                grown = (far.resident() - before) / 1e6
+                rows.append([profile, f"{passed:.0f}", f"{done / passed:.0f}", f"{grown:.1f}"])
+    return rows
+
+
 def main() -> None:
-    """Prints both tables."""
+    """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("profiles", nargs="*", default=PROFILES, metavar="PROFILE")
     parser.add_argument("--anabranch", help="program to measure [default: $ANABRANCH]")
-    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--runs", type=int, default=5, help="fetches; 0: none (5)")
     parser.add_argument("--megabytes", type=int, default=200, help="MB of each run (200)")
     parser.add_argument("--links", type=int, default=1000, help="idle links; 0: none")
+    parser.add_argument("--short", type=int, default=0, help="short links a second; 0: none")
+    parser.add_argument("--seconds", type=int, default=60, help="length of that load (60)")
     options = parser.parse_args()
     if options.anabranch:
         os.environ["ANABRANCH"] = options.anabranch
@@ -206,13 +231,18 @@ def main() -> None:
         sending = started([sys.executable, "-c", SOURCE], folder / "source.log")
         source = int(stack.enter_context(sending).wait_for("\n"))
         rows = []
-        for profile in ("direct", *options.profiles):
+        for profile in ("direct", *options.profiles) if options.runs else ():
             rows.append(speed(profile, source, folder, options.runs, options.megabytes))
             print(" ".join(rows[-1]), file=sys.stderr)
-        print(table(["profile", "MB/s", "client MB/CPU s", "server MB/CPU s"], rows))
+        if rows:
+            print(table(["profile", "MB/s", "client MB/CPU s", "server MB/CPU s"], rows))
         if options.links:
             rows = [idle(options.profiles[0], source, folder, options.links)]
             print(table(["profile", "links", "client MB", "server MB"], rows))
+        if options.short:
+            load = (source, folder, options.short, options.seconds)
+            rows = short(options.profiles[0], *load)
+            print(table(["profile", "after s", "links/s", "server MB"], rows))
 
 
 if __name__ == "__main__":

@@ -237,6 +237,29 @@ def test_kcp_is_kept_to_one_path_and_split_it_is_answered_by_the_first(
         assert max(carried_up(carried)) > 0.99
 
 
+def test_kcp_as_kcptun_sends_it_is_not_recognised_and_answered_by_the_first_path(
+    make_network: MakeNetwork, results: Results
+) -> None:
+    """Encrypted, with error correction. What other paths carry is lost until they are left."""
+    network = make_network(links(3, **SLOW))
+    with (
+        network.server.start(["kcp", "-listen", f"{SERVER}:4000", "-kcptun"]) as server,
+        split(network, 4000) as splitter,
+    ):
+        server.wait_bound(4000)
+        words = ["kcp", "-dial", LISTEN, "-bytes", str(LENGTH), "-timeout", "30s", "-kcptun"]
+        said = asked(network.client, words)
+        carried = shares(network.stats())
+        results.add(
+            "Programs", program="kcp as kcptun", bytes=said["bytes"], seconds=said["seconds"],
+            error=said["error"], up=carried_up(carried), down=carried_down(carried),
+        )  # fmt: skip
+    assert said["bytes"] == LENGTH
+    assert splitter.of("session")[-1]["protocol"] == "other"
+    assert max(carried_down(carried)) > 0.95
+    assert [e["reason"] for e in splitter.of("path")] == ["never-answered"] * 2
+
+
 @pytest.mark.parametrize("options", [[], ANY], ids=["kept", "any"])
 def test_srt_is_kept_to_one_path_and_split_the_first_alone_counts(
     make_network: MakeNetwork, results: Results, options: list[str]

@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 
-use anabranch_splitter::steer::{self, RunAs};
+use anabranch_splitter::steer::{self, Place, RunAs};
 
 use crate::failure::Failure;
 use crate::sudo;
@@ -60,7 +60,8 @@ impl ExecArgs {
         let user = user.as_deref().map(RunAs::of).transpose().map_err(Failure::misuse)?;
         let (program, arguments) = self.command.split_first().expect("clap wants one word");
         let error = steer::launch(&self.name, program, arguments, user.as_ref());
-        Err(Failure::misuse(why(&error, &self.name, &program.to_string_lossy())))
+        let place = steer::place(&self.name).unwrap_or(Place::Here);
+        Err(Failure::misuse(why(&error, place, &self.name, &program.to_string_lossy())))
     }
 }
 
@@ -72,15 +73,25 @@ fn unknown(name: &str, names: &[String]) -> String {
     format!("there is no namespace '{name}'; {there}")
 }
 
-fn why(error: &io::Error, name: &str, program: &str) -> String {
-    match error.kind() {
-        ErrorKind::PermissionDenied if !rustix::process::geteuid().is_root() => {
-            format!("only root can enter '{name}': {}", sudo::command_line([]))
-        }
-        ErrorKind::NotFound => {
+fn why(error: &io::Error, place: Place, name: &str, program: &str) -> String {
+    let denied = error.kind() == ErrorKind::PermissionDenied || place == Place::Nowhere;
+    if denied && !rustix::process::geteuid().is_root() {
+        return format!("only root can enter '{name}': {}", sudo::command_line([]));
+    }
+    match place {
+        Place::MountsOf(process) => format!(
+            "'{name}' was made inside 'ip netns exec' or another mount namespace, and is a \
+             namespace only there: sudo nsenter --target {process} --mount anabranch exec {name} \
+             {program}"
+        ),
+        Place::Nowhere => format!(
+            "'{name}' is the name of a namespace that has ended: remove it with 'sudo ip netns \
+             delete {name}', and start the splitter again"
+        ),
+        Place::Here if error.kind() == ErrorKind::NotFound => {
             format!("there is no program '{program}': install it, or give its path")
         }
-        _ => format!("cannot start '{program}' in '{name}': {error}"),
+        Place::Here => format!("cannot start '{program}' in '{name}': {error}"),
     }
 }
 
@@ -93,7 +104,11 @@ mod tests {
         let there = ["browse".to_owned(), "work".to_owned()];
         assert_eq!(unknown("b", &there), "there is no namespace 'b'; there are browse, work");
         assert!(unknown("b", &[]).contains("--netns NAME"));
-        let gone = why(&io::Error::from(ErrorKind::NotFound), "browse", "firefx");
+        let missing = io::Error::from(ErrorKind::NotFound);
+        let gone = why(&missing, Place::Here, "browse", "firefx");
         assert_eq!(gone, "there is no program 'firefx': install it, or give its path");
+        let elsewhere = why(&io::Error::from_raw_os_error(22), Place::MountsOf(17), "b", "bash");
+        let cure = "sudo nsenter --target 17 --mount anabranch exec b bash";
+        assert!(elsewhere.ends_with(cure), "{elsewhere}");
     }
 }

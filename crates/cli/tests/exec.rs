@@ -169,6 +169,38 @@ fn the_machines_nscd_answers_from_ip_netns_exec_alone() {
     }
 }
 
+/// A namespace `inner` that exists only in the mount namespace of an `ip netns exec`.
+const WITHIN: &str = r#"
+ip netns add outer
+ip netns exec outer sh -c 'ip netns add inner; exec sleep 60' &
+for i in $(seq 100); do
+    nsenter --target $! --mount ip netns exec inner true 2> /dev/null && break
+    sleep 0.1
+done
+"#;
+
+#[test]
+fn a_namespace_made_inside_ip_netns_exec_is_entered_where_the_message_says() {
+    let folder = TempDir::new().unwrap();
+    let tries = r#"
+told=$("$PROGRAM" exec --user root inner true 2>&1) || echo "exit $?"
+echo "$told"
+words=${told##*sudo nsenter }
+nsenter ${words%% anabranch exec*} "$PROGRAM" exec --user root inner sh -c 'ip -o link | wc -l'
+kill $!; wait $! || true
+"$PROGRAM" exec --user root inner true || echo "exit $?"
+ip netns delete inner
+"$PROGRAM" exec --user root inner"#;
+    let Some(output) = inside(&format!("{WITHIN}\n{tries}"), "true", folder.path()) else { return };
+    let text = String::from_utf8(output.stdout).unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!((lines[0], &lines[2..]), ("exit 2", &["1", "exit 2"][..]), "{text}{told}");
+    assert!(lines[1].starts_with("anabranch: 'inner' was made inside 'ip netns exec'"), "{text}");
+    let ended = "anabranch: 'inner' is the name of a namespace that has ended";
+    assert!(told.contains(ended) && told.contains("there is no namespace 'inner'"), "{told}");
+}
+
 fn library() -> Option<PathBuf> {
     let named = std::env::var_os("ANABRANCH_NSS_RESOLVE").map(PathBuf::from);
     let below = fs::read_dir("/usr/lib").into_iter().flatten().flatten().map(|entry| entry.path());

@@ -42,8 +42,9 @@ pub enum Event {
         /// Protocol of the session; [`Protocol::Other`] if it is unknown.
         protocol: Protocol,
     },
-    /// The server has not answered for 10 s, by any path, though its client continued. Reported
-    /// again after ever longer pauses while the client continues.
+    /// The server has not answered for 10 s, by any path, though its client continued: it sent at
+    /// least three times, over at least 4 s. Reported again after ever longer pauses while the
+    /// client continues.
     Unanswered {
         /// The session.
         session: SessionId,

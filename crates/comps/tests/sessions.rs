@@ -260,6 +260,38 @@ fn a_server_that_answered_once_and_is_silent_is_reported_and_so_is_its_return() 
     assert_eq!(world.core.snapshot().silent, None);
 }
 
+/// Sends a client's datagrams at these times, in milliseconds after both paths were cut. Returns
+/// the reported silences, in seconds.
+fn silences_after_a_cut(asks: &[u64]) -> Vec<u64> {
+    let mut world = World::new(config(2, "uniform", "100ms"), Follower::default());
+    world.stream(client(0), Duration::from_millis(20), Time::from_secs(1));
+    world.run_until(Time::from_secs(2));
+    (0..2).for_each(|path| world.cut(path, true));
+    let cut = world.now;
+    for &ask in asks {
+        world.run_until(cut + Duration::from_millis(ask));
+        world.client(client(0), &numbered(world.now.nanos()));
+    }
+    world.run_until(cut + Duration::from_secs(25));
+    let waits = world.events.iter().filter_map(|(_, event)| match event {
+        Event::Unanswered { waited, .. } => Some(waited.as_secs()),
+        _ => None,
+    });
+    waits.collect()
+}
+
+#[test]
+fn the_last_datagrams_of_a_program_that_has_ended_wait_for_no_answer() {
+    // An acknowledgement, and QUIC's CONNECTION_CLOSE at once or a while later.
+    for asks in [&[0, 5][..], &[0, 25, 30], &[0, 25, 900], &[0, 4_500], &[0, 9_900]] {
+        assert_eq!(silences_after_a_cut(asks), [0; 0], "{asks:?} ms");
+    }
+    // Probes and handshakes go on while the program lives.
+    let probes = [0, 70, 210, 490, 1_050, 2_170, 4_410, 8_890, 17_850];
+    assert_eq!(silences_after_a_cut(&probes), [10]);
+    assert_eq!(silences_after_a_cut(&[0, 5_200, 10_400, 15_600]), [10], "WireGuard's handshakes");
+}
+
 #[test]
 fn a_client_that_changes_its_port_meanwhile_still_waits_for_a_server_that_was_heard() {
     let mut world = World::new(config(2, "uniform", "100ms"), Follower::default());

@@ -4,13 +4,14 @@
 
 use anabranch_testkit::comps_world as world;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anabranch_comps::{Config, DownReason, Event, Guess, Protocol, SessionId};
 use anabranch_multipath::Time;
 use anabranch_netem::LinkSettings;
-use world::{DELAY, Follower, Seen, Server, Stubborn, World, client, config, link, numbered};
+use world::moving::{Moves, Moving, Says, session};
+use world::{Follower, Server, Stubborn, World, client, config, link, numbered};
 
 const MS: Duration = Duration::from_millis(1);
 const WIREGUARD: Guess = Guess::Is(Protocol::WireGuard);
@@ -131,112 +132,6 @@ fn silent_paths_are_kept_if_the_user_says_so() {
     let snapshot = world.core.snapshot();
     assert!(snapshot.paths[1].up.datagrams > 500 && snapshot.paths[1].down.datagrams == 0);
     assert_eq!(snapshot.paths.iter().map(|path| path.copies).sum::<u64>(), 0);
-}
-
-/// How a server answers.
-#[derive(Clone, Copy, Debug)]
-enum Says {
-    /// An answer to each datagram.
-    Echo,
-    /// A download: a datagram for each that came, and one more for every eighth, up to a window.
-    Bulk,
-}
-
-/// When a server moves to another address of its client.
-#[derive(Clone, Copy, Debug)]
-enum Moves {
-    /// At once, as WireGuard.
-    Always,
-    /// After a round trip of validation, as QUIC.
-    Validated,
-    /// For as many changes as this, as quic-go up to 0.64.1 does.
-    Times(usize),
-    /// At most once in two seconds, as Nebula.
-    EachTwoSeconds,
-}
-
-/// A server of one session that follows its client in some way.
-struct Moving {
-    moves: Moves,
-    says: Says,
-    place: Option<Seen>,
-    moved: Time,
-    changes: usize,
-    /// When each address was first challenged.
-    challenged: BTreeMap<Seen, Time>,
-    window: usize,
-    heard: usize,
-}
-
-impl Moving {
-    fn new(moves: Moves, says: Says) -> Moving {
-        let (place, moved, challenged) = (None, Time::ZERO, BTreeMap::new());
-        Moving { moves, says, place, moved, changes: 0, challenged, window: 10, heard: 0 }
-    }
-
-    fn follow(&mut self, now: Time, from: Seen) {
-        let place = *self.place.get_or_insert(from);
-        if from == place {
-            return;
-        }
-        let moves = match self.moves {
-            Moves::Always => true,
-            Moves::Times(times) => self.changes < times,
-            Moves::EachTwoSeconds => now.since(self.moved) >= 2000 * MS,
-            Moves::Validated => now.since(*self.challenged.entry(from).or_insert(now)) >= 2 * DELAY,
-        };
-        if moves {
-            (self.place, self.moved) = (Some(from), now);
-            self.changes += 1;
-            self.window = 10;
-        }
-    }
-}
-
-impl Server for Moving {
-    fn hear(&mut self, now: Time, from: Seen, datagram: &[u8]) -> Vec<(Seen, Vec<u8>)> {
-        self.follow(now, from);
-        self.heard += 1;
-        let answers = match self.says {
-            Says::Echo => 1,
-            Says::Bulk if self.heard == 1 => self.window,
-            Says::Bulk if self.window < 400 && self.heard.is_multiple_of(4) => {
-                self.window += 1;
-                2
-            }
-            Says::Bulk => 1,
-        };
-        let size = if matches!(self.says, Says::Bulk) { 1200 } else { datagram.len() };
-        vec![(self.place.unwrap(), vec![0x55; size]); answers]
-    }
-}
-
-/// A session of `seconds`: a client that sends every 10 ms, or acknowledges each datagram.
-fn session(
-    settings: Config,
-    server: Moving,
-    links: &[LinkSettings],
-    seconds: u64,
-) -> World<Moving> {
-    let says = server.says;
-    let mut world = World::with_links(settings, server, links);
-    let (mut number, mut before) = (0, 0);
-    world.client(client(0), &numbered(0));
-    while world.now < Time::from_secs(seconds) {
-        let returned = world.returned.get(&client(0)).map_or(0, Vec::len);
-        let due = match says {
-            Says::Echo => 1,
-            Says::Bulk => returned - before,
-        };
-        before = returned;
-        for _ in 0..due {
-            number += 1;
-            world.client(client(0), &numbered(number));
-        }
-        let next = world.now + if due > 1 { MS } else { 5 * MS };
-        world.run_until(next);
-    }
-    world
 }
 
 fn links(paths: usize, delays: [u64; 3]) -> Vec<LinkSettings> {

@@ -115,6 +115,34 @@ fn a_batch_of_cells_shares_records() {
     assert!(wire.len() <= batch.len() + records * 40, "{} bytes", wire.len());
 }
 
+/// The lengths of the records on the wire, without their headers.
+fn records(mut wire: &[u8]) -> Vec<usize> {
+    let mut lengths = Vec::new();
+    while let Some((&[_, _, _, high, low], rest)) = wire.split_first_chunk() {
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        lengths.push(length);
+        wire = &rest[length..];
+    }
+    lengths
+}
+
+#[test]
+fn no_record_holds_more_than_a_record_of_c_tor() {
+    let context = Context::new(NOW).unwrap();
+    for context in [context.clone(), context.only_tls12().unwrap()] {
+        let mut pair = Pair::open(&context);
+        for link in [&mut pair.client, &mut pair.server] {
+            let mut wire = Vec::new();
+            link.write(&[7; 100_000]).unwrap();
+            link.transmit(Time::ZERO, &mut wire);
+            let lengths = records(&wire);
+            // Content, and the type or a nonce, and a tag.
+            assert!(lengths.iter().all(|length| *length <= 4_048 + 24), "{lengths:?}");
+            assert_eq!(lengths.len(), 100_000_usize.div_ceil(4_048));
+        }
+    }
+}
+
 #[test]
 fn a_goodbye_ends_the_peers_side_after_what_was_written() {
     let mut pair = Pair::open(&Context::new(NOW).unwrap());

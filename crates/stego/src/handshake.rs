@@ -11,7 +11,7 @@
 //! Both ends forget its secrets, so the server's key reveals nothing to an attacker that obtains it
 //! later.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use rand_core::CryptoRng;
@@ -35,9 +35,9 @@ pub(crate) const HELLO: usize = SHARE + HELLO_TEXT + TAG;
 pub(crate) const ANSWER: usize = SHARE + ANSWER_TEXT + TAG;
 /// Maximum difference between the two ends' clocks, in minutes.
 const DRIFT: u32 = 60;
-/// Maximum number of remembered HELLOs. Beyond it, new links have to wait until old entries
-/// expire.
-const REMEMBERED: usize = 100_000;
+/// Maximum number of remembered HELLOs, which suffices for 500 links a second. They take some
+/// 30 MB. Beyond it, new links have to wait until old entries expire.
+const REMEMBERED: usize = 2_000_000;
 
 /// The client's state of a handshake in progress.
 pub(crate) struct Greeting {
@@ -97,9 +97,11 @@ pub(crate) struct Welcome {
 /// A replay cache of HELLOs.
 #[derive(Debug, Default)]
 pub(crate) struct Doorman {
-    /// The share in each HELLO, and the minute after which the check of clocks refuses this HELLO
-    /// anyway.
-    seen: BTreeMap<Representative, u32>,
+    /// The first eight bytes of the share in each HELLO, by the minute that the HELLO states. They
+    /// are random, so different HELLOs practically never agree in them.
+    seen: BTreeMap<u32, BTreeSet<[u8; 8]>>,
+    /// Number of remembered HELLOs.
+    remembered: usize,
 }
 
 impl Doorman {
@@ -120,24 +122,28 @@ impl Doorman {
         let (said, padding) = (&text[2..6], [text[6], text[7]]);
         let said = u32::from_be_bytes(said.try_into().ok()?);
         let now = text[0] == VERSION && said.abs_diff(minute) <= DRIFT;
-        if !now || !self.is_new(share, minute) {
+        if !now || !self.is_new(share, said, minute) {
             return None;
         }
         let padding = u16::from_be_bytes(padding);
         Some(Welcome { chain, share: point, aes: text[1] & AES != 0, padding })
     }
 
-    /// Remembers a HELLO for 120 minutes, as it is valid from 60 minutes before its own time to 60
-    /// minutes after. Returns whether it is new and the cache had room.
-    fn is_new(&mut self, share: &Representative, minute: u32) -> bool {
-        if self.seen.len() >= REMEMBERED {
-            self.seen.retain(|_, until| *until >= minute);
+    /// Remembers a HELLO with the minute `stated`, until the check of clocks refuses it anyway.
+    /// Returns whether it is new and the cache had room.
+    fn is_new(&mut self, share: &Representative, stated: u32, minute: u32) -> bool {
+        while let Some(oldest) = self.seen.first_entry()
+            && minute > oldest.key().saturating_add(DRIFT)
+        {
+            self.remembered -= oldest.remove().len();
         }
-        if self.seen.len() >= REMEMBERED || self.seen.contains_key(share) {
+        if self.remembered >= REMEMBERED {
             return false;
         }
-        self.seen.insert(*share, minute.saturating_add(2 * DRIFT));
-        true
+        let prefix = share.first_chunk().expect("a share is longer");
+        let is_new = self.seen.entry(stated).or_default().insert(*prefix);
+        self.remembered += usize::from(is_new);
+        is_new
     }
 }
 
@@ -283,12 +289,26 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_handshakes_is_bounded_and_forgets_the_oldest_hours() {
+    fn memory_of_handshakes_is_bounded_and_forgets_what_clocks_refuse() {
         let mut doorman = Doorman::default();
         let share = |n: u64| std::array::from_fn(|at| n.to_be_bytes()[at % 8]);
-        (0..REMEMBERED as u64).for_each(|n| assert!(doorman.is_new(&share(n), MINUTE)));
-        assert!(!doorman.is_new(&share(REMEMBERED as u64), MINUTE + 120), "full");
-        assert!(doorman.is_new(&share(REMEMBERED as u64), MINUTE + 121));
-        assert!(doorman.seen.len() < 10);
+        let mut is_new = |n, said, minute| doorman.is_new(&share(n), said, minute);
+        let most = REMEMBERED as u64;
+        (0..most).for_each(|n| assert!(is_new(n, MINUTE, MINUTE)));
+        assert!(!is_new(most, MINUTE + 60, MINUTE + 60), "full");
+        assert!(is_new(most, MINUTE + 61, MINUTE + 61));
+        assert!(!is_new(most, MINUTE + 61, MINUTE + 121), "as long as its minute is taken");
+        assert_eq!((doorman.seen.len(), doorman.remembered), (1, 1));
+    }
+
+    #[test]
+    fn five_hundred_links_a_second_are_served_for_two_hours() {
+        let mut doorman = Doorman::default();
+        let share = |n: u64| std::array::from_fn(|at| n.to_be_bytes()[at % 8]);
+        for n in 0..500 * 7_200 {
+            // The minute of a client whose clock is right.
+            let minute = MINUTE + (n / 500 / 60) as u32;
+            assert!(doorman.is_new(&share(n), minute, minute), "link {n}");
+        }
     }
 }

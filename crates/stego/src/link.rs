@@ -89,7 +89,8 @@ pub(crate) struct Link {
     chunk: usize,
     /// Connections by their numbers, including closed ones that still have debts.
     carriers: BTreeMap<u64, Carrier>,
-    places: Vec<Option<Place>>,
+    /// The connection at each place. Most places are free, so each connection has a box.
+    places: Vec<Option<Box<Place>>>,
     /// The frames of the block that was opened last.
     frames: Vec<u8>,
     trip: RoundTrip,
@@ -362,7 +363,8 @@ impl Link {
         };
         self.carriers.insert(id, carrier);
         let hidden = first.to_vec();
-        self.places[place] = Some(Place { id, partial: Vec::new(), hidden, seat: None, word });
+        let held = Place { id, partial: Vec::new(), hidden, seat: None, word };
+        self.places[place] = Some(Box::new(held));
     }
 
     /// Removes the connection from a place after its end. Its unacknowledged blocks may still have
@@ -488,7 +490,8 @@ impl Link {
     /// Records the client's index of the connection at `place`. Evicts an earlier connection with
     /// the same index, whose end may not have been noticed here.
     fn sit(&mut self, now: Time, place: usize, seat: u64) {
-        let had = |held: &Option<Place>| held.as_ref().is_some_and(|held| held.seat == Some(seat));
+        let had =
+            |held: &Option<Box<Place>>| held.as_ref().is_some_and(|held| held.seat == Some(seat));
         let stale = self.places.iter().position(had).filter(|&stale| stale != place);
         if let Some(stale) = stale {
             self.lost(now, stale);

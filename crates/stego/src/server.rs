@@ -27,6 +27,11 @@ const ENOUGH: Duration = Duration::from_millis(50);
 /// Time for which a finished link is remembered. Its client may return because the last
 /// acknowledgement was lost.
 const LINGERS: Duration = Duration::from_secs(20);
+/// Maximum number of finished links that are remembered. Beyond it the oldest is forgotten: at 500
+/// links a second it is 4 s old, and its client gives up after 5 s.
+const FINISHED: usize = 2_000;
+/// Number of tokens of a finished link that are awaited before and after the greatest received one.
+const LATE_TOKENS: u32 = 32;
 
 /// Identifier of a link; it is not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,7 +73,7 @@ pub struct ServerConfig {
     /// If more is stored, the link that exceeds its share and what it has taken from the budget
     /// most is closed.
     pub memory: usize,
-    /// Maximum number of simultaneous links.
+    /// Maximum number of simultaneous links. Finished links that are remembered do not count.
     pub links: usize,
     /// Data from which the covers are made, and in which answers hide bytes.
     pub covers: Covers,
@@ -82,6 +87,8 @@ pub struct Server<R> {
     doorman: Doorman,
     awaited: TokenTable,
     links: BTreeMap<LinkId, Host>,
+    /// The finished ones among the links, with the times at which they were done.
+    finished: BTreeSet<(Time, LinkId)>,
     next_link: u64,
     conns: BTreeMap<ConnId, Guest>,
     outputs: VecDeque<ServerOutput>,
@@ -145,6 +152,7 @@ impl<R: CryptoRng> Server<R> {
             doorman: Doorman::default(),
             awaited: TokenTable::default(),
             links: BTreeMap::new(),
+            finished: BTreeSet::new(),
             next_link: 0,
             conns: BTreeMap::new(),
             outputs: VecDeque::new(),
@@ -247,6 +255,9 @@ impl<R: CryptoRng> Server<R> {
             while let Some(link) = self.touched.pop_first() {
                 self.work(now, link);
             }
+            while self.finished.len() > FINISHED {
+                self.forget_oldest();
+            }
             while self.kept > self.config.memory {
                 self.crowd_out(now);
             }
@@ -285,7 +296,8 @@ impl<R: CryptoRng> Server<R> {
                 // The client may return over any of its connections, but only because of a lost
                 // acknowledgement.
                 host.link.shrink();
-                self.awaited.trim(&host.tokens, PLACES as u32);
+                self.awaited.trim(&mut host.tokens, LATE_TOKENS);
+                self.finished.insert((now, id));
             }
             host.done = Some(host.done.unwrap_or(now));
         }
@@ -330,7 +342,18 @@ impl<R: CryptoRng> Server<R> {
         self.end(id, host, Ending::Crowded);
     }
 
+    /// Ends the link that has been finished for the longest time.
+    fn forget_oldest(&mut self) {
+        let Some(&(_, id)) = self.finished.first() else { return };
+        let host = self.links.remove(&id).expect("a finished link is a link");
+        self.timers.remove(&(host.timer, id));
+        self.end(id, host, Ending::Done);
+    }
+
     fn end(&mut self, id: LinkId, mut host: Host, ending: Ending) {
+        if let Some(done) = host.done {
+            self.finished.remove(&(done, id));
+        }
         self.kept -= host.kept;
         host.link.release(&mut self.budget);
         self.divide();
@@ -341,7 +364,8 @@ impl<R: CryptoRng> Server<R> {
 
     /// Sets the share of each link: the bytes that it may store without taking from the budget.
     fn divide(&mut self) {
-        if self.budget.divide(self.config.memory / 4, self.links.len()) {
+        let live = self.links.len() - self.finished.len();
+        if self.budget.divide(self.config.memory / 4, live) {
             self.links.values_mut().for_each(|host| host.link.settle(&mut self.budget));
         }
     }
@@ -523,7 +547,7 @@ impl<R: CryptoRng> Server<R> {
         let skip = usize::from(welcome.padding);
         let padding = draw(&mut self.rng, self.config.profile.padding());
         let mut answer = Vec::with_capacity(ANSWER + usize::from(padding));
-        let full = self.links.len() >= self.config.links;
+        let full = self.links.len() - self.finished.len() >= self.config.links;
         (!full).then_some(()).ok_or(LinkViolation)?;
         let own = (self.config.aes, padding);
         let secrets = welcome.answer(own, &mut self.rng, &mut answer).ok_or(LinkViolation)?;

@@ -5,6 +5,7 @@
 //! in a table, so neither a token nor a stranger's bytes cost public-key operations.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use aws_lc_rs::hmac;
 
@@ -81,6 +82,8 @@ pub(crate) struct TokenTable {
 pub(crate) struct LinkTokens {
     mint: Mint,
     link: u64,
+    /// Number below which no token is awaited.
+    begin: u32,
     /// The number after that of the greatest awaited token.
     end: u32,
 }
@@ -94,7 +97,7 @@ impl TokenTable {
 
     /// Adds the tokens of a new link.
     pub(crate) fn add(&mut self, link: u64, key: &Key) -> LinkTokens {
-        let mut tokens = LinkTokens { mint: Mint::new(key), link, end: 0 };
+        let mut tokens = LinkTokens { mint: Mint::new(key), link, begin: 0, end: 0 };
         tokens.extend(self, AHEAD);
         tokens
     }
@@ -107,24 +110,35 @@ impl TokenTable {
 
     /// Keeps only the tokens whose numbers are within `kept` of the greatest received one, for a
     /// finished link.
-    pub(crate) fn trim(&mut self, tokens: &LinkTokens, kept: u32) {
+    pub(crate) fn trim(&mut self, tokens: &mut LinkTokens, kept: u32) {
         let greatest = tokens.end.saturating_sub(AHEAD);
         let kept = greatest.saturating_sub(kept)..greatest + kept;
-        let awaited = tokens.end.saturating_sub(2 * AHEAD)..tokens.end;
-        for number in awaited.filter(|number| !kept.contains(number)) {
+        for number in tokens.awaited().filter(|number| !kept.contains(number)) {
             self.tokens.remove(&tokens.mint.token(number));
         }
+        (tokens.begin, tokens.end) = (kept.start, kept.end);
+    }
+
+    /// Returns the number of awaited tokens.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.tokens.len()
     }
 
     /// Removes the tokens of a link.
     pub(crate) fn remove(&mut self, tokens: &LinkTokens) {
-        for number in tokens.end.saturating_sub(2 * AHEAD)..tokens.end {
+        for number in tokens.awaited() {
             self.tokens.remove(&tokens.mint.token(number));
         }
     }
 }
 
 impl LinkTokens {
+    /// Returns the numbers of the awaited tokens; some of these have arrived.
+    fn awaited(&self) -> Range<u32> {
+        self.begin.max(self.end.saturating_sub(2 * AHEAD))..self.end
+    }
+
     fn extend(&mut self, awaited: &mut TokenTable, end: u32) {
         while self.end < end {
             awaited.tokens.insert(self.mint.token(self.end), (self.link, self.end));
@@ -165,7 +179,7 @@ mod tests {
         let (last, token) = spent[99];
         awaited.take(&token);
         awaited.came(&mut tokens, last);
-        awaited.trim(&tokens, 8);
+        awaited.trim(&mut tokens, 8);
         assert_eq!(awaited.tokens.len(), 15, "of 16 one has come");
         let (late, token) = spent[95];
         assert_eq!(awaited.take(&token), Some((9, late)));

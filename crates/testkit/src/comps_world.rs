@@ -14,6 +14,8 @@ use anabranch_comps::{Batch, Config, Core, Event, Input, Output, Payload, Sessio
 use anabranch_multipath::{PathId, Time};
 use anabranch_netem::{Link, LinkSettings, Loss};
 
+pub mod moving;
+
 /// One-way delay of a path, unless a test sets another.
 pub const DELAY: Duration = Duration::from_millis(10);
 

@@ -7,16 +7,23 @@
 //! ends within one visit, counts no more than a ping. Datagrams that may answer the visit before
 //! do not count.
 //!
+//! A server that stays hears the client on all paths, and answers promptly. If answers are late,
+//! because the server or this machine is, a visit may be over before the server can follow. So only
+//! the time of a visit beyond the longest recent delay of an answer counts ([`AnswerDelay`]).
+//!
 //! A server that stays on one path leaves all visits to other paths unanswered
 //! ([`Follow::on_sent`]). So does a path that discards everything, but then the server cannot
 //! answer the uplink. The two cases are distinguished by the server's rate: does it send as much
-//! in those visits as in answered ones ([`Follow::is_heard`])?
+//! in those visits as in answered ones ([`Follow::is_heard`])? If it does not, and has moved
+//! before, the visits do not count.
 
 use std::time::Duration;
 
 use anabranch_multipath::{PathId, Time};
 
-/// Minimum number of unanswered visits before a server is reported.
+use super::answer_delay::AnswerDelay;
+
+/// Minimum number of unanswered visits before a server is reported, or is taken to stay.
 const VISITS: u32 = 4;
 /// Number of unanswered visits that one change of the server's path compensates. A server that
 /// follows changes as often as its client. A server that rarely follows leaves more visits
@@ -85,6 +92,8 @@ struct Last {
     /// Bytes that arrived by other paths, although this visit's path should have brought them.
     others: u64,
     lasted: Duration,
+    /// Longest recent delay of an answer at the end of the visit.
+    delay: Duration,
     /// Bytes that arrived by this visit's path since the visit began.
     own: u64,
     /// Time at which the first bytes by this visit's path arrived.
@@ -95,6 +104,8 @@ struct Last {
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
     visits: u32,
+    /// Number of those visits that are evidence against the server, and their total time.
+    evident: u32,
     away: Duration,
     /// Bytes that arrived by the path on which the server answers.
     own: u64,
@@ -107,12 +118,13 @@ impl Run {
     /// before.
     fn forgive(&mut self) {
         let visits = self.visits.saturating_sub(FORGIVEN);
+        let evident = self.evident.saturating_sub(FORGIVEN);
         *self = match visits {
             0 => Run::default(),
             _ => {
                 let left = |bytes: u64| bytes * u64::from(visits) / u64::from(self.visits);
-                let away = self.away / self.visits * visits;
-                Run { visits, away, own: left(self.own), all: left(self.all) }
+                let away = self.away / self.evident.max(1) * evident;
+                Run { visits, evident, away, own: left(self.own), all: left(self.all) }
             }
         };
     }
@@ -146,13 +158,14 @@ pub(super) struct Follow {
     last: Box<[Last]>,
     /// The path by which the server answered last. A server that does not follow stays there.
     place: Option<PathId>,
-    /// Time at which the server first answered by `place`.
+    /// Time at which the server first answered by `place`; zero for its first place.
     moved: Time,
     run: Run,
     /// The server's rate during answered visits.
     answered: Rate,
     /// The server's rate during visits to each path, since an answer last arrived by that path.
     alone: Box<[Rate]>,
+    delay: AnswerDelay,
     heard: Option<Time>,
     /// Time at which the server was last found to have left [`VISITS`] visits unanswered.
     stayed: Option<Time>,
@@ -169,10 +182,16 @@ impl Follow {
             run: Run::default(),
             answered: Rate::default(),
             alone: vec![Rate::default(); paths].into(),
+            delay: AnswerDelay::default(),
             heard: None,
             stayed: None,
             next_report: Time::ZERO,
         }
+    }
+
+    /// Records that the client sends a datagram of a kind that the server answers.
+    pub(super) fn on_asked(&mut self, now: Time) {
+        self.delay.on_sent(now);
     }
 
     /// Records that the uplink uses `path`. If the server stays on one path and a report is due,
@@ -197,7 +216,7 @@ impl Follow {
             late_others: 0,
         });
         let long = AWAY.max(rtts.shortest * ROUND_TRIPS);
-        if self.run.visits < VISITS || self.run.away < long || now < self.next_report {
+        if self.run.evident < VISITS || self.run.away < long || now < self.next_report {
             return None;
         }
         self.next_report = now + PAUSE;
@@ -208,6 +227,7 @@ impl Follow {
     /// Records that `bytes` of the server arrived by `path`.
     pub(super) fn on_heard(&mut self, now: Time, path: PathId, bytes: u64) {
         self.heard = Some(now);
+        self.delay.on_heard(now);
         self.alone[path.index()] = Rate::default();
         let last = &mut self.last[path.index()];
         last.answered = if last.own == 0 { now } else { last.answered };
@@ -248,7 +268,7 @@ impl Follow {
         let is_long = lasted >= early * 2;
         let others = if is_long { visit.late_others } else { visit.others };
         let last = &mut self.last[visit.path.index()];
-        (last.others, last.lasted) = (others, lasted);
+        (last.others, last.lasted, last.delay) = (others, lasted, self.delay.longest(now));
         if is_long && rtts.longest > Duration::ZERO {
             let late = visit.late_own + visit.late_others;
             let rate = match visit.own {
@@ -263,12 +283,18 @@ impl Follow {
     fn judge(&mut self, now: Time, path: PathId) {
         let last = std::mem::take(&mut self.last[path.index()]);
         let is_answered = last.own > 0 && last.own.saturating_mul(PART) >= last.others;
+        let away = last.lasted.saturating_sub(last.delay.max(self.delay.longest(now)));
+        // What such a path carries does not reach the server, which has moved and cannot follow.
+        let is_unheard = self.moved > Time::ZERO && self.is_heard(path) == Some(false);
         if is_answered && self.place != Some(path) && last.answered >= self.moved {
             (self.place, self.moved) = (Some(path), last.answered);
             self.run.forgive();
         } else if !is_answered && last.others > 0 {
             self.run.visits += 1;
-            self.run.away += last.lasted.min(LONGEST);
+            if away > Duration::ZERO && !is_unheard {
+                self.run.evident += 1;
+                self.run.away += away.min(LONGEST);
+            }
         }
         if self.run.visits >= VISITS {
             self.stayed = Some(now);
@@ -283,10 +309,10 @@ mod tests {
     #[test]
     fn forgiven_visits_take_their_bytes_with_them() {
         let visits = FORGIVEN + 2;
-        let (away, each) = (Duration::from_secs(u64::from(visits)), u64::from(visits));
-        let mut run = Run { visits, away, own: 30 * each, all: 100 * each };
+        let (away, each) = (Duration::from_secs(u64::from(visits - 1)), u64::from(visits));
+        let mut run = Run { visits, evident: visits - 1, away, own: 30 * each, all: 100 * each };
         run.forgive();
-        assert_eq!((run.visits, run.away), (2, Duration::from_secs(2)));
+        assert_eq!((run.visits, run.evident, run.away), (2, 1, Duration::from_secs(1)));
         assert_eq!((run.own, run.all), (60, 200));
         run.forgive();
         assert_eq!((run.visits, run.own, run.all), (0, 0, 0));

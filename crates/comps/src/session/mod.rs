@@ -1,6 +1,7 @@
 //! One session: a client address and the server that this client wants, with its own draw of the
 //! schedule and its own view of the paths' health.
 
+mod answer_delay;
 mod cookie;
 mod copies;
 mod follow;

@@ -14,6 +14,16 @@ const LONGEST: Duration = Duration::from_secs(640);
 /// Silence of a client after which it no longer waits for older answers. Keep-alives of NATs,
 /// which nobody answers, are further apart (RFC 3948, section 4: 20 s).
 const GAP: Duration = Duration::from_secs(10);
+/// Number of rounds of datagrams without an answer before a wait is reported. A program that ends
+/// sends two at most: it acknowledges the last answer, and later it closes the connection (QUIC's
+/// CONNECTION_CLOSE). Servers answer neither.
+const ROUNDS: u32 = 3;
+/// Minimum time from the start of one round to the start of the next.
+const ROUND: Duration = Duration::from_secs(1);
+/// Minimum time from the start of the wait to the client's latest datagram before a wait is
+/// reported. Probe timeouts double (RFC 9002, section 6.2.1), so that a client that still waits
+/// after `FIRST` has sent in the second half of that time. WireGuard's handshakes are 5 s apart.
+const STILL: Duration = Duration::from_secs(4);
 
 /// A wait for the server's next answer.
 #[derive(Debug)]
@@ -21,7 +31,11 @@ pub(super) struct Wait {
     /// Time of the client's first datagram after the last answer; `None` if the client has sent
     /// none since.
     began: Option<Time>,
+    /// Time of the client's latest datagram.
     asked: Time,
+    /// Number of rounds of datagrams since `began`, and the start of the latest one.
+    rounds: u32,
+    round: Time,
     looked: Time,
     pause: Duration,
     reported: bool,
@@ -29,7 +43,15 @@ pub(super) struct Wait {
 
 impl Wait {
     pub(super) fn new(now: Time) -> Wait {
-        Wait { began: None, asked: now, looked: now, pause: FIRST, reported: false }
+        Wait {
+            began: None,
+            asked: now,
+            rounds: 1,
+            round: now,
+            looked: now,
+            pause: FIRST,
+            reported: false,
+        }
     }
 
     /// Records that the client sends a datagram that the server would answer.
@@ -37,6 +59,9 @@ impl Wait {
         let quiet = now.since(std::mem::replace(&mut self.asked, now));
         if self.began.is_none() || (quiet > GAP && !self.reported) {
             *self = Wait { began: Some(now), ..Wait::new(now) };
+        } else if now.since(self.round) >= ROUND {
+            self.round = now;
+            self.rounds = self.rounds.saturating_add(1);
         }
     }
 
@@ -47,9 +72,11 @@ impl Wait {
         began.map(|began| now.since(began))
     }
 
-    /// Returns when to call [`Wait::overdue`].
+    /// Returns when to call [`Wait::overdue`]; `None` if the client has sent too little to be
+    /// waiting.
     pub(super) fn due(&self) -> Option<Time> {
-        self.began.map(|_| self.looked + self.pause)
+        let waits = |began: &Time| self.reported || self.is_waiting(*began);
+        self.began.filter(waits).map(|_| self.looked + self.pause)
     }
 
     /// Returns the length of the wait, if a report is due and the client has asked again since the
@@ -63,6 +90,12 @@ impl Wait {
         self.looked = now;
         self.reported |= goes_on;
         self.began.filter(|_| goes_on).map(|began| now.since(began))
+    }
+
+    /// Returns whether the client has sent for long enough since `began` that it waits for an
+    /// answer, rather than that its program has ended.
+    fn is_waiting(&self, began: Time) -> bool {
+        self.rounds >= ROUNDS && self.asked.since(began) >= STILL
     }
 
     /// Returns when the client first asked, if the wait was reported.
@@ -99,7 +132,46 @@ mod tests {
     #[test]
     fn a_client_that_has_given_up_is_told_no_more() {
         assert_eq!(reports(1, 0), [0; 0]);
+        assert_eq!(reports(1, 3), [0; 0]);
         assert_eq!(reports(1, 40), [10, 30, 70]);
+    }
+
+    /// The time in milliseconds of the first report for a client that asks at these times.
+    fn reported(asks: &[u64]) -> Option<u64> {
+        let mut wait = Wait::new(Time::ZERO);
+        (0..60_000).find(|&millis| {
+            let now = Time::from_millis(millis);
+            asks.iter().filter(|ask| **ask == millis).for_each(|_| wait.on_asked(now));
+            wait.overdue(now).is_some()
+        })
+    }
+
+    /// The times of probes whose timeouts double from `first` on, for a minute.
+    fn probes(first: u64) -> Vec<u64> {
+        let times = (0..).map(|number| first * ((1 << number) - 1));
+        times.take_while(|time| *time < 60_000).collect()
+    }
+
+    #[test]
+    fn a_program_that_ends_waits_for_nothing() {
+        for close in [0, 10, 500, 2_000, 5_000, 9_000, 9_999] {
+            assert_eq!(reported(&[0, close]), None, "closed at {close} ms");
+            assert_eq!(reported(&[0, 25, 80, close]), None, "closed at {close} ms");
+        }
+    }
+
+    #[test]
+    fn a_program_that_goes_on_is_reported_after_ten_seconds_however_rarely_it_asks() {
+        for first in [40, 60, 100, 250, 400, 999, 1_500, 2_000, 3_000] {
+            assert_eq!(reported(&probes(first)), Some(10_000), "probes from {first} ms on");
+        }
+        for jitter in [0, 150, 333] {
+            let handshakes: Vec<u64> = (0..12).map(|number| number * (5_000 + jitter)).collect();
+            let third = handshakes[2];
+            assert_eq!(reported(&handshakes), Some(third), "WireGuard's handshakes");
+        }
+        assert_eq!(reported(&[0, 3_000, 6_000, 9_000, 12_000]), Some(10_000), "Mosh");
+        assert_eq!(reported(&[0, 5_500, 9_500]), Some(10_000));
     }
 
     #[test]
@@ -113,8 +185,7 @@ mod tests {
         wait.on_asked(Time::ZERO);
         assert_eq!(wait.on_heard(Time::from_secs(1)), None);
         assert_eq!(wait.due(), None);
-        wait.on_asked(Time::from_secs(2));
-        wait.on_asked(Time::from_secs(9));
+        [2, 5, 9].into_iter().for_each(|second| wait.on_asked(Time::from_secs(second)));
         assert!(wait.overdue(Time::from_secs(12)).is_some());
         assert_eq!(wait.reported(), Some(Time::from_secs(2)));
         assert_eq!(wait.on_heard(Time::from_secs(15)), Some(Duration::from_secs(13)));

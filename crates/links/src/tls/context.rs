@@ -13,6 +13,8 @@ use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 
 use super::Tls;
 use super::certificate::{hostname, self_signed};
+use super::keys::HEADER;
+use super::sealer::SENT;
 use super::secrets::SecretKeeper;
 use super::setup::{SetupError, setup};
 use super::verify::HolderOfKey;
@@ -20,6 +22,8 @@ use super::verify::HolderOfKey;
 /// Length of a ticket in bytes. With the library's nonce of 32 bytes, the message is as long as C
 /// tor's, which has a nonce of 8 bytes and a ticket of 32.
 const TICKET: usize = 8;
+/// The library's measure of [`SENT`]: its value includes the header.
+const FRAGMENT: usize = SENT + HEADER;
 
 /// The settings of all links of one process. A clone shares them and is cheap.
 #[derive(Clone)]
@@ -83,6 +87,7 @@ impl Context {
         server.send_tls13_tickets = 2;
         // After the handshake this crate processes the records.
         server.enable_secret_extraction = true;
+        server.max_fragment_size = Some(FRAGMENT);
         server.ticketer = Arc::new(EmptyTickets(provider.secure_random));
         server.session_storage = Arc::new(NoServerSessionStorage {});
         let (client, server) = (Arc::new(client), Arc::new(server));
@@ -245,5 +250,6 @@ fn client_of(
         .with_no_client_auth();
     config.resumption = Resumption::disabled();
     config.enable_secret_extraction = true;
+    config.max_fragment_size = Some(FRAGMENT);
     Ok(config)
 }

@@ -38,7 +38,7 @@ mod verify;
 
 use library::Library;
 use records::Records;
-use sealer::RECORD;
+use sealer::{RECORD, SENT};
 use secrets::SecretKeeper;
 
 pub use agreed::AgreedSecrets;
@@ -203,7 +203,7 @@ impl Link for Tls {
             _ => None,
         };
         let whole = early.is_none();
-        Promises { whole, lanes: false, record: self.fixed.unwrap_or(RECORD) }
+        Promises { whole, lanes: false, record: self.fixed.unwrap_or(SENT) }
     }
 
     fn state(&self) -> State {

@@ -6,6 +6,10 @@ use super::secrets::Secret;
 
 /// Maximum plain bytes in a record (RFC 8446, section 5.1).
 pub(super) const RECORD: usize = 1 << 14;
+/// Maximum plain bytes in a record that we send, unless records have a fixed content. C tor's
+/// records have no more, because it seals each chunk of its buffers by itself (4,096 bytes, less a
+/// header). Clients exist that lose what a longer record holds: torpy reads 4,094 bytes at a time.
+pub(super) const SENT: usize = 4_048;
 
 /// Sealer of records under one direction's keys, which it changes when they have sealed their
 /// maximum of records.
@@ -36,9 +40,9 @@ impl Sealer {
         self.content = Some(content);
     }
 
-    /// Seals data in as few records as possible.
+    /// Seals data in as few records of at most [`SENT`] bytes as possible.
     pub(super) fn data(&mut self, plain: &[u8]) {
-        let most = self.content.unwrap_or(RECORD);
+        let most = self.content.unwrap_or(SENT);
         let records = plain.len().div_ceil(most);
         self.out.reserve(plain.len() + records * (HEADER + 1 + TAG));
         for content in plain.chunks(most) {

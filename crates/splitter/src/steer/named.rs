@@ -11,6 +11,39 @@ use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_chang
 use anabranch_os::namespace::Namespace;
 use anabranch_os::udp::{UdpOptions, UdpSocket};
 
+/// Where the namespace of a name is mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the mount namespace of this process.
+    Here,
+    /// Only in the mount namespace of the process with this number. `ip netns exec` makes a mount
+    /// namespace for each command, and what is mounted inside is not mounted outside.
+    MountsOf(u32),
+    /// Nowhere: only the file is left.
+    Nowhere,
+}
+
+/// Returns where the namespace `name` is mounted.
+///
+/// # Errors
+/// `/proc` cannot be read.
+pub fn place(name: &str) -> io::Result<Place> {
+    // All files of namespaces are on one device.
+    let device = fs::metadata("/proc/thread-self/ns/net")?.dev();
+    let is_namespace = |file: &Path| fs::metadata(file).is_ok_and(|about| about.dev() == device);
+    let file = file(name);
+    if is_namespace(&file) {
+        return Ok(Place::Here);
+    }
+    let below_root = file.strip_prefix("/").expect("an absolute path");
+    let numbers = fs::read_dir("/proc")?.flatten();
+    let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let sees = |process: &u32| {
+        is_namespace(&Path::new("/proc").join(process.to_string()).join("root").join(below_root))
+    };
+    Ok(numbers.filter(sees).min().map_or(Place::Nowhere, Place::MountsOf))
+}
+
 /// Directory of the files on which named namespaces are mounted.
 pub(super) const FOLDER: &str = "/run/netns";
 

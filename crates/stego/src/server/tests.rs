@@ -285,3 +285,36 @@ fn who_makes_the_server_keep_most_loses_its_link_and_no_more_is_kept_than_memory
         assert_eq!(carried(&mut world, 3_000_000), 3_000_000);
     }
 }
+
+/// Opens links and ends both streams of each, which carry nothing.
+fn finish_links(world: &mut World, numbers: std::ops::Range<u64>) {
+    let mut short: Vec<Greedy> = numbers.map(|number| Greedy::join(world, number)).collect();
+    for link in &mut short {
+        link.say(world, &Frame::Fin { chunk: 0 });
+        world.server.finish(link.link);
+    }
+    // The server acknowledges after a while.
+    world.now += Duration::from_millis(25);
+    world.act();
+    for link in &mut short {
+        link.listen(world);
+        link.say(world, &Frame::Ack(Ack { next: 1, limit: GREEDY, ..Ack::default() }));
+    }
+}
+
+#[test]
+fn links_that_are_done_are_remembered_up_to_a_number_and_keep_nobody_out() {
+    let mut world = World::new(64 << 20);
+    let live = Greedy::join(&mut world, 1 << 40);
+    let (batch, links) = (50, FINISHED as u64 + 100);
+    (0..links / batch).for_each(|turn| finish_links(&mut world, turn * batch..(turn + 1) * batch));
+    let done = world.over.iter().filter(|(_, ending)| *ending == Ending::Done).count();
+    assert_eq!((done, world.over.len()), (100, 100), "the oldest");
+    assert_eq!(world.server.links(), FINISHED + 1);
+    let (tokens, each) = (world.server.awaited.len(), 2 * LATE_TOKENS as usize);
+    assert!(tokens <= FINISHED * each + 2 * 256, "{tokens}");
+    assert!(world.server.links.contains_key(&live.link), "it is not done");
+    world.now += LINGERS;
+    world.act();
+    assert_eq!((world.server.links(), world.server.finished.len()), (1, 0));
+}

@@ -2,7 +2,8 @@
 
 ``fetch.py URL HOP...``, where a hop is ``ADDRESS:PORT,FINGERPRINT,NTOR-KEY``, the key in base64 as
 descriptors have it. Prints how many bytes of a body came, and their SHA-256. The first hop is
-asked by CREATE_FAST.
+asked by CREATE_FAST. torpy waits for its socket and then reads 4,094 bytes: what else a TLS record
+holds stays in the TLS library, and the end of a download never comes.
 """
 
 from __future__ import annotations
@@ -13,13 +14,8 @@ import sys
 from types import SimpleNamespace
 from urllib.parse import urlsplit
 
-from torpy.cell_socket import TorCellSocket
 from torpy.documents.network_status import Router
 from torpy.guard import TorGuard
-
-# torpy waits for its socket and then reads 4,094 bytes: what else a TLS record holds stays in the
-# TLS library until more comes, and the end of a download never does. Our records have up to 16 kB.
-TorCellSocket.RECV_BUFF_SIZE = 1 << 14
 
 
 class Hop(Router):

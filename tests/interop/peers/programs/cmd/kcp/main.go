@@ -1,5 +1,6 @@
 // Command kcp sends zero bytes over KCP (kcp-go with its defaults, no encryption, no error
-// correction), and prints the receiver's result as one line of JSON.
+// correction), and prints the receiver's result as one line of JSON. With -kcptun the packets are
+// those of kcptun's defaults: AES, and 3 packets of error correction for each 10.
 //
 //	kcp -listen ADDRESS:PORT
 //	kcp -dial ADDRESS:PORT -bytes 1000000 -timeout 20s
@@ -17,12 +18,25 @@ import (
 	"github.com/xtaci/kcp-go/v5"
 )
 
+var (
+	block          kcp.BlockCrypt
+	shards, parity int
+)
+
 func main() {
 	listen := flag.String("listen", "", "serve at this address")
 	dial := flag.String("dial", "", "download from this address")
 	length := flag.Uint64("bytes", 1_000_000, "bytes to ask for")
 	timeout := flag.Duration("timeout", 20*time.Second, "time for all of it")
+	kcptun := flag.Bool("kcptun", false, "encrypt and correct errors as kcptun does")
 	flag.Parse()
+	if *kcptun {
+		var err error
+		if block, err = kcp.NewAESBlockCrypt(make([]byte, 32)); err != nil {
+			log.Fatal(err)
+		}
+		shards, parity = 10, 3
+	}
 	if *listen != "" {
 		log.Fatal(serve(*listen))
 	}
@@ -36,7 +50,7 @@ func main() {
 }
 
 func serve(address string) error {
-	listener, err := kcp.ListenWithOptions(address, nil, 0, 0)
+	listener, err := kcp.ListenWithOptions(address, block, shards, parity)
 	if err != nil {
 		return err
 	}
@@ -69,7 +83,7 @@ func answer(session *kcp.UDPSession) {
 }
 
 func download(address string, length uint64, timeout time.Duration) (int64, error) {
-	session, err := kcp.DialWithOptions(address, nil, 0, 0)
+	session, err := kcp.DialWithOptions(address, block, shards, parity)
 	if err != nil {
 		return 0, err
 	}

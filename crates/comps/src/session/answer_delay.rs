@@ -1,0 +1,108 @@
+//! The longest recent time from a datagram of the client to the next datagram of the server.
+//!
+//! It grows when the server, this machine or the network is late, whichever it is. A change of
+//! path that lasts no longer than this time proves nothing about the server.
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+/// Length of a window. A maximum is forgotten after at most two windows.
+const WINDOW: Duration = Duration::from_secs(2);
+/// Silence of the client after which it no longer waits for answers to earlier datagrams. The last
+/// datagram before a silence is often an acknowledgement, which gets no answer.
+const GAP: Duration = Duration::from_secs(1);
+
+/// The longest delay of an answer in the present window and in the one before.
+#[derive(Debug, Default)]
+pub(super) struct AnswerDelay {
+    /// Time of the client's first datagram since the last answer; `None` if there is none.
+    asked: Option<Time>,
+    /// Time of the client's latest datagram.
+    sent: Time,
+    window_began: Time,
+    now: Duration,
+    before: Duration,
+}
+
+impl AnswerDelay {
+    /// Records a datagram of the client, of a kind that the server answers.
+    pub(super) fn on_sent(&mut self, now: Time) {
+        let quiet = now.since(std::mem::replace(&mut self.sent, now));
+        if quiet > GAP {
+            self.asked = None;
+        }
+        self.asked.get_or_insert(now);
+    }
+
+    /// Records a datagram of the server.
+    pub(super) fn on_heard(&mut self, now: Time) {
+        self.turn(now);
+        let delay = self.asked.take().map_or(Duration::ZERO, |asked| now.since(asked));
+        self.now = self.now.max(delay);
+    }
+
+    /// Returns the longest recent delay, or the client's present wait if that is longer.
+    pub(super) fn longest(&mut self, now: Time) -> Duration {
+        self.turn(now);
+        let waits = self.asked.map_or(Duration::ZERO, |asked| now.since(asked));
+        self.now.max(self.before).max(waits)
+    }
+
+    /// Begins a new window if the present one is over.
+    fn turn(&mut self, now: Time) {
+        let age = now.since(self.window_began);
+        if age < WINDOW {
+            return;
+        }
+        let last = std::mem::take(&mut self.now);
+        self.before = if age < WINDOW * 2 { last } else { Duration::ZERO };
+        self.window_began = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn ms(millis: u64) -> Time {
+        Time::from_millis(millis)
+    }
+
+    #[test]
+    fn the_longest_of_some_seconds_counts_and_is_then_forgotten() {
+        let mut delay = AnswerDelay::default();
+        for (sent, heard) in [(0, 20), (100, 700), (800, 830)] {
+            delay.on_sent(ms(sent));
+            delay.on_heard(ms(heard));
+        }
+        assert_eq!(delay.longest(ms(831)), 600 * MS);
+        assert_eq!(delay.longest(ms(2_100)), 600 * MS);
+        for at in (2_200..4_200).step_by(100) {
+            delay.on_sent(ms(at));
+            delay.on_heard(ms(at + 30));
+        }
+        assert_eq!(delay.longest(ms(4_200)), 30 * MS);
+    }
+
+    #[test]
+    fn the_first_datagram_without_an_answer_is_timed() {
+        let mut delay = AnswerDelay::default();
+        (0..50).for_each(|number| delay.on_sent(ms(10 * number)));
+        assert_eq!(delay.longest(ms(500)), 500 * MS, "it still waits");
+        delay.on_heard(ms(510));
+        delay.on_heard(ms(520));
+        assert_eq!(delay.longest(ms(520)), 510 * MS);
+    }
+
+    #[test]
+    fn what_ended_the_last_exchange_waits_for_no_answer() {
+        let mut delay = AnswerDelay::default();
+        delay.on_sent(ms(0));
+        delay.on_sent(ms(5_000));
+        delay.on_heard(ms(5_020));
+        assert_eq!(delay.longest(ms(5_020)), 20 * MS);
+    }
+}

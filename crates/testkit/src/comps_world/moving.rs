@@ -1,0 +1,256 @@
+//! A server that follows its client in one of the ways that real ones do, a client that sends or
+//! acknowledges, and machines that are late.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use anabranch_comps::Config;
+use anabranch_multipath::Time;
+use anabranch_multipath::seed::{Stream, stream};
+use anabranch_netem::LinkSettings;
+use rand::RngExt as _;
+
+use super::{DELAY, Seen, Server, World, client, numbered};
+
+const MS: Duration = Duration::from_millis(1);
+/// Time after which a sender of bulk data that hears nothing probes.
+const PROBE: Duration = Duration::from_millis(60);
+
+/// How a server answers.
+#[derive(Clone, Copy, Debug)]
+pub enum Says {
+    /// An answer to each datagram.
+    Echo,
+    /// A download: a datagram for each that came, and one more for every eighth, up to a window.
+    Bulk,
+}
+
+/// When a server moves to another address of its client.
+#[derive(Clone, Copy, Debug)]
+pub enum Moves {
+    /// At once, as WireGuard.
+    Always,
+    /// After a round trip of validation at the first visit, as quinn.
+    Validated,
+    /// After a round trip of validation at each visit, if no newer datagram came by another
+    /// address meanwhile: a server that remembers no validated address.
+    Revalidated,
+    /// For as many changes as this, as quic-go up to 0.64.1 does.
+    Times(usize),
+    /// At most once in two seconds, as Nebula.
+    EachTwoSeconds,
+}
+
+/// A party that stands still for 200 to 800 ms now and then.
+#[derive(Clone, Copy, Debug)]
+pub enum Late {
+    /// The machine on which everything runs: nothing is sent, received or answered.
+    Host,
+    /// The server: it hears afterwards what arrived meanwhile.
+    Server,
+    /// The client's program: it sends afterwards what it would have sent.
+    Program,
+}
+
+/// A server of one session that follows its client in some way.
+pub struct Moving {
+    moves: Moves,
+    says: Says,
+    place: Option<Seen>,
+    moved: Time,
+    changes: usize,
+    /// When each address was first challenged.
+    challenged: BTreeMap<Seen, Time>,
+    /// The address that is being validated, and the time at which this began.
+    candidate: Option<(Seen, Time)>,
+    newest: Vec<u8>,
+    window: usize,
+    heard: usize,
+    /// Time of the last datagram or probe.
+    busy: Time,
+    stands_still: bool,
+    unheard: Vec<(Seen, Vec<u8>)>,
+}
+
+impl Moving {
+    pub fn new(moves: Moves, says: Says) -> Moving {
+        Moving {
+            moves,
+            says,
+            place: None,
+            moved: Time::ZERO,
+            changes: 0,
+            challenged: BTreeMap::new(),
+            candidate: None,
+            newest: Vec::new(),
+            window: 10,
+            heard: 0,
+            busy: Time::ZERO,
+            stands_still: false,
+            unheard: Vec::new(),
+        }
+    }
+
+    fn follow(&mut self, now: Time, from: Seen, datagram: &[u8]) {
+        let place = *self.place.get_or_insert(from);
+        let is_newest = datagram > &self.newest[..];
+        if is_newest {
+            self.newest = datagram.to_vec();
+        }
+        if from == place {
+            self.candidate = self.candidate.filter(|_| !is_newest);
+            return;
+        }
+        let moves = match self.moves {
+            Moves::Always => true,
+            Moves::Times(times) => self.changes < times,
+            Moves::EachTwoSeconds => now.since(self.moved) >= 2000 * MS,
+            Moves::Validated => now.since(*self.challenged.entry(from).or_insert(now)) >= 2 * DELAY,
+            Moves::Revalidated => is_newest && self.validates(now, from),
+        };
+        if moves {
+            (self.place, self.moved) = (Some(from), now);
+            self.changes += 1;
+            self.window = 10;
+        }
+    }
+
+    /// Returns whether `from` has been validated since the server was last at another address.
+    fn validates(&mut self, now: Time, from: Seen) -> bool {
+        let candidate = self.candidate.filter(|(address, _)| *address == from);
+        let (_, since) = *self.candidate.insert(candidate.unwrap_or((from, now)));
+        now.since(since) >= 2 * DELAY
+    }
+
+    /// Returns a probe if the server sends bulk data and has heard nothing for a while.
+    fn probe(&mut self, now: Time) -> Option<(Seen, Vec<u8>)> {
+        let is_due = matches!(self.says, Says::Bulk) && now.since(self.busy) >= PROBE;
+        let place = self.place.filter(|_| is_due && !self.stands_still)?;
+        self.busy = now;
+        Some((place, vec![0x55; 1200]))
+    }
+
+    /// Hears what arrived while the server stood still. Returns its answers.
+    fn go_on(&mut self, now: Time) -> Vec<(Seen, Vec<u8>)> {
+        self.stands_still = false;
+        let unheard = std::mem::take(&mut self.unheard);
+        unheard.into_iter().flat_map(|(from, datagram)| self.hear(now, from, &datagram)).collect()
+    }
+}
+
+impl Server for Moving {
+    fn hear(&mut self, now: Time, from: Seen, datagram: &[u8]) -> Vec<(Seen, Vec<u8>)> {
+        if self.stands_still {
+            self.unheard.push((from, datagram.to_vec()));
+            return Vec::new();
+        }
+        self.follow(now, from, datagram);
+        (self.heard, self.busy) = (self.heard + 1, now);
+        let answers = match self.says {
+            Says::Echo => 1,
+            Says::Bulk if self.heard == 1 => self.window,
+            Says::Bulk if self.window < 400 && self.heard.is_multiple_of(4) => {
+                self.window += 1;
+                2
+            }
+            Says::Bulk => 1,
+        };
+        let size = if matches!(self.says, Says::Bulk) { 1200 } else { datagram.len() };
+        vec![(self.place.unwrap(), vec![0x55; size]); answers]
+    }
+}
+
+/// The times at which someone is late.
+struct Spells {
+    late: Late,
+    dice: Stream,
+    next: Time,
+    /// Time from one spell to the next, in milliseconds.
+    pauses: RangeInclusive<u32>,
+}
+
+impl Spells {
+    /// Returns who is late and for how long, if a spell begins at `now`.
+    fn begins(&mut self, now: Time) -> Option<(Late, Duration)> {
+        if now < self.next {
+            return None;
+        }
+        let lasts = self.dice.random_range(200..=800_u32) * MS;
+        self.next = now + lasts + self.dice.random_range(self.pauses.clone()) * MS;
+        Some((self.late, lasts))
+    }
+}
+
+/// Runs a session for `seconds`: a client that sends every 5 ms, or acknowledges each datagram.
+pub fn session(
+    settings: Config,
+    server: Moving,
+    links: &[LinkSettings],
+    seconds: u64,
+) -> World<Moving> {
+    let mut world = World::with_links(settings, server, links);
+    go_on(&mut world, Time::from_secs(seconds), None);
+    world
+}
+
+/// Runs a session in `world` for `seconds`, as [`session`] does, but with probes. Someone is late
+/// from time to time, after pauses of some milliseconds.
+pub fn late_session(
+    world: &mut World<Moving>,
+    seconds: u64,
+    (late, pauses): (Late, RangeInclusive<u32>),
+    seed: u64,
+) {
+    let (dice, next) = (stream(seed, 0, "late"), Time::from_millis(500));
+    let spells = Spells { late, dice, next, pauses };
+    go_on(world, Time::from_secs(seconds), Some(spells));
+}
+
+fn go_on(world: &mut World<Moving>, end: Time, mut spells: Option<Spells>) {
+    let says = world.server.says;
+    let (mut number, mut before) = (0, 0);
+    let (mut stands_still, mut sent) = (Time::ZERO, Time::ZERO);
+    world.client(client(0), &numbered(0));
+    while world.now < end {
+        match spells.as_mut().and_then(|spells| spells.begins(world.now)) {
+            Some((Late::Host, lasts)) => {
+                world.now += lasts;
+                world.run_until(world.now);
+            }
+            Some((Late::Server, lasts)) => {
+                world.server.stands_still = true;
+                stands_still = world.now + lasts;
+            }
+            Some((Late::Program, lasts)) => {
+                let until = world.now + lasts;
+                world.run_until(until);
+            }
+            None => {}
+        }
+        if world.server.stands_still && world.now >= stands_still {
+            for (seen, datagram) in world.server.go_on(world.now) {
+                world.answer(seen, datagram);
+            }
+        }
+        let returned = world.returned.get(&client(0)).map_or(0, Vec::len);
+        let due = match says {
+            Says::Echo => 1,
+            Says::Bulk => returned - before,
+        };
+        before = returned;
+        let mut probes = 0;
+        if spells.is_some() {
+            probes = usize::from(due == 0 && world.now.since(sent) >= PROBE);
+            if let Some((seen, datagram)) = world.server.probe(world.now) {
+                world.answer(seen, datagram);
+            }
+        }
+        for _ in 0..due + probes {
+            (number, sent) = (number + 1, world.now);
+            world.client(client(0), &numbered(number));
+        }
+        let next = world.now + if due > 1 { MS } else { 5 * MS };
+        world.run_until(next);
+    }
+}
