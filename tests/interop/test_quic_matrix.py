@@ -20,7 +20,8 @@ pytestmark = pytest.mark.quic
 LENGTH = 6_000_000
 LIMIT = 60.0
 TO = f"{SERVER}:{quic.PORT}"
-SERVERS = ["quic-go", "quic-go 0.63", "caddy 2.11", "quinn", "aioquic", "s2n-quic", "gtlsserver"]
+SERVERS = ["quic-go", "quic-go 0.63", "caddy 2.11", "quinn", "noq", "aioquic", "s2n-quic"]
+SERVERS += ["gtlsserver"]
 
 
 @pytest.fixture(scope="module")

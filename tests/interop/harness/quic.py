@@ -77,6 +77,10 @@ def _quinn(at: Setting) -> list[str]:
     return ["quinn-server", f"{at.address}:{at.port}", str(SEED)]
 
 
+def _noq(at: Setting) -> list[str]:
+    return ["noq-server", *_quinn(at)[1:]]
+
+
 def _gtlsserver(at: Setting) -> list[str]:
     files = [str(at.folder / "key.pem"), str(at.folder / "certificate.pem")]
     return ["gtlsserver", "-q", "-d", str(at.folder / "site"), at.address, str(at.port), *files]
@@ -118,6 +122,7 @@ KINDS = {
     "quic-go": Kind("h3", _quicgo),
     "quic-go, files": Kind("h3", _quicgo_files),
     "quinn": Kind("hq", _quinn),
+    "noq": Kind("hq", _noq),
     "gtlsserver": Kind("h3", _gtlsserver),
     "aioquic": Kind("h3", _aioquic),
     "s2n-quic": Kind("hq", _s2n),
