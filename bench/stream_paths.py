@@ -2,9 +2,11 @@
 
 * `sum`: goodput of WireGuard (TCP cubic inside) over one and over three `tcp:` paths of 30 Mbit/s
   and 20 ms, over two of them mixed with one UDP path, and over three UDP paths, by a schedule that
-  adds paths up (`--schedule`). Both directions, one after the other.
+  adds paths up (`--schedule`). Both directions, one after the other. `--rate 10` makes lines of 10
+  Mbit/s: if the ratios grow, the machine was the limit and not the paths.
 * `delay`: what one `tcp:` path adds to the round trip of a ping in the tunnel, at idle, compared
-  with a ping on the line itself.
+  with a ping on the line itself. The rows without a target divide this: the tunnel without a
+  splitter adds a part of it, and so does a UDP path.
 * `cpu`: CPU time of the near end for each packet, over one `tcp:` path and over one UDP path, at a
   steady load of UDP in the tunnel.
 * `loss`: goodput over one path that loses 0, 1 and 3 % of its packets: UDP, `tcp:`, and `tcp:`
@@ -44,9 +46,13 @@ STREAMS = 443
 MTU = 1500 - 20 - 8 - 32 - farend.OVERHEAD
 OF_ONE, OF_UDP, ADDED_MS, OF_UDP_CPU = 2.5, 0.9, 1.0, 2.5
 PINGS = 50
+# Bytes of a line's queue for each Mbit/s of its rate: those of 100 kB at 30 Mbit/s.
+QUEUE = 100_000 / 30
 # Load of `cpu`: packets of this length, Mbit/s.
 LOAD_LENGTH, LOAD_MBITS = 1_200, 60
 WITHOUT_AGE = ("--stream-age", "1h")
+# A case without a splitter.
+NONE = ("none",)
 
 
 @dataclass(frozen=True)
@@ -83,11 +89,12 @@ def main() -> int:
     parser.add_argument("what", nargs="*", help="sum, delay, cpu, loss (all)")
     parser.add_argument("--runs", type=int, default=5, help="rounds (5)")
     parser.add_argument("--seconds", type=int, default=8, help="seconds of a run (8)")
+    parser.add_argument("--rate", type=int, default=30, help="Mbit/s of a line in `sum` (30)")
     parser.add_argument("--schedule", default="pull", help="what adds paths up in `sum` (pull)")
     parser.add_argument("--strict", action="store_true", help="fail if a target is missed")
     args = parser.parse_args()
     areas: dict[str, Callable[[], list[list[object]]]] = {
-        "sum": lambda: sums(args.runs, args.seconds, args.schedule),
+        "sum": lambda: sums(args.runs, args.seconds, args.schedule, args.rate),
         "delay": lambda: delay(args.runs),
         "cpu": lambda: cpu(args.runs, args.seconds),
         "loss": lambda: loss(args.runs, args.seconds),
@@ -100,9 +107,10 @@ def main() -> int:
     return int(args.strict and any(row[-1] == "MISSED" for row in rows))
 
 
-def sums(runs: int, seconds: int, schedule: str) -> list[list[object]]:
+def sums(runs: int, seconds: int, schedule: str, mbits: int) -> list[list[object]]:
     """Goodput of several paths beside one, and of mixed ones beside UDP alone."""
-    one = Case("1 tcp", ("tcp",), schedule=schedule, every="1p")
+    line = {"rate": f"{mbits}mbit", "queue": f"{QUEUE * mbits / 1000:.0f}kB"}
+    one = Case("1 tcp", ("tcp",), schedule=schedule, every="1p", **line)
     cases = [
         one,
         replace(one, name="3 tcp", kinds=("tcp",) * 3),
@@ -132,11 +140,17 @@ def loss(runs: int, seconds: int) -> list[list[object]]:
 
 def delay(runs: int) -> list[list[object]]:
     """What a stream adds to a ping's round trip."""
-    turns = turns_of([Case("1 tcp", ("tcp",)), Case("1 udp", ("udp",))], runs, pings)
+    kinds = {"1 tcp": "tcp", "1 udp": "udp", "no splitter": "none"}
+    cases = [Case(name, (kind,)) for name, kind in kinds.items()]
+    turns = turns_of(cases, runs, lambda case: alone(case) if case.kinds == NONE else pings(case))
     rows = values("delay", turns, 2)
     added = [turn["1 tcp"]["tunnel_ms"] - turn["1 tcp"]["line_ms"] for turn in turns]
     met = "ok" if statistics.median(added) <= ADDED_MS else "MISSED"
-    return [*rows, ["delay", "1 tcp", "added ms", spread(added, 2), f"<= {ADDED_MS:g}", met]]
+    rows.append(["delay", "1 tcp", "added ms", spread(added, 2), f"<= {ADDED_MS:g}", met])
+    for other in ("no splitter", "1 udp"):
+        more = [turn["1 tcp"]["tunnel_ms"] - turn[other]["tunnel_ms"] for turn in turns]
+        rows.append(["delay", f"1 tcp - {other}", "added ms", spread(more, 2), "", ""])
+    return rows
 
 
 def cpu(runs: int, seconds: int) -> list[list[object]]:
@@ -239,6 +253,19 @@ def pings(case: Case) -> dict[str, float]:
         return {
             "tunnel_ms": round_trip(client.must(ping(INSIDE_SERVER), timeout=60)),
             "line_ms": round_trip(client.must([*ping(SERVER), "-I", "p0"], timeout=60)),
+        }
+
+
+def alone(case: Case) -> dict[str, float]:
+    """The same of a WireGuard tunnel by the line itself, without a splitter and a far end."""
+    with (
+        Network(topology(case.links())) as network,
+        Tunnel(network.server, network.client, f"{SERVER}:{PORT}") as tunnel,
+    ):
+        tunnel.ping()
+        return {
+            "tunnel_ms": round_trip(network.client.must(ping(INSIDE_SERVER), timeout=60)),
+            "line_ms": round_trip(network.client.must([*ping(SERVER), "-I", "p0"], timeout=60)),
         }
 
 

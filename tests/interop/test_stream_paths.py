@@ -6,16 +6,19 @@ import os
 import shlex
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 
 from conftest import MakeNetwork, Results
 from harness import farend, sshd
+from harness.capture import TCP, Packet, Tcpdump, read_pcap, read_pcapng
 from harness.fair import difference
 from harness.farend import FarEnd
 from harness.net import SERVER, Counts, Host, Network, links
@@ -32,7 +35,7 @@ pytestmark = pytest.mark.stream_paths
 STREAMS = 443
 SOCKS, HTTP = 1080, 8888
 TLS, BEHIND = 8443, 8080
-LENGTH, LONG = 25 * MIB, 200 * MIB
+CAPTURED, LENGTH, LONG = 5 * MIB, 25 * MIB, 200 * MIB
 # Of three paths with equal chances; runs of 100 ms in a download of a few seconds are few.
 LEAST_SHARE = 0.1
 
@@ -47,13 +50,15 @@ class World:
 
 
 @contextmanager
-def _world(network: Network, folder: Path, paths: Sequence[str]) -> Iterator[World]:
+def _world(
+    network: Network, folder: Path, paths: Sequence[str], more: Sequence[str] = ()
+) -> Iterator[World]:
     far_key, home_key = farend.make_keys(folder)
     with ExitStack() as stack:
         listen = ["--listen-tcp", f"{SERVER}:{STREAMS}"]
         server = f"{SERVER}:{PORT}"
         stack.enter_context(FarEnd(network.server, server, far_key, every="~10p", options=listen))
-        options = ["--key", str(home_key), "--to-tcp", f"{SERVER}:{STREAMS}"]
+        options = ["--key", str(home_key), "--to-tcp", f"{SERVER}:{STREAMS}", *more]
         to = f"{SERVER}:{farend.PORT}"
         splitter = stack.enter_context(
             Splitter(network.client, to, paths, every="~10p", schedule="uniform", options=options)
@@ -125,6 +130,53 @@ def test_a_tunnel_goes_by_tcp_and_by_both_kinds_of_proxy(
         downs = [path for path in "tsh" if "down" in world.splitter.changes(path)[1:]]
         assert not downs, world.splitter.of("path")
     results.add("WireGuard by TCP paths, Mbit/s", HTTP=transfer.goodput_mbits)
+
+
+def test_captures_of_a_tcp_path_hold_the_payload_that_tcpdump_saw(
+    make_network: MakeNetwork, tmp_path: Path, results: Results
+) -> None:
+    """Byte for byte, and nearly all in segments of the sizes on the line."""
+    network = make_network(links(2))
+    files = ["--trace", str(tmp_path / "trace.parquet"), "--pcap", str(tmp_path)]
+    with (
+        Tcpdump(network.client, "p1", tmp_path / "seen.pcap", f"tcp port {STREAMS}") as tcpdump,
+        _world(network, tmp_path, ["u=if:p0", "t=tcp:,if:p1"], files) as world,
+    ):
+        with world.tunnel.server.web(site(tmp_path / "site", CAPTURED)):
+            assert not world.tunnel.download(CAPTURED).fault(CAPTURED)
+        world.splitter.stop()
+        tcpdump.stop()
+    seen = [one for one in read_pcap(tmp_path / "seen.pcap", TCP) if one.payload]
+    written = read_pcapng(network.client, tmp_path / "t.pcapng", TCP)
+    trace = _sizes_in_trace(tmp_path / "trace.parquet", 1)
+    for is_up in (True, False):
+        on_line, own = (
+            [one for one in packets if one.is_to_port(STREAMS) == is_up]
+            for packets in (seen, written)
+        )
+        assert _joined(on_line).startswith(_joined(own))
+        sizes = [Counter(one.size for one in each) for each in (on_line, own)]
+        alike = (sizes[0] & sizes[1]).total() / sizes[0].total()
+        results.add("Segments in --pcap and on the line", up=is_up, line=len(on_line),
+                    pcap=len(own), alike=alike)  # fmt: skip
+        in_trace = {abs(size): n for size, n in trace.items() if (size > 0) == is_up}
+        assert Counter(in_trace) == sizes[1]
+
+
+def _joined(segments: Sequence[Packet]) -> bytes:
+    """The payload of segments of one direction, in order; what is repeated counts once."""
+    first = segments[0].sequence
+    joined = bytearray()
+    for one in segments:
+        place = (one.sequence - first) % (1 << 32)
+        joined[place : place + len(one.payload)] = one.payload
+    return bytes(joined)
+
+
+def _sizes_in_trace(file: Path, path: int) -> Counter[int]:
+    table = pyarrow.parquet.ParquetFile(file).read(columns=["path", "size"]).to_pydict()
+    rows = zip(table["path"], table["size"], strict=True)
+    return Counter(size for each, size in rows if each == path)
 
 
 def test_a_proxy_that_is_killed_and_started_again_costs_no_session(

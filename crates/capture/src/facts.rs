@@ -72,13 +72,35 @@ pub struct TraceFacts {
     pub unit: SizeUnit,
     /// Protocols whose sessions number their packets in clear, by their machine-readable names.
     pub numbers: Vec<String>,
+    /// Names of the paths that were TCP connections, whose rows are segments.
+    pub streams: Vec<String>,
 }
 
-/// Builds the metadata entry for [`TraceFacts::numbers`], a list that is complete only when the
-/// trace is.
-pub(super) fn numbers_entry(numbers: &[String]) -> Option<KeyValue> {
-    let value = || serde_json::Value::from(numbers).to_string();
-    (!numbers.is_empty()).then(|| KeyValue::new("anabranch.numbers".to_owned(), value()))
+/// The facts that are complete only when the trace is.
+#[derive(Debug, Default)]
+pub(super) struct LateFacts {
+    /// As [`TraceFacts::numbers`].
+    pub(super) numbers: Vec<String>,
+    /// As [`TraceFacts::streams`].
+    pub(super) streams: Vec<String>,
+}
+
+impl LateFacts {
+    /// Moves the facts of `later` to the end of these.
+    pub(super) fn append(&mut self, later: &mut LateFacts) {
+        self.numbers.append(&mut later.numbers);
+        self.streams.append(&mut later.streams);
+    }
+
+    /// Returns the metadata entries of the lists that are not empty.
+    pub(super) fn entries(&self) -> impl Iterator<Item = KeyValue> {
+        let lists = [("numbers", &self.numbers), ("streams", &self.streams)];
+        let lists = lists.into_iter().filter(|(_, list)| !list.is_empty());
+        lists.map(|(key, list)| {
+            let value = serde_json::Value::from(list.as_slice()).to_string();
+            KeyValue::new(format!("anabranch.{key}"), value)
+        })
+    }
 }
 
 impl TraceFacts {
@@ -96,7 +118,7 @@ impl TraceFacts {
         Some(start.format("%Y-%m-%d %H:%M:%S UTC").to_string())
     }
 
-    /// Converts the facts into Parquet metadata, without [`TraceFacts::numbers`].
+    /// Converts the facts into Parquet metadata, without those of [`LateFacts`].
     pub(super) fn metadata(&self) -> Vec<KeyValue> {
         let entry = |key: &str, value: String| KeyValue::new(format!("anabranch.{key}"), value);
         let mut entries = vec![
@@ -129,6 +151,8 @@ impl TraceFacts {
             schedule: find("schedule").map(str::to_owned),
             unit: field("size", find("size"), parse_unit)?.unwrap_or_default(),
             numbers: field("numbers", find("numbers"), |s| serde_json::from_str(s).ok())?
+                .unwrap_or_default(),
+            streams: field("streams", find("streams"), |s| serde_json::from_str(s).ok())?
                 .unwrap_or_default(),
         })
     }
@@ -187,6 +211,7 @@ mod tests {
             schedule: Some("weighted --every 100ms".into()),
             unit: SizeUnit::Cell,
             numbers: Vec::new(),
+            streams: Vec::new(),
         }
     }
 
@@ -221,6 +246,7 @@ mod tests {
         assert!(parse("anabranch.paths", "wlan").contains("anabranch.paths"));
         assert!(parse("anabranch.size", "bit").contains("anabranch.size"));
         assert!(parse("anabranch.numbers", "all").contains("anabranch.numbers"));
+        assert!(parse("anabranch.streams", "all").contains("anabranch.streams"));
         let none = TraceFacts::parse(&without("anabranch.schema")).unwrap_err();
         assert!(none.contains("no metadata field anabranch.schema"), "{none}");
     }

@@ -45,6 +45,18 @@ pub use worker::PATIENCE;
 
 /// Length of a UDP header, in bytes.
 const UDP_HEADER: usize = 8;
+/// Length of a TCP header with timestamps, as Linux sends it, in bytes (RFC 7323, section 3.2).
+const TCP_HEADER: usize = 20 + 12;
+
+/// The protocol on which a path's bytes travel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// Each datagram of a batch is the payload of one UDP datagram.
+    #[default]
+    Udp,
+    /// Each datagram of a batch is the payload of one TCP segment.
+    Tcp,
+}
 
 /// A batch of datagrams, as an observer of the path sees it.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +67,8 @@ pub struct ObservedBatch<'a> {
     pub session: u64,
     /// The path, as an index into the names that the tap was created with.
     pub path: u16,
+    /// The protocol of the path's socket.
+    pub transport: Transport,
     /// Whether the batch goes from the client to the server.
     pub outward: bool,
     /// Local address of the path's socket.
@@ -63,7 +77,7 @@ pub struct ObservedBatch<'a> {
     pub server: SocketAddr,
     /// The two ECN bits of the IP header (RFC 3168).
     pub ecn: u8,
-    /// The UDP payloads, one directly after the other.
+    /// The payloads of UDP datagrams or TCP segments, one directly after the other.
     pub bytes: &'a [u8],
     /// Length in bytes of each datagram; the last one may be shorter. Zero means that there is one
     /// datagram.
@@ -71,17 +85,21 @@ pub struct ObservedBatch<'a> {
 }
 
 impl<'a> ObservedBatch<'a> {
-    /// Returns the UDP payloads of the batch, in order. An empty batch is one empty datagram.
+    /// Returns the payloads of the batch, in order. An empty batch is one empty datagram.
     pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         cut(self.bytes, self.stride)
     }
 
-    /// Returns the length in bytes of the IP and UDP headers of each datagram: 28 for IPv4, 48 for
-    /// IPv6.
+    /// Returns the length in bytes of the headers of each datagram: with UDP 28 for IPv4 and 48
+    /// for IPv6, with TCP 52 and 72.
     pub fn overhead(&self) -> usize {
-        match self.server.ip().to_canonical() {
-            IpAddr::V4(_) => 20 + UDP_HEADER,
-            IpAddr::V6(_) => 40 + UDP_HEADER,
+        let ip = match self.server.ip().to_canonical() {
+            IpAddr::V4(_) => 20,
+            IpAddr::V6(_) => 40,
+        };
+        match self.transport {
+            Transport::Udp => ip + UDP_HEADER,
+            Transport::Tcp => ip + TCP_HEADER,
         }
     }
 }
@@ -150,6 +168,7 @@ mod tests {
             time,
             session,
             path,
+            transport: Transport::Udp,
             outward,
             client_end: end,
             server: end,
@@ -178,5 +197,8 @@ mod tests {
         assert_eq!(ObservedBatch { server, ..batch(&[0], 0) }.overhead(), 28);
         let server = "[2001:db8::1]:443".parse().unwrap();
         assert_eq!(ObservedBatch { server, ..batch(&[0], 0) }.overhead(), 48);
+        let transport = Transport::Tcp;
+        assert_eq!(ObservedBatch { server, transport, ..batch(&[0], 0) }.overhead(), 72);
+        assert_eq!(ObservedBatch { transport, ..batch(&[0], 0) }.overhead(), 52);
     }
 }

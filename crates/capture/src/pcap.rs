@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anabranch_multipath::Time;
-use anabranch_os::packet;
+use anabranch_os::packet::{self, Segment};
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::blocks::interface_description::{
@@ -22,7 +22,7 @@ use pcap_file::{DataLink, Endianness, PcapError};
 use super::draft::explain;
 use super::live::LiveFile;
 use super::worker::{Sink, Worker};
-use super::{FLUSH_INTERVAL, ObservedBatch, Tap, cut, invalid};
+use super::{FLUSH_INTERVAL, ObservedBatch, Tap, Transport, cut, invalid};
 
 /// Bytes of payload, and number of batches, after which data is passed to the writing thread.
 const FULL: (usize, usize) = (1 << 20, 1 << 13);
@@ -113,8 +113,9 @@ impl PcapTap {
             false => (seen.server, seen.client_end),
         };
         let at = self.start + Duration::from_nanos(seen.time.nanos());
-        let ObservedBatch { path, outward, ecn, stride, .. } = *seen;
-        Record { at, path, outward, from, to, ecn, stride, length: seen.bytes.len() }
+        let ObservedBatch { path, transport, outward, ecn, stride, .. } = *seen;
+        let length = seen.bytes.len();
+        Record { at, path, transport, outward, from, to, ecn, stride, length }
     }
 }
 
@@ -152,6 +153,7 @@ impl Tap for PcapTap {
 struct Record {
     at: Duration,
     path: u16,
+    transport: Transport,
     outward: bool,
     from: SocketAddr,
     to: SocketAddr,
@@ -187,6 +189,32 @@ struct PathFiles {
     has_begun: bool,
     /// Earlier files that still exist, oldest first.
     before: VecDeque<PathBuf>,
+    /// The TCP connection that the path last had, if any.
+    connection: Option<Connection>,
+}
+
+/// A TCP connection of a path.
+struct Connection {
+    client: SocketAddr,
+    server: SocketAddr,
+    /// Next sequence numbers of client and server.
+    next: [u32; 2],
+}
+
+impl Connection {
+    fn new(client: SocketAddr, server: SocketAddr) -> Connection {
+        // The SYN segments, which are not recorded, have the number 0.
+        Connection { client, server, next: [1, 1] }
+    }
+
+    /// Returns the numbers of the next segment, which has `length` bytes of payload.
+    fn advance(&mut self, outward: bool, length: usize) -> Segment {
+        let (own, other) = if outward { (0, 1) } else { (1, 0) };
+        let segment = Segment { sequence: self.next[own], acknowledged: self.next[other] };
+        // Sequence numbers wrap at 2^32 (RFC 9293, section 3.4).
+        self.next[own] = self.next[own].wrapping_add(length as u32);
+        segment
+    }
 }
 
 impl PathFiles {
@@ -197,7 +225,30 @@ impl PathFiles {
         let file = begin(&folder.join(limits.file_name(name, 1)), name)?;
         let (folder, name, before) = (folder.to_owned(), name.to_owned(), VecDeque::new());
         let (number, has_packets, has_begun) = (1, false, false);
-        Ok(PathFiles { folder, name, limits, file, number, has_packets, has_begun, before })
+        let connection = None;
+        Ok(PathFiles {
+            folder,
+            name,
+            limits,
+            file,
+            number,
+            has_packets,
+            has_begun,
+            before,
+            connection,
+        })
+    }
+
+    /// Returns the TCP numbers of the next segment of `record`.
+    fn advance(&mut self, record: &Record, length: usize) -> Segment {
+        let (client, server) = match record.outward {
+            true => (record.from, record.to),
+            false => (record.to, record.from),
+        };
+        let known = self.connection.take();
+        let known = known.filter(|one| (one.client, one.server) == (client, server));
+        let present = self.connection.insert(known.unwrap_or(Connection::new(client, server)));
+        present.advance(record.outward, length)
     }
 
     fn write(&mut self, block: EnhancedPacketBlock<'_>) -> io::Result<()> {
@@ -252,7 +303,14 @@ impl PcapSink {
         let file = &mut self.files[usize::from(record.path)];
         for payload in cut(bytes, record.stride) {
             self.packet.clear();
-            packet::write(&mut self.packet, record.from, record.to, record.ecn, payload)?;
+            let (out, from, to) = (&mut self.packet, record.from, record.to);
+            match record.transport {
+                Transport::Udp => packet::write(out, from, to, record.ecn, payload)?,
+                Transport::Tcp => {
+                    let segment = file.advance(record, payload.len());
+                    packet::write_segment(out, (from, to), segment, payload)?;
+                }
+            }
             file.write(packet_block(record, &self.packet))?;
         }
         Ok(())
@@ -370,6 +428,7 @@ mod tests {
             time: Time::from_nanos(1_000_000_007),
             session: 1,
             path,
+            transport: Transport::Udp,
             outward,
             client_end: "192.0.2.1:4000".parse().unwrap(),
             server: "192.0.2.2:443".parse().unwrap(),
@@ -456,6 +515,42 @@ mod tests {
         assert_eq!(flags, [OUTBOUND, OUTBOUND, OUTBOUND, INBOUND]);
         let at = START + Duration::from_nanos(1_000_000_007);
         assert!(first.iter().chain(&second).all(|&(time, ..)| time == at));
+    }
+
+    /// (source port, sequence number, acknowledgement, payload).
+    fn segment(packet: &[u8]) -> (u16, u32, u32, Vec<u8>) {
+        let headers = PacketHeaders::from_ip_slice(packet).unwrap();
+        let Some(TransportHeader::Tcp(tcp)) = headers.transport else { panic!("no TCP") };
+        let payload = headers.payload.slice().to_vec();
+        (tcp.source_port, tcp.sequence_number, tcp.acknowledgment_number, payload)
+    }
+
+    #[test]
+    fn segments_of_a_connection_join_and_another_connection_begins_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut tap = tap(folder.path());
+        let tcp = |outward, bytes| ObservedBatch {
+            transport: Transport::Tcp,
+            ..seen(0, outward, bytes, 4)
+        };
+        tap.seen(&tcp(true, b"aaaabb")).unwrap();
+        tap.seen(&tcp(false, b"answer")).unwrap();
+        tap.seen(&tcp(true, b"c")).unwrap();
+        let client_end = "192.0.2.1:4001".parse().unwrap();
+        tap.seen(&ObservedBatch { client_end, ..tcp(true, b"dd") }).unwrap();
+        tap.finish().unwrap();
+        let packets = packets(&folder.path().join("wlan.pcapng"), "wlan");
+        let found: Vec<_> = packets.iter().map(|(.., packet)| segment(packet)).collect();
+        let wanted: [(u16, u32, u32, &[u8]); 6] = [
+            (4000, 1, 1, b"aaaa"),
+            (4000, 5, 1, b"bb"),
+            (443, 1, 7, b"answ"),
+            (443, 5, 7, b"er"),
+            (4000, 7, 7, b"c"),
+            (4001, 1, 1, b"dd"),
+        ];
+        assert_eq!(found, wanted.map(|(port, own, other, text)| (port, own, other, text.to_vec())));
+        assert!(packets.iter().all(|(.., packet)| packet.len() == 52 + segment(packet).3.len()));
     }
 
     #[test]

@@ -16,10 +16,10 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
 
-use super::facts::{COLUMNS, MESSAGE, numbers_entry};
+use super::facts::{COLUMNS, LateFacts, MESSAGE};
 use super::live::LiveFile;
 use super::worker::{Sink, Worker};
-use super::{FLUSH_INTERVAL, ObservedBatch, Tap, TraceFacts, invalid, same_label};
+use super::{FLUSH_INTERVAL, ObservedBatch, Tap, TraceFacts, Transport, invalid, same_label};
 
 /// Number of rows in a row group, which need 4 MB in memory.
 const GROUP: usize = 1 << 17;
@@ -117,7 +117,12 @@ impl TraceWriter {
     /// Adds `protocol` to the protocols whose packets are numbered in clear
     /// ([`TraceFacts::numbers`]).
     pub fn numbered(&mut self, protocol: &str) {
-        self.rows.numbers.push(protocol.to_owned());
+        self.rows.late.numbers.push(protocol.to_owned());
+    }
+
+    /// Adds `path` to the names of the paths that were TCP connections ([`TraceFacts::streams`]).
+    pub fn streamed(&mut self, path: &str) {
+        self.rows.late.streams.push(path.to_owned());
     }
 
     /// Completes the file and gives it its final name.
@@ -144,7 +149,9 @@ pub struct RowLabels {
 pub struct TraceTap {
     writer: TraceWriter,
     labels: RowLabels,
-    paths: usize,
+    paths: Vec<String>,
+    /// Paths that were TCP connections until now.
+    streams: Vec<u16>,
     latest: f64,
 }
 
@@ -155,7 +162,8 @@ impl TraceTap {
     /// The errors of [`TraceWriter::create`].
     pub fn create(target: &Path, facts: &TraceFacts, labels: RowLabels) -> io::Result<TraceTap> {
         let writer = TraceWriter::create_surviving(target, facts)?;
-        Ok(TraceTap { writer, labels, paths: facts.paths.len(), latest: 0.0 })
+        let (paths, streams) = (facts.paths.clone(), Vec::new());
+        Ok(TraceTap { writer, labels, paths, streams, latest: 0.0 })
     }
 
     /// Returns a row with the columns that all datagrams of the batch share, that is all but
@@ -163,7 +171,7 @@ impl TraceTap {
     fn row(&self, seen: &ObservedBatch<'_>) -> io::Result<Row<'static>> {
         let RowLabels { monitored, run, .. } = self.labels;
         let time = seen.time.secs_f64();
-        if usize::from(seen.path) >= self.paths {
+        if usize::from(seen.path) >= self.paths.len() {
             return Err(invalid(format!(
                 "a packet has the path number {}, but the trace was begun with fewer paths",
                 seen.path
@@ -179,13 +187,24 @@ impl TraceTap {
         let load = i64::try_from(seen.session).map_err(|_| invalid("session beyond 63 bits"))?;
         Ok(Row { load, label: "", monitored, run, path, time, size: 0 })
     }
+
+    /// Records that a path is a TCP connection.
+    fn note_stream(&mut self, path: u16) {
+        if !self.streams.contains(&path) {
+            self.streams.push(path);
+            self.writer.streamed(&self.paths[usize::from(path)]);
+        }
+    }
 }
 
 impl Tap for TraceTap {
     fn seen(&mut self, seen: &ObservedBatch<'_>) -> io::Result<()> {
         let row = self.row(seen)?;
-        let (label, overhead) = (self.labels.label.as_str(), seen.overhead());
         self.latest = row.time;
+        if seen.transport == Transport::Tcp {
+            self.note_stream(seen.path);
+        }
+        let (label, overhead) = (self.labels.label.as_str(), seen.overhead());
         for datagram in seen.datagrams() {
             let size = signed_size(datagram.len() + overhead, seen.outward)?;
             self.writer.push(&Row { size, label, ..row })?;
@@ -222,8 +241,8 @@ struct Rows {
     path: Vec<i32>,
     time: Vec<f64>,
     size: Vec<i32>,
-    /// Protocols found, since the last row group, to number their packets in clear.
-    numbers: Vec<String>,
+    /// Facts found since the last row group.
+    late: LateFacts,
 }
 
 impl Rows {
@@ -254,8 +273,8 @@ impl Rows {
 struct TraceSink {
     file: SerializedFileWriter<LiveFile>,
     facts: TraceFacts,
-    /// Protocols found to number their packets in clear, in the whole trace.
-    numbers: Vec<String>,
+    /// Facts found in the whole trace until now.
+    late: LateFacts,
     /// Whether the file has to be readable after each batch.
     survives: bool,
     /// Position and bytes of the last footer written; `None` before the first.
@@ -267,8 +286,10 @@ impl TraceSink {
         let draft = LiveFile::begin(target)?;
         let schema = parse_message_type(MESSAGE).map_err(to_io)?;
         let file = SerializedFileWriter::new(draft, Arc::new(schema), Arc::new(layout(facts)));
-        let (facts, numbers) = (facts.clone(), facts.numbers.clone());
-        Ok(TraceSink { file: file.map_err(to_io)?, facts, numbers, survives, good: None })
+        let facts = facts.clone();
+        let (numbers, streams) = (facts.numbers.clone(), facts.streams.clone());
+        let late = LateFacts { numbers, streams };
+        Ok(TraceSink { file: file.map_err(to_io)?, facts, late, survives, good: None })
     }
 
     /// Writes a footer after the row groups. The next row group replaces it.
@@ -288,7 +309,7 @@ impl TraceSink {
         let schema = Arc::new(self.file.schema_descr().clone());
         let version = self.file.properties().writer_version().as_num();
         let mut facts = self.facts.metadata();
-        facts.extend(numbers_entry(&self.numbers));
+        facts.extend(self.late.entries());
         let about = FileMetaData::new(version, rows, None, Some(facts), schema, None);
         let about = ParquetMetaDataBuilder::new(about).set_row_groups(groups).build();
         let mut footer = Vec::new();
@@ -322,15 +343,14 @@ impl Sink for TraceSink {
             }
             written.map_err(|error| self.file.inner().failed(error))?;
         }
-        self.numbers.append(&mut rows.numbers);
+        self.late.append(&mut rows.late);
         rows.clear();
         Ok(())
     }
 
     fn commit(&mut self) -> io::Result<()> {
-        if let Some(numbers) = numbers_entry(&self.numbers) {
-            self.file.append_key_value_metadata(numbers);
-        }
+        let late: Vec<_> = self.late.entries().collect();
+        late.into_iter().for_each(|entry| self.file.append_key_value_metadata(entry));
         self.file.finish().map_err(to_io)?;
         self.file.inner_mut().commit()
     }
@@ -441,6 +461,7 @@ mod tests {
             time: Time::from_micros(micros),
             session: 5,
             path,
+            transport: Transport::Udp,
             outward,
             client_end: "192.0.2.1:4000".parse().unwrap(),
             server: "192.0.2.2:443".parse().unwrap(),
@@ -477,6 +498,23 @@ mod tests {
         let down = [(5, 1, 0.0015, -68), (6, 1, 0.0015, -48)];
         assert_eq!(rows(&target), [&up[..], &down[..]].concat());
         assert_eq!(names(folder.path()), ["a.parquet"]);
+    }
+
+    #[test]
+    fn segments_are_rows_with_tcp_headers_and_their_paths_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("a.parquet");
+        let mut tap = tap(&target);
+        tap.seen(&seen(0, 0, true, &[0; 10], 0)).unwrap();
+        for (micros, outward) in [(1, true), (2, false)] {
+            let segments = seen(micros, 1, outward, &[0; 3000], 1448);
+            tap.seen(&ObservedBatch { transport: Transport::Tcp, ..segments }).unwrap();
+        }
+        tap.finish().unwrap();
+        let sizes: Vec<_> = rows(&target).into_iter().map(|row| (row.1, row.3)).collect();
+        let segments = [1500, 1500, 156, -1500, -1500, -156].map(|size| (1, size));
+        assert_eq!(sizes, [&[(0, 38)][..], &segments].concat());
+        assert_eq!(Trace::open(&target).unwrap().facts().streams, ["lte"]);
     }
 
     #[test]

@@ -84,6 +84,7 @@ impl Far {
         let files = ["far.key", "home.key"].map(|name| folder.path().join(name));
         let [far, home] = files.each_ref().map(|file| file.display().to_string());
         assert!(anabranch(&["key", &far, &home]).status.success());
+        add_client(&far, &folder.path().join("other.key").display().to_string());
         let (server, to) = Server::start();
         let to = to.to_string();
         let mut arguments = vec!["merge", "--json", "--to", &to, "--key", &far];
@@ -105,7 +106,12 @@ impl Far {
     }
 
     fn near_with(&self, paths: &[&str], options: &[&str]) -> Near {
-        let key = self.folder.path().join("home.key").display().to_string();
+        self.near_of("home.key", paths, options)
+    }
+
+    /// A splitter with the key file of this name.
+    fn near_of(&self, key: &str, paths: &[&str], options: &[&str]) -> Near {
+        let key = self.folder.path().join(key).display().to_string();
         let (to, tcp) = (self.udp.to_string(), self.tcp.to_string());
         let mut arguments = vec![
             "split",
@@ -132,6 +138,18 @@ impl Far {
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         Near { program, listen, client, sent: 0 }
+    }
+}
+
+/// Makes the key file `other` of a second client of the far end with the key file `far`.
+fn add_client(far: &str, other: &str) {
+    let public = |file: &str| {
+        let told = String::from_utf8(anabranch(&["key", file]).stdout).unwrap();
+        told.split_whitespace().last().unwrap().to_owned()
+    };
+    for (file, name, peer) in [(other, "far", far), (far, "other", other)] {
+        let peer = format!("{name}={}", public(peer));
+        assert!(anabranch(&["key", file, "--peer", &peer]).status.success());
     }
 }
 
@@ -175,12 +193,12 @@ impl Near {
             let mut datagram = vec![7; 600];
             datagram[..4].copy_from_slice(&number.to_be_bytes());
             self.client.send_to(&datagram, self.listen).unwrap();
-            back.extend(self.take(&mut room));
+            back.extend(self.take(&mut room).filter(|number| *number >= first));
         }
         self.sent += count;
         let mut last = Instant::now();
         while back.len() < count as usize && last.elapsed() < Duration::from_secs(2) {
-            if let Some(number) = self.take(&mut room) {
+            if let Some(number) = self.take(&mut room).filter(|number| *number >= first) {
                 back.push(number);
                 last = Instant::now();
             }
@@ -202,6 +220,12 @@ impl Near {
         assert_eq!(back.len(), count as usize, "some did not come");
     }
 
+    /// Everything that is sent comes back again, after a while: one end may not know yet that a path
+    /// is down.
+    fn passes_at_last(&mut self) {
+        assert!((0..20).any(|_| self.exchange(100).len() == 100), "they do not pass again");
+    }
+
     /// Nearly all comes back in order, too. A machine that does not let a thread run when it should
     /// makes some late: such an exchange says nothing, and another one is made.
     fn passes_in_order(&mut self, count: u32) {
@@ -216,6 +240,19 @@ impl Near {
             told.push(late);
         }
         panic!("of {count} came late: {told:?}");
+    }
+
+    /// The time of the fastest of many round trips of a lone datagram, one each 10 ms.
+    fn fastest(&self) -> Duration {
+        self.client.set_read_timeout(Some(PATIENCE)).unwrap();
+        let trip = |_| {
+            thread::sleep(Duration::from_millis(10));
+            let begun = Instant::now();
+            self.client.send_to(&[7; 100], self.listen).unwrap();
+            self.client.recv(&mut [0; 2_048]).unwrap();
+            begun.elapsed()
+        };
+        (0..100).map(trip).min().unwrap()
     }
 
     fn end(mut self) -> Value {
@@ -426,6 +463,32 @@ fn streams_and_datagrams_mix() {
     assert_eq!(kinds, ["udp", "tcp", "socks5-tcp", "http"]);
     let shares = shares(&summary["paths"], "down_packets");
     assert!(shares.iter().all(|share| *share > 0.1), "{shares:?}");
+}
+
+/// Neither Nagle's algorithm, a delayed acknowledgement nor a timer holds a lone datagram back. The
+/// fastest of many counts: the machine may be busy, but not each time.
+#[test]
+fn at_idle_a_stream_takes_hardly_longer_than_datagrams() {
+    let far = Far::start();
+    let (socks, http) = (Proxy::start(Manner::Socks, None), Proxy::start(Manner::Http, None));
+    let fastest = |path: &str| {
+        let mut near = far.near_with(&[path], &["--tls-fingerprint", &far.fingerprint]);
+        near.is_up();
+        near.all_work();
+        near.fastest()
+    };
+    let datagrams = fastest("u=addr:127.0.0.2");
+    let kinds = [
+        "t=addr:127.0.0.2,tcp:".to_owned(),
+        format!("e=addr:127.0.0.2,tls:{}", far.tls),
+        format!("s=socks5-tcp:{}", socks.at),
+        format!("h=http:{}", http.at),
+    ];
+    for kind in kinds {
+        let stream = fastest(&kind);
+        let told = format!("{kind}: {stream:?}, by datagrams {datagrams:?}");
+        assert!(stream < datagrams + Duration::from_millis(1), "{told}");
+    }
 }
 
 #[test]
@@ -775,6 +838,325 @@ fn what_is_no_far_end_is_told_in_one_line_and_other_paths_go_on() {
         "{text}"
     );
     near.passes(300);
+}
+
+/// A server that says this to each client that has spoken, and then `again`, without end; or hangs
+/// up if that is nothing.
+fn hostile(says: &'static [u8], again: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut client in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let mut heard = [0; 1_024];
+                // A far end that is none does not wait for a word.
+                let _ = client.set_read_timeout(Some(Duration::from_millis(500)));
+                let _ = client.read(&mut heard);
+                let _ = client.write_all(says);
+                while !again.is_empty() && client.write_all(&again.repeat(64)).is_ok() {
+                    thread::sleep(Duration::from_millis(20));
+                }
+                let _ = client.shutdown(Shutdown::Write);
+                while client.read(&mut heard).is_ok_and(|length| length > 0) {}
+            });
+        }
+    });
+    at
+}
+
+/// Maximum memory of a program, resident, in KiB.
+fn peak_kib(program: &Program) -> u64 {
+    let memory = fs::read_to_string(format!("/proc/{}/status", program.child.id())).unwrap();
+    let line = memory.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Wrong credentials, garbage, half an answer, a banner without end, a close after one byte, and a
+/// far end that is none or that lies: each is one line with the path's name.
+#[test]
+fn each_hostile_server_is_one_line_with_its_paths_name_and_another_path_goes_on() {
+    const ZERO: &[u8] = b"\x05\0\x05\0\0\x01\0\0\0\0\0\0\0\0";
+    const MOST: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n\xff\xff\0";
+    const HALF: &str = "closed the connection before its answer was complete";
+    const SOCKS: &str = "socks5-tcp:";
+    let cases: [(&str, &'static [u8], &'static [u8], &str); 15] = [
+        ("socks5-tcp:anna:secret@", b"\x05\x02\x01\x01", b"", "refuses the user name"),
+        ("http:anna:secret@", b"HTTP/1.1 407 No\r\n\r\n", b"", "refuses the user name"),
+        (SOCKS, b"SSH-2.0-OpenSSH_9.2\r\n", b"", "does not speak the protocol"),
+        ("http:", b"SSH-2.0-OpenSSH_9.2\r\n", b"", "does not speak the protocol"),
+        (SOCKS, b"\x05\0\x05\0\0", b"", HALF),
+        ("http:", b"HTTP/1.1 200 OK\r\nVia: a", b"", HALF),
+        (SOCKS, b"\x05", b"", HALF),
+        ("http:", b"H", b"", HALF),
+        (SOCKS, b"", b"\x05", "not offered"),
+        ("http:", b"HTTP/1.1 200 OK\r\nVia: a", b"aaaa", "sent more than 8192 bytes"),
+        // After the proxy's answer: lengths of 0 and of 65,535, a lie, and packets of nobody.
+        (SOCKS, ZERO, b"", "announces a packet of 0 bytes"),
+        ("http:", MOST, b"", "announces a packet of 65535 bytes"),
+        ("tcp:", b"\0\x64 less than a hundred bytes", b"", "its other end closed it"),
+        ("tcp:", b"", b"\0\x20 12345678901234567890123456789 1", "no answer from a far end"),
+        (SOCKS, b"", b"", HALF),
+    ];
+    let far = Far::start();
+    let named = cases.iter().enumerate();
+    let paths: Vec<String> = named
+        .map(|(n, (kind, says, again, _))| format!("bad-{n}={kind}{}", hostile(says, again)))
+        .collect();
+    let mut all = vec!["u=addr:127.0.0.2"];
+    all.extend(paths.iter().map(String::as_str));
+    let mut near = far.near_with(&all, &["--same-egress"]);
+    let mut told: Vec<String> = Vec::new();
+    let mut state = Value::Null;
+    while state != "up" {
+        let mut keep = |event: &Value| {
+            if event["event"] == "warning" {
+                told.push(event["text"].as_str().unwrap().to_owned());
+            }
+        };
+        state = near.program.until("far_end", &mut keep)["state"].clone();
+    }
+    while told.len() < cases.len() {
+        told.push(near.program.next("warning")["text"].as_str().unwrap().to_owned());
+    }
+    near.passes_at_last();
+    for (n, (kind, _, _, words)) in cases.iter().enumerate() {
+        let word = kind.split(':').next().unwrap();
+        let start = format!("path 'bad-{n}' ({word}): ");
+        let of: Vec<_> = told.iter().filter(|text| text.starts_with(&start)).collect();
+        assert!(of.len() == 1 && of[0].contains(words), "{start}{words}: {told:#?}");
+    }
+    assert!(!told.iter().any(|text| text.contains("secret") || text.contains(char::is_control)));
+    assert!(peak_kib(&near.program) < 100 << 10, "{} KiB", peak_kib(&near.program));
+    let summary = near.end();
+    assert_eq!(summary["sessions"], 1, "{summary}");
+}
+
+/// A relay to the far end that stops to carry its answers as long as it is shut.
+struct Valve {
+    at: SocketAddr,
+    is_shut: Arc<AtomicBool>,
+}
+
+impl Valve {
+    fn start(to: SocketAddr) -> Valve {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let is_shut: Arc<AtomicBool> = Arc::default();
+        let shut = Arc::clone(&is_shut);
+        thread::spawn(move || {
+            for mut client in listener.incoming().map_while(Result::ok) {
+                let mut far = TcpStream::connect(to).unwrap();
+                let (mut up, mut answers) = (far.try_clone().unwrap(), client.try_clone().unwrap());
+                let shut = Arc::clone(&shut);
+                thread::spawn(move || std::io::copy(&mut client, &mut up));
+                thread::spawn(move || {
+                    let mut room = [0; 4_096];
+                    while let Ok(length @ 1..) = far.read(&mut room) {
+                        while shut.load(Ordering::Relaxed) {
+                            thread::sleep(Duration::from_millis(1));
+                        }
+                        if answers.write_all(&room[..length]).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        Valve { at, is_shut }
+    }
+}
+
+/// The far end drops what is too old for a client that does not read; its memory stays, and the
+/// session goes on when the client reads again.
+#[test]
+fn a_client_that_does_not_read_costs_no_memory_and_no_session() {
+    let mut far = Far::start();
+    let valve = Valve::start(far.tcp);
+    let mut near = far.near(&["u=addr:127.0.0.2", &format!("v=tcp:{}", valve.at)]);
+    near.is_up();
+    near.all_work();
+    near.passes(300);
+    let before = peak_kib(&far.program);
+    valve.is_shut.store(true, Ordering::Relaxed);
+    let aged = |stats: &Value| stats["streams"]["aged"].as_u64().unwrap();
+    let mut stats = far.program.next("stats");
+    let begun = Instant::now();
+    while aged(&stats) == 0 {
+        // More than the sockets between them hold, before the path is down.
+        for _ in 0..4_000 {
+            // The number 0, which no later exchange waits for.
+            near.client.send_to(&[0; 1_300], near.listen).unwrap();
+        }
+        thread::sleep(Duration::from_millis(500));
+        stats = far.program.next("stats");
+        assert!(begun.elapsed() < PATIENCE, "nothing grew too old: {stats}");
+    }
+    // What comes back late is not taken for a later answer.
+    near.client.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    while near.client.recv(&mut [0; 2_048]).is_ok() {}
+    let grown = peak_kib(&far.program).saturating_sub(before);
+    assert!(grown < 20 << 10, "{grown} KiB more");
+    near.program.find("path", |event| event["path"] == "v" && event["state"] == "down");
+    valve.is_shut.store(false, Ordering::Relaxed);
+    near.program.find("path", |event| event["path"] == "v" && event["state"] == "up");
+    near.passes_at_last();
+    assert_eq!(near.end()["sessions"], 1);
+}
+
+/// Two relays to the far end. While they are crossed, the packets of each one's client go on by the
+/// stream of the other's.
+struct Crossing {
+    at: [SocketAddr; 2],
+    is_crossed: Arc<AtomicBool>,
+}
+
+impl Crossing {
+    fn start(to: SocketAddr) -> Crossing {
+        let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let at = listeners.each_ref().map(|one| one.local_addr().unwrap());
+        let is_crossed: Arc<AtomicBool> = Arc::default();
+        let streams: Arc<[Mutex<Option<TcpStream>>; 2]> = Arc::default();
+        for (place, listener) in listeners.into_iter().enumerate() {
+            let (crossed, streams) = (Arc::clone(&is_crossed), Arc::clone(&streams));
+            thread::spawn(move || {
+                for client in listener.incoming().map_while(Result::ok) {
+                    let mut far = TcpStream::connect(to).unwrap();
+                    *streams[place].lock().unwrap() = Some(far.try_clone().unwrap());
+                    let mut answers = client.try_clone().unwrap();
+                    let (crossed, streams) = (Arc::clone(&crossed), Arc::clone(&streams));
+                    thread::spawn(move || {
+                        let _ = std::io::copy(&mut far, &mut answers);
+                        let _ = answers.shutdown(Shutdown::Both);
+                    });
+                    thread::spawn(move || cross(client, place, &crossed, &streams));
+                }
+            });
+        }
+        Crossing { at, is_crossed }
+    }
+}
+
+/// Passes whole packets of a client on, by the stream of its place or of the other.
+fn cross(
+    mut client: TcpStream,
+    place: usize,
+    crossed: &AtomicBool,
+    streams: &[Mutex<Option<TcpStream>>; 2],
+) -> Option<()> {
+    loop {
+        let length = exactly::<2>(&mut client)?;
+        let mut packet = vec![0; u16::from_be_bytes(length).into()];
+        client.read_exact(&mut packet).ok()?;
+        let to = if crossed.load(Ordering::Relaxed) { 1 - place } else { place };
+        let mut stream = streams[to].lock().unwrap();
+        let _ = stream.as_mut()?.write_all(&[&length[..], &packet].concat());
+    }
+}
+
+/// The far end closes a stream by which another client's packet comes. Both clients dial again.
+#[test]
+fn streams_that_are_spliced_to_each_others_sessions_end_and_no_session_does() {
+    let far = Far::start();
+    let crossing = Crossing::start(far.tcp);
+    let mut nears = ["home.key", "other.key"].into_iter().zip(crossing.at).enumerate().map(
+        |(place, (key, at))| {
+            let address = format!("u=addr:127.0.0.{}", place + 2);
+            far.near_of(key, &[&address, &format!("x=tcp:{at}")], &[])
+        },
+    );
+    let mut nears: [Near; 2] = std::array::from_fn(|_| nears.next().unwrap());
+    for near in &mut nears {
+        near.is_up();
+        near.all_work();
+        near.passes(200);
+    }
+    crossing.is_crossed.store(true, Ordering::Relaxed);
+    let [one, other] = &mut nears;
+    thread::scope(|scope| {
+        for near in [one, other] {
+            scope.spawn(move || near.exchange(200));
+        }
+    });
+    for near in &mut nears {
+        near.program.find("path", |event| event["path"] == "x" && event["state"] == "down");
+    }
+    crossing.is_crossed.store(false, Ordering::Relaxed);
+    for near in &mut nears {
+        near.program.find("path", |event| event["path"] == "x" && event["state"] == "up");
+        near.passes_at_last();
+    }
+    for near in nears {
+        let summary = near.end();
+        assert_eq!(summary["sessions"], 1, "{summary}");
+        assert!(summary["paths"][1]["stream"]["ended"].as_u64().unwrap() >= 1, "{summary}");
+    }
+}
+
+/// The packets in a pcapng file of this machine's byte order.
+fn captured(file: &Path) -> Vec<Vec<u8>> {
+    let bytes = fs::read(file).unwrap();
+    let number = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    let (mut at, mut packets) = (0, Vec::new());
+    while at < bytes.len() {
+        // An enhanced packet block: type, length, interface, time (two words), captured length,
+        // original length, packet.
+        if number(at) == 6 {
+            packets.push(bytes[at + 28..][..number(at + 20)].to_vec());
+        }
+        at += number(at + 4);
+    }
+    packets
+}
+
+/// A trace has the lengths of a stream's segments, and a capture their bytes, as a relay saw them.
+#[test]
+fn captures_hold_the_bytes_that_passed_a_stream() {
+    const HEADERS: usize = 20 + 32;
+    let far = Far::start();
+    let recorder = Recorder::start(far.tcp);
+    let file = |name: &str| far.folder.path().join(name).display().to_string();
+    let (trace, pcap) = (file("trace.parquet"), file("pcap"));
+    let options = ["--trace", &trace, "--pcap", &pcap, "--tls-fingerprint", &far.fingerprint];
+    let recorded = format!("r=addr:127.0.0.3,tcp:{}", recorder.at);
+    let tls = format!("e=addr:127.0.0.4,tls:{}", far.tls);
+    let mut near = far.near_with(&["u=addr:127.0.0.2", &recorded, &tls], &options);
+    near.is_up();
+    near.all_work();
+    near.passes(600);
+    near.program.signal("-INT");
+    near.program.next("summary");
+    assert!(near.program.ended().0.success());
+    let of = |name: &str, server: SocketAddr| {
+        let packets = captured(&Path::new(&pcap).join(format!("{name}.pcapng")));
+        let is_up = |packet: &[u8]| packet[22..24] == server.port().to_be_bytes();
+        let (up, down): (Vec<_>, Vec<_>) = packets.into_iter().partition(|packet| is_up(packet));
+        [up, down]
+    };
+    let join = |packets: &[Vec<u8>]| {
+        packets.iter().flat_map(|packet| &packet[HEADERS..]).copied().collect::<Vec<u8>>()
+    };
+    let seen = of("r", recorder.at);
+    let kept = recorder.recorded();
+    assert!(kept.len() > 4_000 && join(&seen[0]).starts_with(&kept), "{}", kept.len());
+    let in_tls = of("e", far.tls);
+    for bytes in in_tls.each_ref().map(|packets| join(packets)) {
+        assert!(bytes.starts_with(&[23, 3, 3]) && bytes.len() > 50_000, "application data");
+    }
+    let read = anabranch_capture::Trace::open(Path::new(&trace)).unwrap();
+    assert_eq!(
+        BTreeSet::from_iter(&read.facts().streams),
+        ["e", "r"].map(String::from).iter().collect()
+    );
+    let mut lengths = vec![[0, 0]; 3];
+    let add = |row: &anabranch_capture::Row<'_>| {
+        lengths[row.path as usize][usize::from(row.size < 0)] += row.size.unsigned_abs() as usize;
+    };
+    read.for_each(add).unwrap();
+    for (path, seen) in [(1, &seen), (2, &in_tls)] {
+        let sums = seen.each_ref().map(|packets| packets.iter().map(Vec::len).sum::<usize>());
+        assert_eq!(lengths[path], sums, "path {path}");
+    }
+    assert!(lengths[0].iter().all(|bytes| *bytes > 50_000), "{lengths:?}");
 }
 
 #[test]

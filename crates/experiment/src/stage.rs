@@ -1,5 +1,6 @@
 //! The network of a measurement, and the start of its splitter and far end.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -11,12 +12,15 @@ use std::time::{Duration, Instant};
 
 use super::Programs;
 use anabranch_emulator::{Crew, Member, Namespace, Network, Topology};
+use serde_json::Value;
 
 /// Address of the server on all paths.
 pub(super) const SERVER: &str = "10.99.0.1";
 
 /// Timeout for a started program to listen.
 const READY: Duration = Duration::from_secs(15);
+/// Timeout for an onion network, or for a splitter's circuits, to be ready.
+pub(super) const CIRCUITS_READY: Duration = Duration::from_secs(60);
 
 /// A client and a server with a few paths between them, and processes on both.
 ///
@@ -116,10 +120,30 @@ impl Stage {
         (here, there): (u16, u16),
         words: &[String],
     ) -> io::Result<Member<'_>> {
-        let mut command = Command::new(program);
-        command.args(["split", "--json", "--listen", &format!("127.0.0.1:{here}")]);
-        command.args(["--to", &format!("{SERVER}:{there}")]).args(words);
-        self.listening("the splitter", self.client(), &mut command)
+        let mut command = split(program, (here, there), words);
+        self.start("the splitter", self.client(), &mut command, (READY, listens))
+    }
+
+    /// Starts the splitter as [`Stage::split_to`] does, and waits until `paths` paths are up.
+    ///
+    /// # Errors
+    /// As for [`Stage::split_to`].
+    pub(super) fn split_over(
+        &self,
+        program: &Path,
+        ports: (u16, u16),
+        words: &[String],
+        paths: usize,
+    ) -> io::Result<Member<'_>> {
+        let mut up = BTreeSet::new();
+        let ready = move |event: &Value| {
+            if event["event"] == "path" && event["state"] == "up" {
+                up.insert(event["path"].to_string());
+            }
+            up.len() >= paths
+        };
+        let mut command = split(program, ports, words);
+        self.start("the splitter", self.client(), &mut command, (CIRCUITS_READY, ready))
     }
 
     /// Starts a far end at the server. It listens on port `here` and forwards to port `server`.
@@ -135,33 +159,39 @@ impl Stage {
         let mut command = Command::new(program);
         command.args(["merge", "--json", "--listen", &format!("{SERVER}:{here}")]);
         command.args(["--to", &format!("127.0.0.1:{server}")]).args(words);
-        self.listening("the far end", self.server(), &mut command)
+        self.start("the far end", self.server(), &mut command, (READY, listens))
     }
 
-    /// Starts one of our programs, and waits until it reports that it listens.
-    fn listening(
+    /// Starts one of our programs, and waits until `ready` accepts one of its events, at most for
+    /// `patience`.
+    ///
+    /// # Errors
+    /// The program ended before, or the time is over. The error includes its output.
+    pub(super) fn start(
         &self,
         what: &str,
         host: &Namespace,
         command: &mut Command,
+        (patience, mut ready): (Duration, impl FnMut(&Value) -> bool + Send + 'static),
     ) -> io::Result<Member<'_>> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut program = self.crew.start(host, command)?;
         let stdout = program.stdout.take().expect("it was given a pipe");
-        let (ready, listening) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
         // The output is read to its end: otherwise the splitter would have to drop lines.
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if line.contains(r#""event":"listening""#) {
-                    let _ = ready.send(());
+                if serde_json::from_str::<Value>(&line).is_ok_and(|event| ready(&event)) {
+                    let _ = tell.send(());
                 }
             }
         });
-        match listening.recv_timeout(READY) {
+        match told.recv_timeout(patience) {
             Ok(()) => Ok(program),
-            Err(RecvTimeoutError::Timeout) => {
-                Err(io::Error::other(format!("{what} did not start to listen")))
-            }
+            Err(RecvTimeoutError::Timeout) => Err(io::Error::other(format!(
+                "{what} was not ready within {} s",
+                patience.as_secs()
+            ))),
             Err(RecvTimeoutError::Disconnected) => {
                 let said = program.finish()?.stderr;
                 let said = String::from_utf8_lossy(&said).trim().to_owned();
@@ -218,6 +248,19 @@ impl Stage {
             })
         })
     }
+}
+
+/// Returns the command of a splitter that listens on port `here` and sends to port `there` of the
+/// server.
+fn split(program: &Path, (here, there): (u16, u16), words: &[String]) -> Command {
+    let mut command = Command::new(program);
+    command.args(["split", "--json", "--listen", &format!("127.0.0.1:{here}")]);
+    command.args(["--to", &format!("{SERVER}:{there}")]).args(words);
+    command
+}
+
+fn listens(event: &Value) -> bool {
+    event["event"] == "listening"
 }
 
 /// Returns the command, without arguments, of the program `name`.

@@ -15,13 +15,13 @@ from harness.net import Host
 from harness.tools import PeerFailed
 
 ETHERNET, RAW_IP = 1, 101
-UDP = 17
+TCP, UDP = 6, 17
 
 
 @dataclass(frozen=True)
 class Packet:
-    """A UDP packet; ``size`` is the size of the IP packet in bytes, ``time`` is in seconds since
-    1970.
+    """A UDP packet, or a TCP segment; ``size`` is the size of the IP packet in bytes, ``time`` is
+    in seconds since 1970. ``sequence`` is the number of a segment's first byte.
     """
 
     time: float
@@ -29,6 +29,7 @@ class Packet:
     source: tuple[bytes, int]
     destination: tuple[bytes, int]
     payload: bytes
+    sequence: int = 0
 
     def is_to_port(self, port: int) -> bool:
         """Returns whether the packet goes to the server that listens on ``port`` (and
@@ -87,15 +88,17 @@ class Tcpdump(Closing):
             self._process.stop(signal.SIGINT)
 
 
-def read_pcapng(host: Host, file: Path) -> list[Packet]:
-    """Returns the UDP packets of a pcapng file; tcpdump converts it to pcap first."""
+def read_pcapng(host: Host, file: Path, protocol: int = UDP) -> list[Packet]:
+    """Returns the packets of a protocol in a pcapng file; tcpdump converts it to pcap first."""
     plain = file.with_suffix(".converted.pcap")
     host.must(["tcpdump", "-Z", "root", "-r", str(file), "-w", str(plain)])
-    return list(read_pcap(plain))
+    return list(read_pcap(plain, protocol))
 
 
-def read_pcap(file: Path) -> Iterator[Packet]:
-    """Yields the UDP packets of a pcap file (Ethernet or raw IP, microseconds or nanoseconds)."""
+def read_pcap(file: Path, protocol: int = UDP) -> Iterator[Packet]:
+    """Yields the packets of a protocol in a pcap file (Ethernet or raw IP, microseconds or
+    nanoseconds).
+    """
     data = file.read_bytes()
     order = "<" if data[0] in (0xD4, 0x4D) else ">"
     (magic,) = struct.unpack(order + "I", data[:4])
@@ -106,7 +109,7 @@ def read_pcap(file: Path) -> Iterator[Packet]:
         seconds, part, length, _ = struct.unpack(order + "IIII", data[at : at + 16])
         frame = data[at + 16 : at + 16 + length]
         at += 16 + length
-        packet = _udp(seconds + part * fraction, _ip(frame, link & 0xFFFF))
+        packet = _packet(seconds + part * fraction, _ip(frame, link & 0xFFFF), protocol)
         if packet is not None:
             yield packet
 
@@ -119,15 +122,19 @@ def _ip(frame: bytes, link: int) -> bytes:
     raise PeerFailed(f"a capture with link type {link}, which nothing here reads")
 
 
-def _udp(when: float, ip: bytes) -> Packet | None:
+def _packet(when: float, ip: bytes, wanted: int) -> Packet | None:
     if ip[0] >> 4 == 4:
         size, start, protocol = int.from_bytes(ip[2:4], "big"), 4 * (ip[0] & 0xF), ip[9]
         source, destination = ip[12:16], ip[16:20]
     else:
         size, start, protocol = 40 + int.from_bytes(ip[4:6], "big"), 40, ip[6]
         source, destination = ip[8:24], ip[24:40]
-    if protocol != UDP:
+    if protocol != wanted:
         return None
     ports = struct.unpack(">HH", ip[start : start + 4])
-    payload = ip[start + 8 : size]
-    return Packet(when, size, (source, ports[0]), (destination, ports[1]), payload)
+    sequence, header = 0, 8
+    if protocol == TCP:
+        sequence = int.from_bytes(ip[start + 4 : start + 8], "big")
+        header = 4 * (ip[start + 12] >> 4)
+    payload = ip[start + header : size]
+    return Packet(when, size, (source, ports[0]), (destination, ports[1]), payload, sequence)

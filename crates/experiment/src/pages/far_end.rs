@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-use super::super::stage::Stage;
+use super::super::stage::{SERVER, Stage};
 use super::super::tunnel;
 use anabranch_emulator::Member;
 use tempfile::TempDir;
@@ -20,7 +20,8 @@ pub(super) struct FarEnd<'a> {
 }
 
 impl<'a> FarEnd<'a> {
-    /// Generates the keys, and starts the far end with the additional arguments `words`.
+    /// Generates the keys, and starts the far end with the additional arguments `words`. It
+    /// receives datagrams and streams.
     ///
     /// # Errors
     /// The program rejects the arguments. The error includes its message.
@@ -36,8 +37,10 @@ impl<'a> FarEnd<'a> {
             let said = String::from_utf8_lossy(&made.stderr).trim().to_owned();
             return Err(io::Error::other(format!("`anabranch key` failed: {said}")));
         }
-        let key = ["--key".to_owned(), far.display().to_string()];
-        let merge = stage.merge(program, (PORT, tunnel::PORT), &[&key, words].concat())?;
+        let own =
+            ["--key", &far.display().to_string(), "--listen-tcp", &format!("{SERVER}:{PORT}")]
+                .map(str::to_owned);
+        let merge = stage.merge(program, (PORT, tunnel::PORT), &[&own, words].concat())?;
         Ok(FarEnd { keys, _merge: merge })
     }
 

@@ -14,6 +14,7 @@ use super::super::tunnel::{self, Tunnel};
 use super::super::{Disturbance, Probe};
 use super::browser::Browser;
 use super::caddy;
+use super::circuits::Circuits;
 use super::far_end::{self, FarEnd};
 use super::loaded::Loaded;
 use super::setup::Setup;
@@ -37,6 +38,8 @@ pub(super) struct House<'a> {
     stage: &'a Stage,
     pin: String,
     far_end: Option<FarEnd<'a>>,
+    /// The onion network whose circuits are the paths, if they are.
+    circuits: Option<Circuits<'a>>,
     _tunnel: Tunnel<'a>,
     _caddy: Member<'a>,
 }
@@ -72,7 +75,9 @@ impl<'a> House<'a> {
         let (server, pin) = caddy::serve(stage, &setup.programs, (folder, sites))?;
         let words = setup.settings.far_end.as_ref();
         let far_end = words.map(|words| FarEnd::open(stage, &setup.splitter, words)).transpose()?;
-        Ok(House { setup, stage, pin, far_end, _tunnel: tunnel, _caddy: server })
+        let circuits = setup.settings.onion.then(|| Circuits::open(stage, &setup.splitter));
+        let circuits = circuits.transpose()?;
+        Ok(House { setup, stage, pin, far_end, circuits, _tunnel: tunnel, _caddy: server })
     }
 
     /// Makes one page load, and returns its record. A failure is stored in the record. The load
@@ -111,9 +116,10 @@ impl<'a> House<'a> {
     }
 
     fn split(&self, mode: Mode, seed: u64, trace: &Path) -> io::Result<Member<'a>> {
-        let mut words: Vec<String> = (0..mode.paths())
-            .flat_map(|path| ["--path".to_owned(), format!("p{path}=if:p{path}")])
-            .collect();
+        let by_circuits = mode == Mode::Split && self.circuits.is_some();
+        let interfaces =
+            (0..mode.paths()).flat_map(|path| ["--path".into(), format!("p{path}=if:p{path}")]);
+        let mut words = if by_circuits { Circuits::words() } else { interfaces.collect() };
         match mode {
             Mode::Split => words.extend(self.setup.settings.splitter.iter().cloned()),
             Mode::Undefended => {
@@ -124,8 +130,11 @@ impl<'a> House<'a> {
         words.extend(["--replace".to_owned(), "--trace".to_owned(), trace.display().to_string()]);
         let far_end = self.far_end.as_ref().filter(|_| mode == Mode::Split);
         words.extend(far_end.iter().flat_map(|end| end.words()));
-        let there = far_end.map_or(tunnel::PORT, |_| far_end::PORT);
-        self.stage.split_to(&self.setup.splitter, (tunnel::PORT, there), &words)
+        let ports = (tunnel::PORT, far_end.map_or(tunnel::PORT, |_| far_end::PORT));
+        match by_circuits {
+            true => self.stage.split_over(&self.setup.splitter, ports, &words, mode.paths()),
+            false => self.stage.split_to(&self.setup.splitter, ports, &words),
+        }
     }
 
     /// Opens a connection in the tunnel, so that the tunnel uses the new splitter before the page

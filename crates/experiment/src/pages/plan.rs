@@ -35,6 +35,9 @@ pub struct Settings {
     /// Additional arguments of the far end in front of the tunnel's server, for loads that are
     /// split. `None` if the server is unmodified.
     pub far_end: Option<Vec<String>>,
+    /// Whether loads that are split use three circuits of an onion network to the far end,
+    /// instead of the emulated paths.
+    pub onion: bool,
     /// Rate of each path in Mbit/s.
     pub rate: f64,
     /// Timeout for a page's load event, in seconds.
@@ -132,7 +135,8 @@ impl Settings {
         // existed can be resumed.
         let far_end = self.far_end.as_ref().map(|words| ("far_end", json!(words)));
         let rate = (self.rate != RATE).then(|| ("rate", json!(self.rate)));
-        for (name, value) in far_end.into_iter().chain(rate) {
+        let onion = self.onion.then(|| ("onion", json!(true)));
+        for (name, value) in far_end.into_iter().chain(onion).chain(rate) {
             header[name] = value;
         }
         header
@@ -213,6 +217,7 @@ pub(super) mod tests {
             http: Http::Both,
             splitter,
             far_end: None,
+            onion: false,
             rate: RATE,
             patience: 30.0,
         }

@@ -2,7 +2,7 @@
 //! undeliverable ones.
 //!
 //! * [`read`] parses a packet, and [`Fragments`] reassembles datagrams from fragments;
-//! * [`write()`] builds the packet around a datagram;
+//! * [`write()`] builds the packet around a datagram, and [`write_segment`] that around a segment;
 //! * [`complain`] builds the ICMP message that reports an undeliverable packet to its sender.
 //!
 //! This module does no I/O. Checksums of parsed packets are not verified: the kernel has just made
@@ -20,7 +20,7 @@ pub use fragments::{Fragments, Whole};
 pub use read::{
     Content, Datagram, Fragment, FragmentId, describe, ends, is_for_link, is_housekeeping, read,
 };
-pub use write::write;
+pub use write::{Segment, write, write_segment};
 
 /// Creates an error that reports a fault of the caller.
 fn invalid(why: impl Into<String>) -> io::Error {

@@ -1,10 +1,12 @@
-//! Building of the IP packet around a datagram, from the information that a socket reports.
+//! Building of the IP packet around a datagram or a TCP segment, from the information that a socket
+//! reports.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use etherparse::{
-    IpEcn, IpHeaders, Ipv4Header, Ipv6FlowLabel, Ipv6Header, PacketBuilder, ip_number,
+    IpEcn, IpHeaders, IpNumber, Ipv4Header, Ipv6FlowLabel, Ipv6Header, PacketBuilder,
+    TcpOptionElement, ip_number,
 };
 
 use super::invalid;
@@ -12,6 +14,20 @@ use super::invalid;
 /// Hop limit in headers that are built here, in both directions: a socket does not report the real
 /// one.
 pub(super) const HOPS: u8 = 64;
+/// Receive window in TCP headers that are built here: the largest without a scale.
+const WINDOW: u16 = u16::MAX;
+/// TCP options of segments that are built here: timestamps of 0 (RFC 7323, appendix A).
+const OPTIONS: [TcpOptionElement; 3] =
+    [TcpOptionElement::Noop, TcpOptionElement::Noop, TcpOptionElement::Timestamp(0, 0)];
+
+/// The numbers in the TCP header of a segment (RFC 9293, section 3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Sequence number of the first byte.
+    pub sequence: u32,
+    /// Sequence number that the sender expects next from the other side.
+    pub acknowledged: u32,
+}
 
 /// Appends to `out` the IP packet that contains a UDP datagram from `from` to `to` with `payload`.
 ///
@@ -27,18 +43,40 @@ pub fn write(
     ecn: u8,
     payload: &[u8],
 ) -> io::Result<()> {
-    let ecn = IpEcn::try_new(ecn & 0b11).map_err(|e| invalid(e.to_string()))?;
-    let headers = match (from.ip().to_canonical(), to.ip().to_canonical()) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => ipv4(from, to, ecn)?,
-        (IpAddr::V6(from), IpAddr::V6(to)) => ipv6(from, to, ecn),
-        _ => return Err(invalid(format!("{from} and {to} are not both IPv4 or both IPv6"))),
-    };
+    let headers = headers((from, to), ecn, ip_number::UDP)?;
     let builder = PacketBuilder::ip(headers).udp(from.port(), to.port());
     builder.write(out, payload).map_err(|e| invalid(e.to_string()))
 }
 
-fn ipv4(from: Ipv4Addr, to: Ipv4Addr, ecn: IpEcn) -> io::Result<IpHeaders> {
-    let header = Ipv4Header::new(0, HOPS, ip_number::UDP, from.octets(), to.octets());
+/// Appends to `out` the IP packet that contains a TCP segment between `ends` (from, to) with
+/// `payload`. It has the flags ACK and PSH, the timestamps of Linux (of value 0) and no ECN bits.
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_segment(
+    out: &mut Vec<u8>,
+    ends: (SocketAddr, SocketAddr),
+    Segment { sequence, acknowledged }: Segment,
+    payload: &[u8],
+) -> io::Result<()> {
+    let headers = headers(ends, 0, ip_number::TCP)?;
+    let tcp = PacketBuilder::ip(headers).tcp(ends.0.port(), ends.1.port(), sequence, WINDOW);
+    let tcp = tcp.ack(acknowledged).psh().options(&OPTIONS);
+    let tcp = tcp.map_err(|e| invalid(format!("{e:?}")))?;
+    tcp.write(out, payload).map_err(|e| invalid(e.to_string()))
+}
+
+fn headers(ends: (SocketAddr, SocketAddr), ecn: u8, protocol: IpNumber) -> io::Result<IpHeaders> {
+    let ecn = IpEcn::try_new(ecn & 0b11).map_err(|e| invalid(e.to_string()))?;
+    match (ends.0.ip().to_canonical(), ends.1.ip().to_canonical()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => ipv4(from, to, ecn, protocol),
+        (IpAddr::V6(from), IpAddr::V6(to)) => Ok(ipv6(from, to, ecn)),
+        _ => Err(invalid(format!("{} and {} are not both IPv4 or both IPv6", ends.0, ends.1))),
+    }
+}
+
+fn ipv4(from: Ipv4Addr, to: Ipv4Addr, ecn: IpEcn, protocol: IpNumber) -> io::Result<IpHeaders> {
+    let header = Ipv4Header::new(0, HOPS, protocol, from.octets(), to.octets());
     let mut header = header.map_err(|e| invalid(e.to_string()))?;
     header.ecn = ecn;
     Ok(IpHeaders::Ipv4(header, Default::default()))
@@ -91,6 +129,31 @@ mod tests {
         let Some(TransportHeader::Udp(udp)) = parsed.transport else { panic!("no UDP") };
         assert_eq!((ip.hop_limit, ip.ecn(), ip.payload_length), (64, IpEcn::Ect0, 8));
         assert_eq!(udp.checksum, udp.calc_checksum_ipv6(&ip, b"").unwrap());
+    }
+
+    #[test]
+    fn a_segment_is_well_formed() {
+        let segment = Segment { sequence: 7, acknowledged: 9 };
+        for (from, to, header) in [
+            ("192.0.2.1:1000", "192.0.2.2:443", 20),
+            ("[2001:db8::1]:1000", "[2001:db8::2]:443", 40),
+        ] {
+            let (mut bytes, ends) = (Vec::new(), (from.parse().unwrap(), to.parse().unwrap()));
+            write_segment(&mut bytes, ends, segment, b"bytes").unwrap();
+            assert_eq!(bytes.len(), header + 32 + 5);
+            let parsed = PacketHeaders::from_ip_slice(&bytes).unwrap();
+            let Some(TransportHeader::Tcp(tcp)) = parsed.transport else { panic!("no TCP") };
+            assert_eq!((tcp.source_port, tcp.destination_port), (1000, 443));
+            assert_eq!((tcp.sequence_number, tcp.acknowledgment_number), (7, 9));
+            assert!(tcp.ack && tcp.psh && !tcp.syn && !tcp.fin);
+            let sum = match parsed.net {
+                Some(NetHeaders::Ipv4(ip, _)) => tcp.calc_checksum_ipv4(&ip, b"bytes"),
+                Some(NetHeaders::Ipv6(ip, _)) => tcp.calc_checksum_ipv6(&ip, b"bytes"),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(tcp.checksum, sum.unwrap());
+            assert_eq!(parsed.payload.slice(), b"bytes");
+        }
     }
 
     #[test]

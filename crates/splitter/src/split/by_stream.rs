@@ -47,6 +47,7 @@ impl Driver<'_> {
     /// Writes the queued data of all streams to their sockets.
     pub(super) fn flush_streams(&mut self, now: Time) {
         let ended = self.uplinks.streams.flush(now, &self.poller);
+        self.capture_streams(now);
         ended.into_iter().for_each(|(path, warning)| self.stream_ended(now, path, warning));
     }
 
@@ -87,10 +88,12 @@ impl Driver<'_> {
     /// Handles a path's stream that is readable or writable.
     pub(super) fn on_stream(&mut self, path: PathId, event: Ready) {
         let now = self.clock.now();
-        if event.write
-            && let Some((path, warning)) = self.uplinks.streams.flush_one(now, path, &self.poller)
-        {
-            return self.stream_ended(now, path, warning);
+        if event.write {
+            let ended = self.uplinks.streams.flush_one(now, path, &self.poller);
+            self.capture_streams(now);
+            if let Some((path, warning)) = ended {
+                return self.stream_ended(now, path, warning);
+            }
         }
         if event.read {
             self.read_stream(now, path, None);
@@ -107,10 +110,17 @@ impl Driver<'_> {
             Some(rest) => streams.take(now, path, rest, take),
             None => streams.read(now, path, take),
         };
+        self.capture_streams(now);
         if let Err(warning) = taken {
             self.stream_ended(now, path, warning);
         }
         self.on_far_end(now, std::iter::empty::<Received<'_>>());
+    }
+
+    /// Passes the bytes that passed streams' sockets to the captures.
+    fn capture_streams(&mut self, now: Time) {
+        let recorded = self.uplinks.streams.take_recorded();
+        recorded.iter().for_each(|seen| self.report.see_stream(now, seen));
     }
 
     /// Handles expired timers of streams.

@@ -9,6 +9,7 @@ use anabranch_os::udp::{Datagrams, UdpSocket};
 
 use super::Screen;
 use super::sockets::{PathSocket, fresh_drops};
+use super::streams::StreamBytes;
 use super::taps::Taps;
 use super::warnings::Warnings;
 
@@ -69,6 +70,11 @@ impl<'s> Report<'s> {
         datagrams: Datagrams<'_>,
     ) {
         self.taps.see(now, socket, outward, datagrams, self.screen);
+    }
+
+    /// Passes the bytes that passed a path's stream to the captures.
+    pub(super) fn see_stream(&mut self, now: Time, seen: &StreamBytes) {
+        self.taps.see_stream(now, seen, self.screen);
     }
 
     /// Returns whether the counters are due to be shown. If so, sets the next time.

@@ -67,7 +67,9 @@ impl<'s> Driver<'s> {
         warnings.extend(told);
         let fwmark = mark(&settings, &about);
         let far = settings.to_tcp.as_ref().or(settings.entrance.to());
-        let terms = Terms { fwmark, tls: settings.tls.clone(), age: settings.stream_age };
+        let records = settings.trace.is_some() || settings.pcap.is_some();
+        let (tls, age) = (settings.tls.clone(), settings.stream_age);
+        let terms = Terms { fwmark, tls, age, records };
         let streams = Streams::new(&settings.specs, far, terms, settings.core.seed);
         let streams = streams.map_err(system("opening a pair of sockets"))?;
         let uplinks = Uplinks::new((ways, fwmark), (proxies, streams), (resolver, literal));

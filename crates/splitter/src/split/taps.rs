@@ -2,13 +2,14 @@
 
 use std::io;
 
-use anabranch_capture::{ObservedBatch, PcapTap, RowLabels, Tap, TraceFacts, TraceTap};
+use anabranch_capture::{ObservedBatch, PcapTap, RowLabels, Tap, TraceFacts, TraceTap, Transport};
 use anabranch_comps::Event;
 use anabranch_multipath::{PathId, Time};
 use anabranch_os::clock::Clock;
 use anabranch_os::udp::Datagrams;
 
 use super::sockets::PathSocket;
+use super::streams::StreamBytes;
 use super::tunnel::TUNNEL;
 use super::{Screen, Settings};
 
@@ -102,6 +103,7 @@ impl Taps {
             // To an observer, everything sent to a far end is one session.
             session: if socket.session == TUNNEL { 0 } else { socket.session.0 },
             path: socket.removed.unwrap_or_else(|| self.number(socket.path)),
+            transport: Transport::Udp,
             outward,
             client_end: socket.local,
             server: socket.server,
@@ -110,6 +112,30 @@ impl Taps {
             stride: datagrams.stride,
         };
         self.each(screen, |tap| tap.seen(&seen));
+    }
+
+    /// Shows the captures the bytes that passed a path's stream. All of a far end's paths carry one
+    /// session.
+    pub(super) fn see_stream(&mut self, now: Time, seen: &StreamBytes, screen: &mut dyn Screen) {
+        if self.taps.is_empty() {
+            return;
+        }
+        let parts = [(true, &seen.passed.outward), (false, &seen.passed.inward)];
+        for (outward, bytes) in parts.into_iter().filter(|(_, bytes)| !bytes.is_empty()) {
+            let batch = ObservedBatch {
+                time: now,
+                session: 0,
+                path: self.number(seen.path),
+                transport: Transport::Tcp,
+                outward,
+                client_end: seen.ends.0,
+                server: seen.ends.1,
+                ecn: 0,
+                bytes,
+                stride: seen.segment,
+            };
+            self.each(screen, |tap| tap.seen(&batch));
+        }
     }
 
     /// Writes what was captured before `now`, so that a crash does not lose it.

@@ -1,6 +1,7 @@
 //! A socket, with TLS on it if the stream uses TLS.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use socket2::Socket;
@@ -13,6 +14,15 @@ const HANDSHAKE: u8 = 22;
 /// Maximum bytes of content encrypted at once: a full record (RFC 8446, section 5.1).
 const SEALED: usize = 16 << 10;
 
+/// Bytes that have passed a stream's socket, for captures.
+#[derive(Debug, Default)]
+pub(crate) struct Passed {
+    /// Bytes that the socket has accepted.
+    pub(crate) outward: Vec<u8>,
+    /// Bytes that were read from the socket.
+    pub(crate) inward: Vec<u8>,
+}
+
 /// A non-blocking byte stream.
 pub(crate) struct Wire {
     socket: Socket,
@@ -22,6 +32,8 @@ pub(crate) struct Wire {
     /// Encrypted bytes that wait for room in the socket.
     sealed: Vec<u8>,
     sent: usize,
+    /// Bytes that passed since the last [`Wire::take_passed`]; `None` if they are not recorded.
+    passed: Option<Passed>,
 }
 
 impl Wire {
@@ -31,9 +43,34 @@ impl Wire {
     /// The kernel's.
     pub(crate) fn new(socket: Socket, tls: Option<Box<dyn TlsStream>>) -> io::Result<Wire> {
         socket.set_nonblocking(true)?;
-        let mut wire = Wire { socket, tls, is_begun: false, sealed: Vec::new(), sent: 0 };
+        let (sealed, passed) = (Vec::new(), None);
+        let mut wire = Wire { socket, tls, is_begun: false, sealed, sent: 0, passed };
         wire.collect();
         Ok(wire)
+    }
+
+    /// Records the bytes that pass the socket from now on.
+    pub(crate) fn record(&mut self) {
+        self.passed = Some(Passed::default());
+    }
+
+    /// Returns the recorded bytes, and forgets them. `None` if nothing passed.
+    pub(crate) fn take_passed(&mut self) -> Option<Passed> {
+        let passed = self.passed.as_mut().map(std::mem::take)?;
+        (!passed.outward.is_empty() || !passed.inward.is_empty()).then_some(passed)
+    }
+
+    /// Returns the addresses of both ends, (own, peer); `None` if the socket is not a TCP
+    /// connection.
+    pub(crate) fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        let own = self.socket.local_addr().ok()?.as_socket()?;
+        Some((own, self.socket.peer_addr().ok()?.as_socket()?))
+    }
+
+    /// Returns the maximum payload of a segment, in bytes; `None` if the socket is not a TCP
+    /// connection.
+    pub(crate) fn segment(&self) -> Option<usize> {
+        self.socket.tcp_mss().ok().map(|bytes| bytes as usize)
     }
 
     /// Returns whether content can be transferred: at once, or after the TLS handshake.
@@ -53,6 +90,9 @@ impl Wire {
             Err(error) if is_passing(&error) => return Ok(()),
             Err(error) => return Err(Ending::Broken(error)),
         };
+        if let Some(passed) = &mut self.passed {
+            passed.inward.extend_from_slice(&buffer[..length]);
+        }
         if !std::mem::replace(&mut self.is_begun, true) && buffer[0] != HANDSHAKE {
             self.leave_tls();
         }
@@ -89,7 +129,7 @@ impl Wire {
     /// # Errors
     /// `WouldBlock` if there is no room, and the kernel's errors.
     pub(crate) fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let Some(tls) = &mut self.tls else { return (&self.socket).write_vectored(slices) };
+        let Some(tls) = &mut self.tls else { return self.write_plain(slices) };
         if !tls.is_open() || self.sent < self.sealed.len() {
             self.push()?;
             if !self.is_open() || self.has_unsent() {
@@ -107,6 +147,19 @@ impl Wire {
         self.collect();
         self.push()?;
         Ok(content.len())
+    }
+
+    fn write_plain(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let taken = (&self.socket).write_vectored(slices)?;
+        if let Some(passed) = &mut self.passed {
+            let mut rest = taken;
+            for slice in slices {
+                let length = slice.len().min(rest);
+                passed.outward.extend_from_slice(&slice[..length]);
+                rest -= length;
+            }
+        }
+        Ok(taken)
     }
 
     /// Sends the message that ends a TLS connection, if there is room. Without it, programs would
@@ -138,7 +191,13 @@ impl Wire {
     pub(crate) fn push(&mut self) -> io::Result<()> {
         while self.sent < self.sealed.len() {
             match (&self.socket).write(&self.sealed[self.sent..]) {
-                Ok(taken) => self.sent += taken,
+                Ok(taken) => {
+                    if let Some(passed) = &mut self.passed {
+                        let end = self.sent + taken;
+                        passed.outward.extend_from_slice(&self.sealed[self.sent..end]);
+                    }
+                    self.sent += taken;
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if is_passing(&error) => return Ok(()),
                 Err(error) => return Err(error),

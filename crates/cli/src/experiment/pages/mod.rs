@@ -76,6 +76,10 @@ pub(crate) struct PagesArgs {
     /// of the tunnel from observers.
     #[arg(long)]
     far_end: bool,
+    /// Split over three circuits of an onion network on the client's host ('anabranch up') instead
+    /// of the three emulated paths. The circuits' exits reach the far end over the first path.
+    #[arg(long, requires = "far_end")]
+    onion: bool,
     /// Pass a further argument to the far end, such as --merge=--every=20ms; repeat for more.
     #[arg(long, value_name = "WORD", allow_hyphen_values = true, requires = "far_end")]
     merge: Vec<String>,
@@ -183,6 +187,7 @@ impl PagesArgs {
             http: self.http,
             splitter: self.words.split.clone(),
             far_end: self.far_end.then(|| self.merge.clone()),
+            onion: self.onion,
             rate: self.rate,
             patience: self.patience,
         })
@@ -219,6 +224,7 @@ mod tests {
             "--rate 2mbit",
             "--seed x",
             "--short --loads 2",
+            "--onion",
         ] {
             let line = format!("x folder {words}");
             assert!(Line::try_parse_from(line.split_whitespace()).is_err(), "{words}");

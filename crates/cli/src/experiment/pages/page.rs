@@ -124,13 +124,20 @@ fn paths(subject: &Subject<'_>) -> Markup {
     html! {
         section aria-labelledby="paths" {
             h2 id="paths" { "Shares of the paths" }
-            p { "Shares of the bytes that arrived at the client in split loads: " (words::path_shares(subject.records)) "." }
+            p { "Shares of the bytes that arrived at the client in split loads: " (words::path_shares(subject)) "." }
             div.lane {
-                div.lane-head { @for (path, rtt) in (0..).zip(RTTS) { (figures::named(path, &format!("p{path}, {rtt} ms"))) } }
+                div.lane-head { @for (path, name) in (0..).zip(lane_names(subject)) { (figures::named(path, &name)) } }
                 (drawing("bar", 100.0, "shares of the paths of the downlink", &[], &shapes))
             }
             p { (words::sharing(subject.records)) }
         }
+    }
+}
+
+fn lane_names(subject: &Subject<'_>) -> [String; RTTS.len()] {
+    match subject.has_circuits() {
+        true => subject.paths(),
+        false => std::array::from_fn(|path| format!("p{path}, {} ms", RTTS[path])),
     }
 }
 
@@ -156,7 +163,8 @@ fn conditions(subject: &Subject<'_>) -> Markup {
                 "Headless Chromium with a new profile for each load, through WireGuard \
                  (wireguard-go at both ends), through "
                 code { "anabranch split" } " over three emulated paths of " (subject.rate())
-                " Mbit/s and 20, 35 and 60 ms. Undefended loads use the first path alone. "
+                " Mbit/s and 20, 35 and 60 ms. Undefended loads use the first path alone."
+                (subject.circuits()) " "
                 "Schedule: " (subject.schedule())
                 ". Caddy serves the sites, each from its own address. What the data set has and \
                  lacks is in "

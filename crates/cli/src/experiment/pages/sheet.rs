@@ -28,7 +28,8 @@ fn sections(subject: &Subject<'_>, mark: &str) -> String {
     add("What is here", &contents(subject));
     add("Figures", &figures(subject));
     add("How it was made", &made(subject));
-    add("What an observer sees here, and what not", SEEN);
+    let of_circuits = if subject.has_circuits() { SEEN_OF_CIRCUITS } else { "" };
+    add("What an observer sees here, and what not", &format!("{SEEN}{of_circuits}"));
     add("What it is not", NOT);
     add("Conditions", &words::machine(subject.records));
     text
@@ -113,7 +114,7 @@ fn made(subject: &Subject<'_>) -> String {
          Undefended loads use the same program with the first path alone.\n* **Far end**: {}.\n* \
          **Network**: emulated (`anabranch emulate`): three paths of {} Mbit/s, round-trip times \
          of {first}, {second} and {third} ms, queues of {:.0} kB, no loss. TCP in the tunnel: \
-         cubic.\n* **Order**: seeded (seed {}), one repetition after another; split and undefended \
+         cubic.{}\n* **Order**: seeded (seed {}), one repetition after another; split and undefended \
          loads of all pages are interleaved.\n* **Failures**: a failed attempt is recorded and \
          repeated at the end, up to three attempts in all. An attempt fails if there is no load \
          event in time, no answer with status 200 over the right protocol, an incomplete request, \
@@ -125,6 +126,7 @@ fn made(subject: &Subject<'_>) -> String {
         subject.far_end(),
         subject.rate(),
         queue_of(subject.rate()) / 1e3,
+        subject.circuits(),
         subject.header["seed"],
         origin(subject.header),
     )
@@ -144,6 +146,11 @@ const SEEN: &str = "Rows are the outer packets, WireGuard over UDP or, to a far 
                     client's host has no route except to the sites. Apart from the page, observers \
                     still see its icon (`/favicon.ico`, which browsers request) and WireGuard's own \
                     handshakes and keepalives.";
+
+const SEEN_OF_CIRCUITS: &str = "\n\nWith circuits, split rows are the segments of each circuit's stream \
+     (`docs/formats.md`), as the observer of its exit sees them but for the time that the circuit \
+     takes. The circuits of one client usually share a guard. Its observer sees all of them: the \
+     lab's observer `merged`. It sees cells of 514 bytes in TLS, which this data set does not have.";
 
 const NOT: &str = "* **No real network**: one machine, user-space links, no cross traffic, no \
                    loss. Packets of a batch share a time.\n\
@@ -214,6 +221,10 @@ mod tests {
         header["rate"] = json!(0.5);
         let slow = super::text(&Subject { header: &header, records: &[], pages: &[] });
         assert!(slow.contains("three paths of 0.5 Mbit/s") && slow.contains("queues of 32 kB"));
+        assert!(!slow.contains("circuit"), "{slow}");
+        header["onion"] = json!(true);
+        let onion = super::text(&Subject { header: &header, records: &[], pages: &[] });
+        assert!(onion.contains("use three circuits") && onion.contains("observer `merged`"));
         header["far_end"] = json!(["--every", "20ms"]);
         let text = super::text(&Subject { header: &header, records: &[], pages: &[] });
         assert!(

@@ -40,6 +40,31 @@ impl Subject<'_> {
         self.header["rate"].as_f64().unwrap_or(RATE)
     }
 
+    /// Returns the names of the paths of split loads.
+    pub(super) fn paths(&self) -> [String; RTTS.len()] {
+        std::array::from_fn(|path| match self.has_circuits() {
+            true => format!("circuit {}", path + 1),
+            false => format!("the path with a round-trip time of {} ms", RTTS[path]),
+        })
+    }
+
+    /// Returns whether split loads use circuits of an onion network.
+    pub(super) fn has_circuits(&self) -> bool {
+        self.header["onion"] == true
+    }
+
+    /// Describes the circuits that split loads use; empty if they use the emulated paths.
+    pub(super) fn circuits(&self) -> &'static str {
+        match self.has_circuits() {
+            true => {
+                " Split loads use three circuits of an onion network on the client's host \
+                 (anabranch up: seven relays on its loopback interface) and no other path. The \
+                 exits of these circuits reach the far end over the first path."
+            }
+            false => "",
+        }
+    }
+
     /// Describes the far end, which splits the downlink; or the unmodified server without one.
     pub(super) fn far_end(&self) -> String {
         let Some(words) = self.header["far_end"].as_array() else {
@@ -86,13 +111,10 @@ pub(super) fn loads(counts: &Counts) -> String {
 }
 
 /// Returns each path's share of the downlink, as text.
-pub(super) fn path_shares(records: &[Loaded]) -> String {
-    let told = shares(records).into_iter().zip(RTTS);
-    let told: Vec<_> = told
-        .map(|(share, rtt)| {
-            format!("{} over the path with a round-trip time of {rtt} ms", percent(share))
-        })
-        .collect();
+pub(super) fn path_shares(subject: &Subject<'_>) -> String {
+    let told = shares(subject.records).into_iter().zip(subject.paths());
+    let told: Vec<_> =
+        told.map(|(share, path)| format!("{} over {path}", percent(share))).collect();
     told.join(", ")
 }
 
@@ -157,8 +179,7 @@ pub(super) fn plain(subject: &Subject<'_>) -> String {
         );
     }
     if subject.counts().good[0] > 0 {
-        text +=
-            &format!("\nShares of the downlink of split loads: {}.", path_shares(subject.records));
+        text += &format!("\nShares of the downlink of split loads: {}.", path_shares(subject));
         text += &format!("\n{}", sharing(subject.records));
     }
     text

@@ -6,9 +6,12 @@
 //! with each failure. A random factor ensures that paths that broke together do not return
 //! together.
 //!
+//! For captures, the bytes that pass the sockets can be recorded (`record`).
+//!
 //! A circuit that stays slow is replaced (`slow`). It remains in use until the new one is open.
 
 mod dial;
+mod record;
 mod slow;
 
 use std::collections::BTreeMap;
@@ -30,6 +33,7 @@ use anabranch_tunnel::carrier::{LONGEST, LONGEST_FIRST};
 use rand::RngExt;
 
 use self::dial::{DialFault, Dialled, Line, Order, Ssh, dial};
+pub(super) use self::record::StreamBytes;
 use self::slow::Slow;
 use super::ways::{Look, Ways};
 use crate::paths::{Egress, PathSpec, StreamKind};
@@ -68,6 +72,8 @@ pub(super) struct Streams {
     buffer: Vec<u8>,
     /// Paths with packets that were not written to the socket yet.
     touched: Vec<PathId>,
+    /// Bytes that passed the sockets, if they are recorded.
+    recorded: Vec<StreamBytes>,
 }
 
 /// Settings that all streams share.
@@ -79,6 +85,8 @@ pub(super) struct Terms {
     pub(super) tls: Option<Arc<dyn TlsEnd>>,
     /// Maximum time for which a packet waits for room in a stream.
     pub(super) age: Duration,
+    /// Whether the bytes that pass the sockets are recorded, for captures.
+    pub(super) records: bool,
 }
 
 type Answer = (PathId, u64, Result<Dialled, DialFault>);
@@ -167,6 +175,7 @@ impl Streams {
             ring: Arc::new(ring),
             buffer: vec![0; BUFFER],
             touched: Vec::new(),
+            recorded: Vec::new(),
         })
     }
 
@@ -312,8 +321,12 @@ impl Streams {
 
     fn open(&mut self, now: Time, path: PathId, line: Line, poller: &Poller) -> Outcome {
         let Line { socket, rest, ssh, tls } = line;
-        let made = Connection::new(socket, tls, (LONGEST, self.terms.age)).and_then(|connection| {
+        let limits = (LONGEST, self.terms.age);
+        let made = Connection::new(socket, tls, limits).and_then(|mut connection| {
             poller.add(&connection, token(path))?;
+            if self.terms.records {
+                connection.wire().record();
+            }
             Ok(connection)
         });
         match (made, self.places.get_mut(&path)) {
@@ -412,7 +425,9 @@ impl Streams {
         poller: &Poller,
     ) -> Option<(PathId, Option<String>)> {
         let State::Open(wire) = &mut self.places.get_mut(&path)?.state else { return None };
-        let ending = wire.connection.flush(now, poller, token(path)).err()?;
+        let flushed = wire.connection.flush(now, poller, token(path));
+        self.recorded.extend(StreamBytes::of(path, wire.connection.wire()));
+        let ending = flushed.err()?;
         Some((path, self.fail(now, path, &ending.to_string())))
     }
 
@@ -458,7 +473,13 @@ impl Streams {
             return Ok(());
         };
         let taken = take(&mut wire.connection, &mut self.buffer, &mut wire.is_heard);
+        self.recorded.extend(StreamBytes::of(path, wire.connection.wire()));
         taken.map_err(|ending| self.fail(now, path, &ending.to_string()))
+    }
+
+    /// Returns the bytes that passed the sockets since the last call, and forgets them.
+    pub(super) fn take_recorded(&mut self) -> Vec<StreamBytes> {
+        std::mem::take(&mut self.recorded)
     }
 
     /// Applies the result of a check of the machine's network. Returns the reason why the path is

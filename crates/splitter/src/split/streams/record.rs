@@ -1,0 +1,36 @@
+//! Bytes that passed a path's stream, as an observer of the path sees them: cut into segments.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use anabranch_multipath::PathId;
+
+use crate::streams::{Passed, Wire};
+
+/// Payload of a segment, in bytes, if another program of this machine makes the connection: 1,500
+/// bytes without the headers of IPv4 and of TCP with timestamps.
+const SEGMENT: usize = 1_500 - 20 - 32;
+/// Address of both ends, if the connection is not ours.
+const UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+/// Bytes that passed the socket of a stream.
+#[derive(Debug)]
+pub(in crate::split) struct StreamBytes {
+    pub(in crate::split) path: PathId,
+    /// Our own address, and that of the first hop. Both are unspecified if OpenSSH makes the
+    /// connection.
+    pub(in crate::split) ends: (SocketAddr, SocketAddr),
+    /// Maximum payload of a segment, in bytes.
+    pub(in crate::split) segment: usize,
+    pub(in crate::split) passed: Passed,
+}
+
+impl StreamBytes {
+    /// Returns the bytes that `wire` has recorded since the last call; `None` if there are none.
+    pub(super) fn of(path: PathId, wire: &mut Wire) -> Option<StreamBytes> {
+        let passed = wire.take_passed()?;
+        let ends = wire.ends().unwrap_or((UNKNOWN, UNKNOWN));
+        let is_ours = !ends.1.ip().is_unspecified() && !ends.1.ip().is_loopback();
+        let segment = wire.segment().filter(|&bytes| is_ours && bytes > 0).unwrap_or(SEGMENT);
+        Some(StreamBytes { path, ends, segment, passed })
+    }
+}
