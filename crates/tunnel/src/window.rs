@@ -289,8 +289,13 @@ impl Window {
         self.go_on_searching(&round, lossy);
     }
 
+    /// Ends the search if the path is full. An app-limited round shows nothing about that (as in
+    /// BBRCheckStartupFullBandwidth, section 4.3.1.2).
     fn go_on_searching(&mut self, round: &Round, lossy: bool) {
         let (rate, Some((best, flat))) = (self.rate(), self.search) else { return };
+        if !round.pressed {
+            return;
+        }
         let least = self.least.get().unwrap_or_default();
         let queued = round.least.is_some_and(|rtt| rtt > least + least / 16 + LONGER);
         // These are random losses: paced packets below the capacity overflow no queue.
@@ -298,7 +303,6 @@ impl Window {
         self.search = match () {
             () if queued || lossy && !below => None,
             () if rate >= best * 1.25 => Some((rate, 0)),
-            () if !round.pressed => Some((best, flat)),
             () if flat + 1 >= FLAT => None,
             () => Some((best, flat + 1)),
         };
@@ -540,7 +544,11 @@ mod tests {
         }
 
         fn send(&mut self, lossy: u64) {
-            self.window.sent(self.now, self.number, BYTES);
+            self.send_of(BYTES, lossy);
+        }
+
+        fn send_of(&mut self, bytes: usize, lossy: u64) {
+            self.window.sent(self.now, self.number, bytes);
             self.number += 3;
             let waits = self.free.since(self.now).as_micros() / EACH.as_micros();
             let is_lost = lossy > 0 && self.number.is_multiple_of(lossy * 3);
@@ -548,8 +556,21 @@ mod tests {
                 self.lost += 1;
                 return;
             }
-            self.free = self.free.max(self.now) + EACH;
+            self.free = self.free.max(self.now) + EACH * bytes as u32 / BYTES as u32;
             self.forth.push_back((self.free + MS * 20, self.number - 3));
+        }
+
+        /// Sends `burst` packets of `bytes` bytes every 5 ms, as a program without more data does.
+        fn trickle(&mut self, time: Duration, burst: u64, bytes: usize) {
+            let end = self.now + time;
+            while self.now < end {
+                if self.now.nanos().is_multiple_of(5_000_000) {
+                    (0..burst).for_each(|_| self.send_of(bytes, 0));
+                }
+                self.receive();
+                self.hear();
+                self.now += MS / 10;
+            }
         }
 
         /// Packets a second that arrive in so long.
@@ -592,6 +613,18 @@ mod tests {
             let rate = path.rate(MS * 8_000, 0);
             assert!(rate > 2_500.0 * 0.9, "{shift} ms each: {rate} of 2,500");
         }
+    }
+
+    /// As a server's end while a client uploads: it sends acknowledgements of TCP only.
+    #[test]
+    fn short_packets_of_an_idle_program_do_not_end_the_search() {
+        let mut path = Path::new(100);
+        path.trickle(MS * 3_000, 3, 150);
+        assert!(path.window.search.is_some(), "an app-limited round shows nothing");
+        assert_eq!(path.window.capacity.limit(), None, "nor do trains of short packets");
+        path.run(MS * 500, 0);
+        let rate = path.rate(MS * 1_000, 0);
+        assert!(rate > 2_500.0 * 0.95, "{rate} of 2,500 half a second later");
     }
 
     #[test]
