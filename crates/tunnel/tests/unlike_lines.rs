@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anabranch_netem::LinkSettings;
 use anabranch_testkit::tunnel_world::World;
-use anabranch_testkit::tunnel_world::bulk::{Bulk, Carrier, Line, Outcome, lines};
+use anabranch_testkit::tunnel_world::bulk::{Bulk, DatagramCarrier, Line, Outcome, lines};
 
 const TIMES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(6));
 /// The fastest of the schedules over unlike lines.
@@ -21,7 +21,7 @@ const WORST: f64 = 0.75;
 const LONGER: Duration = Duration::from_millis(100);
 const ROUNDS: u64 = 3;
 
-fn both_ways<C: Carrier>(carrier: C, round: u64) -> [Outcome; 2] {
+fn both_ways<C: DatagramCarrier>(carrier: C, round: u64) -> [Outcome; 2] {
     Bulk::new(carrier).up_then_down(round, TIMES, &mut |_, _, _| {})
 }
 

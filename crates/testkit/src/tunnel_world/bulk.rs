@@ -34,7 +34,7 @@ pub const UP: usize = 0;
 pub const DOWN: usize = 1;
 
 /// A connection between client and server that carries datagrams.
-pub trait Carrier {
+pub trait DatagramCarrier {
     fn now(&self) -> Time;
 
     /// Processes what is due next. Returns false, at the time `until`, if nothing is due by then.
@@ -46,7 +46,7 @@ pub trait Carrier {
     fn take(&mut self, way: usize) -> Vec<Vec<u8>>;
 }
 
-impl Carrier for World {
+impl DatagramCarrier for World {
     fn now(&self) -> Time {
         self.now
     }
@@ -81,7 +81,7 @@ impl Line {
     }
 }
 
-impl Carrier for Line {
+impl DatagramCarrier for Line {
     fn now(&self) -> Time {
         self.now
     }
@@ -212,7 +212,7 @@ pub struct Outcome {
     pub cwnd: u32,
 }
 
-impl<C: Carrier> Bulk<C> {
+impl<C: DatagramCarrier> Bulk<C> {
     pub fn new(carrier: C) -> Bulk<C> {
         let next_echo = carrier.now();
         Bulk { carrier, transfers: Vec::new(), next_echo, port: 0, echoes: Vec::new() }
@@ -309,7 +309,7 @@ impl<C: Carrier> Bulk<C> {
     }
 }
 
-impl<C: Carrier> Bulk<C> {
+impl<C: DatagramCarrier> Bulk<C> {
     /// Transfers up, and then down in the same session, as `bench/far_end.py` does. `round` shifts
     /// the start. Calls `look` as [`Bulk::transfer`] does, with the way.
     pub fn up_then_down(
