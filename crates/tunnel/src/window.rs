@@ -43,6 +43,12 @@ const FLAT: u32 = 3;
 /// Share of lost packets in a round (beyond two packets) above which the search ends and the rates
 /// are reduced (`BBRLossThresh`, section 2.8).
 const LOSSY: f64 = 0.02;
+/// Mean length of the packets of a round, in bytes, below which they are not a program's bulk data:
+/// half of a usual packet, and more than an acknowledgement of TCP.
+const SHORT: i64 = 600;
+/// Number of app-limited rounds of short packets after which the path is unknown again. A handshake
+/// has fewer.
+const IDLE: u32 = 10;
 /// Factor by which a lossy round reduces the rates, at most once in a cycle of [`CRUISE`]. This is
 /// the counterpart of `BBRBeta` (section 2.8), which is 0.7 there.
 const LESS: f64 = 0.9;
@@ -115,6 +121,8 @@ pub(crate) struct Window {
     /// State of BBR's Startup: the best rate (`BBR.full_bw`), and the number of rounds since it
     /// last grew (`BBR.full_bw_count`), section 2.13. `None` when the search is over.
     search: Option<(f64, u32)>,
+    /// Number of app-limited rounds of short packets since the last round that was not app-limited.
+    short: u32,
     /// Number of the first round in which losses may reduce the rates again.
     cut: u64,
     capacity: Capacity,
@@ -130,6 +138,8 @@ struct Round {
     ends: f64,
     least: Option<Duration>,
     sent: u32,
+    /// Bytes of these packets.
+    bytes: i64,
     lost: i64,
     /// Whether any sample of this round was not app-limited.
     pressed: bool,
@@ -170,6 +180,7 @@ impl Default for Window {
             srtt: None,
             least: Least::default(),
             search: Some((0.0, 0)),
+            short: 0,
             cut: 0,
             capacity: Capacity::default(),
         }
@@ -231,6 +242,7 @@ impl Window {
         self.delivered += bytes as f64 * (f64::from(fresh) / known as f64).min(1.0);
         self.round.lost += known as i64 - i64::from(fresh);
         self.round.sent += known as u32;
+        self.round.bytes += bytes as i64;
         let came = Time::from_nanos(now.nanos().saturating_sub(u64::from(receipt.ago) * 1_000));
         (self.delivered_at, self.first_at) = (came.max(self.delivered_at), at);
         self.note_delay(now, came.since(at));
@@ -289,13 +301,19 @@ impl Window {
         self.go_on_searching(&round, lossy);
     }
 
-    /// Ends the search if the path is full. An app-limited round shows nothing about that (as in
-    /// BBRCheckStartupFullBandwidth, section 4.3.1.2).
+    /// Ends the search if the path is full. Begins it again in the first round that uses the window
+    /// after [`IDLE`] app-limited rounds of short packets: such rounds show nothing about the path
+    /// (BBRCheckStartupFullBandwidth, section 4.3.1.2), but may have ended the search, as the path
+    /// back was full.
     fn go_on_searching(&mut self, round: &Round, lossy: bool) {
-        let (rate, Some((best, flat))) = (self.rate(), self.search) else { return };
-        if !round.pressed {
+        if !round.pressed && round.bytes < i64::from(round.sent) * SHORT {
+            self.short += 1;
+        }
+        if round.pressed && std::mem::take(&mut self.short) >= IDLE && self.search.is_none() {
+            self.search = Some((self.rate(), 0));
             return;
         }
+        let (rate, Some((best, flat))) = (self.rate(), self.search) else { return };
         let least = self.least.get().unwrap_or_default();
         let queued = round.least.is_some_and(|rtt| rtt > least + least / 16 + LONGER);
         // These are random losses: paced packets below the capacity overflow no queue.
@@ -303,6 +321,7 @@ impl Window {
         self.search = match () {
             () if queued || lossy && !below => None,
             () if rate >= best * 1.25 => Some((rate, 0)),
+            () if !round.pressed => Some((best, flat)),
             () if flat + 1 >= FLAT => None,
             () => Some((best, flat + 1)),
         };
@@ -617,11 +636,11 @@ mod tests {
 
     /// As a server's end while a client uploads: it sends acknowledgements of TCP only.
     #[test]
-    fn short_packets_of_an_idle_program_do_not_end_the_search() {
+    fn short_packets_of_an_idle_program_do_not_keep_a_path_slow() {
         let mut path = Path::new(100);
         path.trickle(MS * 3_000, 3, 150);
-        assert!(path.window.search.is_some(), "an app-limited round shows nothing");
-        assert_eq!(path.window.capacity.limit(), None, "nor do trains of short packets");
+        path.window.search = None;
+        assert_eq!(path.window.capacity.limit(), None, "trains of short packets show nothing");
         path.run(MS * 500, 0);
         let rate = path.rate(MS * 1_000, 0);
         assert!(rate > 2_500.0 * 0.95, "{rate} of 2,500 half a second later");
