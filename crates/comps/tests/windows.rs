@@ -21,8 +21,12 @@ struct World {
 
 impl World {
     fn new() -> World {
+        World::scheduled("lowrtt")
+    }
+
+    fn scheduled(schedule: &str) -> World {
         let core = Core::new(Config {
-            schedule: Spec::over_windows("lowrtt").unwrap(),
+            schedule: Spec::over_windows(schedule).unwrap(),
             every: "1p".parse().unwrap(),
             protocol: Guess::Is(Protocol::Other),
             far_end: true,
@@ -104,4 +108,19 @@ fn what_waited_too_long_is_dropped_and_counted() {
     assert_eq!(world.room([9, 9]).len(), 3);
     let snapshot = world.core.snapshot();
     assert_eq!((snapshot.no_path, snapshot.waiting), (50, 0));
+}
+
+#[test]
+fn a_burst_is_shared_by_the_rates_of_the_paths_between_two_reports_of_their_windows() {
+    let mut world = World::scheduled("eta");
+    let leg = |capacity| {
+        let least_rtt = Duration::from_millis(40);
+        let known = LegView { size: 100, bdp: 90, capacity, limit: capacity, ..LegView::NOTHING };
+        PathView::leg(Some(least_rtt), 100, LegView { least_rtt, ..known })
+    };
+    world.core.handle(world.now, Input::Windows(&[leg(3_000), leg(1_000)]));
+    world.send(0, &[0]);
+    let burst = world.send(0, &[0; 80]);
+    let fast = burst.iter().filter(|(_, path, _)| *path == 0).count();
+    assert!((58..=62).contains(&fast), "{fast} of {} by the path of 3/4 of the rate", burst.len());
 }

@@ -10,10 +10,17 @@ use crate::{Assignment, PathId, PathView, Splitter, Time};
 const MOST: usize = 4_096;
 /// Maximum time that a unit waits.
 const LONGEST: Duration = Duration::from_secs(1);
-/// CoDel's target and interval. The target is long enough for a window that opens in steps of one
-/// acknowledgement. The interval is the longest usual round trip (RFC 8289, sections 4.2 and 4.3).
-const CODEL: Codel =
-    Codel { target: Duration::from_millis(20), interval: Duration::from_millis(200) };
+/// CoDel's shortest interval: the longest usual round trip (RFC 8289, section 4.3).
+const INTERVAL: Duration = Duration::from_millis(200);
+/// CoDel's interval in round trips without queues, if these are longer. A sender notices a drop
+/// after one round trip, and has reduced its rate after another (PRR, RFC 6937). The backlog and
+/// the paths' queues make both longer. If the next drop came before that, the sender would reduce
+/// its rate twice for one excess.
+const ROUND_TRIPS: u32 = 3;
+/// CoDel's target as a share of the interval, as a divisor: 10 %, the most that RFC 8289, section
+/// 4.3, recommends. With the shortest interval this is long enough for a window that opens in
+/// steps of one acknowledgement.
+const TARGET: u32 = 10;
 /// A backlog of at most this many bytes is no standing queue: the largest usual packet.
 const MAX_UNIT: usize = 1_500;
 
@@ -65,7 +72,7 @@ impl<T> Backlog<T> {
         while self.units.front().is_some_and(|(since, ..)| now.since(*since) >= LONGEST) {
             self.drop_oldest();
         }
-        self.keep_short(now);
+        self.keep_short(now, views);
         let waiting = self.units.len() as u64;
         match (waiting > 0).then(|| splitter.assign(now, views, waiting))? {
             Assignment::Send { path, units, fresh } => Some((path, units, fresh)),
@@ -81,13 +88,13 @@ impl<T> Backlog<T> {
     }
 
     /// Applies CoDel to the head of the queue.
-    fn keep_short(&mut self, now: Time) {
+    fn keep_short(&mut self, now: Time, views: &[PathView]) {
         if self.units.is_empty() {
             return self.codel.empty();
         }
         let units = self.units.iter().map(|(since, bytes, _)| (*since, *bytes));
         let queue = Queue { units, bytes: self.bytes, max_unit: MAX_UNIT };
-        for _ in 0..self.codel.drops(&CODEL, now, queue) {
+        for _ in 0..self.codel.drops(&rule(views), now, queue) {
             self.drop_oldest();
         }
     }
@@ -110,6 +117,13 @@ impl<T> Backlog<T> {
     pub fn take_dropped(&mut self) -> u64 {
         std::mem::take(&mut self.dropped)
     }
+}
+
+/// Returns CoDel's target and interval for paths with these round-trip times.
+fn rule(views: &[PathView]) -> Codel {
+    let trips = views.iter().filter(|view| view.usable).map(|view| view.leg.least_rtt);
+    let interval = INTERVAL.max(trips.max().unwrap_or_default() * ROUND_TRIPS);
+    Codel { target: interval / TARGET, interval }
 }
 
 #[cfg(test)]
@@ -172,5 +186,28 @@ mod tests {
         assert!((2..10).contains(&total), "{total} dropped");
         assert!(dropped.iter().all(|at_once| *at_once <= 1));
         assert_eq!(dropped[..200].iter().sum::<u64>(), 0, "a burst is let be");
+    }
+
+    /// A sender that reduces its rate two round trips after a drop has reduced it once.
+    #[test]
+    fn the_next_drop_leaves_a_long_path_time_to_react() {
+        for (trip, apart) in [(40, 200), (120, 360)] {
+            let (mut backlog, mut splitter) = (Backlog::default(), splitter());
+            let least_rtt = Duration::from_millis(trip);
+            let leg = LegView { least_rtt, ..LegView::NOTHING };
+            let views = [PathView::leg(Some(least_rtt), 1, leg); 2];
+            let mut drops = Vec::new();
+            for millis in 0..1_500 {
+                let now = Time::from_millis(millis);
+                for _ in 0..if backlog.len() < 100 { 2 } else { 1 } {
+                    backlog.push(now, (millis, 1_400), 1 << 20);
+                }
+                if backlog.assign(now, &mut splitter, &views).is_some() {
+                    backlog.pop();
+                }
+                drops.extend((0..backlog.take_dropped()).map(|_| millis));
+            }
+            assert_eq!(drops[1] - drops[0], apart, "{trip} ms: {drops:?}");
+        }
     }
 }

@@ -128,6 +128,15 @@ impl PathView {
         PathView { usable: rtt.is_some(), rtt, window: Some(room), leg }
     }
 
+    /// Counts `units` that were just sent by this path: its window has less room, and more units
+    /// are in flight. A caller that sends several runs needs no new view for each.
+    pub const fn sent(&mut self, units: u64) {
+        if let Some(room) = self.window {
+            self.window = Some(room.saturating_sub(units));
+            self.leg.inflight = self.leg.inflight.saturating_add(units);
+        }
+    }
+
     /// Returns whether the path can take at least one unit now.
     pub const fn has_room(&self) -> bool {
         !matches!(self.window, Some(0))

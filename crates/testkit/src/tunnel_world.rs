@@ -2,8 +2,10 @@
 
 #![allow(missing_docs, reason = "helpers of tests, named by what they do")]
 
+pub mod bulk;
 pub mod tcp;
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -13,6 +15,7 @@ use anabranch_multipath::{Assignment, Backlog, Boundary, PathId, PathView, Split
 use anabranch_netem::{Link, LinkSettings};
 use anabranch_tunnel::keys::{KeyPair, Psk, PublicKey};
 use anabranch_tunnel::{ClientId, Far, Near, PacketKind, Peer, pieces};
+use rand::RngExt;
 
 /// Label of the server behind the far end.
 pub const LABEL: &str = "home";
@@ -50,7 +53,56 @@ pub struct World {
     /// All packets that the observer of each path saw.
     pub seen: Vec<Vec<Vec<u8>>>,
     seed: u64,
+    /// Waits for a processor core; `None`: each end has one of its own.
+    cores: Option<Cores>,
 }
+
+/// A machine on which both ends have to wait for a processor core, as they do if more programs
+/// run than there are cores. An end then reads everything that has arrived meanwhile at once.
+struct Cores {
+    dice: Stream,
+    /// For each end that has something to do: since when, and when it gets a core.
+    turns: [Option<(Time, Time)>; 2],
+    /// Datagrams of the programs at both ends, with their times, which the end has not read yet.
+    unread: [VecDeque<(Time, Vec<u8>)>; 2],
+}
+
+impl Cores {
+    fn new(seed: u64) -> Cores {
+        Cores {
+            dice: stream(seed, 9, "cores"),
+            turns: [None; 2],
+            unread: [VecDeque::new(), VecDeque::new()],
+        }
+    }
+
+    /// Draws the time until an end that was woken runs. Mostly a core is free within 0.2 ms. Else
+    /// another program uses up its slice (3 ms in Linux 6), or several do.
+    fn wait(&mut self) -> Duration {
+        let longest = match self.dice.random_range(0..100) {
+            0..80 => 200,
+            80..98 => 3_000,
+            _ => 10_000,
+        };
+        Duration::from_micros(self.dice.random_range(20..longest))
+    }
+
+    /// Returns when `end`, which has something to do at `due`, gets a core.
+    fn turn(&mut self, now: Time, end: usize, due: Time) -> Time {
+        match self.turns[end] {
+            Some((since, runs)) if since <= due => runs,
+            _ => {
+                let runs = due.max(now) + self.wait();
+                self.turns[end] = Some((due, runs));
+                runs
+            }
+        }
+    }
+}
+
+/// The client's end of the tunnel. The other one is [`FAR`].
+const NEAR: usize = 0;
+const FAR: usize = 1;
 
 pub fn pair(seed: u64) -> (KeyPair, KeyPair) {
     let made = |entity| KeyPair::generate(&mut stream(seed, entity, "keys"));
@@ -111,25 +163,95 @@ impl World {
             out: [Vec::new(), Vec::new()],
             seen: vec![Vec::new(); paths.len()],
             seed,
+            cores: None,
         }
+    }
+
+    /// Makes both ends wait for a core from now on, by chances that `seed` decides.
+    #[must_use]
+    pub fn on_busy_cores(mut self, seed: u64) -> World {
+        self.cores = Some(Cores::new(seed));
+        self
     }
 
     /// Processes everything that is due by `until`.
     pub fn run_until(&mut self, until: Time) {
-        loop {
-            self.speak();
-            let wires = self.up.iter().chain(&self.down).filter_map(Link::next_timeout).min();
-            let far = self.client.and_then(|client| self.far.session(client)?.next_timeout());
-            let next = [wires, far, Some(self.near.next_timeout())].into_iter().flatten().min();
-            let next = next.unwrap_or(until).max(self.now);
-            if next > until {
-                self.now = until;
-                return;
-            }
-            // `speak` handles timeouts that have passed.
-            self.now = next.max(self.now + Duration::from_micros(1));
-            self.arrive();
+        while self.step(until) {}
+    }
+
+    /// Processes what is due next. Returns false, at the time `until`, if nothing is due by then.
+    pub fn step(&mut self, until: Time) -> bool {
+        if self.cores.is_some() {
+            return self.step_on_busy_cores(until);
         }
+        self.speak();
+        let next = [self.due(NEAR), self.due(FAR)].into_iter().flatten().min();
+        let next = next.unwrap_or(Time::MAX).max(self.now);
+        if next > until {
+            self.now = until;
+            return false;
+        }
+        // `speak` handles timeouts that have passed.
+        self.now = next.max(self.now + Duration::from_micros(1));
+        self.arrive_far();
+        self.arrive_near();
+        self.drain(NEAR);
+        self.drain(FAR);
+        self.speak();
+        true
+    }
+
+    fn step_on_busy_cores(&mut self, until: Time) -> bool {
+        let turns = [NEAR, FAR].map(|end| {
+            let unread = |cores: &Cores| cores.unread[end].front().map(|(came, _)| *came);
+            let due = [self.due(end), self.cores.as_ref().and_then(unread)];
+            let due = due.into_iter().flatten().min()?;
+            self.cores.as_mut().map(|cores| cores.turn(self.now, end, due))
+        });
+        let next = turns.iter().flatten().min().copied().unwrap_or(Time::MAX);
+        if next > until {
+            self.now = until;
+            return false;
+        }
+        self.now = next.max(self.now);
+        for end in [NEAR, FAR] {
+            if turns[end].is_some_and(|runs| runs <= self.now) {
+                self.take_turn(end);
+            }
+        }
+        true
+    }
+
+    /// Does all that `end` has to do.
+    fn take_turn(&mut self, end: usize) {
+        let unread = self.cores.as_mut().map(|cores| {
+            cores.turns[end] = None;
+            std::mem::take(&mut cores.unread[end])
+        });
+        let unread = unread.into_iter().flatten().map(|(_, datagram)| datagram);
+        if end == NEAR {
+            self.arrive_near();
+            unread.for_each(|datagram| _ = self.take_up(&datagram));
+            self.speak_near();
+        } else {
+            self.arrive_far();
+            unread.for_each(|datagram| _ = self.take_down(&datagram));
+            self.speak_far();
+        }
+        self.drain(end);
+    }
+
+    /// Returns when `end` has something to do.
+    fn due(&mut self, end: usize) -> Option<Time> {
+        let (wires, timeout) = match end {
+            NEAR => (&self.down, Some(self.near.next_timeout())),
+            _ => {
+                let client = self.client;
+                let far = client.and_then(|client| self.far.session(client)?.next_timeout());
+                (&self.up, far)
+            }
+        };
+        wires.iter().filter_map(Link::next_timeout).chain(timeout).min()
     }
 
     pub fn run_for(&mut self, time: Duration) {
@@ -138,6 +260,14 @@ impl World {
 
     /// Sends a datagram of the program; returns false if it has to wait or was lost.
     pub fn send_up(&mut self, datagram: &[u8]) -> bool {
+        if let Some(cores) = &mut self.cores {
+            cores.unread[NEAR].push_back((self.now, datagram.to_vec()));
+            return false;
+        }
+        self.take_up(datagram)
+    }
+
+    fn take_up(&mut self, datagram: &[u8]) -> bool {
         if self.windows {
             self.backlogs[0].push(self.now, (datagram.to_vec(), datagram.len()), 2 << 20);
             self.drain_up();
@@ -151,6 +281,14 @@ impl World {
 
     /// Sends a datagram of the server; returns false if it has to wait or was lost.
     pub fn send_down(&mut self, datagram: &[u8]) -> bool {
+        if let Some(cores) = &mut self.cores {
+            cores.unread[FAR].push_back((self.now, datagram.to_vec()));
+            return false;
+        }
+        self.take_down(datagram)
+    }
+
+    fn take_down(&mut self, datagram: &[u8]) -> bool {
         if self.windows {
             self.backlogs[1].push(self.now, (datagram.to_vec(), datagram.len()), 2 << 20);
             self.drain_down();
@@ -197,12 +335,22 @@ impl World {
         })
     }
 
-    /// Sends queued datagrams of the uplink as far as windows have room.
+    /// Sends the queued datagrams of `end` as far as windows have room.
+    fn drain(&mut self, end: usize) {
+        match end {
+            _ if !self.windows => {}
+            NEAR => self.drain_up(),
+            _ => self.drain_down(),
+        }
+    }
+
     fn drain_up(&mut self) {
+        // As the splitter does: what is sent meanwhile is counted, but its windows are not asked.
+        let mut views = self.views_up();
         loop {
-            let views = self.views_up();
             let next = self.backlogs[0].assign(self.now, &mut self.splitters[0], &views);
             let Some((path, units, _)) = next else { return };
+            views[path.index()].sent(units);
             for _ in 0..units {
                 let Some(datagram) = self.backlogs[0].pop() else { break };
                 self.seal_up(path, &datagram);
@@ -241,23 +389,31 @@ impl World {
     }
 
     fn speak(&mut self) {
+        self.speak_near();
+        self.speak_far();
+    }
+
+    fn speak_near(&mut self) {
         loop {
             let mut packet = Vec::new();
             let wall = WALL + self.now.nanos() / 1_000_000;
             let Some(path) = self.near.say(self.now, wall, &mut packet) else { break };
             self.carry(path, packet, true);
         }
-        while let Some(client) = self.client {
-            let mut packet = Vec::new();
-            let Some(to) = self.far.say(self.now, client, &mut packet) else { break };
-            self.answer(to, packet);
-        }
         while let Some(datagram) = self.near.session().poll(self.now) {
             assert_eq!(datagram.flow, FLOW);
             self.out[1].push((self.now, datagram.bytes().to_vec()));
             self.near.session().recycle(datagram);
         }
+    }
+
+    fn speak_far(&mut self) {
         let Some(client) = self.client else { return };
+        loop {
+            let mut packet = Vec::new();
+            let Some(to) = self.far.say(self.now, client, &mut packet) else { break };
+            self.answer(to, packet);
+        }
         while let Some(datagram) =
             self.far.session(client).and_then(|session| session.poll(self.now))
         {
@@ -272,7 +428,7 @@ impl World {
         }
     }
 
-    fn arrive(&mut self) {
+    fn arrive_far(&mut self) {
         for place in 0..self.up.len() {
             while let Some(packet) = self.up[place].pop(self.now) {
                 match self.far.receive(self.now, self.addresses[place].into(), &packet) {
@@ -292,13 +448,14 @@ impl World {
                     PacketKind::Session(_) | PacketKind::Nothing => {}
                 }
             }
+        }
+    }
+
+    fn arrive_near(&mut self) {
+        for place in 0..self.down.len() {
             while let Some(packet) = self.down[place].pop(self.now) {
                 self.near.open(self.now, &packet);
             }
-        }
-        if self.windows {
-            self.drain_up();
-            self.drain_down();
         }
     }
 }

@@ -12,6 +12,10 @@ use anabranch_multipath::Time;
 
 /// Minimum number of packets in a train that is used.
 const TRAIN: u32 = 3;
+/// Minimum bytes of a train that is used, without its first packet. An end that waits for a core
+/// reads packets late. With trains of short packets, such as acknowledgements, the capacity would
+/// follow that wait.
+const TRAIN_BYTES: f64 = 2_400.0;
 /// Weight of a new sample in the average, as for the smoothed round-trip time of RFC 6298.
 const WEIGHT: f64 = 1.0 / 8.0;
 /// Ratio of arrival time to sending time above which the path has stretched a train.
@@ -63,10 +67,11 @@ pub(crate) struct Capacity {
 impl Capacity {
     /// Updates the capacity with the measurements of a train.
     pub(crate) fn note(&mut self, train: &Train) {
-        if train.packets < TRAIN {
+        let length = f64::from(train.packets.saturating_sub(1)) * train.bytes;
+        if train.packets < TRAIN || length < TRAIN_BYTES {
             return;
         }
-        let sample = train.arrived.as_secs_f64() / (f64::from(train.packets - 1) * train.bytes);
+        let sample = train.arrived.as_secs_f64() / length;
         let stretched = train.arrived > train.sent.mul_f64(STRETCHED);
         self.confirmed |= stretched;
         self.interval = match self.interval {
@@ -168,6 +173,14 @@ mod tests {
         assert_eq!(capacity.rate(), None);
         capacity.note(&train(4, Duration::ZERO, MS * 3));
         assert!((mbits(&capacity) - 10.0).abs() < 0.01 && capacity.limit().is_some());
+    }
+
+    #[test]
+    fn trains_of_short_packets_show_nothing() {
+        let mut capacity = Capacity::default();
+        let bytes = 150.0;
+        capacity.note(&Train { bytes, ..train(16, Duration::ZERO, MS * 9) });
+        assert_eq!((capacity.rate(), capacity.limit()), (None, None));
     }
 
     #[test]

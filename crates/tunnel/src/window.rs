@@ -43,6 +43,12 @@ const FLAT: u32 = 3;
 /// Share of lost packets in a round (beyond two packets) above which the search ends and the rates
 /// are reduced (`BBRLossThresh`, section 2.8).
 const LOSSY: f64 = 0.02;
+/// Mean length of the packets of a round, in bytes, below which they are not a program's bulk data:
+/// half of a usual packet, and more than an acknowledgement of TCP.
+const SHORT: i64 = 600;
+/// Number of app-limited rounds of short packets after which the path is unknown again. A handshake
+/// has fewer.
+const IDLE: u32 = 10;
 /// Factor by which a lossy round reduces the rates, at most once in a cycle of [`CRUISE`]. This is
 /// the counterpart of `BBRBeta` (section 2.8), which is 0.7 there.
 const LESS: f64 = 0.9;
@@ -115,6 +121,8 @@ pub(crate) struct Window {
     /// State of BBR's Startup: the best rate (`BBR.full_bw`), and the number of rounds since it
     /// last grew (`BBR.full_bw_count`), section 2.13. `None` when the search is over.
     search: Option<(f64, u32)>,
+    /// Number of app-limited rounds of short packets since the last round that was not app-limited.
+    short: u32,
     /// Number of the first round in which losses may reduce the rates again.
     cut: u64,
     capacity: Capacity,
@@ -130,6 +138,8 @@ struct Round {
     ends: f64,
     least: Option<Duration>,
     sent: u32,
+    /// Bytes of these packets.
+    bytes: i64,
     lost: i64,
     /// Whether any sample of this round was not app-limited.
     pressed: bool,
@@ -170,6 +180,7 @@ impl Default for Window {
             srtt: None,
             least: Least::default(),
             search: Some((0.0, 0)),
+            short: 0,
             cut: 0,
             capacity: Capacity::default(),
         }
@@ -231,6 +242,7 @@ impl Window {
         self.delivered += bytes as f64 * (f64::from(fresh) / known as f64).min(1.0);
         self.round.lost += known as i64 - i64::from(fresh);
         self.round.sent += known as u32;
+        self.round.bytes += bytes as i64;
         let came = Time::from_nanos(now.nanos().saturating_sub(u64::from(receipt.ago) * 1_000));
         (self.delivered_at, self.first_at) = (came.max(self.delivered_at), at);
         self.note_delay(now, came.since(at));
@@ -289,7 +301,18 @@ impl Window {
         self.go_on_searching(&round, lossy);
     }
 
+    /// Ends the search if the path is full. Begins it again in the first round that uses the window
+    /// after [`IDLE`] app-limited rounds of short packets: such rounds show nothing about the path
+    /// (BBRCheckStartupFullBandwidth, section 4.3.1.2), but may have ended the search, as the path
+    /// back was full.
     fn go_on_searching(&mut self, round: &Round, lossy: bool) {
+        if !round.pressed && round.bytes < i64::from(round.sent) * SHORT {
+            self.short += 1;
+        }
+        if round.pressed && std::mem::take(&mut self.short) >= IDLE && self.search.is_none() {
+            self.search = Some((self.rate(), 0));
+            return;
+        }
         let (rate, Some((best, flat))) = (self.rate(), self.search) else { return };
         let least = self.least.get().unwrap_or_default();
         let queued = round.least.is_some_and(|rtt| rtt > least + least / 16 + LONGER);
@@ -540,7 +563,11 @@ mod tests {
         }
 
         fn send(&mut self, lossy: u64) {
-            self.window.sent(self.now, self.number, BYTES);
+            self.send_of(BYTES, lossy);
+        }
+
+        fn send_of(&mut self, bytes: usize, lossy: u64) {
+            self.window.sent(self.now, self.number, bytes);
             self.number += 3;
             let waits = self.free.since(self.now).as_micros() / EACH.as_micros();
             let is_lost = lossy > 0 && self.number.is_multiple_of(lossy * 3);
@@ -548,8 +575,21 @@ mod tests {
                 self.lost += 1;
                 return;
             }
-            self.free = self.free.max(self.now) + EACH;
+            self.free = self.free.max(self.now) + EACH * bytes as u32 / BYTES as u32;
             self.forth.push_back((self.free + MS * 20, self.number - 3));
+        }
+
+        /// Sends `burst` packets of `bytes` bytes every 5 ms, as a program without more data does.
+        fn trickle(&mut self, time: Duration, burst: u64, bytes: usize) {
+            let end = self.now + time;
+            while self.now < end {
+                if self.now.nanos().is_multiple_of(5_000_000) {
+                    (0..burst).for_each(|_| self.send_of(bytes, 0));
+                }
+                self.receive();
+                self.hear();
+                self.now += MS / 10;
+            }
         }
 
         /// Packets a second that arrive in so long.
@@ -592,6 +632,18 @@ mod tests {
             let rate = path.rate(MS * 8_000, 0);
             assert!(rate > 2_500.0 * 0.9, "{shift} ms each: {rate} of 2,500");
         }
+    }
+
+    /// As a server's end while a client uploads: it sends acknowledgements of TCP only.
+    #[test]
+    fn short_packets_of_an_idle_program_do_not_keep_a_path_slow() {
+        let mut path = Path::new(100);
+        path.trickle(MS * 3_000, 3, 150);
+        path.window.search = None;
+        assert_eq!(path.window.capacity.limit(), None, "trains of short packets show nothing");
+        path.run(MS * 500, 0);
+        let rate = path.rate(MS * 1_000, 0);
+        assert!(rate > 2_500.0 * 0.95, "{rate} of 2,500 half a second later");
     }
 
     #[test]

@@ -573,8 +573,7 @@ impl Session {
             self.stay.runs += 1;
         }
         if let Some(windows) = &mut common.windows {
-            let window = windows[path.index()].window.as_mut();
-            window.into_iter().for_each(|room| *room = room.saturating_sub(units));
+            windows[path.index()].sent(units);
         }
         let tuple = self.tuples.current(path);
         self.emit(now, (path, tuple), batch, at, units, common);
