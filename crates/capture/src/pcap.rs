@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anabranch_multipath::Time;
-use anabranch_os::packet::{self, Segment};
+use anabranch_os::packet::{self, SegmentNumbers};
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::blocks::interface_description::{
@@ -208,9 +208,9 @@ impl Connection {
     }
 
     /// Returns the numbers of the next segment, which has `length` bytes of payload.
-    fn advance(&mut self, outward: bool, length: usize) -> Segment {
+    fn advance(&mut self, outward: bool, length: usize) -> SegmentNumbers {
         let (own, other) = if outward { (0, 1) } else { (1, 0) };
-        let segment = Segment { sequence: self.next[own], acknowledged: self.next[other] };
+        let segment = SegmentNumbers { sequence: self.next[own], acknowledged: self.next[other] };
         // Sequence numbers wrap at 2^32 (RFC 9293, section 3.4).
         self.next[own] = self.next[own].wrapping_add(length as u32);
         segment
@@ -240,7 +240,7 @@ impl PathFiles {
     }
 
     /// Returns the TCP numbers of the next segment of `record`.
-    fn advance(&mut self, record: &Record, length: usize) -> Segment {
+    fn advance(&mut self, record: &Record, length: usize) -> SegmentNumbers {
         let (client, server) = match record.outward {
             true => (record.from, record.to),
             false => (record.to, record.from),

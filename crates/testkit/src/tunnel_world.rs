@@ -222,7 +222,7 @@ impl World {
         true
     }
 
-    /// Does all that `end` has to do.
+    /// Executes all outputs of `end`.
     fn take_turn(&mut self, end: usize) {
         let unread = self.cores.as_mut().map(|cores| {
             cores.turns[end] = None;

@@ -20,7 +20,7 @@ pub use fragments::{Fragments, Whole};
 pub use read::{
     Content, Datagram, Fragment, FragmentId, describe, ends, is_for_link, is_housekeeping, read,
 };
-pub use write::{Segment, write, write_segment};
+pub use write::{SegmentNumbers, write, write_segment};
 
 /// Creates an error that reports a fault of the caller.
 fn invalid(why: impl Into<String>) -> io::Error {

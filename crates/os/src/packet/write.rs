@@ -22,7 +22,7 @@ const OPTIONS: [TcpOptionElement; 3] =
 
 /// The numbers in the TCP header of a segment (RFC 9293, section 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
+pub struct SegmentNumbers {
     /// Sequence number of the first byte.
     pub sequence: u32,
     /// Sequence number that the sender expects next from the other side.
@@ -56,7 +56,7 @@ pub fn write(
 pub fn write_segment(
     out: &mut Vec<u8>,
     ends: (SocketAddr, SocketAddr),
-    Segment { sequence, acknowledged }: Segment,
+    SegmentNumbers { sequence, acknowledged }: SegmentNumbers,
     payload: &[u8],
 ) -> io::Result<()> {
     let headers = headers(ends, 0, ip_number::TCP)?;
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_segment_is_well_formed() {
-        let segment = Segment { sequence: 7, acknowledged: 9 };
+        let segment = SegmentNumbers { sequence: 7, acknowledged: 9 };
         for (from, to, header) in [
             ("192.0.2.1:1000", "192.0.2.2:443", 20),
             ("[2001:db8::1]:1000", "[2001:db8::2]:443", 40),

@@ -103,7 +103,7 @@ impl DatagramCarrier for Line {
     }
 }
 
-/// What a datagram of the tunnel contains.
+/// Content of a datagram of the tunnel.
 enum Packet {
     Segment(Segment),
     /// An echo request (sent in way [`UP`]) or its answer, with the time of the request.
@@ -261,8 +261,8 @@ impl<C: DatagramCarrier> Bulk<C> {
         }
     }
 
-    /// Transfers in `way` for `skip` and then `time`, of which the first part does not count (as
-    /// `iperf3 --omit`). Calls `look` every 250 ms with the rate of the last ones.
+    /// Transfers in `way` for `skip` and then `time`, and does not count `skip` (as `iperf3
+    /// --omit`). Calls `look` every 250 ms with the rate of the last ones.
     pub fn transfer(
         &mut self,
         way: usize,
