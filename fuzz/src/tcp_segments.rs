@@ -73,6 +73,7 @@ impl Play {
             window_scaling: switches & 32 == 0,
             timestamp_offset: u32::MAX - 100,
             early: switches & 64 != 0,
+            fast_open: switches & 128 != 0,
         };
         let now = Time::from_secs(1);
         let mut syn = Segment { source: 2, destination: 1, seq: PEER, ..Segment::default() };
