@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use program::Program;
 use serde_json::Value;
 use stream_world::*;
 
