@@ -647,7 +647,7 @@ mod tests {
         assert!(
             refused(&mut tap, seen(9, 0, true, b"x", 0)).contains("must be in the order of time")
         );
-        assert!(refused(&mut tap, seen(10, 2, true, b"x", 0)).contains("path 2"));
+        assert!(refused(&mut tap, seen(10, 2, true, b"x", 0)).contains("path number 2"));
         let session = u64::MAX;
         let beyond = ObservedBatch { session, ..seen(10, 0, true, b"x", 0) };
         assert!(refused(&mut tap, beyond).contains("63 bits"));

@@ -179,8 +179,8 @@ fn each_hostile_server_is_one_line_with_its_paths_name_and_another_path_goes_on(
     let cases: [(&str, &'static [u8], &'static [u8], &str); 15] = [
         ("socks5-tcp:anna:secret@", b"\x05\x02\x01\x01", b"", "refuses the user name"),
         ("http:anna:secret@", b"HTTP/1.1 407 No\r\n\r\n", b"", "refuses the user name"),
-        (SOCKS, b"SSH-2.0-OpenSSH_9.2\r\n", b"", "does not speak the protocol"),
-        ("http:", b"SSH-2.0-OpenSSH_9.2\r\n", b"", "does not speak the protocol"),
+        (SOCKS, b"SSH-2.0-OpenSSH_9.2\r\n", b"", "does not speak the expected"),
+        ("http:", b"SSH-2.0-OpenSSH_9.2\r\n", b"", "does not speak the expected"),
         (SOCKS, b"\x05\0\x05\0\0", b"", HALF),
         ("http:", b"HTTP/1.1 200 OK\r\nVia: a", b"", HALF),
         (SOCKS, b"\x05", b"", HALF),
@@ -190,7 +190,7 @@ fn each_hostile_server_is_one_line_with_its_paths_name_and_another_path_goes_on(
         // After the proxy's answer: lengths of 0 and of 65,535, a lie, and packets of nobody.
         (SOCKS, ZERO, b"", "announces a packet of 0 bytes"),
         ("http:", MOST, b"", "announces a packet of 65535 bytes"),
-        ("tcp:", b"\0\x64 less than a hundred bytes", b"", "its other end closed it"),
+        ("tcp:", b"\0\x64 less than a hundred bytes", b"", "the other end closed the connection"),
         ("tcp:", b"", b"\0\x20 12345678901234567890123456789 1", "no answer from a far end"),
         (SOCKS, b"", b"", HALF),
     ];

@@ -8,12 +8,20 @@ mod program;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use ports::free_ports;
 use program::{PATIENCE, Program};
 use serde_json::Value;
 use tempfile::TempDir;
+
+/// One network at a time: `anabranch up` has fixed addresses.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Bytes that differ from place to place and from file to file.
 fn file(bytes: usize) -> Vec<u8> {
@@ -67,6 +75,7 @@ fn exchange(socks: SocketAddr, up: usize, down: usize) {
 
 #[test]
 fn files_from_a_byte_to_five_mebibytes_arrive_whole_both_ways() {
+    let _turn = turn();
     let folder = TempDir::new().unwrap();
     let (mut up, socks, line) = network(&folder, &["--design", "udp-or"]);
     for bytes in [1, 447, 20_000, 320 << 10, 5 << 20] {
@@ -103,6 +112,7 @@ fn files_from_a_byte_to_five_mebibytes_arrive_whole_both_ways() {
 
 #[test]
 fn a_network_without_such_relays_is_named_and_programs_are_refused() {
+    let _turn = turn();
     let folder = TempDir::new().unwrap();
     let (_up, _, line) = network(&folder, &[]);
     let data = folder.path().join("client").to_str().unwrap().to_owned();
@@ -119,6 +129,7 @@ fn a_network_without_such_relays_is_named_and_programs_are_refused() {
 
 #[test]
 fn a_relay_counts_its_lossy_circuits_and_says_what_it_lacks() {
+    let _turn = turn();
     let folder = TempDir::new().unwrap();
     let [port, metrics] = free_ports();
     let (listen, metrics) = (format!("127.0.0.1:{port}"), format!("127.0.0.1:{metrics}"));
