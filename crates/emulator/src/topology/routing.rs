@@ -470,7 +470,10 @@ ends = [
             (["'fd09::9/64'", ", metric = 3"], ["", ", metric = 256"]),
         ] {
             let error = told(first, second).unwrap_err();
-            assert!(error.starts_with("t.toml:13: `a` has two routes to fd09::/64"), "{error}");
+            assert!(
+                error.starts_with("t.toml:13: the host `a` has two routes to fd09::/64"),
+                "{error}"
+            );
         }
         assert!(told(["'fd09::9/64'", ", metric = 3"], ["", ", metric = 0"]).is_ok());
     }

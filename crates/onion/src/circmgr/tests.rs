@@ -907,8 +907,8 @@ fn lossy_world(granting: std::ops::Range<usize>, legs: Option<usize>) -> World {
     };
     let sketches: Vec<_> = (0..9).map(sketch).collect();
     let mut world = World::new();
-    world.circmgr.set_lossy(true);
     world.circmgr.set_legs(legs);
+    world.circmgr.set_lossy(true);
     world.circmgr.set_network(Arc::new(network_of(&sketches)));
     world
 }

@@ -76,7 +76,7 @@ mod tests {
         assert!(read(&gzip(b"cut")[..15]).is_err());
         assert_eq!(
             read(b"PK\x03\x04and more").unwrap_err(),
-            "it is a zip archive: unpack it first (unzip)"
+            "the file is a zip archive: unpack it first (unzip)"
         );
         assert!(read(b"\xfd7zXZ\0").unwrap_err().contains("xz -d"));
     }

@@ -110,6 +110,6 @@ mod tests {
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
         let error = families(data, &[]).unwrap_err().to_string();
-        assert!(error.contains("it cannot be read"), "{error}");
+        assert!(error.contains("the file cannot be read"), "{error}");
     }
 }

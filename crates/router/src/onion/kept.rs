@@ -136,7 +136,7 @@ mod tests {
         fs::create_dir(&path).unwrap();
         // Whoever may read everything cannot read a folder as a file.
         let error = read_json::<Vec<u8>>(&path).unwrap_err().to_string();
-        assert!(error.contains("state.json: it cannot be read"), "{error}");
+        assert!(error.contains("state.json: the file cannot be read"), "{error}");
         assert!(check_readable(&path).is_err() && check_readable(&folder.path().join("a")).is_ok());
     }
 

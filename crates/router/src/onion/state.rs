@@ -214,7 +214,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         std::fs::create_dir(&path).unwrap();
         let error = ClientState::read(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("it cannot be read"), "{error}");
+        assert!(error.contains("the file cannot be read"), "{error}");
     }
 
     #[test]

@@ -586,7 +586,7 @@ mod tests {
         station.give_up(now + PATIENCE);
         let told = station.events();
         let silent = format!("bridge {} does not answer", silent.local_addr().unwrap());
-        let starts = ["bridge 192.0.2.7:443: key=", &silent];
+        let starts = ["bridge 192.0.2.7:443: the value of key=", &silent];
         for (event, start) in told.iter().zip(starts) {
             let PtEvent::Trouble(text) = event else { panic!("{event:?}") };
             assert!(text.starts_with(start), "{text}");

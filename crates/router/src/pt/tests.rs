@@ -255,7 +255,7 @@ fn a_program_names_its_bridge_by_socks_and_hears_of_mistakes() {
     assert_eq!(sent_and_read(socket, b"words"), b"words");
     let (_, code) = asked(at, bridge.address, &anabranch_pt::Args::default());
     assert_eq!(code, 1, "the key is missing");
-    let named = format!("bridge {}: key=", bridge.address);
+    let named = format!("bridge {}: the bridge line lacks key=", bridge.address);
     client.tells(|event| matches!(event, PtEvent::Trouble(why) if why.starts_with(&named)));
     client.tells(|event| *event == PtEvent::Up(Some(bridge.address)));
     server.tells(|event| *event == PtEvent::Up(None));

@@ -195,7 +195,7 @@ mod tests {
         }
         fs::create_dir(&path).unwrap();
         let Err(error) = HistoryFile::read(folder.path()) else { panic!("a folder was read") };
-        assert!(error.to_string().contains("bandwidth.json: it cannot be read"), "{error}");
+        assert!(error.to_string().contains("bandwidth.json: the file cannot be read"), "{error}");
     }
 
     #[test]
