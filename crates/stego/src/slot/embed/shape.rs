@@ -414,9 +414,9 @@ mod tests {
         let cases = [
             ("", "0 shapes"),
             ("up 700 0", "line 1: a line 'shape NAME' is missing"),
-            ("shape", "line 1: it is no"),
-            ("shape a\nleft 1 2", "line 2: it is no"),
-            ("shape a\nup 1", "line 2: it is no"),
+            ("shape", "line 1: the line is not"),
+            ("shape a\nleft 1 2", "line 2: the line is not"),
+            ("shape a\nup 1", "line 2: the line is not"),
             ("shape a\nup x 2", "line 2: BYTES and MS"),
             ("shape a\nup +7 2", "line 2: BYTES and MS"),
             ("shape a\nup 99999999999999999999 2", "line 2: BYTES and MS"),
