@@ -135,7 +135,7 @@ impl Settings {
         // existed can be resumed.
         let far_end = self.far_end.as_ref().map(|words| ("far_end", json!(words)));
         let rate = (self.rate != RATE).then(|| ("rate", json!(self.rate)));
-        let onion = self.onion.then(|| ("onion", json!(true)));
+        let onion = self.onion.then_some(("onion", json!(true)));
         for (name, value) in far_end.into_iter().chain(onion).chain(rate) {
             header[name] = value;
         }

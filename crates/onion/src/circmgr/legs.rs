@@ -247,7 +247,8 @@ impl CircuitManager {
         let Some(network) = self.network.as_deref() else { return wishes };
         let grants = |relay: &&RelayStatus| relay.speaks.lossy && relay.speaks.ntor_v3;
         let able: Vec<&RelayStatus> = network.consensus().relays.iter().filter(grants).collect();
-        let positions: [(_, fn(Flags) -> bool); 3] = [
+        type Fits = fn(Flags) -> bool;
+        let positions: [(_, Fits); 3] = [
             (&mut wishes.entry, |flags| flags.guard),
             (&mut wishes.middle, |_| true),
             (&mut wishes.exit, |flags| flags.exit && !flags.bad_exit),
