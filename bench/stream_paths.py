@@ -109,8 +109,8 @@ def main() -> int:
 
 def sums(runs: int, seconds: int, schedule: str, mbits: int) -> list[list[object]]:
     """Goodput of several paths beside one, and of mixed ones beside UDP alone."""
-    line = {"rate": f"{mbits}mbit", "queue": f"{QUEUE * mbits / 1000:.0f}kB"}
-    one = Case("1 tcp", ("tcp",), schedule=schedule, every="1p", **line)
+    rate, queue = f"{mbits}mbit", f"{QUEUE * mbits / 1000:.0f}kB"
+    one = Case("1 tcp", ("tcp",), rate=rate, queue=queue, schedule=schedule, every="1p")
     cases = [
         one,
         replace(one, name="3 tcp", kinds=("tcp",) * 3),
