@@ -108,7 +108,8 @@ mod tests {
     fn a_packet_looks_at_few_of_many_directions() {
         let [few, many] = [11, 301].map(|links| comparisons(2 * links));
         println!("comparisons a packet: {few} with 11 links, {many} with 301");
-        // A scan looks at all 602. A B-tree of 602 times has three levels, with at most 11 in a node.
+        // A scan looks at all 602. A B-tree of 602 times has three levels, with at most 11 in a
+        // node.
         assert!(few < 22.0 && many < 33.0, "{few} with 11 links, {many} with 301");
     }
 
