@@ -753,6 +753,18 @@ mod tests {
         assert_eq!(ends.each_ref().map(Channel::ids), [Ids::Any, Ids::None]);
     }
 
+    /// Two ends of a link after their handshake; the second end has the credentials `them`.
+    fn after_handshake(them: Arc<Credentials>, [one, two]: [Start; 2]) -> [Channel; 2] {
+        let role = Role::Initiator(credentials(1));
+        let mut ends = [Channel::new(role, one), Channel::new(Role::Responder(them), two)];
+        for _ in 0..3 {
+            let [one, two] = &mut ends;
+            carry(one, two);
+            carry(two, one);
+        }
+        ends
+    }
+
     /// Two ends that have agreed, of which these want QUIC beside it and cells with numbers.
     pub(super) fn wanting(one: (Option<u16>, bool), two: (Option<u16>, bool)) -> [Channel; 2] {
         let them = credentials(2);
@@ -764,34 +776,16 @@ mod tests {
             let capabilities = Capabilities { early: unordered, beside: port.is_some(), ..ordered };
             Start { beside, capabilities, ..start(certificate) }
         };
-        let role = Role::Initiator(credentials(1));
-        let mut ends = [
-            Channel::new(role, of(one, Some(them.tls_certificate))),
-            Channel::new(Role::Responder(them), of(two, None)),
-        ];
-        for _ in 0..3 {
-            let [one, two] = &mut ends;
-            carry(one, two);
-            carry(two, one);
-        }
-        ends
+        let starts = [of(one, Some(them.tls_certificate)), of(two, None)];
+        after_handshake(them, starts)
     }
 
     /// Two ends of a link with these capabilities, after their handshake.
     pub(super) fn agreeing([one, two]: [Capabilities; 2]) -> [Channel; 2] {
         let them = credentials(2);
         let of = |capabilities, certificate| Start { capabilities, ..start(certificate) };
-        let role = Role::Initiator(credentials(1));
-        let mut ends = [
-            Channel::new(role, of(one, Some(them.tls_certificate))),
-            Channel::new(Role::Responder(them), of(two, None)),
-        ];
-        for _ in 0..3 {
-            let [one, two] = &mut ends;
-            carry(one, two);
-            carry(two, one);
-        }
-        ends
+        let starts = [of(one, Some(them.tls_certificate)), of(two, None)];
+        after_handshake(them, starts)
     }
 
     /// Gives a channel a QUIC cell with this body.

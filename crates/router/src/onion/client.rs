@@ -648,9 +648,9 @@ impl<'r> ClientLoop<'r> {
             ))),
             Order::NoAbleRelay(design) => watch(ClientEvent::Trouble(no_able_relay(design))),
             Order::NoLossyRelay => watch(ClientEvent::Trouble(
-                "--design: the network has too few relays for lossy circuits (with \
-                 Anabranch=4 among their protocols): it needs an entry, a middle and an exit that run \
-                 'anabranch relay --link quic --udp-or'"
+                "--design: the network has too few relays for UDP-OR (with Anabranch=4 among their \
+                 protocols): it needs an entry, a middle and an exit that run 'anabranch relay \
+                 --udp-or'"
                     .to_owned(),
             )),
             Order::FewBridges(bridges, wanted) => watch(ClientEvent::Trouble(format!(
