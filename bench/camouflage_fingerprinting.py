@@ -27,7 +27,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/interop"))
@@ -35,6 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/interop")
 from harness import covertness, siteloads
 from harness.chromium import Chromium
 from harness.covertness import SERVER
+from harness.recorder import Recorder
 from harness.siteloads import KINDS, Client, Kind, Page, Pages, World
 from harness.tools import PeerFailed
 
@@ -59,33 +60,6 @@ class Turn:
     def file(self) -> str:
         """Name of its capture within the folder."""
         return f"{self.kind.name}/{self.number:03}.pcap"
-
-
-@dataclass
-class Recorder:
-    """A folder of captures, and the list of its loads."""
-
-    folder: Path
-    done: set[str] = field(default_factory=set)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def __post_init__(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.listing = self.folder / "loads.jsonl"
-        if self.listing.exists():
-            lines = self.listing.read_text().splitlines()
-            self.done = {json.loads(line)["file"] for line in lines}
-
-    def place(self, file: str) -> Path:
-        """Returns the path of a capture."""
-        place = self.folder / file
-        place.parent.mkdir(exist_ok=True)
-        return place
-
-    def add(self, loads: Sequence[dict[str, object]]) -> None:
-        """Adds the loads of a complete capture."""
-        with self.lock, self.listing.open("a") as listing:
-            listing.write("".join(json.dumps(load) + "\n" for load in loads))
 
 
 def turns(kinds: Sequence[Kind], pages: Pages, count: int) -> Iterator[Turn]:
@@ -133,7 +107,7 @@ def record(client: Client, turn: Turn, recorder: Recorder) -> None:
         dump.stop()
     if all("failed" in each for each in loads):
         raise PeerFailed(f"no page could be loaded: {loads[0]['failed']}")
-    recorder.add(loads)
+    recorder.add(turn.file, [json.dumps(load) + "\n" for load in loads])
 
 
 def collect(world: World, waiting: Sequence[Turn], together: int, until: float,
@@ -185,7 +159,7 @@ def main() -> None:
     if unknown := set(options.kinds) - set(names):
         parser.error(f"no kind: {', '.join(sorted(unknown))}")
     until = time.monotonic() + options.seconds
-    web, recorder = options.web.resolve(), Recorder(options.folder.resolve())
+    web, recorder = options.web.resolve(), Recorder(options.folder.resolve(), "loads.jsonl")
     pages = siteloads.pages_of(web, options.sites, options.others * options.turns)
     databases = recorder.folder / "databases"
     siteloads.make_databases(databases, web, pages)

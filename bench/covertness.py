@@ -20,19 +20,17 @@ of `tests/interop/setup --area pt`.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import random
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/interop"))
@@ -42,6 +40,7 @@ from harness.capture import Tcpdump
 from harness.chromium import Chromium
 from harness.covertness import CLASSES, REAL, SNAP, Entry, Site, World
 from harness.net import Host
+from harness.recorder import Recorder
 from harness.tools import PeerFailed
 
 AFTER_S = 0.3
@@ -75,35 +74,6 @@ class Visit:
                 for _ in self.site.addresses]  # fmt: skip
 
 
-@dataclass
-class Recorder:
-    """A folder of captures and its manifest."""
-
-    folder: Path
-    done: set[str] = field(default_factory=set)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def __post_init__(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.manifest = self.folder / "manifest.jsonl"
-        if self.manifest.exists():
-            lines = self.manifest.read_text().splitlines()
-            self.done = {json.loads(line)["file"] for line in lines}
-
-    def place(self, file: str) -> Path:
-        """Returns the path of a capture."""
-        place = self.folder / file
-        place.parent.mkdir(exist_ok=True)
-        return place
-
-    def add(self, entry: Entry) -> None:
-        """Adds a complete capture to the manifest."""
-        with self.lock:
-            self.done.add(entry.file)
-            with self.manifest.open("a") as manifest:
-                manifest.write(entry.line())
-
-
 def visits(sites: Sequence[Site], sessions: int, classes: Sequence[str]) -> Iterator[Visit]:
     """Yields all sessions: for each site every class once, in a drawn order, then the next site.
 
@@ -133,7 +103,8 @@ def capture(world: World, host: Host, interface: str, visit: Visit, recorder: Re
                 covertness.settled(host, port, WAY_UP)
         time.sleep(AFTER_S)
         dump.stop()
-    recorder.add(Entry(visit.file, visit.name, port, visit.site.name, visit.number))
+    entry = Entry(visit.file, visit.name, port, visit.site.name, visit.number)
+    recorder.add(entry.file, [entry.line()])
 
 
 def batch(world: World, visits_: Sequence[Visit], together: int, recorder: Recorder) -> None:
@@ -165,7 +136,8 @@ def firsts(world: World, count: int, recorder: Recorder) -> None:
             print(f"{file} is not captured: {str(error)[-2000:]}", file=sys.stderr)
             print(world.errors()[-2000:], file=sys.stderr)
             continue
-        recorder.add(Entry(file, name, world.ports[name], purpose="detectors"))
+        entry = Entry(file, name, world.ports[name], purpose="detectors")
+        recorder.add(entry.file, [entry.line()])
         print(f"{name}: first packets of {links} links", file=sys.stderr)
 
 
@@ -214,7 +186,7 @@ def main() -> None:
 
 def record(web: Web, options: argparse.Namespace) -> None:
     """Makes the missing captures of the classes in `options`."""
-    recorder = Recorder(options.folder)
+    recorder = Recorder(options.folder, "manifest.jsonl")
     found: list[Site] = []
     if options.sessions:
         with web.world(1, REAL) as world, Chromium(world.clients[0]) as browser:
