@@ -121,7 +121,7 @@ fn a_network_without_such_relays_is_named_and_programs_are_refused() {
     let mut client = Program::start(&[&words[..], &more].concat());
     let listening = client.next("listening");
     let socks: SocketAddr = listening["addresses"][0].as_str().unwrap().parse().unwrap();
-    let told = |object: &Value| object["what"].as_str().is_some_and(|text| text.contains("lossy"));
+    let told = |object: &Value| object["what"].as_str().is_some_and(|text| text.contains("UDP-OR"));
     let trouble = client.find("trouble", told);
     assert!(trouble["what"].as_str().unwrap().contains("--udp-or"), "{trouble}");
     assert_ne!(connect(socks, 9).1, 0, "the program is refused");
