@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.reproduction import against as compared
-from anabranch.reproduction import index
-from anabranch.reproduction.data import Data
 from anabranch.validate import TraceError, source
+
+if TYPE_CHECKING:
+    from anabranch.reproduction.data import Data
 
 
 def reproduction(
@@ -37,6 +37,9 @@ def reproduction(
     Fails if a row has neither a verdict nor a reason, or if a results page has another number than
     its data.
     """
+    from anabranch.reproduction import index
+    from anabranch.reproduction.data import Data
+
     data = Data(results)
     if against is not None:
         _compare(data, Data(against))
@@ -56,6 +59,8 @@ def reproduction(
 
 
 def _compare(run: Data, committed: Data) -> None:
+    from anabranch.reproduction import against as compared
+
     try:
         pairs = list(compared.pairs(committed, run))
     except LookupError as error:
