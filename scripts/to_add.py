@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Verifies ARCHITECTURE.md's table "To add ...".
 
-Adds a minimal scheduler, relay command, link, attack and experiment to a copy of the repository,
-each only in the files of its row, and runs them. Fails where a stub had to touch another file,
-where a row names a file that the stub did not touch, or where the copy does not compile.
+Adds a minimal scheduler, relay command, link, attack, defence and experiment to a copy of the
+repository, each only in the files of its row, and runs them. Fails where a stub had to touch
+another file, where a row names a file that the stub did not touch, where the copy does not compile,
+or where a list for users lacks the stub: the lab's help, messages, reports and figures.
 
 Usage: scripts/to_add.py FOLDER (for the copy; kept between runs, so that a second one is quick).
 """
@@ -158,14 +159,50 @@ class Stub(Attack):
     },
     (
         (
-            "lab/src/anabranch/attacks/__init__.py",
-            "from .rocket import MiniRocket\n",
-            "from .stub import Stub\n",
+            "lab/src/anabranch/registry.py",
+            '    AttackRow("k-fp-paths", "kfp_paths:PathForest", "k-FP by path", palette.BROWN),\n',
+            '    AttackRow("stub", "stub:Stub", "Attack Stub", Colour("#123456", "#abcdef")),\n',
+        ),
+    ),
+)
+DEFENCE = Stub(
+    "a defence",
+    {
+        "lab/src/anabranch/defences/stub.py": '''\
+"""Changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from anabranch.defences.base import Defence, Shaped
+from anabranch.traces import Facts, Floats, Sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Stub(Defence):
+    """Every packet stays."""
+
+    name: ClassVar[str] = "stub"
+
+    def shape(self, times: Floats, sizes: Sizes, seed: int, facts: Facts) -> Shaped:
+        """Returns the same packets."""
+        return Shaped(times, sizes, np.arange(times.size))
+'''
+    },
+    (
+        (
+            "lab/src/anabranch/defences/texts.py",
+            "from anabranch.defences.maybenot import NAMED, Maybenot\n",
+            "from anabranch.defences.stub import Stub\n",
         ),
         (
-            "lab/src/anabranch/attacks/__init__.py",
-            '        "size": Size,\n',
-            '        "stub": Stub,\n',
+            "lab/src/anabranch/defences/texts.py",
+            "FAMILIES: Mapping[str, Family] = MappingProxyType(\n    {\n",
+            '        "stub": Family(Stub, {}, None, "stub", "no padding", "Defence Stub"),\n',
         ),
     ),
 )
@@ -384,7 +421,7 @@ impl StreamLink for Null {
         ),
     ),
 )
-STUBS = (SCHEDULER, RELAY_COMMAND, NULL_LINK, ATTACK, EXPERIMENT)
+STUBS = (SCHEDULER, RELAY_COMMAND, NULL_LINK, ATTACK, DEFENCE, EXPERIMENT)
 
 
 def rows(architecture: str) -> dict[str, list[str]]:
@@ -435,19 +472,48 @@ def copy_to(folder: Path) -> None:
             shutil.copyfile(Path(fresh) / path, folder / path)
 
 
-def attack_is_listed(copy: Path) -> list[str]:
-    """Lists the attacks of the copy's lab, with the binding built in the repository."""
+def lab_lists(copy: Path) -> list[str]:
+    """Returns the lists of the copy's lab, for users, that lack the attack or the defence.
+
+    The lab has the binding that was built in the repository. An evaluation of five made loads of
+    each of three pages gives the report.
+    """
     python, binding = os.environ.get("LAB_PYTHON"), [*ROOT.glob("lab/src/anabranch/_core*.so")]
     if not python or not binding:
-        print("skipped: the attack is not run (LAB_PYTHON, or lab/run-tests --install, is missing)")
+        print("skipped: the lab is not run (LAB_PYTHON, or lab/run-tests --install, is missing)")
         return []
     shutil.copyfile(binding[0], copy / binding[0].relative_to(ROOT))
-    seen = "from anabranch.attacks import ATTACKS; print(*ATTACKS)"
-    environment = os.environ | {"PYTHONPATH": str(copy / "lab/src")}
-    done = subprocess.run(
-        [python, "-B", "-c", seen], env=environment, capture_output=True, text=True, check=True
-    )
-    return [] if "stub" in done.stdout.split() else ["an attack: the lab does not list it"]
+    environment = os.environ | {"PYTHONPATH": str(copy / "lab/src"), "COLUMNS": "400"}
+
+    def lab(*arguments: object) -> str:
+        program = "from anabranch.cli import main; main()"
+        command = [python, "-B", "-c", program, *map(str, arguments)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
+
+    with tempfile.TemporaryDirectory() as folder:
+        loads, found, page = (Path(folder) / name for name in ("loads", "found", "page"))
+        loads.mkdir()
+        found.mkdir()
+        for name in (f"{page}-{load}" for page in range(3) for load in range(5)):
+            (loads / f"{name}.cell").write_text("0.0\t1\n0.1\t-1\n0.2\t-1\n")
+        options = ("--attack", "stub", "--defence", "stub", "--bootstrap", 1)
+        evaluated = lab("evaluate", loads, *options, "--out", found / "stub.json")
+        reported = lab("report", found, "--out", page)
+        html = (page / "report.html").read_text() if page.is_dir() else evaluated + reported
+        figure = page / "figure-closed-world.svg"
+        seen = {
+            "the help of evaluate": (lab("evaluate", "--help"), "stub"),
+            "the message for an unknown attack": (
+                lab("evaluate", loads, "--attack", "stubb"), "did you mean 'stub'",
+            ),
+            "the help of defend": (lab("defend", "--help"), "stub"),
+            "the report, as an attack": (html, "Attack Stub"),
+            "the report, as a defence": (html, "Defence Stub"),
+            "a figure": (figure.read_text() if figure.is_file() else html, "#123456"),
+        }  # fmt: skip
+    return [f"{place} does not show the stub: {text[-300:]}" for place, (text, words) in
+            seen.items() if words not in text]  # fmt: skip
 
 
 def main() -> int:
@@ -469,7 +535,7 @@ def main() -> int:
     ):
         test = [*cargo, "test", "--locked", *suite]
         subprocess.run(test, cwd=copy, check=True, stdout=subprocess.DEVNULL)
-    found += attack_is_listed(copy)
+    found += lab_lists(copy)
     print(*found, sep="\n", end="\n" if found else "")
     print(f"to add: {', '.join(stub.what for stub in STUBS)}: {len(found)} breaches")
     return 1 if found else 0

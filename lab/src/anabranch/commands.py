@@ -31,6 +31,7 @@ from anabranch.camouflage.command import camouflage
 from anabranch.compare import compare
 from anabranch.covertness.command import covertness
 from anabranch.doctor import doctor
+from anabranch.registry import ALIASES, attack_names, observer_rules
 from anabranch.report.command import report
 from anabranch.validate import TraceError, source
 
@@ -98,17 +99,14 @@ def evaluate(
     observer: Annotated[
         str,
         typer.Option(
-            help="What the attack sees: random (one path), largest (the path with most packets), "
-            "any (an attack on each path; one that names the page is enough), merged (all paths) "
-            "or merged:K (K paths). Append +counter for an unencrypted counter, and to the first "
-            "two +earlier for earlier loads (with --draw session:N)."
+            help=f"What the attack sees: {observer_rules()}. Append +counter for an unencrypted "
+            "counter, and to the first two +earlier for earlier loads (with --draw session:N)."
         ),
     ] = "random",
     attack: Annotated[
         list[str] | None,
         typer.Option(
-            help="Attack: k-fp, k-fp-paths, cumul, p-fp, df, tik-tok, var-cnn, rf, minirocket (in "
-            "results: rocket), forest or size; FILE.py:Class; or a name from an installed package. "
+            help=f"Attack: {attack_names()}; FILE.py:Class; or a name from an installed package. "
             "Repeat it to compare the first attack with each other one on the same loads. "
             "Default: k-fp."
         ),
@@ -231,7 +229,6 @@ def _warn_together(specs: Sequence[Spec]) -> None:
 def _specs(settings: dict[str, Any], attacks: list[str], parameters: list[str]) -> list[Spec]:
     """Returns a spec for each attack, each with its own parameters."""
     from anabranch import evaluate as lab
-    from anabranch.attacks import ALIASES
     from anabranch.evaluate.attack import name_of
 
     given = _parameters(parameters)

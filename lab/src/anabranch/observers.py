@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from anabranch.attacks import Sequences
-from anabranch.ragged import select
+from anabranch import registry
+from anabranch.attacks import PathSequences
 from anabranch.traces import Traces
 from anabranch.validate import TraceError
 
@@ -33,37 +33,6 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     near = get_close_matches(name, known, 1)
     hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(known)}"
     return f"unknown {kind} '{name}': {hint}"
-
-
-@dataclass(frozen=True, slots=True)
-class PathSequences(Sequences):
-    """Sequences whose packets also carry the path that they were seen on.
-
-    Attributes:
-        paths: int16 (packets,), -1 where nothing is split. An attack that does not use it treats
-            these as plain `Sequences`.
-    """
-
-    paths: Paths
-
-    def __post_init__(self) -> None:
-        Sequences.__post_init__(self)
-        if self.paths.shape != self.times.shape:
-            raise TraceError(f"has {self.paths.size} packets, not {self.times.size}", column="path")
-
-    def __getitem__(self, index: slice | ArrayLike) -> PathSequences:
-        """Returns the sequences that a slice, a boolean mask or an array of positions selects."""
-        plain = Sequences.__getitem__(self, index)
-        _, _, packets = select(self.offsets, index)
-        own = self.paths[packets]
-        return PathSequences(plain.times, plain.sizes, plain.offsets, own, counts=plain.counts)
-
-    @classmethod
-    def joined(cls, parts: Sequence[PathSequences]) -> Self:
-        """Returns the sequences of all `parts`, one after the other."""
-        plain = Sequences.concatenate(parts)
-        paths = np.concatenate([part.paths for part in parts])
-        return cls(plain.times, plain.sizes, plain.offsets, paths, counts=plain.counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +116,10 @@ class Observer:
                 return cls("merged", counter=counter)
             if rule == "merged" and number.isdecimal() and int(number) > 0:
                 return cls("merged", int(number), counter)
+        earlier = " and ".join(row.syntax for row in registry.OBSERVERS if row.earlier)
         raise SettingError(
-            f"observer '{text}' is unknown: expected random, largest, any (one observer on each "
-            "path), merged (all paths) or merged:K (K paths); each can have +counter, and the "
-            "first two +earlier"
+            f"observer '{text}' is unknown: expected {registry.observer_rules()}; each can have "
+            f"+counter, and {earlier} +earlier"
         )
 
     def __str__(self) -> str:

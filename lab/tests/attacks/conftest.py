@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from anabranch.attacks import Attack, Sequences
+from anabranch.attacks import ATTACKS, Attack, Sequences
 from anabranch.attacks.network import NetworkAttack
-from anabranch.evaluate.attack import TABLE
 
 collect_ignore = [] if find_spec("jax") else ["test_nets.py", "test_train.py"]
 
@@ -104,10 +103,10 @@ def data() -> Data:
     return Data(train, train_labels, np.arange(len(train)), test, test_labels)
 
 
-@pytest.fixture(scope="session", params=list(TABLE))
+@pytest.fixture(scope="session", params=list(ATTACKS))
 def name(request: pytest.FixtureRequest) -> str:
     """Returns every attack in turn."""
-    if issubclass(TABLE[request.param], NetworkAttack):
+    if issubclass(ATTACKS[request.param], NetworkAttack):
         pytest.importorskip("jax")
     return str(request.param)
 
@@ -120,4 +119,4 @@ def fitted(name: str, data: Data) -> Attack:
 
 def small(name: str, **changes: Any) -> Attack:
     """Returns an attack of test size."""
-    return TABLE[name](**(SMALL[name] | changes))
+    return ATTACKS[name](**(SMALL.get(name, {}) | changes))

@@ -17,16 +17,16 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import log_loss
 
-from anabranch.attacks import Attack, AttackError, EpochReport, Sequences
+from anabranch.attacks import ATTACKS, Attack, AttackError, EpochReport, Sequences
 from anabranch.attacks.network import NetworkAttack
 from anabranch.attacks.ranges import Range
-from anabranch.evaluate.attack import TABLE, make
+from anabranch.evaluate.attack import make
 from anabranch.nets import MissingExtraError
 from anabranch.observers import SettingError
 
 from .conftest import CLASSES, SMALL, Data, small
 
-NETWORKS = [name for name, attack in TABLE.items() if issubclass(attack, NetworkAttack)]
+NETWORKS = [name for name, attack in ATTACKS.items() if issubclass(attack, NetworkAttack)]
 
 
 def quick(name: str, **changes: int) -> Attack:
@@ -90,7 +90,7 @@ def test_travels_to_another_process(fitted: Attack, data: Data) -> None:
 
 
 def test_a_file_of_another_kind_is_refused(fitted: Attack, tmp_path: Path) -> None:
-    other = next(attack for attack in TABLE.values() if attack is not type(fitted))
+    other = next(attack for attack in ATTACKS.values() if attack is not type(fitted))
     path = tmp_path / "attack"
     fitted.save(path)
     with pytest.raises(AttackError, match="attack: holds"):
@@ -162,15 +162,15 @@ def test_input_that_does_not_fit_is_refused(name: str, data: Data) -> None:
 
 
 def test_every_parameter_has_a_range(name: str) -> None:
-    parameters = TABLE[name]().get_params()
-    TABLE[name]().check_parameters()
+    parameters = ATTACKS[name]().get_params()
+    ATTACKS[name]().check_parameters()
     ranged = {key for key, default in parameters.items() if not isinstance(default, bool)}
-    assert TABLE[name].ranges.keys() == ranged
+    assert ATTACKS[name].ranges.keys() == ranged
 
 
 def test_parameters_out_of_range_are_refused_before_any_work(name: str, data: Data) -> None:
-    for key in TABLE[name]().get_params():
-        for value in unsuitable(TABLE[name].ranges.get(key)):
+    for key in ATTACKS[name]().get_params():
+        for value in unsuitable(ATTACKS[name].ranges.get(key)):
             with pytest.raises(SettingError, match=f"^{name}: {key} = ") as refused:
                 make(name, {key: value}, 0)
             assert "\n" not in str(refused.value)
@@ -232,7 +232,7 @@ def test_one_epoch_lowers_the_loss(name: str, data: Data) -> None:
     """At the published rate; the set is repeated six times, as two mini-batches may
     lead anywhere.
     """
-    rate = TABLE[name]().get_params()["learning_rate"]
+    rate = ATTACKS[name]().get_params()["learning_rate"]
     X, y = Sequences.concatenate([data.train] * 6), np.tile(data.train_labels, 6)
     before, after = (
         log_loss(data.train_labels, attack.fit(X, y).predict_proba(data.train))
@@ -283,13 +283,13 @@ def test_every_attack_can_be_named_without_jax() -> None:
     program = """
 import sys
 sys.modules["jax"] = None
-from anabranch.evaluate.attack import TABLE
-print(*[attack().get_params()["seed"] for attack in TABLE.values()])
+from anabranch.attacks import ATTACKS
+print(*[attack().get_params()["seed"] for attack in ATTACKS.values()])
 """
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
-    assert done.stdout.split() == ["0"] * len(TABLE), done.stderr
+    assert done.stdout.split() == ["0"] * len(ATTACKS), done.stderr
 
 
 def counted(X: Sequences, hidden: np.ndarray) -> Sequences:
@@ -312,7 +312,7 @@ def test_counters_are_used_or_refused(name: str, data: Data) -> None:
     same = Sequences.concatenate([data.train[:1]] * 40)
     labels = np.arange(40) % 2
     X = counted(same, labels * 3)
-    if not TABLE[name].uses_counter:
+    if not ATTACKS[name].uses_counter:
         with pytest.raises(AttackError, match=r"^\w+ cannot use counters: "):
             small(name).fit(X, labels)
         return

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from anabranch.attacks import Attack
+from anabranch.attacks import ATTACKS, Attack
 from anabranch.attacks.network import NetworkAttack
-from anabranch.evaluate.attack import TABLE
 from anabranch.nets import missing_of_jax
 
 from .conftest import SMALL
@@ -28,8 +27,8 @@ TINY = SMALL["p-fp"] | {"length": 16, "hidden": 8, "width": 4, "epochs": 20}
 
 def parameters() -> dict[str, dict[str, Any]]:
     """Returns small parameters of each checked attack, by its name."""
-    networks = {name for name, cls in TABLE.items() if issubclass(cls, NetworkAttack)}
-    found = {name: SMALL[name] for name in TABLE if name not in networks}
+    networks = {name for name, cls in ATTACKS.items() if issubclass(cls, NetworkAttack)}
+    found = {name: SMALL.get(name, {}) for name in ATTACKS if name not in networks}
     if missing_of_jax():
         return found
     if os.environ.get("EVERY_NETWORK"):
@@ -39,14 +38,14 @@ def parameters() -> dict[str, dict[str, Any]]:
 
 def chosen() -> list[Attack]:
     """Returns the attacks to check."""
-    return [TABLE[name](**each) for name, each in parameters().items()]
+    return [ATTACKS[name](**each) for name, each in parameters().items()]
 
 
 def exceptions(attack: Attack) -> dict[str, str]:
     """Returns the names of the checks that an attack fails, and why; the file has them
     by attack.
     """
-    (name,) = (name for name, cls in TABLE.items() if cls is type(attack))
+    (name,) = (name for name, cls in ATTACKS.items() if cls is type(attack))
     return {each["check"]: each["reason"] for each in LISTED if name in each["attacks"]}
 
 
@@ -58,4 +57,4 @@ def test_an_attack_is_an_estimator(estimator: Attack, check: Any) -> None:
 @pytest.mark.parametrize("each", LISTED, ids=lambda each: each["check"])
 def test_an_exception_has_a_reason_and_names_attacks(each: dict[str, Any]) -> None:
     assert len(each["reason"]) > 30
-    assert set(each["attacks"]) <= set(TABLE)
+    assert set(each["attacks"]) <= set(ATTACKS)

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from anabranch import io, results
+from anabranch.attacks import ATTACKS
 from anabranch.cli import main
 from anabranch.evaluate import Spec, evaluate
-from anabranch.evaluate.attack import TABLE
 from anabranch.nets import MissingExtraError
 from anabranch.observers import SettingError
 from anabranch.results import Result
@@ -248,7 +248,7 @@ def test_keys_tell_settings_data_and_reading_apart() -> None:
 def test_a_revised_attack_has_other_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     forest, other = Spec(attack="k-fp"), Spec(attack="k-fp-paths")
     before = results.key(forest, "a"), results.key(other, "a")
-    monkeypatch.setattr(TABLE["k-fp"], "revision", 1)
+    monkeypatch.setattr(ATTACKS["k-fp"], "revision", 1)
     assert results.key(forest, "a") != before[0]
     assert results.key(other, "a") == before[1]
 
@@ -342,7 +342,7 @@ def test_the_command_shows_and_keeps_a_result(data: Path, tmp_path: Path) -> Non
 def test_help_names_every_attack(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")  # no name is broken at the end of a line
     said = set(re.findall(r"[a-z-]+", lab("evaluate", "--help").stdout))
-    assert said >= set(TABLE)
+    assert said >= set(ATTACKS)
 
 
 def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from anabranch.attacks import PathForest, PathSequences
 from anabranch.defences.front import Front
 from anabranch.evaluate import Spec
-from anabranch.evaluate.attack import PathForest
-from anabranch.observers import Observer, PathSequences, SettingError
+from anabranch.observers import Observer, SettingError
 from anabranch.splitting import Split
 from anabranch.traces import Builder, Traces
 from anabranch.validate import TraceError
@@ -91,7 +91,7 @@ def test_loads_stay_where_nothing_is_seen(pages: Traces) -> None:
 
 @pytest.mark.parametrize("text", ["", "rand", "merged:0", "merged:x", "random:2", "merged:"])
 def test_an_unknown_observer_is_refused(text: str) -> None:
-    with pytest.raises(SettingError, match="expected random, largest"):
+    with pytest.raises(SettingError, match=r"expected random \(one path\), largest"):
         Observer.parse(text)
 
 

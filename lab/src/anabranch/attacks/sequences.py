@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from anabranch.ragged import offsets_of, select
 from anabranch.traces import Traces
+from anabranch.validate import TraceError
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -140,6 +141,37 @@ class Sequences:
             before = np.where(np.diff(of, prepend=-1) == 0, np.concatenate([[0], own[:-1]]), 0)
             told[way] = own - before
         return told
+
+
+@dataclass(frozen=True, slots=True)
+class PathSequences(Sequences):
+    """Sequences whose packets also carry the path that they were seen on.
+
+    Attributes:
+        paths: int16 (packets,), -1 where nothing is split. An attack that does not use it treats
+            these as plain `Sequences`.
+    """
+
+    paths: NDArray[np.int16]
+
+    def __post_init__(self) -> None:
+        Sequences.__post_init__(self)
+        if self.paths.shape != self.times.shape:
+            raise TraceError(f"has {self.paths.size} packets, not {self.times.size}", column="path")
+
+    def __getitem__(self, index: slice | ArrayLike) -> PathSequences:
+        """Returns the sequences that a slice, a boolean mask or an array of positions selects."""
+        plain = Sequences.__getitem__(self, index)
+        _, _, packets = select(self.offsets, index)
+        own = self.paths[packets]
+        return PathSequences(plain.times, plain.sizes, plain.offsets, own, counts=plain.counts)
+
+    @classmethod
+    def joined(cls, parts: Sequence[PathSequences]) -> Self:
+        """Returns the sequences of all `parts`, one after the other."""
+        plain = Sequences.concatenate(parts)
+        paths = np.concatenate([part.paths for part in parts])
+        return cls(plain.times, plain.sizes, plain.offsets, paths, counts=plain.counts)
 
 
 def sequences_of(X: Any) -> Sequences | None:

@@ -3,6 +3,7 @@
 | module | what |
 |---|---|
 | `captures` | the captures of `bench/camouflage_fingerprinting.py`, as traces |
+| `attacks` | the attacks and their parameters |
 | `sums` | the classifier of StegoTorus' paper: Gaussians of cumulative sums |
 | `folds` | predictions of an attack for every load, by cross-validation |
 | `judge` | all evaluations; each result is a line of JSON |

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from anabranch.camouflage.attacks import ATTACKS
 from anabranch.validate import TraceError
 
 
@@ -34,7 +35,7 @@ def camouflage(
     ] = None,
     attack: Annotated[
         list[str] | None,
-        typer.Option(help="Attack: k-fp, rocket or rf (repeatable). Default: all."),
+        typer.Option(help=f"Attack: {', '.join(ATTACKS)} (repeatable). Default: all."),
     ] = None,
 ) -> None:
     """Run attacks on page loads through pluggable transports. Continues where it stopped.
@@ -49,10 +50,10 @@ def camouflage(
 
     if document is not None and document.suffix != ".md":
         raise TraceError("--markdown: its name must end in .md", file=document)
-    attacks = attack or list(judge.ATTACKS)
+    attacks = attack or list(ATTACKS)
     for name in attacks:
-        if name not in judge.ATTACKS:
-            raise TraceError(f"--attack: there are {', '.join(judge.ATTACKS)}, not '{name}'")
+        if name not in ATTACKS:
+            raise TraceError(f"--attack: there are {', '.join(ATTACKS)}, not '{name}'")
     with one_line(), progress() as bar:
         if captures is not None:
             captured.write(captures, folder)

@@ -22,8 +22,9 @@ import numpy as np
 from anabranch import io, metrics, results
 from anabranch.attacks import Attack
 from anabranch.camouflage import sums
+from anabranch.camouflage.attacks import ATTACKS
 from anabranch.camouflage.captures import kinds
-from anabranch.camouflage.folds import Parameters, folds_of, predicted, trained
+from anabranch.camouflage.folds import folds_of, predicted, trained
 from anabranch.camouflage.numbers import Row
 from anabranch.io import draft
 from anabranch.metrics.bootstrap import Estimate, draws, percentiles
@@ -33,13 +34,6 @@ from anabranch.traces import Traces
 from anabranch.validate import TraceError, source
 
 RESULTS = "results.jsonl"
-ATTACKS: dict[str, Parameters] = {
-    "k-fp": {},
-    "rocket": {},
-    # A load rarely takes 20 s; slots of 44 ms as published. There are few loads, so that batches
-    # are small and epochs are many.
-    "rf": {"slots": 450, "window": 20.0, "epochs": 40, "batch_size": 16, "learning_rate": 0.001},
-}
 RESAMPLES = 2000
 Key = tuple[str, ...]
 

@@ -26,6 +26,7 @@ class Family:
         bare: setting of a value without a name; None if there is none.
         syntax: syntax, as shown to users.
         about: description in one line.
+        label: its name in tables and figures; empty if that is the name in settings.
     """
 
     make: Callable[..., Defence]
@@ -33,6 +34,7 @@ class Family:
     bare: str | None
     syntax: str
     about: str
+    label: str = ""
 
 
 SERIALISED = "02"
@@ -60,6 +62,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             "front[:client=1700,server=1700,w_min=1,w_max=14]",
             "dummy packets at Rayleigh-distributed times after the start of each load; a "
             "budget for each end",
+            "FRONT",
         ),
         "wtf-pad": Family(
             WtfPad,
@@ -67,6 +70,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             "config",
             f"wtf-pad[:{'|'.join(CONFIGURATIONS)}]",
             "adaptive padding with the published histograms",
+            "WTF-PAD",
         ),
         "jitter": Family(
             Jitter,

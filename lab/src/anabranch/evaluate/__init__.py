@@ -3,7 +3,7 @@
 | module | content |
 |---|---|
 | `spec` | the settings of one evaluation, checked |
-| `attack` | attacks by name with their parameters, third-party attacks, and `PathForest` |
+| `attack` | attacks by name with their parameters, third-party ones too |
 | `samples` | an observer's view of loads, as training and test sets |
 | `run` | training, prediction and metrics |
 """

@@ -1,4 +1,4 @@
-"""Attacks by name, `PathForest`, which uses the path of each packet, and third-party attacks.
+"""Attacks by name with their parameters: built-in ones, and third-party ones.
 
 Names of third-party attacks contain a colon; names of built-in ones do not.
 """
@@ -7,85 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import Any
 
-import numpy as np
-
-from anabranch import _core, outside
-from anabranch.attacks import ALIASES, ATTACKS, Attack, AttackError, Sequences, Task
-from anabranch.attacks.base import Floats
-from anabranch.attacks.features import kfp_features
+from anabranch import outside
+from anabranch.attacks import ATTACKS, Attack, AttackError
 from anabranch.attacks.foreign import SEEDS, attack_class
-from anabranch.attacks.forest import THREADS, SmallForest
 from anabranch.attacks.network import NetworkAttack
-from anabranch.attacks.ranges import COUNT, Range, Ranges
 from anabranch.nets import require_jax
-from anabranch.observers import PathSequences, SettingError, unknown
-from anabranch.ragged import offsets_of
-
-
-class PathForest(Attack):
-    """A random forest over k-FP's features of all packets seen and of each watched path alone.
-
-    For observers of several paths. Path numbers mean nothing from load to load, so paths are
-    ordered by their number of packets, most first. Packets without a path count as those of one
-    path.
-
-    Attributes:
-        forest_: the fitted forest.
-
-    Args:
-        paths: number of paths with features of their own; with 0 it is k-FP.
-        trees: number of trees.
-        leaf_size: minimum training loads in a leaf.
-        jobs: threads that grow trees; the result does not depend on it.
-    """
-
-    ranges: ClassVar[Ranges] = Attack.ranges | {
-        "paths": Range(0, _core.MOST_PATHS),
-        "trees": COUNT,
-        "leaf_size": COUNT,
-        "jobs": THREADS,
-    }
-    needs_times = True
-    uses_counter = True
-
-    forest_: SmallForest
-
-    def __init__(
-        self, *, paths: int = 3, trees: int = 200, leaf_size: int = 1, jobs: int = 1, seed: int = 0
-    ) -> None:
-        self.paths = paths
-        self.trees = trees
-        self.leaf_size = leaf_size
-        self.jobs = jobs
-        self.seed = seed
-
-    def _probabilities(self, X: Sequences) -> Floats:
-        """Returns class probabilities (n, classes)."""
-        return self.forest_.predict_proba(self._features(X))
-
-    def _fit(self, task: Task) -> None:
-        self.forest_ = SmallForest.grow(
-            self._features(task.X),
-            task.codes,
-            self.trees,
-            self.seed,
-            min_samples_leaf=self.leaf_size,
-            n_jobs=self.jobs,
-        )
-
-    def _features(self, X: Sequences) -> Floats:
-        ranked = _ranked_paths(X)
-        alone = [kfp_features(_of_rank(X, ranked, rank)) for rank in range(self.paths)]
-        return np.hstack([kfp_features(X), *alone])
-
-
-TABLE: Final[Mapping[str, type[Attack]]] = MappingProxyType(
-    {**ATTACKS, "k-fp-paths": PathForest},
-)
-"""Built-in attack classes by name."""
+from anabranch.observers import SettingError, unknown
+from anabranch.registry import ALIASES
 
 
 def is_foreign(name: str) -> bool:
@@ -100,10 +30,10 @@ def known(name: str) -> type[Attack] | None:
         SettingError: if a name without a colon is not that of a built-in attack.
     """
     if not is_foreign(name):
-        if name not in TABLE:
+        if name not in ATTACKS:
             installed = sorted(_named(each) for each in outside.names("attacks"))
-            raise SettingError(unknown("attack", name, [*TABLE, *ALIASES, *installed]))
-        return TABLE[name]
+            raise SettingError(unknown("attack", name, [*ATTACKS, *ALIASES, *installed]))
+        return ATTACKS[name]
     found = outside.find("attacks", name.removeprefix(PACKAGED))
     return None if found is None else attack_class(found.thing, name)
 
@@ -151,7 +81,7 @@ def name_of(text: str, folder: Path = Path()) -> str:
         outside.add("attacks", name, found)
         attack_class(found.thing, name)
         return name
-    if text not in TABLE and text in outside.names("attacks"):
+    if text not in ATTACKS and text in outside.names("attacks"):
         return _named(text)
     return ALIASES.get(text, text)
 
@@ -203,7 +133,7 @@ def refuse_counter(name: str) -> None:
         SettingError: if it cannot; the message names the attacks that can.
     """
     if not class_of(name).uses_counter:
-        able = ", ".join(each for each, attack in TABLE.items() if attack.uses_counter)
+        able = ", ".join(each for each, attack in ATTACKS.items() if attack.uses_counter)
         raise SettingError(
             f"observer: the attack {name} cannot use the packet counter; these attacks can: {able}"
         )
@@ -218,21 +148,3 @@ def require(name: str) -> None:
     """
     if issubclass(class_of(name), NetworkAttack):
         require_jax()
-
-
-def _ranked_paths(X: Sequences) -> Floats:
-    """Returns the rank of each packet's path in its sequence, from 0: by packets, then number."""
-    paths = X.paths.astype(np.int64) + 1 if isinstance(X, PathSequences) else X.owners * 0
-    width = int(paths.max(initial=0)) + 1
-    counts = np.bincount(X.owners * width + paths, minlength=len(X) * width)
-    counts = counts.reshape(len(X), width)
-    order = np.argsort(-counts, axis=1, kind="stable")
-    ranks = np.empty_like(order)
-    np.put_along_axis(ranks, order, np.arange(width)[None, :].repeat(len(X), axis=0), axis=1)
-    return np.asarray(ranks[X.owners, paths])
-
-
-def _of_rank(X: Sequences, ranks: Floats, rank: int) -> Sequences:
-    chosen = ranks == rank
-    counts = np.bincount(X.owners[chosen], minlength=len(X))
-    return Sequences(X.times[chosen], X.sizes[chosen], offsets_of(counts))

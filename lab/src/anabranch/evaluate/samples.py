@@ -9,9 +9,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from anabranch.attacks import PathSequences
 from anabranch.defences import overhead
 from anabranch.evaluate.spec import Spec
-from anabranch.observers import Floats, Observer, Paths, PathSequences, SettingError, path_count
+from anabranch.observers import Floats, Observer, Paths, SettingError, path_count
 from anabranch.protocol import Ints
 from anabranch.splitting import Split
 from anabranch.traces import Traces

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Self, get_type_hints
 
-from anabranch.attacks import ALIASES
 from anabranch.defences import Decoys, Pipeline, parse
 from anabranch.evaluate.attack import known, make, refuse_counter
 from anabranch.metrics.bootstrap import MOST_RESAMPLES
 from anabranch.observers import Observer, SettingError, unknown
 from anabranch.protocol import PAPER_PARTS, Design, World
+from anabranch.registry import ALIASES
 from anabranch.splitting import Delay, Split, usual_mode
 
 

@@ -22,13 +22,13 @@ from anabranch.report.comparison import (
     WR_TIME,
 )
 from anabranch.report.drawing import (
-    COLOURS,
     DASHES,
     FOOT,
     INK,
     MUTED,
     PALETTE,
     Figure,
+    colour_of,
     draw,
     percent_axis,
     place,
@@ -85,7 +85,7 @@ def _open_world(collection: Collection, protocol: str, said: str) -> Figure:
     panels = []
     for setting in sorted({each.setting for each in found}, key=lambda each: each.place):
         names = {each.spec.attack for each in found if each.setting == setting}
-        lines = [_Line(attack(name), COLOURS.get(name, INK), name, setting)
+        lines = [_Line(attack(name), colour_of(name), name, setting)
                  for name in sorted(names, key=attack_place)]  # fmt: skip
         panels.append(_Panel(str(setting), tuple(lines)))
     title = "Open world: r-precision and recall by setting"
@@ -108,7 +108,7 @@ def _short(entry: Entry) -> str:
 def _figure_6(collection: Collection, protocol: str, said: str) -> Figure:
     names = collection.one_path_attacks
     panels = [
-        _Panel(title, tuple(_Line(attack(n), COLOURS.get(n, INK), n, setting) for n in names))
+        _Panel(title, tuple(_Line(attack(n), colour_of(n), n, setting) for n in names))
         for title, setting in (("every 50 packets", WR), ("every 100 ms", WR_TIME))
     ]
     title = "Figure 6: r-precision and recall, weighted random over 3 paths"

@@ -12,14 +12,13 @@ from anabranch.report import beyond
 from anabranch.report.collection import Collection, Entry
 from anabranch.report.comparison import PAPERS
 from anabranch.report.drawing import (
-    COLOURS,
     DASHES,
     FOOT,
-    INK,
     MARKS,
     MUTED,
     PALETTE,
     Figure,
+    colour_of,
     draw,
     not_run,
     percent_axis,
@@ -54,7 +53,7 @@ def _closed_world(collection: Collection, said: str) -> Figure:
     def fill(axes: Axes, name: str, y: int, setting: Setting) -> bool:
         entries = beyond.closed(collection, setting, name)
         for shift, entry in _spread(entries):
-            _dot(axes, y + shift, entry, COLOURS.get(name, INK), "o")
+            _dot(axes, y + shift, entry, colour_of(name), "o")
         return bool(entries)
 
     note = (
@@ -195,7 +194,7 @@ def _shares(collection: Collection, said: str) -> Figure:
             if not own:
                 not_run(axes, 0.5, 0.5, ha="center", fontsize=9)
         keys = [
-            drawing.axes[0].plot([], [], color=COLOURS.get(name, INK), marker=mark, label=label)[0]
+            drawing.axes[0].plot([], [], color=colour_of(name), marker=mark, label=label)[0]
             for name, mark, label in ((name, _mark(name), attack(name)) for name in names)
         ]
         drawing.legend(handles=keys, loc="upper left", ncols=max(1, len(keys)), borderaxespad=0.2)
@@ -224,7 +223,7 @@ def _share_line(axes: Axes, entry: Entry) -> None:
     x, y = [share for share, _ in known], [each["value"] for _, each in known]
     low = [max(0.0, each["value"] - (each["low"] or 0.0)) for _, each in known]
     high = [max(0.0, (each["high"] or 0.0) - each["value"]) for _, each in known]
-    colour = COLOURS.get(entry.spec.attack, INK)
+    colour = colour_of(entry.spec.attack)
     axes.errorbar(
         x,
         y,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,29 +13,19 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
-INK, FAINT, MUTED = "#1d1f23", "#d4d7dc", "#6b7079"
+from anabranch import palette, registry
+
+INK, FAINT, MUTED = palette.INK.light, palette.FAINT.light, palette.MUTED.light
 """Colours of text and axes, of grids, and of secondary text."""
 
-PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c6d31")
-"""Okabe and Ito's colours, which colour-blind readers distinguish too; without their yellow, which
-is invisible on white paper.
-"""
+PALETTE = tuple(colour.light for colour in palette.COLOURS)
+"""Colours that distinguish settings and observers."""
 
-DARK = {
-    INK: "#e8eaed", FAINT: "#3a3e45", MUTED: "#9aa0a9",
-    "#0072b2": "#4aa8e0", "#d55e00": "#ff8b4a", "#009e73": "#3ccfa4", "#cc79a7": "#e3a3c6",
-    "#e69f00": "#f5b83d", "#56b4e9": "#8fd0f5", "#7a5195": "#b594d1", "#8c6d31": "#c4a466",
-}  # fmt: skip
-"""The same colours for a dark page."""
-
-COLOURS: Mapping[str, str] = dict(
-    zip(
-        ("rf", "df", "k-fp", "var-cnn", "p-fp", "tik-tok", "cumul", "k-fp-paths"),
-        PALETTE,
-        strict=True,
-    )
+DARK = dict(
+    [palette.INK, palette.FAINT, palette.MUTED, *palette.COLOURS]
+    + [row.colour for row in registry.ATTACKS]
 )
-"""Colours of attacks, the same in all figures."""
+"""The same colours, and those of attacks, for a dark page."""
 
 MARKS = ("o", "s", "^", "v", "<", "D", "P", "h")
 DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
@@ -100,6 +90,12 @@ class Figure:
             text = text.replace(colour, f"var(--c{number})")
         label = re.sub(r'[<>&"]', "", self.title)
         return text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+
+
+def colour_of(attack: str) -> str:
+    """Returns the colour of an attack, the same in all figures; `INK` for third-party attacks."""
+    row = registry.BY_NAME.get(attack)
+    return INK if row is None else row.colour.light
 
 
 @contextmanager

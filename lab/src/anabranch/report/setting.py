@@ -12,26 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
+from anabranch import registry
+from anabranch.defences import FAMILIES
 from anabranch.evaluate import Spec
 from anabranch.evaluate.attack import known
 from anabranch.splitting import Delay
 
-ATTACKS: Mapping[str, str] = {
-    "rf": "RF",
-    "df": "DF",
-    "tik-tok": "Tik-Tok",
-    "var-cnn": "Var-CNN",
-    "p-fp": "p-FP(C)",
-    "k-fp": "k-FP",
-    "cumul": "CUMUL",
-    "k-fp-paths": "k-FP by path",
-    "rocket": "MiniRocket + LDA",
-    "forest": "forest",
-    "size": "size alone",
-}
-"""Names of the attacks, in the order of all tables and figures."""
-
-EXPECTED = ("rf", "df", "tik-tok", "var-cnn", "p-fp", "k-fp", "cumul")
+EXPECTED = tuple(row.name for row in registry.ATTACKS if row.expected)
 """Attacks of a full report; those without results are shown as not run."""
 
 SCHEDULES: Mapping[str, str] = {
@@ -179,21 +166,20 @@ def observer(text: str) -> str:
     """Returns the readable name of an observer."""
     place, _, more = text.partition("+")
     rule, _, number = place.partition(":")
-    known = {"random": "a random path", "largest": "the fullest path"}
-    known |= {"merged": f"{number} paths together" if number else "all paths together"}
-    known |= {"any": "any path, each with its own observer"}
-    extra = {"counter": ", with the counter", "earlier": ", earlier loads known"}
-    return known.get(rule, place) + extra.get(more, "")
+    labels = {row.syntax: row.label for row in registry.OBSERVERS}
+    label = labels.get(f"{rule}:K" if number else rule, place).replace("K", number)
+    return label + (f", {registry.EXTRAS[more]}" if more in registry.EXTRAS else "")
 
 
 def attack(name: str) -> str:
     """Returns the readable name of an attack."""
-    return ATTACKS.get(name, name)
+    row = registry.BY_NAME.get(name)
+    return name if row is None else row.label
 
 
 def attack_place(name: str) -> tuple[int, str]:
     """Returns the position of an attack in tables."""
-    names = list(ATTACKS)
+    names = list(registry.BY_NAME)
     return (names.index(name) if name in names else len(names), name)
 
 
@@ -244,7 +230,8 @@ def _drawn(draw: str) -> str:
 
 def _padding(text: str) -> str:
     name, colon, rest = text.partition(":")
-    return {"wtf-pad": "WTF-PAD", "front": "FRONT"}.get(name, name) + colon + rest
+    label = FAMILIES[name].label if name in FAMILIES else ""
+    return (label or name) + colon + rest
 
 
 def _delay(delay: Delay) -> str:

@@ -31,10 +31,10 @@ from pathlib import Path
 from typing import Any
 
 from anabranch import io, outside, results
-from anabranch.attacks import ALIASES
 from anabranch.evaluate import ERRORS, Spec
 from anabranch.evaluate.attack import make, name_of
 from anabranch.observers import SettingError, unknown
+from anabranch.registry import ALIASES
 from anabranch.validate import TraceError, source
 
 _READING = ("data", "form", "unmonitored_y")
