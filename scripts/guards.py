@@ -25,6 +25,7 @@ from statistics import median, quantiles
 
 sys.dont_write_bytecode = True
 import language  # noqa: E402
+import python_circles  # noqa: E402
 import screen  # noqa: E402
 from import_circles import circles  # noqa: E402
 from rust_source import blank, functions, lines_without_tests, without_tests  # noqa: E402
@@ -484,6 +485,13 @@ def import_circles(repository: Repository) -> Iterator[str]:
             yield f"crates/{crate}: {', '.join(circle)} import each other in a circle"
 
 
+def python_imports(repository: Repository) -> Iterator[str]:
+    """No modules of the lab import each other in a circle, except for a facade and its parts."""
+    files = {name.removeprefix("lab/src/"): text for name, text in repository.of(".py", "lab/src/")}
+    for circle in python_circles.circles(files):
+        yield f"lab/src: {', '.join(circle)} import each other in a circle"
+
+
 def sizes(repository: Repository) -> Iterator[str]:
     """Files and functions are short enough for one reader."""
     for name, text in repository.of(".rs"):
@@ -834,8 +842,9 @@ def type_names(repository: Repository) -> Iterator[str]:
 
 GUARDS: tuple[Guard, ...] = (
     fences, core_dependencies, lean_graphs, test_features, crate_shares, unsafe_code, tor_crates,
-    hash_maps, doctests, import_circles, sizes, stubs, fuzz_targets, forbidden_words, plain_words,
-    comment_width, plain_comments, document_width, short_documents, invariants, screenshot,
+    hash_maps, doctests, import_circles, python_imports, sizes, stubs, fuzz_targets,
+    forbidden_words, plain_words, comment_width, plain_comments, document_width, short_documents,
+    invariants, screenshot,
     named_places, one_scheduler, relay_crypto, default_schedule, one_version, type_names,
     host_names,
 )  # fmt: skip

@@ -11,10 +11,12 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import takewhile
+from typing import TypeVar
 
 from rust_source import blank, without_tests
 
 Module = tuple[str, ...]
+Node = TypeVar("Node")
 _USE = re.compile(r"^\s*(pub(?:\([^)]*\))?\s+)?use\s+([^;]+);", re.MULTILINE)
 #: Items that a module re-exports with `pub use`: the path of each name.
 Exports = Mapping[str, list[str]]
@@ -31,7 +33,7 @@ def circles(files: Mapping[str, str]) -> list[list[str]]:
         module: {other for other in _imported(module, text, texts) if not _is_inside(module, other)}
         for module, text in texts.items()
     }
-    return sorted(sorted("/".join(m) for m in found) for found in _strong(graph) if len(found) > 1)
+    return sorted(sorted("/".join(m) for m in found) for found in strong(graph) if len(found) > 1)
 
 
 def _is_source(name: str) -> bool:
@@ -127,14 +129,14 @@ def _resolved(module: Module, path: list[str], modules: Mapping[Module, str]) ->
     return full if full in modules else None
 
 
-def _strong(graph: Mapping[Module, set[Module]]) -> list[list[Module]]:
+def strong(graph: Mapping[Node, set[Node]]) -> list[list[Node]]:
     """Returns the strongly connected components, by Tarjan's algorithm."""
-    number: dict[Module, int] = {}
-    lowest: dict[Module, int] = {}
-    stack: list[Module] = []
-    found: list[list[Module]] = []
+    number: dict[Node, int] = {}
+    lowest: dict[Node, int] = {}
+    stack: list[Node] = []
+    found: list[list[Node]] = []
 
-    def visit(module: Module) -> None:
+    def visit(module: Node) -> None:
         number[module] = lowest[module] = len(number)
         stack.append(module)
         for other in graph[module]:

@@ -229,6 +229,29 @@ class Guards(unittest.TestCase):
         tests = {"a": "use crate::b;", "b": "#[cfg(test)]\nmod tests {\n    use crate::a;\n}\n"}
         self.assert_told(guards.import_circles, core(**tests))
 
+    def test_python_imports(self) -> None:
+        def lab(**texts: str) -> dict[str, str]:
+            return {f"lab/src/a/{name.replace('__', '/')}.py": t for name, t in texts.items()}
+
+        def of(init: str = "", **texts: str) -> dict[str, str]:
+            return lab(**texts) | {"lab/src/a/__init__.py": "", "lab/src/a/p/__init__.py": init}
+
+        guard = guards.python_imports
+        self.assert_told(guard, of(b="from a.c import x\n", c="import numpy\n"))
+        two = {"b": "from a.c import x\n", "c": "import a.b\n"}
+        self.assert_told(guard, of(**two), "a/b, a/c import each other")
+        late = {"b": "def f():\n    from .c import x\n", "c": "from a import b\n"}
+        self.assert_told(guard, of(**late), "a/b, a/c import each other")
+        types = "if TYPE_CHECKING:\n    from a.c import X\n"
+        self.assert_told(guard, of(b=types, c="from a.b import y\n"))
+        # A facade depends on its parts, also on parts that others reach only through the facade.
+        through = {"b": "from a.p import X\n", "p__x": "from a.b import y\n"}
+        self.assert_told(guard, of("from a.p.x import X\n", **through), "a/b, a/p/x import")
+        self.assert_told(guard, of("from .x import X\n", **through), "a/b, a/p/x import")
+        beside = {"b": "from a.p import Y\n", "p__x": "from a.b import y\n", "p__y": ""}
+        self.assert_told(guard, of("from a.p.x import X\nfrom a.p.y import Y\n", **beside))
+        self.assert_told(guard, of("from a.p.x import X\n", p__x="from a.p import Z\n"))
+
     def test_sizes(self) -> None:
         body = "    let x = 1;\n"
         self.assert_told(guards.sizes, {"a.rs": f"fn f() {{\n{body * 98}}}\n"})

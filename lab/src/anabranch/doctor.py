@@ -159,7 +159,7 @@ def _version(package: str) -> str | None:
 
 
 def _sweep(listing: Path, data: Path | None, seconds: float, jobs: int | None) -> dict[str, Any]:
-    from anabranch.commands import one_line
+    from anabranch.commands.errors import one_line
 
     with one_line():
         from anabranch import sweep as lab

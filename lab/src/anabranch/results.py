@@ -207,7 +207,8 @@ def _parsed(text: str, further: Mapping[str, type] | None = None) -> dict[str, A
 
 def _attributes(content: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the attributes of `Numbers`."""
-    from anabranch.evaluate import ERRORS, Spec
+    from anabranch.evaluate.errors import ERRORS
+    from anabranch.evaluate.spec import Spec
 
     parts = {name: content[name] for name in ("data", "facts", "metrics", "took")}
     try:

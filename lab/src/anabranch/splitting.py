@@ -101,8 +101,27 @@ def usual_mode(schedule: str | Schedule | None, path_defence: str | None = None)
     return "independent" if far_end else "follow"
 
 
+def parse_delay(text: str) -> Delay:
+    """Parses `0.02`, or `0/0.02` (up and down).
+
+    Raises:
+        SplitError: if it is neither.
+    """
+    try:
+        up, *down = (float(part) for part in text.split("/"))
+    except ValueError:
+        raise SplitError(
+            f"'{text}' is not a delay: expected seconds (0.02) or up/down (0/0.02)"
+        ) from None
+    if len(down) > 1:
+        raise SplitError(f"'{text}' is not a delay: expected seconds (0.02) or up/down (0/0.02)")
+    return (up, down[0]) if down else up
+
+
 def warn_together(splits: int = 1, of: int = 1, stacklevel: int = 2) -> None:
-    """Warns that no program splits as `splits` of `of` evaluations do."""
+    """Warns that no program splits as `splits` of `of` evaluations do; silent if `splits` is 0."""
+    if not splits:
+        return
     said = "" if of == 1 else f"{splits} of {of} evaluations: "
     warnings.warn(
         f"{said}{_TOGETHER}: no program changes paths at both ends at the same time; use "

@@ -46,7 +46,8 @@ def camouflage(
     """
     from anabranch.camouflage import captures as captured
     from anabranch.camouflage import judge, page
-    from anabranch.commands import one_line, progress
+    from anabranch.commands.errors import one_line
+    from anabranch.commands.progress import progress
 
     if document is not None and document.suffix != ".md":
         raise TraceError("--markdown: its name must end in .md", file=document)

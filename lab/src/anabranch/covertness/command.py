@@ -49,7 +49,8 @@ def covertness(
             raise TraceError(f"--{option}: its name must end in {ending}", file=file)
     if detectors and document is not None:
         raise TraceError("--detectors: it makes no page; leave out --markdown")
-    from anabranch.commands import one_line, progress
+    from anabranch.commands.errors import one_line
+    from anabranch.commands.progress import progress
     from anabranch.covertness import judge, manifest, page
 
     with one_line(), progress() as bar:

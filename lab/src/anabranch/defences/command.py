@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,12 +11,11 @@ from rich.console import Console
 from rich.table import Table
 
 from anabranch import io
+from anabranch.commands.options import AsJson, Form, Input, InputForm, Replace, Seed
 from anabranch.defences.overhead import Overhead, overhead
 from anabranch.defences.pipeline import Pipeline
 from anabranch.defences.texts import FAMILIES, parse
 from anabranch.validate import source
-
-Form = StrEnum("Form", list(io.FORMATS))  # type: ignore[misc]  # mypy wants the names spelt out
 
 _ABOUT = {
     "up": "padding per real byte, up",
@@ -30,9 +28,7 @@ _ABOUT = {
 
 
 def defend(
-    source_path: Annotated[
-        Path, typer.Argument(metavar="IN", help="File or folder of traces to read.")
-    ],
+    source_path: Input,
     target: Annotated[Path, typer.Argument(metavar="OUT", help="File or folder to write.")],
     defence: Annotated[
         list[str],
@@ -42,21 +38,17 @@ def defend(
             + ". Repeat it to apply several in order."
         ),
     ],
-    seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 0,
+    seed: Seed = 0,
     replica: Annotated[
         int,
         typer.Option(min=0, max=(1 << 63) - 1, help="Number of the random choices for each load."),
     ] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    form: Annotated[
-        Form | None, typer.Option("--from", help="Format of IN, if its name does not show it.")
-    ] = None,
+    as_json: AsJson = False,
+    form: InputForm = None,
     to: Annotated[
         Form | None, typer.Option(help="Format of OUT, if its name does not show it.")
     ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Let OUT replace an older file.")
-    ] = False,
+    replace: Replace = False,
 ) -> None:
     """Add padding to traces and print its cost in bytes and time.
 

@@ -6,28 +6,12 @@
 | `attack` | attacks by name with their parameters, third-party ones too |
 | `samples` | an observer's view of loads, as training and test sets |
 | `run` | training, prediction and metrics |
+| `errors` | the expected errors |
 """
 
-from anabranch.attacks import AttackError
-from anabranch.defences import DefenceError
 from anabranch.evaluate.attack import add as add_attack
+from anabranch.evaluate.errors import ERRORS
 from anabranch.evaluate.run import evaluate
 from anabranch.evaluate.spec import Spec
-from anabranch.nets import MissingExtraError
-from anabranch.observers import SettingError
-from anabranch.outside import OutsideError
-from anabranch.splitting import SplitError
-from anabranch.validate import TraceError
-
-ERRORS = (
-    SettingError,
-    SplitError,
-    AttackError,
-    DefenceError,
-    OutsideError,
-    TraceError,
-    MissingExtraError,
-)
-"""Exceptions of an evaluation with invalid settings or data, or with a package missing."""
 
 __all__ = ["ERRORS", "Spec", "add_attack", "evaluate"]

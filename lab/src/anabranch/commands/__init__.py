@@ -1,0 +1,14 @@
+"""Sub-commands of `anabranch-lab`, one module each, and what they share.
+
+| module | what |
+|---|---|
+| `convert`, `inspect`, `split` | on files of traces |
+| `evaluate`, `sweep` | one evaluation, and lists of them |
+| `evaluation_options` | the options of `evaluate`, in a group for each concern |
+| `groups` | groups of options as dataclasses |
+| `options` | options that several commands have |
+| `progress` | bars on a terminal, lines elsewhere |
+| `errors` | expected errors as one line |
+
+The other commands are in the packages that do their work, such as `report.command`.
+"""

@@ -1,0 +1,158 @@
+"""`anabranch-lab evaluate`: trains an attack and prints how many loads it names."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from anabranch import io, results, shown
+from anabranch.commands import progress
+from anabranch.commands.errors import one_line
+from anabranch.commands.evaluation_options import (
+    Attacker,
+    Division,
+    Output,
+    Padding,
+    Reading,
+    Scoring,
+    Splitting,
+    Training,
+)
+from anabranch.commands.groups import grouped
+from anabranch.registry import ALIASES
+from anabranch.splitting import after_warning, warn_together
+from anabranch.validate import TraceError, source
+
+if TYPE_CHECKING:
+    from anabranch.evaluate.spec import Spec
+    from anabranch.results import Result
+
+
+@grouped
+def evaluate(
+    data: Annotated[Path, typer.Argument(metavar="IN", help="A file or folder of traces.")],
+    reading: Reading,
+    splitting: Splitting,
+    padding: Padding,
+    attacker: Attacker,
+    division: Division,
+    training: Training,
+    scoring: Scoring,
+    output: Output,
+) -> None:
+    """Train an attack on the packets that an observer sees, and print how many loads it names."""
+    with one_line():
+        from anabranch import evaluate as lab
+
+        other = None if training.file is None else io.read(training.file)
+        digest = None if training.file is None else results.digest(training.file)
+        settings = splitting.settings() | padding.settings() | attacker.settings()
+        settings |= division.settings() | training.settings(digest) | scoring.settings()
+        specs = _specs(settings, attacker.attack or ["k-fp"], attacker.parameter or [])
+        for spec in specs:
+            _refuse_idle(spec)
+        warn_together(sum(spec.is_simulation_only for spec in specs), len(specs))
+        if reading.form is not None and reading.form not in io.FORMATS:
+            raise TraceError(f"--from: there are {', '.join(io.FORMATS)}, not '{reading.form}'")
+        files = output.files(len(specs))
+        for file in files:
+            _check_out(file, data, reading.form, replace=output.replace)
+        traces = io.read(data, reading.form, io.Meaning(unmonitored=reading.unmonitored_y))
+        own = results.digest(data, reading.form)
+        found = []
+        for spec, file in zip(specs, files, strict=True):
+            _refuse_idle(spec, recorded=traces.paths is not None)
+            with source(data), after_warning(), progress.epochs() as on_epoch:
+                done = lab.evaluate(spec, traces, own, on_epoch, None, other)
+            found.append(_named(done, data))
+            if file is not None:
+                results.save(found[-1], file)
+    if output.as_json:
+        print(json.dumps(found[0].metrics if len(found) == 1 else _several(found)))
+    elif len(found) == 1:
+        shown.show(found[0])
+    else:
+        shown.show_several(found)
+
+
+def _named(result: Result, data: Path) -> Result:
+    """Returns the result with the name of the evaluated file."""
+    return replace(result, facts=result.facts | {"file": data.resolve().name})
+
+
+def _specs(settings: dict[str, Any], attacks: list[str], parameters: list[str]) -> list[Spec]:
+    """Returns a spec for each attack, each with its own parameters."""
+    from anabranch.evaluate import Spec
+    from anabranch.evaluate.attack import name_of
+
+    given = _parameters(parameters)
+    names = [name_of(each) for each in attacks]
+    if len(set(names)) < len(names):
+        raise TraceError("--attack: one attack is given twice")
+    own: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for key, value in given.items():
+        of, dot, short = key.rpartition(".")
+        of = ALIASES.get(of, of)
+        if not dot and len(names) > 1:
+            raise TraceError(f"--parameter {key}: of which attack? Write {names[0]}.{key}=VALUE")
+        if dot and of not in own:
+            raise TraceError(f"--parameter {key}: there are {', '.join(names)}, not '{of}'")
+        own[of if dot else names[0]][short] = value
+    return [Spec.from_dict(settings | {"attack": name, "parameters": own[name]})
+            for name in names]  # fmt: skip
+
+
+def _several(found: list[Result]) -> dict[str, Any]:
+    """Returns the numbers by attack, and the first one's gain over each of the others."""
+    gains = {other.spec.attack: asdict(each) for _, other, each in shown.pairs(found)}
+    return {"attacks": {each.spec.attack: each.metrics for each in found}, "less": gains}
+
+
+def _refuse_idle(spec: Spec, recorded: bool | None = None) -> None:
+    for name, why in spec.idle(recorded):
+        raise TraceError(f"--{_OPTIONS.get(name, name).replace('_', '-')}: {why}")
+
+
+_OPTIONS = {"delays": "delay"}
+"""Settings whose options have other names: this one is given once for each path."""
+
+
+def _parameters(texts: list[str]) -> dict[str, Any]:
+    """Parses `NAME=VALUE`: a number, true or false, otherwise text."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise TraceError(f"--parameter '{text}': write NAME=VALUE")
+        if name in found:
+            raise TraceError(f"--parameter '{text}': {name} is given twice")
+        try:
+            found[name] = json.loads(value)
+        except (ValueError, RecursionError):  # not JSON, or longer or deeper than any number
+            found[name] = value
+    return found
+
+
+def _check_out(out: Path | None, data: Path, form: str | None, *, replace: bool) -> None:
+    """Refuses a target that exists, or could not be written after an hour of work."""
+    if out is None:
+        return
+    if out.suffix != ".json":
+        raise TraceError("--out: the name of a result ends in .json", file=out)
+    rows = out.with_suffix(".parquet")
+    with source(out):
+        if not out.parent.is_dir():
+            raise TraceError("its folder does not exist")
+        for file in (out, rows):
+            if file.is_dir() or not os.access(out.parent, os.W_OK):
+                raise TraceError("cannot be written", file=file)
+            io.refuse_source(file, data, form)
+        if rows.exists() and not out.exists():
+            raise TraceError("--out: predictions would replace a file of another kind", file=rows)
+        if out.exists() and not replace:
+            raise TraceError("--out: it exists: choose another name, or add --replace", file=out)

@@ -1,0 +1,222 @@
+"""The options of `evaluate`, in a group for each concern.
+
+`settings` of a group returns its settings by their names in files and in `Spec.of`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import typer
+
+from anabranch.commands.options import Seed
+from anabranch.registry import attack_names, observer_rules
+from anabranch.splitting import parse_delay
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How IN is read."""
+
+    PANEL: ClassVar[str] = "Traces"
+
+    form: Annotated[
+        str | None, typer.Option("--from", help="Format of IN, if its name does not show it.")
+    ] = None
+    unmonitored_y: Annotated[
+        int | None,
+        typer.Option(
+            "--unmonitored-y", metavar="Y", help="Number of the unmonitored pages in an npz file."
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Splitting:
+    """How loads are split over paths."""
+
+    PANEL: ClassVar[str] = "Split"
+
+    schedule: Annotated[
+        str | None, typer.Option(help="Schedule, as in `split`. Without it traces stay unsplit.")
+    ] = None
+    every: Annotated[str | None, typer.Option(help="Length of a run, as in `split`.")] = None
+    paths: Annotated[int, typer.Option(help="Number of paths, 1 or more.")] = 3
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            help="follow or follow:20ms: an unmodified server; independent: a far end; together: "
+            "one schedule for both directions, which no program has. Default: follow, or the mode "
+            "that the schedule or --path-defence needs."
+        ),
+    ] = None
+    draw: Annotated[
+        str,
+        typer.Option(
+            help="When new probabilities are drawn: load (for each page load), session:20 (after "
+            "20 loads) or silence:1s."
+        ),
+    ] = "load"
+    delay: Annotated[
+        list[str] | None,
+        typer.Option(metavar="S|UP/DOWN", help="Delay of each path, as in `split`."),
+    ] = None
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the settings; without a mode, the usual one is chosen later."""
+        found = asdict(self) | {"delays": [parse_delay(text) for text in self.delay or []]}
+        del found["delay"]
+        if self.mode is None:
+            del found["mode"]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """How loads and paths are padded."""
+
+    PANEL: ClassVar[str] = "Padding"
+
+    defence: Annotated[
+        str | None,
+        typer.Option(help="Padding before the split, as in `defend`."),
+    ] = None
+    path_defence: Annotated[
+        str | None, typer.Option(help="Padding of each path, after the split.")
+    ] = None
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the settings."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Attacker:
+    """What the attacker sees, and how it attacks."""
+
+    PANEL: ClassVar[str] = "Attacker"
+
+    observer: Annotated[
+        str,
+        typer.Option(
+            help=f"What the attack sees: {observer_rules()}. Append +counter for an unencrypted "
+            "counter, and to the first two +earlier for earlier loads (with --draw session:N)."
+        ),
+    ] = "random"
+    attack: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"Attack: {attack_names()}; FILE.py:Class; or a name from an installed package. "
+            "Repeat it to compare the first attack with each other one on the same loads. "
+            "Default: k-fp."
+        ),
+    ] = None
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[ATTACK.]NAME=VALUE",
+            help="Parameter of the attack. With several attacks, name the attack.",
+        ),
+    ] = None
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the settings that all attacks share."""
+        return {"observer": self.observer}
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """Which loads are used, and for what."""
+
+    PANEL: ClassVar[str] = "Loads"
+
+    protocol: Annotated[str, typer.Option(help="honest; or paper: as in the CoMPS paper.")] = (
+        "honest"
+    )
+    folds: Annotated[int, typer.Option(help="Folds of the paper's protocol, 1 to 10.")] = 1
+    world: Annotated[str, typer.Option(help="closed (all pages known) or open.")] = "closed"
+    pages: Annotated[int | None, typer.Option(help="Number of pages. Default: all.")] = None
+    monitored: Annotated[int | None, typer.Option(help="Monitored pages, in an open world.")] = None
+    loads: Annotated[int | None, typer.Option(help="Training loads of each page.")] = None
+    validation_loads: Annotated[int | None, typer.Option(help="Validation loads of each page.")] = (
+        None
+    )
+    test_loads: Annotated[int | None, typer.Option(help="Test loads of each page.")] = None
+    test_run: Annotated[int | None, typer.Option(help="Run for the test.")] = None
+    validation_run: Annotated[int | None, typer.Option(help="Run for validation.")] = None
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the settings."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """On what the attack is trained."""
+
+    PANEL: ClassVar[str] = "Training"
+
+    resplits: Annotated[int, typer.Option(help="Number of splits of each training load.")] = 1
+    merged: Annotated[bool, typer.Option("--merged", help="Train on unsplit traces too.")] = False
+    train_on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="unsplit|FILE",
+            help="Train an attack that does not know of the split: on unsplit loads, or on the "
+            "traces of FILE of the same pages. Test it on IN.",
+        ),
+    ] = None
+
+    @property
+    def file(self) -> Path | None:
+        """The file of other traces for training, if any."""
+        return None if self.train_on in (None, "unsplit") else Path(str(self.train_on))
+
+    def settings(self, digest: str | None) -> dict[str, Any]:
+        """Returns the settings, with the digest of `file` in its place."""
+        return asdict(self) | ({} if digest is None else {"train_on": f"data:{digest}"})
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """How predictions become numbers."""
+
+    PANEL: ClassVar[str] = "Numbers"
+
+    r: Annotated[float, typer.Option(help="Unmonitored loads for each monitored one.")] = 20.0
+    bootstrap: Annotated[int, typer.Option(help="Number of resamples for the intervals.")] = 1000
+    seed: Seed = 0
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the settings."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where the result goes."""
+
+    PANEL: ClassVar[str] = "Output"
+
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json",
+            help="Write the result to FILE.json and the predictions to FILE.parquet. With several "
+            "attacks: FILE.0.json and so on.",
+        ),
+    ] = None
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Let --out replace an older result.")
+    ] = False
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the numbers as one JSON object.")
+    ] = False
+
+    def files(self, number: int) -> list[Path | None]:
+        """Returns the file of each of several results: FILE.0.json and so on."""
+        if self.out is None or number == 1:
+            return [self.out] * number
+        return [self.out.with_suffix(f".{place}{self.out.suffix}") for place in range(number)]

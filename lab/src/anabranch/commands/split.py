@@ -1,0 +1,125 @@
+"""`anabranch-lab split`: splits traces over paths."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import typer
+
+from anabranch import io
+from anabranch.commands.groups import grouped
+from anabranch.commands.options import Input, InputForm, Replace, Seed
+from anabranch.io.parquet import Writer
+from anabranch.splitting import (
+    DEFAULT_EVERY,
+    DEFAULT_SCHEDULE,
+    Split,
+    parse_delay,
+    published_every,
+    usual_mode,
+)
+from anabranch.validate import TraceError, source
+
+
+@dataclass(frozen=True, slots=True)
+class Splitting:
+    """The split."""
+
+    PANEL: ClassVar[str] = "Split"
+
+    schedule: Annotated[
+        str,
+        typer.Option(
+            help="As in `anabranch split --schedule`. batched and hywf are from publications and "
+            "need --mode independent."
+        ),
+    ] = DEFAULT_SCHEDULE
+    every: Annotated[
+        str | None,
+        typer.Option(
+            help="Length of a run: 50p (packets), ~50p (mean), 50-70p, 100ms, ~100ms, 80-120ms, "
+            "never."
+        ),
+    ] = None
+    paths: Annotated[int, typer.Option(help="Number of paths, 1 or more.")] = 3
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            help="follow or follow:20ms: an unmodified server answers on the path of the last "
+            "packet; independent: a schedule for each direction (far end); together: one for both, "
+            "which no program has. Default: follow, or the mode that the schedule needs."
+        ),
+    ] = None
+    draw: Annotated[
+        str,
+        typer.Option(
+            help="When new probabilities are drawn: load (for each page load), session:20 (after "
+            "20 loads), silence:1s."
+        ),
+    ] = "load"
+    delay: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="S|UP/DOWN", help="Additional delay in seconds. Give it once for each path."
+        ),
+    ] = None
+    resplits: Annotated[int, typer.Option(help="Number of splits of each load.")] = 1
+    seed: Seed = 0
+
+    def plan(self) -> Split:
+        """Returns the split.
+
+        Raises:
+            SplitError: if an option is wrong.
+        """
+        delays = tuple(map(parse_delay, self.delay or []))
+        every = self.every or published_every(self.schedule) or DEFAULT_EVERY
+        mode = self.mode or usual_mode(self.schedule)
+        return Split(
+            self.schedule, every, self.paths, mode, delays, self.resplits, self.seed, self.draw
+        )
+
+
+@grouped
+def split(
+    source_path: Input,
+    target: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OUT.parquet", help="File to write. With --resplits: OUT.0.parquet and so on."
+        ),
+    ],
+    splitting: Splitting,
+    form: InputForm = None,
+    replace: Replace = False,
+) -> None:
+    """Split traces over paths with the scheduler of `anabranch split`.
+
+    Without --every the run length is that of the schedule (batched: 50-70p, hywf: ~20p), or the
+    splitter's default.
+    """
+    plan = splitting.plan()
+    resplits = plan.resplits
+    if target.suffix != ".parquet":
+        raise TraceError(
+            "OUT: its name must end in .parquet; `convert` makes other formats", file=target
+        )
+    single = resplits == 1
+    targets = [target if single else target.with_suffix(f".{k}.parquet") for k in range(resplits)]
+    for file in targets:
+        io.refuse_source(file, source_path, form)
+        io.refuse_existing(file, replace=replace)
+    traces = io.read(source_path, form)
+    with ExitStack() as files:  # they get their names when all are complete
+        for replica, file in enumerate(targets):
+            with source(source_path):
+                done = plan.split(traces, replica)
+            files.enter_context(source(file))
+            counters = done.counters is not None
+            writer = files.enter_context(Writer(file, done.facts, counters=counters))
+            writer.add(done)
+            writer.close()  # the number of open files is limited
+    print(f"{len(traces)} loads, {traces.times.size} packets, {resplits} splits: {plan}")

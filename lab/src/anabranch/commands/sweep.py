@@ -1,0 +1,72 @@
+"""`anabranch-lab sweep`: runs all evaluations of a list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anabranch import shown
+from anabranch.commands import progress
+from anabranch.commands.errors import one_line
+from anabranch.splitting import warn_together
+from anabranch.validate import TraceError, source
+
+
+def sweep(
+    listing: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="List of evaluations.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="IN", help="Traces for entries that name none; relative to the current folder."
+        ),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FOLDER", help="Folder for results. Default: SPEC.results."),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            help="Evaluations at a time, as far as memory allows. Default: one for each processor."
+        ),
+    ] = None,
+    executor: Annotated[
+        str, typer.Option(help="local: processes of this machine; ray: a cluster.")
+    ] = "local",
+    known: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.jsonl",
+            help="Skip evaluations whose numbers `report --numbers` has written to this file.",
+        ),
+    ] = None,
+) -> None:
+    """Run all evaluations of a list. Started again, it continues where it stopped."""
+    with one_line():
+        from anabranch import results
+        from anabranch import sweep as lab
+
+        units = lab.read(listing, data)
+        warn_together(sum(unit.spec.is_simulation_only for unit in units), len(units))
+        target = folder or listing.with_suffix(".results")
+        names = set()
+        if known is not None:
+            with source(known):
+                names = {Path(file).stem for file, _ in results.lines(known)}
+        with progress.units() as bar:
+            report = lab.sweep(
+                units,
+                target,
+                jobs=jobs,
+                executor=executor,
+                known=names,
+                on_unit=bar.advance,
+                on_start=bar.start,
+            )
+        shown.show_report(report)
+        print(f"{report.kept} kept, {report.done} done, {len(report.failed)} failed: {target}")
+        if report.failed:
+            unit, why = report.failed[0]
+            raise TraceError(f"{unit}: {why}")

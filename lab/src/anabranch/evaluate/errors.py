@@ -1,0 +1,20 @@
+"""The expected errors of an evaluation."""
+
+from anabranch.attacks import AttackError
+from anabranch.defences import DefenceError
+from anabranch.nets import MissingExtraError
+from anabranch.observers import SettingError
+from anabranch.outside import OutsideError
+from anabranch.splitting import SplitError
+from anabranch.validate import TraceError
+
+ERRORS = (
+    SettingError,
+    SplitError,
+    AttackError,
+    DefenceError,
+    OutsideError,
+    TraceError,
+    MissingExtraError,
+)
+"""Exceptions of an evaluation with invalid settings or data, or with a package missing."""
