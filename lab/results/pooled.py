@@ -26,17 +26,17 @@ def pooled(folder: Path) -> dict[str, list[tuple[Spec, Outcomes]]]:
         parts.setdefault(name, []).append((found.spec, found.outcomes))
     by_attack: dict[str, list[tuple[Spec, Outcomes]]] = {}
     for rows in parts.values():
-        rows.sort(key=lambda row: row[0].test_run or 0)
+        rows.sort(key=lambda row: row[0].design.test_run or 0)
         spec, together = rows[0][0], Outcomes.concatenate([row[1] for row in rows])
-        by_attack.setdefault(spec.attack, []).append((spec, together))
+        by_attack.setdefault(spec.attack.name, []).append((spec, together))
     for settings_of_attack in by_attack.values():
         settings_of_attack.sort(key=_order)
     return by_attack
 
 
 def _order(row: tuple[Spec, Outcomes]) -> tuple[bool, str, str]:
-    spec = row[0]
-    return spec.schedule == "uniform", spec.every or "", spec.defence or ""
+    split, padding = row[0].splitting, row[0].padding
+    return split.schedule == "uniform", split.every or "", padding.defence or ""
 
 
 def main() -> int:
@@ -47,7 +47,7 @@ def main() -> int:
     for attack, settings in pooled(Path(sys.argv[1])).items():
         first = settings[0][1]
         for spec, outcomes in settings:
-            compared = metrics.difference(first, outcomes, spec.bootstrap, spec.seed)
+            compared = metrics.difference(first, outcomes, spec.scoring.bootstrap, spec.seed)
             own = compared.second
             print(f"{attack}: {spec.told()}")
             print(f"  {own.value:.1%} ({own.low:.1%} to {own.high:.1%}) of {compared.loads} loads")

@@ -54,7 +54,7 @@ def test_a_real_run_takes_what_was_said_within_the_factor(
     """In CPU time, so that other processes do not count."""
     if settings["attack"] == "p-fp" and missing_of_jax():
         pytest.skip("needs JAX")
-    spec = Spec(**settings)
+    spec = Spec.of(**settings)
     measured = measure(spec, many, 1.0, time.process_time)
     work = work_of(spec, many)
     assert measured.trials[-1].work.samples < work.samples, "an estimate, not the run itself"
@@ -74,13 +74,13 @@ def test_a_real_run_takes_no_more_memory_than_was_said(many: Traces, tmp_path: P
     io.write(many, tmp_path / "many.parquet")
     program = (
         "import re, sys; from anabranch import io; from anabranch.evaluate import *\n"
-        "evaluate(Spec(attack='k-fp', parameters={'trees': 50}), io.read(sys.argv[1]))\n"
+        "evaluate(Spec.of(attack='k-fp', parameters={'trees': 50}), io.read(sys.argv[1]))\n"
         # Not ru_maxrss, which a process inherits from its parent.
         "print(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])"
     )
     call = [sys.executable, "-c", program, str(tmp_path / "many.parquet")]
     real = int(subprocess.run(call, capture_output=True, text=True, check=True).stdout) << 10
-    said = memory.needed(Spec(attack="k-fp", parameters={"trees": 50}), many)
+    said = memory.needed(Spec.of(attack="k-fp", parameters={"trees": 50}), many)
     assert real < said < 4 * real
 
 
@@ -90,7 +90,7 @@ def test_the_work_of_every_protocol_is_known(many: Traces) -> None:
         {"protocol": "paper", "folds": 2, **WR},
         {"loads": 3, "merged": True, **WR},
     ):
-        spec = Spec(attack="size", parameters={"trees": 1}, bootstrap=5, **settings)
+        spec = Spec.of(attack="size", parameters={"trees": 1}, bootstrap=5, **settings)
         folds = evaluate(spec, many).facts["folds"]
         work = work_of(spec, many)
         assert work.folds == len(folds)

@@ -278,11 +278,12 @@ def test_together_has_to_be_asked_for() -> None:
     assert Split("weighted", "50p").mode == "follow"
     assert Split("batched", None).mode == Split("hywf", None).mode == "independent"
     assert Split("weighted", "50p", mode="together").mode == "together"
-    assert Spec(schedule="weighted", every="50p").mode == "follow"
-    assert Spec(schedule="weighted", every="50p", path_defence="front").mode == "independent"
-    assert Spec.from_dict({"schedule": "weighted", "every": "50p"}).mode == "follow"
+    assert Spec.of(schedule="weighted", every="50p").splitting.mode == "follow"
+    padded = Spec.of(schedule="weighted", every="50p", path_defence="front")
+    assert padded.splitting.mode == "independent"
+    assert Spec.from_dict({"schedule": "weighted", "every": "50p"}).splitting.mode == "follow"
     # Unsplit evaluations keep the keys of their results.
-    assert Spec().mode == "together"
+    assert Spec().splitting.mode == "together"
     assert not list(Spec().idle())
 
 
@@ -295,6 +296,6 @@ def test_a_split_that_no_program_makes_is_made_with_a_warning(traces: Traces) ->
         Split("weighted", "50p", mode="independent").split(traces)
         with after_warning():
             Split("weighted", "50p", mode="together").split(traces)
-    assert Spec(schedule="weighted", every="50p", mode="together").is_simulation_only
+    assert Spec.of(schedule="weighted", every="50p", mode="together").is_simulation_only
     assert not Spec().is_simulation_only
-    assert not Spec(schedule="weighted", every="50p", path_defence="front").is_simulation_only
+    assert not Spec.of(schedule="weighted", every="50p", path_defence="front").is_simulation_only

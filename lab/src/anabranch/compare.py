@@ -52,7 +52,7 @@ def compare(
 
 def _check(pair: tuple[Result, Result], files: tuple[Path, Path]) -> None:
     for result, file in zip(pair, files, strict=True):
-        if result.spec.world != "closed":
+        if result.spec.design.world != "closed":
             raise TraceError(
                 "an open-world result: it has its own threshold, so it cannot be compared",
                 file=file,

@@ -36,8 +36,8 @@ def told(result: Numbers) -> str:
     from anabranch.report.setting import Setting, attack, observer
 
     setting = Setting.of(result.spec, result.facts.get("recorded_split"))
-    seen = f", {observer(result.spec.observer)}" if setting.splits else ""
-    return f"{attack(result.spec.attack)}: {setting}{seen}"
+    seen = f", {observer(str(result.spec.observer))}" if setting.splits else ""
+    return f"{attack(result.spec.attack.name)}: {setting}{seen}"
 
 
 def accuracy(
@@ -126,7 +126,7 @@ def differences(
     """
     axes = _axes(ax)
     rows = _of_world([first, *others], "closed")[1:]
-    drawn = (first.spec.bootstrap, first.spec.seed)
+    drawn = (first.spec.scoring.bootstrap, first.spec.seed)
     gains = [metrics.difference(each.outcomes, first.outcomes, *drawn).gain for each in rows]
     values = np.array([[gain.value, gain.low, gain.high] for gain in gains]).reshape(-1, 3)
     _dots(axes, 100 * values, [f"less {label(each)}" for each in rows], style)
@@ -155,9 +155,10 @@ def _of_world(found: Sequence[T], world: str) -> list[T]:
     if not found:
         raise SettingError("there is no result to draw")
     for each in found:
-        if each.spec.world != world:
+        if each.spec.design.world != world:
             raise SettingError(
-                f"results of closed and open worlds cannot be drawn together: {each.spec.world} "
+                "results of closed and open worlds cannot be drawn together: "
+                f"{each.spec.design.world} "
                 f"among {world}"
             )
     return list(found)

@@ -30,9 +30,11 @@ PAPER_PARTS = 10
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """Size and use of the data. None means all.
+    """The protocol, and size and use of the data. None means all.
 
     Attributes:
+        protocol: `honest` or `paper`.
+        folds: number of folds in the paper's protocol, 1 to 10.
         world: `closed`: every page is monitored; `open`: some are not.
         pages: pages used, drawn at random.
         monitored: number of monitored pages among these in an open world, drawn at random. None
@@ -43,9 +45,13 @@ class Design:
         test_run: run of the test set; None is the last one, or the last fifth of ten or more runs.
         validation_run: run of the validation set; None is the last of the others, or a fifth of ten
             or more runs.
-        seed: of these draws.
+
+    Raises:
+        SettingError: if a setting is wrong.
     """
 
+    protocol: Literal["honest", "paper"] = "honest"
+    folds: int = 1
     world: World = "closed"
     pages: int | None = None
     monitored: int | None = None
@@ -54,9 +60,12 @@ class Design:
     test_loads: int | None = None
     test_run: int | None = None
     validation_run: int | None = None
-    seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.protocol not in ("honest", "paper"):
+            raise SettingError(f"protocol: '{self.protocol}' is unknown: expected honest or paper")
+        if not 1 <= self.folds <= PAPER_PARTS:
+            raise SettingError(f"folds: {self.folds} is not from 1 to {PAPER_PARTS}")
         if self.world not in ("closed", "open"):
             raise SettingError(f"world: '{self.world}' is unknown: expected closed or open")
         if self.pages is not None and self.pages < 2:
@@ -118,13 +127,13 @@ class Pages:
         return np.where(inside, traces.label, UNMONITORED).astype(np.int64)
 
 
-def choose_pages(traces: Traces, design: Design) -> Pages:
+def choose_pages(traces: Traces, design: Design, seed: int = 0) -> Pages:
     """Draws the pages to use.
 
     Raises:
         SettingError: if there are too few.
     """
-    chance = np.random.default_rng([design.seed, 0])
+    chance = np.random.default_rng([seed, 0])
     chosen = traces.monitored if design.world == "closed" else slice(None)
     there = np.unique(traces.label[chosen]).astype(np.int64)
     wanted = there.size if design.pages is None else design.pages
@@ -142,7 +151,7 @@ def choose_pages(traces: Traces, design: Design) -> Pages:
     return Pages(monitored, (rest[:half], rest[half:]))
 
 
-def honest(traces: Traces, design: Design, pages: Pages) -> Iterator[Fold]:
+def honest(traces: Traces, design: Design, pages: Pages, seed: int = 0) -> Iterator[Fold]:
     """Yields the folds of the honest protocol: one in a closed world, two in an open one.
 
     Loads are divided by the runs of monitored pages; with fewer than three runs, each page's loads
@@ -156,9 +165,9 @@ def honest(traces: Traces, design: Design, pages: Pages) -> Iterator[Fold]:
         SettingError: if a side would be empty.
         TraceError: if a monitored page has loads to test but none to learn from.
     """
-    sides = _sides(traces, design, pages)
+    sides = _sides(traces, design, pages, seed)
     _no_label_only_in_test(traces, sides, pages.monitored)
-    draw = _Draw(traces, design, sides, pages.unmonitored)
+    draw = _Draw(traces, design, sides, pages.unmonitored, seed)
     monitored = [draw(side, pages.monitored) for side in range(3)]
     if not pages.unmonitored.size:
         yield Fold(*monitored)
@@ -206,9 +215,9 @@ def refuse_unlearnt(names: Sequence[str], learnt: Ints, tested: Ints) -> None:
         raise TraceError(f"'{name}' is only in the test set{others}", column="label")
 
 
-def loads_of(traces: Traces, design: Design, pages: Pages) -> Ints:
+def loads_of(traces: Traces, design: Design, pages: Pages, seed: int = 0) -> Ints:
     """Returns int64: loads of the pages used, at most `design.loads` per page, of any run."""
-    draw = _Draw(traces, design, np.zeros(len(traces), np.int8), pages.unmonitored)
+    draw = _Draw(traces, design, np.zeros(len(traces), np.int8), pages.unmonitored, seed)
     return draw(0, np.r_[pages.monitored, pages.unmonitored])
 
 
@@ -230,12 +239,17 @@ class _Draw:
     """
 
     def __init__(
-        self, traces: Traces, design: Design, sides: NDArray[np.int8], unmonitored: Ints
+        self,
+        traces: Traces,
+        design: Design,
+        sides: NDArray[np.int8],
+        unmonitored: Ints,
+        seed: int,
     ) -> None:
         self.label, self.sides, self.unmonitored = traces.label, sides, unmonitored
         self.most = (design.loads, design.validation_loads, design.test_loads)
         # One order for all: a page's loads do not depend on the other pages.
-        self.order = np.random.default_rng([design.seed, 1]).permutation(len(traces))
+        self.order = np.random.default_rng([seed, 1]).permutation(len(traces))
 
     def __call__(self, side: int, pages: Ints) -> Ints:
         there = self._on(side) & np.isin(self.label, pages)
@@ -310,7 +324,7 @@ def _at_least(number: int, pages: Ints, problem: str) -> None:
         raise SettingError(f"{problem}; there are {pages.size}")
 
 
-def _sides(traces: Traces, design: Design, pages: Pages) -> NDArray[np.int8]:
+def _sides(traces: Traces, design: Design, pages: Pages, seed: int) -> NDArray[np.int8]:
     """Returns 0 for loads in training, 1 in validation, 2 in the test, -1 in other runs."""
     runs = _runs(traces, design, pages)
     if runs is not None:
@@ -318,7 +332,7 @@ def _sides(traces: Traces, design: Design, pages: Pages) -> NDArray[np.int8]:
         for side, own in enumerate(runs):
             sides[np.isin(traces.run, own)] = side
         return sides
-    part = _parts(traces.label.astype(np.int64), np.random.default_rng([design.seed, 3]), 5)
+    part = _parts(traces.label.astype(np.int64), np.random.default_rng([seed, 3]), 5)
     # Of two loads, one must be in training; none is in validation.
     two = np.bincount(traces.label, minlength=len(traces.names))[traces.label] == 2
     return np.array([2, 1, 0, 0, 0], np.int8)[np.where(two, 2 * part, part)]

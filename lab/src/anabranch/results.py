@@ -87,7 +87,7 @@ def key(spec: Spec, data: str, reading: Mapping[str, Any] | None = None) -> str:
         data: digest of the data.
         reading: options of reading that change the data.
     """
-    from anabranch.evaluate.attack import class_of, origin
+    from anabranch.evaluate.attack import origin
 
     settings = spec.to_dict()
     content = {
@@ -97,7 +97,7 @@ def key(spec: Spec, data: str, reading: Mapping[str, Any] | None = None) -> str:
         "reading": dict(reading or {}),
         "spec": {name: settings[name] for name in settings if settings[name] != _LATER.get(name)},
     }
-    revision, outside = class_of(spec.attack).revision, dict(origin(spec.attack))
+    revision, outside = spec.attack.kind.revision, dict(origin(spec.attack.name))
     content |= {"revision": revision} if revision else {}
     content |= {"outside": outside} if outside else {}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))

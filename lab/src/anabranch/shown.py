@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def headline(result: Result) -> str:
     """Returns the main number of a result with its interval, and the processor time."""
-    name = "accuracy" if result.spec.world == "closed" else "r_precision"
+    name = "accuracy" if result.spec.design.world == "closed" else "r_precision"
     return (
         f"{name.replace('_', '-')} {_percent(result.metrics[name])}, {result.took['cpu_s']:.0f} s"
     )
@@ -32,9 +32,9 @@ def pairs(found: Sequence[Result]) -> list[tuple[Result, Result, Difference]]:
     from anabranch import metrics
 
     first, others = found[0], found[1:]
-    if first.spec.world != "closed" or first.spec.protocol != "honest":
+    if first.spec.design.world != "closed" or first.spec.design.protocol != "honest":
         return []
-    drawn = (first.spec.bootstrap, first.spec.seed)
+    drawn = (first.spec.scoring.bootstrap, first.spec.seed)
     return [
         (first, each, metrics.difference(each.outcomes, first.outcomes, *drawn)) for each in others
     ]
@@ -46,10 +46,10 @@ def show_several(found: Sequence[Result]) -> None:
     table = Table("attack", *(f"{_NUMBERS[name]} %" for name in shown), "time", box=None)
     for each in found:
         numbers = [_short(each.metrics[name]) for name in shown]
-        table.add_row(each.spec.attack, *numbers, f"{each.took['wall_s']:.0f} s")
+        table.add_row(each.spec.attack.name, *numbers, f"{each.took['wall_s']:.0f} s")
     Console(width=None if sys.stdout.isatty() else 200).print(table)
     _show_pairs(found)
-    if found[0].spec.world == "closed":
+    if found[0].spec.design.world == "closed":
         print(f"guessing one of {found[0].facts['pages']} pages is right for "
               f"{1 / found[0].facts['pages']:.1%}")  # fmt: skip
 
@@ -63,7 +63,7 @@ def _show_pairs(found: Sequence[Result]) -> None:
     for first, other, each in compared:
         gain = each.gain
         table.add_row(
-            f"{first.spec.attack} minus {other.spec.attack}",
+            f"{first.spec.attack.name} minus {other.spec.attack.name}",
             f"{100 * gain.value:+.1f}",
             f"{100 * gain.low:+.1f} to {100 * gain.high:+.1f}",
             f"{each.only_second} and {each.only_first} of {each.loads} loads",
@@ -80,7 +80,8 @@ def show_report(report: Report) -> None:
     settings = _varied([unit for unit, _ in rows])
     table = Table("run", *settings, *(f"{_NUMBERS[name]} %" for name in shown), box=None)
     for unit, metrics in rows:
-        values = (str(getattr(unit.spec, name)) for name in settings)
+        own = unit.spec.to_dict()
+        values = (str(own[name]) for name in settings)
         numbers = [_short(metrics[name]) if name in metrics else "" for name in shown]
         table.add_row(unit.name, *values, *numbers)
     if rows:
@@ -110,7 +111,7 @@ def show(result: Result) -> None:
         table.add_row(f"  {shares}", _number(estimate["value"]), _interval(estimate))
     print(f"{result.spec.told(result.facts['recorded_split'])}; {result.facts['division']}")
     Console().print(table)
-    if result.spec.world == "closed":
+    if result.spec.design.world == "closed":
         pages = result.facts["pages"]
         print(f"guessing one of {pages} pages is right for {1 / pages:.1%}")
     unseen = result.metrics["unseen"]
@@ -120,8 +121,8 @@ def show(result: Result) -> None:
         if fold["overhead"] is not None:
             print(_cost(fold["overhead"]))
             break  # the folds differ in the unmonitored pages of the test
-    if result.spec.world == "open":
-        print(metrics.resolution(result.metrics, unseen=result.spec.protocol == "honest"))
+    if result.spec.design.world == "open":
+        print(metrics.resolution(result.metrics, unseen=result.spec.design.protocol == "honest"))
 
 
 def _cost(overhead: dict[str, Any]) -> str:

@@ -83,7 +83,7 @@ def test_what_is_not_split_or_has_no_far_end_is_refused() -> None:
         ({"path_defence": "decoys:10%", "mode": "follow:5ms"}, "cannot recognise decoys"),
     ):
         with pytest.raises(SettingError, match=problem):
-            Spec(schedule="uniform", every="20ms", **settings)  # type: ignore[arg-type]
-    Spec(schedule="uniform", every="20ms", path_defence="decoys:10%")
+            Spec.of(schedule="uniform", every="20ms", **settings)
+    Spec.of(schedule="uniform", every="20ms", path_defence="decoys:10%")
     lone = Pipeline([Split("uniform", "20ms", 1), Decoys()]).apply(loads, 0)
     assert not lone.padding.any()

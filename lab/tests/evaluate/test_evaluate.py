@@ -216,10 +216,10 @@ def test_results_are_read_back(pages: Traces, tmp_path: Path) -> None:
 def test_what_a_network_found_is_read_without_jax_but_not_found(
     pages: Traces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = replace(run(pages, **FOREST), spec=Spec(attack="df"))
+    found = replace(run(pages, **FOREST), spec=Spec.of(attack="df"))
     results.save(found, tmp_path / "result.json")
     monkeypatch.setattr("anabranch.nets.find_spec", lambda module: None)
-    assert results.load(tmp_path / "result.json").spec.attack == "df"
+    assert results.load(tmp_path / "result.json").spec.attack.name == "df"
     with pytest.raises(MissingExtraError, match=r"pip install './lab\[nets\]'"):
         run(pages, attack="df")
 
@@ -237,8 +237,8 @@ def test_keys_tell_settings_data_and_reading_apart() -> None:
     keys = {
         results.key(spec, "a"),
         results.key(spec, "b"),
-        results.key(Spec(seed=1), "a"),
-        results.key(Spec(parameters={"trees": 3}), "a"),
+        results.key(Spec.of(seed=1), "a"),
+        results.key(Spec.of(parameters={"trees": 3}), "a"),
         results.key(spec, "a", {"form": "lists"}),
     }
     assert len(keys) == 5
@@ -246,7 +246,7 @@ def test_keys_tell_settings_data_and_reading_apart() -> None:
 
 
 def test_a_revised_attack_has_other_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    forest, other = Spec(attack="k-fp"), Spec(attack="k-fp-paths")
+    forest, other = Spec.of(attack="k-fp"), Spec.of(attack="k-fp-paths")
     before = results.key(forest, "a"), results.key(other, "a")
     monkeypatch.setattr(ATTACKS["k-fp"], "revision", 1)
     assert results.key(forest, "a") != before[0]
@@ -322,7 +322,7 @@ def test_the_command_shows_and_keeps_a_result(data: Path, tmp_path: Path) -> Non
     assert "accuracy" in done.stdout
     assert "guessing one of 10 pages is right for 10.0%" in done.stdout
     kept = results.load(out)
-    assert kept.spec.parameters == {"trees": 20}
+    assert kept.spec.attack.parameters == {"trees": 20}
     assert kept.data == results.digest(data)
     written = out.read_bytes()
     refused = lab("evaluate", data, *options)

@@ -63,7 +63,7 @@ def test_each_path_has_its_observer(pages: Traces) -> None:
 
 def test_observers_on_every_path_name_what_one_of_them_does(pages: Traces) -> None:
     setting = {"schedule": "uniform", "every": "5p", "mode": "independent"}
-    found = evaluate(Spec(observer="any", **setting, **K_FP), pages)  # type: ignore[arg-type]
+    found = evaluate(Spec.of(observer="any", **setting, **K_FP), pages)
     assert found.metrics["predictions"] == len(found.outcomes)
     keys = set(zip(found.outcomes.run.tolist(), found.outcomes.load.tolist(), strict=True))
     assert len(keys) == len(found.outcomes), "a row for each load"
@@ -74,21 +74,21 @@ def test_observers_on_every_path_name_what_one_of_them_does(pages: Traces) -> No
 
 def test_who_does_not_know_of_the_split_has_learnt_whole_loads(pages: Traces) -> None:
     setting = {"schedule": "uniform", "every": "5p", "mode": "independent"}
-    naive = evaluate(Spec(train_on="unsplit", **setting, **K_FP), pages)  # type: ignore[arg-type]
-    whole = evaluate(Spec(**K_FP), pages)  # type: ignore[arg-type]
-    knowing = evaluate(Spec(**setting, **K_FP), pages)  # type: ignore[arg-type]
+    naive = evaluate(Spec.of(train_on="unsplit", **setting, **K_FP), pages)
+    whole = evaluate(Spec.of(**K_FP), pages)
+    knowing = evaluate(Spec.of(**setting, **K_FP), pages)
     sides = [each.facts["folds"][0] for each in (naive, whole, knowing)]
     assert sides[0]["train"] == sides[1]["train"]
     assert sides[0]["test"] == sides[2]["test"]
     assert sides[0]["test"]["packets"] < sides[1]["test"]["packets"]
-    padded = Spec(train_on="unsplit", defence="front", **K_FP)  # type: ignore[arg-type]
+    padded = Spec.of(train_on="unsplit", defence="front", **K_FP)
     assert evaluate(padded, pages).facts["folds"][0]["train"] == sides[1]["train"]
 
 
 def test_other_traces_of_the_same_pages_may_train(pages: Traces, tmp_path: Path) -> None:
     other = made(60, labels=4, unmonitored=0, seed=9)
     digest = f"data:{'0' * 64}"
-    spec = Spec(train_on=digest, **K_FP)  # type: ignore[arg-type]
+    spec = Spec.of(train_on=digest, **K_FP)
     found = evaluate(spec, pages, training=other)
     train = found.facts["folds"][0]["train"]
     rows = np.isin(other.label, [other.names.index(name) for name in pages.names])
@@ -137,7 +137,7 @@ def test_results_keep_their_names() -> None:
     spec = Spec.from_dict({"attack": "k-fp"})
     old = {name: value for name, value in spec.to_dict().items() if name != "train_on"}
     assert results.key(Spec.from_dict(old), "d") == results.key(spec, "d")
-    assert spec.mode == "together", "of what is not split, as it was"
+    assert spec.splitting.mode == "together", "of what is not split, as it was"
     other = Spec.from_dict({"attack": "k-fp", "train_on": "unsplit"})
     assert results.key(other, "d") != results.key(spec, "d")
 
@@ -151,7 +151,7 @@ def test_a_stored_result_keeps_the_default_that_it_was_made_with(tmp_path: Path)
     (tmp_path / "a.json").write_text(json.dumps(content))
     kept = results.load(tmp_path / "a.json").spec
     assert kept == made.spec
-    assert kept.mode == "together"
+    assert kept.splitting.mode == "together"
     assert results.key(kept, "d") == results.key(made.spec, "d")
     del content["spec"]["paths"]
     (tmp_path / "a.jsonl").write_text(json.dumps({"file": "a"} | content) + "\n")

@@ -234,7 +234,7 @@ def test_earlier_loads_of_a_session_tell_about_how_much_all_paths_carry(pages: T
 
 def test_earlier_loads_are_asked_for_where_there_are_sessions() -> None:
     usual: dict[str, Any] = {"schedule": "weighted:4", "every": "100ms", "attack": "forest"}
-    assert Spec(**usual, observer="random+earlier", draw="session:5").session == 5
+    assert Spec.of(**usual, observer="random+earlier", draw="session:5").splitting.session == 5
     for settings, problem in (
         ({"observer": "largest+earlier"}, "give a schedule with draw=session:N"),
         ({"observer": "largest+earlier", "draw": "silence:1s"}, "give a schedule with draw"),
@@ -243,5 +243,5 @@ def test_earlier_loads_are_asked_for_where_there_are_sessions() -> None:
         ({"observer": "random+earlier", "draw": "session:5", "attack": "df"}, "cannot use"),
     ):
         with pytest.raises(SettingError, match=problem):
-            Spec(**(usual | settings))
+            Spec.of(**(usual | settings))
     assert str(Observer.parse("random+earlier")) == "random+earlier"

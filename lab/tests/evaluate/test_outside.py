@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,13 +99,14 @@ def test_a_strangers_file_is_evaluated_beside_ours(data: Path, tmp_path: Path) -
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     kept = [results.load(tmp_path / f"found.{place}.json") for place in range(3)]
-    assert [each.spec.attack for each in kept] == ["bursts.py:Bursts", "k-fp", "size"]
-    assert kept[0].spec.parameters == {"most": 15}
+    assert [each.spec.attack.name for each in kept] == ["bursts.py:Bursts", "k-fp", "size"]
+    assert kept[0].spec.attack.parameters == {"most": 15}
     assert kept[0].facts["outside"]["file"] == "bursts.py"
     assert len(kept[0].facts["outside"]["sha256"]) == 64
     for each in kept:
         accuracy = each.metrics["accuracy"]
-        (line,) = (line for line in lines if line.split()[0] == each.spec.attack and "(" in line)
+        name = each.spec.attack.name
+        (line,) = (line for line in lines if line.split()[0] == name and "(" in line)
         assert f"{100 * accuracy['value']:.1f} ({100 * accuracy['low']:.1f}-" in line
     assert kept[0].metrics["accuracy"]["value"] > 0.5, "five times what guessing finds"
     (first, second) = (line.strip() for line in lines if " minus " in line)
@@ -126,9 +126,9 @@ def test_a_result_of_a_file_is_read_where_the_file_is_not(data: Path, tmp_path: 
     out.parent.mkdir()
     assert lab("evaluate", data, "--attack", f"{mine}:Mine", "--out", out).returncode == 0
     mine.write_text("raise SystemExit('a report ran somebody else\\'s file')")
-    assert results.load(out).spec.attack == "mine.py:Mine"
+    assert results.load(out).spec.attack.name == "mine.py:Mine"
     (entry,) = Collection.read([out.parent])
-    assert entry.spec.attack == "mine.py:Mine"
+    assert entry.spec.attack.name == "mine.py:Mine"
     with pytest.raises(
         SettingError, match=r"mine\.py:Mine is not part of this program and was not found"
     ):
@@ -143,7 +143,7 @@ def test_a_sweep_takes_files_into_its_processes(data: Path, tmp_path: Path) -> N
         '[attacks."mine.py:Bursts"]\nmost = 30\n'
     )
     units = read(listing)
-    assert [unit.spec.parameters for unit in units] == [{"most": 30}] * 2
+    assert [unit.spec.attack.parameters for unit in units] == [{"most": 30}] * 2
     report = sweep(units, tmp_path / "out", jobs=2)
     assert (report.done, report.failed) == (2, [])
     assert sweep(read(listing), tmp_path / "out").kept == 2
@@ -154,7 +154,7 @@ def test_a_sweep_takes_files_into_its_processes(data: Path, tmp_path: Path) -> N
 def test_packages_add_by_entry_points(package: Path, data: Path, pages: Traces) -> None:
     name = name_of("halves")
     assert name == "package:halves"
-    spec = Spec(attack=name, parameters={"trees": 5, "moments": 5}, schedule="blocks:7",
+    spec = Spec.of(attack=name, parameters={"trees": 5, "moments": 5}, schedule="blocks:7",
                 defence="echo", bootstrap=20)  # fmt: skip
     result = evaluate(spec, pages)
     assert result.facts["outside"] == {"package": "strangers", "version": "1.2"}
@@ -233,7 +233,7 @@ class Fair(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 def test_an_instance_is_evaluated_and_given_what_it_asks_for(pages: Traces) -> None:
     name = add_attack(Fair(wrong=""))
-    result = evaluate(Spec(attack=name, seed=2**40, bootstrap=10), pages)
+    result = evaluate(Spec.of(attack=name, seed=2**40, bootstrap=10), pages)
     assert result.metrics["accuracy"]["value"] == pytest.approx(0.1)
     attack = make(name, {}, 3)
     assert attack.get_params()["seed"] == 3
@@ -251,7 +251,7 @@ def test_an_instance_is_evaluated_and_given_what_it_asks_for(pages: Traces) -> N
     ],
 )
 def test_what_an_estimator_does_wrong_is_one_line(pages: Traces, wrong: str, problem: str) -> None:
-    spec = Spec(attack=add_attack(Fair), parameters={"wrong": wrong}, bootstrap=10)
+    spec = Spec.of(attack=add_attack(Fair), parameters={"wrong": wrong}, bootstrap=10)
     with pytest.raises(AttackError, match=problem) as error:
         evaluate(spec, pages)
     assert "\n" not in str(error.value)
@@ -283,7 +283,7 @@ def test_what_cannot_be_had_is_one_line(
     (tmp_path / "loud.py").write_text("1 / 0")
     monkeypatch.chdir(tmp_path)
     with pytest.raises((OutsideError, AttackError, SettingError)) as error:
-        evaluate(Spec(attack=name_of(text)), io.read(data))
+        evaluate(Spec.of(attack=name_of(text)), io.read(data))
     assert problem in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -309,4 +309,4 @@ def test_settings_of_several_attacks_are_named(data: Path) -> None:
         assert (done.returncode, done.stdout) == (2, "")
         assert problem in done.stderr
     assert "one attack is given twice" in lab("evaluate", data, *both, *both).stderr
-    assert replace(Spec(), attack="x.py:X").attack == "x.py:X", "not looked at before it runs"
+    assert Spec().changed(attack="x.py:X").attack.name == "x.py:X", "not looked at before it runs"

@@ -16,7 +16,7 @@ from anabranch.evaluate import Spec
 from anabranch.metrics import Outcomes, PairError
 from report.conftest import WR, outcomes, result
 
-ONE = outcomes(Spec(**WR), 0.5, np.random.default_rng(1))
+ONE = outcomes(Spec.of(**WR), 0.5, np.random.default_rng(1))
 """Ten loads of each of ten pages."""
 NOTHING = ONE[np.zeros(len(ONE), np.bool_)]
 

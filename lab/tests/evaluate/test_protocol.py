@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +19,10 @@ from anabranch.validate import TraceError
 from .conftest import page_loads
 
 
-def folds(traces: Traces, **settings: object) -> list[Fold]:
-    design = Design(**settings)  # type: ignore[arg-type]
-    return list(protocol.honest(traces, design, protocol.choose_pages(traces, design)))
+def folds(traces: Traces, seed: int = 0, **settings: Any) -> list[Fold]:
+    design = Design(**settings)
+    pages = protocol.choose_pages(traces, design, seed)
+    return list(protocol.honest(traces, design, pages, seed))
 
 
 def described(traces: Traces) -> str:
@@ -168,7 +170,8 @@ def test_some_pages_of_both_kinds_are_drawn(pages: Traces) -> None:
         ({"pages": 7}, 3, 4),
         ({"monitored": 1}, 1, 6),
     ):
-        chosen = protocol.choose_pages(marked, Design(world="open", **settings))
+        design = Design(world="open", **settings)  # type: ignore[arg-type]  # all are numbers
+        chosen = protocol.choose_pages(marked, design)
         assert chosen.monitored.size == inside
         assert set(chosen.monitored) <= {6, 7, 8, 9}
         assert len(set(chosen.unmonitored) - {6, 7, 8, 9}) == chosen.unmonitored.size == outside
@@ -180,8 +183,9 @@ def test_some_pages_of_both_kinds_are_drawn(pages: Traces) -> None:
         ),
         ({"pages": 3, "monitored": 4}, "4 unmonitored pages or more; there are 0"),
     ):
+        design = Design(world="open", **settings)  # type: ignore[arg-type]  # all are numbers
         with pytest.raises(SettingError, match=problem):
-            protocol.choose_pages(marked, Design(world="open", **settings))
+            protocol.choose_pages(marked, design)
 
 
 def test_of_two_loads_one_is_learnt_and_one_tested(pages: Traces) -> None:
@@ -225,7 +229,7 @@ def test_a_label_only_in_the_test_run_is_named(pages: Traces) -> None:
     ],
 )
 def test_a_design_that_the_data_cannot_fill_is_refused(
-    pages: Traces, settings: dict[str, object], problem: str
+    pages: Traces, settings: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(SettingError, match=problem):
         folds(pages, **settings)

@@ -57,7 +57,7 @@ def stamps(folder: Path) -> dict[str, int]:
 
 def test_lists_become_units_with_the_attacks_parameters(listing: Path) -> None:
     units = read(listing)
-    assert [(unit.name, unit.spec.paths, unit.spec.seed) for unit in units] == [
+    assert [(unit.name, unit.spec.splitting.paths, unit.spec.seed) for unit in units] == [
         ("undefended", 3, 0),
         ("undefended", 3, 1),
         ("weighted", 2, 0),
@@ -65,8 +65,8 @@ def test_lists_become_units_with_the_attacks_parameters(listing: Path) -> None:
         ("weighted", 2, 1),
         ("weighted", 3, 1),
     ]
-    assert all(unit.spec.parameters == {"trees": 20} for unit in units)
-    assert all(unit.spec.loads == 6 for unit in units)
+    assert all(unit.spec.attack.parameters == {"trees": 20} for unit in units)
+    assert all(unit.spec.design.loads == 6 for unit in units)
 
 
 def test_an_alias_is_the_attack_that_results_name(data: Path, tmp_path: Path) -> None:
@@ -80,11 +80,11 @@ def test_an_alias_is_the_attack_that_results_name(data: Path, tmp_path: Path) ->
         )
         (units[name],) = read(path)
     assert units["minirocket"] == units["rocket"]
-    assert units["minirocket"].spec.attack == "rocket"
-    assert units["minirocket"].spec.parameters == {"convolutions": 8}
-    assert Spec(attack="minirocket") == Spec(attack="rocket")
+    assert units["minirocket"].spec.attack.name == "rocket"
+    assert units["minirocket"].spec.attack.parameters == {"convolutions": 8}
+    assert Spec.of(attack="minirocket") == Spec.of(attack="rocket")
     with pytest.raises(SettingError, match="minirockets"):
-        Spec(attack="minirockets")
+        Spec.of(attack="minirockets")
 
 
 def test_data_may_be_named_later(data: Path, tmp_path: Path) -> None:
@@ -107,9 +107,9 @@ def test_a_run_overrules_what_is_common(data: Path, tmp_path: Path) -> None:
         "schedule = 'uniform'\nevery = '9p'\n"
     )
     (unit,) = read(path)
-    assert unit.spec.loads == 3
-    assert unit.spec.delays == (0.01, (0, 0.02), 0.0)
-    assert unit.spec.parameters == {"trees": 20, "leaf_size": 2}
+    assert unit.spec.design.loads == 3
+    assert unit.spec.splitting.delays == (0.01, (0, 0.02), 0.0)
+    assert unit.spec.attack.parameters == {"trees": 20, "leaf_size": 2}
     assert unit.data == data
 
 
@@ -227,7 +227,7 @@ def units_of_which_one_breaks(data: Path) -> list[Unit]:
     """Returns three units; the second has a setting that its checks, bypassed here,
     would refuse.
     """
-    specs = [Spec(parameters={"trees": 5}, loads=3, seed=seed) for seed in range(3)]
+    specs = [Spec.of(parameters={"trees": 5}, loads=3, seed=seed) for seed in range(3)]
     object.__setattr__(specs[1], "bootstrap", "many")
     return [Unit(f"unit {spec.seed}", data, None, None, spec) for spec in specs]
 
@@ -481,10 +481,10 @@ def test_work_in_flight_is_bounded_by_memory(pages: Traces) -> None:
     assert memory.at_once([300, 300, 300, 300], 4, 10_000) == 4
     assert memory.at_once([10, 10, 900, 10], 4, 1000) == 1, "the largest may come together"
     assert memory.at_once([5000], 4, 1000) == 1
-    small, large = Spec(), Spec(schedule="uniform", every="9p", resplits=10)
+    small, large = Spec(), Spec.of(schedule="uniform", every="9p", resplits=10)
     assert memory.needed(large, pages) > memory.needed(small, pages)
-    padded = memory.needed(Spec(defence="front"), pages) - memory.needed(Spec(), pages)
-    front = Spec(defence="front").pipeline().apply(pages, 1)
+    padded = memory.needed(Spec.of(defence="front"), pages) - memory.needed(Spec(), pages)
+    front = Spec.of(defence="front").pipeline().apply(pages, 1)
     assert padded > 100 * (front.times.size - pages.times.size), "bytes of a packet in a sample"
     assert 0 < memory.available() < 1 << 50
 
@@ -524,10 +524,8 @@ def test_results_of_a_sweep_are_plain_files(listing: Path, tmp_path: Path) -> No
 def test_the_sweep_of_modes_asks_for_each_with_each_draw() -> None:
     path = Path(__file__).parents[2] / "results" / "follow.toml"
     units = read(path, Path("loads.parquet"))
-    asked = [
-        (unit.spec.attack, unit.spec.schedule, unit.spec.mode, unit.spec.draw, unit.spec.observer)
-        for unit in units
-    ]
+    names = ("attack", "schedule", "mode", "draw", "observer")
+    asked = [tuple(unit.spec.to_dict()[name] for name in names) for unit in units]
     # RF takes hours: by two schedules with two draws, where the server follows.
     rf = [spec for spec in asked if spec[0] == "rf"]
     assert len(set(rf)) == len(rf) == 2 * 2
@@ -549,6 +547,6 @@ def test_the_sweep_of_schedules_asks_for_the_size_beside_each_number() -> None:
         name = settings.pop("attack")
         del settings["parameters"]
         asked.setdefault(json.dumps(settings, sort_keys=True), set()).add(name)
-        assert unit.spec.observer in {"largest", "largest+counter", "random+counter"}
+        assert str(unit.spec.observer) in {"largest", "largest+counter", "random+counter"}
     assert len(asked) > 50
     assert all("size" in attacks and len(attacks) > 1 for attacks in asked.values())

@@ -24,10 +24,10 @@ def outcomes(spec: Spec, accuracy: float, chance: np.random.Generator) -> Outcom
     """Returns predictions with about `accuracy` right; more of them where more is seen."""
     n = PAGES * LOADS
     page = np.repeat(np.arange(PAGES, dtype=np.int32), LOADS)
-    monitored = page < (spec.monitored or PAGES)
-    share = np.ones(n) if spec.schedule is None else chance.random(n)
+    monitored = page < (spec.design.monitored or PAGES)
+    share = np.ones(n) if spec.splitting.schedule is None else chance.random(n)
     right = chance.random(n) < np.clip(accuracy * (0.5 + share), 0, 1)
-    guess = np.where(right, page, (page + 1) % (spec.monitored or PAGES)).astype(np.int32)
+    guess = np.where(right, page, (page + 1) % (spec.design.monitored or PAGES)).astype(np.int32)
     score = np.where(right & monitored, 0.6, 0.3) + 0.3 * chance.random(n)
     zeros: Any = np.zeros(n, np.int16)
     load = np.arange(n, dtype=np.int64)
@@ -49,23 +49,24 @@ def outcomes(spec: Spec, accuracy: float, chance: np.random.Generator) -> Outcom
 def result(accuracy: float = 0.5, took: float = 2.0, **settings: Any) -> Result:
     """Returns a result of `settings`, as of an evaluation; `together` if no mode is named."""
     usual: dict[str, Any] = {"bootstrap": 50, "mode": "together"}
-    spec = Spec(**usual | settings)
+    spec = Spec.of(**usual | settings)
     chance = np.random.default_rng([spec.seed, int(1000 * accuracy)])
     found = outcomes(spec, accuracy, chance)
-    if spec.world == "closed":
-        measured = metrics.closed_world(found, 98, spec.bootstrap, spec.seed)
+    if spec.design.world == "closed":
+        measured = metrics.closed_world(found, 98, spec.scoring.bootstrap, spec.seed)
     else:
         grid = metrics.thresholds(found)
         accepted, curve = found.score >= 0.6, found.score[:, None] >= grid
-        measured = metrics.open_world(found, accepted, curve, spec.r, spec.bootstrap, spec.seed)
+        scoring = (spec.scoring.r, spec.scoring.bootstrap, spec.seed)
+        measured = metrics.open_world(found, accepted, curve, *scoring)
     side = {"samples": len(found), "loads": len(found), "packets": 100}
     costs = ("up", "down", "bandwidth", "median_bandwidth", "time", "median_time")
-    padded = spec.defence or spec.path_defence
+    padded = spec.padding.defence or spec.padding.path_defence
     fold = {
         "train": side,
         "test": side,
         "overhead": {"loads": 100} | dict.fromkeys(costs, 0.4) if padded else None,
-        "test_samples_of_training_loads": 0.75 if spec.protocol == "paper" else 0.0,
+        "test_samples_of_training_loads": 0.75 if spec.design.protocol == "paper" else 0.0,
     }
     facts = {"division": "by run", "folds": [fold], "recorded_split": None}
     names = tuple(f"page {page}" for page in range(PAGES))

@@ -31,7 +31,7 @@ def test_results_are_found_by_their_settings(folder: Path) -> None:
         ("40 loads · R 2 · seed 0", "random"),
     ]
     assert [entry.full for entry in closed] == [True, True, False]
-    assert [entry.spec.attack for entry in found.like(comparison.WR, "rf", "honest")] == ["rf"]
+    assert [entry.spec.attack.name for entry in found.like(comparison.WR, "rf", "honest")] == ["rf"]
     assert not found.like(comparison.WR, "df", "honest")
 
 
@@ -77,12 +77,12 @@ def test_equal_results_of_two_folders_are_one_and_different_ones_two(tmp_path: P
 
 def test_settings_have_the_names_and_the_order_of_the_paper() -> None:
     found = [
-        Setting.of(Spec(defence="wtf-pad", **WR)),
-        Setting.of(Spec(schedule="batched", paths=5, mode="together")),
-        Setting.of(Spec(schedule="weighted", every="100ms", mode="independent")),
-        Setting.of(Spec(**WR | {"every": "200p", "paths": 2, "delays": (0.01, (0, 0.02))})),
-        Setting.of(Spec(**WR)),
-        Setting.of(Spec(**WR | {"schedule": "round-robin"})),
+        Setting.of(Spec.of(defence="wtf-pad", **WR)),
+        Setting.of(Spec.of(schedule="batched", paths=5, mode="together")),
+        Setting.of(Spec.of(schedule="weighted", every="100ms", mode="independent")),
+        Setting.of(Spec.of(**WR | {"every": "200p", "paths": 2, "delays": (0.01, (0, 0.02))})),
+        Setting.of(Spec.of(**WR)),
+        Setting.of(Spec.of(**WR | {"schedule": "round-robin"})),
         Setting.of(Spec()),
         Setting.of(Spec(), "weighted --every 100ms"),
     ]
@@ -99,14 +99,15 @@ def test_settings_have_the_names_and_the_order_of_the_paper() -> None:
 
 
 def test_a_setting_compares_with_the_papers_whatever_its_ends() -> None:
-    assert Setting.of(Spec(**WR | {"mode": "independent"})).like(comparison.WR)
-    assert Setting.of(Spec(defence="wtf-pad:normal")).like(comparison.PADDED)
-    for other in (Spec(delays=(0.1, 0.0, 0.0), **WR), Spec(path_defence="wtf-pad", **WR), Spec()):
+    assert Setting.of(Spec.of(**WR | {"mode": "independent"})).like(comparison.WR)
+    assert Setting.of(Spec.of(defence="wtf-pad:normal")).like(comparison.PADDED)
+    slow, padded = Spec.of(delays=(0.1, 0.0, 0.0), **WR), Spec.of(path_defence="wtf-pad", **WR)
+    for other in (slow, padded, Spec()):
         assert not Setting.of(other).like(comparison.WR)
-    late = Setting.of(Spec(**WR | {"mode": "follow:60ms", "draw": "session:20"}))
+    late = Setting.of(Spec.of(**WR | {"mode": "follow:60ms", "draw": "session:20"}))
     assert not late.like(comparison.WR)
     assert str(late) == "WR 50p × 3 (the server follows 60ms late; probabilities kept for 20 loads)"
-    assert str(Setting.of(Spec(**WR | {"mode": "follow", "draw": "silence:1s"}))) == (
+    assert str(Setting.of(Spec.of(**WR | {"mode": "follow", "draw": "silence:1s"}))) == (
         "WR 50p × 3 (the server follows; new probabilities after 1s)"
     )
 
@@ -117,7 +118,7 @@ def test_table_6_takes_splits_that_were_recorded_and_no_others() -> None:
     assert Setting.of(Spec(), "weighted --every 100ms").like(comparison.COLLECTED)
     for other in ("weighted --every 1s", "uniform --every 100ms", None):
         assert not Setting.of(Spec(), other).like(comparison.COLLECTED)
-    assert not Setting.of(Spec(**WR | {"every": "100ms"})).like(comparison.COLLECTED)
+    assert not Setting.of(Spec.of(**WR | {"every": "100ms"})).like(comparison.COLLECTED)
 
 
 def test_table_6_stands_beside_the_papers_numbers(tmp_path: Path) -> None:
@@ -153,15 +154,15 @@ def test_results_that_were_restored_are_marked(tmp_path: Path) -> None:
 
 
 def test_a_design_says_all_that_makes_numbers_differ() -> None:
-    spec = Spec(attack="rf", loads=40, resplits=2, parameters={"epochs": 20, "width": 8}, **WR)
+    spec = Spec.of(attack="rf", loads=40, resplits=2, parameters={"epochs": 20, "width": 8}, **WR)
     assert design(spec) == "40 loads · R 2 · 20 epochs · width 8 · seed 0"
-    assert design(Spec(attack="rf", seed=3)) == "full · 30 epochs · seed 3"
-    assert design(Spec(merged=True, pages=20, test_loads=5, **WR), "data abc") == (
+    assert design(Spec.of(attack="rf", seed=3)) == "full · 30 epochs · seed 3"
+    assert design(Spec.of(merged=True, pages=20, test_loads=5, **WR), "data abc") == (
         "data abc · 20 pages · full · R 1 · + whole traces · test loads 5 · seed 0"
     )
-    assert not full(Spec(test_loads=5))
-    assert full(Spec(validation_loads=10))
-    assert full(Spec(resplits=1, **WR))
+    assert not full(Spec.of(test_loads=5))
+    assert full(Spec.of(validation_loads=10))
+    assert full(Spec.of(resplits=1, **WR))
 
 
 def test_published_numbers_are_those_of_the_paper() -> None:

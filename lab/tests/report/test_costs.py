@@ -192,7 +192,7 @@ def test_what_most_settings_were_attacked_by_judges(tmp_path: Path) -> None:
     values = {str(point.setting): point.value for point in panel.points}
     assert values == {"UR 50 ms × 3": 0.5, "UR 20 ms × 3": 0.45, "FRONT": 0.8, "WTF-PAD": 0.95}
     others = {str(point.setting): point.other for point in panel.points if point.other}
-    found_by = {name: (each.spec.attack, each.spec.seed) for name, each in others.items()}
+    found_by = {name: (each.spec.attack.name, each.spec.seed) for name, each in others.items()}
     assert found_by == {"UR 20 ms × 3": ("rf", 0), "UR 50 ms × 3": ("rocket", 1)}
     assert sorted(map(str, panel.left)) == ["UR 100 ms × 3", "maybenot:interspace"]
     *_, said = costs.findings(collected(found, tmp_path / "b"))
@@ -213,7 +213,7 @@ def test_an_attack_judges_where_half_of_both_kinds_have_it(tmp_path: Path) -> No
     panel = only(found, tmp_path / "a")
     assert panel.judges == (("rocket", 0),), "k-FP judged ours alone, RF and size too few"
     more = made(0.9, 0.1, defence="wtf-pad", attack="k-fp")
-    found += [more, replace(more, spec=replace(more.spec, defence="front"))]
+    found += [more, replace(more, spec=more.spec.changed(defence="front"))]
     assert only(found, tmp_path / "b").judges == (("k-fp", 0), ("rocket", 0))
     # The twin: no attack on both.
     apart = [split(0.4, "20ms"), made(0.8, 0.1, defence="front", attack="size")]

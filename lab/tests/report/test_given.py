@@ -60,7 +60,7 @@ def test_every_result_that_is_given_is_shown(tmp_path: Path) -> None:
               if isinstance(part, Table)}  # fmt: skip
     assert all(table.rows for table in tables.values())
     assert len(tables["all"].rows) == len(found)
-    assert len(tables["open-world"].rows) == sum(each.spec.world == "open" for each in found)
+    assert len(tables["open-world"].rows) == sum(each.spec.design.world == "open" for each in found)
     assert {"figure-open-world", "figure-open-world-paper"} <= {each.key for each in made.figures}
     (drawn,) = (each.svg for each in made.figures if each.key == "figure-open-world")
     assert "the fullest path" in drawn
@@ -71,7 +71,7 @@ def test_every_result_that_is_given_is_shown(tmp_path: Path) -> None:
 
 def test_an_attack_from_outside_has_its_place(tmp_path: Path) -> None:
     ours = result(0.4, **FOUR)
-    theirs = replace(ours, spec=replace(ours.spec, attack="mine.py:Mine"))
+    theirs = replace(ours, spec=ours.spec.changed(attack="mine.py:Mine"))
     text = document(built([ours, theirs], tmp_path / "a"))
     assert "mine.py:Mine" in text
     assert "k-FP" in text
@@ -91,7 +91,8 @@ def test_csv_holds_every_number(folder: Path, tmp_path: Path) -> None:
             for part, column in (("value", name), ("low", f"{name}_low"), ("high", f"{name}_high")):
                 wanted = estimate[part]
                 assert row[column] == ("" if wanted is None else str(wanted))
-        assert (row["attack"], row["paths"]) == (kept.spec.attack, str(kept.spec.paths))
+        assert row["attack"] == kept.spec.attack.name
+        assert row["paths"] == str(kept.spec.splitting.paths)
         assert float(row["cpu_s"]) == kept.took["cpu_s"]
     assert any(row["accuracy"] == "" for row in rows), "of the open world"
 
@@ -124,7 +125,7 @@ def test_accuracy_is_drawn_with_its_interval(tmp_path: Path) -> None:
     assert dots[0].get_xdata().tolist() == pytest.approx(values)
     labels = [text.get_text() for text in axes.get_yticklabels()]
     assert labels[1].startswith("RF: WR 50p × 3, a random path")
-    again = plot.accuracy(found[:1], axes, label=lambda each: each.spec.attack, color="red")
+    again = plot.accuracy(found[:1], axes, label=lambda each: each.spec.attack.name, color="red")
     assert again is axes
     cast("Figure", axes.figure).savefig(tmp_path / "a.pdf")
     assert (tmp_path / "a.pdf").stat().st_size > 1000

@@ -109,8 +109,8 @@ def _specs(settings: dict[str, Any], attacks: list[str], parameters: list[str]) 
 
 def _several(found: list[Result]) -> dict[str, Any]:
     """Returns the numbers by attack, and the first one's gain over each of the others."""
-    gains = {other.spec.attack: asdict(each) for _, other, each in shown.pairs(found)}
-    return {"attacks": {each.spec.attack: each.metrics for each in found}, "less": gains}
+    gains = {other.spec.attack.name: asdict(each) for _, other, each in shown.pairs(found)}
+    return {"attacks": {each.spec.attack.name: each.metrics for each in found}, "less": gains}
 
 
 def _refuse_idle(spec: Spec, recorded: bool | None = None) -> None:

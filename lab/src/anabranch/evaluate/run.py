@@ -11,12 +11,12 @@ import numpy as np
 from anabranch import metrics, protocol
 from anabranch.attacks import Attack
 from anabranch.attacks.base import OnEpoch
-from anabranch.evaluate.attack import class_of, make, origin, require
+from anabranch.evaluate.attack import origin, require
 from anabranch.evaluate.samples import Sampler, Samples
 from anabranch.evaluate.spec import Spec
 from anabranch.metrics import UNMONITORED, Outcomes
 from anabranch.metrics.outcomes import Bools
-from anabranch.observers import SettingError, path_count
+from anabranch.observers import Observer, SettingError, path_count
 from anabranch.results import Result, plain
 from anabranch.traces import Traces
 from anabranch.unfinished import Took, Unfinished
@@ -42,19 +42,20 @@ def evaluate(
         on_epoch: called after each epoch of a network.
         unfinished: where networks' states are saved regularly. If this evaluation was interrupted
             before, it resumes from the saved states.
-        training: traces for training and validation in place of `traces`, if `spec.train_on`
+        training: traces for training and validation in place of `traces`, if `spec.training`
             requires them.
 
     Raises:
         SettingError, SplitError, AttackError, TraceError: if these traces do not suit `spec`.
         MissingExtraError: if the attack needs a library that is not installed.
     """
-    require(spec.attack)
-    if traces.timeless and class_of(spec.attack).needs_times:
-        raise TraceError(f"these traces have no times, which {spec.attack} needs", column="time")
+    require(spec.attack.name)
+    if traces.timeless and spec.attack.kind.needs_times:
+        problem = f"these traces have no times, which {spec.attack.name} needs"
+        raise TraceError(problem, column="time")
     began = Took.now()
     watched(traces)
-    pages = protocol.choose_pages(traces, spec.design())
+    pages = protocol.choose_pages(traces, spec.design, spec.seed)
     labels(traces, pages.monitored)
     sampler = Sampler(spec, traces, pages.classes(traces))
     tasks = _tasks(spec, sampler, pages, training)
@@ -74,7 +75,7 @@ def evaluate(
             "sizes": traces.facts.size,
             "recorded_split": traces.facts.schedule if path_count(traces) > 1 else None,
         }
-        | ({"outside": dict(origin(spec.attack))} if origin(spec.attack) else {}),
+        | ({"outside": dict(origin(spec.attack.name))} if origin(spec.attack.name) else {}),
         metrics=plain(_measured(spec, judged, outcomes, pages)),
         outcomes=outcomes,
         took=asdict(took),
@@ -103,11 +104,11 @@ class _Judged:
 def _tasks(
     spec: Spec, sampler: Sampler, pages: protocol.Pages, training: Traces | None
 ) -> Iterator[_Task]:
-    if (training is not None) != (spec.train_on or "").startswith("data:"):
+    if (training is not None) != spec.training.uses_other_traces:
         raise SettingError(
             "train_on: data:NAME and the argument with other traces must be given together"
         )
-    if spec.protocol == "paper":
+    if spec.design.protocol == "paper":
         return _paper(spec, sampler, pages)
     if training is not None:
         return _elsewhere(spec, sampler, pages, training)
@@ -124,9 +125,9 @@ def _elsewhere(
     places = {name: code for code, name in enumerate(names)}
     codes = np.array([places[name] for name in training.names], np.int32)
     other = replace(training, names=names, label=codes[training.label])
-    teacher = Sampler(spec.training, other, pages.classes(other))
-    (learnt,) = protocol.honest(other, spec.training.design(), pages)
-    (met,) = protocol.honest(sampler.traces, spec.design(), pages)
+    teacher = Sampler(spec.of_training(), other, pages.classes(other))
+    (learnt,) = protocol.honest(other, spec.design, pages, spec.seed)
+    (met,) = protocol.honest(sampler.traces, spec.design, pages, spec.seed)
     train, validation = _of_others(teacher.train(learnt.train)), teacher.see(learnt.validation)
     yield _Task(train, _of_others(validation), sampler.seen(met.test))
 
@@ -137,9 +138,9 @@ def _of_others(samples: Samples) -> Samples:
 
 
 def _honest(spec: Spec, sampler: Sampler, pages: protocol.Pages) -> Iterator[_Task]:
-    own = spec.training
+    own = spec.of_training()
     teacher = sampler if own is spec else Sampler(own, sampler.traces, sampler.classes)
-    for fold in protocol.honest(sampler.traces, spec.design(), pages):
+    for fold in protocol.honest(sampler.traces, spec.design, pages, spec.seed):
         task = _Task(
             teacher.train(fold.train), teacher.seen(fold.validation), sampler.seen(fold.test)
         )
@@ -150,25 +151,25 @@ def _honest(spec: Spec, sampler: Sampler, pages: protocol.Pages) -> Iterator[_Ta
 def _paper(spec: Spec, sampler: Sampler, pages: protocol.Pages) -> Iterator[_Task]:
     """Takes each sub-trace of more than ten packets as a sample, independently of its load."""
     rows = _paper_rows(spec, sampler, pages)
-    parts = [sampler.every_path(rows, replica) for replica in range(spec.resplits)]
+    parts = [sampler.every_path(rows, replica) for replica in range(spec.training.resplits)]
     samples = Samples.joined(parts)
     samples = samples[samples.X.lengths > protocol.PAPER_DROPS]
-    for train, test in protocol.paper(samples.y, spec.folds, spec.seed):
+    for train, test in protocol.paper(samples.y, spec.design.folds, spec.seed):
         yield _Task(samples[train], None, samples[test])
 
 
 def _paper_rows(spec: Spec, sampler: Sampler, pages: protocol.Pages) -> protocol.Ints:
     """Returns the loads of the pages used, at most `loads` for each page."""
-    if spec.observer != "random":
+    if spec.observer != Observer():
         raise SettingError(
             "observer: the paper's protocol uses each path as a sample: leave out "
             f"'{spec.observer}'"
         )
-    if spec.merged:
+    if spec.training.merged:
         raise SettingError(
             "merged: the paper's protocol does not train on whole traces: leave it out"
         )
-    return protocol.loads_of(sampler.traces, spec.design(), pages)
+    return protocol.loads_of(sampler.traces, spec.design, pages, spec.seed)
 
 
 def _judge(
@@ -180,7 +181,7 @@ def _judge(
 ) -> _Judged:
     spec = sampler.spec
     _refuse_blind(task, sampler)
-    attack = make(spec.attack, spec.parameters, spec.seed)
+    attack = spec.attack.make(spec.seed)
     held_out = None if task.validation is None else task.validation.seen
     attack.fit(
         task.train.X,
@@ -192,7 +193,7 @@ def _judge(
     )
     test = _predicted(attack, task.test, sampler, number)
     facts = _sizes(task) | {"overhead": sampler.overhead(np.unique(task.test.rows))}
-    if spec.world == "closed":
+    if spec.design.world == "closed":
         everything = np.ones((len(test), 1), np.bool_)
         return _Judged(test, everything[:, 0], everything, facts)
     if task.validation is None:
@@ -203,7 +204,7 @@ def _judge(
         )
     validation = _predicted(attack, task.validation, sampler, number)
     grid = metrics.thresholds(validation)
-    threshold = metrics.best_threshold(validation, grid, spec.r)
+    threshold = metrics.best_threshold(validation, grid, spec.scoring.r)
     accepted, curve = test.score >= threshold, test.score[:, None] >= grid
     return _Judged(test, accepted, curve, facts | {"threshold": threshold})
 
@@ -218,7 +219,7 @@ def _refuse_blind(task: _Task, sampler: Sampler) -> None:
     for name in THREE_SETS:
         side: Samples | None = getattr(task, name)
         if side is not None and not side.X.lengths.any():
-            if sampler.spec.schedule is None and sampler.traces.paths is None:
+            if sampler.spec.splitting.schedule is None and sampler.traces.paths is None:
                 raise TraceError(f"no load of the {name} set has any packet")
             raise SettingError(
                 f"observer: the observer sees no packet of the {name} set: use fewer paths, or "
@@ -230,7 +231,7 @@ def _refuse_blind(task: _Task, sampler: Sampler) -> None:
 def _predicted(attack: Attack, samples: Samples, sampler: Sampler, fold: int) -> Outcomes:
     """Predicts the most probable monitored page of each sample; `any` combines those of a load."""
     traces = sampler.traces
-    combined = sampler.observer.rule == "any" and sampler.spec.protocol == "honest"
+    combined = sampler.observer.rule == "any" and sampler.spec.design.protocol == "honest"
     proba = attack.predict_proba(samples.X)
     inside = attack.classes_ != UNMONITORED
     pages, packets = attack.classes_[inside], samples.X.lengths
@@ -270,14 +271,15 @@ def _sizes(task: _Task) -> dict[str, Any]:
 def _measured(
     spec: Spec, judged: list[_Judged], outcomes: Outcomes, pages: protocol.Pages
 ) -> dict[str, Any]:
-    if spec.world == "closed":
-        return metrics.closed_world(outcomes, pages.monitored.size, spec.bootstrap, spec.seed)
+    r, bootstrap = spec.scoring.r, spec.scoring.bootstrap
+    if spec.design.world == "closed":
+        return metrics.closed_world(outcomes, pages.monitored.size, bootstrap, spec.seed)
     accepted = np.concatenate([part.accepted for part in judged])
     curve = np.concatenate([part.curve for part in judged])
-    return metrics.open_world(outcomes, accepted, curve, spec.r, spec.bootstrap, spec.seed)
+    return metrics.open_world(outcomes, accepted, curve, r, bootstrap, spec.seed)
 
 
 def _division(spec: Spec, traces: Traces, pages: protocol.Pages) -> str:
-    if spec.protocol == "paper":
-        return f"9:1 by sub-trace, {spec.folds} of 10 folds; of more than 10 packets only"
-    return protocol.describe(traces, spec.design(), pages)
+    if spec.design.protocol == "paper":
+        return f"9:1 by sub-trace, {spec.design.folds} of 10 folds; of more than 10 packets only"
+    return protocol.describe(traces, spec.design, pages)

@@ -75,20 +75,20 @@ class Sampler:
     def __init__(self, spec: Spec, traces: Traces, classes: Ints) -> None:
         self.spec, self.traces, self.classes = spec, traces, classes
         self.split: Split | None = spec.split()
-        self.observer = Observer.parse(spec.observer)
+        self.observer = spec.observer
         self.pipeline = spec.pipeline()
-        self.padded = spec.defence is not None or spec.path_defence is not None
-        if spec.resplits > 1 and self.split is None and not self.padded:
+        self.padded = bool(spec.padding)
+        if spec.training.resplits > 1 and self.split is None and not self.padded:
             raise SettingError(
                 "resplits: nothing is split, so all re-splits would be the same: give a "
                 "schedule, or leave it out"
             )
-        if spec.merged and self.split is None and traces.paths is None:
+        if spec.training.merged and self.split is None and traces.paths is None:
             raise SettingError(
                 "merged: nothing is split, so training uses whole traces anyway: leave it out"
             )
         # Loads recorded on a single path are whole.
-        if spec.defence is not None and path_count(traces) > 1:
+        if spec.padding.defence is not None and path_count(traces) > 1:
             raise SettingError(
                 "defence: these loads are already split, so they cannot be padded as a whole: "
                 "use path_defence, which pads each path"
@@ -96,8 +96,8 @@ class Sampler:
 
     def train(self, rows: Ints) -> Samples:
         """Returns re-splits of the loads at `rows`, and whole loads if `merged`; none is empty."""
-        parts = [self.seen(rows, replica) for replica in range(self.spec.resplits)]
-        if self.spec.merged:
+        parts = [self.seen(rows, replica) for replica in range(self.spec.training.resplits)]
+        if self.spec.training.merged:
             parts.append(self.see(rows, 0, Observer("merged", counter=self.observer.counter)))
         return Samples.joined(parts).seen
 
@@ -118,7 +118,7 @@ class Sampler:
         self, divided: Traces, rows: Ints, rule: Observer, replica: int, path: int | None = None
     ) -> Samples:
         chance = {"seed": self.spec.seed, "replica": replica}
-        view = rule.see(divided, session=self.spec.session, path=path, **chance)
+        view = rule.see(divided, session=self.spec.splitting.session, path=path, **chance)
         return Samples(view.sequences, self.classes[rows], rows, view.share, view.path)
 
     def every_path(self, rows: Ints, replica: int = 0) -> Samples:

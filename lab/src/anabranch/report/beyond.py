@@ -15,7 +15,6 @@ from anabranch.report.setting import (
     observer,
 )
 from anabranch.report.tables import Cell, Table, Value, duration, estimated, missing, percent, whole
-from anabranch.splitting import usual_mode
 
 
 def _one_path(collection: Collection) -> str:
@@ -62,7 +61,7 @@ def closed_world(collection: Collection) -> Table:
 def closed_attacks(collection: Collection) -> list[str]:
     """Returns the columns of that table."""
     found = collection.select(world="closed", protocol="honest", observer=collection.rule)
-    there = {entry.spec.attack for entry in found}
+    there = {entry.attack for entry in found}
     return [each for each in collection.one_path_attacks if collection.paper or each in there]
 
 
@@ -71,9 +70,9 @@ def open_world(collection: Collection) -> Table:
     rows = tuple(
         (
             Cell(str(entry.setting), head=True),
-            Cell(attack(entry.spec.attack)),
+            Cell(attack(entry.attack)),
             Cell("everything" if entry.observer == WHOLE else observer(entry.observer)),
-            Cell(f"{entry.spec.protocol}: {entry.design}"),
+            Cell(f"{entry.spec.design.protocol}: {entry.design}"),
             *(_estimates([entry], rate) for rate in comparison.RATES),
         )
         for entry in collection.select(world="open")
@@ -124,7 +123,7 @@ def watched(collection: Collection) -> list[str]:
 def watched_pairs(collection: Collection) -> list[tuple[Setting, str]]:
     """Returns the settings and attacks with results of another observer than the report's."""
     pairs = {
-        (entry.setting, entry.spec.attack)
+        (entry.setting, entry.attack)
         for entry in collection.select(world="closed", protocol="honest")
         if _watches(entry) and entry.observer != collection.rule
     }
@@ -157,7 +156,7 @@ def protocols(collection: Collection) -> Table:
 def both_protocols(collection: Collection) -> list[tuple[Setting, str, str]]:
     """Returns the settings, attacks and worlds with a result by the paper's protocol."""
     found = {
-        (entry.setting, entry.spec.attack, entry.spec.world)
+        (entry.setting, entry.attack, entry.spec.design.world)
         for entry in collection.select(protocol="paper")
     }
     return sorted(found, key=lambda each: (each[2], each[0].place, attack_place(each[1])))
@@ -203,7 +202,7 @@ def shares(collection: Collection) -> Table:
         parts = entry.result.metrics["by_share"]
         cells = [_quarter(part) for part in parts]
         cells += [Cell("no such quarter", missing=True)] * (4 - len(cells))
-        head = (Cell(str(entry.setting), head=True), Cell(attack(entry.spec.attack)))
+        head = (Cell(str(entry.setting), head=True), Cell(attack(entry.attack)))
         rows.append((*head, Cell(entry.design), *cells))
     note = (
         f"Closed world. {_one_path(collection)}95 % intervals by page. Loads are divided into "
@@ -268,8 +267,8 @@ def _costs(collection: Collection, setting: Setting) -> list[tuple[str, list[Cel
         for fold in entry.result.facts["folds"]:
             cost = fold["overhead"]
             if cost is not None:
-                world = {"closed": "closed world", "open": "open world, a fold"}[entry.spec.world]
-                text = f"{world}: {cost['loads']}, seed {entry.spec.seed}"
+                worlds = {"closed": "closed world", "open": "open world, a fold"}
+                text = f"{worlds[entry.spec.design.world]}: {cost['loads']}, seed {entry.spec.seed}"
                 cells = [Cell(values=(Value(percent(cost[name])),)) for name in _COSTS]
                 if cells not in found.values():
                     found[text if text not in found else f"{text} ({len(found) + 1})"] = cells
@@ -290,12 +289,12 @@ def everything(collection: Collection) -> Table:
 
 def _listing(entry: Entry) -> tuple[Cell, ...]:
     spec, took = entry.spec, entry.result.took
-    main = "accuracy" if spec.world == "closed" else "r_precision"
+    main = "accuracy" if spec.design.world == "closed" else "r_precision"
     seen = "everything" if entry.observer == WHOLE else observer(entry.observer)
     return (
         Cell(str(entry.setting), head=True),
-        Cell(attack(spec.attack)),
-        Cell(f"{seen}, {spec.world}, {spec.protocol}"),
+        Cell(attack(spec.attack.name)),
+        Cell(f"{seen}, {spec.design.world}, {spec.design.protocol}"),
         Cell(entry.design),
         Cell(values=(estimated(entry.estimate(main)),)),
         Cell(values=(Value(duration(took["cpu_s"]), duration(took["wall_s"])),)),
@@ -311,7 +310,7 @@ def _place(entry: Entry) -> str:
 def options(entry: Entry) -> str:
     """Returns the options that reproduce a result: the non-default ones."""
     spec = entry.spec
-    usual = type(spec)().to_dict() | {"mode": usual_mode(spec.schedule, spec.path_defence)}
+    usual = type(spec)().to_dict() | {"mode": spec.usual_mode}
     parts = []
     for name, value in entry.spec.to_dict().items():
         if value == usual[name] or (name == "paths" and not entry.setting.splits):

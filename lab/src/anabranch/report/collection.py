@@ -42,6 +42,11 @@ class Entry:
     short: str
 
     @property
+    def attack(self) -> str:
+        """The name of its attack."""
+        return self.spec.attack.name
+
+    @property
     def spec(self) -> Spec:
         """All settings."""
         return self.result.spec
@@ -126,9 +131,9 @@ class Collection:
             entry
             for entry in self.entries
             if (setting is None or entry.setting == setting)
-            and attack in (None, entry.spec.attack)
-            and world in (None, entry.spec.world)
-            and protocol in (None, entry.spec.protocol)
+            and attack in (None, entry.attack)
+            and world in (None, entry.spec.design.world)
+            and protocol in (None, entry.spec.design.protocol)
             and (observer is None or entry.observer in (observer, WHOLE))
         ]
 
@@ -163,12 +168,12 @@ class Collection:
     @property
     def attacks(self) -> list[str]:
         """The attacks with a result, in the order of tables."""
-        return sorted({entry.spec.attack for entry in self.entries}, key=attack_place)
+        return sorted({entry.attack for entry in self.entries}, key=attack_place)
 
     @property
     def one_path_attacks(self) -> list[str]:
         """Attacks with a result for one watched path, and in a full report the expected ones."""
-        found = {entry.spec.attack for entry in self.select(observer=self.rule)}
+        found = {entry.attack for entry in self.select(observer=self.rule)}
         return sorted({*(EXPECTED if self.paper else ()), *found}, key=attack_place)
 
     def lines(self) -> str:
@@ -231,7 +236,7 @@ def _readable(file: Path) -> Iterator[None]:
 
 def _check(result: Numbers) -> None:
     """Reads every value of a result that tables and figures use."""
-    metrics, closed = result.metrics, result.spec.world == "closed"
+    metrics, closed = result.metrics, result.spec.design.world == "closed"
     for name in ("accuracy",) if closed else ("r_precision", "recall", "f1"):
         _interval(metrics[name])
     for part in metrics["by_share"]:
@@ -260,8 +265,8 @@ def _interval(estimate: dict[str, Any]) -> None:
 
 def _entry(file: Path, result: Numbers, several: bool) -> Entry:
     setting = Setting.of(result.spec, result.facts.get("recorded_split"))
-    each_path = result.spec.protocol == "paper"
-    seen = "random" if each_path else result.spec.observer
+    each_path = result.spec.design.protocol == "paper"
+    seen = "random" if each_path else str(result.spec.observer)
     place = result.facts.get("file") or f"data {result.data[:6] or '?'}"
     data = str(place) if several else ""
     watched = seen if setting.splits else WHOLE
@@ -287,7 +292,8 @@ def _told_apart(entries: list[Entry]) -> list[Entry]:
 
 
 def _question(entry: Entry) -> tuple[str, ...]:
-    return (entry.spec.attack, entry.observer, entry.spec.protocol, entry.spec.world)
+    design = entry.spec.design
+    return (entry.attack, entry.observer, design.protocol, design.world)
 
 
 def _identity(result: Numbers) -> str:
@@ -305,10 +311,10 @@ def _place(entry: Entry) -> tuple[object, ...]:
     spec = entry.spec
     return (
         entry.setting.place,
-        attack_place(spec.attack),
+        attack_place(spec.attack.name),
         entry.observer,
-        spec.protocol,
-        spec.world,
+        spec.design.protocol,
+        spec.design.world,
         not entry.full,
         entry.design,
         entry.file.name,

@@ -191,7 +191,7 @@ def _fronts(found: Sequence[Panel]) -> Table:
                 Cell(str(point.setting), head=True),
                 Cell(point.kind),
                 _recognised(point.entry),
-                Cell(attack(point.entry.spec.attack)),
+                Cell(attack(point.entry.attack)),
                 *_prices(point.cost),
                 missing() if point.other is None else _recognised(point.other, whole=True),
             )
@@ -358,14 +358,14 @@ def _shown(cost: Cost) -> tuple[float, float]:
 
 
 def _numbers(point: Point) -> tuple[Cell, ...]:
-    name = attack(point.entry.spec.attack)
+    name = attack(point.entry.attack)
     return (_recognised(point.entry), Cell(name), *_prices(point.cost))
 
 
 def _recognised(entry: Entry, *, whole: bool = False) -> Cell:
     """Returns the number with its design; with `whole`, also with the attack."""
     trained = design(entry.spec, whole=False)
-    said = f"{attack(entry.spec.attack)} · {trained}" if whole else trained
+    said = f"{attack(entry.attack)} · {trained}" if whole else trained
     return Cell(values=(estimated(entry.estimate("accuracy"), said, shaded=True),))
 
 
@@ -414,7 +414,7 @@ def _strongest(entries: Iterable[Entry]) -> Entry:
 
 
 def _judge(entry: Entry) -> Judge:
-    return entry.spec.attack, entry.spec.seed
+    return entry.attack, entry.spec.seed
 
 
 def _less(one: float | None, other: float | None) -> bool:

@@ -32,7 +32,7 @@ def pairs(collection: Collection) -> list[Pair]:
         entry
         for entry in found
         if entry.observer != WHOLE and not entry.observer.endswith(COUNTER)
-        if _uses_counter(entry.spec.attack)
+        if _uses_counter(entry.attack)
     )
     return [(entry, twins.get(_question(entry))) for entry in bare]
 
@@ -46,7 +46,7 @@ def table(collection: Collection) -> Table:
         rows.append(
             (
                 Cell(str(entry.setting), head=True),
-                Cell(attack(entry.spec.attack)),
+                Cell(attack(entry.attack)),
                 Cell(observer(entry.observer)),
                 _accuracy(entry, entry.design),
                 missing() if twin is None else _accuracy(twin),
@@ -73,9 +73,9 @@ def findings(collection: Collection) -> Iterator[str]:
     if not known and collection.paper:
         yield "No evaluation with the counter was run."
     for bare, twin in sorted(known, key=_place):
-        if bare.spec.attack in _SUMMED_UP and bare.observer == "largest":
+        if bare.attack in _SUMMED_UP and bare.observer == "largest":
             yield (
-                f"{attack(bare.spec.attack)}, {bare.setting}, {observer(bare.observer)} "
+                f"{attack(bare.attack)}, {bare.setting}, {observer(bare.observer)} "
                 f"[{bare.short}]: {inline(bare.estimate('accuracy'))} without the counter, "
                 f"{inline(twin.estimate('accuracy'))} with it."
             )
@@ -94,11 +94,11 @@ def _uses_counter(name: str) -> bool:
 def _question(entry: Entry) -> tuple[object, ...]:
     """Returns the common key of a result and its twin."""
     rule = entry.observer.removesuffix(COUNTER)
-    return (entry.setting, entry.spec.attack, rule, entry.design, entry.result.data)
+    return (entry.setting, entry.attack, rule, entry.design, entry.result.data)
 
 
 def _place(pair: Pair) -> tuple[object, ...]:
     """Sorts pairs with a twin first; then as in other tables, `largest` before `random`."""
     entry, twin = pair
-    where = (entry.setting.place, attack_place(entry.spec.attack), entry.observer, entry.design)
+    where = (entry.setting.place, attack_place(entry.attack), entry.observer, entry.design)
     return (twin is None, *where)

@@ -84,7 +84,7 @@ def _open_world(collection: Collection, protocol: str, said: str) -> Figure:
     found = collection.select(world="open", protocol=protocol)
     panels = []
     for setting in sorted({each.setting for each in found}, key=lambda each: each.place):
-        names = {each.spec.attack for each in found if each.setting == setting}
+        names = {each.spec.attack.name for each in found if each.setting == setting}
         lines = [_Line(attack(name), colour_of(name), name, setting)
                  for name in sorted(names, key=attack_place)]  # fmt: skip
         panels.append(_Panel(str(setting), tuple(lines)))

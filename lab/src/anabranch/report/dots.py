@@ -223,13 +223,13 @@ def _share_line(axes: Axes, entry: Entry) -> None:
     x, y = [share for share, _ in known], [each["value"] for _, each in known]
     low = [max(0.0, each["value"] - (each["low"] or 0.0)) for _, each in known]
     high = [max(0.0, (each["high"] or 0.0) - each["value"]) for _, each in known]
-    colour = colour_of(entry.spec.attack)
+    colour = colour_of(entry.attack)
     axes.errorbar(
         x,
         y,
         yerr=[low, high],
         color=colour,
-        marker=_mark(entry.spec.attack),
+        marker=_mark(entry.attack),
         ms=4.5,
         elinewidth=0.8,
         ls=DASHES[0] if entry.full else DASHES[1],
@@ -256,7 +256,7 @@ def _spread(entries: Sequence[Entry], step: float = 0.24) -> list[tuple[float, E
 
 
 def _attacks(entries: Sequence[Entry]) -> list[str]:
-    return sorted({entry.spec.attack for entry in entries}, key=attack_place)
+    return sorted({entry.attack for entry in entries}, key=attack_place)
 
 
 def _chance(collection: Collection, name: str) -> float:

@@ -78,7 +78,7 @@ def _tabular(world: str, rates: dict[str, str], entries: Sequence[Entry]) -> str
     ]
     for entry in entries:
         seen = "all" if entry.observer == WHOLE else observer(entry.observer)
-        texts = [str(entry.setting), attack(entry.spec.attack), seen, entry.design]
+        texts = [str(entry.setting), attack(entry.attack), seen, entry.design]
         numbers = [_number(entry.estimate(name)) for name in rates]
         lines.append(_line([*map(escaped, texts), *numbers]))
     return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"])

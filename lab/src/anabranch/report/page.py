@@ -224,7 +224,7 @@ def _data(collection: Collection) -> str:
 
 def _divisions(collection: Collection) -> list[str]:
     pairs = sorted(
-        {(each.spec.protocol, str(each.result.facts["division"])) for each in collection}
+        {(each.spec.design.protocol, str(each.result.facts["division"])) for each in collection}
     )
     return [
         f"{protocol} protocol: {' or '.join(text for _, text in group)}"

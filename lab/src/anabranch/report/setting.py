@@ -60,7 +60,7 @@ class Setting:
     @classmethod
     def of(cls, spec: Spec, recorded: str | None = None) -> Self:
         """Returns the setting of an evaluation."""
-        split, padding = spec.split(), (spec.defence, spec.path_defence)
+        split, padding = spec.split(), (spec.padding.defence, spec.padding.path_defence)
         if split is None:
             return cls(None, None, 1, "together", (), *padding, recorded)
         length = split.run_length
@@ -131,24 +131,27 @@ def design(spec: Spec, data: str = "", *, whole: bool = True) -> str:
         data: name of the data, if a page has several.
         whole: with the attack's own parameters; otherwise `†` marks that there are some.
     """
+    used = spec.design
     parts = [data] if data else []
-    parts += [f"{spec.pages} pages"] if spec.pages is not None else []
-    parts.append("full" if spec.loads is None else f"{spec.loads} loads")
-    if spec.schedule is not None or spec.defence or spec.path_defence:
-        parts.append(f"R {spec.resplits}")
-    parts += ["+ whole traces"] if spec.merged else []
-    if spec.train_on is not None:
-        parts.append("trained on " + ("unsplit loads" if spec.train_on == "unsplit" else "others"))
+    parts += [f"{used.pages} pages"] if used.pages is not None else []
+    parts.append("full" if used.loads is None else f"{used.loads} loads")
+    if spec.splitting.schedule is not None or spec.padding:
+        parts.append(f"R {spec.training.resplits}")
+    parts += ["+ whole traces"] if spec.training.merged else []
+    if spec.training.on is not None:
+        loads = "others" if spec.training.uses_other_traces else "unsplit loads"
+        parts.append(f"trained on {loads}")
     epochs, others = _training(spec)
     parts += epochs
     parts += others if whole else []
-    parts += [f"{spec.folds} of 10 folds"] if spec.protocol == "paper" and spec.folds != 1 else []
+    paper = used.protocol == "paper"
+    parts += [f"{used.folds} of 10 folds"] if paper and used.folds != 1 else []
     for name in ("validation_loads", "test_loads", "validation_run", "test_run"):
-        value = getattr(spec, name)
+        value = getattr(used, name)
         parts += [] if value is None else [f"{name.replace('_', ' ')} {value}"]
-    if spec.world == "open":
-        parts += [f"{spec.monitored or 'all'} monitored"] if spec.monitored != 50 else []
-        parts += [f"r {spec.r:g}"] if spec.r != 20 else []
+    if used.world == "open":
+        parts += [f"{used.monitored or 'all'} monitored"] if used.monitored != 50 else []
+        parts += [f"r {spec.scoring.r:g}"] if spec.scoring.r != 20 else []
     mark = " †" if others and not whole else ""
     return " · ".join([*parts, f"seed {spec.seed}"]) + mark
 
@@ -158,7 +161,7 @@ def full(spec: Spec) -> bool:
 
     Re-splits do not matter, nor do loads for validation.
     """
-    limits = (spec.pages, spec.loads, spec.test_loads)
+    limits = (spec.design.pages, spec.design.loads, spec.design.test_loads)
     return all(limit is None for limit in limits)
 
 
@@ -185,8 +188,8 @@ def attack_place(name: str) -> tuple[int, str]:
 
 def _training(spec: Spec) -> tuple[list[str], list[str]]:
     """Returns the epochs, always, and other parameters that were given."""
-    given = dict(spec.parameters)
-    kind = known(spec.attack)
+    given = dict(spec.attack.parameters)
+    kind = known(spec.attack.name)
     defaults = {} if kind is None else kind().get_params(deep=False)
     epochs = given.pop("epochs", defaults.get("epochs"))
     given.pop("jobs", None)  # the result does not depend on it

@@ -79,8 +79,7 @@ def _ends(data: str, rule: str, found: list[Entry]) -> str:
     ordered = sorted(found, key=_accuracy)
     least, most = ordered[0], ordered[-1]
     said = " ".join(
-        f"{word}: {entry.setting}, {attack(entry.spec.attack)}, "
-        f"{inline(entry.estimate('accuracy'))}."
+        f"{word}: {entry.setting}, {attack(entry.attack)}, {inline(entry.estimate('accuracy'))}."
         for word, entry in (("Lowest", least), ("Highest", most))
     )
     of = f"{plural(len(found), 'result')} of split loads"
@@ -99,18 +98,19 @@ def data(collection: Collection) -> list[str]:
 
 def wanted(collection: Collection) -> list[Row]:
     """Returns rows with a result and its size, or planned ones; all attacks in a full report."""
-    found = {_row(entry) for entry in collection if _counts(entry) and entry.spec.attack != SIZE}
+    found = {_row(entry) for entry in collection if _counts(entry) and entry.attack != SIZE}
     sized = {
         (entry.setting, entry.observer)
         for entry in collection
-        if _counts(entry) and entry.spec.attack == SIZE
+        if _counts(entry) and entry.attack == SIZE
     }
     if not collection.paper:
         found = {row for row in found if (row[0], row[2]) in sized or collection.planned}
     for spec in collection.planned:
         setting = Setting.of(spec)
-        if spec.attack != SIZE and spec.world == "closed":
-            found.add((setting, spec.attack, spec.observer if setting.splits else WHOLE))
+        if spec.attack.name != SIZE and spec.design.world == "closed":
+            watched = str(spec.observer) if setting.splits else WHOLE
+            found.add((setting, spec.attack.name, watched))
     return sorted(found, key=lambda row: (row[0].place, attack_place(row[1]), row[2]))
 
 
@@ -139,7 +139,7 @@ def _cell(entries: list[Entry]) -> Cell:
 
 def _twins(collection: Collection) -> dict[tuple[object, ...], Entry]:
     """Returns the results of the size alone; of several designs the one with most loads."""
-    sizes = [each for each in collection if _counts(each) and each.spec.attack == SIZE]
+    sizes = [each for each in collection if _counts(each) and each.spec.attack.name == SIZE]
     return {_twin(entry): entry for entry in sorted(sizes, key=lambda each: each.full)}
 
 
@@ -152,18 +152,18 @@ def _attacks(collection: Collection, place: str) -> list[Entry]:
     return [
         entry
         for entry in collection
-        if _counts(entry) and entry.spec.attack != SIZE and entry.result.data == place
+        if _counts(entry) and entry.attack != SIZE and entry.result.data == place
     ]
 
 
 def _counts(entry: Entry) -> bool:
     spec = entry.spec
     plain = not entry.observer.endswith(COUNTER)
-    return spec.world == "closed" and spec.protocol == "honest" and plain
+    return spec.design.world == "closed" and spec.design.protocol == "honest" and plain
 
 
 def _row(entry: Entry) -> Row:
-    return (entry.setting, entry.spec.attack, entry.observer)
+    return (entry.setting, entry.attack, entry.observer)
 
 
 def _accuracy(entry: Entry) -> float:

@@ -81,7 +81,7 @@ def resolution(collection: Collection) -> Iterator[str]:
     groups: dict[tuple[str, int], list[Entry]] = {}
     for entry in collection.select(world="open"):
         pages = entry.result.metrics["unmonitored_pages"]
-        groups.setdefault((entry.spec.protocol, pages), []).append(entry)
+        groups.setdefault((entry.spec.design.protocol, pages), []).append(entry)
     for (protocol, _), entries in sorted(groups.items(), key=lambda group: _loads(group[1])[0]):
         fewest = min(entries, key=lambda entry: _loads([entry]))
         honest = protocol == "honest"
@@ -137,7 +137,7 @@ def _floor(collection: Collection) -> Iterator[str]:
             )
     below = [entry for entry in _undefended(collection) if entry.accuracy < FLOOR]
     if below:
-        said = "; ".join(f"{attack(entry.spec.attack)} {_said(entry)}" for entry in below)
+        said = "; ".join(f"{attack(entry.attack)} {_said(entry)}" for entry in below)
         yield (
             f"With the training of most of their results, these attacks recognise less than "
             f"{whole(FLOOR)} of undefended loads: {said}. Their numbers compare settings. They are "
@@ -162,7 +162,8 @@ def _usual(collection: Collection, name: str) -> Training:
 
 def _training(entry: Entry) -> Training:
     """Returns the common key of results that differ only in the setting, re-splits and seed."""
-    return entry.full, entry.spec.loads, json.dumps(dict(entry.spec.parameters), sort_keys=True)
+    parameters = json.dumps(dict(entry.spec.attack.parameters), sort_keys=True)
+    return entry.full, entry.spec.design.loads, parameters
 
 
 def _outdone(collection: Collection) -> Iterator[str]:
@@ -222,7 +223,7 @@ def _strongest(collection: Collection) -> Iterator[str]:
         if max(map(_high, found)) < LIMITS[1]:
             best = _best(found)
             weak = "" if best.full else ", with reduced training"
-            strongest = f"strongest {attack(best.spec.attack)}{weak}"
+            strongest = f"strongest {attack(best.attack)}{weak}"
             held.append(f"{setting} ({attacks} attacks, {strongest})")
     if rows:
         yield (

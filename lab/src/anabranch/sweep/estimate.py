@@ -10,7 +10,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from anabranch import protocol
 from anabranch.attacks import EpochReport
 from anabranch.attacks.network import NetworkAttack
 from anabranch.evaluate import Spec, evaluate
-from anabranch.evaluate.attack import class_of, make
 from anabranch.nets import require_jax
 from anabranch.observers import path_count
 from anabranch.sweep.listing import Unit
@@ -131,17 +130,18 @@ def work_of(spec: Spec, traces: Traces) -> Work:
     Raises:
         SettingError, TraceError: if they do not suit the spec.
     """
-    pages = protocol.choose_pages(traces, spec.design())
+    pages = protocol.choose_pages(traces, spec.design, spec.seed)
     epochs = int(_parameters(spec).get("epochs", 1)) if _is_network(spec) else 1
-    if spec.protocol == "paper":
-        count = path_count(traces) if spec.schedule is None else spec.paths
-        samples = protocol.loads_of(traces, spec.design(), pages).size * count * spec.resplits
+    if spec.design.protocol == "paper":
+        count = path_count(traces) if spec.splitting.schedule is None else spec.splitting.paths
+        loads = protocol.loads_of(traces, spec.design, pages, spec.seed).size
+        samples, folds = loads * count * spec.training.resplits, spec.design.folds
         test = samples // protocol.PAPER_PARTS
-        return Work((samples - test) * spec.folds, test * spec.folds, epochs, spec.folds)
-    folds = list(protocol.honest(traces, spec.design(), pages))
-    trained = sum(fold.train.size for fold in folds) * (spec.resplits + spec.merged)
-    predicted = sum(fold.validation.size + fold.test.size for fold in folds)
-    return Work(trained, predicted, epochs, len(folds))
+        return Work((samples - test) * folds, test * folds, epochs, folds)
+    parts = list(protocol.honest(traces, spec.design, pages, spec.seed))
+    trained = sum(fold.train.size for fold in parts) * spec.training.copies
+    predicted = sum(fold.validation.size + fold.test.size for fold in parts)
+    return Work(trained, predicted, epochs, len(parts))
 
 
 def measure(
@@ -176,8 +176,9 @@ def measure(
 def question(unit: Unit) -> str:
     """Returns a key that is equal for units with the same measurement: they differ in work only."""
     spec = unit.spec
-    parts = [str(unit.data), unit.form, spec.attack, dict(spec.parameters), spec.protocol]
-    return json.dumps([*parts, spec.world, spec.pages, spec.defence, spec.path_defence])
+    settings = spec.to_dict()
+    names = ("attack", "parameters", "protocol", "world", "pages", "defence", "path_defence")
+    return json.dumps([str(unit.data), unit.form, *(settings[name] for name in names)])
 
 
 def _warm(spec: Spec, traces: Traces) -> None:
@@ -213,9 +214,9 @@ def _try(spec: Spec, traces: Traces, clock: Callable[[], float]) -> Trial:
 def _smaller(spec: Spec, traces: Traces) -> Iterator[Spec]:
     """Yields the spec with few loads of each page, then with more and more, up to all of them."""
     whole = work_of(spec, traces)
-    pages = protocol.choose_pages(traces, spec.design())
+    pages = protocol.choose_pages(traces, spec.design, spec.seed)
     count = max(1, pages.monitored.size + pages.unmonitored.size)
-    each = max(1, spec.resplits + spec.merged) * count * whole.folds
+    each = max(1, spec.training.copies) * count * whole.folds
     most = max(1, whole.trained // each)
     least = 2
     if _is_network(spec):
@@ -230,22 +231,22 @@ def _smaller(spec: Spec, traces: Traces) -> Iterator[Spec]:
 
 
 def _reduced(spec: Spec, loads: int, whole: Work) -> Spec:
-    parameters = dict(spec.parameters)
+    parameters = dict(spec.attack.parameters)
     if _is_network(spec):
         parameters["epochs"] = min(EPOCHS, whole.epochs)
     changes: dict[str, Any] = {"loads": loads, "parameters": parameters}
-    if spec.protocol == "honest":
+    if spec.design.protocol == "honest":
         held_out = max(1, round(loads * whole.predicted / max(whole.trained, 1) / 2))
         changes |= {"validation_loads": held_out, "test_loads": held_out}
-    return replace(spec, **changes)
+    return spec.changed(**changes)
 
 
 def _is_network(spec: Spec) -> bool:
-    return issubclass(class_of(spec.attack), NetworkAttack)
+    return issubclass(spec.attack.kind, NetworkAttack)
 
 
 def _parameters(spec: Spec) -> dict[str, Any]:
-    found: dict[str, Any] = make(spec.attack, spec.parameters, spec.seed).get_params(deep=False)
+    found: dict[str, Any] = spec.attack.make(spec.seed).get_params(deep=False)
     return found
 
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ from typing import Any
 from anabranch import io, outside, results
 from anabranch.evaluate import ERRORS, Spec
 from anabranch.evaluate.attack import make, name_of
+from anabranch.evaluate.flat import SETTINGS
+from anabranch.evaluate.parts import AttackSettings
 from anabranch.observers import SettingError, unknown
 from anabranch.registry import ALIASES
 from anabranch.validate import TraceError, source
@@ -40,7 +42,7 @@ from anabranch.validate import TraceError, source
 _READING = ("data", "form", "unmonitored_y")
 _TABLES = ("common", "attacks", "runs")
 _OWN = ("name", *_READING)
-_SETTINGS = tuple(item.name for item in fields(Spec))
+_SETTINGS = tuple(SETTINGS)
 _LISTS = ("delays",)
 """Settings that are lists themselves."""
 
@@ -79,7 +81,7 @@ class Unit:
         return {"form": self.form, "unmonitored_y": self.unmonitored_y}
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.spec.attack}, {self.spec.observer}, seed {self.spec.seed}"
+        return f"{self.name}: {self.spec.attack.name}, {self.spec.observer}, seed {self.spec.seed}"
 
 
 def read(path: Path, data: Path | None = None) -> list[Unit]:
@@ -142,7 +144,7 @@ def _unit(settings: dict[str, Any], attacks: Mapping[str, Any], folder: Path) ->
         raise SettingError(unknown("form", str(form), io.FORMATS))
     if unmonitored_y is not None and not isinstance(unmonitored_y, int):
         raise SettingError(f"unmonitored_y: {unmonitored_y!r} is not a whole number")
-    attack = settings.get("attack", Spec.__dataclass_fields__["attack"].default)
+    attack = settings.get("attack", AttackSettings().name)
     own = settings.pop("parameters", {})
     if not isinstance(own, Mapping):
         raise SettingError(f"parameters: {own!r} is not a table")

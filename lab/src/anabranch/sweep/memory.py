@@ -10,8 +10,7 @@ import numpy as np
 
 from anabranch.attacks.network import NetworkAttack
 from anabranch.evaluate import ERRORS, Spec
-from anabranch.evaluate.attack import class_of
-from anabranch.observers import Observer, path_count
+from anabranch.observers import path_count
 from anabranch.traces import Traces
 
 USED = 0.8
@@ -35,20 +34,20 @@ _TESTED = 0.35
 
 def needed(spec: Spec, traces: Traces) -> int:
     """Estimates an upper bound of the bytes that an evaluation uses."""
-    model = _NETWORK if issubclass(class_of(spec.attack), NetworkAttack) else _FOREST
+    model = _NETWORK if issubclass(spec.attack.kind, NetworkAttack) else _FOREST
     packets, loads = traces.times.size, len(traces)
     padded = packets * _growth(spec, traces)
-    part = _part(spec.loads, traces, 1.0)
-    seen = part * (spec.resplits * _seen(spec, traces) + spec.merged)
-    most = max(seen, _part(spec.test_loads, traces, _TESTED))
-    each = path_count_of(spec, traces) if Observer.parse(spec.observer).rule == "any" else 1
-    samples = int(part * loads * (spec.resplits * each + spec.merged))
+    part = _part(spec.design.loads, traces, 1.0)
+    seen = part * (spec.training.resplits * _seen(spec, traces) + spec.training.merged)
+    most = max(seen, _part(spec.design.test_loads, traces, _TESTED))
+    each = path_count_of(spec, traces) if spec.observer.rule == "any" else 1
+    samples = int(part * loads * (spec.training.resplits * each + spec.training.merged))
     return model + _READ * packets + int(_LEARNT * padded * most) + _SAMPLE * samples
 
 
 def _growth(spec: Spec, traces: Traces) -> float:
     """Returns packets with padding per packet without, from a few loads, plus a quarter."""
-    if spec.defence is None and spec.path_defence is None:
+    if not spec.padding:
         return 1.0
     few = traces[np.linspace(0, len(traces) - 1, min(_TRIED, len(traces))).astype(np.int64)]
     try:
@@ -67,15 +66,15 @@ def _part(loads: int | None, traces: Traces, otherwise: float) -> float:
 
 def _seen(spec: Spec, traces: Traces) -> float:
     """Returns the maximum share of the packets that is seen."""
-    split = spec.schedule is not None or traces.paths is not None
-    by_chance = Observer.parse(spec.observer).rule == "random" and spec.protocol == "honest"
+    split = spec.splitting.schedule is not None or traces.paths is not None
+    by_chance = spec.observer.rule == "random" and spec.design.protocol == "honest"
     paths = path_count_of(spec, traces)
     return 1 / paths if split and by_chance else 1.0
 
 
 def path_count_of(spec: Spec, traces: Traces) -> int:
     """Returns the paths of the spec's split, or of traces that are split already."""
-    return spec.paths if spec.schedule is not None else path_count(traces)
+    return spec.splitting.paths if spec.splitting.schedule is not None else path_count(traces)
 
 
 def available() -> int:

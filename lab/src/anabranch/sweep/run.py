@@ -75,7 +75,7 @@ def sweep(
     if jobs is not None and jobs < 1:
         raise SettingError(f"jobs: {jobs} is too few: give at least 1")
     executors.require(executor)
-    for attack in {unit.spec.attack for unit in units}:
+    for attack in {unit.spec.attack.name for unit in units}:
         require(attack)
     digests = {where: results.digest(*where) for where in {unit.where for unit in units}}
     targets = {
