@@ -9,7 +9,8 @@ use parquet::file::metadata::KeyValue;
 /// The version of the trace schema that this program writes and reads.
 pub const SCHEMA: &str = "1";
 
-/// The columns in Parquet's own notation. All are required.
+/// The columns in Parquet's own notation. All are required. They are those of the lab's
+/// `io/columns.json`, as a test checks.
 pub(super) const MESSAGE: &str = "message anabranch_trace {
     required int64 load;
     required binary label (STRING);
@@ -224,6 +225,21 @@ mod tests {
         assert_eq!(TraceFacts::parse(&facts().metadata()).unwrap(), facts());
         let none = TraceFacts::default();
         assert_eq!(TraceFacts::parse(&none.metadata()).unwrap(), none);
+    }
+
+    /// The lab reads its columns from this file.
+    #[test]
+    fn the_columns_are_those_of_the_lab() {
+        let file = include_str!("../../../lab/src/anabranch/io/columns.json");
+        let schema: serde_json::Value = serde_json::from_str(file).unwrap();
+        assert_eq!(schema["version"], SCHEMA);
+        let columns = schema["columns"].as_array().unwrap();
+        let rows: Vec<_> = columns.iter().filter(|row| row["optional"] != true).collect();
+        let lines: Vec<_> = rows.iter().map(|row| row["parquet"].as_str().unwrap()).collect();
+        let own: Vec<_> = MESSAGE.lines().map(str::trim).filter(|it| it.ends_with(';')).collect();
+        assert_eq!(own, lines);
+        let names: Vec<_> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
+        assert_eq!(COLUMNS.map(|(name, _)| name).to_vec(), names);
     }
 
     #[test]

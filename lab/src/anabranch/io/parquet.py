@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -21,24 +22,22 @@ from anabranch.ragged import offsets_of
 from anabranch.traces import WHOLE, Facts, Traces
 from anabranch.validate import TraceError
 
-SCHEMA = "1"
+_FILE = json.loads(resources.files("anabranch.io").joinpath("columns.json").read_text("utf-8"))
+"""The schema. Tests of the Rust crate `capture` compare its own with this file."""
+
+SCHEMA: str = _FILE["version"]
 """The version of the schema to read and write."""
 
 ROWS = 131_072
 """Rows of a row group, as the splitter writes them; loads are not split for it."""
 
-_TYPES = {
-    "load": pa.int64(),
-    "label": pa.string(),
-    "monitored": pa.bool_(),
-    "run": pa.int32(),
-    "path": pa.int16(),
-    "time": pa.float64(),
-    "size": pa.int32(),
-}
+_KNOWN = {each["name"]: pa.type_for_alias(each["arrow"]) for each in _FILE["columns"]}
+"""The type of each column."""
 
-_KNOWN = _TYPES | {"counter": pa.int64()}
-"""Required columns, and the optional one."""
+_TYPES = {
+    each["name"]: _KNOWN[each["name"]] for each in _FILE["columns"] if not each.get("optional")
+}
+"""The columns that every trace has."""
 
 _ENCODINGS = dict.fromkeys(("load", "run", "path", "counter"), "DELTA_BINARY_PACKED")
 """The others are plain or have a dictionary: some readers support no more."""
