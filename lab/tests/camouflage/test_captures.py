@@ -63,8 +63,9 @@ def test_a_failed_load_is_counted_and_has_no_trace(folder: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ("{", "line 3: not a load"),
-        ('{"file": "a"}', "line 3: not a load"),
+        ("{", "line 3: the line is not JSON"),
+        ('{"file": "a"}', "line 3: 'kind' is missing"),
+        (line("three", 1.0, 2.0, more=1).strip(), "line 3: 'more' is not a key of this list"),
         (line("three", 1.0, 2.0, turn="first").strip(), "line 3: 'turn' is 'first'"),
         (line("three", 1.0, 2.0, turn=True).strip(), "line 3: 'turn' is True"),
         (line("three", 1.0, 2.0, monitored=1).strip(), "line 3: 'monitored' is 1"),

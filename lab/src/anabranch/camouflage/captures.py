@@ -13,18 +13,17 @@ that of the browser's load event, all in seconds since 1970. A load that failed 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import get_type_hints
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from anabranch.io import draft, parquet, pcapng
+from anabranch.io import draft, listing, parquet, pcapng
 from anabranch.io.headers import End, end, segment
 from anabranch.traces import Builder, Traces
 from anabranch.validate import TraceError, source
@@ -66,34 +65,16 @@ def read(folder: Path) -> list[Load]:
     Raises:
         TraceError: names the listing and the wrong line.
     """
-    listing = folder / LISTING
-    with source(listing):
-        lines = listing.read_text("utf-8").splitlines()
-        found = [_load(line, number) for number, line in enumerate(lines, 1)]
+    path = folder / LISTING
+    with source(path):
+        found = [Load(**row) for _, row in listing.rows(path, _KINDS, lambda _: _NEEDED)]
         if not found:
             raise TraceError("lists no loads")
     return found
 
 
-def _load(line: str, number: int) -> Load:
-    try:
-        given = json.loads(line)
-        load = Load(**given)
-    except (TypeError, ValueError) as error:
-        raise TraceError(f"line {number}: not a load: {error}") from error
-    for field in fields(Load):
-        value, wanted = getattr(load, field.name), _KINDS[str(field.type)]
-        if not isinstance(value, wanted) or isinstance(value, bool) != (wanted is bool):
-            raise TraceError(f"line {number}: '{field.name}' is {value!r}")
-    return load
-
-
-_KINDS: dict[str, type[Any] | tuple[type[Any], ...]] = {
-    "str": str,
-    "int": int,
-    "bool": bool,
-    "float": (int, float),
-}
+_KINDS = get_type_hints(Load)
+_NEEDED = [each.name for each in fields(Load) if each.default is MISSING]
 
 
 def traces(folder: Path, loads: Sequence[Load]) -> dict[str, Traces]:

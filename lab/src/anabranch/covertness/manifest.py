@@ -13,15 +13,17 @@ such a capture needs neither site nor session.
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from anabranch.io import listing
 from anabranch.io.headers import End, end
 from anabranch.validate import TraceError, source
 
 NAME = "manifest.jsonl"
-_WORDS = {"file": str, "class": str, "site": str, "session": int, "server": str, "for": str}
+_KINDS = {"file": str, "class": str, "site": str, "session": int, "server": str, "for": str}
 _NEEDED = {"all": ("file", "class", "site", "session"), "detectors": ("file", "class")}
 
 
@@ -46,11 +48,10 @@ def read(folder: Path) -> list[Entry]:
     Raises:
         TraceError: names the manifest and the wrong line.
     """
-    listing = folder / NAME
-    with source(listing):
-        lines = listing.read_text("utf-8").splitlines()
-        entries = {number: _entry(folder, line, number)
-                   for number, line in enumerate(lines, 1) if line.strip()}  # fmt: skip
+    path = folder / NAME
+    with source(path):
+        rows = listing.rows(path, _KINDS, _needed)
+        entries = {number: _entry(folder, row, number) for number, row in rows}
         if not entries:
             raise TraceError("lists no captures")
         _compare(entries)
@@ -75,29 +76,18 @@ def _compare(entries: dict[int, Entry]) -> None:
             raise TraceError(f"line {number}: an earlier line has this session for another site")
 
 
-def _entry(folder: Path, line: str, number: int) -> Entry:
-    try:
-        given = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise TraceError(f"line {number}: the line is not JSON") from error
-    if not isinstance(given, dict):
-        raise TraceError(f"line {number}: the line is not a JSON object")
-    for key, value in given.items():
-        if key not in _WORDS:
-            raise TraceError(f"line {number}: '{key}' is not a key of a manifest")
-        if type(value) is not _WORDS[key]:
-            kind = "a whole number" if _WORDS[key] is int else "a text"
-            raise TraceError(f"line {number}: '{key}' is not {kind}")
-    purpose = given.get("for", "all")
+def _needed(row: Mapping[str, Any]) -> tuple[str, ...]:
+    purpose = row.get("for", "all")
     if purpose not in _NEEDED:
-        raise TraceError(f"line {number}: 'for' is '{purpose}': expected all or detectors")
-    for key in _NEEDED[purpose]:
-        if given.get(key) in (None, ""):
-            raise TraceError(f"line {number}: '{key}' is missing")
+        raise TraceError(f"'for' is '{purpose}': expected all or detectors")
+    return _NEEDED[purpose]
+
+
+def _entry(folder: Path, row: Mapping[str, Any], number: int) -> Entry:
     try:
-        server = end(given["server"]) if "server" in given else None
+        server = end(row["server"]) if "server" in row else None
     except ValueError as error:
         raise TraceError(f"line {number}: 'server': {error}") from error
-    file = folder / given["file"]
-    site, session = given.get("site", ""), given.get("session", 0)
-    return Entry(file, given["class"], purpose, site, session, server)
+    site, session = row.get("site", ""), row.get("session", 0)
+    purpose = row.get("for", "all")
+    return Entry(folder / row["file"], row["class"], purpose, site, session, server)
