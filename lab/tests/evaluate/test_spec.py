@@ -75,8 +75,8 @@ def test_committed_results_keep_their_settings_and_names(
     lines = file.read_text("utf-8").splitlines()
     own = 0
     for (place, numbers), line in zip(results.lines(file), lines, strict=True):
-        written = {"draw": "load", "train_on": None} | json.loads(line)["spec"]
-        assert stored(numbers.spec) == written
+        # Settings of later versions have their defaults.
+        assert stored(numbers.spec) == stored(Spec()) | json.loads(line)["spec"]
         reading = {"form": None, "unmonitored_y": None}
         own += results.key(numbers.spec, numbers.data, reading) == Path(place).stem
     # Numbers that earlier revisions of an attack measured are kept under other names.
