@@ -378,7 +378,11 @@ impl fmt::Display for TraceError {
             TraceError::Unsorted(packet) => {
                 write!(f, "times are not sorted: packet {packet} is earlier than the one before")
             }
-            TraceError::Size(packet) => write!(f, "the size of packet {packet} is 0"),
+            TraceError::Size(packet) => write!(
+                f,
+                "the size of packet {packet} is 0, but its sign \
+                                                   must show the direction"
+            ),
         }
     }
 }

@@ -263,7 +263,7 @@ impl fmt::Display for Cause {
             Cause::NoLossyLink => out.write_str(
                 "no QUIC link with datagrams to the circuit's first relay could be opened",
             ),
-            Cause::Exhausted => out.write_str("the circuit has used all numbers of its cells"),
+            Cause::Exhausted => out.write_str("the circuit has no numbers left for further cells"),
         }
     }
 }

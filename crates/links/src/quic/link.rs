@@ -447,7 +447,7 @@ impl Link for QuicLink {
         let mut secret = [0; 32];
         let session = self.connection.crypto_session();
         let exported = session.export_keying_material(&mut secret, label, context);
-        let early = Fault::Misuse("a link exports no keys before its handshake is done");
+        let early = Fault::Misuse("a link's keys cannot be exported before its handshake is done");
         exported.map(|()| secret).map_err(|_| early)
     }
 

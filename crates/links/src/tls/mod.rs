@@ -229,7 +229,10 @@ impl Link for Tls {
             Phase::Records(records) => records.export(label, context),
             Phase::Lost => None,
         };
-        exported.ok_or(Fault::Misuse("a link exports no keys before its handshake is done"))
+        exported.ok_or(Fault::Misuse(
+            "a link's keys cannot be exported before its handshake is \
+                                      done",
+        ))
     }
 
     fn read(&mut self, into: &mut Vec<u8>) -> Result<usize, Fault> {
@@ -246,7 +249,8 @@ impl Link for Tls {
         }
         if self.fixed.is_some_and(|content| !plain.len().is_multiple_of(content)) {
             return Err(Fault::Misuse(
-                "a link with records of a fixed length sends only data that fills whole records",
+                "a link with records of a fixed length refused data that does not fill whole \
+                 records",
             ));
         }
         match self.state() {

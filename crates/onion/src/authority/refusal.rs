@@ -40,7 +40,8 @@ impl fmt::Display for Refusal {
         match self {
             Refusal::Document(error) => write!(out, "the descriptor is refused: {error}"),
             Refusal::Beside => out.write_str(
-                "the relay's upload has other parts than a descriptor and an extra-info document",
+                "the relay's upload must be one descriptor, alone or with the extra-info document \
+                 that belongs to it",
             ),
             Refusal::Time => out.write_str(
                 "the descriptor is more than a day old, or its time is in the future: is the \

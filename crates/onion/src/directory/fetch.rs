@@ -126,8 +126,8 @@ impl std::fmt::Display for Failure {
         match self {
             Failure::Unreachable => out.write_str("no server answered"),
             Failure::Silent => out.write_str(
-                "the server was reached and sent nothing, as an authority does before its first \
-                 consensus",
+                "the server was reached but sent nothing; an authority sends nothing before its \
+                 first consensus",
             ),
             Failure::Http(error) => {
                 write!(out, "the directory server's answer cannot be read: {error}")

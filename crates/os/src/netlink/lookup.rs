@@ -50,8 +50,7 @@ impl fmt::Display for RouteError {
             RouteError::NoRoute => f.write_str("no route"),
             RouteError::Forbidden => f.write_str("a routing rule forbids it"),
             RouteError::ForeignSource => f.write_str(
-                "the source is not an address of this \
-                                        machine",
+                "the source address does not belong to this machine, so there is no route",
             ),
             RouteError::Io(error) => write!(f, "route lookup failed: {error}"),
         }

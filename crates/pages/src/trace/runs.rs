@@ -258,8 +258,10 @@ fn length_numbers(part: &Part<'_>, shown: Shown) -> Markup {
     };
     let used = |(at, _): &(usize, usize)| columns.iter().any(|weights| weights[*at] > 0);
     let rows: Vec<Vec<String>> = shown.classes().enumerate().filter(used).map(row).collect();
-    let title =
-        format!("Number of {} by length of the run (a series on one path)", part.units.plural());
+    let title = format!(
+        "Number of {} by length of the run (an uninterrupted series on one path)",
+        part.units.plural()
+    );
     figures::numbers(&title, &head, &rows)
 }
 

@@ -221,8 +221,8 @@ pub fn read(folder: &Path) -> Result<(Found, Judged), CrawlError> {
 fn checked(fetched: &Fetched, slots: &SlotsEntry, bytes: usize) -> Result<Object, String> {
     if fetched.body.len() != bytes {
         return Err(format!(
-            "the file of this cover has {} bytes, but the index says {bytes}: make the covers \
-             again with 'anabranch pt crawl'",
+            "the file has {} bytes, but the index says {bytes}: make the covers again with \
+             'anabranch pt crawl'",
             fetched.body.len()
         ));
     }

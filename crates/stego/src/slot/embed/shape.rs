@@ -100,7 +100,7 @@ impl Shape {
             );
         }
         if answer(&steps[1..]) < FIRST {
-            return fault("the server's answer to the first step needs 64 bytes at least");
+            return fault("the server must answer the first step with at least 64 bytes ('down')");
         }
         if steps.last().is_some_and(|step| step.up) {
             return fault("the last step must go from server to client ('down')");
