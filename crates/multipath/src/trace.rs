@@ -373,7 +373,7 @@ impl fmt::Display for TraceError {
                 write!(f, "one page load has {packets} packets, which are too many")
             }
             TraceError::Time(packet) => {
-                write!(f, "the time of packet {packet} is negative or not a finite number")
+                write!(f, "packet {packet} has a time that is negative or not a finite number")
             }
             TraceError::Unsorted(packet) => {
                 write!(f, "times are not sorted: packet {packet} is earlier than the one before")

@@ -130,8 +130,8 @@ impl UnitReader {
                 Err(fault("a cell of another circuit arrived in a circuit's QUIC stream"))
             }
             None if head.lane == 0 => Err(fault(
-                "a second QUIC stream arrived for cells that belong to no circuit; only one is \
-                 allowed",
+                "the neighbour opened a second QUIC stream for cells outside any circuit; only one \
+                 is allowed",
             )),
             None if !head.makes => Err(fault(
                 "a received QUIC stream of a circuit does not begin with the cell that opens the \

@@ -253,7 +253,10 @@ impl Shapes {
         }
         for (place, shape) in shapes.iter().enumerate() {
             if shapes[..place].iter().any(|other| other.name == shape.name) {
-                return fault(format!("two shapes are called '{}': rename one", shape.name));
+                return fault(format!(
+                    "two shapes (recorded connections) have the name '{}': rename one of them",
+                    shape.name
+                ));
             }
         }
         for up in [true, false] {
