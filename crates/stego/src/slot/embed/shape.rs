@@ -167,8 +167,9 @@ impl Shape {
         longest(true).max(longest(false))
     }
 
-    /// Returns the rate in bytes per second without network delay: in the direction `way`, or in
-    /// both if that is `None`. 100 ms are added to the sum of the pauses.
+    /// Returns the rate in bytes per second: of the client (`Some(true)`), of the server
+    /// (`Some(false)`) or of both (`None`). The duration is the sum of the pauses plus 100 ms;
+    /// network delay is not included.
     fn rate(&self, way: Option<bool>) -> u64 {
         let counts = |step: &&Step| way.is_none_or(|up| step.up == up);
         let bytes: usize = self.steps.iter().filter(counts).map(|step| step.bytes).sum();
