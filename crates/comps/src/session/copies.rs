@@ -17,8 +17,8 @@ const QUIET: Duration = Duration::from_secs(2);
 /// Idle time of a path after which it carries a copy of a keep-alive. NATs forget UDP mappings
 /// after 30 s (RFC 4787 asks for 120 s, many give 30).
 const IDLE: Duration = Duration::from_secs(15);
-/// Time by which the second attempt holds the session's traffic longer than the difference of the
-/// round-trip times requires. It doubles at each further attempt.
+/// Additional hold of the session's traffic at the second attempt, beyond the difference of the
+/// round-trip times. It doubles at each further attempt.
 const FIRST_LAG: Duration = Duration::from_millis(5);
 /// Maximum time for which one attempt holds the session's traffic.
 const LONGEST_LAG: Duration = Duration::from_millis(100);

@@ -160,7 +160,7 @@ impl Rate {
 pub(super) struct Follow {
     visit: Option<Visit>,
     last: Box<[Last]>,
-    /// The path by which the server answered last. A server that does not follow stays there.
+    /// The path on which the server answered last. A server that does not follow stays there.
     place: Option<PathId>,
     /// Time at which the server first answered on `place`; zero until the server changes its path.
     moved: Time,
