@@ -156,8 +156,8 @@ impl Walk<'_> {
     }
 }
 
-/// Returns the description of a mistake in a value. It contains the key unless `message` names it,
-/// and the form of a list if one is expected.
+/// Returns the description of a mistake in a value. It names the key, whether or not `message`
+/// does. If a list is expected, it shows the syntax of one.
 fn with_key(text: &str, error: &toml::de::Error, message: String) -> String {
     let plain = in_plain_words(&message);
     let Some(at) = error.span() else { return plain };
@@ -174,8 +174,8 @@ fn with_key(text: &str, error: &toml::de::Error, message: String) -> String {
     }
 }
 
-/// Returns " in [TABLE]" for the table that `error` refers to, or an empty text if that is the
-/// whole file.
+/// Returns " in [TABLE]" for the table that `error` refers to, or an empty text if `error` refers
+/// to the whole file.
 fn table_of(text: &str, error: &toml::de::Error) -> String {
     let document = DeTable::parse(text).ok();
     let key = document.as_ref().zip(error.span()).and_then(|(document, at)| {
