@@ -10,13 +10,13 @@ use crate::wire::netdoc::DocumentError;
 pub enum Refusal {
     /// The upload is not a descriptor, or its signatures are invalid.
     Document(DocumentError),
-    /// The upload contains more than one descriptor and its extra-info document.
+    /// The upload is not one descriptor, alone or with the extra-info document that belongs to it.
     Beside,
     /// The descriptor was published too long ago, or too far in the future.
     Time,
     /// A later descriptor of the relay is known.
     Older,
-    /// One of the relay's two identities is known together with a different one.
+    /// One of the relay's two identities is already paired with a different one.
     Identity,
     /// The relay has this address, which is not public.
     Private(IpAddr),
