@@ -16,11 +16,11 @@ pub struct History {
     /// Weighted seconds for which the relay was up (`up`), and for which it was known (`known`).
     up: f64,
     known: f64,
-    /// The time of the last observation, up to which `up` and `known` count.
+    /// The time of the last observation; `up` and `known` count until then.
     reckoned: Option<u64>,
     /// The time at which the present run began.
     up_since: Option<u64>,
-    /// The time up to which `FADING` has been applied.
+    /// The end of the time that `FADING` has been applied to.
     faded: u64,
 }
 
