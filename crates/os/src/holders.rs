@@ -36,7 +36,8 @@ pub fn holder(transport: Transport, address: SocketAddr) -> Option<String> {
     Some(format!("{} (process {})", name.trim_end(), process.file_name()?.display()))
 }
 
-/// Returns an error message: the port of `address` is in use, and by which program.
+/// Returns an error message: the port of `address` is in use by a program, which it names if
+/// possible.
 pub fn taken(transport: Transport, address: SocketAddr) -> String {
     let own = format!("(process {})", std::process::id());
     let by = match holder(transport, address) {

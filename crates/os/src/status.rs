@@ -1,8 +1,8 @@
 //! The status texts of this program's running processes, called *runs*. Each run publishes its text
 //! to its user at a Unix socket of mode 0600.
 //!
-//! The directory of these sockets is the one that systemd gives a service (`RUNTIME_DIRECTORY`),
-//! else `/run/anabranch` for root, and else `anabranch` in the runtime directory of the user
+//! A service has its socket in its systemd runtime directory (`RUNTIME_DIRECTORY`), root in
+//! `/run/anabranch`, and another user in `anabranch` in the runtime directory of that user
 //! (`XDG_RUNTIME_DIR`). A client reads one text, up to its end. The server reads nothing, so a
 //! client cannot change anything.
 

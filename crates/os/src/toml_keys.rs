@@ -105,8 +105,7 @@ pub fn check(text: &str, file: &str, sections: &[Section<'_>]) -> Result<(), Tom
     walk.table(&mut Vec::new(), document.get_ref())
 }
 
-/// Returns the candidate of which `word` is most likely a misspelling; `None` if it resembles
-/// none.
+/// Returns the candidate that `word` is most likely a misspelling of; `None` if it resembles none.
 pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let scored = candidates.into_iter().map(|c| (strsim::jaro_winkler(word, c), c));
     let best = scored.max_by(|a, b| a.0.total_cmp(&b.0));

@@ -94,7 +94,7 @@ impl AsFd for Monitor {
     }
 }
 
-/// Parses the notifications in `datagram`. One that cannot be parsed counts as an overrun, because
+/// Parses the notifications in `datagram`. An invalid notification counts as an overrun, because
 /// something unknown has changed.
 fn read(datagram: &[u8], changes: &mut Vec<Change>) {
     for message in socket::messages(datagram) {

@@ -1,8 +1,8 @@
 //! Policy routing: rules by mark, separate routing tables, and virtual Ethernet pairs between
 //! namespaces. All changes need `CAP_NET_ADMIN`.
 //!
-//! Rules and routes that this module makes have the protocol number [`OURS`], by which they are
-//! recognised after a crash.
+//! Rules and routes that this module adds have the protocol number [`OURS`]. With it, the program
+//! recognises them after a crash.
 
 use std::io;
 use std::net::IpAddr;

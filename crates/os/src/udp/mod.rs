@@ -1,7 +1,7 @@
 //! Batched UDP: many datagrams per system call, without a copy between reception and sending.
 //!
 //! * [`UdpSocket`] is a non-blocking socket. It is either *bound* (a listener, which answers from
-//!   the address to which a datagram was sent) or *connected* (a path, whose errors are reported).
+//!   the local address that a client used) or *connected* (a path, whose errors are reported).
 //! * [`RecvBatch`] owns the buffers of one thread and fills them with one `recvmmsg`. With UDP GRO,
 //!   one [`Received`] is a run of up to 64 datagrams from one sender.
 //! * [`SendQueue`] lends a [`SendBatch`], which collects references to received bytes and passes

@@ -214,7 +214,7 @@ impl UdpSocket {
     }
 
     /// Returns the MTU of a connected socket's route in bytes, including the IP header (`IP_MTU`).
-    /// It is the interface's MTU, or a smaller one that a router has reported.
+    /// It is the interface's MTU, or a smaller value from a router.
     ///
     /// # Errors
     /// `NotConnected` if the socket is not connected.
