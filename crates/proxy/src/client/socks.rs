@@ -212,7 +212,7 @@ impl SocksDialogue {
 /// The address in a proxy's reply that grants a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocksGrant {
-    /// An IP address and a port, both of which may be unspecified.
+    /// An IP address and a port. Both may be unspecified.
     Socket(SocketAddr),
     /// A host's name.
     Name,
