@@ -40,7 +40,7 @@ pub enum Event {
 /// anonymous.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Neighbour {
-    /// The RSA identity that the neighbour proved, or else the one that we dialled.
+    /// The RSA identity that the neighbour proved, or else the dialled identity.
     pub rsa: Option<[u8; 20]>,
     /// First OR address of the relay that we dialled.
     pub address: Option<SocketAddr>,
@@ -84,7 +84,7 @@ pub enum LinkFault {
 pub enum CarrierFault {
     /// A record that cannot be decrypted, because one was changed, repeated or left out.
     Unopened,
-    /// A record whose length is not the one that both ends agreed on.
+    /// A record whose length differs from the agreed length.
     Length,
     /// Repeated key updates without data between them.
     KeyUpdates,

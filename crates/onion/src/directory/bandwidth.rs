@@ -109,7 +109,7 @@ impl BandwidthHistory {
         self.past.iter().chain([&self.present])
     }
 
-    /// Starts a new period for each one that has ended by `unix_now`.
+    /// Starts a new period for each period that has ended by `unix_now`.
     fn go_on(&mut self, unix_now: u64) {
         if self.ends == 0 || self.ends > unix_now + PERIOD_S {
             // The first period; or the clock was set back, and the present period starts again.

@@ -17,8 +17,8 @@ use shelf::Shelf;
 mod flavour;
 mod shelf;
 
-/// Path prefix of the consensus. In a request, the name of the flavour follows, and then the
-/// authorities of which more than half must have signed the consensus.
+/// Path prefix of the consensus. In a request, the name of the flavour follows, and then a list of
+/// authorities. More than half of these must have signed the consensus.
 pub const CONSENSUS: &str = "/tor/status-vote/current/consensus";
 /// Maximum number of items in one request (the most that C tor's clients request at once).
 const MOST_ITEMS: usize = 500;
@@ -110,7 +110,7 @@ impl Cache {
     }
 
     /// Stores a descriptor and its digest from another cache. A copy of our own descriptor counts
-    /// as old, because the one that we made is at least as new.
+    /// as old, because the stored one is at least as new.
     pub fn server(&mut self, id: [u8; 20], server: (&str, [u8; 20])) {
         let put = if self.own == Some(id) { Shelf::put_old } else { Shelf::put };
         self.edition += u64::from(put(&mut self.servers, id, server));
