@@ -82,8 +82,8 @@ pub(crate) struct Streams {
     last_id: u16,
     say: VecDeque<Say>,
     happened: VecDeque<Happened>,
-    /// Number of bytes by which a stream's data may exceed a window, because data that waited for
-    /// earlier messages on other legs is delivered at once.
+    /// Maximum excess of a stream's data over a window, in bytes. Data that waited for earlier
+    /// messages on other legs is delivered at once, and so may exceed it.
     burst: usize,
     /// The legs that take data now, if streams have a window on each leg.
     open: Vec<PathId>,
@@ -319,7 +319,7 @@ impl Streams {
         }
     }
 
-    /// Sets the number of bytes by which a stream's data may exceed a window.
+    /// Sets the maximum excess of a stream's data over a window, in bytes.
     pub(crate) fn allow_burst(&mut self, bytes: usize) {
         self.burst = bytes;
     }
