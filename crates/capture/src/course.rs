@@ -1,8 +1,8 @@
-//! The course of a trace's traffic over time. It is computed in a second pass over the trace, with
-//! a time step that the first pass ([`Summary`]) has determined.
+//! Traffic of a trace over time. It is computed in a second pass over the trace, with a time step
+//! that depends on the first pass ([`Summary`]).
 //!
-//! This module only computes; callers draw. Memory is bounded by the product of the requested
-//! sessions, the lanes and [`STEPS`].
+//! This module computes, and leaves drawing to its callers. Its memory is bounded by the product of
+//! the numbers of requested sessions, of lanes and of steps ([`STEPS`]).
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use super::{Histogram, PathSummary, Row, Session, Summary, Trace, TraceError};
 /// Maximum number of time steps in a course.
 pub const STEPS: usize = 600;
 
-/// Number of runs that are recorded at the beginning of a session, in each direction. It is large,
-/// because packets of the old and the new path arrive mixed when the path changes, and each change
-/// ends a run.
+/// Maximum number of runs that are recorded from the beginning of a session, in each direction. It
+/// is large, because a change of path makes many short runs: packets of the old and of the new path
+/// arrive interleaved.
 pub const RUNS: usize = 400;
 
 /// A pair of values, one for each direction.
@@ -31,12 +31,13 @@ impl<T> Ways<T> {
     }
 }
 
-/// The course of traffic over time.
+/// Traffic over time, of one session or of all of them.
 #[derive(Clone, Debug)]
 pub struct Course {
     /// Start of the course, in seconds since the trace began; 0 if [`Course::aligned`].
     pub begins: f64,
-    /// Whether times count from the first row of each session instead of the start of the trace.
+    /// Whether times count from the first row of each session instead of from the start of the
+    /// trace.
     pub aligned: bool,
     /// Duration of the course in seconds.
     pub lasts: f64,
@@ -44,7 +45,7 @@ pub struct Course {
     pub step: f64,
     /// A lane for each path, in ascending order.
     pub lanes: Vec<Lane>,
-    /// Sum of the sizes in each step, over all paths (or of path -1, if that was recorded).
+    /// Sum of the sizes in each step: of path -1 if that was recorded, otherwise of all paths.
     pub whole: Ways<Vec<u64>>,
     /// The first [`RUNS`] runs of a session. Empty if the course combines several sessions.
     pub runs: Ways<Vec<Run>>,
@@ -70,8 +71,8 @@ pub struct LaneWay {
     pub by_ms: Histogram,
 }
 
-/// A run of packets on one path, which is a burst as in [`Flow`](super::Flow). Times are seconds
-/// since the trace began.
+/// A run: consecutive packets on one path in one direction, also called a burst (see
+/// [`Flow`](super::Flow)). Times are seconds since the trace began.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Run {
     /// The path that carried the run.
@@ -95,11 +96,11 @@ pub struct Courses {
 
 impl Courses {
     /// Reads `trace` a second time and returns its courses. `chosen` are the indices of the
-    /// selected sessions in `summary.sessions`. In each course, the `lanes` paths with the most
-    /// bytes get a lane.
+    /// selected sessions in `summary.sessions`. In each course, only the `lanes` paths with the
+    /// most bytes have a lane.
     ///
-    /// The loads of a data set have no common clock ([`Summary::is_data_set`]). In the course of
-    /// all sessions, the beginning of each load is therefore aligned to 0.
+    /// The page loads of a data set have no common clock ([`Summary::is_data_set`]). In the course
+    /// of all sessions, each load therefore begins at 0.
     ///
     /// # Errors
     /// The errors of [`Trace::for_each`].
@@ -124,9 +125,9 @@ struct Gathering {
 /// A session whose rows are being read.
 struct Going {
     unsplit: bool,
-    /// The session's index among the selected ones; `None` if it is not selected.
+    /// Index of the session in `chosen`; `None` if it is not selected.
     place: Option<usize>,
-    /// Time of the session that counts as 0 in the course of all sessions.
+    /// Time that counts as 0 for this session in the course of all sessions, in seconds.
     zero: f64,
     /// The run in progress.
     run: Ways<Option<Run>>,
@@ -154,8 +155,7 @@ impl Gathering {
     }
 
     fn push(&mut self, row: &Row<'_>) {
-        // The first pass did not find this session, so it was added to the file since. It is
-        // ignored.
+        // A session that the first pass did not find was added to the file since. It is ignored.
         let Some(going) = self.sessions.get_mut(&(row.load, row.run)) else { return };
         let Courses { all, chosen } = &mut self.courses;
         let ended = going.step(row);
@@ -183,7 +183,7 @@ impl Gathering {
     }
 }
 
-/// Adds a run that has ended to `courses`.
+/// Counts the completed `run` in each of `courses`.
 fn count(courses: [Option<&mut Course>; 2], up: bool, run: Run) {
     for course in courses.into_iter().flatten() {
         course.count(up, run);
@@ -191,7 +191,8 @@ fn count(courses: [Option<&mut Course>; 2], up: bool, run: Run) {
 }
 
 impl Going {
-    /// Adds a row to the run in progress. If this ends the run, returns it.
+    /// Adds a row to the run in progress, or begins the next run. In the second case, returns the
+    /// completed run, if there was one.
     fn step(&mut self, row: &Row<'_>) -> Option<Run> {
         if row.path < 0 {
             return None;
@@ -255,8 +256,8 @@ impl Course {
     }
 }
 
-/// Adds `size` to step `at`. A rounding error may lead beyond the last step, and then counts for
-/// the last step.
+/// Adds `size` to step `at`. A rounding error may result in a step beyond the last one, which then
+/// counts as the last.
 fn add(sizes: &mut [u64], at: usize, size: u64) {
     let last = sizes.len() - 1;
     sizes[at.min(last)] += size;

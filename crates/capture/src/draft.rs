@@ -1,4 +1,4 @@
-//! Files that get their final name only when they are complete.
+//! Files that receive their final name when they are complete.
 
 use std::fs;
 use std::io::{self, BufWriter, Write};
@@ -26,7 +26,7 @@ impl Draft {
         Ok(Draft { file: BufWriter::with_capacity(1 << 16, file), target: target.to_owned() })
     }
 
-    /// Writes the content so far to the disk.
+    /// Writes the content so far to the disk (fsync(2)).
     pub(super) fn settle(&mut self) -> io::Result<()> {
         let written = self.file.flush().and_then(|()| self.file.get_ref().as_file().sync_all());
         written.map_err(|e| explain(e, format!("cannot write {}", self.target.display())))

@@ -71,13 +71,13 @@ pub struct TraceFacts {
     pub schedule: Option<String>,
     /// The unit of the `size` column.
     pub unit: SizeUnit,
-    /// Protocols whose sessions number their packets in clear, by their machine-readable names.
+    /// Machine-readable names of the protocols whose packets carried an unencrypted packet number.
     pub numbers: Vec<String>,
     /// Names of the paths that were TCP connections, whose rows are segments.
     pub streams: Vec<String>,
 }
 
-/// The facts that are complete only when the trace is.
+/// The facts that are known only at the end of the trace.
 #[derive(Debug, Default)]
 pub(super) struct LateFacts {
     /// As [`TraceFacts::numbers`].
@@ -87,7 +87,7 @@ pub(super) struct LateFacts {
 }
 
 impl LateFacts {
-    /// Moves the facts of `later` to the end of these.
+    /// Moves the facts of `later` to the end of these lists.
     pub(super) fn append(&mut self, later: &mut LateFacts) {
         self.numbers.append(&mut later.numbers);
         self.streams.append(&mut later.streams);

@@ -7,11 +7,11 @@ const DROPPED: u32 = 52 - 9;
 /// A distribution of lengths, which are non-negative numbers.
 ///
 /// Lengths that agree in their first ten binary digits share a bucket, which records their number
-/// and sum. So there are at most 512 buckets per doubling, and each whole number up to 1,023 has
-/// its own.
+/// and sum. There are at most 512 buckets per doubling, and each whole number up to 1,023 has its
+/// own.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lengths {
-    /// Buckets in ascending order. For many sessions of a few runs each, a tree would need several
+    /// Buckets in ascending order. Most sessions have few runs, for which a tree would need several
     /// times the memory.
     buckets: Vec<Bucket>,
     count: u64,

@@ -1,6 +1,7 @@
 //! Captures of the traffic that an observer of each path would see, written to files.
 //!
-//! A driver passes every batch of datagrams that it forwards to its taps.
+//! The writers are *taps* ([`Tap`]). A driver passes to each of them every batch of datagrams that
+//! it forwards.
 //!
 //! * [`TraceTap`] writes this project's trace format (Parquet, a row per datagram;
 //!   `docs/formats.md`).
@@ -10,10 +11,10 @@
 //! and [`Courses`] its traffic over time.
 //!
 //! Taps never delay a driver by more than [`PATIENCE`]: encoding and writing happen on a separate
-//! thread. A tap that fails reports this once; the driver then drops it and continues forwarding.
-//! A file gets its name when [`Tap::flush`] first writes content. If a tap fails or the program is
-//! killed, files remain and are readable up to the last flush. A tap without traffic leaves no
-//! file.
+//! thread. A tap that fails reports this once; the driver then drops it and continues forwarding. A
+//! file receives its name when [`Tap::flush`] first writes content. If a tap fails or the program
+//! is killed, files remain and are readable up to the last flush. Without traffic, [`Tap::finish`]
+//! leaves files without rows or packets, and a tap that is dropped leaves none.
 
 mod course;
 mod draft;
@@ -48,7 +49,7 @@ const UDP_HEADER: usize = 8;
 /// Length of a TCP header with timestamps, as Linux sends it, in bytes (RFC 7323, section 3.2).
 const TCP_HEADER: usize = 20 + 12;
 
-/// The protocol on which a path's bytes travel.
+/// The transport protocol of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
     /// Each datagram of a batch is the payload of one UDP datagram.
@@ -113,14 +114,15 @@ pub trait Tap: Send {
     /// then unusable. The caller has to drop it, which keeps the data written so far.
     fn seen(&mut self, seen: &ObservedBatch<'_>) -> io::Result<()>;
 
-    /// Records that packets of `protocol` (a machine-readable name) are numbered in clear.
+    /// Records that packets of `protocol` (a machine-readable name) carry an unencrypted packet
+    /// number.
     fn numbered(&mut self, protocol: &str) {
         let _ = protocol;
     }
 
-    /// Writes the records from before `now`, if the last write is at least a second ago. Each part
-    /// of a trace has an overhead, so a trace also waits until 1/32 of its duration has passed
-    /// since the last write.
+    /// Writes the records from before `now`. Does nothing if the last write is less than a second
+    /// ago. A trace also waits until 1/32 of its duration has passed since the last write, because
+    /// each part of the file has an overhead.
     ///
     /// # Errors
     /// The errors of [`Tap::seen`].
@@ -129,11 +131,11 @@ pub trait Tap: Send {
     /// Completes the files.
     ///
     /// # Errors
-    /// Something could not be written. Data flushed before are kept.
+    /// Something could not be written. Data that were flushed before remain in the file.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
-/// Time from one flush to the next.
+/// Minimum time from one flush to the next.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Splits `bytes` into datagrams of `stride` bytes, for [`ObservedBatch::datagrams`].
@@ -145,8 +147,9 @@ fn cut(bytes: &[u8], stride: usize) -> impl Iterator<Item = &[u8]> {
 
 /// Compares two labels, most of which are empty.
 ///
-/// An empty string may point to unmapped memory. A vectorised `memcmp` of length 0 on an unmapped
-/// page costs hundreds of nanoseconds, many times the cost of the rest of a row.
+/// Does not compare the bytes of empty labels. An empty string may point to unmapped memory, where
+/// a vectorised `memcmp` of length 0 costs hundreds of nanoseconds, many times the cost of the rest
+/// of a row.
 fn same_label(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && (one.is_empty() || one == other)
 }

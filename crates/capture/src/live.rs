@@ -1,4 +1,5 @@
-//! Files that have their name from the first content on, and that remain however the program ends.
+//! Files that receive their final name with the first content, and that remain however the program
+//! ends.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,9 +15,10 @@ const BUFFER: usize = 1 << 16;
 
 /// A file that remains readable while it is written.
 ///
-/// The file has a temporary name until [`LiveFile::show`] is called, and then its final name. If
-/// it is dropped before that call, it is removed, so that a run that never began leaves no file.
-/// Only its owner may read it (mode 0600), because a capture reveals the ends of each session.
+/// The file has a temporary name until [`LiveFile::show`] is called, and then its final name. If it
+/// is dropped before that call, it is removed, so that a program that fails at its start leaves no
+/// file. Only the file's owner may read it (mode 0600), because a capture reveals the endpoints of
+/// each session.
 #[derive(Debug)]
 pub(super) struct LiveFile {
     file: File,

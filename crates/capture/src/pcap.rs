@@ -24,7 +24,8 @@ use super::live::LiveFile;
 use super::worker::{Sink, Worker};
 use super::{FLUSH_INTERVAL, ObservedBatch, Tap, Transport, cut, invalid};
 
-/// Bytes of payload, and number of batches, after which data is passed to the writing thread.
+/// Number of buffered payload bytes, followed by the number of buffered batches, at which data is
+/// passed to the writing thread.
 const FULL: (usize, usize) = (1 << 20, 1 << 13);
 
 /// Maximum packet length that a file announces: more than any IP packet without jumbo payload.
@@ -33,17 +34,17 @@ const SNAPLEN: u32 = 1 << 18;
 /// `if_tsresol` for nanoseconds: ten to the power of minus nine.
 const NANOSECONDS: u8 = 9;
 
-/// `epb_flags`: the direction bits.
+/// Values of the direction bits in `epb_flags`.
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 
 /// Limits of the captures of one path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PcapLimits {
-    /// Bytes after which a new file is begun, as `NAME_00002.pcapng` after `NAME_00001.pcapng`;
-    /// `None` for one file of any size, `NAME.pcapng`.
+    /// Bytes after which the next file begins: `NAME_00002.pcapng` follows `NAME_00001.pcapng`.
+    /// With `None`, there is one file of any size, `NAME.pcapng`.
     pub size: Option<u64>,
-    /// Number of files that are kept for each path; older ones are removed.
+    /// Maximum number of files of each path. Older ones are removed.
     pub files: Option<usize>,
 }
 
@@ -168,14 +169,14 @@ struct Batch {
     bytes: Vec<u8>,
 }
 
-/// The sink of a capture. It rebuilds packets on the worker's thread, as that costs more than
-/// copying them.
+/// The sink of a capture. It rebuilds the packets, on the worker's thread, because rebuilding costs
+/// more than copying the payload.
 struct PcapSink {
     files: Vec<PathFiles>,
     packet: Vec<u8>,
 }
 
-/// The files of one path: the current one, and those before it.
+/// The current and earlier files of one path.
 struct PathFiles {
     folder: PathBuf,
     name: String,
@@ -185,11 +186,11 @@ struct PathFiles {
     number: u32,
     /// Whether the current file has a packet.
     has_packets: bool,
-    /// Whether a file of this run has received its name.
+    /// Whether a file of this run of the program has received its name.
     has_begun: bool,
     /// Earlier files that still exist, oldest first.
     before: VecDeque<PathBuf>,
-    /// The TCP connection that the path last had, if any.
+    /// The latest TCP connection of the path, if there was one.
     connection: Option<Connection>,
 }
 
@@ -220,7 +221,10 @@ impl Connection {
 impl PathFiles {
     fn begin(folder: &Path, name: &str, limits: PcapLimits) -> io::Result<PathFiles> {
         if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) {
-            return Err(invalid(format!("the path name {name:?} cannot be the name of a file")));
+            return Err(invalid(format!(
+                "the path name {name:?} cannot be the name of a file: \
+                                        choose one without '/' and without '.' at its beginning"
+            )));
         }
         let file = begin(&folder.join(limits.file_name(name, 1)), name)?;
         let (folder, name, before) = (folder.to_owned(), name.to_owned(), VecDeque::new());
@@ -274,8 +278,9 @@ impl PathFiles {
         Ok(())
     }
 
-    /// Passes the data to the kernel. The first file needs no packet for that: under its temporary
-    /// name it would remain if the program was killed.
+    /// Passes the data to the kernel, and names the file if it has a packet. The first file is
+    /// named even without a packet: under its temporary name it would remain if the program was
+    /// killed.
     fn show(&mut self) -> io::Result<()> {
         if !self.has_packets && self.number > 1 {
             return Ok(());
@@ -286,7 +291,7 @@ impl PathFiles {
         self.file.get_mut().show()
     }
 
-    /// Removes the files of an earlier run, which this run replaces.
+    /// Removes the files of an earlier run of the program, which the new ones replace.
     fn clear(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.folder)? {
             let name = entry?.file_name().into_string().unwrap_or_default();
@@ -341,7 +346,7 @@ impl Sink for PcapSink {
         ended.into_iter().collect()
     }
 
-    /// Writes each file that has a packet; an error in one does not affect the others.
+    /// Writes each file that has a packet. An error in one does not affect the others.
     fn keep(&mut self) {
         for files in self.files.iter_mut().filter(|files| files.has_packets) {
             let _ = files.show();

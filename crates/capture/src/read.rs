@@ -28,7 +28,7 @@ use super::{Row, TraceFacts, same_label};
 /// First and last four bytes of a Parquet file.
 const MAGIC: [u8; 4] = *b"PAR1";
 
-/// Metadata key under which a file has an experiment's results.
+/// Metadata key of an experiment's results.
 const EXPERIMENT: &str = "anabranch.experiment";
 
 /// Number of rows that are decoded at a time.
@@ -49,7 +49,7 @@ pub enum TraceError {
     Directory,
     /// The file has the results of `anabranch experiment`.
     Experiment,
-    /// The file's metadata are not those of a trace.
+    /// The file's metadata are not those of a trace, for this reason.
     Facts(String),
     /// A column is missing or has the wrong type.
     Column {
@@ -73,7 +73,10 @@ impl fmt::Display for TraceError {
             TraceError::Io(error) => write!(f, "{error}"),
             TraceError::Parquet(why) => write!(f, "not a readable Parquet file: {why}"),
             TraceError::Foreign => f.write_str("not a trace, because it is not a Parquet file"),
-            TraceError::BrokenOff => f.write_str("the file is incomplete: its end is missing"),
+            TraceError::BrokenOff => f.write_str(
+                "the file is incomplete: its end is missing; copy \
+                                                  or record it again",
+            ),
             TraceError::Directory => f.write_str("a directory"),
             TraceError::Experiment => f.write_str(
                 "not a trace, but a file with results of an experiment: to show them, run \
@@ -139,7 +142,7 @@ impl Trace {
         &self.facts
     }
 
-    /// Returns the number of rows that the file states.
+    /// Returns the number of rows, as stated in the file's metadata.
     pub fn rows(&self) -> u64 {
         u64::try_from(self.file.metadata().file_metadata().num_rows()).unwrap_or(0)
     }
@@ -168,8 +171,8 @@ impl Trace {
     }
 }
 
-/// Rejects a file that does not begin and end like a Parquet file. The Parquet reader's own
-/// messages would be about footers.
+/// Rejects a file that does not begin and end like a Parquet file. The error is more understandable
+/// than that of the Parquet library, which mentions footers.
 fn check_ends(file: &File, length: u64) -> Result<(), TraceError> {
     let read = |at| {
         let mut found = [0; MAGIC.len()];
@@ -244,9 +247,9 @@ fn locate(schema: &SchemaDescriptor, name: &str, wanted: Physical) -> Result<usi
     Ok(at)
 }
 
-/// Checks the footer's values for each column chunk before the decoder uses them. The decoder
-/// would panic on a negative offset. For an unsupported compression, it would report its own build
-/// options.
+/// Checks the footer's values for each column chunk before the decoder uses them. The decoder would
+/// panic on a negative offset, and would report an unsupported compression as a missing build
+/// option.
 fn vet_chunks(meta: &ParquetMetaData, places: &[usize; 7], length: u64) -> Result<(), TraceError> {
     for group in meta.row_groups() {
         for (&place, (name, _)) in places.iter().zip(COLUMNS) {
@@ -295,8 +298,8 @@ fn vet_pages(group: &dyn RowGroupReader, place: usize) -> Result<(), TraceError>
     Ok(())
 }
 
-/// Returns the bytes of a page after its definition levels, which are the values. Returns `None`
-/// if the page is too short.
+/// Returns the values in a page: the bytes after its definition levels. Returns `None` if the page
+/// is too short.
 fn levels_skipped(page: &Page, optional: bool) -> Option<&[u8]> {
     match page {
         Page::DataPage { buf, .. } if optional => {
@@ -350,7 +353,7 @@ struct Column<T: DataType> {
     name: &'static str,
     reader: ColumnReaderImpl<T>,
     values: Vec<T::T>,
-    /// Definition level of each row, if the column may hold nulls; 0 is a null.
+    /// Definition level of each row, if the column is nullable; 0 means null.
     levels: Vec<i16>,
 }
 
@@ -459,7 +462,8 @@ struct Check {
     loads: HashMap<(i64, i32), Load>,
 }
 
-/// The values that all rows of a load and run must share, and the latest time among them.
+/// The label and the flag that all rows of a load and run must share, and the time of the latest of
+/// these rows.
 struct Load {
     time: f64,
     label: String,

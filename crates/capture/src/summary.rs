@@ -1,6 +1,6 @@
 //! Statistics of a trace, by session, path and direction.
 //!
-//! This module only computes; callers draw.
+//! This module computes, and leaves drawing to its callers.
 
 use std::collections::BTreeMap;
 
@@ -14,23 +14,23 @@ use super::{Row, Trace, TraceError};
 pub struct Summary {
     /// Number of rows.
     pub datagrams: u64,
-    /// Time from zero to the last row, in seconds.
+    /// Time of the last row, in seconds since the trace began.
     pub seconds: f64,
-    /// Statistics of each path over all sessions. Bursts of all sessions are combined, and the
-    /// longest gap is within one session.
+    /// Statistics of each path over all sessions. The distributions of bursts cover all sessions.
+    /// The longest gap is between two datagrams of the same session.
     pub paths: Vec<PathSummary>,
-    /// Statistics of all paths together, over all sessions in the same way.
+    /// Statistics of all paths together over all sessions, combined as in [`Summary::paths`].
     pub whole: PathSummary,
     /// Statistics of each session (load and run), in ascending order.
     pub sessions: Vec<Session>,
 }
 
-/// Statistics of one session: a load of one run.
+/// Statistics of one session: the rows that share `load` and `run`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Session {
-    /// Number of the load or session.
+    /// Number of the page load or session, unique within `run`.
     pub load: i64,
-    /// Number of the repetition of the experiment.
+    /// Number of the repetition of the experiment; 0 if there is only one.
     pub run: i32,
     /// The label of the load; empty if unknown.
     pub label: String,
@@ -47,7 +47,7 @@ pub struct Session {
     pub whole: PathSummary,
 }
 
-/// Statistics of one path of a session. The directions are separate, as a server may answer by
+/// Statistics of one path of a session. Each direction has its own, because a server may answer on
 /// another path.
 #[derive(Clone, Debug, Serialize)]
 pub struct PathSummary {
@@ -110,8 +110,8 @@ impl Summary {
         Ok(builder.finish())
     }
 
-    /// Returns whether the trace holds several loads with labels. The times of each load may count
-    /// from its own beginning, so they cannot be compared across loads.
+    /// Returns whether the trace contains several labelled page loads. The times of each load may
+    /// count from its own beginning, so they cannot be compared across loads.
     #[must_use]
     pub fn is_data_set(&self) -> bool {
         self.sessions.len() > 1 && self.sessions.iter().any(|session| !session.label.is_empty())
@@ -175,8 +175,8 @@ impl<T> Both<T> {
     }
 }
 
-/// Values by the number of the path. They are boxed: each node of the tree has room for eleven,
-/// and most sessions have two or three paths.
+/// Values by the number of the path. They are boxed, because each node of the tree has room for
+/// eleven, and most sessions have only two or three paths.
 type Paths = BTreeMap<i16, Box<Both<Tally>>>;
 
 /// The statistics of a session so far.
@@ -282,7 +282,8 @@ struct Burst {
 }
 
 impl Tally {
-    /// Adds a row. `came` is whether the session switched to this path with this row.
+    /// Adds a row. `came` is whether the session switched to this path with this row, so that a
+    /// burst begins.
     fn add(&mut self, row: &Row<'_>, came: bool) {
         self.packets += 1;
         self.bytes += u64::from(row.size.unsigned_abs());

@@ -21,23 +21,23 @@ use super::live::LiveFile;
 use super::worker::{Sink, Worker};
 use super::{FLUSH_INTERVAL, ObservedBatch, Tap, TraceFacts, Transport, invalid, same_label};
 
-/// Number of rows in a row group, which need 4 MB in memory.
+/// Number of rows in a row group. They need 4 MB in memory.
 const GROUP: usize = 1 << 17;
 
-/// Number of equal labels that are written at a time.
+/// Maximum number of equal labels that are passed to the Parquet encoder at once.
 const LABELS: usize = 1 << 10;
 
 /// A row of a trace: one datagram, or one unit of the kind that [`SizeUnit`](super::SizeUnit)
 /// names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row<'a> {
-    /// Number of the load or session.
+    /// Number of the page load or session, unique within `run`.
     pub load: i64,
     /// The label of the load; empty if unknown.
     pub label: &'a str,
     /// Whether an attacker would monitor the label.
     pub monitored: bool,
-    /// Number of the repetition of the experiment.
+    /// Number of the repetition of the experiment; 0 if there is only one.
     pub run: i32,
     /// Number of the path; -1 is the whole, unsplit traffic.
     pub path: i16,
@@ -49,7 +49,7 @@ pub struct Row<'a> {
 
 /// A writer of traces for any producer of rows: a splitter, a test bed or a simulator.
 ///
-/// The writer uses at most about 16 MB of memory, and some 3 KB more per 131,072 rows of the
+/// The writer uses at most about 16 MB of memory, plus about 3 KB for each 131,072 rows of the
 /// trace.
 pub struct TraceWriter {
     rows: Rows,
@@ -67,8 +67,8 @@ impl TraceWriter {
         TraceWriter::begin(target, facts, false)
     }
 
-    /// Creates a trace whose file has its name from the first flush on. However the program ends,
-    /// the file is readable up to the last flush.
+    /// Creates a trace whose file receives its name with the first flush. However the program ends,
+    /// the file is then readable up to the last flush.
     ///
     /// # Errors
     /// The errors of [`TraceWriter::create`].
@@ -84,9 +84,9 @@ impl TraceWriter {
         Ok(TraceWriter { rows: Rows::default(), flushed: 0.0, worker })
     }
 
-    /// Writes the rows from before `time`, in seconds of the trace. Does nothing if the last write
-    /// is less than a second ago, or less than 1/32 of the trace's duration: each part has an
-    /// overhead of some 3 KB.
+    /// Writes the rows from before `time`, in seconds of the trace. Does nothing if less than a
+    /// second, or less than 1/32 of the trace's duration, has passed since the last write: each row
+    /// group has an overhead of about 3 KB.
     ///
     /// # Errors
     /// The errors of [`TraceWriter::push`].
@@ -114,7 +114,7 @@ impl TraceWriter {
         self.worker.swap(&mut self.rows)
     }
 
-    /// Adds `protocol` to the protocols whose packets are numbered in clear
+    /// Adds `protocol` to the protocols whose packets carry an unencrypted packet number
     /// ([`TraceFacts::numbers`]).
     pub fn numbered(&mut self, protocol: &str) {
         self.rows.late.numbers.push(protocol.to_owned());
@@ -150,7 +150,7 @@ pub struct TraceTap {
     writer: TraceWriter,
     labels: RowLabels,
     paths: Vec<String>,
-    /// Paths that were TCP connections until now.
+    /// Paths that have been TCP connections so far.
     streams: Vec<u16>,
     latest: f64,
 }
@@ -166,8 +166,8 @@ impl TraceTap {
         Ok(TraceTap { writer, labels, paths, streams, latest: 0.0 })
     }
 
-    /// Returns a row with the columns that all datagrams of the batch share, that is all but
-    /// `label` and `size`.
+    /// Returns a row with the columns that all datagrams of the batch share: all except `label` and
+    /// `size`.
     fn row(&self, seen: &ObservedBatch<'_>) -> io::Result<Row<'static>> {
         let RowLabels { monitored, run, .. } = self.labels;
         let time = seen.time.secs_f64();
@@ -234,7 +234,7 @@ fn signed_size(bytes: usize, outward: bool) -> io::Result<i32> {
 #[derive(Default)]
 struct Rows {
     load: Vec<i64>,
-    /// Labels, each with its number of consecutive rows, as they rarely change.
+    /// Labels, each with its number of consecutive rows, as labels rarely change.
     label: Vec<(ByteArray, usize)>,
     monitored: Vec<bool>,
     run: Vec<i32>,
@@ -273,7 +273,7 @@ impl Rows {
 struct TraceSink {
     file: SerializedFileWriter<LiveFile>,
     facts: TraceFacts,
-    /// Facts found in the whole trace until now.
+    /// Facts found in the trace so far.
     late: LateFacts,
     /// Whether the file has to be readable after each batch.
     survives: bool,
@@ -388,10 +388,10 @@ fn labels(
 }
 
 /// Chooses the encodings of columns. Numbers that rarely change from row to row are stored as
-/// differences, which are smaller and several times faster to write than dictionaries.
-/// Dictionaries are better for sizes only. Times and labels are plain, because some readers
-/// (fastparquet) support neither BYTE_STREAM_SPLIT nor DELTA_LENGTH_BYTE_ARRAY. Labels have no
-/// statistics, because these would compare every label (see [`same_label`]).
+/// differences, which are smaller than dictionaries and several times faster to write. Sizes are
+/// stored with a dictionary. Times and labels are plain, because some readers (fastparquet) support
+/// neither BYTE_STREAM_SPLIT nor DELTA_LENGTH_BYTE_ARRAY. Labels have no statistics, because these
+/// would compare every label (see [`same_label`]).
 fn layout(facts: &TraceFacts) -> WriterProperties {
     let mut layout = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))

@@ -5,10 +5,11 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Maximum time for which a tap delays its driver because of the disk. Then the tap gives up.
+/// Maximum time for which a slow disk may delay a driver. The tap then fails.
 pub const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Number of batches in circulation: one that is filled, one that is written, one between them.
+/// Number of batches in circulation: one that is being filled, one that is being written, and one
+/// between them.
 const POOL: usize = 3;
 
 /// A consumer of batches, which encodes and writes them.
@@ -32,8 +33,8 @@ enum SinkCommand<B> {
     Commit,
 }
 
-/// A sink on its own thread. A fixed number of batches passes between the two, which bounds
-/// memory.
+/// A sink on its own thread. A fixed number of batches circulates between this value and the
+/// thread, which bounds memory.
 pub(super) struct Worker<S: Sink> {
     /// Maximum wait for an empty batch: [`PATIENCE`], except in tests that must not fail on a slow
     /// disk.
@@ -85,7 +86,7 @@ impl<S: Sink> Worker<S> {
         if sent { Ok(()) } else { Err(self.cause()) }
     }
 
-    /// Returns the error because of which the thread ended early.
+    /// Returns the error that ended the thread early.
     fn cause(&mut self) -> io::Error {
         self.orders = None;
         self.result()

@@ -81,8 +81,8 @@ fn why(error: &io::Error, place: Place, name: &str, program: &str) -> String {
     match place {
         Place::MountsOf(process) => format!(
             "'{name}' was made inside 'ip netns exec' or another mount namespace, and is a \
-             namespace only there: sudo nsenter --target {process} --mount anabranch exec {name} \
-             {program}"
+             namespace only there: run 'sudo nsenter --target {process} --mount anabranch exec \
+             {name} {program}'"
         ),
         Place::Nowhere => format!(
             "'{name}' is the name of a namespace that has ended: remove it with 'sudo ip netns \

@@ -277,15 +277,13 @@ fn a_draw_after_no_silence() {
     for silence in ["0s", "-1s", "5p", "~1s", "always"] {
         let message = refused(&[LISTEN, TO, PATH, &[&format!("--redraw={silence}")]]);
         assert!(
-            message.contains(&format!(
-                "'{silence}' is not a duration for which a client is silent: write"
-            )),
+            message.contains(&format!("'{silence}' is not a duration of silence: write")),
             "{message}"
         );
     }
     let message = refused_file("\nredraw = '0s'\n");
     assert!(
-        message.starts_with("split.toml:2: `redraw`: '0s' is not a duration for which a client"),
+        message.starts_with("split.toml:2: `redraw`: '0s' is not a duration of silence"),
         "{message}"
     );
     let message = refused(&[LISTEN, TO, PATH, &["--redraw"]]);
@@ -572,7 +570,11 @@ fn what_is_no_trace_is_told_by_what_it_is() {
             "home.conf",
             "home.conf: not a trace, because it is not a Parquet file; report reads files that",
         ),
-        ("cut.parquet", "cut.parquet: the file is incomplete: its end is missing"),
+        (
+            "cut.parquet",
+            "cut.parquet: the file is incomplete: its end is missing; copy or record \
+                         it again",
+        ),
         (".", ".: a directory; report reads files that 'anabranch split --trace FILE'"),
         (
             results.to_str().unwrap(),

@@ -151,7 +151,8 @@ fn quic_that_was_not_split_has_no_share_and_no_line_and_the_reason_stands_there(
     let uneven = [download(0, 90, [9, 0, 0]), download(100, 75, [8, 1, 1])];
     write(folder.path(), &header, &uneven);
     let (page, notes) = reported("overhead", folder.path(), &[]);
-    let why = "no valid download, because the paths carried only 10–80 % of the bytes";
+    let why =
+        "no valid download, because the paths carried too unequal shares of the bytes: 10–80 %";
     assert!(notes.contains(&format!("| 100 ms | 75.0, {why}, *0/1* |")), "{notes}");
     assert!(notes.contains(&format!("| QUIC: quinn | {why} | ≥ 80 % |")), "{notes}");
     assert!(page.contains(why) && page.contains("class=\"dot p1 small\""), "{page}");

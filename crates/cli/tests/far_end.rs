@@ -648,7 +648,7 @@ fn what_cannot_be_is_refused_in_one_line_without_a_secret() {
             "choose another schedule",
         ),
         (&merge, &[], "--key is missing"),
-        (&merge, &["--key", &far, "--redraw", "0s"], "'0s' is not a duration for which"),
+        (&merge, &["--key", &far, "--redraw", "0s"], "'0s' is not a duration of silence"),
         (&merge, &["--key", &far, "--jitter", "20ms"], "delays all datagrams equally"),
         (
             &merge,

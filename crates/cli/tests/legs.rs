@@ -211,7 +211,7 @@ fn what_a_client_is_not_to_do_is_refused() {
     assert!(
         refused(&["--metrics", "192.0.2.1:1"]).contains("--metrics: cannot listen on 192.0.2.1:1")
     );
-    assert!(refused(&["--redraw", "0s"]).contains("--redraw: '0s' is not a duration for which"));
+    assert!(refused(&["--redraw", "0s"]).contains("--redraw: '0s' is not a duration of silence"));
     assert!(refused(&["--redraw", "1s"]).contains("--redraw needs --schedule"));
     assert!(
         refused(&["--link", "tls-per-circuit"])

@@ -2,17 +2,17 @@
 
 use std::ops::Range;
 
-/// A run of datagrams in one buffer. Each datagram has `stride` bytes; the last one may be
-/// shorter.
+/// Consecutive datagrams of one sender in one buffer. Each datagram has `stride` bytes; the last
+/// one may be shorter.
 ///
-/// Generic receive offload delivers datagrams in this form, and segmentation offload accepts it,
-/// so nothing in between copies them.
+/// Generic receive offload (GRO) delivers datagrams in this form, and generic segmentation offload
+/// (GSO) accepts it, so the splitter forwards them without a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     /// The datagrams, one after the other.
     pub bytes: &'a [u8],
-    /// Length in bytes of each datagram but the last. Ignored if `bytes` is empty, which is one
-    /// empty datagram.
+    /// Length in bytes of each datagram but the last. If `bytes` is empty, the batch is one empty
+    /// datagram, and `stride` is ignored.
     pub stride: usize,
     /// The two ECN bits of the IP header; all datagrams of the batch have the same bits.
     pub ecn: u8,

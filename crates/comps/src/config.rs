@@ -5,28 +5,31 @@ use std::time::Duration;
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::{Every, Jitter, Silence};
 
-/// Default schedule: weighted random, with probabilities that are more even than the paper's. In
-/// our measurements the observer of the fullest path recognises less, and observers of other paths
-/// recognise no more (docs/results/fingerprinting.md, "Findings").
+/// Default schedule: weighted random, with more even probabilities than in the CoMPS paper (PETS
+/// 2022). In our measurements website fingerprinting recognises fewer page loads on the fullest
+/// path, and not more on the others (docs/results/fingerprinting.md, "Findings").
 pub const SCHEDULE: &str = "weighted:4";
 
-/// Default length of a run, if neither the user nor the schedule's authors specify a length.
+/// Default length of a run (the consecutive datagrams that a session sends on one path). It applies
+/// if neither the user nor the schedule's publication specifies a length.
 pub const EVERY: &str = "100ms";
 
-/// Default schedule with a far end, where both ends split. On simulated Tor fewer loads are
-/// recognised from the fullest path than with [`SCHEDULE`] (docs/results/schedules.md). Its
-/// probabilities are equal, so an observer cannot learn any that belong to a session.
+/// Default schedule with a far end, where both ends split. On simulated Tor, attacks on the fullest
+/// path recognise fewer page loads than with [`SCHEDULE`] (docs/results/schedules.md). All sessions
+/// have the same, equal probabilities, so these do not identify a session.
 pub const FAR_END_SCHEDULE: &str = "uniform";
 
-/// Default length of a run with a far end, if the schedule's authors specify no length. Fewer
-/// loads are recognised than with runs of 50 ms, and transfers are faster, because several paths
-/// are filled at a time (docs/results/schedules.md, docs/notes/forwarder-performance.md).
+/// Default length of a run with a far end: a geometric random number of datagrams with mean 10. It
+/// applies if the schedule's publication specifies no length. Compared with runs of 50 ms, attacks
+/// recognise fewer short and slow page loads, and transfers are faster because several paths carry
+/// data at a time (docs/results/schedules.md, docs/notes/forwarder-performance.md).
 pub const FAR_END_EVERY: &str = "~10p";
 
 /// The settings of one splitter: its paths, and how sessions use them.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Number of source ports of each path, over which the path rotates (at least 1).
+    /// Number of source ports of each path, at least 1. Each new run uses the next port of its
+    /// path.
     pub ports: Vec<u16>,
     /// Index in `ports` of the path of QUIC and WireGuard handshakes and of DNS queries. `None` if
     /// the user names no such path.
@@ -36,7 +39,7 @@ pub struct Config {
     pub handshake_scheduled: bool,
     /// The scheduler that chooses the path of each run.
     pub schedule: Spec,
-    /// The length of a run.
+    /// Length of a run: the consecutive datagrams of a session that use one path.
     pub every: Every,
     /// The silence of a session after which its schedule is redrawn; `None` keeps the first draw
     /// for the session's life.
@@ -48,11 +51,11 @@ pub struct Config {
     /// Maximum number of four-tuples that one QUIC connection may use, including the handshake
     /// path's (at least 1).
     pub quic_tuples: usize,
-    /// Maximum time for which a path's datagrams to the client are held until those of the path
-    /// used before have arrived. `None` delivers all datagrams on arrival.
+    /// Maximum time for which datagrams from the server are held to restore their order, after the
+    /// server has moved to another path. `None` delivers all datagrams on arrival.
     pub in_order: Option<Duration>,
-    /// Whether a path that has never brought an answer keeps its share if only one other path has
-    /// brought answers. Otherwise that path is taken out after 3 s
+    /// Whether the schedule continues to use a path on which no answer has ever arrived, if answers
+    /// have arrived on only one other path. Otherwise that path is taken out after 3 s
     /// ([`DownReason::NeverAnswered`](crate::DownReason::NeverAnswered)).
     pub keep_silent_paths: bool,
     /// Time without a datagram from its client after which a session is closed.

@@ -21,14 +21,14 @@ use crate::{
 const EVICTION_PAUSE: Duration = Duration::from_millis(100);
 /// Idle time below which a session is not closed in favour of a new one.
 const EVICTABLE: Duration = Duration::from_secs(10);
-/// New sessions per second, after a first burst of `Config::sessions`: each costs at least one
-/// socket.
+/// Maximum new sessions per second, after a burst of at most `Config::sessions`. The limit bounds
+/// the rate at which sockets are opened.
 const OPENINGS: u64 = 1_000;
 /// Pause between two reports of the same problem.
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum bytes that may wait for a path: in all sessions together, and in one session.
 const WAITING: (usize, usize) = (64 << 20, 192 << 10);
-/// Maximum bytes of one session that may wait for a window.
+/// Maximum bytes of one session that may wait for room in a congestion window.
 const FOR_A_WINDOW: usize = 2 << 20;
 
 /// The splitter's core.
@@ -46,8 +46,8 @@ pub struct Core {
     /// The latest time passed to the core.
     latest: Time,
     next_eviction: Time,
-    /// Time at which the sessions opened until now would have been due at the steady rate. It may
-    /// be later than now by a burst.
+    /// Time at which the next session would open at the rate [`OPENINGS`] (GCRA's theoretical
+    /// arrival time). It may be later than now by the length of a burst.
     openings_due: Time,
     loop_told: Complaint,
     refusal_told: Complaint,
@@ -222,7 +222,8 @@ impl Core {
         }
     }
 
-    /// Returns a summary of the sessions whose servers are silent; `None` if there are none.
+    /// Returns a summary of the sessions whose server is reported as silent; `None` if there are
+    /// none.
     fn silent(&self) -> Option<Silent> {
         let all = self.sessions.values().filter_map(|session| session.silent_since());
         all.fold(None, |sum, (since, last)| {
@@ -355,7 +356,8 @@ impl Core {
     /// Returns whether a session may be opened now. If so, counts the session towards the rate of
     /// openings.
     ///
-    /// A program that sends from ever new ports must not keep us busy with opening sockets.
+    /// Without this limit, a program that sends each datagram from a new port would make us open
+    /// sockets all the time.
     fn may_open(&mut self, now: Time) -> bool {
         let each = Duration::from_secs(1) / OPENINGS as u32;
         let burst = each * u32::try_from(self.config.sessions).unwrap_or(u32::MAX);
@@ -509,8 +511,8 @@ fn check(config: &Config) -> Result<(), SpecError> {
     config.schedule.build(config.scheduled(), seed::stream(config.seed, 0, "trial")).map(drop)
 }
 
-/// Returns a closed window for each path, until its state is known. Returns `None` if the schedule
-/// does not use windows.
+/// Returns the initial view of each path's window: no room, until the driver reports its state.
+/// Returns `None` if the schedule does not use windows.
 fn closed(config: &Config) -> Option<Vec<PathView>> {
     let looks = config.schedule.family().needs_windows;
     looks.then(|| vec![PathView::dead(); config.ports.len()])

@@ -42,9 +42,9 @@ pub enum Event {
         /// Protocol of the session; [`Protocol::Other`] if it is unknown.
         protocol: Protocol,
     },
-    /// The server has not answered for 10 s, by any path, though its client continued: it sent at
-    /// least three times, over at least 4 s. Reported again after ever longer pauses while the
-    /// client continues.
+    /// The server has not answered on any path for 10 s, although the client sent at least three
+    /// times, over at least 4 s. Reported again after increasing intervals while the client
+    /// continues to send.
     Unanswered {
         /// The session.
         session: SessionId,
@@ -65,7 +65,8 @@ pub enum Event {
         /// Length of the silence.
         waited: Duration,
     },
-    /// Fewer four-tuples are used than the paths and ports allow.
+    /// The session uses fewer four-tuples than its paths and ports allow, because a QUIC connection
+    /// may use only a limited number ([`Config::quic_tuples`](crate::Config::quic_tuples)).
     TuplesCut {
         /// The session.
         session: SessionId,
@@ -89,8 +90,9 @@ pub enum Event {
         /// Measured round-trip time of the handshake.
         rtt: Duration,
     },
-    /// A session that could be split has stayed on one path for 3 s of its traffic and three runs
-    /// of the schedule, for a reason other than the schedule's draws. Reported once for each stay.
+    /// A session has stayed on one path for at least 3 s of traffic and the length of three runs,
+    /// for a reason other than the random choices of the schedule. Reported once until the session
+    /// changes its path.
     Kept {
         /// The session.
         session: SessionId,
@@ -99,7 +101,7 @@ pub enum Event {
         /// The reason.
         why: Kept,
     },
-    /// A path is no longer a candidate, either for one session or for all.
+    /// The schedule can no longer choose a path, either for one session or for all.
     Down {
         /// The path.
         path: PathId,
@@ -108,14 +110,14 @@ pub enum Event {
         /// The reason.
         reason: DownReason,
     },
-    /// A path is a candidate again.
+    /// The schedule can choose a path again.
     Up {
         /// The path.
         path: PathId,
         /// The session that may use the path again; `None` if all sessions may.
         session: Option<SessionId>,
     },
-    /// The server does not answer on the path at which the client addresses it, so uplink and
+    /// The server does not answer on the path that the client's datagrams use, so uplink and
     /// downlink are split differently. Reported after at least four changes of the uplink's path,
     /// and again after 10 min.
     Skewed {
@@ -171,7 +173,7 @@ pub enum Kept {
     Schedule,
 }
 
-/// The reason why a path is no candidate.
+/// The reason why the schedule cannot choose a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DownReason {
     /// The interface or its address is removed, or is down.
@@ -181,25 +183,24 @@ pub enum DownReason {
     Unreachable,
     /// The proxy of the path is unreachable or refuses to serve us.
     Proxy,
-    /// The path is a stream to the far end, which has ended or is not open yet. It is being
-    /// dialled.
+    /// The path is a stream to the far end, and its connection is not open. The driver is dialling
+    /// it.
     Dialling,
     /// The session could open no socket for this path: the program has reached its limit of open
     /// files.
     NoSocket,
-    /// The path was used for a second without an answer, while other paths brought answers of the
-    /// server.
+    /// The path was used for a second without an answer, while the server answered on other paths.
     Silent,
-    /// The path has never brought an answer, and only one other path has. Either this path
-    /// discards everything, or the server does not follow its client. For the last 3 s all
-    /// datagrams of this path were also sent by the other path.
+    /// No answer has ever arrived on this path, and only one other path has received answers.
+    /// Either this path discards everything, or the server does not follow its client. For the last
+    /// 3 s all datagrams of this path were also sent on the other path.
     NeverAnswered,
-    /// The far end does not answer by this path: probes stayed unanswered.
+    /// The far end did not answer the probes on this path.
     Unheard,
 }
 
 impl DownReason {
-    /// Returns whether only an answer by the path makes it usable again.
+    /// Returns whether the path becomes usable again only when an answer arrives on it.
     pub(crate) fn needs_answer(self) -> bool {
         matches!(self, DownReason::Silent | DownReason::NeverAnswered)
     }

@@ -10,10 +10,11 @@ use crate::rtt::RttFilter;
 
 /// Time in use without an answer after which a path counts as silent.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Time in use without an answer after which a path is doubted, if it has never brought an answer.
+/// Time in use after which a path without any answer so far is doubted: its datagrams are then also
+/// sent on an answering path.
 const DOUBT: Duration = Duration::from_millis(300);
-/// Number of answers by other paths that make a path's silence significant. A server that sends
-/// little may have had nothing to send while its client used this path.
+/// Minimum number of answers on other paths for a path's silence to be significant. A server that
+/// sends little may have had nothing to send while its client used this path.
 const ANSWERS: u64 = 8;
 /// Longest pause between two datagrams during which the path counts as used.
 const LONGEST_PAUSE: Duration = Duration::from_millis(300);
@@ -22,8 +23,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(300);
 const ROUND: u8 = 4;
 /// Pause between two rounds of attempts on a path that is down.
 const RETRY: Duration = Duration::from_secs(1);
-/// Time without an error after which a path with a local error is used again, counted from the
-/// last attempt.
+/// Time from the last attempt on a path with a local error until the path is used again, if no
+/// further error occurs.
 const NO_NEWS: Duration = Duration::from_secs(1);
 
 /// A period in which the path was used and brought no answer.
@@ -78,7 +79,8 @@ impl Health {
         self.rtt.rtt()
     }
 
-    /// Returns an upper bound of the round-trip time, and whether the bound is close.
+    /// Returns the lowest sample of the round-trip time, an upper bound, and whether enough samples
+    /// confirm it ([`RttFilter::upper_bound`]).
     pub(crate) fn rtt_bound(&self) -> Option<(Duration, bool)> {
         self.rtt.upper_bound()
     }
@@ -116,8 +118,8 @@ impl Health {
             counts: active,
         };
         match &mut self.silence {
-            // A stretch that began while the server was quiet proves nothing. It must not hide one
-            // that begins now.
+            // A period that began while the server was quiet proves nothing, so the new period
+            // replaces it.
             Some(silence) if silence.server_was_active || !active => silence.counts = active,
             _ => self.silence = Some(fresh),
         }
@@ -148,10 +150,9 @@ impl Health {
         self.down.take().is_some()
     }
 
-    /// Returns when the present period of use without an answer began, if the server was active on
-    /// other paths. `answers` is the number of times that the server was heard by any path.
-    /// Returns `None` if the path was used too little, or if the server sent too little, to be
-    /// significant.
+    /// Returns when the present period of use without an answer began. Returns `None` if the period
+    /// is not significant: the path was used too little, or the server sent too little on other
+    /// paths. `answers` is the number of times that the server was heard on any path.
     pub(crate) fn silent_since(&self, answers: u64) -> Option<Time> {
         let silence = self.silence.filter(|silence| {
             let spoke = answers - silence.answers >= ANSWERS || answers == silence.answers;
@@ -187,8 +188,8 @@ impl Health {
         true
     }
 
-    /// Returns the number of the round of attempts and whether the next copy opens it, if the path
-    /// is down and an attempt is due.
+    /// Returns the number of completed rounds of copies and whether the next copy is the first of a
+    /// round. Returns `None` unless the path is down and an attempt is due.
     pub(crate) fn due_try(&self, now: Time) -> Option<(u32, bool)> {
         let down = self.down.filter(|down| now >= down.next_try)?;
         Some((down.tries, down.copies == 0))

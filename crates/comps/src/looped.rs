@@ -13,13 +13,14 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Number of fingerprints kept.
+/// Number of fingerprints stored.
 const RING: usize = 256;
-/// Age above which a fingerprint proves nothing.
+/// Age above which a fingerprint is ignored.
 const FRESH: Duration = Duration::from_secs(2);
 /// Number of sessions in a chain that count as a loop.
 pub(crate) const CHAIN: u8 = 8;
-/// Shortest datagram that is compared, in bytes: shorter ones are too alike to prove anything.
+/// Length in bytes of the shortest datagram that is compared. Shorter datagrams of different
+/// sessions are too often equal.
 const SHORTEST: usize = 32;
 
 #[derive(Clone, Copy, Debug)]

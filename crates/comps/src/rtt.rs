@@ -4,22 +4,23 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Length of a window. A minimum is forgotten after at most two windows, if there were enough
-/// samples.
+/// Length of the window over which the minimum is taken. A minimum is forgotten after at most two
+/// windows if there were enough samples.
 const WINDOW: Duration = Duration::from_secs(10);
-/// Time for which a path must have carried nothing before its round trip can be measured, while
-/// its round-trip time is unknown.
+/// Assumed round-trip time before the first sample: a path must have been idle in both directions
+/// for this time before a visit is timed.
 const UNKNOWN: Duration = Duration::from_millis(100);
-/// Minimum of that time in both directions, even for shorter round-trip times. Radio links and
-/// busy machines deliver held datagrams in bursts that are closer together.
+/// Minimum idle time of a path, in each direction, before a visit is timed, however short its
+/// round-trip time is. Radio links and busy machines deliver queued datagrams in bursts, with
+/// shorter pauses between them.
 const LEAST: Duration = Duration::from_millis(20);
 /// Maximum time from a datagram to its answer. A later answer belongs to another datagram.
 const LATEST: Duration = Duration::from_secs(3);
 /// Age of an unanswered datagram after which its time is not used for the next answer. The server
 /// does not answer datagrams of its kind, or it is lost.
 const UNANSWERED: Duration = Duration::from_secs(1);
-/// Number of samples in a window that replace an older minimum. Fewer samples may all be late
-/// answers of idle moments.
+/// Minimum number of samples in a window before it replaces an older minimum. Fewer samples may all
+/// be late answers of a server with little to send.
 const SAMPLES: u32 = 3;
 /// Number of samples needed before an estimate above [`UNKNOWN`] is used.
 const AGREE: u32 = 2;
@@ -28,10 +29,10 @@ const AGREE: u32 = 2;
 /// that path.
 ///
 /// Every sample is an upper bound, because the server may have had nothing to send at once. So the
-/// estimate is the minimum over the last 10-20 s. That holds only if no answer to an earlier visit
-/// is still in flight when the visit begins. The queue of a path filled by a download drains long
-/// after the session has left the path. The next old datagram in it would look like an immediate
-/// answer. See [`RttFilter::has_settled`].
+/// estimate is the minimum over the last 10-20 s. A sample is valid only if no answer to an earlier
+/// visit is still in flight when the visit begins. A download can fill the queue of a path, which
+/// then drains long after the session has left the path. The next datagram of that queue would look
+/// like an immediate answer. See [`RttFilter::has_settled`].
 #[derive(Debug, Default)]
 pub(crate) struct RttFilter {
     sent: Option<Time>,
@@ -90,10 +91,10 @@ impl RttFilter {
 
     /// Returns whether no answer to earlier datagrams of this path can be in flight.
     ///
-    /// On an empty path, two round-trip times in which we sent nothing suffice. A full path
-    /// delivers without a pause. So its answers are over once they began after our last datagram
-    /// and then paused for a round-trip time. If no answer has arrived since then, because the
-    /// server answered elsewhere, the answers count as over only after [`LATEST`].
+    /// If an answer has arrived since our last datagram, two conditions must hold. Two round-trip
+    /// times have passed since that datagram, which suffices if the path has no queue. And answers
+    /// have paused for one round-trip time, because a queue drains without a pause. If no answer
+    /// has arrived since, because the server answered on another path, [`LATEST`] must have passed.
     fn has_settled(&self, now: Time) -> bool {
         let Some(sent) = self.sent else { return true };
         let left = now.since(sent);

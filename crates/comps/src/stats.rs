@@ -1,4 +1,4 @@
-//! Counters: uplink and downlink are separate, never summed.
+//! Counters of the splitter. Uplink and downlink are counted separately.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use anabranch_multipath::Time;
 
 use crate::{Kept, SessionId};
 
-/// One direction of a path.
+/// Traffic in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
     /// Datagrams.
@@ -31,12 +31,11 @@ impl Flow {
 /// Datagrams that were not sent, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
-    /// The path's socket was full. UDP paths have no window: such datagrams are dropped and
-    /// counted.
+    /// The socket's send buffer was full.
     pub full: u64,
     /// Larger than the path's MTU (EMSGSIZE).
     pub too_big: u64,
-    /// The path broke at that moment (no route, interface removed).
+    /// The path failed (no route, or the interface was removed).
     pub unreachable: u64,
 }
 
@@ -66,18 +65,18 @@ pub struct PathCounters {
     pub stream: Option<StreamCounters>,
 }
 
-/// A path that is a stream to the far end.
+/// Counters of a path that is a stream to the far end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamCounters {
     /// The stream's transport, by its prefix in a path: `tcp`, `ssh`.
     pub kind: &'static str,
-    /// Bytes that wait for room in its socket.
+    /// Bytes that wait for room in the send buffer of the stream's socket.
     pub queued: u64,
     /// Packets dropped because they waited too long.
     pub aged: u64,
     /// Connections that ended.
     pub ended: u64,
-    /// Circuits that were too slow, so that another one was asked for.
+    /// Onion circuits that were replaced by another one because they were too slow.
     pub replaced: u64,
 }
 
@@ -95,8 +94,8 @@ impl PathCounters {
     }
 }
 
-/// Traffic of a path in addition to the sessions: flows that are pinned to it, as TCP is. Their
-/// packets do not pass the core; the driver has them counted.
+/// Traffic of a path outside the sessions: flows that stay on one path, such as TCP connections.
+/// Their packets do not pass through the core; the driver counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pinned {
     /// Flows that began.
@@ -117,7 +116,7 @@ pub struct Unsplit {
 }
 
 impl Unsplit {
-    /// Most sessions that are listed.
+    /// Maximum number of sessions in [`Unsplit::first`].
     pub const NAMED: usize = 10;
 
     pub(crate) fn add(&mut self, session: SessionId, why: Kept) {
@@ -133,7 +132,7 @@ impl Unsplit {
 pub struct FarEndCounters {
     /// Whether the far end answers.
     pub up: bool,
-    /// Packets of the far end that never arrived.
+    /// Packets from the far end that never arrived.
     pub lost: u64,
     /// Longest time that a datagram waits for older ones.
     pub patience: Duration,
@@ -167,15 +166,16 @@ pub struct Snapshot {
     pub silent: Option<Silent>,
     /// Sessions opened in all.
     pub opened: u64,
-    /// Sessions, live or closed, that one path alone has carried.
+    /// Live and closed sessions that used only one path.
     pub unsplit: Unsplit,
-    /// One entry per path if flows are pinned, else none (counted by the driver).
+    /// Traffic outside the sessions, one entry per path; empty if no flows are pinned (counted by
+    /// the driver).
     pub pinned: Vec<Pinned>,
     /// Datagrams that waited for a path until they were dropped.
     pub no_path: u64,
     /// Datagrams waiting now, including delayed ones.
     pub waiting: usize,
-    /// Datagrams that left before their delay ended, because more waited than allowed.
+    /// Datagrams sent before their delay ended, because the queue exceeded its limit.
     pub hurried: u64,
     /// Datagrams refused because they were our own, returned by a loop.
     pub looped: u64,
@@ -185,11 +185,12 @@ pub struct Snapshot {
     pub missed: u64,
     /// Datagrams that could not be delivered to clients (counted by the driver).
     pub not_returned: u64,
-    /// Datagrams of proxies dropped because they were not a whole datagram of the server (counted
-    /// by the driver).
+    /// Datagrams from proxies that were dropped because they did not contain a whole datagram of
+    /// the server (counted by the driver).
     pub foreign: u64,
-    /// Packets of the kernel and of programs for their link that arrived at an interface (counted
-    /// by the driver): ICMP errors, link-local and multicast. They are neither split nor refused.
+    /// Packets that arrived at an interface although no route leads them there: ICMP errors,
+    /// link-local, broadcast and multicast packets (counted by the driver). They are neither split
+    /// nor refused.
     pub housekeeping: u64,
     /// The far end, if there is one (from the driver).
     pub far_end: Option<FarEndCounters>,

@@ -1,10 +1,9 @@
-//! OR links, which carry cells between two neighbours. They are implemented as cores without
-//! sockets.
+//! OR links, which carry cells between two neighbours. Each is a core: a state machine without I/O.
 //!
-//! A link accepts plain bytes from the channel above it and returns bytes for the network below
-//! it, and the reverse. The caller passes the time and asks when to call again. [`Promises`] lists
-//! what a link guarantees for its cells. If cells can be lost or reordered, the channel refuses
-//! the link unless it can number them.
+//! A link turns plain bytes from the channel above it into bytes for the network below it, and
+//! received bytes into plain ones. The caller passes the time and asks when to call again.
+//! [`Promises`] lists what a link guarantees for its cells. A channel refuses a link that may lose
+//! or reorder cells, unless both ends number their cells.
 //!
 //! [`Link`] is the interface that all kinds of links implement. A link over a byte stream is a
 //! [`StreamLink`]; [`StreamFamily`] describes a kind of these. Links over datagrams share an
@@ -16,8 +15,8 @@
 //!   for another.
 //! * [`utls`]: turns a TLS link into an unordered one, by opening records that arrive out of order.
 //!
-//! Links are exempt from two rules of this project's cores: the TLS library draws its own
-//! randomness and reads a clock. A simulation replaces a link by a modelled pipe of records.
+//! Two rules of this project's cores do not apply to links, because the TLS library draws its own
+//! random numbers and reads a clock. A simulation replaces a link by a modelled pipe of records.
 //!
 //! The design and its reasons: `docs/design/links.md`.
 
@@ -36,8 +35,8 @@ pub use utls::EarlyCounts;
 /// Guarantees of a link for the bytes that it transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promises {
-    /// Whether all bytes arrive in the order in which they were written, unless the link ends. A
-    /// link without this promise delivers whole records of `record` bytes each.
+    /// Whether all bytes arrive, until the link ends, in the order in which they were written.
+    /// Otherwise records of `record` bytes arrive whole, but in any order.
     pub whole: bool,
     /// Whether each lane has its own order, so that it does not wait for another lane. Otherwise
     /// all bytes share one order.
@@ -52,7 +51,7 @@ pub struct Promises {
 pub enum State {
     /// The peers agree on keys. Bytes written meanwhile are queued.
     Handshaking,
-    /// Bytes flow both ways.
+    /// Data can be sent and received.
     Open,
     /// The peer closed the link or broke its protocol; nothing more arrives.
     Ended,
@@ -78,7 +77,7 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// Violation of the link's protocol by the peer.
+/// A violation of the link's protocol by the peer, or an alert of the peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerFault {
     /// Kind of the fault.
@@ -90,9 +89,10 @@ pub struct PeerFault {
 /// Kinds of faults. Each kind has its own counter or message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerFaultKind {
-    /// The peer sent an alert: the cause is this end's fault, or a change on the path.
+    /// The peer sent an alert: it received something invalid, which this end sent or somebody on
+    /// the path changed.
     Alert,
-    /// A record failed to decrypt: it was changed, duplicated or left out.
+    /// A record failed to decrypt: a record was changed, duplicated or dropped on the path.
     Unopened,
     /// A record's length differs from the agreed length.
     Length,
@@ -117,8 +117,7 @@ impl PeerFault {
     }
 }
 
-/// A link to one neighbour, with the operations that all kinds of links share, whatever their
-/// network protocol.
+/// A link to one neighbour, with the operations of all kinds of links.
 ///
 /// The owner obtains received bytes with [`Link::read`] and writes whole cells with
 /// [`Link::write`].
@@ -129,14 +128,15 @@ pub trait Link {
     /// Returns the link's life cycle state.
     fn state(&self) -> State;
 
-    /// Appends to `into` all plain bytes that have arrived, and returns their number.
+    /// Appends to `into` all plain bytes that have arrived, and returns how many these are.
     ///
     /// # Errors
     /// [`Fault::Peer`]: the link is over. Some links report faults earlier
     /// ([`StreamLink::receive`]).
     fn read(&mut self, into: &mut Vec<u8>) -> Result<usize, Fault>;
 
-    /// Accepts plain bytes to send to the peer. Cells that are passed in one call share records.
+    /// Accepts plain bytes to send to the peer. Cells that are passed in one call may share a
+    /// record.
     ///
     /// # Errors
     /// [`Fault::Misuse`] after [`Link::close`], and for data that this link does not accept, or
@@ -158,11 +158,11 @@ pub trait Link {
     /// [`Fault::Misuse`] before the handshake is done.
     fn export(&self, label: &[u8], context: &[u8]) -> Result<[u8; 32], Fault>;
 
-    /// Releases the memory that bursts needed, and returns the number of bytes released. The owner
+    /// Releases buffers that grew in a burst, and returns the number of bytes released. The owner
     /// calls it when the link has recently transferred little.
     fn rest(&mut self) -> usize;
 
-    /// Closes the link: the last message notifies the peer that no more data follows.
+    /// Closes the link, and notifies the peer that no more data follows.
     fn close(&mut self);
 }
 
@@ -198,22 +198,23 @@ pub trait StreamLink: Link {
     }
 }
 
-/// A link whose records can be opened before their turn.
+/// A link that can be made unordered: its records are opened before their turn ([`utls`]).
 pub trait EarlyRecords: StreamLink {
     /// Returns whether [`EarlyRecords::unorder`] can be called once the link is open.
     fn can_be_unordered(&self) -> bool;
 
-    /// Sets the content of each later record, in both directions, to `content` bytes. Records that
-    /// [`EarlyRecords::receive_early`] completes then arrive before records that were sent
-    /// earlier.
+    /// Makes the link unordered. Each later record, in both directions, has `content` bytes of
+    /// content. Records that [`EarlyRecords::receive_early`] completes are delivered before records
+    /// that were sent earlier but have not arrived.
     ///
     /// # Errors
     /// [`Fault::Misuse`] if the link cannot be unordered.
     fn unorder(&mut self, now: Time, content: usize) -> Result<(), Fault>;
 
-    /// Processes bytes of the peer's stream that a tap shows before the stream delivers them. They
-    /// begin at `offset` in the stream. They may be changed, forged or duplicated, and also arrive
-    /// through [`StreamLink::receive`]. An ordered link ignores them.
+    /// Processes bytes of the peer's stream that begin at `offset` in the stream, before the stream
+    /// delivers them. They come from a tap: a capture of the connection's TCP segments ([`utls`]).
+    /// They may be changed, forged or duplicated. The caller also passes the stream's own bytes to
+    /// [`StreamLink::receive`]. An ordered link ignores bytes from a tap.
     fn receive_early(&mut self, now: Time, offset: u64, bytes: &[u8]);
 
     /// Returns the counts of records that were opened before their turn; `None` if the link is

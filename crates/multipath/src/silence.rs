@@ -53,8 +53,7 @@ impl fmt::Display for SilenceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "'{}' is not a duration for which a client is silent: write a time above zero, such as \
-             1s or 500ms",
+            "'{}' is not a duration of silence: write a time above zero, such as 1s or 500ms",
             self.0
         )
     }
@@ -73,7 +72,7 @@ mod tests {
         }
         for text in ["", "0s", "-1s", "1", "5p", "~1s", "1-2s", "grow:1-2s", "never"] {
             let error = text.parse::<Silence>().unwrap_err().to_string();
-            let starts = format!("'{text}' is not a duration for which a client is silent");
+            let starts = format!("'{text}' is not a duration of silence");
             assert!(error.starts_with(&starts), "{error}");
         }
         assert_eq!(Silence::new(Duration::ZERO), None);

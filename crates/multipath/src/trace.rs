@@ -373,12 +373,16 @@ impl fmt::Display for TraceError {
                 write!(f, "one page load has {packets} packets, which are too many")
             }
             TraceError::Time(packet) => {
-                write!(f, "the time of packet {packet} is negative or not a finite number")
+                write!(f, "packet {packet} has a time that is negative or not a finite number")
             }
             TraceError::Unsorted(packet) => {
                 write!(f, "times are not sorted: packet {packet} is earlier than the one before")
             }
-            TraceError::Size(packet) => write!(f, "the size of packet {packet} is 0"),
+            TraceError::Size(packet) => write!(
+                f,
+                "the size of packet {packet} is 0, but its sign \
+                                                   must show the direction"
+            ),
         }
     }
 }

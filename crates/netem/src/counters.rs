@@ -19,15 +19,15 @@ impl Count {
 
 /// The counters of a [`Link`](crate::Link) since its creation.
 ///
-/// At any time `entered` = `delivered` + the five kinds of loss + the units in transit.
+/// At any time, `entered` is the sum of all other counters and the units in transit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Units passed to the link, including dropped ones: the view of an observer at the beginning
-    /// of the link.
+    /// Units passed to the link, including dropped ones. An observer at the beginning of the link
+    /// sees these.
     pub entered: Count,
-    /// Units taken out at the end of the link.
+    /// Units that have left the link at its end ([`Link::pop`](crate::Link::pop)).
     pub delivered: Count,
-    /// Units lost by the rule of loss: by chance or by script.
+    /// Units lost by the loss rule ([`Loss`](crate::Loss)).
     pub lost: Count,
     /// Units dropped because the queue was full.
     pub queue_full: Count,

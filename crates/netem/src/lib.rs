@@ -9,9 +9,8 @@
 //! push ─▶ MTU? ─▶ queue (drop-tail, CoDel) ─▶ wire (rate) ─▶ loss ─▶ delay ± jitter ─▶ pop
 //! ```
 //!
-//! The link draws one random number for loss and one for jitter when a unit enters. A unit's loss
-//! and jitter therefore depend only on the seed and on the number of earlier units, not on the
-//! queue.
+//! The link draws the random numbers for loss and for jitter when a unit enters. A unit's loss and
+//! jitter therefore depend only on the seed and on the number of earlier units, not on the queue.
 //!
 //! A [`Link`] is one direction. Its units may be of any type (a packet, the index of a buffer);
 //! the link uses only their length in bytes. The caller passes the time.

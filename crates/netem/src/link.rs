@@ -14,7 +14,7 @@ use anabranch_multipath::codel::{Law, Queue};
 
 /// One direction of a network link that carries units of type `T`.
 ///
-/// Times passed to the link must not run backwards. Its behaviour depends only on its settings,
+/// Times passed to the link must not decrease. The link's behaviour depends only on its settings,
 /// its seed and the calls.
 #[derive(Clone, Debug)]
 pub struct Link<T> {
@@ -41,7 +41,7 @@ pub struct Link<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Dropped {
-    /// The rule of loss selected the unit.
+    /// The loss rule selected the unit.
     Lost,
     /// The queue is full.
     QueueFull,
@@ -70,8 +70,8 @@ struct Unit<T> {
     bytes: usize,
 }
 
-/// A unit that waits for the wire. A lost unit takes its place in the queue like any other, but
-/// carries nothing.
+/// A unit that waits for the wire. A lost unit occupies its place in the queue like any other, but
+/// has no `load`.
 #[derive(Clone, Debug)]
 struct Queued<T> {
     load: Option<T>,
@@ -82,8 +82,8 @@ struct Queued<T> {
     jitter: f64,
 }
 
-/// The random draws of a unit. They are made for each unit that enters, so that later draws do not
-/// depend on how the queue treats this unit, and so on time.
+/// The random draws of a unit. They are made for each unit that enters, whether or not the queue
+/// accepts it. Otherwise, later draws would depend on the times at which units are sent.
 #[derive(Clone, Copy, Debug)]
 struct Luck {
     lost: bool,
@@ -91,8 +91,8 @@ struct Luck {
 }
 
 impl<T> Link<T> {
-    /// Returns a link with the random streams of `entity` in the run `seed`. The two directions of
-    /// a link are two entities.
+    /// Creates a link with the random streams of `entity` in the run with the seed `seed`. The two
+    /// directions of a link are two entities.
     pub fn new(settings: LinkSettings, seed: u64, entity: u64) -> Link<T> {
         Link {
             dice: Dice::new(settings.loss.clone(), seed, entity),
@@ -113,8 +113,9 @@ impl<T> Link<T> {
     /// Sends `load`, which has `bytes` bytes.
     ///
     /// # Errors
-    /// [`Dropped`] if it is already known that the unit will not arrive. A loss is known at once,
-    /// although a lost unit takes its time on the wire. Later drops by CoDel are only counted.
+    /// [`Dropped`] if it is already certain that the unit will not arrive. This includes a unit
+    /// that the loss rule selects, although that unit still occupies the queue and the wire. Later
+    /// drops by CoDel are only counted.
     pub fn push(&mut self, now: Time, load: T, bytes: usize) -> Result<(), Dropped> {
         self.advance(now);
         self.counters.entered.add(bytes);
@@ -141,9 +142,9 @@ impl<T> Link<T> {
         Some(unit.load)
     }
 
-    /// Returns when to call [`pop`](Link::pop) again: the time of the next arrival, or an earlier
-    /// time. At an earlier time `pop` returns `None`, and this function then returns a later time.
-    /// Returns `None` if nothing is in transit.
+    /// Returns the time at which to call [`pop`](Link::pop) again, which is at most the time of the
+    /// next arrival. If it is earlier, `pop` returns `None`, and this function then returns a later
+    /// time. Returns `None` if nothing is in transit.
     pub fn next_timeout(&self) -> Option<Time> {
         let flying = self.flight.first_key_value().map(|(&(arrival, _), _)| arrival);
         let shortest = self.delay(0.0);
@@ -151,9 +152,9 @@ impl<T> Link<T> {
         flying.into_iter().chain(queued).min()
     }
 
-    /// Changes the settings from `now` on. The unit on the wire, and those that have left it,
-    /// arrive as if the settings had not changed. But a link that goes down drops everything in
-    /// transit.
+    /// Changes the settings from `now` on. The unit on the wire leaves it as if the rate had not
+    /// changed, and units that have left it arrive as if the delay had not changed. But if the link
+    /// goes down, everything in transit is dropped.
     pub fn change(&mut self, now: Time, edit: impl FnOnce(&mut LinkSettings)) {
         self.advance(now);
         let codel = self.settings.codel;
@@ -238,7 +239,7 @@ impl<T> Link<T> {
         Some(queued)
     }
 
-    /// Applies CoDel at the time when the last unit left the wire.
+    /// Applies CoDel at the time at which the previous unit left the wire.
     fn drop_old(&mut self) {
         let Some(rule) = &self.settings.codel else { return };
         let backlog = Queue {

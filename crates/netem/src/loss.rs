@@ -36,29 +36,31 @@ pub enum Loss {
 pub(crate) struct Dice {
     rule: Loss,
     stream: Stream,
-    /// Random stream for changes of state only, so that each unit takes one number of `stream`
-    /// under every rule.
+    /// Random stream for changes of state. It is separate so that each unit uses one number of
+    /// `stream` under every rule.
     turns: Stream,
     seen: u64,
     bad: bool,
 }
 
 impl Dice {
-    /// Returns the state of `rule` with the random streams of `entity` in the run `seed`.
+    /// Creates the state of `rule` with the random streams of `entity` in the run with the seed
+    /// `seed`.
     pub(crate) fn new(rule: Loss, seed: u64, entity: u64) -> Dice {
         let stream = seed::stream(seed, entity, "link loss");
         let turns = seed::stream(seed, entity, "link loss turns");
         Dice { rule, stream, turns, seen: 0, bad: false }
     }
 
-    /// Changes the rule. The script and the burst state start again; the random streams continue.
+    /// Sets the rule. If it differs, script and burst state start again; the random streams
+    /// continue.
     pub(crate) fn change(&mut self, rule: Loss) {
         if self.rule != rule {
             (self.rule, self.seen, self.bad) = (rule, 0, false);
         }
     }
 
-    /// Returns whether the next unit is lost. Draws a number under rules without chance, too, so
+    /// Returns whether the next unit is lost. Draws random numbers even if the rule needs none, so
     /// that a change of the rule does not shift later draws.
     pub(crate) fn loses_next(&mut self) -> bool {
         let number = self.seen;

@@ -11,21 +11,21 @@ use crate::{Codel, Loss};
 pub struct LinkSettings {
     /// Rate in bits per second; `None` for a wire that takes no time.
     pub rate: Option<NonZeroU64>,
-    /// Time from the sending of a unit's last bit to its arrival.
+    /// Time from the departure of a unit's last bit to its arrival (propagation delay).
     pub delay: Duration,
-    /// Deviation of each unit's delay from `delay`, as [`LinkSettings::law`] defines it.
+    /// Deviation of the units' delays from `delay`, as defined by [`LinkSettings::law`].
     pub jitter: Duration,
     /// Distribution of the delays. Delays below zero are set to zero.
     pub law: DelayLaw,
-    /// Whether jitter may let a unit overtake another. If not, the unit waits for the one before.
+    /// Whether jitter may let a unit overtake another. If not, a unit arrives no earlier than the
+    /// one before it.
     pub reorder: bool,
-    /// The rule of loss. A lost unit takes its time on the wire before it is lost.
+    /// The loss rule. A lost unit still occupies the queue and the wire.
     pub loss: Loss,
     /// Maximum bytes that wait for the wire or are on it. A unit that would exceed this is
     /// dropped, unless it finds the link idle.
     pub queue: usize,
-    /// CoDel rule that keeps the queue short in addition to that limit; `None` for drop-tail
-    /// alone.
+    /// CoDel parameters, in addition to the limit `queue`; `None` for drop-tail only.
     pub codel: Option<Codel>,
     /// Maximum size of a unit in bytes. Larger units are dropped.
     pub mtu: usize,
@@ -59,10 +59,9 @@ impl DelayLaw {
 }
 
 /// Returns the inverse of the standard normal distribution function at `place`, with a relative
-/// error below 1.2e-9 (Acklam's rational approximation). `place` is limited to at least 1e-9 from
-/// 0 and 1.
+/// error below 1.2e-9 (Acklam's rational approximation). `place` is clamped to 1e-9 and 1 - 1e-9.
 fn probit(place: f64) -> f64 {
-    /// Quantile below which (and above one minus which) the approximation of the tails is used.
+    /// Quantile below which the approximation of the lower tail is used.
     const TAIL: f64 = 0.024_25;
     let place = place.clamp(1e-9, 1.0 - 1e-9);
     if place > 0.5 {
@@ -128,7 +127,8 @@ impl Default for LinkSettings {
 }
 
 impl LinkSettings {
-    /// Returns a link that is perfect except for its rate in bits per second. Zero means no limit.
+    /// Returns the settings of a link that is perfect except for its rate in bits per second. Zero
+    /// means no limit.
     pub fn with_rate(bits_per_second: u64) -> LinkSettings {
         LinkSettings { rate: NonZeroU64::new(bits_per_second), ..LinkSettings::default() }
     }

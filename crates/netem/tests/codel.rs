@@ -1,4 +1,4 @@
-//! CoDel on a link: how long the queue stands, what is dropped, and what is not.
+//! Tests of CoDel on a link: the delay of a standing queue, and which units are dropped.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
 
@@ -16,8 +16,8 @@ fn settings(codel: Option<Codel>) -> LinkSettings {
     LinkSettings { codel, mtu: 1_500, queue: 1_000_000, ..LinkSettings::with_rate(RATE) }
 }
 
-/// Offers `per_second` units a second, evenly, for `seconds`; the waits in the queue of those that
-/// came through, each with the second in which it arrived.
+/// Offers `per_second` units a second at equal intervals, for `seconds`. Returns the delay in the
+/// queue of each unit that arrived, with the second of its arrival.
 fn overload(link: &mut Link<Time>, per_second: u64, seconds: u64) -> Vec<(u64, Duration)> {
     let mut waits = Vec::new();
     for number in 0..per_second * seconds {
@@ -50,11 +50,11 @@ fn a_standing_queue_settles_near_the_target() {
         let dropped = link.counters().codel.units;
         println!("{per_second}/s on 1,000/s: median wait {wait:?}, {dropped} dropped");
         assert!((2 * MS..bound).contains(&wait), "{per_second}/s: {wait:?}");
-        // What exceeds the rate has to go; what went too much left the wire idle.
+        // Units beyond the rate have to be dropped. Any further drop leaves the wire idle.
         let excess = (per_second - 1_000) * 60;
         assert!((excess * 9 / 10..excess * 12 / 10).contains(&dropped), "{dropped} of {excess}");
         assert_eq!(link.counters().queue_full.units, 0);
-        // The twin without CoDel: the queue fills up, to a second's worth or to the excess.
+        // Without CoDel the queue fills up, to a second's worth or to the excess.
         let (bloated, _) = median_of(None, per_second);
         assert!(bloated > 20 * wait, "{bloated:?}");
     }
@@ -78,7 +78,7 @@ fn a_burst_shorter_than_the_interval_passes_whole() {
     (0..100).for_each(|_| link.push(Time::ZERO, Time::ZERO, UNIT).unwrap());
     let arrived = std::iter::from_fn(|| link.pop(Time::from_secs(1))).count();
     assert_eq!((arrived, link.counters().codel.units), (100, 0));
-    // The twin: of a burst of 300 ms those are dropped whose turn comes 105, 205 and 276 ms later.
+    // Of a burst of 300 ms, the units that reach the wire 105, 205 and 276 ms later are dropped.
     (0..300).for_each(|_| link.push(Time::from_secs(1), Time::ZERO, UNIT).unwrap());
     let arrived = std::iter::from_fn(|| link.pop(Time::from_secs(2))).count();
     assert_eq!((arrived, link.counters().codel.units), (297, 3));

@@ -1,9 +1,9 @@
 //! A directory authority as a core (dir-spec 3): it accepts descriptors and the results of
 //! reachability tests, and produces signed documents.
 //!
-//! It is the only authority of its network, so its vote is the outcome: it generates the consensus
-//! and the microdescriptors directly from its [router list](Authority::upload). The core has no
-//! clock and opens no connections. Its owner passes the time, probes relays
+//! It is the only authority of its network, so it needs no votes. It generates the consensus and
+//! the microdescriptors directly from the descriptors that relays [upload](Authority::upload). The
+//! core has no clock and opens no connections. Its owner passes the time, probes relays
 //! ([`Authority::probes`]) and serves the [documents](Authority::documents) to clients.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,7 +61,7 @@ pub struct About {
     pub address: Ipv4Addr,
     /// The port for unencrypted directory requests.
     pub dir_port: u16,
-    /// The port for links.
+    /// The OR port.
     pub or_port: u16,
     /// The operator's contact information; one line.
     pub contact: String,
@@ -145,7 +145,7 @@ pub struct Authority {
     shared: Option<SharedRandom>,
     /// Entropy for the next shared random value.
     random: Option<[u8; 32]>,
-    /// The time since which the first consensus has been awaited.
+    /// The time at which the wait for the first consensus began.
     since: Option<u64>,
     /// Whether the present consensus was made by this run.
     has_published: bool,
@@ -172,8 +172,8 @@ impl Authority {
     }
 
     /// Accepts an upload of a relay: a descriptor, optionally followed by its extra-info document.
-    /// `from` is the uploader's address, or `None` over a circuit. It limits the number of relays
-    /// that have never answered.
+    /// `from` is the uploader's address, or `None` over a circuit. The number of relays that have
+    /// never answered is limited for each address.
     ///
     /// # Errors
     /// Returns a [`Refusal`]; nothing is changed.
@@ -194,8 +194,8 @@ impl Authority {
         self.routerlist.restore(unix_now, text)
     }
 
-    /// Returns the relays to probe now, each at one address, at most as many as `room` allows. The
-    /// authority itself is not among them.
+    /// Returns the relays to probe now, without the authority itself, one target for each address.
+    /// If a relay has two addresses, there may be one target more than `room` allows.
     pub fn probes(&mut self, unix_now: u64, room: Room) -> Vec<Probe> {
         self.routerlist.probes(unix_now, &self.about.relay, room)
     }
@@ -243,7 +243,7 @@ impl Authority {
         }
     }
 
-    /// Returns the time at which [`First`] makes the first consensus of this run due.
+    /// Returns the time at which the first consensus of this run is due ([`First`]).
     fn first_due(&mut self, unix_now: u64) -> u64 {
         let First { relays, seconds } = self.settings.first;
         let since = self.since.filter(|since| *since <= unix_now).unwrap_or(unix_now);
@@ -251,7 +251,7 @@ impl Authority {
         if self.running(unix_now) >= relays { unix_now } else { since + seconds }
     }
 
-    /// Shifts all times by `by` seconds after the machine's clock was set. Without this, relays
+    /// Shifts all times by `by` seconds, the step of the machine's clock. Without this, relays
     /// would count as down for the skipped time.
     pub fn shift(&mut self, unix_now: u64, by: i64) {
         self.routerlist.shift(unix_now, by);
@@ -262,8 +262,8 @@ impl Authority {
         self.routerlist.measure(measured);
     }
 
-    /// Sets the entropy for the next shared random value. Consensuses before the first call have
-    /// none.
+    /// Sets the entropy for the next shared random value. Before the first call, no fresh value is
+    /// generated.
     pub fn stir(&mut self, random: [u8; 32]) {
         self.random = Some(random);
     }
@@ -415,8 +415,8 @@ impl Authority {
         self.about.relay
     }
 
-    /// Returns the state to store in addition to descriptors: of each relay that has ever answered,
-    /// by RSA identity.
+    /// Returns the state to store in addition to descriptors, by RSA identity, for each relay that
+    /// has ever answered.
     pub fn pasts(&self) -> impl Iterator<Item = ([u8; 20], Past)> {
         self.routerlist.pasts()
     }

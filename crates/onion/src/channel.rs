@@ -26,7 +26,7 @@ mod transcript;
 
 /// Time limit for a channel's handshake.
 pub const HANDSHAKE: Duration = Duration::from_secs(60);
-/// Maximum bytes of a variable-length cell that is read: today's CERTS cells have some 1,500 bytes.
+/// Maximum bytes of a variable-length cell. Today's CERTS cells have about 1,500 bytes.
 const LONGEST: usize = 8192;
 
 /// Our end of a link, and the keys that we show there.
@@ -46,8 +46,9 @@ pub enum Role {
 }
 
 impl Role {
-    /// Returns true if the role authenticates us on links where we showed this TLS `certificate`
-    /// (its SHA-256). An unknown certificate counts as ours.
+    /// Returns true if the role's credentials belong to `certificate`, the SHA-256 of the TLS
+    /// certificate that we showed on a link. True if that is unknown, and for all roles but the
+    /// responder's.
     pub(crate) fn shows(&self, certificate: Option<[u8; 32]>) -> bool {
         match (self, certificate) {
             (Role::Responder(credentials), Some(shown)) => credentials.tls_certificate == shown,
@@ -82,8 +83,8 @@ pub struct Start {
     pub own: Vec<IpAddr>,
     /// SHA-256 of the neighbour's TLS certificate; `None` if we are the responder.
     pub peer_certificate: Option<[u8; 32]>,
-    /// SHA-256 of our own TLS certificate, if we are the responder and it is known: a relay changes
-    /// its certificate from time to time.
+    /// SHA-256 of the TLS certificate that we showed as the responder, if it is known. A relay
+    /// changes its certificate from time to time.
     pub own_certificate: Option<[u8; 32]>,
     /// Capabilities of the link.
     pub capabilities: Capabilities,
@@ -130,10 +131,10 @@ pub enum CellOutcome {
     Opened,
     /// The cell belongs to a circuit, or its command is unknown.
     Circuit,
-    /// The neighbour accepts QUIC links at this UDP port. Such a link names the present link by the
-    /// token.
+    /// The neighbour accepts QUIC links at this UDP port. A QUIC link that is opened there names
+    /// this link by the token.
     Offered(u16, BesideToken),
-    /// The cell concerns a QUIC link and the TLS link alongside it.
+    /// The cell concerns the pairing of a QUIC link with a TLS link. The caller handles it.
     Beside,
     /// The channel needs the secret that the TLS session exports for [`link::EXPORT_LABEL`] with
     /// this context. The caller passes it to [`Channel::exported`] before the next cell.
@@ -178,7 +179,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// One channel.
+/// The state of a channel at one end of its link.
 pub struct Channel {
     role: Role,
     start: Start,
@@ -193,8 +194,8 @@ pub struct Channel {
     proven: bool,
     /// State of numbered cells; `None` unless both ends want cells to be numbered.
     order: Option<Box<CellOrder>>,
-    /// Bytes of the outbox to send before all TLS records of the link must have one size. It is
-    /// `Some` on a link that will be unordered, until the records have that size.
+    /// Number of outbox bytes to send before all TLS records of the link have one fixed size. It is
+    /// `None` on an ordered link, and once the records have that size.
     unfixed: Option<usize>,
     /// True once [`Channel::wants_fixed`] has returned true.
     asked: bool,
@@ -225,8 +226,7 @@ impl Channel {
         Channel::speaking(start.capabilities.versions(), role, start)
     }
 
-    /// Returns a channel that supports only the link protocols `versions`, as an older or newer
-    /// neighbour does.
+    /// Returns a channel that supports only the link protocols `versions`.
     pub fn speaking(versions: &'static [u16], role: Role, start: Start) -> Channel {
         let mut channel = Channel::in_stage(Stage::Versions, role, start);
         channel.negotiation.speak(versions);
@@ -236,8 +236,8 @@ impl Channel {
         channel
     }
 
-    /// Returns a channel between two shards of one relay. They need no proof of each other: it is
-    /// open from the start.
+    /// Returns a channel between two shards of one relay. It is open from the start, because the
+    /// shards need not authenticate each other.
     pub fn sibling(first: bool) -> Channel {
         let start = Start::new(Time::ZERO, 0, Ipv4Addr::UNSPECIFIED.into());
         Channel::in_stage(Stage::Open, Role::Sibling { first }, start)
@@ -271,10 +271,10 @@ impl Channel {
         if self.is_sibling() { Width::Four } else { self.negotiation.width() }
     }
 
-    /// Returns the circuit IDs that are ours to choose (tor-spec, "Choosing circuit IDs in create
+    /// Returns the circuit IDs that we may choose (tor-spec, "Choosing circuit IDs in create
     /// cells"). The end that opened the link chooses IDs with the highest bit set. In link protocol
-    /// 3 the relay with the larger RSA key chooses these. On a link of protocol 3 with an anonymous
-    /// client, the client may choose any ID, and the relay none.
+    /// 3 the relay with the larger RSA key does. On a link of protocol 3 with an anonymous client,
+    /// the client may choose any ID, and the relay none.
     pub fn ids(&self) -> Ids {
         if self.width() == Width::Four {
             return if self.is_initiator() { Ids::High } else { Ids::Low };
@@ -352,8 +352,8 @@ impl Channel {
         port.filter(|_| self.negotiation.agreed().beside && !self.is_initiator())
     }
 
-    /// Returns true if circuits of QUIC links may move to this link: numbered cells have no room
-    /// for cells of another link.
+    /// Returns true if circuits of QUIC links may move to this link. They may not if its cells are
+    /// numbered, because numbered cells have no room for cells of another link.
     pub(crate) fn takes_detours(&self) -> bool {
         self.negotiation.agreed().beside && self.order.is_none()
     }
@@ -455,7 +455,7 @@ impl Channel {
         self.start.peer
     }
 
-    /// Handles `cell`, in the order of arrival.
+    /// Handles `cell`. The caller passes cells in the order of their arrival.
     ///
     /// # Errors
     /// [`Fault`]: the link is to be closed.

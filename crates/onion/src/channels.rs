@@ -23,10 +23,10 @@ use detour::{Delivery, Detour};
 
 mod detour;
 
-/// A link: the carrier that transfers its bytes, and the link's number there. The driver assigns
-/// both; the core compares them only.
+/// Identifier of a link: the carrier that transfers its bytes, such as TCP or QUIC, and the link's
+/// number there. The driver assigns both; the core only compares them.
 ///
-/// Eight bytes: the carrier in the highest one. Links are ordered by carrier, then by number.
+/// The carrier is in the highest of eight bytes. Links are ordered by carrier, then by number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(u64);
 
@@ -86,18 +86,17 @@ pub struct Owner {
     pub(crate) outward: bool,
 }
 
-/// Maximum cells in a channel's outbox, apart from one for each circuit. A neighbour that reads
-/// stays below it; a neighbour that makes us answer and does not read is disconnected.
+/// Maximum cells in a channel's outbox, in addition to one for each circuit. A neighbour that does
+/// not read our answers exceeds it and is disconnected.
 const MOST_SAID: usize = 256;
-/// Bytes of cells in the outbox of a link to another shard, above which cells are queued by
-/// circuit. The other shard schedules circuits itself: our scheduler matters only for cells that
-/// cannot be sent at once.
+/// Outbox bytes of a link to another shard above which cells are queued by circuit. Below it they
+/// are sent at once, because the other shard schedules circuits itself.
 const AT_ONCE: usize = 64 * CELL;
-/// Maximum number of lossy cells of a link that the driver has not taken. The link has a queue of
-/// its own, from which old cells are dropped.
+/// Maximum number of a link's lossy cells that the driver has not taken; further ones are dropped.
+/// The driver's own queue drops old cells instead.
 const MOST_LOSSY: usize = 256;
-/// Number of recently closed circuit IDs that are not used again on a link with lossy cells: late
-/// cells of the old circuit would close the new one.
+/// Number of recently closed circuit IDs that are not used again on a link with lossy cells,
+/// because a late cell of the old circuit would close the new one.
 const MOST_LEFT: usize = 1_024;
 /// Maximum number of attempts to find a free circuit ID (C tor's figure).
 const TRIES: usize = 64;
@@ -183,7 +182,8 @@ pub(crate) struct Beside {
 }
 
 impl Link {
-    /// Releases spare capacity that bursts took, and returns the number of bytes released.
+    /// Releases spare capacity of the inbox above `TRICKLE` bytes, and returns the number of bytes
+    /// released.
     pub(crate) fn rest(&mut self) -> usize {
         let before = self.inbox.capacity();
         self.inbox.shrink_to(TRICKLE);
@@ -350,8 +350,8 @@ impl Channels {
         links.filter_map(|id| Some((*id, self.links.get(id)?)))
     }
 
-    /// Returns true if this core has opened a TLS link to the relay `target`: the neighbour's offer
-    /// of QUIC links may follow.
+    /// Returns true if this core has opened a TLS link to the relay `target`, on which the relay
+    /// may offer QUIC links.
     pub(crate) fn has_dialled(&self, target: &Target) -> bool {
         let is_ours = |link: &&Link| link.channel.is_initiator() && !link.channel.has_lanes();
         let mut links = self.links.values().filter(is_ours);
@@ -435,8 +435,8 @@ impl Channels {
         true
     }
 
-    /// Adds a lane with a circuit ID that we choose. Returns `None` if the link `id` is closed or
-    /// all its IDs are in use.
+    /// Adds a lane with a circuit ID that we choose. Returns `None` if the link `id` is closed, we
+    /// may choose no ID there, or `TRIES` attempts find no free one.
     pub(crate) fn make(
         &mut self,
         id: LinkId,
@@ -500,8 +500,8 @@ impl Channels {
         self.say(lane, Command::DESTROY, &[reason.0]);
     }
 
-    /// Sends a cell ahead of queued ones: DESTROY. A link to another shard has no limit, as other
-    /// shards always read.
+    /// Sends a cell, such as DESTROY, ahead of queued ones. `MOST_SAID` does not limit links to
+    /// other shards, because other shards always read.
     pub(crate) fn say(&mut self, lane: Lane, command: Command, body: &[u8]) {
         if let Some(link) = self.links.get_mut(&lane.link) {
             link.channel.say(lane.id, command, body);
@@ -664,7 +664,7 @@ impl Channels {
         (orders.count(), self.early + self.links.values().map(Link::early).sum::<u64>())
     }
 
-    /// Returns the number of cells queued on all links.
+    /// Returns the number of cells in memory: queued cells, and copies of sent ones.
     pub(crate) fn used(&self) -> usize {
         self.pool.used()
     }
@@ -736,8 +736,8 @@ impl Link {
         }
     }
 
-    /// Returns true if circuits on the link may have lossy cells: both ends agreed on them, and the
-    /// link's carrier is in use.
+    /// Returns true if circuits on the link may have lossy cells: both ends agreed on them and have
+    /// settled whether the link is alongside another, and its circuits have not moved.
     pub(crate) fn takes_lossy(&self) -> bool {
         self.channel.takes_lossy() && self.is_joined && !self.has_moved()
     }
@@ -767,7 +767,8 @@ impl Link {
         }
     }
 
-    /// Returns true if the neighbour is proved to be this relay, as far as `target` names its keys.
+    /// Returns true if the link is open and the neighbour has proved the identity that `target`
+    /// names.
     pub(crate) fn leads_to(&self, target: &Target) -> bool {
         let proven = self.channel.identity().filter(|_| self.channel.is_open());
         proven.is_some_and(|identity| is(&identity, target))

@@ -1,9 +1,10 @@
-//! A client's circuit manager: the circuits to build, and the circuit of each stream (path-spec 2).
+//! A client's circuit manager: decides which circuits to build, and which circuit carries each
+//! stream (path-spec 2).
 //!
-//! The owner passes in demands ([`CircuitManager::demand`]) and events of circuits, and executes
-//! the orders of [`CircuitManager::poll`]: build, destroy, attach, refuse. Streams share a circuit
-//! only if their isolation is equal. Circuits are built ahead, so that a demand need not wait for a
-//! circuit.
+//! The owner passes in requests for streams ([`CircuitManager::demand`]) and events of circuits,
+//! and executes the orders that [`CircuitManager::poll`] returns: build, destroy, attach, refuse.
+//! Streams share a circuit only if their isolation keys are equal. A few circuits are built in
+//! advance, so that a new stream rarely waits for one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -36,37 +37,40 @@ mod legs;
 mod testing;
 mod unanswered;
 
-/// Time after its first stream during which a circuit takes new streams (C tor's
-/// MaxCircuitDirtiness).
+/// Time after a circuit's first stream during which the circuit takes new streams (C tor's
+/// `MaxCircuitDirtiness`).
 const DIRTY: Duration = Duration::from_secs(600);
-/// Time after which a demand is refused if no circuit was found for it, or none answers (C tor's
-/// SocksTimeout).
+/// Maximum age of a demand. It is refused afterwards if no circuit was found for it, or no exit
+/// answered (C tor's `SocksTimeout`).
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Number of unused circuits kept ready (`AHEAD`), and the port that their exits must allow.
+/// Number of unused circuits to have ready (`AHEAD`), and the port that their exits must allow
+/// (`USUAL_PORT`).
 const AHEAD: usize = 2;
 const USUAL_PORT: u16 = 443;
 /// Maximum number of circuits under construction.
 const MOST_BUILDING: usize = 16;
-/// Time for which a demand waits for a circuit under construction before another is begun. C tor
-/// keeps back all but one of several DESTROY cells for a link until it has other cells to send
-/// there, so a failure may go unnoticed. Before build times are known, a circuit is abandoned only
-/// after a minute.
+/// Time for which a demand waits for a circuit under construction before another one is begun. The
+/// failure of a circuit may go unnoticed, because C tor sends only one of several DESTROY cells on
+/// a link until the link has other cells to send. The build timeout alone is too long: it is a
+/// minute until build times are known.
 const SLUGGISH: Duration = Duration::from_secs(5);
-/// Pause after a failure before the next circuit is begun, doubled with each further failure.
+/// Pause after a failure before the next circuit is begun. Each further failure doubles it, at most
+/// `MOST_DOUBLINGS` times.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MOST_DOUBLINGS: u32 = 7;
 
-/// Interval of checks while circuits wait in case a better guard becomes usable.
+/// Interval at which built circuits that wait for a better guard are checked.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Guards that a client keeps from one run to the next, each sample in order.
+/// Guards that a client saves between runs: one sample for each guard selection of guard-spec, in
+/// the order of sampling.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeptGuards {
-    /// The sample of a user who does not limit the first hops to few relays.
+    /// Sample of the selection `default`: the user's preferences allow many first hops.
     pub default: Vec<Sampled<[u8; 20]>>,
-    /// The sample of a user who allows only few relays as first hops.
+    /// Sample of the selection `restricted`: the preferences allow only few first hops.
     pub restricted: Vec<Sampled<[u8; 20]>>,
-    /// Bridges of a user who enters through them.
+    /// Sample of the selection `bridges`: the user enters through bridges.
     pub bridges: Vec<Sampled<[u8; 20]>>,
 }
 
@@ -83,7 +87,7 @@ pub struct Demand {
     pub target: Target,
     /// Isolation key of the stream that the demand is for.
     pub isolation: Isolation,
-    /// Time of the first request for this stream. It includes earlier attempts.
+    /// Time of the first attempt to open this stream. Later attempts keep it.
     pub since: Time,
     /// Exits whose exit policy has refused the stream.
     pub avoid: Vec<[u8; 20]>,
@@ -132,8 +136,8 @@ pub enum Order {
     /// Inform the user that sets have fewer legs (the first number) than wanted (the second),
     /// because no other relays may be combined with those of the set.
     FewLegs(usize, usize),
-    /// Inform the user that no allowed relay links sets of this design: no exit, or no middle where
-    /// legs join there.
+    /// Inform the user that the preferences allow no relay that links sets of this design. Such a
+    /// relay is an exit, or a middle if the design's legs join at a middle.
     NoAbleRelay(Design),
     /// Inform the user that circuits cannot be lossy: no allowed relay for a position of the path
     /// grants lossy cells.
@@ -159,7 +163,8 @@ pub struct Overview {
     pub stage: Stage,
     /// Number of streams on the circuit.
     pub streams: usize,
-    /// The head of the circuit's set, if the circuit is a linked leg.
+    /// Key of the head of the circuit's set (the leg that has the streams), if the circuit is a
+    /// linked leg.
     pub set: Option<CircuitKey>,
 }
 
@@ -181,11 +186,13 @@ struct Circuit {
     path: Path,
     begun: Time,
     built: bool,
-    /// True if the circuit is built, but not used unless all better guards than its own fail.
+    /// True if the circuit is built but takes no streams yet, because better guards have not failed
+    /// (guard-spec's `waiting_for_better_guard`).
     waits: bool,
     /// Hops built so far.
     hops: usize,
-    /// True if the circuit took too long. If it is built after all, only its build time is used.
+    /// True if building took longer than the build timeout. If the circuit is completed after all,
+    /// only its build time is used.
     late: bool,
     isolation: Option<Isolation>,
     first_used: Option<Time>,
@@ -220,16 +227,17 @@ pub struct CircuitManager {
     paused_until: Time,
     /// Time of the last call of `work`.
     looked: Time,
-    /// Consensus parameters of sets (`conflux`), and the number of legs that the user wants.
+    /// Consensus parameters of sets.
     conflux: ConfluxParams,
-    /// Whether relays of this network grant congestion control (`cc_alg`).
+    /// True if relays of this network grant congestion control (`cc_alg`).
     congestion_control: bool,
+    /// Number of legs that the user wants; `None` leaves it to the consensus or the design.
     wanted_legs: Option<usize>,
     /// Design of the client's sets of circuits.
     design: Design,
     /// True if circuits for streams are lossy.
     lossy: bool,
-    /// True if most exits link circuits.
+    /// True if the share of exits that link circuits is at least `cfx_low_exit_threshold`.
     many_link: bool,
     /// Relays that did not answer a request to link a circuit.
     unlinkable: BTreeSet<[u8; 20]>,
@@ -238,7 +246,7 @@ pub struct CircuitManager {
     told_few_bridges: bool,
     /// Time of the last demand.
     asked: Option<Time>,
-    /// The present head of each set that has lost its earlier head, by that earlier head.
+    /// Maps each closed head of a set to the set's present head.
     heirs: BTreeMap<CircuitKey, CircuitKey>,
     /// Sets that continue although all their circuits are closed.
     legless: Vec<LeglessSet>,
@@ -375,7 +383,7 @@ impl CircuitManager {
         self.demands.push(PendingDemand { demand, silences: 0 });
     }
 
-    /// Removes a demand whose source is gone.
+    /// Removes the demand `number`. The owner calls this when the stream is no longer wanted.
     pub fn withdraw(&mut self, number: u64) {
         self.unanswered.remove(number);
         self.demands.retain(|pending| pending.demand.number != number);
@@ -421,8 +429,8 @@ impl CircuitManager {
         }
     }
 
-    /// Notifies the guards of a circuit that could not be built. The circuit's guard is to blame if
-    /// not even the first hop was built.
+    /// Reports to the guard state that the circuit `key` could not be built. Its guard counts as
+    /// failed only if not even the first hop was built.
     fn unbuilt(&mut self, unix_now: u64, key: CircuitKey, hops: usize) {
         match hops {
             0 => self.entry.guards().failed(unix_now, key.0),
@@ -497,9 +505,10 @@ impl CircuitManager {
         self.circuits.values().filter(|circuit| !circuit.built).count()
     }
 
-    /// Refuses demands for `target`, because no path leads there: at once if all relays are known,
-    /// else after `SLUGGISH`. Demands that shun some exits are not refused yet: they may use those
-    /// exits again. Returns true if there are such demands.
+    /// Handles the demands for `target` that avoid the exits `avoid`, because no path exists for
+    /// them. A demand with exits to shun is not refused: it may use those exits again from now on.
+    /// Others are refused, at once if all relays are known, else after `SLUGGISH`. Returns true if
+    /// any demand may use shunned exits again.
     fn give_up(
         &mut self,
         network: &Network,
@@ -572,8 +581,8 @@ impl CircuitManager {
         self.orders.extend(renewed.few.map(Order::FewGuards));
     }
 
-    /// Releases circuits that need not wait for a better guard any more, and drops those that have
-    /// waited too long for one.
+    /// Releases circuits that need not wait for a better guard any more, and drops circuits that
+    /// have waited too long.
     fn upgrade(&mut self, unix_now: u64) {
         for key in self.entry.guards().ready(unix_now) {
             if let Some(circuit) = self.circuits.get_mut(&CircuitKey(key)) {
@@ -703,8 +712,8 @@ impl CircuitManager {
     /// Begins a circuit to `target` with an exit that is not in `avoid`.
     ///
     /// # Errors
-    /// Returns `None` if no path was found at the moment, or the position in the path for which no
-    /// relay fits at all.
+    /// Returns the position in the path for which no relay fits at all, or `None` if a path may be
+    /// found later.
     fn begin(
         &mut self,
         network: &Network,

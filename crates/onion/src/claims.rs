@@ -1,5 +1,6 @@
-//! Claims of a relay's shards to its neighbours. The shard that holds the claim has the link to the
-//! neighbour. Circuits of other shards use this link, so that two relays need only one.
+//! Assigns each neighbouring relay to one shard of this relay. That shard holds the *claim*, and
+//! has the link to the neighbour. Circuits of other shards use the same link, so that two relays
+//! need only one.
 
 use std::collections::BTreeMap;
 

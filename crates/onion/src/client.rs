@@ -1,8 +1,9 @@
-//! The client: circuits over relays that its owner chose, and streams on them, as one core.
+//! A client as a core (a state machine without sockets or clock): builds circuits over relays that
+//! its owner chose, and opens streams on them.
 //!
 //! [`Client::handle`] takes an [`Input`], then [`Client::poll`] returns [`Output`]s until there is
-//! none. Its [`Core`](crate::Core) is shared with the relay: links, queued cells, bytes of streams,
-//! time.
+//! none. The trait [`Core`](crate::Core) has the functions that clients and relays share, for
+//! links, queued cells, bytes of streams, and time.
 //!
 //! The owner chooses the relays, the circuit of each stream, and the time after which a circuit is
 //! abandoned.
@@ -65,16 +66,16 @@ pub struct Config {
     pub padding: Amount,
     /// Design of sets of several circuits.
     pub design: Design,
-    /// Scheduler that distributes messages among the circuits of a set. `None` leaves it to the
-    /// last relay's wish, or to the design. In designs older than proposal 329, the value is sent
-    /// to the last relay.
+    /// Scheduler that distributes messages among the circuits of a set. If `None`, the design
+    /// determines it, or else the last relay's request. In designs other than proposal 329, LINK
+    /// requests the same scheduler from the last relay.
     pub dealing: Option<Dealing>,
 }
 
-/// The relay's addresses and identity.
+/// A relay of a circuit, and the handshake with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hop {
-    /// Key exchange with the relay.
+    /// The relay's addresses and identities.
     pub target: Target,
     /// Key exchange with the relay.
     pub key: HopKey,
@@ -219,14 +220,13 @@ pub enum Cause {
     Violation(Violation),
     /// The memory for queued cells was full.
     OutOfMemory,
-    /// Another circuit of the same set closed while data was on it.
+    /// The circuit's set ended, because another leg closed with unacknowledged data on it.
     SetEnded,
     /// The circuit's last relay did not accept it as a leg of a set in time.
     Unlinked,
-    /// Nothing arrived on the circuit any more at one of its ends, while other legs of its set
-    /// continued.
+    /// The other end stopped answering on the circuit, while other legs of its set continued.
     Silent,
-    /// The relay after the circuit's hops does not grant lossy cells.
+    /// The circuit's next relay did not grant lossy cells.
     NoLossyCells,
     /// No link to the first relay carries lossy cells.
     NoLossyLink,
@@ -263,7 +263,7 @@ impl fmt::Display for Cause {
             Cause::NoLossyLink => out.write_str(
                 "no QUIC link with datagrams to the circuit's first relay could be opened",
             ),
-            Cause::Exhausted => out.write_str("the circuit has used all numbers of its cells"),
+            Cause::Exhausted => out.write_str("the circuit has no numbers left for further cells"),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Wrong clocks, ours or a relay's, found from the times in NETINFO when a link opens (tor-spec,
+//! Detects wrong clocks, ours or a relay's, from the times in NETINFO when a link opens (tor-spec,
 //! "NETINFO cells").
 //!
-//! Our clock is wrong if the authorities disagree with it. Without authorities it takes several
-//! relays that agree with each other. Only relays that we dialled count: anybody may open links to
-//! us and send any time.
+//! Our clock is wrong if the authorities disagree with it. If no authority has sent a time, several
+//! relays must agree with each other. Apart from authorities, only relays that we dialled count,
+//! because anybody may open links to us and send any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,13 +27,12 @@ const MOST: usize = 8;
 /// Verdict on clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Our clock is ahead by this number of seconds, or late if negative, according to this
-    /// witness.
+    /// Our clock's error in seconds, positive if it is ahead, and the witness.
     Ours(i64, Witness),
     /// Our clock was wrong, and is correct again.
     Right,
-    /// The clock of the relay with this RSA identity is ahead by this number of seconds, or late if
-    /// negative.
+    /// The RSA identity of a relay with a wrong clock, and that clock's error in seconds, positive
+    /// if it is ahead.
     Theirs([u8; 20], i64),
 }
 
@@ -61,11 +60,11 @@ pub struct PeerTime {
 #[derive(Debug, Default)]
 pub struct Clocks {
     authorities: BTreeSet<[u8; 20]>,
-    /// For each relay: the time at which its clock's time arrived, and the time of its clock at
-    /// our start.
+    /// For each relay: when its NETINFO arrived, and what its clock showed at our start, in seconds
+    /// since 1970.
     said: BTreeMap<[u8; 20], (Time, i64)>,
-    /// Time at which our clock was last reported to be wrong, and the number of seconds by which
-    /// it was ahead; `None` if it was not.
+    /// Time of the last report that our clock is wrong, and the reported error in seconds; `None`
+    /// while our clock counts as correct.
     told: Option<(Time, i64)>,
     /// Relays whose clocks were reported to be wrong, and the time of the report.
     blamed: BTreeMap<[u8; 20], Time>,

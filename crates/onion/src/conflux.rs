@@ -1,11 +1,11 @@
-//! Sets of several circuits to one end (proposal 329, "Conflux", and earlier designs): the parts
-//! that are independent of circuits.
+//! Sets of several circuits that carry the same streams (proposal 329, "Conflux", and other
+//! designs): the parts that are independent of circuits.
 //!
 //! * [`Design`]: the designs, and their differences.
 //! * [`numbering`]: the numbers of messages, and how the other end learns them. [`Counted`] is the
 //!   numbering of proposal 329, [`Explicit`] that of Conflux of 2013 and of mTor, [`Adaptive`] that
 //!   of this project's design. [`Runs`] numbers cells that pass a middle where legs join;
-//!   [`conformance`] tests them all.
+//!   [`conformance`] tests every numbering.
 //! * [`retransmitter`]: sent and unacknowledged messages, for designs in which a leg may fail
 //!   without loss.
 //! * [`reorder`]: messages that wait for earlier ones, bounded in bytes.
@@ -13,10 +13,10 @@
 //! * [`ends`]: one end of a set. It decides on new legs and their numbers, puts received messages
 //!   in order, and handles the loss of a leg.
 //!
-//! Legs are named by their slots in the set ([`PathId`](anabranch_multipath::PathId)), as
-//! schedulers know them. A relay or a client reports which message arrived on which leg, and
-//! executes the set's decisions. The relay or client manages keys, windows and cells itself. The
-//! module `set` connects it with the set's decisions.
+//! A leg is identified by its slot in the set ([`PathId`](anabranch_multipath::PathId)), as in
+//! schedulers. The client or relay reports which message arrived on which leg, and executes the
+//! set's decisions. It manages keys, windows and cells itself; the module `set` connects it with
+//! this module.
 
 mod adaptive;
 pub mod conformance;

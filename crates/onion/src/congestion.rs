@@ -48,7 +48,8 @@ pub trait Control: Send {
     fn view(&self) -> PathView;
 }
 
-/// Returns the window that both ends agreed to use.
+/// Returns the window of a new circuit: [`Vegas`] if the handshake agreed on `sendme_inc`, else
+/// [`Fixed`].
 pub fn control(sendme_inc: Option<u8>, params: &Params) -> Box<dyn Control> {
     match sendme_inc {
         Some(sendme_inc) => Box::new(Vegas::new(sendme_inc, params)),

@@ -29,11 +29,11 @@ pub enum Keys {
     Tor1(KeyMaterial),
     /// Key material of [`CgoRelay`] and [`CgoClient`].
     Cgo(Box<[u8; cgo::KEY_BYTES]>),
-    /// No keys, in a simulation, for [`NullRelay`] and [`NullClient`]. No handshake results in
-    /// them.
+    /// No keys, for the layers [`NullRelay`] and [`NullClient`] of simulations. No handshake
+    /// results in this variant.
     #[cfg(any(test, feature = "elide"))]
     Null {
-        /// Whether they replace the keys of Counter Galois Onion.
+        /// True if the layers replace those of Counter Galois Onion, false if those of tor1.
         cgo: bool,
     },
 }

@@ -12,17 +12,17 @@ use crate::wire::message::Format;
 /// The carrier of a circuit's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// The circuit's cells travel over this link, as this lane.
+    /// A link carries the circuit's cells, with the circuit ID in this lane.
     Link(Lane),
     /// The legs of this set carry the circuit's cells. They join at a middle, where the circuit
     /// continues.
     Legs(SetId),
 }
 
-/// The layers that this end puts on a cell that it sends.
+/// The layers of encryption that one end of a circuit adds to the cells that it sends.
 pub trait Seal {
-    /// Seals the cell for the other end of the circuit. Returns the cell's tag, if there is a
-    /// layer.
+    /// Seals the cell for the other end of the circuit. Returns the cell's tag; `None` if there are
+    /// no layers.
     fn seal(&mut self, command: Command, body: &mut Body) -> Option<Tag>;
 
     /// Wraps a cell that the other end only passes on: adds this end's layers, and no digest.
@@ -46,7 +46,7 @@ impl Seal for Box<dyn RelayLayer> {
     }
 }
 
-/// The layers of a client: they seal a cell for the last hop, through all other hops.
+/// The layers of a client, which seal a cell for the last hop and encrypt it for all other hops.
 impl Seal for Vec<Box<dyn ClientLayer>> {
     fn seal(&mut self, command: Command, body: &mut Body) -> Option<Tag> {
         let (last, before) = self.split_last_mut()?;
@@ -64,7 +64,7 @@ impl Seal for Vec<Box<dyn ClientLayer>> {
     }
 }
 
-/// The layers that this end puts on a lossy cell that it sends.
+/// The layers of encryption that one end of a circuit adds to the lossy cells that it sends.
 pub trait SealLossy {
     /// Seals the cell for the other end of the circuit, and returns its counter. The content
     /// follows the zeros ([`ZEROS`](crate::crypto::lossy::ZEROS)). Returns `None` once all counters
@@ -92,7 +92,8 @@ pub trait Ending {
     /// Returns the carrier of this end's cells; `None` if there is none yet.
     fn carrier(&self) -> Option<Carrier>;
 
-    /// Returns the circuit's lane on the link towards its other end.
+    /// Returns the circuit's lane on the link towards its other end; `None` if legs carry the
+    /// circuit.
     fn lane(&self) -> Option<Lane> {
         match self.carrier()? {
             Carrier::Link(lane) => Some(lane),
@@ -111,22 +112,23 @@ pub trait Ending {
         None
     }
 
-    /// Returns the numbers of cells received and sent so far. They include cells of all kinds if
-    /// the core counts these, otherwise only cells with DATA.
+    /// Returns the numbers of cells received and sent so far. A core that does not count all cells
+    /// returns only those with DATA.
     fn cells(&self) -> [u64; 2] {
         self.leg().map(Leg::carried).unwrap_or_default()
     }
 
-    /// Makes the circuit, which is complete, a leg of `set`.
+    /// Makes the circuit, whose path is complete, a leg of `set`.
     fn move_to(&mut self, set: SetId);
 
     /// Returns true if the circuit has lossy cells.
     fn is_lossy(&self) -> bool;
 
-    /// Returns the layers to put on lossy cells; `None` if the circuit has no such cells, or is not
+    /// Returns the layers for lossy cells; `None` if the circuit has no lossy cells, or is not
     /// complete.
     fn lossy(&mut self) -> Option<&mut dyn SealLossy>;
 
-    /// Returns the carrier of this end's cells, their flow control, and the layers to put on them.
+    /// Returns the carrier of this end's cells, their flow control, and the layers to add to them.
+    /// Returns `None` if there is no carrier yet.
     fn parts(&mut self) -> Option<(Carrier, Option<&mut Leg>, &mut dyn Seal)>;
 }

@@ -1,4 +1,4 @@
-//! Events of a core for its operator.
+//! Events that a core reports to its operator.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -40,7 +40,7 @@ pub enum Event {
 /// anonymous.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Neighbour {
-    /// The RSA identity that the neighbour proved, or else the one that we dialled.
+    /// The RSA identity that the neighbour proved, or else the dialled identity.
     pub rsa: Option<[u8; 20]>,
     /// First OR address of the relay that we dialled.
     pub address: Option<SocketAddr>,
@@ -65,13 +65,13 @@ pub enum LinkFault {
     Handshake(Fault),
     /// The handshake was not complete in time.
     HandshakeTimeout,
-    /// The link may lose or reorder cells.
+    /// A new link that may lose or reorder cells, which we do not accept.
     NotWhole,
     /// Too many links from one address with an incomplete handshake.
     TooManyHalfOpen,
     /// The relay that we reached is not the intended one.
     WrongIdentity,
-    /// A cell for a circuit without a circuit ID.
+    /// A cell that requires a circuit ID, but has the ID 0.
     NoCircuit,
     /// A variable-length cell that is too long.
     TooLong,
@@ -84,11 +84,11 @@ pub enum LinkFault {
 pub enum CarrierFault {
     /// A record that cannot be decrypted, because one was changed, repeated or left out.
     Unopened,
-    /// A record whose length is not the one that both ends agreed on.
+    /// A record whose length differs from the agreed length.
     Length,
     /// Repeated key updates without data between them.
     KeyUpdates,
-    /// A record of another type that is not allowed here.
+    /// A record of a type that is not allowed here.
     Record,
     /// Invalid content of a QUIC link's streams.
     Stream,
@@ -105,8 +105,8 @@ pub enum CircuitFault {
     RelayEarly,
     /// A cell that no layer of encryption recognises.
     Unrecognised,
-    /// A lossy cell that another hop than its recipient recognises, or none: an end or a relay of
-    /// the circuit changed it or made it up.
+    /// A lossy cell that no hop recognises, or a hop other than its recipient. An end or a relay of
+    /// the circuit has changed or forged it.
     Garbage,
     /// A relay message that is malformed, or not allowed at this point.
     Message,
@@ -115,7 +115,7 @@ pub enum CircuitFault {
     Extend,
     /// An unexpected SENDME.
     Sendme,
-    /// A SENDME whose tag is not that of the cell which it acknowledges.
+    /// A SENDME whose tag differs from that of the acknowledged cell.
     SendmeTag,
     /// A SENDME without a tag (version 0), although the consensus requires a tag.
     SendmeBare,
@@ -123,7 +123,7 @@ pub enum CircuitFault {
     SendmeVersion,
     /// More cells than any window allows.
     Flood,
-    /// A violation in a set of several circuits.
+    /// A violation of conflux (proposal 329).
     Conflux(ConfluxFault),
 }
 

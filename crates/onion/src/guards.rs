@@ -30,7 +30,7 @@ mod params;
 mod retry;
 mod sample;
 
-/// A type of identifiers of relays.
+/// An identifier of a relay.
 pub trait Name: Copy + Ord {}
 
 impl<I: Copy + Ord> Name for I {}
@@ -144,13 +144,14 @@ impl<I: Name> Guards<I> {
         self.sample.iter().map(|guard| guard.kept.over_at(&self.params)).min()
     }
 
-    /// Chooses distinct guards for the legs of a circuit, one for each of `keys`. The guards in use
-    /// are the first usable primary guards that `avoid` does not exclude. Their number is
-    /// `guard-n-primary-guards-to-use` or the number of legs, whichever is larger. The legs take
-    /// these guards best first, or at random if there are more guards than legs. If there are
-    /// fewer, the other legs take further guards of the sample, as in guard-spec 4.6. Returns fewer
-    /// guards than legs if there are no more. A client whose circuits have several legs passes
-    /// [`GuardParams::for_legs`] to [`Guards::renew`].
+    /// Chooses distinct guards for the legs of a circuit, one for each of `keys`. Returns fewer
+    /// guards than legs if there are no more.
+    ///
+    /// The guards in use are the first usable primary guards that `avoid` does not exclude. Their
+    /// number is `guard-n-primary-guards-to-use` or the number of legs, whichever is larger. The
+    /// legs take these guards best first, or at random if there are more guards than legs. If there
+    /// are fewer, the other legs take further guards of the sample, as in guard-spec 4.6. A client
+    /// whose circuits have several legs passes [`GuardParams::for_legs`] to [`Guards::renew`].
     pub fn choose_legs(
         &mut self,
         now: u64,
@@ -186,8 +187,8 @@ impl<I: Name> Guards<I> {
     }
 
     /// Chooses the guard of an additional leg: the best of the guards in use that `avoid` does not
-    /// exclude. A guard that is not in use is never chosen. A set has fewer legs rather than an
-    /// additional guard (C tor's issue 40876).
+    /// exclude. A guard that is not in use is never chosen, so that further legs do not expose the
+    /// client to more relays (C tor's issue 40876).
     pub fn choose_further_leg(
         &mut self,
         now: u64,
@@ -311,7 +312,7 @@ impl<I: Name> Guards<I> {
         self.circuits.upgrade(now, self.params.connect_timeout, &rank)
     }
 
-    /// Removes the circuits that waited too long, and returns them for closing.
+    /// Removes the circuits that waited too long, and returns them so that they are closed.
     pub fn outdated(&mut self, now: u64) -> Vec<u64> {
         self.circuits.outdated(now, self.params.idle_timeout)
     }

@@ -15,8 +15,8 @@ use crate::wire::message::EndReason;
 /// An event of a link.
 #[derive(Debug)]
 pub enum LinkInput<'a> {
-    /// A link whose TLS handshake is complete, opened by the neighbour or requested by
-    /// [`LinkOutput::Dial`].
+    /// A link was opened by the neighbour, or as requested by [`LinkOutput::Dial`]. Its TLS
+    /// handshake is complete.
     Opened {
         /// The link's number, never used before.
         link: LinkId,
@@ -76,13 +76,14 @@ pub enum LinkInput<'a> {
         /// The neighbour's fault.
         fault: CarrierFault,
     },
-    /// A QUIC link receives nothing any more, and neither end has closed it. Its circuits move to
-    /// the link alongside it if they can, or else are lost.
+    /// A QUIC link has failed: it receives nothing, but neither end has closed it. Its circuits
+    /// move to the link alongside it if they can, or else are lost.
     Lost {
         /// The link.
         link: LinkId,
     },
-    /// A link to another shard of this relay exists, and stays.
+    /// A permanent link to another shard of this relay was created. Each shard runs a core of its
+    /// own.
     Sibling {
         /// The link's number, never used before.
         link: LinkId,
@@ -105,7 +106,7 @@ pub enum LinkInput<'a> {
     },
 }
 
-/// An action on links.
+/// An action on links that the core requests of its driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkOutput {
     /// Open a link to a relay.
@@ -118,7 +119,8 @@ pub enum LinkOutput {
         /// The relay.
         target: Target,
     },
-    /// Export the TLS session's secret under [`crate::wire::link::EXPORT_LABEL`], 32 bytes.
+    /// Export a secret of 32 bytes from the TLS session (RFC 5705), under the label
+    /// [`crate::wire::link::EXPORT_LABEL`]. [`LinkInput::Exported`] returns it.
     Export {
         /// The link.
         link: LinkId,
@@ -126,7 +128,8 @@ pub enum LinkOutput {
         context: [u8; 32],
     },
     /// From now on, send and accept only records with `content` bytes on the link. Each contains a
-    /// cell with its number, and may be opened out of order. [`LinkInput::RecordsFixed`] answers.
+    /// cell with its number, and may be decrypted out of order. [`LinkInput::RecordsFixed`]
+    /// confirms this.
     FixRecords {
         /// The link.
         link: LinkId,
@@ -140,8 +143,8 @@ pub enum LinkOutput {
         link: LinkId,
         /// The neighbour's identity, and its address for QUIC links.
         target: Target,
-        /// First byte of the connection ID to use. By it the neighbour passes the QUIC link to its
-        /// core that has the existing link. `None` if any core will do.
+        /// First byte of the connection ID to use. The neighbour uses it to pass the QUIC link to
+        /// its core that has the existing link. `None` if any core will do.
         begins: Option<u8>,
     },
     /// Accept cells of circuits on a QUIC link from now on, because the link's neighbour is known.
@@ -201,7 +204,8 @@ pub trait Core {
     fn transmit(&mut self, now: Time, link: LinkId, out: &mut Vec<u8>, limit: usize) -> bool;
 
     /// Appends the lossy cells for `link` to `out`, for datagrams. After [`LinkOutput::Transmit`]
-    /// the driver calls this before [`Core::transmit`]. A core without lossy circuits has none.
+    /// the driver calls this before [`Core::transmit`]. A core without lossy circuits appends
+    /// nothing.
     fn transmit_lossy(&mut self, _link: LinkId, _out: &mut Vec<u8>) {}
 
     /// Returns true if a scheduler wants statistics of a link's connection ([`LinkInput::Seen`]).
@@ -209,8 +213,8 @@ pub trait Core {
         false
     }
 
-    /// Releases spare capacity of a link that has recently received little. Returns the number of
-    /// bytes released; 0 for a core that keeps no spare capacity.
+    /// Releases unused buffer memory of a link that has recently received little. Returns the
+    /// number of bytes released; 0 for a core that does not keep such memory.
     fn rest(&mut self, _link: LinkId) -> usize {
         0
     }

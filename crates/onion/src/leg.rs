@@ -27,7 +27,8 @@ pub struct Leg {
     unacknowledged: u64,
     /// Numbers of DATA cells received and sent.
     carried: [u64; 2],
-    /// Number of acknowledged cells of another circuit that are not yet a SENDME's worth.
+    /// Number of acknowledged cells of another circuit that the window does not reflect yet,
+    /// because they are fewer than one SENDME acknowledges.
     unsettled: u64,
     /// True if SENDMEs without a tag are accepted (`sendme_accept_min_version` is 0).
     takes_bare: bool,
@@ -97,8 +98,8 @@ impl Leg {
         self.control = congestion::control(sendme_inc, &params);
     }
 
-    /// Counts a sent cell of the other circuit. The other end counts it too, and RECEIVED will
-    /// acknowledge it.
+    /// Counts a sent cell of the other circuit. The other end counts it too, and acknowledges it by
+    /// a RECEIVED message.
     pub(crate) fn passed(&mut self) {
         self.carried[1] += 1;
         self.control.sent();
@@ -109,9 +110,10 @@ impl Leg {
         self.carried[0] += 1;
     }
 
-    /// Handles RECEIVED that acknowledges `cells` cells of the other circuit. The window changes as
-    /// if one SENDME had arrived for each SENDME's worth of cells. Without a meaningful round-trip
-    /// time (`rtt` is `None`) the acknowledged cells are only removed from those in flight.
+    /// Handles a RECEIVED message, which acknowledges `cells` cells of the other circuit. The
+    /// window changes as if one SENDME had arrived for each SENDME's worth of cells. Without a
+    /// meaningful round-trip time (`rtt` is `None`), the acknowledged cells are only removed from
+    /// those in flight.
     pub(crate) fn settled(&mut self, cells: u64, rtt: Option<Duration>, outlet: Outlet) {
         self.unsettled += cells;
         while self.unsettled >= self.control.sendme_inc() {

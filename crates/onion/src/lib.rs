@@ -8,11 +8,12 @@
 //! * **A link.** [`channel`] is the link handshake (VERSIONS to NETINFO). `channels` has all links
 //!   of a core, their circuit tables and their cell queues (`queue`). [`circuitmux`] chooses the
 //!   circuit of the next cell, [`padding`] schedules padding cells on idle links, and [`bucket`]
-//!   limits bytes per second. `transport` is the state of the connection below, as the system
-//!   reports it.
-//! * **A circuit.** [`handshake`] agrees on keys and [`crypto`] uses them. `leg` is flow control;
-//!   its window comes from [`congestion`]. A `set` has the legs that lead to one endpoint, and its
-//!   streams (`streams`, `stream`). [`conflux`] combines several legs into one circuit.
+//!   limits bytes per second. `transport` has the system's statistics of the connection below a
+//!   link.
+//! * **A circuit.** [`handshake`] agrees on keys and [`crypto`] uses them. `leg` is the flow
+//!   control of one circuit; its window comes from [`congestion`]. A `set` has the circuits that
+//!   lead to one endpoint (its *legs*), and its streams (`streams`, `stream`). [`conflux`]
+//!   distributes messages among several legs, and restores their order.
 //! * **A role.** [`relay`] (guard, middle, exit) and [`client`] are the two cores. Each is a
 //!   [`Node`] with the code that both share, and a role of its own. `io` has a core's inputs and
 //!   outputs, and `table` allocates the numbers of circuits and streams. [`points`] has the

@@ -87,7 +87,8 @@ struct Entry {
     barred: Time,
 }
 
-/// All addresses that have connections, or had some recently.
+/// Limits on incoming connections, with the state of each address that has connections or had some
+/// recently.
 #[derive(Debug, Default)]
 pub struct Newcomers {
     params: DosParams,
@@ -104,7 +105,7 @@ impl Newcomers {
         (self.params, self.relays) = (params, relays);
     }
 
-    /// Decides on an incoming connection.
+    /// Decides whether to accept a connection from the address `peer`.
     pub fn come(&mut self, now: Time, peer: IpAddr) -> Admission {
         self.sweep(now);
         let address = counted_as(peer);
@@ -144,7 +145,8 @@ impl Newcomers {
         self.refused
     }
 
-    /// Removes addresses without connections and without other state to remember.
+    /// Removes addresses that have no connections and whose limits have expired. Does so every
+    /// [`SWEEP`], or more often if the table is full.
     fn sweep(&mut self, now: Time) {
         if now.since(self.swept) < SWEEP && self.entries.len() < MOST {
             return;
@@ -175,8 +177,8 @@ impl Entry {
     }
 }
 
-/// Returns the address under which `peer` is counted. For IPv6 it is the first half of the address,
-/// because each host chooses the second half itself.
+/// Returns the address under which `peer` is counted. IPv6 addresses are counted by /64 prefix,
+/// because each host chooses the other half itself.
 fn counted_as(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(v6) => {
@@ -195,7 +197,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// With these `DoSConnection…` parameters.
+    /// Returns limits with these `DoSConnection…` parameters.
     fn newcomers(values: &[(&str, i32)]) -> Newcomers {
         let named = values.iter().map(|(name, value)| (format!("DoSConnection{name}"), *value));
         let mut newcomers = Newcomers::default();
@@ -203,7 +205,8 @@ mod tests {
         newcomers
     }
 
-    /// How many of so many that come at this time are taken.
+    /// Returns the number of connections that are accepted, out of `count` from `peer` at
+    /// `seconds`.
     fn come(newcomers: &mut Newcomers, seconds: u64, peer: &str, count: usize) -> usize {
         let now = Time::from_secs(seconds);
         let taken = |_: &usize| newcomers.come(now, ip(peer)) != Admission::Refused;

@@ -67,7 +67,7 @@ pub(crate) enum Timer {
     LossyLegs(SetId),
 }
 
-/// Reason for closing a circuit that its owner did not close.
+/// Reason for which a core closes a circuit of its own accord.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// The link that the circuit needs cannot be opened.
@@ -140,7 +140,7 @@ pub trait NodeRole: Sized {
     /// Closes `circuit`.
     fn give_up(node: &mut Node<Self>, circuit: u32, why: Why);
 
-    /// Handles a message of a stream that arrived on `circuit` and whose turn it is.
+    /// Handles a message of a stream that arrived on `circuit` and is the next in order.
     ///
     /// # Errors
     /// Returns the violation if the other end broke the protocol.
@@ -161,7 +161,8 @@ pub trait NodeRole: Sized {
         body: &mut Body,
     );
 
-    /// Reports that the leg `circuit` does not answer any more, nor do the other legs of its set.
+    /// Notes that the leg `circuit` does not answer any more, and that no other leg of its set
+    /// does. The set needs another leg.
     fn fell_silent(_: &mut Node<Self>, _circuit: u32) {}
 
     /// Notes that a set of several circuits is ending.
@@ -180,16 +181,19 @@ pub struct Node<R: NodeRole> {
     /// Relays being dialled, and the circuits that wait for them.
     pub(crate) dialling: Dialling,
     pub(crate) timers: BTreeSet<(Time, Timer)>,
-    /// Sets that carry cells of a trunk and whose legs must be served ([`Node::deal_undealt`]).
+    /// Sets with queued cells of a trunk that [`Node::deal_undealt`] must distribute among the
+    /// legs.
     pub(crate) undealt: Vec<SetId>,
     pub(crate) outputs: VecDeque<R::Output>,
     /// Maximum number of queued cells of all circuits together, including those in sets.
     pub(crate) max_cells: usize,
-    /// Bytes in all sets that wait for earlier messages on other legs.
+    /// Bytes buffered in all sets: messages that wait for earlier ones or for their
+    /// acknowledgement, and cells of trunks that wait for a leg.
     pub(crate) reordered: usize,
-    /// Maximum of such waiting bytes in any set that has ended.
+    /// Maximum number of bytes that waited for earlier messages in one set, over all sets that have
+    /// ended.
     pub(crate) most_reordered: usize,
-    /// True if the queues are so full that sets with queued cells must pause.
+    /// True if the queues are so full that sets must pause ([`Node::is_scarce`]).
     pub(crate) scarce: bool,
     /// Number of protocol violations by neighbours.
     pub(crate) violations: u64,
@@ -197,7 +201,7 @@ pub struct Node<R: NodeRole> {
     pub(crate) rules: Rules,
     /// Numbers of PADDING cells received and sent.
     pub(crate) padding: [u64; 2],
-    /// Counters of lossy cells, except those dropped for a link.
+    /// Counters of lossy cells, without the cells that [`Channels`] has dropped.
     pub(crate) lossy: LossyStats,
 }
 
@@ -209,8 +213,8 @@ pub(crate) struct RelayCrypto {
 }
 
 impl RelayCrypto {
-    /// Returns the keys with which a circuit's layer is made, given that a handshake agreed on
-    /// `keys`: the same ones, or keys without encryption.
+    /// Returns the keys for a circuit's layer: the `keys` on which the handshake agreed, or keys
+    /// without encryption.
     pub(crate) fn in_use(self, keys: Keys) -> Keys {
         #[cfg(any(test, feature = "elide"))]
         if self.elided {
@@ -321,10 +325,11 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Closes the circuits whose cells have waited longest while the queues exceed the limit (as C
-    /// tor does). Bytes that wait in sets count too: if they are more than half, the fullest set is
-    /// closed. C tor counts such bytes and never frees them. Copies of cells kept for QUIC links
-    /// are dropped before that. The only loss then is that circuits of the QUIC link cannot move.
+    /// Closes circuits while more than `max_cells` cells are queued, beginning with the one whose
+    /// cells have waited longest (as C tor does). Copies of cells for QUIC links are dropped first,
+    /// because the only loss then is that circuits of these links cannot move. Bytes buffered in
+    /// sets count as cells. If they exceed the cells in queues, the fullest set is closed instead.
+    /// C tor counts these bytes and never frees them.
     pub(crate) fn relieve(&mut self) {
         loop {
             if self.waiting_cells() <= self.max_cells {
@@ -345,14 +350,13 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the number of cells that wait for links, plus the cells that wait in sets for
-    /// earlier messages.
+    /// Returns the number of cells that wait for links, plus the bytes buffered in sets, in cells.
     pub(crate) fn waiting_cells(&self) -> usize {
         self.channels.used() + self.reordered.div_ceil(CELL)
     }
 
-    /// Returns true if the queues are so full that sets must pause. That begins at half of the
-    /// limit, and ends at a quarter. C tor checks its queues only when they exceed the limit.
+    /// Returns true if the queues are so full that sets must pause: above half of `max_cells`, and
+    /// from then on until below a quarter. C tor checks its queues only when they exceed the limit.
     pub(crate) fn is_scarce(&mut self) -> bool {
         let most = self.max_cells / if self.scarce { 4 } else { 2 };
         self.scarce = self.waiting_cells() > most;
@@ -371,7 +375,7 @@ impl<R: NodeRole> Node<R> {
         R::give_up(self, index, Why::Fault(fault));
     }
 
-    /// Ends the set `id` because of a violation on the circuit beyond its legs.
+    /// Ends the set `id` because of a violation on its trunk, the circuit beyond its legs.
     pub(crate) fn break_set(&mut self, id: SetId, fault: CircuitFault) {
         let lane = self.lane_of_leg(id);
         lane.into_iter().for_each(|lane| self.violated(lane.link, fault));

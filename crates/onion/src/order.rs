@@ -14,8 +14,8 @@ use anabranch_multipath::Time;
 
 use crate::wire::cell::{Body, Cell, Command};
 
-/// Maximum number of cells that a link holds, and maximum distance of a cell ahead of its turn. A
-/// link does not open more records early.
+/// Maximum number of early cells that a link stores, and maximum distance of a cell ahead of its
+/// turn. The window in which records are decrypted early has room for no more cells.
 const HELD: usize = 2_048;
 /// Time for which the ID of a closed circuit is not used again. No cell is in transit for that
 /// long.
@@ -30,7 +30,7 @@ pub struct WrongNumber;
 pub enum Turn {
     /// The cell is the next one. [`CellOrder::next`] returns the cells that waited for it.
     Now,
-    /// An earlier cell is missing. The cell is kept until that has arrived.
+    /// An earlier cell is missing. The cell is stored until that one has arrived.
     Later,
 }
 
@@ -48,7 +48,7 @@ impl HeldCell {
         Some(HeldCell { circuit: cell.circuit, command: cell.command, body })
     }
 
-    /// Returns the held cell in the form in which cells are handled.
+    /// Returns the held cell as a [`Cell`], without its number.
     pub fn cell(&mut self) -> Cell<'_> {
         let HeldCell { circuit, command, body } = self;
         Cell { circuit: *circuit, command: *command, number: None, head: &[], body: &mut body[..] }
@@ -75,8 +75,8 @@ pub struct CellOrder {
     /// Cells that create a circuit with an ID still in use by an earlier circuit, whose last cell
     /// is in transit.
     reborn: BTreeMap<u32, HeldCell>,
-    /// IDs of circuits that closed since the last `tick` (`left`), and IDs that are reserved, with
-    /// the times until which they are (`resting`).
+    /// IDs of circuits that closed since the last `tick` (`left`), and reserved IDs with the times
+    /// at which they become free (`resting`).
     left: Vec<u32>,
     resting: VecDeque<(Time, u32)>,
     /// Number of cells that have been held so far.
@@ -213,7 +213,8 @@ mod tests {
         order.take(&cell, number)
     }
 
-    /// What a cell's turn brings: its own number and those of all that waited for it.
+    /// Returns the numbers of the cells that can be handled after cell `number` has arrived: its
+    /// own, and those of the cells that waited for it.
     fn all_turns(order: &mut CellOrder, circuit: u32, number: u32) -> Vec<u32> {
         if take(order, circuit, RELAY, number) != Ok(Turn::Now) {
             return Vec::new();

@@ -39,8 +39,8 @@ pub struct PaddingParams {
     /// `nf_conntimeout_relays`: approximate time for which a link between relays stays open without
     /// circuits.
     pub relays_link: Duration,
-    /// `nf_conntimeout_clients`: minimum time for which a circuit built ahead is kept. A random
-    /// part of up to the same time is added.
+    /// `nf_conntimeout_clients`: minimum time for which an unused circuit that was built ahead
+    /// stays open. A random part of up to the same time is added.
     pub spare_circuit: Duration,
 }
 
@@ -72,7 +72,7 @@ impl PaddingParams {
         }
     }
 
-    /// Draws the time for which a circuit that was built ahead and not used is kept.
+    /// Draws the time for which an unused circuit that was built ahead stays open.
     pub(crate) fn spare(&self, rng: &mut impl Rng) -> Duration {
         self.spare_circuit + part_of(self.spare_circuit, rng)
     }

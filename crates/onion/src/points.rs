@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Name of a point, as services and clients use it.
+/// Identifier of an introduction or rendezvous point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Point {
     /// The point at which clients are introduced to the service with this key.
@@ -11,7 +11,7 @@ pub enum Point {
     Rendezvous([u8; 20]),
 }
 
-/// The place of a circuit among a relay's shards.
+/// Location of a point: the circuit that is the point, and its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PointPlace {
     /// The shard that owns the circuit.
@@ -23,16 +23,16 @@ pub struct PointPlace {
 /// Points of all shards of a relay. A relay's core receives the table from its owner, because all
 /// shards of a relay share one table.
 pub trait PointTable: Send {
-    /// Adds a circuit as `point`. Returns the place of the circuit that was `point` before, if any.
-    /// A newer introduction point of a service replaces the older one. A rendezvous cookie stays
-    /// with its first circuit.
+    /// Registers the circuit at `place` as `point`. Returns the place of the circuit registered
+    /// before, if any. A newer introduction point of a service replaces the older one. A rendezvous
+    /// cookie stays with its first circuit.
     fn enter(&mut self, point: Point, place: PointPlace) -> Option<PointPlace>;
 
     /// Returns the place of `point`.
     fn find(&self, point: &Point) -> Option<PointPlace>;
 
-    /// Removes the circuit at `place` as `point`. If another circuit has replaced it, that circuit
-    /// stays.
+    /// Removes `point` if the circuit at `place` is registered for it. Does nothing if another
+    /// circuit has replaced that one.
     fn leave(&mut self, point: &Point, place: PointPlace);
 }
 

@@ -1,9 +1,9 @@
 //! The relay: guard, middle and exit, as one core. A core is one shard; a process may have several.
 //!
 //! [`Relay::handle`] takes an [`Input`], then [`Relay::poll`] returns [`Output`]s until there is
-//! none. Its [`Core`](crate::Core) is shared with the client: links, queued cells, bytes of
-//! streams, time. The driver fetches cells when a link has room, so that the order among circuits
-//! is decided as late as possible.
+//! none. The trait [`Core`](crate::Core) is the interface that relay and client share: links,
+//! queued cells, bytes of streams, timeouts. The driver fetches cells when a link has room, so that
+//! the order among circuits is decided as late as possible.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -47,9 +47,9 @@ mod merge;
 mod services;
 
 /// Protocol versions of a relay with this software, as in its descriptor (tor-spec, "Subprotocol
-/// versioning"). `Anabranch` is this project's own protocol. Version 1 links sets of the designs
-/// older than proposal 329. Version 2 links sets whose legs may fail, and version 3 sets whose legs
-/// join at a middle.
+/// versioning"). `Anabranch` is this project's own protocol. Version 1 is for sets of the designs
+/// older than proposal 329, version 2 for sets whose legs may fail, and version 3 for sets whose
+/// legs join at a middle.
 pub const PROTOCOLS: &str = "Anabranch=1-3 Conflux=1 Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 HSDir=2 \
      HSIntro=4-5 HSRend=2 Link=3-5 LinkAuth=3 Microdesc=2 Relay=2-6";
 
@@ -80,8 +80,8 @@ pub struct Config {
     pub exit: bool,
     /// Consensus parameters of sets of several circuits.
     pub conflux: ConfluxParams,
-    /// Scheduler that distributes messages among the circuits of a set; `None` follows the
-    /// client's wish.
+    /// Scheduler that distributes messages among the circuits of a set; `None` leaves the choice to
+    /// the client.
     pub dealing: Option<Dealing>,
     /// True if the relay answers BEGIN_DIR.
     pub directory: bool,
@@ -124,14 +124,14 @@ pub struct Behaviour {
     pub max_cells: usize,
 }
 
-/// A command to the relay, other than events of links.
+/// An event for the relay, other than events of links.
 #[derive(Debug)]
 pub enum Input {
     /// A stream is connected to its destination, or its directory server is ready.
     Connected {
         /// The stream.
         stream: StreamKey,
-        /// The destination's address, and the lifetime of its name in seconds; `None` for a
+        /// The destination's address, and the time-to-live of its name in seconds; `None` for a
         /// directory.
         reached: Option<(IpAddr, u32)>,
     },
@@ -147,21 +147,21 @@ pub enum Input {
     Refused {
         /// The stream.
         stream: StreamKey,
-        /// The refused address, and the lifetime of its name in seconds.
+        /// The refused address, and the time-to-live of its name in seconds.
         address: (IpAddr, u32),
     },
     /// The answer to [`Output::Resolve`].
     Resolved {
         /// The lookup.
         stream: StreamKey,
-        /// Answers, each with its lifetime in seconds.
+        /// Answers, each with its time-to-live in seconds.
         answers: Vec<(Answer, u32)>,
     },
     /// The time returned by [`Core::next_timeout`](crate::Core::next_timeout) has been reached.
     Timeout,
 }
 
-/// An action for the owner.
+/// An action that the driver must perform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// An action on a link.
@@ -226,8 +226,8 @@ pub struct Stats {
     pub lossy: LossyStats,
     /// Number of open circuits.
     pub circuits: usize,
-    /// Number of lanes on links: of these circuits, and of other shards' circuits that continue on
-    /// links of this shard.
+    /// Number of lanes (circuit IDs in use) on all links. Includes those of other shards' circuits
+    /// that continue on links of this shard.
     pub lanes: usize,
     /// Number of open streams.
     pub streams: usize,
@@ -235,9 +235,10 @@ pub struct Stats {
     pub sets: usize,
     /// Number of circuits that are legs of sets.
     pub legs: usize,
-    /// Bytes that wait in sets for earlier messages on other legs.
+    /// Bytes buffered in sets: messages that wait for earlier ones or for their acknowledgement,
+    /// and cells that wait for a leg.
     pub reordered: usize,
-    /// Maximum number of bytes that ever waited in one set.
+    /// Maximum number of bytes that ever waited in one set for earlier messages.
     pub most_reordered: usize,
     /// Smoothed round-trip times of linked legs, in microseconds.
     pub leg_rtts: NumberSpread,
@@ -249,7 +250,8 @@ pub struct Stats {
     pub cells: usize,
     /// Largest congestion window of open circuits, in cells.
     pub window: u64,
-    /// Number of RELAY cells that were received and passed on.
+    /// Number of RELAY and RELAY_EARLY cells that were received, including those addressed to this
+    /// relay.
     pub relayed: u64,
     /// Number of protocol violations by neighbours.
     pub violations: u64,
@@ -355,7 +357,7 @@ impl Relay {
         Node::with_role(role, policy, max_cells, rng)
     }
 
-    /// Executes a command.
+    /// Handles an event.
     pub fn handle(&mut self, now: Time, input: Input) {
         match input {
             Input::Connected { stream, reached } => self.connected(now, stream, reached),
@@ -403,7 +405,8 @@ impl Relay {
     }
 
     /// Sets the roles in which we authenticate ourselves on links from now on. Called after the TLS
-    /// certificate or the signing key has changed.
+    /// certificate or the signing key has changed. The previous `responder` stays in use on links
+    /// that show its certificate.
     pub fn set_roles(&mut self, responder: Role, initiator: Role) {
         self.role.initiator = initiator;
         self.role.responders.insert(0, responder);

@@ -163,7 +163,7 @@ impl Set {
         Outlet { queued: queued as u64, blocked, wanting: self.streams.is_wanting() }
     }
 
-    /// Handles a message of a stream. It arrived on the leg that was set last in `streams`.
+    /// Handles a message of a stream. [`Streams::comes_by`] has set the leg on which it arrived.
     ///
     /// # Errors
     /// Returns the violation if the other end broke the protocol.

@@ -8,7 +8,7 @@ use digest::Digest;
 use crate::wire::conflux::SetNonce;
 use crate::wire::crypto::Sha256;
 
-/// The place of a set among a relay's shards.
+/// Location of a set: its shard, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetPlace {
     /// The shard that owns the set.
@@ -40,8 +40,8 @@ pub trait SetTable: Send {
     fn take_over(&mut self, number: u64) -> Option<Orphan>;
 }
 
-/// The table of a relay's sets. A nonce is a secret, so sets are found by its digest, and the time
-/// that a search takes reveals nothing about the nonce.
+/// The table of a relay's sets. Sets are found by the digest of their nonce, because a nonce is a
+/// secret: the duration of a look-up reveals nothing about it.
 #[derive(Default)]
 pub struct Sets {
     places: BTreeMap<[u8; 32], SetPlace>,

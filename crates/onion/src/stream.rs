@@ -66,7 +66,7 @@ pub(crate) struct Stream {
     ending: Option<EndReason>,
     pub(crate) incoming: VecDeque<u8>,
     flow: Box<dyn Flow>,
-    /// True if the program found no room for bytes and waits.
+    /// True if the program waits until there is room for more bytes.
     starved: bool,
 }
 
@@ -144,7 +144,8 @@ struct Arrived {
     bytes: usize,
     /// Number of bytes that wait for the program, including this cell's data.
     waiting: usize,
-    /// Number of bytes that may have arrived at once in addition to those of a window.
+    /// Number of bytes that may arrive at once in addition to those of a window, because they
+    /// waited in the set for an earlier message.
     burst: usize,
     /// The leg on which the cell arrived; `None` if that leg is closed.
     by: Option<PathId>,
@@ -206,7 +207,7 @@ impl Stream {
         taken
     }
 
-    /// Returns true if the program has more bytes than there was room for, and waits.
+    /// Returns true if the program waits for room to write more bytes.
     pub(crate) fn has_more(&self) -> bool {
         look();
         self.starved && self.ending.is_none()
@@ -276,8 +277,8 @@ impl Stream {
         self.ending.filter(|_| self.outgoing.is_empty())
     }
 
-    /// Takes the data of a DATA cell that arrived on a leg, or on a leg that is closed now
-    /// (`None`). Returns true if the program had nothing to read before.
+    /// Queues the data of a DATA cell for the program. The cell arrived on the leg `by`; `None` if
+    /// that leg is closed. Returns true if the program had nothing to read before.
     pub(crate) fn received(
         &mut self,
         now: Time,
@@ -294,7 +295,7 @@ impl Stream {
     }
 
     /// Notes a DATA cell of `bytes` bytes that arrived on leg `by` before its turn. `much_waits` is
-    /// true if the queue of waiting messages is nearly full.
+    /// true if the set's queue of waiting messages is at least half full.
     pub(crate) fn came_early(
         &mut self,
         now: Time,

@@ -1,4 +1,4 @@
-//! The streams of a set of legs, which take turns to send.
+//! The streams that one set of legs carries: they take turns to send cells.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -82,14 +82,14 @@ pub(crate) struct Streams {
     last_id: u16,
     say: VecDeque<Say>,
     happened: VecDeque<Happened>,
-    /// Number of bytes that may arrive at once in addition to those of a window, because they
-    /// waited for earlier messages on other legs.
+    /// Maximum excess of a stream's data over a window, in bytes. Data that waited for earlier
+    /// messages on other legs is delivered at once, and so may exceed it.
     burst: usize,
     /// The legs that take data now, if streams have a window on each leg.
     open: Vec<PathId>,
     /// The leg on which the message being handled arrived; `None` if that leg is closed.
     came_by: Option<PathId>,
-    /// Numbers of bytes of streams received and sent.
+    /// Total bytes of stream data received, and sent.
     pub(crate) carried: [u64; 2],
 }
 
@@ -195,7 +195,7 @@ impl Streams {
         }
     }
 
-    /// Makes streams that begin here from now on use IDs after `last_id`.
+    /// Sets the ID after which [`Streams::next_id`] looks for a free one.
     pub(crate) fn number_from(&mut self, last_id: u16) {
         self.last_id = last_id;
     }
@@ -311,15 +311,15 @@ impl Streams {
         bytes.map_or(u64::MAX, |bytes| bytes.div_ceil(format.data()) as u64)
     }
 
-    /// Pauses all peers if `rest` is true, because their data waits for earlier messages on other
-    /// legs. Otherwise resumes them.
+    /// Asks the peer to pause sending on all streams if `rest` is true, or else to resume. Pause
+    /// while too many bytes wait for earlier messages on other legs.
     pub(crate) fn rest(&mut self, now: Time, rest: bool) {
         for stream in self.streams.values_mut() {
             stream.rest(now, rest, &mut self.say);
         }
     }
 
-    /// Sets the number of bytes that may arrive at once in addition to those of a window.
+    /// Sets the maximum excess of a stream's data over a window, in bytes.
     pub(crate) fn allow_burst(&mut self, bytes: usize) {
         self.burst = bytes;
     }
@@ -381,8 +381,8 @@ impl Streams {
         id.map(|id| (id, None))
     }
 
-    /// Returns the stream whose turn it is to send data. If streams have a window on each leg, it
-    /// is the turn on the first open leg that takes data of any stream.
+    /// Returns the stream whose turn it is to send data. If streams have a window on each leg, this
+    /// is the next stream on the first leg of `open` on which any stream may send.
     fn next_sending(&mut self, now: Time) -> Option<u16> {
         match self.have_leg_windows() {
             true => (0..self.open.len()).find_map(|place| self.next_on(now, self.open[place])),

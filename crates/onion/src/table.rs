@@ -1,4 +1,5 @@
-//! Tables of a core: circuits by small reusable numbers, streams by numbers that are never reused.
+//! Tables of a core: circuits by reusable index, streams by keys that are never reused, and relays
+//! that are being dialled.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,7 +13,7 @@ use crate::wire::message::EndReason;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SetId(pub(crate) u32);
 
-/// A table of values by small numbers.
+/// A table of values by index. The index of a removed value is reused.
 pub(crate) struct Slab<T> {
     values: Vec<Option<T>>,
     free: Vec<u32>,
@@ -186,8 +187,9 @@ impl Dialling {
         is_dialled
     }
 
-    /// Notes that a link to the relay `target` was opened, or could not be. Returns its even share
-    /// of the circuits that wait for the relay, and removes them from the table.
+    /// Notes that an attempt to open a link to the relay `target` has succeeded or failed. Removes
+    /// and returns the attempt's share of the waiting circuits: their number divided by the number
+    /// of pending attempts, rounded up.
     pub(crate) fn take(&mut self, target: &Target) -> Vec<u32> {
         let Some(place) = self.place(target) else { return Vec::new() };
         let Reached { waiting, dials, .. } = &mut self.targets[place];

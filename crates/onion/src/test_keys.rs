@@ -1,4 +1,4 @@
-//! Relay keys that tests share: most of a test's time would go by in making RSA keys.
+//! Relay keys that tests share, because generating RSA keys would take most of a test's time.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock};
@@ -7,10 +7,11 @@ use anabranch_multipath::seed::stream;
 
 use crate::wire::keys::RelayKeys;
 
-/// Seconds since 1970 when the keys were made.
+/// Time at which the keys are generated, in seconds since 1970.
 const MADE: u64 = 1_800_000_000;
 
-/// Returns the keys that the random stream of `seed` and `purpose` gives. Each are made once.
+/// Returns the keys that are generated from the random stream of `seed` and `purpose`. They are
+/// generated once in a process.
 pub(crate) fn relay_keys(seed: u64, purpose: &'static str) -> &'static RelayKeys {
     type Kept = BTreeMap<(u64, &'static str), &'static OnceLock<RelayKeys>>;
     static KEPT: Mutex<Kept> = Mutex::new(BTreeMap::new());

@@ -1,9 +1,9 @@
 //! A naive forwarder: `forward LISTEN TO MILLISECONDS [SOURCE]...`
 //!
-//! Sends what clients say to `LISTEN` on to `TO`, from one source address after the other, and the
-//! answers back. It shows how the pieces of `anabranch_os::udp` go together, and is the baseline
-//! that `make bench` holds the splitter against: no schedule, no classification, no health, no
-//! limits.
+//! Forwards datagrams of clients from `LISTEN` to `TO`, and the answers back. It uses each source
+//! address for `MILLISECONDS` in turn. The example shows how to combine the parts of
+//! `anabranch_os::udp`. It is also the baseline with which `make bench` compares the splitter: it
+//! has no schedule, no classification, no health checks and no limits.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
@@ -15,7 +15,8 @@ use anabranch_os::clock::Clock;
 use anabranch_os::poller::Poller;
 use anabranch_os::udp::{Datagrams, RecvBatch, SendQueue, UdpOptions, UdpSocket};
 
-/// A client, the address that it spoke to, and its sockets to the server, one for each source.
+/// A client, the local address to which it sent, and its sockets to the server, one for each
+/// source.
 struct Session {
     client: SocketAddr,
     spoken_to: Option<IpAddr>,
@@ -70,7 +71,7 @@ impl Forwarder {
         }
     }
 
-    /// Client to server: neighbours of one client leave in one batch.
+    /// Forwards from clients to the server. Adjacent runs of one client leave in one batch.
     fn up(&mut self, now: Time, buffers: &mut RecvBatch, queue: &mut SendQueue) -> io::Result<()> {
         let runs = buffers.recv(&self.listener)?;
         for run in runs.clone() {
@@ -93,7 +94,7 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Server to client, by whichever path it came.
+    /// Forwards from the server to a client, for the path of `token`.
     fn down(&self, token: usize, buffers: &mut RecvBatch, queue: &mut SendQueue) -> io::Result<()> {
         let (at, path) = (token / self.sources.len(), token % self.sources.len());
         let session = &self.sessions[at];

@@ -1,10 +1,10 @@
-//! What system calls cost a process that takes bytes from one TCP connection and gives them to
+//! Measures the cost of system calls in a process that forwards bytes from one TCP connection to
 //! another, as a relay does: `pass [MEGABYTES [RUNS]]`.
 //!
-//! Three ways take turns, with pieces of several sizes: blocking reads and writes; an epoll that is
-//! asked before each read (what `anabranch relay` does); and io_uring, where one call hands in the
-//! write of a piece and the read of the next and waits for both. What is told is CPU of the passing
-//! thread: on loopback it has the senders' half of TCP and, in its writes, the receiver's.
+//! Compares three methods with pieces of several sizes: blocking reads and writes; an epoll before
+//! each read, as in `anabranch relay`; and io_uring, where one call submits the write of a piece
+//! and the read of the next one, and waits for both. The output is the CPU time of the forwarding
+//! thread. On loopback this includes the sender's half of TCP and, in its writes, the receiver's.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,11 +15,12 @@ use anabranch_os::poller::Poller;
 use io_uring::{IoUring, opcode, squeue, types};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Bytes that are taken at once, at most: a cell, a page, TLS's longest record, and two and four of
-/// them.
+/// Maximum bytes of a piece: a cell, a page, the longest TLS record, and two and four times that
+/// record.
 const PIECES: [usize; 5] = [514, 4 << 10, 16 << 10, 32 << 10, 64 << 10];
 
-/// How bytes are passed: from one, to the other, so many, in pieces of at most so many.
+/// A method of forwarding. Its arguments are the source, the destination, the total bytes, and the
+/// maximum bytes of a piece.
 type Way = fn(&mut TcpStream, &mut TcpStream, usize, usize) -> io::Result<()>;
 
 const WAYS: [(&str, Way); 3] = [("read, write", plain), ("epoll", polled), ("io_uring", ringed)];
@@ -49,7 +50,7 @@ fn tell(name: &str, found: &mut [f64]) -> String {
     format!("{name} {:.2} ({least:.2}-{most:.2})", found[found.len() / 2])
 }
 
-/// Milliseconds of CPU of the thread that passes so many bytes.
+/// Returns the CPU time in milliseconds of the thread that forwards `bytes` bytes.
 fn measure(way: Way, bytes: usize, piece: usize) -> io::Result<f64> {
     let ((mut source, mut from), (mut to, sink)) = (pair()?, pair()?);
     thread::scope(|scope| {
@@ -58,7 +59,7 @@ fn measure(way: Way, bytes: usize, piece: usize) -> io::Result<f64> {
         let before = cpu_ms();
         let done = way(&mut from, &mut to, bytes, piece);
         let took = cpu_ms() - before;
-        // Both others end, whatever came of it.
+        // Closing the connections ends both other threads, whatever the result.
         drop((from, to));
         let failed = |_| io::Error::other("a thread of the measurement failed");
         let poured = pour.join().map_err(failed)?;
@@ -89,8 +90,8 @@ fn polled(from: &mut TcpStream, to: &mut TcpStream, bytes: usize, piece: usize) 
         poller.wait(None)?.count();
         match from.read(&mut buffer) {
             Ok(count) => {
-                // It blocks where the receiver is slow: a relay would wait for that in the same
-                // epoll.
+                // The write blocks while the receiver is slow. A relay would wait for the receiver
+                // in the same epoll.
                 to.write_all(&buffer[..some(count)?])?;
                 left -= count;
             }
@@ -133,17 +134,16 @@ fn ringed(from: &mut TcpStream, to: &mut TcpStream, bytes: usize, piece: usize) 
     Ok(())
 }
 
-/// Hands in calls and waits for all of them; what each returned.
+/// Submits `calls` and waits for all of them. Returns the user data and the result of each.
 #[allow(unsafe_code, reason = "the kernel is handed addresses of buffers")]
 fn run(ring: &mut IoUring, calls: &[squeue::Entry]) -> io::Result<Vec<(u64, usize)>> {
-    // SAFETY: the buffers that the entries name belong to the caller, who neither moves nor looks
-    // at them before this returns; and it does not return before the kernel has told the end of
-    // each.
+    // SAFETY: the buffers of the entries belong to the caller, which neither moves nor reads them
+    // until this function returns. It does not return before the kernel has completed each entry.
     unsafe { ring.submission().push_multiple(calls) }.map_err(io::Error::other)?;
     let mut results = Vec::with_capacity(calls.len());
     while results.len() < calls.len() {
         match ring.submit_and_wait(calls.len() - results.len()) {
-            // The buffers are the kernel's yet, and nobody can tell until when.
+            // The kernel may still use the buffers, and when that ends is unknown.
             Err(error) if error.kind() != ErrorKind::Interrupted => std::process::abort(),
             _ => results.extend(ring.completion().map(|entry| (entry.user_data(), entry.result()))),
         }
@@ -153,7 +153,7 @@ fn run(ring: &mut IoUring, calls: &[squeue::Entry]) -> io::Result<Vec<(u64, usiz
     results.into_iter().map(|(call, result)| Ok((call, count(result)?))).collect()
 }
 
-/// Bytes that came, which the other end's end is not.
+/// Returns `count`, the bytes received, or an error if the other end has closed.
 fn some(count: usize) -> io::Result<usize> {
     if count == 0 { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(count) }
 }

@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 /// Commands of bpf(2).
 const MAP_CREATE: libc::c_int = 0;
 const PROG_LOAD: libc::c_int = 5;
-/// The type of socket filters (`enum bpf_prog_type`).
+/// Program type of socket filters (`BPF_PROG_TYPE_SOCKET_FILTER`).
 const SOCKET_FILTER: u32 = 1;
-/// Licence of our programs, for the kernel. They use no helper that is GPL-only.
+/// Licence that the programs declare to the kernel. They call no GPL-only helper function.
 const LICENCE: &[u8] = b"MIT\0";
 
-/// Creates a map. The numbers are the kind of map (`enum bpf_map_type`), the bytes of a key, the
-/// bytes of a value, the number of entries, and flags.
+/// Creates a map from its type (`enum bpf_map_type`), the sizes of a key and of a value in bytes,
+/// the maximum number of entries, and the flags.
 ///
 /// # Errors
 /// `EPERM` without CAP_BPF; `EINVAL` if the kernel has no such maps.
@@ -38,7 +38,7 @@ struct Load {
     log: [u64; 2],
 }
 
-/// Loads a socket filter.
+/// Loads a socket filter from `code`, its instructions of 8 bytes each (`struct bpf_insn`).
 ///
 /// # Errors
 /// `EPERM` without CAP_BPF; `EINVAL`, `EACCES` if the kernel rejects the program.

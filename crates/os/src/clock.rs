@@ -1,11 +1,11 @@
-//! The monotonic clock as a run's time line.
+//! A monotonic clock that starts at zero.
 
 use std::time::{Instant, SystemTime};
 
 use anabranch_multipath::Time;
 
-/// A clock that converts the machine's monotonic clock (`CLOCK_MONOTONIC`) to [`Time`] since the
-/// start of this clock, and such times to the time of day.
+/// A monotonic clock (`CLOCK_MONOTONIC`). It reports [`Time`] since its own start, and converts
+/// such a time to the time of day.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
@@ -19,7 +19,7 @@ impl Clock {
         Self { start: Instant::now(), wall: SystemTime::now() }
     }
 
-    /// Starts a clock with `wall` as the present time of day, to act as a machine whose clock is
+    /// Starts a clock with `wall` as the present time of day, to simulate a machine whose clock is
     /// wrong.
     #[must_use]
     pub fn start_at(wall: SystemTime) -> Self {
@@ -31,13 +31,13 @@ impl Clock {
         Time::ZERO + self.start.elapsed()
     }
 
-    /// Returns the time of day at the start, as the machine's clock showed it then.
+    /// Returns the time of day at which the clock started.
     pub fn wall_start(&self) -> SystemTime {
         self.wall
     }
 
-    /// Returns the time of day at `time`: the time of day at the start plus the time elapsed. So
-    /// later steps of the machine's clock do not reorder events.
+    /// Returns the time of day at `time`: the time of day at the start plus the time elapsed. Later
+    /// adjustments of the system clock do not affect it, so the order of events is preserved.
     pub fn wall(&self, time: Time) -> SystemTime {
         self.wall + time.since(Time::ZERO)
     }

@@ -4,8 +4,8 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::ops::{Deref, DerefMut};
 
-/// A file that is locked until this value is dropped. A child process shares the file until it
-/// executes its program, but dropping this value releases the lock at once.
+/// A file that is locked until this value is dropped. Dropping unlocks the file explicitly, because
+/// a forked child shares the lock until it executes its program.
 #[derive(Debug)]
 pub struct FileLock(File);
 

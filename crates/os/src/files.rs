@@ -34,16 +34,16 @@ pub fn ran_out(error: &io::Error) -> bool {
     [Errno::MFILE, Errno::NFILE].iter().any(|no| error.raw_os_error() == Some(no.raw_os_error()))
 }
 
-/// A file that is held in reserve. It is closed when no other file can be opened, so that a
-/// waiting connection can be accepted and closed. Otherwise waiting connections would keep their
-/// listener ready, and the program busy.
+/// A spare file descriptor. When no other file can be opened, it is closed to accept a waiting
+/// connection and close it. Otherwise that connection would keep the listener readable, and the
+/// event loop would spin.
 pub struct Spare {
     file: Option<OwnedFd>,
     turned_away: u64,
 }
 
 impl Spare {
-    /// Opens the reserve file.
+    /// Opens the spare descriptor.
     #[must_use]
     pub fn new() -> Spare {
         Spare { file: Spare::file(), turned_away: 0 }
@@ -120,8 +120,8 @@ impl FileWatch {
     }
 }
 
-/// Returns whether a listener's error concerns only the new connection, so that others may still
-/// wait.
+/// Returns whether `accept` can be called again at once, because its error concerns only one
+/// connection or the call was interrupted.
 fn is_newcomers(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted)
 }

@@ -13,7 +13,8 @@ use signal_hook::low_level::pipe;
 #[derive(Debug)]
 pub struct Hangup {
     signalled: UnixStream,
-    /// Whether the run began on a terminal, and therefore has to end when that closes.
+    /// Whether the process had a controlling terminal when it started. It then has to exit when
+    /// that terminal closes.
     on_terminal: bool,
 }
 
@@ -30,7 +31,8 @@ impl Hangup {
         Ok(Hangup { signalled, on_terminal })
     }
 
-    /// Takes all signals received so far. Returns whether the run's terminal has closed.
+    /// Clears all pending signals. Returns whether the terminal has closed, in which case the
+    /// process has to exit instead of reloading.
     pub fn take(&mut self) -> bool {
         let mut taken = [0; 64];
         while self.signalled.read(&mut taken).is_ok_and(|count| count > 0) {}

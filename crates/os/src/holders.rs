@@ -36,7 +36,8 @@ pub fn holder(transport: Transport, address: SocketAddr) -> Option<String> {
     Some(format!("{} (process {})", name.trim_end(), process.file_name()?.display()))
 }
 
-/// Returns the message that the port of `address` is in use.
+/// Returns an error message: the port of `address` is in use by a program, which it names if
+/// possible.
 pub fn taken(transport: Transport, address: SocketAddr) -> String {
     let own = format!("(process {})", std::process::id());
     let by = match holder(transport, address) {
@@ -47,7 +48,7 @@ pub fn taken(transport: Transport, address: SocketAddr) -> String {
     format!("the port is taken by {by}; choose another")
 }
 
-/// Returns a message why `address` cannot be bound, with a remedy.
+/// Returns an error message that explains why `address` cannot be bound, and suggests a remedy.
 pub fn unbindable(transport: Transport, address: SocketAddr, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => taken(transport, address),
@@ -71,7 +72,8 @@ pub fn unbindable(transport: Transport, address: SocketAddr, error: &io::Error) 
     }
 }
 
-/// Lists the inodes of the sockets in `table` whose local port is `port`.
+/// Lists the inodes of the sockets whose local port is `port`. `table` is the content of a file
+/// such as `/proc/net/udp`.
 fn inodes(table: &str, port: u16) -> Vec<String> {
     let inode = |line: &str| {
         let mut fields = line.split_whitespace();

@@ -1,22 +1,23 @@
 //! Operating system services for the cores: sockets, clocks, files, TUN and namespaces. This is the
 //! only crate with `unsafe`.
 //!
-//! * **Loops.** [`poller`] waits for files and deadlines. [`clock`] is the monotonic clock as a
-//!   run's time line. [`entropy`] seeds a core's random generator. [`hangup`] receives SIGHUP.
-//!   [`manager`] notifies systemd. [`status`] publishes a run's state to its owner. [`threads`]
-//!   divides work among threads.
-//! * **Files.** [`files`] has the limit on open files. [`file_lock`] ensures that only one process
-//!   uses a file. [`toml_keys`] reads settings and reports mistakes with file and line.
+//! * **Loops.** [`poller`] waits for files and deadlines. [`clock`] is a monotonic clock that
+//!   starts at zero. [`entropy`] seeds a core's random generator. [`hangup`] receives SIGHUP.
+//!   [`manager`] notifies systemd. [`status`] publishes the state of the process to its owner.
+//!   [`threads`] divides work among threads.
+//! * **Files.** [`files`] raises the limit on open files, and handles connections beyond it.
+//!   [`file_lock`] ensures that only one process uses a file. [`toml_keys`] reads settings and
+//!   reports mistakes with file and line.
 //! * **Datagrams and packets.** [`udp`] transfers datagrams in batches, [`tun`] is a TUN interface,
 //!   [`packet`] parses and builds the packets that pass it.
-//! * **The kernel's tables.** [`netlink`] has addresses, routes and rules; [`holders`] names the
-//!   program that uses a port.
+//! * **The kernel's tables.** [`netlink`] reads and changes addresses, routes and rules;
+//!   [`holders`] names the program that uses a port.
 //! * **Namespaces.** [`namespace`] is a network namespace, [`pid_namespace`] a PID namespace that
 //!   ends with this process.
 //! * **Metrics.** [`metrics`] serves a page to Prometheus.
 //! * **System calls without a safe binding.** [`socket_option`], and [`bpf`] for socket filters.
 //! * **Texts.** [`shell`] quotes words for a shell, [`target`] is a host and a port as users write
-//!   them. [`cpu`] has the processor's capabilities.
+//!   them. [`cpu`] detects features of the processor.
 
 pub mod bpf;
 pub mod clock;

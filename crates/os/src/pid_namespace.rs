@@ -65,8 +65,8 @@ impl PidNamespace {
 }
 
 impl Drop for PidNamespace {
-    /// Kills all processes in the namespace, and returns when none is left except zombies of other
-    /// parents.
+    /// Kills all processes in the namespace, and waits until none is left. This blocks until each
+    /// child that this process started in the namespace has been waited for.
     fn drop(&mut self) {
         self.kill();
         let _ = self.first.wait();
@@ -86,7 +86,7 @@ fn spawn_first() -> io::Result<Child> {
     cat.spawn()
 }
 
-/// Prepares the first process before it becomes `cat`.
+/// Prepares the first process between fork and exec: ignores SIGCHLD, and mounts a new `/proc`.
 fn furnish() -> io::Result<()> {
     // SAFETY: an ignored SIGCHLD stays ignored after exec, and makes the kernel reap orphans that
     // end here. The call is async-signal-safe, and thus allowed after fork.

@@ -47,7 +47,7 @@ pub struct Poller {
 }
 
 impl Poller {
-    /// Creates an empty set. Each wait reports at most `events` files.
+    /// Creates an empty set. Each call of [`Poller::wait`] reports at most `events` files.
     ///
     /// # Errors
     /// An error of the kernel, if no file descriptor is left.
@@ -89,9 +89,9 @@ impl Poller {
         Ok(epoll::delete(&self.epoll, file)?)
     }
 
-    /// Waits until a file is ready or `timeout` has passed, with the kernel's resolution of a
-    /// nanosecond. `None` means no timeout. Returns the ready files; after the timeout or a signal
-    /// there are none.
+    /// Waits until a file is ready or `timeout` has passed; `None` means no timeout. Returns the
+    /// ready files, or none after the timeout or a signal. The timeout has a resolution of 1 ns
+    /// (`epoll_pwait2`).
     ///
     /// # Errors
     /// An error of the kernel.

@@ -1,8 +1,8 @@
-//! The status of this program's runs, for their owner. Each run publishes it at a Unix socket of
-//! mode 0600.
+//! The status texts of this program's running processes, called *runs*. Each run publishes its text
+//! to its user at a Unix socket of mode 0600.
 //!
-//! There are three places for these sockets: `/run/anabranch` for root; the directory that systemd
-//! gives a service (`RUNTIME_DIRECTORY`); or `anabranch` below the user's own runtime directory
+//! A service has its socket in its systemd runtime directory (`RUNTIME_DIRECTORY`), root in
+//! `/run/anabranch`, and another user in `anabranch` in the runtime directory of that user
 //! (`XDG_RUNTIME_DIR`). A client reads one text, up to its end. The server reads nothing, so a
 //! client cannot change anything.
 
@@ -25,7 +25,7 @@ const ROOT: &str = "/run/anabranch";
 const ENDING: &str = ".status";
 /// Timeout for serving one reader, or for reading the text of one run.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Maximum bytes of a text. A longer one was not written by this program.
+/// Maximum bytes of a text. A longer one is rejected, as this program writes none.
 const LONGEST: usize = 1 << 20;
 /// Maximum number of attempts to bind a socket. Runs in different PID namespaces may have the same
 /// process number, and a directory may be removed in the meantime.
@@ -40,8 +40,8 @@ pub struct Board {
 }
 
 impl Board {
-    /// Opens the status socket of a run; `kind` is its kind, such as `split`. Returns `None` if
-    /// the run's user has no directory for it.
+    /// Opens the status socket of a run. `kind` is the command that it executes, such as `split`.
+    /// Returns `None` if the run's user has no directory for it.
     ///
     /// # Errors
     /// The directory or the socket cannot be created, or no thread can be started.
@@ -67,12 +67,14 @@ impl Board {
 }
 
 impl Drop for Board {
-    /// Ends the thread, which waits for a reader: connects as that reader. Removes the socket.
+    /// Ends the thread and removes the socket. The thread blocks in `accept`, so this connects to
+    /// it once.
     fn drop(&mut self) {
         self.over.store(true, Ordering::SeqCst);
         let _ = UnixStream::connect(&self.path);
         let _ = fs::remove_file(&self.path);
-        // The directory may contain other sockets and root's locks, and is then kept.
+        // The directory may contain other sockets and root's locks. It is then not empty, and
+        // remains.
         let _ = self.path.parent().map(fs::remove_dir);
     }
 }
@@ -147,9 +149,10 @@ fn serve(listener: &UnixListener, text: &Mutex<String>, over: &AtomicBool) {
     }
 }
 
-/// Returns the texts of all runs that this user may query, ordered by the names of their sockets.
+/// Returns the texts of all runs whose sockets this user may open, ordered by the names of the
+/// sockets.
 ///
-/// Root may query services and all users' runs. Sockets of killed runs are skipped.
+/// Root may open those of services and of all users. Sockets of killed runs are skipped.
 ///
 /// # Errors
 /// A directory exists but cannot be read.

@@ -31,7 +31,7 @@ impl fmt::Display for TargetError {
 impl std::error::Error for TargetError {}
 
 impl Target {
-    /// Returns the server's address if the host is an address, and `None` if it is a name. An
+    /// Returns the server's address if the host is an IP address, and `None` if it is a name. An
     /// address with an IPv6 zone counts as a name.
     pub fn literal(&self) -> Option<SocketAddr> {
         let ip: IpAddr = self.host.parse().ok()?;

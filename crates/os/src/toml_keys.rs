@@ -105,8 +105,7 @@ pub fn check(text: &str, file: &str, sections: &[Section<'_>]) -> Result<(), Tom
     walk.table(&mut Vec::new(), document.get_ref())
 }
 
-/// Returns the candidate of which `word` is most likely a misspelling; `None` if it resembles
-/// none.
+/// Returns the candidate that `word` is most likely a misspelling of; `None` if it resembles none.
 pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let scored = candidates.into_iter().map(|c| (strsim::jaro_winkler(word, c), c));
     let best = scored.max_by(|a, b| a.0.total_cmp(&b.0));
@@ -156,8 +155,8 @@ impl Walk<'_> {
     }
 }
 
-/// Returns the description of a mistake in a value. It contains the key unless `message` names it,
-/// and the form of a list if one is expected.
+/// Returns the description of a mistake in a value. It names the key, whether or not `message`
+/// does. If a list is expected, it shows the syntax of one.
 fn with_key(text: &str, error: &toml::de::Error, message: String) -> String {
     let plain = in_plain_words(&message);
     let Some(at) = error.span() else { return plain };
@@ -174,8 +173,8 @@ fn with_key(text: &str, error: &toml::de::Error, message: String) -> String {
     }
 }
 
-/// Returns " in [TABLE]" for the table that `error` refers to, or an empty text if that is the
-/// whole file.
+/// Returns " in [TABLE]" for the table that `error` refers to, or an empty text if `error` refers
+/// to the whole file.
 fn table_of(text: &str, error: &toml::de::Error) -> String {
     let document = DeTable::parse(text).ok();
     let key = document.as_ref().zip(error.span()).and_then(|(document, at)| {

@@ -1,5 +1,5 @@
-//! TUN interfaces. A program reads the packets that a namespace sends by such an interface, and
-//! the packets that it writes arrive in the namespace.
+//! TUN interfaces. A program reads the packets that a namespace sends through such an interface.
+//! Packets that the program writes arrive in the namespace.
 
 #![allow(unsafe_code, reason = "TUNSETIFF is an ioctl that no safe wrapper knows")]
 
@@ -57,7 +57,7 @@ impl Tun {
         }
     }
 
-    /// Passes `packet` to the namespace, as if it had arrived by the interface.
+    /// Passes `packet` to the namespace, as if it had arrived through the interface.
     ///
     /// # Errors
     /// `EIO` while the interface is switched off; `EINVAL` if `packet` is not an IP packet.

@@ -1,5 +1,4 @@
-//! Parts that all figures share: lanes with a path's name, the axis below them, and readable
-//! scales.
+//! Parts that all figures share: lanes with the name of a path, axes, and scales with round values.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -64,8 +63,8 @@ pub fn axis(ticks: &[(f64, String)]) -> Markup {
     }
 }
 
-/// Returns the CSS alignment of the label at position `at`. Labels at the ends must not stick out
-/// of the figure.
+/// Returns the SVG `text-anchor` of the label at position `at`, a share of the axis's width. Labels
+/// at the ends must not extend beyond the figure.
 fn anchor(at: f64) -> &'static str {
     match at {
         ..0.04 => "start",
@@ -192,8 +191,8 @@ pub fn scaled(number: f64, unit: &str) -> String {
     format!("{number:.1} T{unit}")
 }
 
-/// Formats a share of 1 as a percentage with one decimal. A share that is not exactly 0 or 1 is
-/// never shown as 0 % or 100 %.
+/// Formats `share`, from 0 to 1, as a percentage with one decimal. A share that is not exactly 0 or
+/// 1 is never displayed as 0 % or 100 %.
 pub fn percent(share: f64) -> String {
     match share * 100.0 {
         0.0 => "0 %".to_owned(),

@@ -1,13 +1,13 @@
 //! Result pages in HTML. A page has no scripts, and needs no network and no other file.
 //!
-//! * This file has the frame and the style of every page.
+//! * This module has the frame and the style of every page.
 //! * [`figures`]: lanes, axes, tables, and readable numbers.
-//! * [`trace`]: the page of a trace, with what the observer of each path saw. [`tables`]: the same
-//!   summary for terminals and for programs.
+//! * [`trace`]: the page of a trace, with what the observer of each path saw. [`tables`]: the
+//!   summary of a trace for terminals and for programs.
 //!
-//! HTML is written with maud, which escapes all text. The figures are SVG made here, because chart
-//! libraries fix colours and text sizes in the picture. Such a picture would neither follow a dark
-//! theme nor be legible on a phone.
+//! HTML is written with maud, which escapes all text. The figures are SVG from this crate, because
+//! chart libraries fix colours and text sizes. Their figures would neither follow a dark theme nor
+//! be legible on a phone.
 
 pub mod figures;
 pub mod tables;
@@ -69,8 +69,9 @@ pub fn is_ours(page: &Path) -> bool {
     read.is_ok() && String::from_utf8_lossy(&head).contains(MARK)
 }
 
-/// Makes a name from data safe to display in a terminal or on a page. Control characters and
-/// characters that change the direction of writing are escaped. Names over 60 characters are cut.
+/// Makes a name from untrusted data safe to display in a terminal or on a page. Control characters
+/// and characters that change the direction of writing are escaped. Names over 60 characters are
+/// truncated.
 pub fn legible(name: &str) -> String {
     const LONGEST: usize = 60;
     let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

@@ -11,7 +11,7 @@ use crate::legible;
 /// Number of columns of each table.
 const WIDTH: usize = 11;
 
-/// Header of the tables in two lines. The second line qualifies the first.
+/// Header of the tables in two lines. The first line groups the columns of the second.
 const HEADER: [[&str; WIDTH]; 2] = [
     ["", "", "", "", "", "", "burst", "packets", "burst", "ms", "longest"],
     [
@@ -69,7 +69,8 @@ fn heading(facts: &TraceFacts, summary: &Summary) -> String {
     out
 }
 
-/// Returns the paragraph on unencrypted packet numbers and what they reveal, if the trace has any.
+/// Returns the paragraph on unencrypted packet numbers and what they reveal; `None` if the trace
+/// has no such numbers.
 pub(crate) fn in_clear(facts: &TraceFacts) -> Option<String> {
     let title = |name: &String| {
         let known = FAMILIES.iter().find(|family| family.name == name);
@@ -96,7 +97,8 @@ pub(crate) fn title(session: &Session) -> String {
     title
 }
 
-/// Formats a table with two lines for each path, and two for all paths together.
+/// Formats a table with two lines for each path and two for all paths together, one for each
+/// direction.
 fn section(facts: &TraceFacts, title: &str, paths: &[PathSummary], whole: &PathSummary) -> String {
     let mut rows = HEADER.map(|line| line.map(str::to_owned)).to_vec();
     for path in paths.iter().chain([whole]) {
@@ -123,7 +125,7 @@ fn line(name: &str, way: &str, flow: &Flow) -> [String; WIDTH] {
     ]
 }
 
-/// Pads columns to their widest cell: names aligned left, numbers right.
+/// Pads each column to its widest cell. Names are aligned left, numbers right.
 fn aligned(rows: &[[String; WIDTH]]) -> String {
     let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
     let widths: [usize; WIDTH] = std::array::from_fn(width);

@@ -8,14 +8,13 @@ use crate::{Outcome, Service};
 pub(crate) const GRANTED_4: u8 = 0x5a;
 /// SOCKS4's reply code for refusal.
 pub(crate) const REJECTED_4: u8 = 0x5b;
-/// Request headers that this proxy understands. Each is a capability of the same name (proposal
-/// 365).
+/// Request headers that this proxy supports. Each is also the name of a capability (proposal 365).
 const CAPABILITIES: &str =
     "Proxy-Authorization Tor-Family-Preference Tor-Stream-Isolation X-Tor-Stream-Isolation";
-/// Name of this program, for the comments of `Via` and `Server`.
+/// Name and version of this program, for the comments of `Via` and `Server`.
 const SOFTWARE: &str = concat!("Anabranch ", env!("CARGO_PKG_VERSION"));
 
-/// The end of a dialogue without a request. The bytes are to be sent before the connection is
+/// Error: a dialogue ended without a request. The bytes have to be sent before the connection is
 /// closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyEnd(pub Vec<u8>);
@@ -38,7 +37,7 @@ pub(crate) fn socks_answer(outcome: &Outcome) -> Vec<u8> {
     }
 }
 
-/// Builds a SOCKS5 reply without an address.
+/// Builds a SOCKS5 reply with the address 0.0.0.0:0.
 pub(crate) fn socks_reply(code: u8) -> Vec<u8> {
     vec![5, code, 0, 1, 0, 0, 0, 0, 0, 0]
 }
@@ -58,7 +57,7 @@ pub(crate) fn socks4_reply(code: u8, [a, b, c, d]: [u8; 4]) -> Vec<u8> {
     vec![0, code, 0, 0, a, b, c, d]
 }
 
-/// The method of the HTTP request that is answered.
+/// Method of the HTTP request to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     Connect,
@@ -72,9 +71,8 @@ pub(crate) struct HttpAnswer {
 }
 
 impl HttpAnswer {
-    /// Starts an answer with the headers that every answer has. The proxy of a Tor client sends
-    /// its capabilities and its name, in `Via` for CONNECT and in `Server` otherwise (proposal
-    /// 365).
+    /// Starts an answer. To programs that use a Tor client, it adds the capabilities and the name
+    /// of this program: in `Via` after CONNECT, in `Server` after other methods (proposal 365).
     pub(crate) fn new(service: Service, method: Method, status: &str) -> HttpAnswer {
         let answer = HttpAnswer { head: format!("HTTP/1.1 {status}\r\n") };
         match (service, method) {
@@ -93,7 +91,7 @@ impl HttpAnswer {
         self
     }
 
-    /// Completes the head of an answer after which the stream is open.
+    /// Completes the head of an answer that opens the stream.
     pub(crate) fn stream(self) -> Vec<u8> {
         (self.head + "\r\n").into_bytes()
     }
@@ -120,8 +118,8 @@ pub(crate) fn http_answer(service: Service, outcome: &Outcome) -> Vec<u8> {
     failed(service, codes.status, codes.token)
 }
 
-/// Builds a refusal of a CONNECT request. `token` is the value of `Tor-Request-Failed`; the part
-/// after its slash goes into the status line.
+/// Builds an answer that refuses a CONNECT request. `token` is the value of `Tor-Request-Failed`;
+/// its part after the slash is added to the status line.
 pub(crate) fn failed(service: Service, status: &str, token: &str) -> Vec<u8> {
     let Service::Tor { .. } = service else {
         return HttpAnswer::new(service, Method::Connect, status).last("");

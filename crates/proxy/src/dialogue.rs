@@ -1,4 +1,5 @@
-//! Dialogues with programs that use the proxy. Their bytes may arrive in pieces of any length.
+//! Dialogues with programs that use the proxy. The programs' bytes may arrive in pieces of any
+//! length.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -10,23 +11,23 @@ use crate::names::name;
 use crate::socks5::{CONNECT, LOGIN_VERSION, SocksAddress, UnknownType, VERSION, method};
 use crate::{Family, Outcome, ProxyRequest, Reason, Service};
 
-/// Maximum bytes of a user ID or a name in a SOCKS4 request.
+/// Maximum bytes of a user ID or of a host name in a SOCKS4 request.
 const LONGEST_WORD: usize = 255;
 const RESOLVE: u8 = 0xf0;
 const RESOLVE_PTR: u8 = 0xf1;
 /// Reply code of Tor's SOCKS5 extension for a missing descriptor of an onion service (proposal
 /// 304).
 const NO_DESCRIPTOR: u8 = 0xf0;
-/// Prefix of SOCKS5 user names in one of Tor's formats (proposal 351). The number of the format
-/// follows.
+/// Prefix of SOCKS5 user names in one of Tor's formats, before the number of the format (proposal
+/// 351).
 const MAGIC: &[u8] = b"<torS0X>";
-/// The only supported format: the user name ends after the number, and the password isolates
+/// Number of the only supported format: the user name ends after it, and the password isolates
 /// streams.
 const FORMAT_ISOLATION: &[u8] = b"0";
 /// Status of a failed login (RFC 1929).
 const REFUSED_LOGIN: u8 = 1;
 
-/// A dialogue with a program, which ends with the program's request.
+/// A dialogue with a program, up to the answer to the program's request.
 #[derive(Debug, Default)]
 pub struct Dialogue {
     inbox: Vec<u8>,
@@ -58,7 +59,7 @@ impl Dialogue {
     }
 
     /// Processes bytes from the program and appends answers to `out`. Returns the request once it
-    /// is complete, until then `None`.
+    /// is complete, and otherwise `None`.
     ///
     /// # Errors
     /// The dialogue has ended, and no request will follow.
@@ -91,8 +92,8 @@ impl Dialogue {
     }
 
     /// Returns the isolation value of the program's stream. Only streams with equal values may
-    /// share a circuit. The value consists of protocol, user and password, or of the headers for
-    /// isolation.
+    /// share a circuit. The value consists of the protocol and of the login or, in HTTP, the
+    /// isolation headers.
     #[must_use]
     pub fn isolation(&self) -> &[u8] {
         &self.isolation
@@ -192,8 +193,8 @@ impl Dialogue {
         Ok(())
     }
 
-    /// Returns whether a user name is an ordinary one or has a supported format. Another format
-    /// may request features that we lack (proposal 351).
+    /// Returns whether a user name is supported: it is an ordinary one, or has a supported format.
+    /// Another format may request features that this client lacks (proposal 351).
     fn understands(&self, user: &[u8]) -> bool {
         let format = user.strip_prefix(MAGIC).filter(|_| self.service != Service::Transport);
         format.is_none_or(|format| format == FORMAT_ISOLATION)
@@ -269,8 +270,9 @@ impl Dialogue {
     }
 }
 
-/// Returns the bytes before the first zero, which ends user IDs and names in SOCKS4. Returns
-/// `Some(None)` if there is no zero yet, and `None` if the word is too long.
+/// Returns the bytes before the first zero byte, which terminates user IDs and names in SOCKS4.
+/// Returns `Some(None)` if there is no zero byte yet, and `None` if more than [`LONGEST_WORD`]
+/// bytes precede it.
 #[expect(clippy::option_option, reason = "the outer one is an error")]
 fn word(bytes: &[u8]) -> Option<Option<&[u8]>> {
     match bytes.iter().position(|&byte| byte == 0) {

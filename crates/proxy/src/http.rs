@@ -12,7 +12,7 @@ use crate::{Family, Service};
 const LONGEST: usize = 8192;
 /// Maximum number of header lines in a request.
 const MOST_HEADERS: usize = 64;
-/// The page that is shown if a browser uses this port as a web server.
+/// The page for a browser that uses this port as a web server.
 const PAGE: &str = "<!doctype html><title>Not a web server</title>\
     <h1>This is the proxy port of an onion network's client</h1>\
     <p>It accepts SOCKS5, SOCKS4a and HTTP CONNECT. Set it as the SOCKS5 proxy of your program, \
@@ -30,10 +30,11 @@ pub(crate) enum HttpRequest {
 pub(crate) struct Connect {
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// Values of the isolation headers, each with its length before it.
+    /// Values of the isolation headers, each preceded by its length.
     pub(crate) isolation: Vec<u8>,
     pub(crate) family: Option<Family>,
-    /// Whether `Proxy-Authorization` has a form that applications should not use.
+    /// Whether `Proxy-Authorization` has another form than Basic with the user `tor-iso`.
+    /// Applications should no longer use such forms.
     pub(crate) is_old_authorization: bool,
 }
 
@@ -41,7 +42,8 @@ pub(crate) struct Connect {
 /// `None` while the head is incomplete.
 ///
 /// # Errors
-/// No request can follow. The error contains the last answer, which is empty if none may be given.
+/// No request can follow. The error contains the last answer, which is empty if the proxy must not
+/// answer.
 pub(crate) fn read(
     bytes: &[u8],
     service: Service,
@@ -98,8 +100,8 @@ fn connect(target: &str, headers: &Headers<'_>, service: Service) -> Result<Conn
     Ok(Connect { host, port, isolation, family, is_old_authorization })
 }
 
-/// Joins the isolation values unambiguously: a missing value differs from an empty one, and each
-/// value has its length before it.
+/// Joins the isolation values unambiguously: each is preceded by its length, and a missing value
+/// differs from an empty one.
 fn tuple(values: [Option<&[u8]>; 3]) -> Vec<u8> {
     let parts = values.into_iter().flat_map(|value| {
         let length = value.map_or(u16::MAX, |value| u16::try_from(value.len()).unwrap_or(u16::MAX));
@@ -117,8 +119,8 @@ fn is_for_isolation(value: &[u8]) -> bool {
     scheme.eq_ignore_ascii_case("basic") && decoded.starts_with(b"tor-iso:")
 }
 
-/// Parses the value of `Tor-Family-Preference`. An unknown value means the specification's
-/// default.
+/// Parses the value of `Tor-Family-Preference`. An unknown value is treated as the default of
+/// proposal 365.
 fn family(value: &[u8]) -> Family {
     match value.trim_ascii() {
         b"ipv6-preferred" => Family::PreferV6,
@@ -128,7 +130,7 @@ fn family(value: &[u8]) -> Family {
     }
 }
 
-/// Answers an OPTIONS request, by which clients query capabilities before they rely on them.
+/// Answers an OPTIONS request, with which clients query the proxy's capabilities.
 fn options(target: &str, headers: &Headers<'_>, service: Service) -> Result<Vec<u8>, ProxyEnd> {
     let has_body = headers.first("content-type").is_some()
         || headers.first("transfer-encoding").is_some()

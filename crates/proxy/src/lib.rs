@@ -1,14 +1,14 @@
 //! The messages between programs and a proxy: SOCKS5 with user name and password (RFC 1928, RFC
 //! 1929), SOCKS4 and 4a, Tor's RESOLVE and RESOLVE_PTR, and HTTP's CONNECT (RFC 9110, section
-//! 9.3.6) with Tor's headers (proposal 365). The crate does no I/O. It does not depend on the
-//! service behind the proxy, which is an onion network's client or a transport.
+//! 9.3.6) with Tor's headers (proposal 365). The crate does no I/O. It is independent of the
+//! service behind the proxy, such as a Tor client or a pluggable transport.
 //!
 //! [`Dialogue`] parses a program's bytes into a [`ProxyRequest`] and writes the [`Outcome`] in the
 //! program's own protocol (`answer`). `http` parses the head of an HTTP request. [`client`]
 //! implements the client's side of SOCKS5 and CONNECT; both sides share the messages in `socks5`.
 //!
-//! User name and password do not authenticate a program. They isolate streams: streams with
-//! different ones never share a circuit.
+//! User name and password do not authenticate a program to a Tor client. They isolate streams:
+//! streams with different ones never share a circuit.
 
 use std::net::IpAddr;
 
@@ -32,10 +32,10 @@ pub enum Service {
     /// neither read nor sent.
     #[default]
     Transport,
-    /// A client of the Tor network. If `extended`, SOCKS5 answers use Tor's own codes for onion
-    /// services (proposal 304), which not all programs support.
+    /// A client of the Tor network.
     Tor {
-        /// Whether the codes of proposal 304 are used.
+        /// Whether SOCKS5 answers use Tor's own codes for onion services (proposal 304), which not
+        /// all programs support.
         extended: bool,
     },
 }

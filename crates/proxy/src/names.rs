@@ -2,10 +2,11 @@
 
 use std::net::Ipv6Addr;
 
-/// Returns the host name in `bytes` if it is valid, else `None`. Valid are 1 to 255 characters of
-/// printable ASCII, without separators.
+/// Returns the host name in `bytes` if it is valid, else `None`. A valid name has 1 to 255
+/// characters of printable ASCII, without the separators of URLs.
 ///
-/// An IPv6 address in brackets, as in URLs, is returned without them (C tor accepts it, too).
+/// For an IPv6 address in brackets, as in URLs, returns the address without them. C tor also
+/// accepts this form.
 pub(crate) fn name(bytes: &[u8]) -> Option<String> {
     if let [b'[', inner @ .., b']'] = bytes {
         let address: Ipv6Addr = std::str::from_utf8(inner).ok()?.parse().ok()?;

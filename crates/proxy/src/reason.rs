@@ -1,7 +1,7 @@
 //! Reasons of failure, with their codes in SOCKS5 and HTTP.
 
-/// The reason why a request failed. It comes from the exit, with its name in tor-spec ("Closing
-/// streams"), or from the client itself.
+/// The reason why a request failed. An exit's reason has its name in tor-spec ("Closing streams");
+/// the others are the client's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// MISC: a reason that is none of the others.
@@ -46,10 +46,10 @@ pub enum Reason {
 pub(crate) struct Codes {
     /// The reply code of SOCKS5 (RFC 1928, section 6).
     pub(crate) socks: u8,
-    /// The status line of HTTP, without the reason's name that Tor appends.
+    /// The status code and phrase of HTTP. Tor appends the reason's name to them.
     pub(crate) status: &'static str,
-    /// The value of `Tor-Request-Failed`. It is `end/` and the name of an exit's reason, as C tor
-    /// sends it, or `anabranch/` and a reason that only this project has.
+    /// The value of `Tor-Request-Failed`: `end/` with the name of an exit's reason, as C tor sends
+    /// it, or `anabranch/` with a reason that only this project has.
     pub(crate) token: &'static str,
 }
 
@@ -61,8 +61,8 @@ const UNAVAILABLE: &str = "503 Service Unavailable";
 const TIMEOUT: &str = "504 Gateway Timeout";
 
 impl Reason {
-    /// Returns the codes of the reason: the statuses of Tor's HTTP CONNECT specification ("Error
-    /// codes"), and C tor's codes of SOCKS5.
+    /// Returns the codes of the reason. The statuses are those of Tor's HTTP CONNECT specification
+    /// ("Error codes"), and the SOCKS5 codes are those of C tor.
     pub(crate) fn codes(self) -> Codes {
         let (socks, status, token) = match self {
             Reason::General => (1, INTERNAL, "end/MISC"),

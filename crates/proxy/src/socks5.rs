@@ -31,7 +31,7 @@ const IPV6: u8 = 4;
 pub enum SocksAddress<'m> {
     /// An IP address and a port.
     Socket(SocketAddr),
-    /// The bytes of a host's name, and a port.
+    /// The bytes of a host name, and a port.
     Name(&'m [u8], u16),
 }
 

@@ -32,7 +32,7 @@ pub struct BridgeLine {
 pub enum BridgeError {
     /// The line has no words.
     Empty,
-    /// This word is at the place of an address with a port, but is none.
+    /// The line has this word instead of an address with a port.
     Address(String),
     /// The line ends after this word, without an address with a port.
     NoAddress(String),
@@ -131,8 +131,8 @@ impl BridgeLine {
     }
 }
 
-/// Returns whether a word after the address is an identity rather than an argument. A key may end
-/// in `=`, too.
+/// Returns whether a word after the address is an identity rather than an argument. An ed25519 key
+/// may also contain `=`.
 fn is_identity(word: &str) -> bool {
     word.starts_with(ED25519) || !word.contains('=')
 }

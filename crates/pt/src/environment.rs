@@ -30,8 +30,8 @@ pub struct Outbound {
 }
 
 impl Outbound {
-    /// Returns the source address for a connection to `to`; `None` if the kernel chooses. For a
-    /// loopback address the kernel always chooses, as the specification demands.
+    /// Returns the source address for a connection to `to`; `None` if the kernel chooses. It always
+    /// chooses for a loopback address, as pt-spec requires.
     #[must_use]
     pub fn towards(&self, to: IpAddr) -> Option<IpAddr> {
         match to {
@@ -82,7 +82,7 @@ pub struct ServerMethod {
     pub options: Args,
 }
 
-/// Error: the environment is invalid. The line reports this to the manager.
+/// Error: the environment is invalid. Contains the line that reports this to the manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvironmentError(pub Line);
 

@@ -1,5 +1,5 @@
-//! The Extended ORPort protocol. By it, a transport authenticates to its relay and reports the
-//! client of a connection (Tor's ext-orport-spec, safe cookie).
+//! The Extended ORPort protocol, with which a transport authenticates to its relay and reports the
+//! address of a connection's client (Tor's ext-orport-spec, `SAFE_COOKIE`).
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ const HEAD: usize = 4;
 /// Maximum bytes of the body of a transport's command, which is a name or an address.
 const BODY: usize = 256;
 
-/// Error: a dialogue at the Extended ORPort has failed.
+/// Error: a dialogue with the Extended ORPort has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExtOrError {

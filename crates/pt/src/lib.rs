@@ -9,12 +9,12 @@
 //! * [`Environment`] is the set of environment variables that a transport receives. [`Line`] is a
 //!   line of a transport's standard output.
 //! * [`Manager`] is the managing side, for any transport.
-//! * [`Args`] are a bridge's keys and values, as in bridge lines, SOCKS requests, `SMETHOD` lines
-//!   and torrc's `ServerTransportOptions`.
+//! * [`Args`] are the key-value pairs of a bridge, as in bridge lines, SOCKS requests, `SMETHOD`
+//!   lines and torrc's `ServerTransportOptions`.
 //! * [`BridgeLine`] is a bridge line. [`PluginLine`] names the program of each transport.
 //!   [`OfferLine`] is a transport that a bridge's operator offers.
 //! * [`SocksClient`] asks a transport for a connection to a bridge.
-//! * [`ExtOrClient`] and [`ExtOrServer`] speak the Extended ORPort protocol (ext-orport-spec), by
+//! * [`ExtOrClient`] and [`ExtOrServer`] speak the Extended ORPort protocol (ext-orport-spec), in
 //!   which a transport reports the client's address to its relay.
 
 mod args;

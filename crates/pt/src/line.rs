@@ -9,10 +9,10 @@ use crate::args::Args;
 /// Maximum bytes of a line.
 pub(crate) const LONGEST: usize = 8 << 10;
 
-/// The protocol between programs and a transport at a client.
+/// The protocol with which programs connect to a transport at a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// SOCKS4, which has no arguments.
+    /// SOCKS4. [`SocksClient`](crate::SocksClient) does not support it.
     Socks4,
     /// SOCKS5.
     Socks5,
@@ -45,7 +45,7 @@ pub enum Line {
     EnvError(String),
     /// The transport uses the proxy from its environment.
     ProxyDone,
-    /// The transport does not use that proxy, for this reason.
+    /// The transport does not use the proxy from its environment, for this reason.
     ProxyError(String),
     /// The client's transport of this name is ready at this address.
     ClientMethod(String, Protocol, SocketAddr),
@@ -191,7 +191,7 @@ fn quote(text: &str, out: &mut fmt::Formatter<'_>) -> fmt::Result {
     out.write_str("\"")
 }
 
-/// Replaces line breaks in a reason, as the reason ends with its line.
+/// Replaces line breaks in a reason by spaces, because a reason extends to the end of its line.
 fn one_line(text: &str) -> String {
     text.replace(['\n', '\r'], " ")
 }

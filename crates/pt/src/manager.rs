@@ -13,9 +13,9 @@ pub struct Method {
     pub name: String,
     /// The transport's SOCKS port at a client, or its listening address at a bridge.
     pub address: SocketAddr,
-    /// The protocol between programs and the transport at a client; `None` at a bridge.
+    /// The protocol with which programs connect to the transport at a client; `None` at a bridge.
     pub protocol: Option<Protocol>,
-    /// Arguments that clients of the bridge need.
+    /// Arguments that clients of the bridge need; empty at a client.
     pub args: Args,
 }
 
@@ -62,11 +62,11 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// The state of a transport, as far as its output has shown.
+/// The state of a transport, derived from its output.
 ///
 /// [`Manager::take`] processes the transport's standard output. Once [`Manager::is_ready`], the
-/// list of methods is complete. [`Manager::said`] returns the log messages, as long as the
-/// transport runs.
+/// list of methods is complete. Later output contains log messages, which [`Manager::said`]
+/// returns.
 #[derive(Debug, Default)]
 pub struct Manager {
     inbox: Vec<u8>,

@@ -1,4 +1,4 @@
-//! A bridge operator's settings for a transport, in one line. In torrc the same needs
+//! A bridge operator's settings for a transport, in one line. They correspond to torrc's
 //! `ServerTransportPlugin`, `ServerTransportListenAddr` and `ServerTransportOptions`.
 
 use std::fmt;
@@ -16,7 +16,8 @@ pub struct OfferLine {
     pub listen: SocketAddr,
     /// Options for the transport.
     pub options: Args,
-    /// The program that implements it, with arguments; `None` if the line names none.
+    /// The program that implements the transport, with its arguments; `None` if the line names
+    /// none.
     pub program: Option<Vec<String>>,
 }
 
@@ -28,7 +29,7 @@ pub enum OfferError {
     Empty,
     /// The line's first word is not a transport's name.
     Name(String),
-    /// This word is at the place of an address with a port, but is none.
+    /// The line has this word instead of an address with a port.
     Address(String),
     /// A word after the address is not an option.
     Options(ArgsError),

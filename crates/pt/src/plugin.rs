@@ -32,11 +32,11 @@ pub enum PluginError {
     Empty,
     /// This word is not a transport's name.
     Name(String),
-    /// This word is at the place of `exec` or `socks5`.
+    /// The line has this word instead of `exec` or `socks5`.
     Kind(String),
     /// No program follows `exec`.
     NoProgram,
-    /// This word is at the place of an address, but is none.
+    /// The line has this word instead of an address with a port.
     Address(String),
     /// This word follows the address, where the line should end.
     Rest(String),
@@ -94,8 +94,7 @@ impl PluginLine {
                 let program = Some(program).filter(|program| !program.is_empty());
                 PluginPlace::Program(program.ok_or(PluginError::NoProgram)?)
             }
-            // SOCKS4 is not supported: it has no arguments, and programs that use it date from
-            // 2012.
+            // SOCKS4 is not supported: programs that use it date from 2012.
             "socks5" => {
                 let at = word();
                 let address = at.parse::<SocketAddr>().ok().filter(|at| at.port() > 0);

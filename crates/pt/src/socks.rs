@@ -1,5 +1,5 @@
-//! The client's side of a transport, which connects to a bridge through the transport: SOCKS5,
-//! with the bridge's arguments as user name and password (pt-spec, "Client"; RFC 1928 and 1929).
+//! A SOCKS5 client that asks a transport for a connection to a bridge. The bridge's arguments are
+//! sent as user name and password (pt-spec, "Client"; RFC 1928 and 1929).
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ const CONNECT: u8 = 1;
 const IPV4: u8 = 1;
 const NAME: u8 = 3;
 const IPV6: u8 = 4;
-/// Number of bytes in an answer before its address.
+/// Number of bytes in a SOCKS5 reply before its address.
 const HEAD: usize = 4;
 
 /// Error: a transport has not connected to a bridge.
@@ -141,7 +141,7 @@ impl SocksClient {
     }
 }
 
-/// Returns the number of bytes in an answer; `None` if too few have arrived to determine it.
+/// Returns the number of bytes in a SOCKS5 reply; `None` if too few have arrived to determine it.
 fn answer_length(inbox: &[u8]) -> Result<Option<usize>, SocksRefusal> {
     if inbox.first().is_some_and(|version| *version != VERSION) {
         return Err(SocksRefusal::Nonsense);

@@ -40,8 +40,8 @@ impl Kernels {
         let sizes = [heavy.len(), channels.len(), thresholds.len()];
         if sizes != [count * HEAVY, count, count * THRESHOLDS] {
             return Err(
-                "each kernel needs three positions of the larger weight, one dilation, one \
-                        channel and four thresholds",
+                "for each kernel, give three values of `heavy`, one of `dilations`, one of \
+                 `of_channels` and four of `thresholds`",
             );
         }
         let mut kernels = Kernels { by_taps: BTreeMap::new(), count };
@@ -54,10 +54,8 @@ impl Kernels {
             }
             let channel = within(channels[place], most_channels).ok_or("no such channel")?;
             let dilation = within(dilations[place], slots.max(2)).filter(|dilation| *dilation > 0);
-            let dilation = dilation.ok_or(
-                "each dilation must be at least 1 and less than the number of \
-                                slots",
-            )?;
+            let dilation =
+                dilation.ok_or("each dilation must be at least 1 and less than `slots`")?;
             let mut levels = [0.0; THRESHOLDS];
             levels.copy_from_slice(&thresholds[place * THRESHOLDS..][..THRESHOLDS]);
             let kernel = Kernel { place, heavy: taps, thresholds: levels };

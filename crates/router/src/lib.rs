@@ -1,10 +1,10 @@
-//! The programs of the onion network, built around the cores of `anabranch_onion`; and pluggable
-//! transports.
+//! Event loops, sockets and files of the onion network's programs and of pluggable transports. The
+//! protocols themselves are in cores without I/O, such as those of `anabranch_onion`.
 //!
-//! * [`onion`] has the event loops of client, relay and authority, and their files.
-//! * [`pt`] is this project's pluggable transport: links of [`anabranch_stego`] over sockets.
-//! * [`crawl`] makes covers for the transport from an operator's web pages, captures and
-//!   recordings.
+//! * [`onion`]: event loops of the client, the relay and the authority, and their files.
+//! * [`pt`]: this project's pluggable transport, which runs links of [`anabranch_stego`] over
+//!   sockets.
+//! * [`crawl`]: covers for the transport, from an operator's web pages, captures and HAR files.
 //!
 //! Start reading at [`onion::relay`], then `onion/station.rs`, which connects a core with the
 //! sockets of its links.

@@ -1,13 +1,14 @@
-//! Blocks: how they are sealed, and how they are opened from a connection's byte stream.
+//! Encryption of blocks, and their decryption from a connection's byte stream.
 //!
 //! ```text
 //! block = tag (16) · masked(number (3) · length (2)) · AEAD(frames)
 //! ```
 //!
-//! The AEAD's nonce is the full 64-bit number of the block in its direction, so it never repeats.
-//! The number's lowest 24 bits and the length are masked as QUIC masks packet numbers (RFC 9001,
-//! section 5.4), with a cipher over the tag. The key changes every 65,536 blocks, which is at most
-//! every GiB. Each key is derived from its predecessor, which is then forgotten.
+//! Numbers in parentheses are lengths in bytes. The AEAD's nonce is the full 64-bit number of the
+//! block in its direction, so it never repeats. The number's lowest 24 bits and the length are
+//! masked as QUIC masks packet numbers (RFC 9001, section 5.4), with the tag as the sample. The key
+//! changes after 65,536 blocks, which contain at most about 1 GiB. Each key is derived from a
+//! secret, and each secret from its predecessor, which is then discarded.
 
 use std::collections::VecDeque;
 
@@ -27,14 +28,14 @@ const HEADER: usize = 5;
 const ROUND: u64 = 1 << 16;
 /// Number of recent keys that are kept to open late blocks.
 const KEPT: usize = 2;
-/// Maximum number of keys by which a block may be ahead of the newest key.
+/// Maximum number of key changes between the newest key and a received block.
 const AHEAD: u64 = 4;
 
-/// Error: the other end did not seal the connection's bytes.
+/// Error: the other end did not seal the block, or the block is too long or a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadSeal;
 
-/// A sealer of the blocks that this end sends.
+/// Encryption state of the blocks that this end sends.
 pub(crate) struct Sealer {
     mask: HeaderProtectionKey,
     ratchet: Ratchet,
@@ -42,11 +43,11 @@ pub(crate) struct Sealer {
     number: u64,
 }
 
-/// An opener of the blocks that the other end sends.
+/// Decryption state of the blocks that the other end sends.
 pub(crate) struct Opener {
     mask: HeaderProtectionKey,
     aes: bool,
-    /// The [`KEPT`] newest keys with their rounds; `ratchet` derives the next one.
+    /// The [`KEPT`] newest keys, each with its index in the chain; `ratchet` derives the next one.
     keys: VecDeque<(u64, LessSafeKey)>,
     ratchet: Ratchet,
     replay: Replay,
@@ -56,7 +57,7 @@ pub(crate) struct Opener {
 #[derive(Clone)]
 struct Ratchet {
     secret: Key,
-    /// Round of `secret`, which is the number of keys derived before.
+    /// Index of `secret` in the chain: the number of secrets before it.
     round: u64,
 }
 

@@ -6,8 +6,9 @@ pub(crate) const LEAST_WINDOW: usize = 1 << 20;
 /// Minimum share of a link in bytes, whatever the number of links.
 const LEAST_SHARE: usize = 4 << 10;
 
-/// The memory that all links of a process share. Each link may keep [`Budget::share`] bytes of the
-/// data that it sends. Larger windows, and data beyond the share, are taken from the budget.
+/// The memory limit of all links of a process. Each link may buffer [`Budget::share`] bytes to send
+/// without using the budget. Windows above [`LEAST_WINDOW`], and buffered data above the share, are
+/// charged to the budget.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     left: usize,
@@ -15,7 +16,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Creates a budget of `bytes` for all links. The share of each link comes in addition, and is
+    /// Creates a budget of `bytes` for all links together. The shares are not part of it, and are
     /// [`LEAST_WINDOW`] at first.
     pub(crate) fn new(bytes: usize) -> Budget {
         Budget { left: bytes, share: LEAST_WINDOW }
@@ -29,12 +30,12 @@ impl Budget {
         self.share != before
     }
 
-    /// Returns the number of bytes that a link may keep without taking any from the budget.
+    /// Returns the number of bytes that a link may buffer without using the budget.
     pub(crate) fn share(&self) -> usize {
         self.share
     }
 
-    /// Takes `bytes` from the budget, if so much is left. Returns whether they were taken.
+    /// Takes `bytes` from the budget if that many are left. Returns whether they were taken.
     pub(crate) fn take(&mut self, bytes: usize) -> bool {
         let enough = self.left >= bytes;
         self.left -= if enough { bytes } else { 0 };

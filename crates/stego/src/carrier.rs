@@ -1,9 +1,8 @@
-//! A connection as a list of debts. A debt is a block that was sent over the connection and is not
-//! acknowledged.
+//! Loss detection of a connection. A *debt* is a block that was sent over the connection, needs an
+//! acknowledgement and is not acknowledged yet.
 //!
-//! A connection delivers its bytes in order or not at all, so a count of received blocks
-//! identifies them. If a connection delivers no blocks for a while, the sender has to assume that
-//! all unacknowledged ones are lost.
+//! A connection delivers its bytes in order or not at all, so a count of received blocks identifies
+//! them. If none are acknowledged for a while, the sender treats all debts as lost.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,8 +14,8 @@ use anabranch_multipath::Time;
 const UNKNOWN: Duration = Duration::from_secs(1);
 /// Minimum patience with a connection.
 const LEAST: Duration = Duration::from_millis(400);
-/// Factor of the patience if no later block has arrived over another connection either: the whole
-/// path may be slow.
+/// Multiplier of the patience while no later block has arrived over any connection: the whole path
+/// may be slow then.
 const ALONE: u32 = 3;
 /// Maximum patience with a connection.
 const MOST: Duration = Duration::from_secs(15);
@@ -42,7 +41,7 @@ impl RoundTrip {
         self.smooth
     }
 
-    /// Returns the time to wait for an answer: RFC 6298's timeout, limited to the range from
+    /// Returns the retransmission timeout (RFC 6298, section 2), limited to the range from
     /// [`LEAST`] to [`MOST`].
     pub(crate) fn patience(&self) -> Duration {
         let patience = self.smooth.map_or(UNKNOWN, |smooth| smooth + 4 * self.varies);
@@ -54,7 +53,7 @@ impl RoundTrip {
 /// independent.
 #[derive(Debug)]
 pub(crate) struct Carrier {
-    /// The connection's index among the link's places; `None` once the connection is over and only
+    /// The connection's index in the link's `places`; `None` once the connection is over and only
     /// its debts are left.
     pub(crate) place: Option<usize>,
     /// Number of blocks sent over the connection.
@@ -62,16 +61,18 @@ pub(crate) struct Carrier {
     /// Number of blocks received over the connection.
     pub(crate) came: u64,
     owed: VecDeque<Debt>,
-    /// Time at which a debt was last paid, or since which there are debts.
+    /// Time at which a debt was last acknowledged, or at which a debt was added while there were
+    /// none.
     progress: Time,
     trip: RoundTrip,
     /// Time since which the connection counts as silent; `None` if it does not.
     silent: Option<Time>,
-    /// Number of times that the connection counted as silent and then paid a debt, at most 4.
+    /// Number of times that the connection counted as silent although it worked, at most 4. Each
+    /// doubles the patience.
     mistakes: u32,
     /// Time at which bytes were last received over the connection, or at which it began.
     heard: Time,
-    /// Time from which expected bytes are overdue; `None` if none are expected.
+    /// Latest time at which the other end sends the expected bytes; `None` if none are expected.
     awaited: Option<Time>,
     /// Time for which the other end may delay an answer.
     hold: Duration,
@@ -190,9 +191,10 @@ impl Carrier {
         (self.trip.patience() * (1 << self.mistakes)).min(MOST)
     }
 
-    /// Returns the time at which the connection will count as silent; `None` if it has no debts.
-    /// `later` is the time at which the youngest block that has arrived over any connection was
-    /// sent: an older block that has not arrived is late (as in RFC 8985).
+    /// Returns the time at which the connection will count as silent; `None` if it already does, or
+    /// if neither an acknowledgement nor an answer is expected. `later` is the send time of the
+    /// most recently sent block that has arrived over any connection. As in RFC 8985, a block sent
+    /// before it is late.
     pub(crate) fn deadline(&self, later: Time) -> Option<Time> {
         if self.silent.is_some() {
             return None;

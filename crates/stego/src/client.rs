@@ -17,10 +17,10 @@ use crate::secrets::LinkSecrets;
 use crate::slot::{Covers, Hidden, Profile, Scene, Wish};
 use crate::token::{Purse, TOKEN};
 
-/// Timeout of a handshake. On a path that works again, a retry after this time succeeds sooner
-/// than TCP, which pauses for a minute and more.
+/// Timeout of a handshake. After an outage, a new connection after this time succeeds sooner than
+/// TCP's retransmission, whose intervals grow to a minute and more.
 const GREETING: Duration = Duration::from_secs(10);
-/// Timeout until a connection is open, for the same reason as [`GREETING`].
+/// Timeout for opening a connection, for the same reason as [`GREETING`].
 const DIALLING: Duration = Duration::from_secs(10);
 /// Pause after the first failed connection.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -30,15 +30,16 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 const QUIET: Duration = Duration::from_secs(2);
 /// Time without a byte after which a connection is probed with a PING, on an idle link.
 const IDLE: Duration = Duration::from_secs(20);
-/// Time that a client whose link is done waits for its server to close: the server may not know
-/// yet.
+/// Time for which a client waits for its server after both streams have ended: the last
+/// acknowledgement may not have reached the server.
 const LINGERS: Duration = Duration::from_secs(5);
 /// Time for which a link survives without bytes from the other end.
 pub(crate) const SURVIVES: Duration = Duration::from_secs(300);
 /// Maximum memory of a link beyond the first MiB in each direction. With this, the windows of both
 /// directions may reach their maximum.
 const MEMORY: usize = 30 << 20;
-/// Number of waiting bytes from which new connections are chosen for their upload capacity.
+/// Minimum number of unacknowledged bytes at which new connections are chosen for their upload
+/// capacity.
 const MUCH: u64 = 16 << 10;
 
 /// An action that a client requests from its driver.
@@ -65,7 +66,7 @@ pub enum Ending {
     Reset,
     /// The other end was unreachable for 5 minutes.
     Lost,
-    /// The link held the most memory when memory ran out.
+    /// The server's memory limit was exceeded, and this link exceeded its allowance most.
     Crowded,
 }
 
@@ -106,8 +107,8 @@ pub struct Client<R> {
     failures: u32,
     /// Time before which no further connection may be opened.
     dial: Time,
-    /// Time at which the server was last heard, or at which the link began, because `now` need not
-    /// start at zero.
+    /// Time at which a block from the server last arrived, before that the time of the first
+    /// [`Client::poll`]; `None` before the first poll.
     heard: Option<Time>,
     /// Time at which both streams had ended; `None` before.
     done: Option<Time>,
@@ -167,7 +168,7 @@ impl Seat {
         Seat { place, dialled, opened, heard, token, exchange, skip: 0, brought: 0 }
     }
 
-    /// Returns the time after which the connection is late; `None` if it is open.
+    /// Returns the deadline for opening the connection; `None` if it is open.
     fn late(&self) -> Option<Time> {
         (!self.opened).then_some(self.dialled + DIALLING)
     }
@@ -556,12 +557,12 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Returns the number of requests to keep outstanding. This is the number that fetches the
-    /// server's backlog and some data ahead; one if no data are expected.
+    /// Returns the number of requests to keep outstanding: enough to fetch the server's backlog,
+    /// and a few in advance. Returns 1 if no data are expected.
     fn requests(&self, link: &Link) -> usize {
         let (waits, profile) = (link.backlog(), self.config.profile);
         let most = profile.connections();
-        // A large request will have a large answer.
+        // The answer to a large request is expected to be large.
         let said = profile.gathers() && link.waiting() > profile.chunk();
         if waits == 0 && !said {
             return 1;

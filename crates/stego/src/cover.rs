@@ -5,7 +5,8 @@ use anabranch_multipath::Time;
 use crate::link::Link;
 use crate::slot::Slot;
 
-/// Identifier of a connection, which its driver keeps.
+/// Identifier of a connection. A client assigns it in
+/// [`ClientOutput::Dial`](crate::ClientOutput::Dial); at a server, the driver assigns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnId(pub u64);
 

@@ -1,6 +1,6 @@
-//! Frames, which are the content of a block, one after the other.
+//! Encoding of frames. The content of a block is a sequence of frames.
 //!
-//! Numbers have a variable length, in the encoding of QUIC (RFC 9000, section 16).
+//! Numbers are variable-length integers of QUIC (RFC 9000, section 16).
 
 use std::ops::Range;
 
@@ -47,7 +47,7 @@ pub(crate) struct Ack {
     pub(crate) next: u64,
     /// Ranges of later chunks that have arrived, in ascending order and with gaps between them.
     pub(crate) ranges: Vec<Range<u64>>,
-    /// Limit of the stream's total bytes so far.
+    /// Maximum total bytes that the stream may have so far (flow control).
     pub(crate) limit: u64,
     /// Total bytes of the stream in the other direction so far, whether sent or not.
     pub(crate) written: u64,

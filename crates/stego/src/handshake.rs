@@ -6,10 +6,10 @@
 //! ```
 //!
 //! Shares are Elligator 2 representatives, so every byte of both messages looks random. Only the
-//! holder of the server's secret key can open a HELLO. Making one takes the public key, which a
-//! bridge line has. The keys of blocks are derived from a further agreement between the two shares.
-//! Both ends forget its secrets, so the server's key reveals nothing to an attacker that obtains it
-//! later.
+//! holder of the server's secret key can open a HELLO, and making one takes the public key in the
+//! bridge line. The keys of blocks also depend on a Diffie-Hellman secret of the two shares. Both
+//! ends discard that secret, so an attacker that later obtains the server's key cannot decrypt
+//! recorded blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,8 +47,9 @@ pub(crate) struct Greeting {
 }
 
 impl Greeting {
-    /// Appends a HELLO, followed by `padding` random bytes. `minute` is the time of day in minutes
-    /// since 1970; `aes` is whether AES is fast on this machine.
+    /// Appends a HELLO, followed by `padding` random bytes. `minute` is the wall-clock time in
+    /// minutes since 1970; `aes` is whether AES is fast on this machine. Returns `None` if the
+    /// server's key is a point of low order.
     pub(crate) fn begin(
         server: &BridgeKey,
         minute: u32,
@@ -129,8 +130,8 @@ impl Doorman {
         Some(Welcome { chain, share: point, aes: text[1] & AES != 0, padding })
     }
 
-    /// Remembers a HELLO with the minute `stated`, until the check of clocks refuses it anyway.
-    /// Returns whether it is new and the cache had room.
+    /// Adds a HELLO with the minute `stated` to the cache, until it is too old to be accepted
+    /// anyway. Returns whether it is new and the cache had room.
     fn is_new(&mut self, share: &Representative, stated: u32, minute: u32) -> bool {
         while let Some(oldest) = self.seen.first_entry()
             && minute > oldest.key().saturating_add(DRIFT)

@@ -16,10 +16,10 @@ const ACK_FIXED: usize = 48;
 const DELAY: Duration = Duration::from_millis(20);
 /// Number of chunks after which an acknowledgement is sent at once.
 const CHUNKS: u32 = 4;
-/// Maximum delay of an acknowledgement that would otherwise need a separate message, however many
-/// chunks arrive. It is a quarter of the minimum patience of the other end.
+/// Maximum delay of an acknowledgement after [`Inbox::be_patient`], however many chunks arrive. It
+/// is a quarter of the other end's minimum patience.
 const PATIENT_DELAY: Duration = Duration::from_millis(100);
-/// Number of round trips within which a window that is used up was too small.
+/// Number of round trips: a window that is used up in less time was too small.
 const QUICK: u32 = 4;
 /// Number of times that each block count is sent.
 const TOLD: u8 = 2;
@@ -28,7 +28,7 @@ const TOLD: u8 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overrun;
 
-/// The receiver of one direction's stream, which restores its order.
+/// Receiver of one direction's stream. It restores the order of the chunks.
 pub(crate) struct Inbox {
     merger: Merger<Chunk>,
     /// Ranges of chunks that wait for earlier ones: the end of each range, by its first chunk.
@@ -41,7 +41,7 @@ pub(crate) struct Inbox {
     came: u64,
     /// Number of bytes read.
     read: u64,
-    /// Maximum number of bytes that may be received in total so far.
+    /// Total bytes that the other end may have sent so far (flow control).
     limit: u64,
     window: usize,
     /// Time at which the limit was last raised.
@@ -62,7 +62,7 @@ enum Chunk {
     End,
 }
 
-/// The time at which an acknowledgement is due, and the chunks that it has to cover.
+/// Time at which an acknowledgement is due, and number of chunks received since the last one.
 #[derive(Default)]
 struct Due {
     at: Option<Time>,
@@ -90,7 +90,8 @@ impl Inbox {
         }
     }
 
-    /// Makes acknowledgements wait for messages that are sent anyway.
+    /// Makes acknowledgements wait for messages that are sent anyway, for at most
+    /// [`PATIENT_DELAY`].
     pub(crate) fn be_patient(&mut self) {
         self.patient = true;
     }

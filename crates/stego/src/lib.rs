@@ -10,7 +10,7 @@
 //! * [`BridgeKey`] is the public part of a bridge line. [`ServerKey`] is the server's secret.
 //! * `elligator` encodes public keys as random bytes. `handshake` opens a link in one round trip.
 //!   `secrets` derives keys. `token` lets later connections join a link.
-//! * `block` seals units and hides their headers. `frame` is the content of a unit.
+//! * `block` encrypts blocks and hides their headers. `frame` encodes the content of a block.
 //! * `outbox` stores data to send and data not yet acknowledged. `inbox` restores the order of
 //!   received data, and has windows and acknowledgements. `budget` is the memory limit that both
 //!   share. `carrier` is the state of one connection.

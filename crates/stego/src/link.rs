@@ -60,21 +60,21 @@ impl From<Overrun> for LinkViolation {
     }
 }
 
-/// The end of the link that this program is.
+/// The end of the link at which this program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,
     Server,
 }
 
-/// The first thing that a new connection has to carry, if there is nothing else.
+/// The first control frame of this end on a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opening {
-    /// A request for a sign of life, which the other end may delay by this time.
+    /// A SEAT. The other end has to answer, and may delay its answer by this time.
     Asks(Duration),
-    /// A sign of life, which is sent at once.
+    /// A PONG, which is sent at once.
     Answers,
-    /// A sign of life, which waits for the first message that is sent anyway.
+    /// None: the first message is sent for another reason.
     Waits,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Link {
     /// The frames of the block that was opened last.
     frames: Vec<u8>,
     trip: RoundTrip,
-    /// Time at which the youngest block that has arrived was sent.
+    /// Send time of the most recently sent block that has arrived over any connection.
     later: Time,
     /// Index of the place that last received something to be acknowledged.
     last: usize,
@@ -105,7 +105,8 @@ pub(crate) struct Link {
     /// Time at which data were last sent or received.
     active: Time,
     reset: Reset,
-    /// Whether an end must continue an exchange once it has begun its half of it.
+    /// Whether the other end has to send more bytes once it has begun an answer, until the exchange
+    /// ends.
     awaits_ends: bool,
     /// Whether the other end has to know of waiting data before it can fetch them.
     tells_written: bool,
@@ -276,8 +277,8 @@ impl Link {
         self.written.saturating_sub(self.inbox.came())
     }
 
-    /// Returns the number of bytes for which messages have to begin now, and the room that each of
-    /// these messages needs.
+    /// Returns the number of bytes that need new messages now, and the minimum room of each of
+    /// these messages.
     pub(crate) fn wants(&mut self, now: Time) -> (usize, usize) {
         if let Some(least) = self.outbox.least_room() {
             let since = *self.waits.get_or_insert(now);
@@ -308,8 +309,8 @@ impl Link {
         (self.inbox.kept() + partial, self.outbox.kept() + hidden)
     }
 
-    /// Returns the number of bytes of [`Link::kept`] that exceed the allowance for data to be
-    /// sent.
+    /// Returns how many bytes of [`Link::kept`] exceed the link's allowance, which covers only data
+    /// to be sent.
     pub(crate) fn excess(&self, budget: &Budget) -> usize {
         let (came, goes) = self.kept();
         came + goes.saturating_sub(self.outbox.allowed(budget))
@@ -320,7 +321,7 @@ impl Link {
         self.outbox.settle(budget);
     }
 
-    /// Frees empty buffers, as both streams are done.
+    /// Frees unused buffer capacity after both streams have ended.
     pub(crate) fn shrink(&mut self) {
         self.frames = Vec::new();
         self.outbox.shrink();
@@ -331,13 +332,14 @@ impl Link {
         }
     }
 
-    /// Returns all memory to the budget, as the link is over.
+    /// Returns all memory of a link that is over to the budget.
     pub(crate) fn release(&mut self, budget: &mut Budget) {
         self.inbox.release(budget);
         self.outbox.release(budget);
     }
 
-    /// Puts connection `id` at a place. The bytes `first` precede all blocks.
+    /// Adds connection `id` at a place, in which it replaces any earlier one. `first` are the bytes
+    /// to send before all blocks: a token or an ANSWER.
     pub(crate) fn open(
         &mut self,
         now: Time,
@@ -522,8 +524,8 @@ impl Link {
         Ok(())
     }
 
-    /// Processes timeouts. The unacknowledged chunks of silent connections have to be sent over
-    /// other connections.
+    /// Processes timeouts. Marks the unacknowledged chunks of connections that have become silent
+    /// for retransmission.
     pub(crate) fn tick(&mut self, now: Time) {
         for carrier in self.carriers.values_mut() {
             let sent = carrier.settle(now, |chunk| self.outbox.has_come(chunk));
@@ -550,9 +552,9 @@ impl Link {
         [silence, ack, waits].into_iter().flatten().min()
     }
 
-    /// Seals what has to be sent now. `rooms` are the free bytes of each place, without the bytes
-    /// that it already holds; this function reduces them. `spares` are the parts of `rooms` that
-    /// must not be used for chunks.
+    /// Seals the acknowledgements, control frames and chunks that have to be sent now. `rooms` is
+    /// the number of free bytes at each place, without the bytes already sealed there; the function
+    /// reduces it. `spares` is the part of `rooms` that must not be used for chunks.
     pub(crate) fn deal(&mut self, now: Time, rooms: &mut [usize], spares: &[usize]) {
         self.deal_ack(now, rooms, spares);
         self.deal_words(now, rooms);
@@ -604,8 +606,8 @@ impl Link {
         })
     }
 
-    /// Returns whether more bytes will be left to send than the other end knows of, once `goes`
-    /// bytes are sent.
+    /// Returns whether the backlog has to be advertised: once `goes` bytes are sent, more bytes are
+    /// left than the other end knows of.
     fn has_to_tell(&self, goes: usize) -> bool {
         let (written, left) = (self.outbox.written(), self.outbox.unsent().saturating_sub(goes));
         let known = (left as u64).saturating_sub(written - self.told_written.min(written));
@@ -614,7 +616,9 @@ impl Link {
         self.tells_written && few
     }
 
-    /// Returns whether an acknowledgement is due, or fits into a message that is sent anyway.
+    /// Returns whether to send an acknowledgement now: it is due, it can accompany data, or the
+    /// backlog has to be advertised. `goes` is the number of bytes for which the connections have
+    /// room.
     fn acks(&self, now: Time, goes: usize) -> bool {
         let along = self.gathers && goes > 0 && self.outbox.least_room().is_some();
         let due = self.inbox.ack_due(now).is_some_and(|due| along || due <= now);

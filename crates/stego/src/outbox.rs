@@ -9,7 +9,7 @@ use crate::frame::{Ack, DATA_OVERHEAD, Frame};
 pub(crate) const AHEAD: usize = 8_192;
 /// Maximum window in bytes.
 pub(crate) const MOST_WINDOW: usize = 16 << 20;
-/// Approximate memory that a chunk needs in addition to its bytes.
+/// Approximate bytes of memory that a chunk needs in addition to its content.
 pub(crate) const PIECE: usize = 64;
 /// Minimum length of a chunk that is cut short to fit into a small room.
 const SHORTEST: usize = 256;
@@ -33,7 +33,7 @@ pub(crate) struct Outbox {
     again: BTreeSet<u64>,
     /// Number of bytes cut into chunks so far.
     cut: u64,
-    /// Maximum number of bytes that may be cut into chunks so far.
+    /// Total bytes that the other end permits so far (flow control).
     limit: u64,
     /// Number of bytes that have not arrived at the other end, whether cut into chunks or not.
     held: usize,
@@ -265,9 +265,9 @@ impl Outbox {
         true
     }
 
-    /// Returns the maximum window for the bytes acknowledged so far. A peer that reads its data
-    /// raises its window more slowly than this. A peer that advertises a large window and
-    /// acknowledges nothing gets the minimum.
+    /// Returns the maximum window at the current number of acknowledged bytes. A peer that
+    /// advertises a large window and acknowledges nothing gets [`LEAST_WINDOW`]. A peer that reads
+    /// its data is not slowed down, because it raises its window more slowly than this.
     fn earned(&self) -> u64 {
         LEAST_WINDOW as u64 + 2 * self.came
     }

@@ -70,8 +70,8 @@ pub struct ServerConfig {
     pub aes: bool,
     /// Maximum bytes that all links together may store, in both directions. Half of it is for
     /// windows beyond 1 MiB. A quarter is divided among the links, for data that wait for clients.
-    /// If more is stored, the link that exceeds its share and what it has taken from the budget
-    /// most is closed.
+    /// If the links store more, the server closes the link that most exceeds its allowance: its
+    /// share, and what it has taken from the budget.
     pub memory: usize,
     /// Maximum number of simultaneous links. Finished links that are remembered do not count.
     pub links: usize,
@@ -87,7 +87,7 @@ pub struct Server<R> {
     doorman: Doorman,
     awaited: TokenTable,
     links: BTreeMap<LinkId, Host>,
-    /// The finished ones among the links, with the times at which they were done.
+    /// Finished links, with the times at which both streams had ended.
     finished: BTreeSet<(Time, LinkId)>,
     next_link: u64,
     conns: BTreeMap<ConnId, Guest>,
@@ -97,7 +97,7 @@ pub struct Server<R> {
     kept: usize,
     /// Links that had an event since they were last processed.
     touched: BTreeSet<LinkId>,
-    /// Times at which other links have to be processed, with the links.
+    /// Time at which each link has to be processed next, unless an event occurs before.
     timers: BTreeSet<(Time, LinkId)>,
 }
 
@@ -416,9 +416,9 @@ impl<R: CryptoRng> Server<R> {
         }
     }
 
-    /// Returns the time at which each held request of a link has to be answered, and its place.
-    /// The oldest request is not included: it is held for data to come, unless the link is done.
-    /// Answers to the others let the client send again.
+    /// Returns the time by which each held request of a link has to be answered, even without data,
+    /// and the request's place. Excludes the oldest request, which is held for future data, unless
+    /// the link is done. Answers to the other requests let the client send again.
     fn overdue(&self, host: &Host) -> impl Iterator<Item = (Time, usize)> + use<R> {
         let done = host.link.is_done() && host.link.has_ended();
         let (kept, enough) = if done { (0, Duration::ZERO) } else { (1, ENOUGH) };
@@ -435,7 +435,7 @@ impl<R: CryptoRng> Server<R> {
         self.leave(now, &guest.seat);
     }
 
-    /// Removes a connection from its place.
+    /// Removes a connection from its link.
     fn leave(&mut self, now: Time, seat: &Seat) {
         let Seat::Joined { link, place, .. } = seat else { return };
         let Some(host) = self.links.get_mut(link) else { return };

@@ -39,7 +39,7 @@ impl Mint {
     }
 }
 
-/// A client's token allocator. It issues each token once, as long as any of them arrive.
+/// A client's token allocator. It issues each token once, unless 256 in a row fail.
 pub(crate) struct Purse {
     mint: Mint,
     next: u32,
@@ -102,8 +102,8 @@ impl TokenTable {
         tokens
     }
 
-    /// Records that token `number` of a link was received. Later tokens are then awaited, and
-    /// tokens from long before are forgotten.
+    /// Records that token `number` of a link was received. Adds the tokens up to 256 after it, and
+    /// removes those 256 or more before it.
     pub(crate) fn came(&mut self, tokens: &mut LinkTokens, number: u32) {
         tokens.extend(self, number.saturating_add(1).saturating_add(AHEAD));
     }

@@ -224,8 +224,8 @@ pub(super) fn disturbance(all: impl Iterator<Item = Disturbance> + Clone) -> Str
     };
     format!(
         "State of the machine during the measurements, median (worst): load {}; {} of the CPU time \
-         taken by the hypervisor; at least one task waited for a CPU in {} of the time; one \
-         wake-up in a hundred was late by {} or more.",
+         taken by the hypervisor; at least one task waited for a CPU in {} of the time; one in a \
+         hundred wake-ups of a sleeping thread was late by {} or more.",
         two(load, 1.0, 1, ""),
         two(steal, 100.0, 1, " %"),
         two(pressure, 100.0, 0, " %"),

@@ -135,7 +135,8 @@ pub(crate) struct AuthorityArgs {
     /// of C tor's V3BandwidthsFile.
     #[arg(long, value_name = "FILE")]
     bandwidths: Option<PathBuf>,
-    /// Refuse these relays, by fingerprint (40 hexadecimal digits).
+    /// Refuse the relay with this fingerprint of 40 hexadecimal digits (repeatable, or several
+    /// separated by commas).
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     ban: Vec<String>,

@@ -81,7 +81,7 @@ impl CrawlSide {
         let [source] = &self.sources[..] else {
             return Err(Failure::misuse(
                 "covers (web objects that hide data) are made from one SOURCE: give only one, or \
-                 add --shape to make shapes",
+                 add --shape to make shapes (sizes and pauses of recorded connections)",
             ));
         };
         let found = crawl(source, self.host.as_deref()).map_err(Failure::misuse)?;

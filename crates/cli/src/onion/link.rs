@@ -198,8 +198,8 @@ pub(super) fn tapped(taps: &[Tap]) -> Option<String> {
         false => "",
     };
     Some(format!(
-        "links of the kind utls use received data before missing TCP segments arrive; kernel \
-         interface for this: {kind}{hint}{kept}"
+        "kernel interface by which links of the kind utls read data before missing TCP segments \
+         arrive: {kind}{hint}{kept}"
     ))
 }
 

@@ -322,9 +322,11 @@ impl PathFields {
         let Some(at) = &self.socks5 else {
             let stray = self.user.is_some() || self.password()?.is_some();
             return match stray && !is_led {
-                true => Err("'user' and 'password' belong to a path with 'socks5', 'socks5-tcp' \
-                             or 'http'"
-                    .into()),
+                true => {
+                    Err("'user' and 'password' belong to a path with 'socks5', 'socks5-tcp' or \
+                             'http': add one of these three, or remove 'user' and 'password'"
+                        .into())
+                }
                 false => Ok(None),
             };
         };

@@ -194,8 +194,8 @@ fn restore() -> Result<(), Failure> {
         true => "nothing to undo: no killed splitter left changes".to_owned(),
         false => {
             format!(
-                "undid the changes to this machine's network that killed splitters had left (--tun \
-                 {})",
+                "undid the changes to this machine's network that splitters (--tun {}) left when \
+                 they were killed",
                 restored.join(", ")
             )
         }

@@ -466,7 +466,7 @@ impl Roles {
         match others.map(|(_, path)| path).find(|path| !listed(path)) {
             Some(idle) => Err(Failure::misuse(format!(
                 "path '{}' would carry nothing: it is neither in --scheduled nor the --handshake \
-                 path; add it there, or remove it",
+                 path; add it to --scheduled, or remove the path",
                 idle.name
             ))),
             None => Ok(handshake.is_none_or(|index| listed(&paths[index]))),

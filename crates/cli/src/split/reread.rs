@@ -48,8 +48,10 @@ impl Source {
             ("metrics", self.began.metrics != options.metrics),
         ] {
             if changed {
-                let text =
-                    format!("'{name}' cannot change while the splitter runs: restart the splitter");
+                let text = format!(
+                    "'{name}' cannot change while the splitter runs: undo the change in \
+                             the settings file, or restart the splitter"
+                );
                 return Err(Failure::misuse(text));
             }
         }

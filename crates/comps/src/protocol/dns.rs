@@ -2,7 +2,7 @@
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict};
 
-/// DNS, as the splitter treats the protocol.
+/// The entry of DNS in [`FAMILIES`](super::FAMILIES).
 pub const FAMILY: Family = Family {
     protocol: Protocol::Dns,
     name: "dns",

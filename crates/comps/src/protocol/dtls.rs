@@ -1,12 +1,12 @@
 //! DTLS records (RFC 6347, section 4.1): a type, a version, a number and a length in clear.
 //!
 //! A server distinguishes its clients by their addresses, unless the records carry connection IDs
-//! (RFC 9146 for 1.2, RFC 9147 section 9 for 1.3). VPNs and telephones rarely use connection IDs;
-//! devices do.
+//! (RFC 9146 for 1.2, RFC 9147 section 9 for 1.3). VPNs and Voice over IP rarely use connection
+//! IDs; the Internet of Things does.
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be64, goes_on};
 
-/// DTLS, as the splitter treats the protocol.
+/// The entry of DTLS in [`FAMILIES`](super::FAMILIES).
 pub const FAMILY: Family = Family {
     protocol: Protocol::Dtls,
     name: "dtls",
@@ -19,7 +19,7 @@ pub const FAMILY: Family = Family {
     guide: "any-program",
 };
 
-/// DTLS with connection IDs, as the splitter treats it.
+/// The entry of DTLS with connection IDs in [`FAMILIES`](super::FAMILIES).
 pub const WITH_CID: Family = Family {
     protocol: Protocol::DtlsCid,
     name: "dtls-cid",
@@ -36,7 +36,8 @@ pub const WITH_CID: Family = Family {
 const HEADER: usize = 1 + 2 + 2 + 6 + 2;
 /// Content types: change_cipher_spec, alert, handshake, application_data, heartbeat.
 const KINDS: std::ops::RangeInclusive<u8> = 20..=24;
-/// Versions: DTLS 1.0, 1.2, and AnyConnect's, which is older than both. 1.3 begins like 1.2.
+/// Versions in a record's header: DTLS 1.0, DTLS 1.2, and the pre-standard version of AnyConnect.
+/// DTLS 1.3 puts 1.2 into its plaintext records (RFC 9147, section 4).
 const VERSIONS: [[u8; 2]; 3] = [[0xfe, 0xff], [0xfe, 0xfd], [0x01, 0x00]];
 
 /// Returns whether `datagram` begins with a whole record.
@@ -55,10 +56,10 @@ const HANDSHAKE: u8 = 22;
 /// The type of a client's first handshake message.
 const CLIENT_HELLO: u8 = 1;
 
-/// Returns whether a client's record carries a connection ID: its server may accept it from any
-/// address.
+/// Returns whether a client's record carries a connection ID, with which its server may accept it
+/// from any address.
 ///
-/// In DTLS 1.3 that is the bit C of the unified header (RFC 9147, section 4).
+/// In DTLS 1.3 the bit C of the unified header indicates a connection ID (RFC 9147, section 4).
 pub fn names_its_connection(datagram: &[u8]) -> bool {
     is_numbered(datagram) || is_unified(datagram) && datagram[0] & 0x10 != 0
 }
@@ -84,9 +85,10 @@ fn is_hello(datagram: &[u8]) -> bool {
     datagram[0] == HANDSHAKE && datagram.get(HEADER) == Some(&CLIENT_HELLO)
 }
 
-/// Returns the verdict on `next`. After a ClientHello any record with a header in clear agrees. In
-/// mid-session only two kinds of records agree: the next number under the same version, and a
-/// record of the server. The three fixed bits of an encrypted header of DTLS 1.3 prove nothing.
+/// Returns the verdict on `next`. Any record with an unencrypted header agrees if it follows a
+/// ClientHello or comes from the server. If the first datagram was not a ClientHello, a client's
+/// record agrees only if it has the same version and the next sequence number. A unified header of
+/// DTLS 1.3 is no evidence, because it has only three fixed bits.
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let is_ours = is_record(next) || is_numbered(next);
     if !is_ours && is_unified(next) {

@@ -2,7 +2,7 @@
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be32};
 
-/// ENet, as the splitter treats the protocol.
+/// The entry of ENet in [`FAMILIES`](super::FAMILIES).
 pub const FAMILY: Family = Family {
     protocol: Protocol::Enet,
     name: "enet",
@@ -15,7 +15,7 @@ pub const FAMILY: Family = Family {
     guide: "any-program",
 };
 
-/// First bytes of a header without a peer, but with the time of sending.
+/// First bytes of a header that names no peer and contains the time of sending.
 const NOBODY: [u8; 2] = [0x8f, 0xff];
 /// Lengths of a header: with time, and with time and checksum.
 const HEADERS: [usize; 2] = [4, 8];

@@ -5,7 +5,7 @@
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict};
 
-/// KCP, as the splitter treats the protocol.
+/// The entry of KCP in [`FAMILIES`](super::FAMILIES).
 pub const FAMILY: Family = Family {
     protocol: Protocol::Kcp,
     name: "kcp",

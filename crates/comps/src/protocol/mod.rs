@@ -88,7 +88,8 @@ impl Mark {
     }
 }
 
-/// The weight of a later datagram as evidence for a protocol, after a first one with a mark.
+/// The weight of a later datagram as evidence for the protocol that the first marked datagram
+/// suggests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The datagram belongs to the session that the first one opened.

@@ -7,7 +7,7 @@
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be64, goes_on};
 
-/// Mosh, as the splitter treats the protocol.
+/// The entry of Mosh in [`FAMILIES`](super::FAMILIES).
 pub const FAMILY: Family = Family {
     protocol: Protocol::Mosh,
     name: "mosh",
@@ -22,21 +22,21 @@ pub const FAMILY: Family = Family {
 
 /// Length of the shortest datagram, in bytes: nonce, timestamps, fragment header and tag.
 const SHORTEST: usize = 8 + 4 + 10 + 16;
-/// Length of the longest datagram, in bytes: Mosh stays below the smallest IPv6 MTU.
+/// Maximum length of a datagram, in bytes. Mosh sends less, because it assumes an MTU of 1,280
+/// bytes.
 const LONGEST: usize = 1400;
 
-/// Returns whether `datagram` may come from a Mosh client: its counter is young and its length
-/// fits.
+/// Returns whether `datagram` may come from a Mosh client: its sequence number is below 2^24 and
+/// its length is possible.
 ///
-/// Mosh has no other mark, so call this function last. A session counts as young for its first
-/// 2^24 datagrams.
+/// Mosh has no other mark, so this function is tried last.
 pub fn is_from_client(datagram: &[u8]) -> bool {
     let length = datagram.len();
     (SHORTEST..=LONGEST).contains(&length) && datagram[..5] == [0; 5]
 }
 
-/// Accepts the client's next number, or an answer with the server's direction bit and a young
-/// number.
+/// Returns the verdict on `next`. A client's datagram agrees if it has the next sequence number. A
+/// server's datagram agrees if it has the direction bit and a sequence number below 2^24.
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let nonce = |bytes| be64(bytes, 0).unwrap_or_default();
     Verdict::whether(match side {

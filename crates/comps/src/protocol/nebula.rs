@@ -3,7 +3,7 @@
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be32, be64, goes_on};
 
-/// Nebula, as the splitter treats the protocol.
+/// The entry of Nebula in [`FAMILIES`](super::FAMILIES).
 pub const FAMILY: Family = Family {
     protocol: Protocol::Nebula,
     name: "nebula",
@@ -21,11 +21,11 @@ const HEADER: usize = 16;
 /// close, control.
 const KINDS: std::ops::RangeInclusive<u8> = 0x10..=0x16;
 const HANDSHAKE: u8 = 0x10;
-/// Value of the counter that no session reaches.
+/// Value of the counter that no session reaches: 2^40 packets.
 const OLD: u64 = 1 << 40;
 
-/// Returns whether `datagram` may be a Nebula packet: it has a known type, empty reserved bytes
-/// and a young counter.
+/// Returns whether `datagram` may be a Nebula packet: it has a known type, zero reserved bytes and
+/// a counter below [`OLD`].
 fn is_packet(datagram: &[u8]) -> bool {
     datagram.len() >= HEADER
         && KINDS.contains(&datagram[0])

@@ -1,8 +1,8 @@
 //! Detection of numbers in clear, without knowledge of the protocol.
 //!
-//! A field of a client's datagrams counts them if it rises by one from each datagram to the next,
-//! several times in a row. Timestamps rise by other steps; masked or encrypted numbers do not rise
-//! regularly.
+//! A field counts as a packet number if it increases by one from each datagram of the client to the
+//! next, several times in a row. Timestamps increase by other steps; masked or encrypted numbers do
+//! not increase regularly.
 
 /// Number of bytes inspected at the front of each datagram. They hold the headers of the known
 /// tunnels, and the padding that AmneziaWG puts before WireGuard's header (at most 32 bytes by its
@@ -14,8 +14,8 @@ const WIDTH: usize = 4;
 /// Number of consecutive rises by one that prove a counter. Each of the 122 fields of a random
 /// datagram rises that often with a probability of 2^-224.
 const STEPS: u8 = 7;
-/// Number of datagrams of a session that are inspected. Handshakes come first, and control packets
-/// occur in between.
+/// Number of a session's datagrams that are inspected. A few would not suffice: a handshake
+/// precedes the data, and control packets without the field interrupt a sequence.
 const LOOKS: u16 = 512;
 
 /// The search for a counter in one session.

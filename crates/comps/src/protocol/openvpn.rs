@@ -6,7 +6,7 @@
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be32, goes_on};
 
-/// OpenVPN, as the splitter treats the protocol.
+/// The entry of OpenVPN in [`FAMILIES`](super::FAMILIES).
 pub const FAMILY: Family = Family {
     protocol: Protocol::OpenVpn,
     name: "openvpn",

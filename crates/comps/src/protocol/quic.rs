@@ -7,7 +7,7 @@ use std::fmt;
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict};
 
-/// QUIC, as the splitter treats the protocol.
+/// The entry of QUIC in [`FAMILIES`](super::FAMILIES).
 pub const FAMILY: Family = Family {
     protocol: Protocol::Quic,
     name: "quic",
@@ -102,16 +102,16 @@ pub fn is_first(datagram: &[u8]) -> bool {
         && packets(datagram).next().is_some_and(|packet| packet.kind == Kind::Initial)
 }
 
-/// Returns whether `datagram` begins with a packet that only the handshake of a client contains.
-/// Only servers send Retry and Version Negotiation (RFC 9000, sections 17.2.1 and 17.2.5).
+/// Returns whether `datagram` begins with a packet that a client sends during its handshake. Only
+/// servers send Retry and Version Negotiation (RFC 9000, sections 17.2.1 and 17.2.5).
 pub fn is_of_a_client(datagram: &[u8]) -> bool {
     let of_both = [Kind::Initial, Kind::ZeroRtt, Kind::Handshake];
     packets(datagram).next().is_some_and(|packet| of_both.contains(&packet.kind))
 }
 
-/// Returns the verdict on `next`. A client sends no short header before the server has answered,
-/// and the first answer carries the client's ID. An older connection may share the ports, and
-/// packets of another version may follow.
+/// Returns the verdict on `next`. A client's handshake packet agrees, and so does a server's long
+/// header with the client's connection ID. Other QUIC packets are no evidence: they may belong to
+/// an older connection on the same ports, or to another version.
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let is_short = next.first().is_some_and(|byte| byte & 0xc0 == 0x40);
     let agrees = match side {

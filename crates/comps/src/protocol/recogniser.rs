@@ -157,9 +157,9 @@ impl Recogniser {
         self.find(candidate.protocol, Confidence::Certain)
     }
 
-    /// Searches for a mark. A session without a mark in its first datagrams may still be QUIC: a
-    /// splitter that restarts during a connection sees it from the middle. `knows` is whether the
-    /// earlier datagrams showed no known protocol.
+    /// Searches `datagram` for a mark. A session without a mark in its first datagrams may still be
+    /// QUIC, because a splitter that restarts sees a connection from the middle. `knows` is whether
+    /// the session already has a finding, or had a candidate that was contradicted.
     fn begin(&mut self, datagram: &[u8], knows: bool) -> Option<Finding> {
         let marked = (self.left > 0).then(|| Protocol::recognise(datagram));
         self.left = self.left.saturating_sub(1);
@@ -182,8 +182,8 @@ impl Recogniser {
     }
 }
 
-/// Returns the protocol that this datagram of a client shows; `None` if that is `protocol` or
-/// none.
+/// Returns the protocol of a client's datagram that corrects an earlier finding of `protocol`;
+/// `None` if the datagram does not correct it.
 fn turns_out(protocol: Protocol, datagram: &[u8]) -> Option<Protocol> {
     match protocol {
         Protocol::Other => quic::is_of_a_client(datagram).then_some(Protocol::Quic),

@@ -3,7 +3,7 @@
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be32};
 
-/// SRT, as the splitter treats the protocol.
+/// The entry of SRT in [`FAMILIES`](super::FAMILIES).
 pub const FAMILY: Family = Family {
     protocol: Protocol::Srt,
     name: "srt",

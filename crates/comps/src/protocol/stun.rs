@@ -6,7 +6,7 @@
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, dtls};
 
-/// STUN, as the splitter treats the protocol.
+/// The entry of STUN in [`FAMILIES`](super::FAMILIES).
 pub const FAMILY: Family = Family {
     protocol: Protocol::Stun,
     name: "stun",

@@ -1,13 +1,13 @@
 //! WireGuard's messages by type and length (protocol description, section 5.4).
 //!
 //! The three bytes after the type are reserved and zero, except where a service marks its clients
-//! with them (Cloudflare's WARP). Implementations pad a payload to 16 bytes, to less at the MTU,
-//! or not at all, so data have any length. AmneziaWG changes types and lengths: its packets are
-//! recognised by their counter alone.
+//! with them (Cloudflare's WARP). Some implementations pad a payload to a multiple of 16 bytes
+//! within the MTU, others do not pad, so data messages may have any length. AmneziaWG changes types
+//! and lengths, so only the counter of its packets is recognised.
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, goes_on};
 
-/// WireGuard, as the splitter treats the protocol.
+/// The entry of WireGuard in [`FAMILIES`](super::FAMILIES).
 pub const FAMILY: Family = Family {
     protocol: Protocol::WireGuard,
     name: "wireguard",
@@ -74,8 +74,8 @@ fn mark(datagram: &[u8]) -> Mark {
 }
 
 /// Returns the verdict on `next`. Data messages continue with the same receiver and the next
-/// counter, or with a new receiver and a first counter. Messages of a handshake name the message
-/// that they answer.
+/// counter, or with a new receiver and a first counter. A response or cookie reply contains the
+/// sender index of the message that it answers.
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let Some(message) = Message::of(next) else { return Verdict::Contradicts };
     let begins = first[0] == 1;

@@ -1,13 +1,14 @@
 //! The longest recent time from a datagram of the client to the next datagram of the server.
 //!
-//! It grows when the server, this machine or the network is late, whichever it is. A change of
-//! path that lasts no longer than this time proves nothing about the server.
+//! It increases whether the server, this machine or the network is slow. A visit to a path that
+//! lasts no longer than this time does not show whether the server follows its client.
 
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Length of a window. A maximum is forgotten after at most two windows.
+/// Length of the window over which the maximum is taken. A maximum is forgotten after at most two
+/// windows.
 const WINDOW: Duration = Duration::from_secs(2);
 /// Silence of the client after which it no longer waits for answers to earlier datagrams. The last
 /// datagram before a silence is often an acknowledgement, which gets no answer.

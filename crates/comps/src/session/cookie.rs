@@ -1,9 +1,9 @@
-//! The path by which a WireGuard server's cookie arrived.
+//! The path on which a WireGuard server's cookie arrived.
 //!
-//! A WireGuard server under load answers a handshake with a cookie. It then accepts the cookie
-//! from the address that the handshake came from (boringtun), or from address and port
-//! (wireguard-go). So the next handshake takes the same path and port. Elsewhere it would receive
-//! another cookie, 5 s later.
+//! A WireGuard server under load answers a handshake with a cookie. It then accepts the cookie from
+//! the address that the handshake came from (boringtun), or from address and port (wireguard-go).
+//! So the next handshake uses the same path and port. On another path the server would answer it
+//! with another cookie, and the client would retry only after 5 s.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{Batch, Renumbering, TupleId};
 /// Lifetime of a cookie: `Cookie-Refresh-Time`, WireGuard's paper, section 5.4.7.
 const LIFE: Duration = Duration::from_secs(120);
 
-/// The path and the tuple by which the newest cookie of a session arrived.
+/// The path and the tuple on which the newest cookie of a session arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cookie {
     path: PathId,

@@ -1,8 +1,8 @@
 //! Copies of live datagrams. The splitter adds no other packets to a session.
 //!
-//! We have no keys, so we cannot make a packet of a session. So the splitter tests a path that is
-//! down with a copy of a live datagram. It keeps an idle path open at NATs with a copy of a
-//! keep-alive that the session sends anyway.
+//! Without the session's keys the splitter cannot make packets of its own. It tests a path that is
+//! down with a copy of a live datagram. It preserves the NAT mappings of an idle path with a copy
+//! of a keep-alive that the client sends anyway.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ const QUIET: Duration = Duration::from_secs(2);
 /// Idle time of a path after which it carries a copy of a keep-alive. NATs forget UDP mappings
 /// after 30 s (RFC 4787 asks for 120 s, many give 30).
 const IDLE: Duration = Duration::from_secs(15);
-/// Time added to the hold at the second attempt, after the difference of the round-trip times. It
-/// is doubled at each further attempt.
+/// Additional hold of the session's traffic at the second attempt, beyond the difference of the
+/// round-trip times. It doubles at each further attempt.
 const FIRST_LAG: Duration = Duration::from_millis(5);
-/// Maximum time for which traffic is held.
+/// Maximum time for which one attempt holds the session's traffic.
 const LONGEST_LAG: Duration = Duration::from_millis(100);
 /// Ratio of the pause between attempts to the time for which they hold traffic.
 const RARITY: u32 = 25;
@@ -141,9 +141,8 @@ impl Session {
         (behind + patience(tries)).min(LONGEST_LAG)
     }
 
-    /// Returns whether `path` may carry a copy. A copy is sent only by a path that may carry the
-    /// original. Handshakes do not use the schedule's paths, nothing else uses the handshake path,
-    /// and no copy uses a path with a local error.
+    /// Returns whether `path` may carry a copy: the path has no local error, and it may carry the
+    /// original. If the user named a handshake path, it alone may carry handshakes.
     fn takes_copy(&self, path: PathId, lane: Lane, common: &Common<'_>) -> bool {
         let belongs = match (lane, common.handshake()) {
             (Lane::Free, _) => common.is_scheduled(path),

@@ -1,21 +1,20 @@
-//! A test whether the server follows its client to another path. It compares times and bytes over
-//! several changes of the uplink's path.
+//! A test of whether the server follows its client, that is, answers on the path that the uplink
+//! uses. It compares times and bytes over several changes of the uplink's path.
 //!
-//! A *visit* is a stretch of the uplink on one path. A visit is answered if its path brings part
-//! of the downlink before the next visit to the same path. It is unanswered if only other paths
-//! do. A visit counts once, however many bytes arrive in it. So a download that grows, or that
-//! ends within one visit, counts no more than a ping. Datagrams that may answer the visit before
-//! do not count.
+//! A *visit* is the time that the uplink stays on one path. A visit is answered if part of the
+//! downlink arrives on its path before the next visit to the same path. It is unanswered if the
+//! downlink arrives only on other paths. Each visit counts once, however many bytes arrive in it,
+//! so a download weighs no more than a ping. Datagrams that may answer the previous visit are
+//! ignored.
 //!
-//! A server that stays hears the client on all paths, and answers promptly. If answers are late,
-//! because the server or this machine is, a visit may be over before the server can follow. So only
-//! the time of a visit beyond the longest recent delay of an answer counts ([`AnswerDelay`]).
+//! If the server or this machine is slow, a visit may end before the server can follow. So only the
+//! part of a visit that exceeds the longest recent delay of an answer counts ([`AnswerDelay`]).
 //!
 //! A server that stays on one path leaves all visits to other paths unanswered
-//! ([`Follow::on_sent`]). So does a path that discards everything, but then the server cannot
-//! answer the uplink. The two cases are distinguished by the server's rate: does it send as much
-//! in those visits as in answered ones ([`Follow::is_heard`])? If it does not, and has moved
-//! before, the visits do not count.
+//! ([`Follow::on_sent`]). Visits to a path that discards everything are unanswered, too, but during
+//! them the server receives nothing that it could answer. So the server's rate distinguishes the
+//! two cases: [`Follow::is_heard`] compares it with the rate during answered visits. If it is much
+//! lower, and the server has moved before, the visits do not count.
 
 use std::time::Duration;
 
@@ -23,27 +22,28 @@ use anabranch_multipath::{PathId, Time};
 
 use super::answer_delay::AnswerDelay;
 
-/// Minimum number of unanswered visits before a server is reported, or is taken to stay.
+/// Minimum number of unanswered visits before a server counts as staying on one path.
 const VISITS: u32 = 4;
-/// Number of unanswered visits that one change of the server's path compensates. A server that
-/// follows changes as often as its client. A server that rarely follows leaves more visits
-/// unanswered.
+/// Number of unanswered visits that are forgiven when the server changes its path. A server that
+/// follows changes its path as often as its client does, so few unanswered visits accumulate.
 const FORGIVEN: u32 = 2;
 /// Minimum total time of the unanswered visits before a server is reported.
 const AWAY: Duration = Duration::from_millis(800);
-/// Minimum total time of the unanswered visits, in round trips of the fastest path.
+/// Minimum total time of the unanswered visits before a server is reported, in round-trip times of
+/// the fastest path.
 const ROUND_TRIPS: u32 = 10;
 /// Maximum time that one visit adds to that total.
 const LONGEST: Duration = Duration::from_secs(1);
 /// A visit is answered if its path brings at least one byte for each `PART` bytes by other paths.
 const PART: u64 = 10;
-/// Margin added to one and a half round trips, for the jitter of answers to the visit before.
+/// Margin for jitter, added to one and a half round trips: the time for which answers to the
+/// previous visit may still arrive.
 const MARGIN: Duration = Duration::from_millis(10);
 /// Pause between two reports of the same session.
 const PAUSE: Duration = Duration::from_secs(600);
 /// Time for which a server that stayed on one path does not count as following.
 const MEMORY: Duration = Duration::from_secs(5);
-/// Time span after which the older half of a rate's data is forgotten.
+/// Measured time above which the earlier data of a [`Rate`] get half the weight.
 const RATE: Duration = Duration::from_secs(2);
 
 /// The shortest and the longest round-trip time of a session's paths.
@@ -54,27 +54,29 @@ pub(super) struct Rtts {
 }
 
 impl Rtts {
-    /// Returns the shortest and the longest time of `bounds`, the upper bounds of the paths'
-    /// round-trip times, each with whether it is close. A bound that is not close may be due to a
-    /// server that answers late: the shortest bound is then used instead.
+    /// Returns the shortest and the longest of `bounds`: an upper bound of each path's round-trip
+    /// time, and whether enough samples confirm it. The longest is taken from the confirmed bounds,
+    /// since the others may include a delay of the server. If none is confirmed, the longest is the
+    /// shortest.
     pub(super) fn of(bounds: impl Iterator<Item = (Duration, bool)> + Clone) -> Rtts {
         let shortest = bounds.clone().map(|(rtt, _)| rtt).min().unwrap_or_default();
         let near = bounds.filter(|(_, is_near)| *is_near).map(|(rtt, _)| rtt);
         Rtts { shortest, longest: near.max().unwrap_or(shortest) }
     }
 
-    /// Returns the time after a change of path after which no datagram answers the visit before.
+    /// Returns the time after a change of path from which on no arriving datagram answers the
+    /// previous visit.
     fn lag(self) -> Duration {
         self.longest * 3 / 2 + MARGIN
     }
 }
 
-/// The uplink's present stretch on one path.
+/// The visit of the uplink to its present path.
 #[derive(Clone, Copy, Debug)]
 struct Visit {
     path: PathId,
     began: Time,
-    /// Time from which no datagram answers the visit before.
+    /// Time from which on no arriving datagram answers the previous visit.
     settles: Time,
     /// Bytes of the downlink that arrived by this visit's path.
     own: u64,
@@ -89,7 +91,8 @@ struct Visit {
 /// The last completed visit to a path.
 #[derive(Clone, Copy, Debug, Default)]
 struct Last {
-    /// Bytes that arrived by other paths, although this visit's path should have brought them.
+    /// Bytes that arrived on other paths during the visit, without answers to the previous visit if
+    /// this visit was long enough to separate them.
     others: u64,
     lasted: Duration,
     /// Longest recent delay of an answer at the end of the visit.
@@ -104,7 +107,8 @@ struct Last {
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
     visits: u32,
-    /// Number of those visits that are evidence against the server, and their total time.
+    /// Number and total time of the visits that show that the server does not follow: they were
+    /// longer than its answers take.
     evident: u32,
     away: Duration,
     /// Bytes that arrived by the path on which the server answers.
@@ -151,23 +155,23 @@ impl Rate {
     }
 }
 
-/// The test whether one session's server follows its client.
+/// The test of whether one session's server follows its client.
 #[derive(Debug)]
 pub(super) struct Follow {
     visit: Option<Visit>,
     last: Box<[Last]>,
-    /// The path by which the server answered last. A server that does not follow stays there.
+    /// The path on which the server answered last. A server that does not follow stays there.
     place: Option<PathId>,
-    /// Time at which the server first answered by `place`; zero for its first place.
+    /// Time at which the server first answered on `place`; zero until the server changes its path.
     moved: Time,
     run: Run,
     /// The server's rate during answered visits.
     answered: Rate,
-    /// The server's rate during visits to each path, since an answer last arrived by that path.
+    /// The server's rate during the visits to each path since an answer last arrived on that path.
     alone: Box<[Rate]>,
     delay: AnswerDelay,
     heard: Option<Time>,
-    /// Time at which the server was last found to have left [`VISITS`] visits unanswered.
+    /// Latest time at which at least [`VISITS`] visits were unanswered.
     stayed: Option<Time>,
     next_report: Time,
 }
@@ -202,8 +206,8 @@ impl Follow {
         }
         self.close(now, rtts);
         self.judge(now, path);
-        // If the server was silent before, answers to the visit before are over. Only the first
-        // answer that the server could send would be too early.
+        // If the server was silent before, no answer to the previous visit is in flight. Then only
+        // the time that the first answer needs is excluded.
         let is_quiet = self.heard.is_none_or(|heard| now.since(heard) >= rtts.lag());
         let lag = if is_quiet { rtts.shortest * 4 / 5 } else { rtts.lag() };
         self.visit = Some(Visit {
@@ -284,7 +288,7 @@ impl Follow {
         let last = std::mem::take(&mut self.last[path.index()]);
         let is_answered = last.own > 0 && last.own.saturating_mul(PART) >= last.others;
         let away = last.lasted.saturating_sub(last.delay.max(self.delay.longest(now)));
-        // What such a path carries does not reach the server, which has moved and cannot follow.
+        // Datagrams on such a path do not reach the server, so it cannot follow.
         let is_unheard = self.moved > Time::ZERO && self.is_heard(path) == Some(false);
         if is_answered && self.place != Some(path) && last.answered >= self.moved {
             (self.place, self.moved) = (Some(path), last.answered);

@@ -7,10 +7,10 @@ use anabranch_multipath::{Every, PathId};
 use super::{Common, Session};
 use crate::{Event, Kept, Protocol};
 
-/// Minimum time of traffic on one path after which the stay is reported. [`RUNS`] must have
-/// passed, too.
+/// Minimum time of traffic on one path before the stay is reported. The stay must also be [`RUNS`]
+/// runs long.
 const LONG: Duration = Duration::from_secs(3);
-/// Minimum number of the schedule's runs that a stay has lasted before it is reported.
+/// Minimum length of a stay before it is reported, as a multiple of the length of a run.
 const RUNS: u32 = 3;
 /// Longest pause between two datagrams that counts as traffic.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ impl Stay {
         Stay { runs: self.runs, ..Stay::default() }
     }
 
-    /// Counts `datagrams` sent by `path`, at `pause` after the last ones.
+    /// Counts `datagrams` datagrams sent on `path`, with the time `pause` since the previous ones.
     pub(super) fn on_sent(&mut self, path: PathId, datagrams: u64, pause: Duration) {
         if self.path != Some(path) {
             *self = Stay { path: Some(path), ..self.anew() };
@@ -43,7 +43,8 @@ impl Stay {
         self.datagrams += datagrams;
     }
 
-    /// Returns whether the stay has lasted longer than [`LONG`] and [`RUNS`] runs.
+    /// Returns whether the stay has lasted at least [`LONG`] and at least [`RUNS`] times the length
+    /// `every` of a run.
     fn is_long(&self, every: Every) -> bool {
         let outlasted = match every {
             Every::Never => false,

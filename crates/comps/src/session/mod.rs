@@ -126,15 +126,17 @@ pub(crate) struct Session {
     waiting: WaitQueue,
     /// The queue of datagrams that wait for a window.
     backlog: Backlog<QueuedDatagram>,
-    /// Datagrams that must not overtake a copy, while a path that is down is tried.
+    /// Datagrams held back so that a copy on a path that is down arrives first; `None` if no copy
+    /// requires it.
     held: Option<Held>,
     wait: Wait,
     client_heard: Time,
     /// Time at which a datagram of the client was last split.
     taken: Time,
     server_heard: Option<Time>,
-    /// Time at which any other session had last heard the server when this one was opened. Mosh's
-    /// client changes its port every 10 s while no datagram arrives.
+    /// Time of the server's last answer in any other session, when this one was opened. A client
+    /// may change its port, which opens a new session: Mosh's client does so every 10 s while no
+    /// datagram arrives.
     pub(crate) heard_before: Option<Time>,
     /// Number of times that the server was heard in this session.
     answers: u64,
@@ -670,8 +672,8 @@ impl Session {
     }
 
     /// Returns the path and tuple of handshakes. If the user named a handshake path, returns that
-    /// path, or `None` if it is not usable. Handshakes hidden from the other paths must not use
-    /// them. Otherwise the schedule chooses a path, which is kept until the handshake is
+    /// path, or `None` if it is not usable: the observers of the other paths must not see
+    /// handshakes. Otherwise the schedule chooses a path, which is used until the handshake is
     /// confirmed.
     fn handshake_path(&mut self, now: Time, common: &mut Common<'_>) -> Option<(PathId, TupleId)> {
         let before = self.pinned_to;
@@ -816,9 +818,9 @@ fn delay(id: SessionId, config: &Config) -> Option<Box<DelayQueue<QueuedDatagram
     config.jitter.map(|jitter| Box::new(DelayQueue::new(jitter, stream)))
 }
 
-/// Returns the session's own splitter, with its draw of the schedule. `change` is the number of
-/// the settings' change that caused this draw; `None` for the first draw. If the session `keeps`
-/// to one path, it does so after every silence.
+/// Returns the session's own splitter, with its draw of the schedule. `change` is the number of the
+/// change of settings that caused this draw; `None` for the first draw. If `keeps` is true, the
+/// session stays on one path: its runs never end, and its schedule is never redrawn.
 fn splitter(id: SessionId, config: &Config, keeps: bool, change: Option<u64>) -> Splitter {
     let suffix = change.map_or_else(String::new, |change| format!(" {change}"));
     let seed = config.seed;

@@ -1,10 +1,10 @@
 //! Restores the order of datagrams that a server sends by one path after another.
 //!
 //! When a server moves to another path, datagrams on the new path overtake those still in the
-//! queues of the old one. QUIC and TCP treat that as loss and slow down. So, if the user asks for
-//! it ([`Config::in_order`](crate::Config::in_order)), the new path's datagrams are held until the
-//! old path is silent, but no longer than the user allows. The server follows our own uplink, so
-//! the path that the uplink visited later is the newer one.
+//! queues of the old one. QUIC and TCP treat that as loss and slow down. So the new path's
+//! datagrams are held until the old path is silent, for at most the time that the user sets
+//! ([`Config::in_order`](crate::Config::in_order)). The server follows our own uplink, so the path
+//! that the uplink visited later is the newer one.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,17 +13,18 @@ use anabranch_multipath::{PathId, Time};
 
 use crate::{Batch, Held};
 
-/// Time after which a path's queues count as empty, if it brings no datagrams while another path
-/// brings some.
+/// Time after which a path's queues count as empty, if no datagrams arrive on it while some arrive
+/// on another path.
 const SILENCE: Duration = Duration::from_millis(4);
-/// Maximum part of a pause of all paths that counts towards a path's silence: such a pause may be
-/// this machine's own, or one of all paths.
+/// Maximum part of a pause of all paths that counts towards a path's silence. This machine may have
+/// caused such a pause, so it does not show that one path is silent.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Time without datagrams after which a path counts as silent, whatever the other paths brought.
 const LONG_SILENCE: Duration = Duration::from_millis(6);
-/// Maximum length of a probe, in bytes. A datagram up to this length that arrives by a path the
-/// server has left is not the rest of a queue. It is a probe, sent after the datagrams that the
-/// newer path brings at the moment (s2n-quic challenges both paths).
+/// Maximum length of a probe, in bytes. If such a short datagram arrives on a path that the server
+/// has left, it is not the rest of a queue but a probe, such as a PATH_CHALLENGE (s2n-quic sends
+/// them on both paths). The server sent it after the datagrams that arrive on the newer path at the
+/// moment.
 ///
 /// The last datagram of the path in front may also be this short while our uplink already uses
 /// another path. But the path in front has no queue then, so this datagram arrives before the
@@ -31,10 +32,10 @@ const LONG_SILENCE: Duration = Duration::from_millis(6);
 const PROBE: usize = 100;
 /// Time that a probe waits, so that it does not overtake earlier datagrams.
 const PROBE_WAITS: Duration = Duration::from_micros(1_000);
-/// Maximum number of datagrams of an unvalidated path that may overtake a waiting probe. Until
-/// validation the server sends a few datagrams by that path, and probes between them. If three
-/// overtake a datagram, it counts as lost (RFC 9002, section 6.1.1). With two, up to four
-/// datagrams may have been sent before the probe. A further probe waits for one datagram more.
+/// Maximum number of datagrams of an unvalidated path that may overtake the first waiting probe;
+/// each further probe waits for one more. Until validation the server sends a few datagrams on that
+/// path, and probes between them. A datagram that three others overtake counts as lost (RFC 9002,
+/// section 6.1.1). With two, none is lost if the server sent up to four datagrams before the probe.
 const PROBE_LETS: usize = 2;
 /// Maximum number of probes that wait in one session.
 const MOST_PROBES: usize = 16;
@@ -44,7 +45,8 @@ const MOST: usize = 1 << 20;
 /// The held datagrams of one session, and the state that decides when they are released.
 #[derive(Debug)]
 pub(super) struct InOrder {
-    /// The last time our uplink moved to each path.
+    /// The time at which our uplink last moved to each path, and whether the path has been in
+    /// front.
     visits: Box<[Visit]>,
     /// The path whose datagrams are delivered on arrival.
     front: Option<Front>,
@@ -75,14 +77,14 @@ struct Probe {
 #[derive(Debug)]
 struct Front {
     path: PathId,
-    /// Time from which this path brings datagrams that the server sent after validating it. It is
-    /// a round trip after the path's first datagram, less a part, so that the first burst after
-    /// validation counts as validated.
+    /// Time from which on datagrams arrive on this path that the server sent after validating it.
+    /// It is three quarters of a round trip after the path's first datagram, so that the first
+    /// burst after validation is included.
     validated: Time,
     heard: Time,
     /// Length of this path's silence, without pauses of all paths.
     silent: Duration,
-    /// Bytes that this path brought while datagrams of other paths are held.
+    /// Bytes that have arrived on this path since datagrams of other paths are held.
     brought: usize,
 }
 
@@ -118,8 +120,9 @@ impl InOrder {
         self.visits[path.index()].since = now;
     }
 
-    /// Returns whether datagrams that arrived by `path` may be delivered at once; if not, they are
-    /// held. Deliver the result of [`InOrder::release`] before them and after them.
+    /// Returns whether the datagrams in `batch`, which arrived on `path`, may be delivered at once;
+    /// otherwise stores them. The caller delivers the result of [`InOrder::release`] before the
+    /// batch, and again after it.
     pub(super) fn passes(&mut self, now: Time, path: PathId, batch: &Batch<'_>) -> bool {
         self.listen(now, path, batch.bytes.len());
         let held = || Held { bytes: batch.bytes.into(), stride: batch.stride, ecn: batch.ecn };
@@ -155,8 +158,8 @@ impl InOrder {
     }
 
     /// Returns the datagrams that need not be held any longer, in order. `longest` is the maximum
-    /// time of a hold. If a path brought less than the one in front meanwhile, its datagrams were
-    /// probes: the server has not moved to that path.
+    /// time of a hold. If fewer bytes were held from a path than arrived on the path in front
+    /// meanwhile, they were probes, and the server has not moved to that path.
     pub(super) fn release(&mut self, now: Time, longest: Duration) -> Vec<Held> {
         let mut free = Vec::new();
         while let Some(probe) = self.probes.pop_front_if(|probe| probe.is_due(now)) {
@@ -216,7 +219,8 @@ impl InOrder {
         let is_probe = bytes <= PROBE && self.probes.len() < MOST_PROBES;
         let in_front = self.visits[front.path.index()].since;
         if front.path == path {
-            // Datagrams of a path that is already known are held until after this one anyway.
+            // Datagrams of a path that has been in front before are held, so they cannot overtake
+            // this one.
             let is_left = self.visits.iter().any(|visit| visit.since > in_front && !visit.known);
             return match self.probes.iter().any(|probe| probe.path == path) {
                 _ if is_probe && is_left => Place::Probe { lets: self.lets() },

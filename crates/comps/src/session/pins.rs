@@ -1,10 +1,10 @@
-//! Pins: QUIC connections stay on one path until their handshake is confirmed.
+//! Pins, which keep a QUIC connection on one path until its handshake is confirmed.
 //!
 //! A server may refuse, or penalise, a change of address before the handshake is confirmed (RFC
 //! 9000, section 9). No observer can read the confirmation, but it can be inferred from visible
-//! packets. The client has sent a packet with a short header, and the server sent one at least a
-//! round-trip time later. So the server had received the client's last flight. A later packet with
-//! a long header is a retransmission of the handshake: the connection is pinned again.
+//! packets. If the server sends a packet with a short header at least a round-trip time after the
+//! client's first one, it has received the client's last flight. A later packet with a long header
+//! is a retransmission of the handshake, so the connection is pinned again.
 //!
 //! Changing connection IDs do not prevent this inference. Either end may stop using the
 //! handshake's IDs at any moment (RFC 9000, section 5.1), and several servers do so within the
@@ -12,15 +12,15 @@
 //! a server that uses a new ID of its client has read a packet with a short header from the
 //! client.
 //!
-//! No pin lasts longer than [`ROUND_TRIPS`] without a handshake packet of the client, whatever the
-//! server sends.
+//! Whatever the server sends, a pin ends at the latest [`ROUND_TRIPS`] round trips after the
+//! client's first short header, unless the client sends another handshake packet.
 //!
 //! Several connections may share a session (one client address). They are distinguished by
-//! connection ID, so that a new connection's handshake does not pin an older one again. An ID
-//! never seen before belongs to a connection that is still pinned, if there is one. That applies
-//! to handshake packets, too: quic-go's client takes a new ID of the server's before its last
-//! flight. Only a client's first flight has an ID that the client invented, of at least 8 bytes
-//! (RFC 9000, section 7.2), and no Handshake packet.
+//! connection ID, so that a new connection's handshake does not pin an older one again. An ID never
+//! seen before belongs to a connection that is still pinned, if there is one. That applies to
+//! handshake packets, too: quic-go's client uses a new ID of the server before its last flight. The
+//! first flight of a new connection differs from such packets: it contains no Handshake packet, and
+//! its destination ID, which the client invented, has at least 8 bytes (RFC 9000, section 7.2).
 
 use std::time::Duration;
 
@@ -116,8 +116,7 @@ struct Connection {
     answered: bool,
     /// Whether the client sent early data, which may bring new IDs before the handshake ends.
     early: bool,
-    /// Time at which the first short header of the client was seen since the connection was last
-    /// pinned.
+    /// Time of the client's first packet with a short header since the connection was last pinned.
     short_sent: Option<Time>,
     /// Time at which the client last sent a long header.
     long_sent: Time,
@@ -133,7 +132,8 @@ impl Connection {
         self.pinned && self.answered
     }
 
-    /// Returns whether the connection has been pinned for at least `longest`.
+    /// Returns whether at least `longest` has passed since the client's first short header and
+    /// since its last long header.
     fn is_overdue(&self, now: Time, longest: Duration) -> bool {
         let since = self.short_sent.map(|sent| sent.max(self.long_sent));
         self.answered && since.is_some_and(|since| now.since(since) >= longest)
@@ -163,13 +163,14 @@ impl Pins {
         self.connections.iter().any(|connection| connection.pinned)
     }
 
-    /// Returns whether the last pin has ended since the last call of this function.
+    /// Returns whether the number of pinned connections has fallen to zero since the previous call.
     pub(crate) fn take_release(&mut self) -> bool {
         let any = self.any();
         std::mem::replace(&mut self.held, any) && !any
     }
 
-    /// Returns the shortest round-trip time of a handshake's first flight.
+    /// Returns the shortest time from a client's first flight to its answer; `None` before it was
+    /// measured.
     pub(crate) fn rtt(&self) -> Option<Duration> {
         self.rtt
     }
@@ -197,8 +198,8 @@ impl Pins {
         if connection.pinned { Lane::Pinned } else { Lane::Free }
     }
 
-    /// Forgets the client's short header, because its datagram was not sent: while it is queued,
-    /// it confirms nothing.
+    /// Records that the datagram just passed to [`Pins::on_client`] is queued, not sent. An answer
+    /// cannot confirm a short header that the server has not received.
     pub(crate) fn has_not_left(&mut self) {
         self.pinned().for_each(|connection| connection.short_sent = None);
     }
@@ -236,9 +237,9 @@ impl Pins {
     }
 
     /// Returns the connection of a client's packet with a short header. The first choice is the
-    /// connection with the packet's ID. The next ones are the newest connection that has sent no
-    /// short header yet, and the newest pinned one, because an ID becomes known only by a server's
-    /// answer. The last choice is the only connection, unless it is pinned.
+    /// connection with the packet's ID. The next ones are the newest pinned connection that has
+    /// sent no short header yet, and the newest pinned one: the server may have issued the ID in an
+    /// encrypted packet. The last choice is the only connection, if it is not pinned.
     fn sender(&mut self, datagram: &[u8]) -> Option<&mut Connection> {
         let all = &self.connections;
         let newest = |fits: &dyn Fn(&Connection) -> bool| all.iter().rposition(fits);
@@ -251,8 +252,8 @@ impl Pins {
 
     /// Returns the connection of a server's packet with a short header. The first choice is the
     /// connection with the packet's ID. The next one is the oldest pinned connection of a client
-    /// without IDs that has sent a short header. If all connections are pinned, the last choice is
-    /// the oldest whose client has sent one.
+    /// with an empty ID that has sent a short header. If all connections are pinned, the last
+    /// choice is the oldest whose client has sent one.
     fn receiver(&mut self, datagram: &[u8]) -> Option<&mut Connection> {
         let all = &self.connections;
         let oldest = |fits: &dyn Fn(&Connection) -> bool| all.iter().position(fits);
@@ -290,8 +291,8 @@ impl Pins {
         }
         self.forget_one();
         if packet.source.bytes().is_empty() {
-            // A client without IDs cannot distinguish two connections, so it must have abandoned
-            // the other one.
+            // A client with an empty ID cannot distinguish two connections, so it must have
+            // abandoned the other one.
             self.connections.retain(|one| !one.pinned || !one.client.is_empty());
         }
         self.connections.push(Connection {
@@ -308,7 +309,8 @@ impl Pins {
         });
     }
 
-    /// Adds a new ID of the server, which a client without IDs uses while its handshake continues.
+    /// Adds a new ID of the server that a client with an empty ID uses while its handshake
+    /// continues.
     fn learn_from_last_flight(&mut self, packet: &Long) {
         let is_known =
             |one: &Connection| one.server.0.contains(&packet.destination) && one.client.is_empty();

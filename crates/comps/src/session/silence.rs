@@ -1,15 +1,15 @@
 //! Decides about a path without answers: does the path discard everything, or does the server
 //! answer by another path?
 //!
-//! In the packets the two cases look alike, so the protocol decides first: servers of WireGuard
-//! and Mosh always answer by the path at which they are addressed. If another server follows its
-//! client, two paths bring answers while the third is silent. A server may have followed before
-//! and stay now. Then its rate while the uplink is on the silent path shows whether that path
-//! discards everything.
+//! The packets alone do not distinguish the two cases. Servers of WireGuard and Mosh always answer
+//! on the path on which they last received a packet, so for them a silent path discards everything.
+//! Any other server is seen to follow its client if answers arrive on at least two other paths;
+//! then a silent path discards everything, too. A server may have followed before and have stopped
+//! doing so. Then its rate while the uplink is on the silent path decides.
 //!
-//! If only one path ever brought an answer, the question cannot be decided. For 3 s the datagrams
-//! of a silent path are also sent by the answering path, so that nothing is lost. Then the silent
-//! path is taken out.
+//! If answers have only ever arrived on one path, the question cannot be decided. For 3 s the
+//! datagrams of a silent path are also sent on the answering path, so that nothing is lost. Then
+//! the silent path is taken out.
 
 use std::time::Duration;
 
@@ -23,15 +23,16 @@ use crate::{Batch, DownReason, Event, Protocol};
 
 /// Time for which the server counts as active after it was heard.
 const ACTIVE: Duration = Duration::from_secs(1);
-/// Time for which a path that never brought an answer is doubted before it is taken out.
+/// Time for which the datagrams of a path without any answer are also sent on the answering path,
+/// before the path is taken out.
 const UNDECIDED: Duration = Duration::from_secs(3);
 /// Time after which a handshake without an answer continues on another path: the first probe
 /// timeout of QUIC, 333 + 4 x 166.5 ms (RFC 9002, section 6.2.2).
 const FIRST_PTO: Duration = Duration::from_millis(999);
 
 impl Session {
-    /// Records that a path has carried a datagram of the client, in the state that judges path and
-    /// server.
+    /// Records that a path has carried a datagram of the client, for the health of the path and for
+    /// the test of whether the server follows.
     pub(super) fn note_sent(
         &mut self,
         now: Time,
@@ -51,7 +52,7 @@ impl Session {
         }
         let rtts = Rtts::of(self.health.iter().filter_map(Health::rtt_bound));
         let Some((stays, percent)) = self.follow.on_sent(now, path, rtts) else { return };
-        // A far end answers by its own schedule, so its path of answers proves nothing.
+        // A far end splits the downlink by its own schedule, so it never follows the uplink.
         if !common.config.far_end && !self.protocol.is_some_and(Protocol::always_follows) {
             let followed = self.heard_by().count() > 1;
             common.event(Event::Skewed { session: self.id, path: stays, percent, followed });
@@ -80,8 +81,8 @@ impl Session {
         paths.filter(|(_, health)| health.heard().is_some()).map(|(index, _)| index)
     }
 
-    /// Returns the only path that ever brought an answer, if the schedule may use it. Returns
-    /// `None` if several paths did, or none.
+    /// Returns the only path on which an answer has ever arrived, if the schedule may use it.
+    /// Returns `None` if answers arrived on several paths, or on none.
     fn only_answering(&self) -> Option<PathId> {
         let mut all = self.heard_by();
         let only = all.next().filter(|_| all.next().is_none())?;
@@ -126,8 +127,9 @@ impl Session {
         }
     }
 
-    /// Returns the time since which the path has been doubted; `None` if it is not doubted, or if
-    /// it can be decided whether the path discards everything.
+    /// Returns the time since which the path has been doubted; `None` if it is not. A path is
+    /// doubted only if exactly one other path has received answers, the protocol does not decide
+    /// the question, and `keeps` is false.
     fn doubted_since(&mut self, now: Time, index: usize, keeps: bool) -> Option<Time> {
         let decides = self.protocol.is_some_and(Protocol::always_follows);
         self.only_answering().filter(|_| !decides && !keeps)?;
@@ -152,8 +154,8 @@ impl Session {
         !self.follow.is_heard(path).unwrap_or(!alone)
     }
 
-    /// Returns another path for a pinned handshake if no answer has arrived by the pin's path. If
-    /// another path brought an answer meanwhile, returns that path.
+    /// Returns another path for a pinned handshake if no answer has arrived on its path: one on
+    /// which an answer has arrived meanwhile, or the next usable one after [`FIRST_PTO`].
     pub(super) fn beyond_silence(&self, now: Time) -> Option<PathId> {
         let (PathId(pinned), _) = self.pinned_to?;
         let pinned = usize::from(pinned);

@@ -1,12 +1,13 @@
 //! The time that a client has waited for an answer of its server. A wrong port, a wrong key, a
-//! firewall and a server that is gone all look like this, and WireGuard, Mosh and QUIC report none
-//! of them.
+//! firewall or a stopped server all have this symptom, and WireGuard, Mosh and QUIC do not report
+//! it.
 
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Wait after which it is first reported, and pause between two reports of all sessions together.
+/// Time without an answer before the first report of a session. Also the minimum pause between two
+/// reports of all sessions together.
 pub(super) const FIRST: Duration = Duration::from_secs(10);
 /// Longest pause between two reports of one session. Each pause is twice as long as the one
 /// before.
@@ -79,8 +80,8 @@ impl Wait {
         self.began.filter(waits).map(|_| self.looked + self.pause)
     }
 
-    /// Returns the length of the wait, if a report is due and the client has asked again since the
-    /// last check.
+    /// Returns the length of the wait, if a report is due and the client has sent again since the
+    /// previous check.
     pub(super) fn overdue(&mut self, now: Time) -> Option<Duration> {
         if self.due().is_none_or(|due| now < due) {
             return None;
@@ -92,13 +93,13 @@ impl Wait {
         self.began.filter(|_| goes_on).map(|began| now.since(began))
     }
 
-    /// Returns whether the client has sent for long enough since `began` that it waits for an
-    /// answer, rather than that its program has ended.
+    /// Returns whether the client has sent often and long enough since `began` to be waiting for an
+    /// answer. A program that ends sends less.
     fn is_waiting(&self, began: Time) -> bool {
         self.rounds >= ROUNDS && self.asked.since(began) >= STILL
     }
 
-    /// Returns when the client first asked, if the wait was reported.
+    /// Returns when the wait began, if it was reported.
     pub(super) fn reported(&self) -> Option<Time> {
         self.began.filter(|_| self.reported)
     }

@@ -93,8 +93,11 @@ impl<'t> Map<'t> {
             return Err((end.line, message));
         }
         if let Some(alien) = end.prefsrc.iter().find(|ip| !mine.contains(ip)) {
-            let message =
-                format!("`prefsrc` {alien} is not an address of `{}`; add it there", host.name);
+            let message = format!(
+                "`prefsrc` {alien} is not an address of the host `{}`; give the host this \
+                         address",
+                host.name
+            );
             return Err((end.line, message));
         }
         if end.nat && !host.forward {
@@ -201,8 +204,9 @@ impl<'t> Map<'t> {
             if !seen.insert((to, metric(end, route))) {
                 let name = self.name(host);
                 let message = format!(
-                    "the host `{name}` has two routes to {to} with the same `metric`; give its \
-                     ends of the links different metrics"
+                    "the host `{name}` has two routes to {to} with the same `metric`; remove one, \
+                     or, if they use different links, give these links different metrics at this \
+                     host"
                 );
                 return Err((route.line, message));
             }
@@ -425,7 +429,8 @@ ends = [
 
     #[test]
     fn source_addresses_and_translation_must_make_sense() {
-        let alien = "t.toml:11: `prefsrc` 10.9.9.9 is not an address of `client`; add it there";
+        let alien = "t.toml:11: `prefsrc` 10.9.9.9 is not an address of the host `client`; give \
+                     the host this address";
         assert_eq!(told(&[("'10.1.0.1' }]", "'10.1.0.1' }], prefsrc = ['10.9.9.9']")]), alien);
         let idle = told(&[("forward = true", "")]);
         let router = "t.toml:17: `nat` translates only what the host forwards; give the host \
@@ -440,7 +445,8 @@ ends = [
     fn routes_that_the_kernel_cannot_tell_apart_are_refused() {
         let twice = [("via = '10.1.0.1' }]", "via = '10.1.0.1' }, '10.2.0.0/24']")];
         let message = "t.toml:11: the host `client` has two routes to 10.2.0.0/24 with the same \
-                       `metric`; give its ends of the links different metrics";
+                       `metric`; remove one, or, if they use different links, give these links \
+                       different metrics at this host";
         assert_eq!(told(&twice), message);
         let connected = told(&[("'10.2.0.2/24']", "'10.2.0.2/24'], routes = ['10.2.0.0/24']")]);
         assert!(

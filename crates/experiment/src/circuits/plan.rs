@@ -269,9 +269,8 @@ impl FromStr for Place {
         let found = Place::ALL.into_iter().find(|place| place.name() == text);
         found.ok_or_else(|| {
             format!(
-                "`{text}` is not a network: write loopback, lines (three \
-                                     guards with different lines) or line (three guards with equal \
-                                     lines)"
+                "`{text}` is not a network: write loopback, lines (three guards, whose connections \
+                 differ in rate and delay) or line (three guards with equal connections)"
             )
         })
     }

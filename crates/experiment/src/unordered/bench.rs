@@ -252,7 +252,8 @@ fn must_go_apart(network: &OnionNetwork<'_>, arm: Arm, downloads: u32) -> io::Re
     };
     let told = || {
         format!(
-            "the middle relay did not open the links that this variant measures; it reports {numbers}"
+            "the middle relay did not open the links that this variant measures; its counters: \
+             {numbers}"
         )
     };
     if is_so { Ok(()) } else { Err(io::Error::other(told())) }

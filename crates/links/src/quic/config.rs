@@ -18,11 +18,11 @@ use super::place::{Place, PlacedIds};
 use crate::tls::Context;
 use crate::tls::setup::{SetupError, setup};
 
-/// Maximum unread bytes in a connection, and in each of its streams: data that overtook a lost
-/// datagram.
+/// Receive window in bytes, of a connection and of each of its streams. It limits the data that the
+/// library buffers when they overtake a lost datagram.
 const WINDOW: u32 = 4 << 20;
-/// Idle timeout of a connection; its circuits then continue on another link. Where UDP is blocked,
-/// streams stall for this time.
+/// Idle timeout of a connection, after which its circuits continue on another link. If UDP becomes
+/// blocked, streams stall for this time.
 const IDLE: Duration = Duration::from_secs(15);
 /// Interval of keep-alive packets on an idle connection: three are sent before `IDLE` ends it.
 const KEEP_ALIVE: Duration = Duration::from_secs(4);
@@ -35,12 +35,13 @@ pub enum Congestion {
     /// CUBIC (RFC 9438): slows down at every loss.
     #[default]
     Cubic,
-    /// BBR as the library implements it, and calls experimental: follows the rate at which data is
-    /// delivered.
+    /// BBR in the library's version, which the library calls experimental: sends at the estimated
+    /// delivery rate.
     Bbr,
 }
 
-/// Settings of a connection, which carries DATAGRAM frames with `datagrams` only.
+/// Returns the settings of a connection. It accepts DATAGRAM frames (RFC 9221) only if `datagrams`
+/// is true.
 fn transport(congestion: Congestion, datagrams: bool) -> Result<Arc<TransportConfig>, SetupError> {
     let mut transport = TransportConfig::default();
     match congestion {
@@ -58,7 +59,7 @@ fn transport(congestion: Congestion, datagrams: bool) -> Result<Arc<TransportCon
         .keep_alive_interval(Some(KEEP_ALIVE))
         .datagram_receive_buffer_size(datagrams.then_some(lossy::RECEIVING))
         .datagram_send_buffer_size(lossy::SENDING)
-        // It would show round-trip times to an observer of the line.
+        // The spin bit would show round-trip times to an observer (RFC 9000, section 17.4).
         .allow_spin(false);
     Ok(Arc::new(transport))
 }

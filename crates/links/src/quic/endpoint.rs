@@ -22,17 +22,18 @@ use crate::tls::Context;
 use crate::tls::setup::{SetupError, setup};
 use crate::{Link as _, State};
 
-/// Number of pending inbound handshakes from which on a new peer must first prove its address with
-/// a Retry.
+/// Minimum number of pending inbound handshakes at which a new peer must first prove its address
+/// with a Retry (RFC 9000, section 8.1.2).
 const RETRY_FROM: usize = 16;
 /// Maximum number of pending inbound handshakes; further ones are refused.
 const MOST_HALF_OPEN: usize = 1_024;
-/// Maximum queued answers without a connection; further ones are dropped.
+/// Maximum number of queued datagrams that belong to no connection (such as Retry); further ones
+/// are dropped.
 const MOST_ANSWERS: usize = 256;
 /// Maximum datagrams in one segmented send.
 const SEGMENTS: usize = 32;
 
-/// A link's number at its endpoint, never used again.
+/// Number of a link at its endpoint. Numbers are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
 
@@ -123,9 +124,9 @@ struct Entry {
 }
 
 impl Endpoint {
-    /// Makes an endpoint without links. With `takes`, peers may open links, at this one of the
-    /// address's sockets. All randomness but the TLS library's and that of connection IDs is
-    /// derived from `seed`.
+    /// Returns an endpoint without links. If `takes` is given, peers may open links, and `takes` is
+    /// the index of this endpoint's socket among those of the address. All random choices are
+    /// derived from `seed`, except the TLS library's and the connection IDs.
     ///
     /// # Errors
     /// [`SetupError`] if the library refuses the settings.
@@ -170,7 +171,8 @@ impl Endpoint {
     /// Presents another certificate on later links.
     ///
     /// # Errors
-    /// [`SetupError`] if the library refuses the settings: the former ones stay.
+    /// [`SetupError`] if the library refuses the settings. The previous certificate then stays in
+    /// use.
     pub fn set_context(&mut self, context: &Context) -> Result<(), SetupError> {
         let datagrams = self.units.lossy > 0;
         if self.takes {
@@ -215,8 +217,9 @@ impl Endpoint {
         id
     }
 
-    /// Takes a datagram. `admit` decides whether a peer at an address may open a link. It is
-    /// called once for each new link, after a peer that must prove its address has done so.
+    /// Processes a received datagram. `admit` decides whether the peer at an address may open a
+    /// link. It is called once for each inbound link. If the peer must prove its address, `admit`
+    /// is called after that.
     pub fn receive(
         &mut self,
         now: Time,
@@ -241,7 +244,7 @@ impl Endpoint {
         }
     }
 
-    /// Accepts, refuses or retries an inbound link.
+    /// Accepts or refuses an inbound link, or answers with a Retry.
     fn meet(
         &mut self,
         now: Time,
@@ -286,7 +289,7 @@ impl Endpoint {
         self.answers.pop_front()
     }
 
-    /// Returns when [`Endpoint::expire`] is to be called.
+    /// Returns when to call [`Endpoint::expire`]; `None` if no timer is set.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
         self.due.first().map(|&(at, _)| at)
@@ -304,8 +307,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns a link whose state may have changed: it may be open, have bytes or room, have
-    /// something to send, or have ended.
+    /// Returns a link whose state may have changed; `None` if there is none. The link may have
+    /// opened or ended, have data to read or to send, or accept more data.
     pub fn next_touched(&mut self) -> Option<ConnId> {
         loop {
             let id = self.touched.pop_first()?;
@@ -354,8 +357,8 @@ impl Endpoint {
         self.links.get_mut(&id).filter(|entry| !entry.left).map(|entry| &mut entry.link)
     }
 
-    /// Puts datagrams of a link into `into`, which is cleared first; returns `None` if it has
-    /// none.
+    /// Replaces the content of `into` by datagrams of a link. Returns their description, or `None`
+    /// if the link has none to send.
     pub fn transmit(&mut self, now: Time, id: ConnId, into: &mut Vec<u8>) -> Option<Packets> {
         into.clear();
         let at = self.epoch.instant(now);

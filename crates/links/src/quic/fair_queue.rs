@@ -7,7 +7,7 @@ use anabranch_multipath::Time;
 use anabranch_multipath::codel::{Codel, Law, Queue};
 use bytes::Bytes;
 
-/// Maximum number of queued units, as a bound for bursts. CoDel keeps the queue far below it.
+/// Maximum number of queued units. It bounds bursts; CoDel keeps a standing queue far shorter.
 pub(super) const MOST_WAITING: usize = 256;
 
 /// Queued units of one lane.
@@ -60,8 +60,9 @@ impl FairQueue {
         }
     }
 
-    /// Returns the next unit at a time when it can be sent, and drops the earlier units selected by
-    /// CoDel. At most `together` units are sent at once.
+    /// Removes and returns the next unit, after CoDel has dropped units of its lane. Call this
+    /// function only when the unit can be sent. `together` is the number of units in a datagram:
+    /// CoDel drops nothing while no more units are queued.
     pub(super) fn pop(&mut self, now: Time, together: usize) -> Option<Bytes> {
         let number = self.turns.pop_front()?;
         let lane = self.lanes.get_mut(&number)?;

@@ -29,8 +29,7 @@ pub(super) struct Held {
 pub(super) struct Lanes {
     streams: BTreeMap<StreamId, Stream>,
     by_number: BTreeMap<u32, StreamId>,
-    /// Streams that wait for a lane number because another stream still has it. That stream is
-    /// being closed.
+    /// Streams that wait for a lane number that another stream, which is being closed, still has.
     heirs: BTreeMap<u32, StreamId>,
 }
 

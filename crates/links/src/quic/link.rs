@@ -18,17 +18,17 @@ use crate::{Fault, Link, Promises, State};
 
 mod reading;
 
-/// Maximum lanes of the peer at first. The limit doubles when half of it is in use.
+/// Initial maximum of lanes that the peer may open. The limit doubles when more than half of it is
+/// in use.
 pub(super) const LANES: u32 = 256;
-/// Maximum lanes of the peer at any time.
+/// Maximum of the limit that starts at [`LANES`].
 const MOST_LANES: u32 = 1 << 16;
-/// Bytes accepted beyond the congestion window: data that the next acknowledgements allow to be
-/// sent.
+/// Bytes of stream data that the connection buffers beyond its congestion window, so that it can
+/// send at once when the next acknowledgements arrive.
 const SLACK: u64 = 32 << 10;
-/// Maximum bytes of units that the connection has not accepted; above this nothing more is
-/// written.
+/// Size in bytes of the buffer for units that the connection has not accepted ([`QuicLink::room`]).
 const MOST_PENDING: usize = 16 << 10;
-/// Maximum lanes of ours that wait until the peer lets us open more streams.
+/// Maximum number of our lanes that wait until the peer allows more streams.
 const MOST_UNOPENED: usize = 1_024;
 /// Error code for stopping or resetting a stream: its lane has ended.
 pub(super) const ENDED: VarInt = VarInt::from_u32(0);
@@ -41,14 +41,14 @@ pub struct QuicLink {
     peers: Option<CertificateDer<'static>>,
     dialled: bool,
     state: State,
-    /// The owner has closed it.
+    /// Whether the owner has closed the link.
     closed: bool,
     fault: Option<Fault>,
     /// The stream of lane 0, its reader, and whether we have written anything.
     own_lane: Option<StreamId>,
     own_reader: UnitReader,
     said: bool,
-    /// Whether other lanes are read.
+    /// Whether lanes other than 0 are read.
     admits: bool,
     lanes: Lanes,
     most_lanes: u32,
@@ -56,8 +56,8 @@ pub struct QuicLink {
     /// Bytes that the connection has not accepted, and streams to finish after them.
     pending: BTreeMap<StreamId, Pending>,
     pending_bytes: usize,
-    /// Units that make lanes for which there is no stream yet. `refused` holds units to read that
-    /// end the lanes for which there was no room.
+    /// Number and first unit of each lane that waits for a stream. `refused` has the units, for the
+    /// owner to read, that end the lanes in excess of [`MOST_UNOPENED`].
     unopened: VecDeque<(u32, Bytes)>,
     refused: Vec<u8>,
     lossy: Lossy,
@@ -118,8 +118,8 @@ impl QuicLink {
         self.connection.remote_address()
     }
 
-    /// Starts reading lanes other than the link's own: the peer's identity has been checked. Their
-    /// data was held until now.
+    /// Starts reading lanes other than the link's own. The owner calls it once the peer's identity
+    /// has been checked; until then the data of these lanes stays unread.
     pub fn admit_lanes(&mut self) {
         self.admits = true;
     }
@@ -145,8 +145,9 @@ impl QuicLink {
         self.lanes.len()
     }
 
-    /// Returns how many bytes may be written now: about the congestion window and a little more.
-    /// The rest stays with the caller, where its order may still change.
+    /// Returns the free bytes in the buffer of units that the connection has not accepted; 0 unless
+    /// the link is open. The connection accepts little more than its congestion window, so that
+    /// other cells stay with the caller, which can still reorder them.
     #[must_use]
     pub fn room(&self) -> usize {
         match self.state {
@@ -161,8 +162,8 @@ impl QuicLink {
         self.state == State::Open && !self.closed && self.lossy.is_granted(&mut self.connection)
     }
 
-    /// Accepts whole lossy units for the peer, and sends them as far as congestion control permits.
-    /// Lanes take turns. Units that wait too long, or beyond 256, are dropped and counted.
+    /// Queues whole lossy units, and sends them as far as congestion control permits. Lanes take
+    /// turns. Units that wait too long, or exceed 256 in the queue, are dropped and counted.
     ///
     /// # Errors
     /// [`Fault::Misuse`] unless [`QuicLink::takes_lossy`], and if `units` are not whole.
@@ -197,9 +198,9 @@ impl QuicLink {
         self.closed && !self.connection.is_closed()
     }
 
-    /// Returns the bytes of the first unit and of the units of its lane that directly follow it.
-    /// They become one piece: the connection searches all unacknowledged pieces for each piece
-    /// it sends.
+    /// Returns the total length in bytes of the unit `first` and of the units of its lane that
+    /// directly follow it in `plain`. They are written as one piece, because the connection
+    /// searches all unacknowledged pieces for each piece that it sends.
     fn run(&self, first: Head, plain: &[u8]) -> usize {
         let mut length = first.length;
         let follows = |head: &Head| head.lane == first.lane && !head.makes && !head.ends;
@@ -212,7 +213,7 @@ impl QuicLink {
         length
     }
 
-    /// Writes a unit, or several that neither make nor end their lane.
+    /// Writes `unit`: one unit, or several of a lane that neither make nor end it.
     fn write_units(&mut self, head: Head, unit: Bytes) {
         if head.lane == 0 {
             return self.own_lane.into_iter().for_each(|own| self.send(own, unit.clone()));
@@ -270,8 +271,8 @@ impl QuicLink {
             None => {
                 let mut sending = self.connection.send_stream(stream);
                 if let Err(FinishError::Stopped(_)) = sending.finish() {
-                    // The library does not free a half that the peer stopped before we finished
-                    // it.
+                    // The library does not free the sending part of a stream that the peer stopped
+                    // before we finished it.
                     let _ = sending.reset(ENDED);
                 }
             }
@@ -328,7 +329,7 @@ impl QuicLink {
             let bytes = dropped.chunks.iter().map(Bytes::len).sum::<usize>();
             self.pending_bytes -= bytes;
         }
-        // Otherwise our half would count for ever against the peer's stream limit.
+        // Otherwise the sending part would count against the peer's stream limit for ever.
         let _ = self.connection.send_stream(stream).reset(ENDED);
     }
 
@@ -389,8 +390,8 @@ impl Link for QuicLink {
         self.state
     }
 
-    /// Appends the units that have arrived, in order within each lane, and returns how many bytes
-    /// that was.
+    /// Appends to `into` the units that have arrived, in order within each lane, and returns their
+    /// total length in bytes.
     ///
     /// # Errors
     /// [`Fault::Peer`]: the peer broke the protocol, and the link is to be closed.
@@ -411,8 +412,8 @@ impl Link for QuicLink {
         Ok(into.len() - before)
     }
 
-    /// Takes whole units for the peer. Units of a lane that was never made, or that has ended, are
-    /// dropped.
+    /// Accepts whole units for the peer. Units of a lane that was never made, or that has ended,
+    /// are dropped.
     ///
     /// # Errors
     /// [`Fault::Misuse`] unless the link is open, and for bytes that are not a whole unit.
@@ -447,7 +448,7 @@ impl Link for QuicLink {
         let mut secret = [0; 32];
         let session = self.connection.crypto_session();
         let exported = session.export_keying_material(&mut secret, label, context);
-        let early = Fault::Misuse("a link exports no keys before its handshake is done");
+        let early = Fault::Misuse("a link's keys cannot be exported before its handshake is done");
         exported.map(|()| secret).map_err(|_| early)
     }
 

@@ -2,8 +2,8 @@
 //! and is never sent again.
 //!
 //! The connection's congestion control limits their rate (RFC 8085, section 3.1, requires a limit).
-//! Further units wait in a queue, from which CoDel (RFC 8289) drops: the sender of the units has to
-//! slow down.
+//! Further units wait in a queue, from which CoDel (RFC 8289) drops units so that their sender
+//! slows down.
 
 use anabranch_multipath::Time;
 use bytes::{Bytes, BytesMut};
@@ -16,10 +16,11 @@ use crate::Fault;
 /// Maximum number of units in a datagram. Two cells of 518 bytes fit at every MTU from 1,280 on;
 /// three do not fit below 1,583.
 const TOGETHER: usize = 2;
-/// Maximum unsent bytes in the connection: three datagrams of two cells. More would wait where
-/// CoDel does not act.
+/// Maximum unsent bytes in the connection's own queue: three datagrams of two cells. CoDel does not
+/// control that queue.
 pub(super) const SENDING: usize = 4 << 10;
-/// Maximum unread bytes in the connection, which drops the oldest datagrams beyond that.
+/// Maximum bytes of received datagrams that the connection buffers. It drops the oldest ones beyond
+/// that.
 pub(super) const RECEIVING: usize = 256 << 10;
 
 /// Counters of lossy units.
@@ -32,8 +33,8 @@ pub struct LossyCounts {
     /// Number of units dropped because they waited too long for the congestion window, or too many
     /// waited.
     pub dropped: u64,
-    /// Number of datagrams that arrived and were not read. They were dropped, except those that
-    /// wait for the next [`QuicLink::read_lossy`](super::QuicLink::read_lossy).
+    /// Number of received datagrams that were not read: the connection dropped them, or they wait
+    /// for the next [`QuicLink::read_lossy`](super::QuicLink::read_lossy).
     pub unread: u64,
     /// Number of datagrams dropped because they arrived before the link's lanes were admitted.
     pub early: u64,
@@ -56,7 +57,7 @@ impl Lossy {
         Lossy { length, waiting, counts, taken: 0 }
     }
 
-    /// Returns whether the peer accepts lossy units of our length.
+    /// Returns whether the peer accepts datagrams that are long enough for a lossy unit.
     pub(super) fn is_granted(&self, connection: &mut Connection) -> bool {
         self.length > 0 && self.together(connection) > 0
     }
@@ -92,7 +93,7 @@ impl Lossy {
         while !self.waiting.is_empty() {
             let together = self.together(connection);
             if together == 0 {
-                // The path no longer has room for a unit of this length.
+                // The path's MTU is now too small for a unit.
                 return self.waiting.clear();
             }
             let bytes = together * self.length;

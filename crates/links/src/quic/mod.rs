@@ -1,11 +1,11 @@
-//! QUIC links (RFC 9000) as cores, with one stream for each lane: a lost datagram delays only the
+//! QUIC links (RFC 9000) with one stream for each lane, so that a lost datagram delays only the
 //! lanes that have bytes in it.
 //!
-//! A QUIC link transfers *units*, cells for the layer above. Each names its lane. Lane 0 is the
-//! link's own and has the first stream, opened by the side that opened the link. Each other lane
-//! has a bidirectional stream of its own, from the unit that makes it to the unit that ends it
-//! ([`Units`] recognises these). Units of a lane arrive in order; units of different lanes arrive
-//! in any order.
+//! A QUIC link transfers *units*: the cells of the layer above. Each unit names its lane: the
+//! circuit of the cell. Lane 0 belongs to the link itself and uses the first stream, which the side
+//! that opened the link opens. Each other lane has a bidirectional stream of its own, from the unit
+//! that makes it to the unit that ends it ([`Units`] recognises these). Units of a lane arrive in
+//! order; units of different lanes arrive in any order.
 //!
 //! If both ends configure it ([`Units::lossy`]), a link also transfers *lossy units*, in datagrams
 //! alongside the streams: each arrives at most once, and none is sent again.

@@ -1,5 +1,5 @@
-//! Several sockets at one address, each with its own endpoint: how a connection's packets select
-//! their socket.
+//! Selection of a connection's socket if several sockets, each with its own endpoint, share one
+//! address.
 
 use std::time::Duration;
 

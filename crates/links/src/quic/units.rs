@@ -12,8 +12,8 @@ pub struct Head {
     pub length: usize,
     /// Whether the unit opens its lane. Exactly the first unit of a lane does.
     pub makes: bool,
-    /// Whether the unit ends its lane: nothing follows in its direction, and nothing is read in
-    /// the other.
+    /// Whether the unit ends its lane. Its sender sends nothing more on the lane, and reads nothing
+    /// more from it.
     pub ends: bool,
 }
 
@@ -21,7 +21,7 @@ pub struct Head {
 #[derive(Clone, Copy, Debug)]
 pub struct Units {
     /// Reads the beginning of a unit; returns `None` if there are too few bytes. The flag is true
-    /// if nothing came before it on lane 0 in its direction.
+    /// for the first unit of lane 0 in its direction.
     pub head: fn(&[u8], bool) -> Option<Head>,
     /// Returns the unit that ends a lane, for a lane whose stream broke off.
     pub end: fn(u32) -> Vec<u8>,
@@ -30,8 +30,9 @@ pub struct Units {
     /// Maximum bytes of a unit of any other lane: a peer can make each of many lanes buffer an
     /// incomplete unit of this length.
     pub longest_of_lane: usize,
-    /// Bytes of a lossy unit, which begin with the number of its lane (4 bytes): lanes take turns.
-    /// 0: the link carries none, and accepts no datagrams (RFC 9221).
+    /// Length of a lossy unit in bytes; 0 if the link carries none and accepts no datagrams (RFC
+    /// 9221). A lossy unit begins with the number of its lane in 4 bytes, so that lanes can take
+    /// turns.
     pub lossy: usize,
 }
 
@@ -52,7 +53,7 @@ impl UnitReader {
         UnitReader { rest: Vec::new(), first: true, lane: Some(0) }
     }
 
-    /// Makes the reader of a lane that its first unit will name.
+    /// Makes the reader of a stream that the peer opened; its first unit names the lane.
     #[must_use]
     pub fn unnamed() -> UnitReader {
         UnitReader { rest: Vec::new(), first: false, lane: None }
@@ -130,8 +131,8 @@ impl UnitReader {
                 Err(fault("a cell of another circuit arrived in a circuit's QUIC stream"))
             }
             None if head.lane == 0 => Err(fault(
-                "a second QUIC stream arrived for cells that belong to no circuit; only one is \
-                 allowed",
+                "the neighbour opened a second QUIC stream for cells outside any circuit; only one \
+                 is allowed",
             )),
             None if !head.makes => Err(fault(
                 "a received QUIC stream of a circuit does not begin with the cell that opens the \

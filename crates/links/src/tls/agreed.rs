@@ -27,9 +27,9 @@ impl Tls {
     /// under these secrets. Secrets may be used for one connection only: a second one would repeat
     /// nonces.
     ///
-    /// The link has no certificates. It changes its keys after `limit` records, if the suite does
-    /// not require that earlier (RFC 8446, section 5.5). Returns `None` if the suite is not one of
-    /// TLS 1.3, or if a secret has a wrong length.
+    /// The link has no certificates. It changes its keys after `limit` records, or after the
+    /// suite's maximum if that is lower (RFC 8446, section 5.5). Returns `None` if the suite is not
+    /// one of TLS 1.3, or if a secret has a wrong length.
     #[must_use]
     pub fn after_handshake(
         agreed: &AgreedSecrets<'_>,

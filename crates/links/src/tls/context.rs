@@ -19,10 +19,11 @@ use super::secrets::SecretKeeper;
 use super::setup::{SetupError, setup};
 use super::verify::HolderOfKey;
 
-/// Length of a ticket in bytes. With the library's nonce of 32 bytes, the message is as long as C
-/// tor's, which has a nonce of 8 bytes and a ticket of 32.
+/// Length of a session ticket in bytes. The library's message has a nonce of 32 bytes, C tor's a
+/// nonce of 8 bytes and a ticket of 32. With this length both messages are equally long.
 const TICKET: usize = 8;
-/// The library's measure of [`SENT`]: its value includes the header.
+/// Value of the library's `max_fragment_size` for records of at most [`SENT`] plain bytes: it
+/// includes the header.
 const FRAGMENT: usize = SENT + HEADER;
 
 /// The settings of all links of one process. A clone shares them and is cheap.
@@ -160,16 +161,16 @@ impl fmt::Debug for Context {
     }
 }
 
-/// Returns AWS-LC's cryptographic primitives: their AES-GCM takes half of ring's time where a
-/// processor has AVX-512. The post-quantum group is left out. OpenSSL 3.0, which Debian's tor
-/// uses, has no such group, so an observer could distinguish our links from tor's.
+/// Returns AWS-LC's cryptographic primitives. On processors with AVX-512 their AES-GCM takes half
+/// of ring's time. The post-quantum group is omitted, because OpenSSL 3.0, which Debian's tor uses,
+/// does not have it: an observer could distinguish our links from tor's by it.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     let kx_groups = vec![kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];
     Arc::new(CryptoProvider { kx_groups, ..aws_lc_rs::default_provider() })
 }
 
-/// Returns the cryptographic primitives for inbound links. Like C tor, they prefer P-256, and
-/// ChaCha20 to AES with the shorter key.
+/// Returns the cryptographic primitives for inbound links. Like C tor, they prefer P-256 to X25519
+/// and, in TLS 1.3, ChaCha20-Poly1305 to AES-128-GCM.
 fn server_provider(provider: &Arc<CryptoProvider>) -> Arc<CryptoProvider> {
     let kx_groups = vec![kx_group::SECP256R1, kx_group::X25519];
     let cipher_suites = vec![
@@ -184,8 +185,8 @@ fn server_provider(provider: &Arc<CryptoProvider>) -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider { kx_groups, cipher_suites, ..(**provider).clone() })
 }
 
-/// Generator of tickets without content: random bytes, as many as give the message the length of C
-/// tor's message with its shorter nonce.
+/// Generator of session tickets without content: [`TICKET`] random bytes. No link resumes a
+/// session.
 #[derive(Debug)]
 struct EmptyTickets(&'static dyn SecureRandom);
 

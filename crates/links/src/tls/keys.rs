@@ -1,5 +1,5 @@
-//! The keys of one direction between two KeyUpdates. Each record is sealed and opened under its
-//! number (RFC 8446, sections 5.2 and 5.3).
+//! The keys of one direction between two KeyUpdates. The nonce of each record is derived from the
+//! record's number (RFC 8446, sections 5.2 and 5.3).
 
 use aws_lc_rs::aead::{
     AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, Tag,
@@ -37,7 +37,7 @@ impl Cipher {
     }
 }
 
-/// An AEAD key and the IV that is combined with record numbers.
+/// An AEAD key, and the IV from which the nonce of each record is derived.
 pub(crate) struct RecordKeys {
     key: LessSafeKey,
     iv: [u8; 12],
@@ -59,9 +59,9 @@ impl RecordKeys {
         sealed.expect("a record is far below what an AEAD can seal")
     }
 
-    /// Decrypts `sealed`, the bytes after the header, in place. Returns how many bytes at its
-    /// front are plain. Returns `None` if `sealed` was not sealed by this key under this number;
-    /// its content is then garbage.
+    /// Decrypts `sealed`, the bytes after the header, in place. Returns how many bytes at its front
+    /// are plain. Returns `None` if `sealed` was not sealed with this key and this number; its
+    /// content is then undefined.
     pub(crate) fn open(
         &self,
         number: u64,

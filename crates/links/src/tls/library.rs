@@ -37,8 +37,8 @@ impl Library {
     }
 
     /// Processes bytes from the network, and appends the decrypted ones to `plain`. Leaves in
-    /// `bytes` those after the handshake's last record. Returns true once the peer has announced
-    /// that nothing follows.
+    /// `bytes` what follows the last record of the handshake. Returns true once the peer has
+    /// announced that nothing follows.
     ///
     /// # Errors
     /// An error of the library: the connection is over.
@@ -120,7 +120,7 @@ impl Library {
     }
 }
 
-/// A counter of bytes that finds the ends of records in a stream.
+/// A reader of record headers that finds the ends of records in a stream.
 #[derive(Default)]
 struct Cutter {
     header: Vec<u8>,

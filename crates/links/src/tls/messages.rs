@@ -25,16 +25,16 @@ pub(super) const NEW_SESSION_TICKET: u8 = 4;
 pub(super) const KEY_UPDATE: u8 = 24;
 /// Bytes before the body of a handshake message: its type and length.
 const PREFIX: usize = 4;
-/// Maximum bytes of a handshake message, the library's limit.
+/// Maximum bytes of a handshake message's body, as in the library.
 const LONGEST: usize = 0xffff;
 /// Maximum number of KeyUpdates with no data between them: the limit of the library and of
 /// BoringSSL.
 const UPDATES: u8 = 32;
-/// Maximum number of warning alerts without effect.
+/// Maximum number of user_canceled alerts, which are ignored.
 const WARNINGS: u8 = 4;
 
-/// A violation by the peer, and the alert that reports it to the peer. A violation by a received
-/// alert is not answered with an alert.
+/// A violation by the peer, and the alert that reports it to the peer. `alert` is `None` if the
+/// violation is itself an alert of the peer.
 #[derive(Debug)]
 pub(super) struct Breach {
     pub(super) alert: Option<u8>,
@@ -54,7 +54,7 @@ pub(super) enum Note {
     /// The peer's next record is sealed under new keys. `requested` is whether the peer asks us to
     /// change our keys, too.
     Update { requested: bool },
-    /// The peer will send nothing more.
+    /// The peer sent close_notify: it will send nothing more.
     Closed,
 }
 

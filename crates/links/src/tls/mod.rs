@@ -57,7 +57,7 @@ const LEAST: usize = 5;
 /// Maximum bytes of buffer that a link keeps after [`Link::rest`].
 const TRICKLE: usize = 4 << 10;
 
-/// A TLS connection, as client or server, whose network bytes the caller transfers.
+/// A TLS link, as client or server.
 pub struct Tls {
     phase: Phase,
     own: CertificateDer<'static>,
@@ -71,11 +71,11 @@ pub struct Tls {
     fixed: Option<usize>,
 }
 
-/// The code that processes the connection at present.
+/// The code that processes the connection's records at present.
 enum Phase {
     Library(Box<Library>),
     Records(Box<Records>),
-    /// Neither the library nor this crate: the library did not release the secrets.
+    /// None, because the library did not release the secrets.
     Lost,
 }
 
@@ -119,9 +119,9 @@ impl Tls {
         }
     }
 
-    /// Sets the content of all records that we send from now on, data or not, to `content` bytes
-    /// (5 to 16,384). The peer can then open them before their turn. Writes must then be whole
-    /// records.
+    /// Sets the content of all records that we send from now on to `content` bytes (5 to 16,384),
+    /// whatever their type. The peer can then open them before their turn. Each write must then be
+    /// a multiple of `content` bytes.
     ///
     /// # Errors
     /// [`Fault::Misuse`] under the conditions of [`Tls::refresh_keys`], and for other lengths.
@@ -229,7 +229,10 @@ impl Link for Tls {
             Phase::Records(records) => records.export(label, context),
             Phase::Lost => None,
         };
-        exported.ok_or(Fault::Misuse("a link exports no keys before its handshake is done"))
+        exported.ok_or(Fault::Misuse(
+            "a link's keys cannot be exported before its handshake is \
+                                      done",
+        ))
     }
 
     fn read(&mut self, into: &mut Vec<u8>) -> Result<usize, Fault> {
@@ -246,7 +249,8 @@ impl Link for Tls {
         }
         if self.fixed.is_some_and(|content| !plain.len().is_multiple_of(content)) {
             return Err(Fault::Misuse(
-                "a link with records of a fixed length sends only data that fills whole records",
+                "a link with records of a fixed length refused data that does not fill whole \
+                 records",
             ));
         }
         match self.state() {

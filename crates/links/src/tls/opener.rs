@@ -143,8 +143,8 @@ impl Opener {
         }
     }
 
-    /// Checks the length of a data record. A length other than the agreed one would split data
-    /// that is delivered early.
+    /// Checks that the content of a data record has the agreed length or is empty. With another
+    /// length, records that are delivered early would split cells.
     fn agreed(&self, (kind, length): (u8, usize)) -> Result<(u8, usize), Breach> {
         let agreed = self.early.as_ref().map(|early| early.content());
         match agreed {
@@ -167,8 +167,8 @@ impl Opener {
         }
     }
 
-    /// Releases the buffer for incomplete records if there is none now. Returns the number of
-    /// bytes released.
+    /// Shrinks the buffer of the incomplete record to its content. Returns the number of bytes
+    /// released.
     pub(super) fn rest(&mut self) -> usize {
         let before = self.partial.capacity();
         self.partial.shrink_to_fit();

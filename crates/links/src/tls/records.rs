@@ -3,7 +3,7 @@
 //!
 //! Each record is opened and sealed in place, with one copy between network bytes and plain bytes.
 //! The library's layer makes four copies on reception and two on transmission. It also opens
-//! records only in order, which an unordered link cannot wait for.
+//! records only in order, so it cannot serve an unordered link.
 
 use anabranch_multipath::Time;
 
@@ -16,9 +16,9 @@ use super::secrets::{Secret, TrafficSecrets};
 use crate::PeerFault;
 use crate::utls::{Anchor, RecordLayer};
 
-/// Maximum distance in bytes from the stream's read position to a record that is opened early. It
-/// is the data in flight at 84 Mbit/s and a round trip of 100 ms. Also the maximum bytes that we
-/// buffer for a connection's tap.
+/// Maximum distance in bytes from the stream's read position to a record that is opened early, and
+/// maximum bytes from a connection's tap that are buffered. It is the data in flight at 84 Mbit/s
+/// with a round-trip time of 100 ms.
 const EARLY: usize = 1 << 20;
 
 /// Both directions of a connection.
@@ -36,7 +36,8 @@ pub(super) struct Handover {
     pub(super) secrets: TrafficSecrets,
     pub(super) cipher: Cipher,
     pub(super) is_client: bool,
-    /// Number of records sealed under our traffic secret, and of records opened under the peer's.
+    /// Number of records sealed with keys of our traffic secret, and of records opened with keys of
+    /// the peer's.
     pub(super) sent: u64,
     pub(super) received: u64,
     /// Number of bytes of the peer's stream that the library has read.
@@ -148,7 +149,7 @@ impl Records {
         self.exporter.export(label, context)
     }
 
-    /// Releases the memory that bursts needed, and returns the number of bytes released.
+    /// Shrinks the buffers, and returns the number of bytes released.
     pub(super) fn rest(&mut self) -> usize {
         self.sealer.rest(TRICKLE) + self.opener.rest()
     }

@@ -7,12 +7,13 @@ use super::secrets::Secret;
 /// Maximum plain bytes in a record (RFC 8446, section 5.1).
 pub(super) const RECORD: usize = 1 << 14;
 /// Maximum plain bytes in a record that we send, unless records have a fixed content. C tor's
-/// records have no more, because it seals each chunk of its buffers by itself (4,096 bytes, less a
-/// header). Clients exist that lose what a longer record holds: torpy reads 4,094 bytes at a time.
+/// records are no longer, because it writes each chunk of its buffers separately (4,096 bytes, less
+/// a header). Longer records break some clients: torpy reads at most 4,094 bytes at a time, and
+/// loses the rest.
 pub(super) const SENT: usize = 4_048;
 
-/// Sealer of records under one direction's keys, which it changes when they have sealed their
-/// maximum of records.
+/// Sealer of records with one direction's keys. It changes the keys before they exceed their
+/// maximum number of records.
 pub(super) struct Sealer {
     secret: Secret,
     cipher: Cipher,
@@ -21,7 +22,7 @@ pub(super) struct Sealer {
     /// Number of content bytes in every record; a record with less content is padded. `None` if
     /// records vary in size.
     content: Option<usize>,
-    /// Whether nothing may follow, because a close notification or a fatal alert was sent.
+    /// Whether a close_notify or a fatal alert was sent, after which no record may follow.
     finished: bool,
     /// Bytes to send.
     out: Vec<u8>,

@@ -1,7 +1,7 @@
 //! The secrets of a TLS 1.3 connection, and the keys derived from them (RFC 8446, section 7).
 //!
-//! The library makes the handshake. It passes the three last secrets to a [`SecretKeeper`], which
-//! belongs to this connection only. Keys, IVs, later secrets and exported keying material are
+//! The library performs the handshake. It passes both traffic secrets and the exporter secret to
+//! the connection's own [`SecretKeeper`]. Keys, IVs, later secrets and exported keying material are
 //! derived here.
 
 use std::sync::{Mutex, PoisonError};

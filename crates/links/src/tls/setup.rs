@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// Error: the library refused the settings. The pinned version of the library never does.
+/// The TLS or QUIC library refused the settings, such as a key that does not belong to its
+/// certificate.
 #[derive(Debug)]
 pub struct SetupError(pub(crate) String);
 

@@ -5,7 +5,7 @@ use anabranch_multipath::Time;
 /// Maximum failures per key: RFC 9147 (section 4.5.3) and RFC 9001 (section 6.6) allow 2^36 and
 /// more.
 const PER_KEY: u32 = 1 << 20;
-/// Maximum failures per second, and in a burst.
+/// Maximum failures per second, which is also the maximum burst.
 const PER_SECOND: u32 = 1 << 10;
 
 /// Limits on failed attempts to open a record, by key and by time. Records opened in order need no

@@ -1,11 +1,12 @@
-//! Opening of records before their turn: uTLS for TLS 1.3. Nowlan, Wolinsky and Ford ("Reducing
-//! Latency in Tor Circuits with Unordered Delivery", FOCI 2013, section 4.2) did this with TLS
-//! 1.2.
+//! uTLS (unordered TLS) for TLS 1.3: opens records before their turn. Nowlan, Wolinsky and Ford
+//! ("Reducing Latency in Tor Circuits with Unordered Delivery", FOCI 2013, section 4.2) did this
+//! with TLS 1.2.
 //!
-//! A TCP socket delivers bytes in order. A *tap* may also show segments that the kernel has
-//! received but holds back, because an earlier one was lost. From some point on all records of the
-//! peer have one size. The place of a record in the stream then gives its number, and this number
-//! suffices to open a TLS 1.3 record.
+//! A TCP socket delivers bytes in order. A *tap*, a capture of the connection's segments, may also
+//! show segments that the kernel has received but not delivered, because an earlier one was lost.
+//! From an agreed record on, all records of the peer have one size. The offset of a record in the
+//! stream then gives its number, which is all that the receiver needs, besides the keys, to open a
+//! TLS 1.3 record.
 //!
 //! * [`Origin`]: maps TCP sequence numbers to offsets in the stream.
 //! * [`Anchor`]: maps offsets to record numbers.
@@ -14,8 +15,8 @@
 //!   opened.
 //! * [`TrialBudget`]: limits how many records may fail to open.
 //!
-//! A tap may lose, duplicate, change or forge bytes. At worst this delays data: only records that
-//! the peer sealed under a number open under it, and each number is delivered once. All records
+//! A tap may lose, duplicate, change or forge bytes. At worst this delays data: a record opens only
+//! under the number with which the peer sealed it, and each number is delivered once. All records
 //! that were not opened early arrive through the stream, which is authoritative.
 
 mod anchor;

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Maximum length of a stored run in bytes, so that cutting a run moves few bytes.
+/// Maximum length in bytes of a run (stored bytes that are contiguous in the stream). It limits the
+/// bytes that are moved when a run is cut.
 const LONGEST_RUN: usize = 64 << 10;
-/// Maximum number of stored runs, which bounds the cost of forged pieces of one byte.
+/// Maximum number of runs, which bounds the cost of forged segments of one byte.
 const RUNS: usize = 4 << 10;
 
-/// A store for the bytes of a stream by offset, within a window after the bytes that were read in
-/// order. The first copy of a byte stays until it is removed.
+/// A store for bytes of a stream by offset, within a window after the read position. A stored byte
+/// is not overwritten by later copies; [`Reassembler::remove`] drops it.
 #[derive(Debug)]
 pub struct Reassembler {
     /// Read position of the stream: no earlier byte is needed.
@@ -20,8 +21,8 @@ pub struct Reassembler {
 }
 
 impl Reassembler {
-    /// Returns an empty reassembler. It stores at most `window` bytes, all within `window` bytes
-    /// of the offset read in order.
+    /// Returns an empty reassembler. It stores bytes at most `window` bytes after the read
+    /// position.
     #[must_use]
     pub fn new(window: usize) -> Reassembler {
         Reassembler { head: 0, window: window as u64, runs: BTreeMap::new(), held: 0 }
@@ -41,7 +42,8 @@ impl Reassembler {
         }
     }
 
-    /// Stores bytes that begin at `offset`. Returns the range of those within the window.
+    /// Stores `bytes`, which begin at `offset`. Returns the range of offsets of those within the
+    /// window.
     pub fn insert(&mut self, offset: u64, bytes: &[u8]) -> Range<u64> {
         let end = offset.saturating_add(bytes.len() as u64);
         let from = offset.max(self.head);

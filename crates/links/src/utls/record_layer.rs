@@ -1,4 +1,5 @@
-//! Early opening of records of one size, whose place in the stream gives their number.
+//! Early opening of records that all have one size, so that a record's offset in the stream gives
+//! its number.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -9,12 +10,12 @@ use super::{Anchor, Reassembler, TrialBudget};
 use crate::tls::keys::{HEADER, RecordKeys, TAG};
 use crate::tls::messages::DATA;
 
-/// Counts of records that were opened early, or were not.
+/// Counts of attempts to open a record early.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EarlyCounts {
     /// Records opened before their turn.
     pub opened: u64,
-    /// Records that failed to open: changed, forged, or not at the expected place.
+    /// Records that failed to open: changed, forged, or not at the expected offset.
     pub failed: u64,
 }
 

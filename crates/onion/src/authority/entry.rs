@@ -23,9 +23,9 @@ const MAX_AGE: u64 = 24 * 3600;
 const SKEW: u64 = 12 * 3600;
 /// Age in seconds after which a descriptor gets the flag `StaleDesc`.
 const STALE: u64 = 18 * 3600;
-/// Ratio of the probing rate of a relay that is down to that of a running one. For a relay that
-/// never answered, each of the first `DOUBLED` failures doubles the pause, up to that of a running
-/// relay.
+/// Ratio of the probing rate of a relay that is down to that of a running one (`MORE_OFTEN`). For a
+/// relay that has never answered, the pause between probes doubles `DOUBLED` times, up to that of a
+/// running relay.
 const MORE_OFTEN: u64 = 4;
 const DOUBLED: u32 = 2;
 
@@ -45,7 +45,7 @@ pub(super) struct Entry {
     /// (`probes`).
     pub(super) probed: Option<u64>,
     pub(super) probes: u32,
-    /// The relay's place in the order in which new relays are probed.
+    /// The relay's turn among new relays that wait for a probe (`SybilLimits::turn`).
     pub(super) turn: u64,
     /// The relay's bandwidth in kilobytes per second, and whether it was measured.
     pub(super) weight: (u32, bool),
@@ -65,7 +65,7 @@ pub(super) struct Reach {
 }
 
 impl Entry {
-    /// Checks an upload `text` that a relay published just now.
+    /// Checks a relay's upload `text` at the time `now`, in seconds since 1970.
     ///
     /// # Errors
     /// Returns a [`Refusal`] if the descriptor is invalid, outdated or not allowed by `rules`.
@@ -186,8 +186,8 @@ impl Entry {
         self.counted(reach).map(|(address, _)| *address).collect()
     }
 
-    /// Returns the time since which the relay has answered at every probed address: the earliest
-    /// of the last answers.
+    /// Returns the earliest of the last answers at the probed addresses; `None` if one of them has
+    /// never answered.
     pub(super) fn answered(&self, reach: Reach) -> Option<u64> {
         // `None` is less than any time.
         self.counted(reach).map(|(_, answered)| *answered).min().flatten()
@@ -197,13 +197,13 @@ impl Entry {
         self.answered(reach).is_some_and(|at| at <= now && now - at <= reach.holds)
     }
 
-    /// Restores what an earlier run recorded about the relay.
+    /// Restores the history and the time of the last answer that an earlier run stored.
     pub(super) fn take_up(&mut self, history: History, answered: Option<u64>) {
         self.history = history;
         self.reach.iter_mut().for_each(|(_, at)| *at = answered);
     }
 
-    /// Carries over the state that belongs to the relay's previous descriptor, `before`.
+    /// Carries over the relay's state from `before`, the entry of its previous descriptor.
     pub(super) fn follow(&mut self, before: &Entry) {
         (self.history, self.turn) = (before.history.clone(), before.turn);
         // At a new address the relay has yet to answer.
@@ -216,7 +216,7 @@ impl Entry {
         }
     }
 
-    /// Shifts all times by `by` seconds after the machine's clock was set.
+    /// Shifts all times by `by` seconds, the step of the machine's clock, and makes a probe due.
     pub(super) fn shift(&mut self, by: i64) {
         self.history.shift(by);
         let answers = self.reach.iter_mut().flat_map(|(_, answered)| answered);

@@ -1,10 +1,11 @@
-//! Assignment of flags to relays (dir-spec 3.4.2): thresholds come from all active relays, then
-//! each relay is judged against them.
+//! Assignment of flags to relays (dir-spec 3.4.2): thresholds are computed from all active relays,
+//! then each relay is compared with them. Active relays are running and not hibernating.
 
 /// The properties of a relay on which its flags depend.
 #[derive(Clone, Debug)]
 pub(super) struct Merits {
-    /// Whether the relay recently answered at all its addresses.
+    /// Whether the relay recently answered at each of its addresses, and is not hibernating. Always
+    /// true for this authority.
     pub(super) running: bool,
     /// Whether the relay asked not to be used at present.
     pub(super) hibernating: bool,
@@ -18,10 +19,9 @@ pub(super) struct Merits {
     pub(super) known: f64,
     /// Seconds since the relay came up; 0 if it is down.
     pub(super) up_for: u64,
-    /// Whether the relay answers directory requests over its links.
+    /// Whether the relay answers directory requests, over its links or at a directory port.
     pub(super) directory: bool,
-    /// Whether the relay permits streams to ports 80 and 443, for each of them to at least one /8
-    /// network.
+    /// Whether the exit policy permits ports 80 and 443, each to at least one /8 network.
     pub(super) exits: bool,
     /// Whether the relay stores descriptors of onion services.
     pub(super) onion_services: bool,
@@ -35,7 +35,8 @@ pub(super) struct Merits {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
     /// Whether every running relay gets the flags `Fast` and `Stable`, and also `Guard` if it
-    /// answers directory requests. This is for networks that exist for minutes only.
+    /// answers directory requests. `HSDir` then requires no uptime. This is for networks that exist
+    /// for minutes only.
     pub young: bool,
     /// Bandwidth in kilobytes per second that always suffices for `Guard` (C tor's
     /// `AuthDirGuardBWGuarantee`).
@@ -63,11 +64,12 @@ const LEAST_BANDWIDTH: u32 = 4;
 /// Mean time between failures, in seconds, that always suffices for `Stable`.
 const STABLE: f64 = 7.0 * 86_400.0;
 /// Time known in seconds (`KNOWN`), and fraction of time up (`UP`), that always suffice for
-/// `Guard`, even if most relays have more.
+/// `Guard`.
 const KNOWN: f64 = 8.0 * 86_400.0;
 const UP: f64 = 0.98;
 
-/// Every flag that this authority may assign, in the order of a consensus.
+/// Value of the `known-flags` line. It includes flags that this authority never assigns: `BadExit`,
+/// `MiddleOnly` and `Sybil`.
 pub(super) const KNOWN_FLAGS: &str =
     "Authority BadExit Exit Fast Guard HSDir MiddleOnly Running Stable StaleDesc Sybil V2Dir Valid";
 

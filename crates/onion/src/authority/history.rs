@@ -1,4 +1,5 @@
-//! The reliability of a relay (dir-spec 3.4.2). Older observations weigh less than recent ones.
+//! The reliability of a relay (dir-spec 3.4.2). Older observations weigh less than recent ones. A
+//! run is a period in which the relay was up without interruption.
 
 /// Interval in seconds (`INTERVAL`) after which all weights are multiplied by `FADING` (C tor's
 /// values).
@@ -8,17 +9,18 @@ const FADING: f64 = 0.95;
 /// A relay's record of the times at which it answered or did not, in seconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
-    /// Sums over the runs that ended: of their weighted lengths in seconds, and of their weights.
+    /// Sums over completed runs: their weighted lengths in seconds (`runs`), and their weights
+    /// (`run_weight`).
     runs: f64,
     run_weight: f64,
-    /// Weighted seconds for which the relay was up, and for which it was known.
+    /// Weighted seconds for which the relay was up (`up`), and for which it was known (`known`).
     up: f64,
     known: f64,
-    /// The end of the time covered by the fields above.
+    /// The time of the last observation; `up` and `known` count until then.
     reckoned: Option<u64>,
     /// The time at which the present run began.
     up_since: Option<u64>,
-    /// The end of the time for which `FADING` has been applied.
+    /// The end of the time that `FADING` has been applied to.
     faded: u64,
 }
 
@@ -26,7 +28,7 @@ pub struct History {
 pub type Fields = [f64; 7];
 
 impl History {
-    /// Records that the relay answered, or did not.
+    /// Records whether the relay answers at `now`.
     pub fn observe(&mut self, now: u64, answers: bool) {
         self.reckon(now);
         match (self.up_since, answers) {
@@ -96,14 +98,15 @@ impl History {
         sound.then_some(History { runs, run_weight, up, known, reckoned, up_since, faded })
     }
 
-    /// Shifts all times by `by` seconds after the machine's clock was set.
+    /// Shifts all times by `by` seconds, the step of the machine's clock.
     pub(super) fn shift(&mut self, by: i64) {
         let times = [&mut self.reckoned, &mut self.up_since].into_iter().flatten();
         let faded = (self.faded > 0).then_some(&mut self.faded);
         times.chain(faded).for_each(|time| *time = time.saturating_add_signed(by));
     }
 
-    /// Adds the time since the last observation. Adds nothing if the clock went back.
+    /// Adds the time since the last observation to `up` and `known`, and applies `FADING`. Adds
+    /// nothing if the clock went back.
     fn reckon(&mut self, now: u64) {
         let since = self.reckoned.replace(now).unwrap_or(now);
         let passed = now.saturating_sub(since) as f64;

@@ -4,7 +4,7 @@ use super::summary;
 use crate::directory::extra::ExtraDigests;
 use crate::directory::policy::ExitPolicy;
 
-/// The fields of a descriptor that the authority's documents repeat.
+/// The descriptor fields from which the authority generates its documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ParsedDescriptor {
     pub(super) nickname: String,
@@ -27,10 +27,9 @@ pub(super) struct ParsedDescriptor {
     pub(super) family: Vec<String>,
     /// Summary of the ports that the relay's exit policy permits, such as `accept 80,443`.
     pub(super) policy: String,
-    /// Summary of the ports that the policy permits over IPv6; `None` if the descriptor has none.
+    /// Summary of the ports that the policy permits over IPv6; `None` if it permits none.
     pub(super) policy_v6: Option<String>,
-    /// Whether the relay permits exits to ports 80 and 443, for each of them to at least one /8
-    /// network.
+    /// Whether the exit policy permits ports 80 and 443, each to at least one /8 network.
     pub(super) exits: bool,
     /// The digests of the relay's extra-info document.
     pub(super) extra: Option<ExtraDigests>,

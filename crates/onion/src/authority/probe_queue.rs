@@ -1,12 +1,12 @@
 //! The order in which relays are probed. Anybody can publish any number of relays that do not
-//! exist, and each costs a slow probe. Probes of running relays must not wait for those.
+//! exist, and each costs a slow probe. Running relays are therefore probed before all others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The number of additional probes that may start now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Number of probes that may start, of relays in any state.
+    /// Number of probes that may start, whatever the states of their relays.
     pub running: usize,
     /// Number of these probes that may go to relays which are not known to run. It is at most
     /// `running`.
@@ -31,7 +31,7 @@ pub(super) enum Standing {
 const OTHERS: [Standing; 3] = [Standing::Away, Standing::New, Standing::Silent];
 
 /// Relays by RSA identity, each with the time at which its probe is due. New relays are always due
-/// and have a turn number instead of a time. No operation examines more than a few relays, except
+/// and have a turn number instead of a time. All operations take logarithmic time, except
 /// [`ProbeQueue::least_of`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProbeQueue {

@@ -1,5 +1,5 @@
-//! Reachability tests: a core that opens links to relays' OR ports, verifies their identities, and
-//! uses none of the links further.
+//! Reachability tests: a core that opens links to relays' OR ports, verifies the relays'
+//! identities, and closes the links.
 //!
 //! [`Reachability::probe`] takes a relay's identities and one address; [`Reachability::poll`]
 //! returns the result. A relay answers if the link's whole handshake succeeds: CERTS for both
@@ -36,7 +36,7 @@ pub struct Probe {
 /// An action for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// An action on a link. The driver gives up a connection attempt after a while.
+    /// An action on a link. The driver must limit the duration of connection attempts.
     Link(LinkOutput),
     /// A probe has finished.
     Probed {
@@ -47,7 +47,7 @@ pub enum Output {
     },
 }
 
-/// Concurrent probes, up to a limit.
+/// Reachability tests of relays, with a limit on concurrent links.
 pub struct Reachability {
     rng: Box<dyn CryptoRng + Send>,
     /// Maximum number of concurrent links.
@@ -80,8 +80,8 @@ impl Reachability {
         Reachability { rng, most, waiting, dialled, links, under_way, outputs }
     }
 
-    /// Starts a probe of a relay at the target's address, at once if there is room. Does nothing
-    /// if a probe of the same target is in progress.
+    /// Starts a probe at the target's address, or queues it if there are `most` links already. Does
+    /// nothing if a probe of the same target is in progress.
     pub fn probe(&mut self, probe: Probe) {
         if self.under_way.insert(probe.target.clone()) {
             self.waiting.push_back(probe);
@@ -178,8 +178,8 @@ impl Reachability {
 }
 
 impl Attempt {
-    /// Processes the complete cells. Returns whether the relay has the target's identities, once
-    /// this is known.
+    /// Processes the complete cells in the inbox. Returns whether the relay has the target's
+    /// identities, once this is known.
     fn work(&mut self, rng: &mut dyn CryptoRng) -> Option<bool> {
         let Attempt { probe: Probe { target, .. }, channel, inbox, .. } = self;
         let mut cells = Cells::new(inbox, channel.width(), channel.longest());

@@ -10,13 +10,13 @@ use crate::wire::netdoc::DocumentError;
 pub enum Refusal {
     /// The upload is not a descriptor, or its signatures are invalid.
     Document(DocumentError),
-    /// The upload contains more than one descriptor and its extra-info document.
+    /// The upload is not one descriptor, alone or with the extra-info document that belongs to it.
     Beside,
     /// The descriptor was published too long ago, or too far in the future.
     Time,
     /// A later descriptor of the relay is known.
     Older,
-    /// One of the relay's two identities is known together with a different one.
+    /// One of the relay's two identities is already paired with a different one.
     Identity,
     /// The relay has this address, which is not public.
     Private(IpAddr),
@@ -40,7 +40,8 @@ impl fmt::Display for Refusal {
         match self {
             Refusal::Document(error) => write!(out, "the descriptor is refused: {error}"),
             Refusal::Beside => out.write_str(
-                "the relay's upload has other parts than a descriptor and an extra-info document",
+                "the relay's upload must be one descriptor, alone or with the extra-info document \
+                 that belongs to it",
             ),
             Refusal::Time => out.write_str(
                 "the descriptor is more than a day old, or its time is in the future: is the \

@@ -33,7 +33,7 @@ pub enum UploadOutcome {
     Known,
 }
 
-/// State of a relay that is stored from one run to the next, in addition to its descriptor.
+/// State of a relay that is stored for the next run of the program, in addition to its descriptor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Past {
     /// The Ed25519 identity that belongs to the relay's RSA identity. The pair is permanent once
@@ -77,7 +77,7 @@ impl RouterList {
         banned.iter().for_each(|id| self.remove(now, id));
     }
 
-    /// Accepts a descriptor, optionally followed by an extra-info document, from a visitor at
+    /// Accepts a descriptor, optionally followed by an extra-info document, from an uploader at
     /// `origin`.
     pub(super) fn upload(
         &mut self,
@@ -190,8 +190,7 @@ impl RouterList {
         self.entries.len()
     }
 
-    /// Shifts all times by `by` seconds after the machine's clock was set, and schedules new
-    /// probes.
+    /// Shifts all times by `by` seconds, the step of the machine's clock, and schedules new probes.
     pub(super) fn shift(&mut self, now: u64, by: i64) {
         self.entries.values_mut().for_each(|entry| entry.shift(by));
         for (history, answered) in self.gone.values_mut() {
@@ -314,7 +313,7 @@ impl RouterList {
         Ok(UploadOutcome::New(id))
     }
 
-    /// Returns the relays to evict so that `entry` fits. All of them have never answered.
+    /// Returns the relays to evict so that `entry` fits. None of them has ever answered.
     fn room_for(
         &self,
         id: &[u8; 20],

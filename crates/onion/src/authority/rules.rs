@@ -1,6 +1,6 @@
-//! Decisions about relays that an authority's operator makes.
+//! An authority operator's rules for relays.
 
-/// The operator's decisions.
+/// Rules on which relays are accepted and listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Whether relays may have private addresses, for test networks.

@@ -1,6 +1,7 @@
-//! Shared random values (srv-spec): every 24 consensuses a fresh value that nobody can predict.
-//! Clients and onion services derive from it where descriptors of onion services are stored. A
-//! single authority has nobody to commit to, so it reveals its value when it makes it.
+//! Shared random values (srv-spec). Every 24 consensuses there is a fresh value that nobody can
+//! predict. Clients and onion services derive from it which relays store an onion service's
+//! descriptor. A single authority has nobody to commit to, so it generates and reveals its value at
+//! once.
 
 use base64ct::{Base64, Encoding};
 use digest::Digest;
@@ -28,9 +29,9 @@ pub(super) struct SharedRandom {
 }
 
 impl SharedRandom {
-    /// Returns the values of the consensus that is valid from `valid_after`. At the start of a run
-    /// of 24 consensuses they include a fresh value derived from `random`; otherwise they are those
-    /// of `last`.
+    /// Returns the values for the consensus that is valid from `valid_after`. If `last`
+    /// is `None` or from an earlier run of the protocol, they include a fresh value derived from
+    /// `random`, if there is one. Otherwise they are those of `last`. Times are in seconds.
     pub(super) fn of(
         last: Option<&SharedRandom>,
         [valid_after, interval]: [u64; 2],

@@ -8,17 +8,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::flags::Merits;
 
-/// Maximum numbers of relays that have never answered: in total, from one visitor, and from all
-/// visitors over circuits, whose addresses are unknown.
+/// Maximum numbers of relays that have never answered: in total (`MOST`), from one uploader
+/// (`MOST_OF_ONE`), and from all uploaders over circuits, whose addresses are unknown
+/// (`MOST_BY_CIRCUITS`).
 const MOST: usize = 2_000;
 const MOST_OF_ONE: usize = 32;
 const MOST_BY_CIRCUITS: usize = 256;
-/// Number of relays kept for an address, as a multiple of the number listed for it, and the
-/// minimum number kept. The surplus replaces relays that are down.
+/// Number of relays kept for an address, as a multiple of the number that a consensus may list
+/// (`SPARE`), and its minimum (`LEAST`). The surplus can replace relays that are down.
 const SPARE: usize = 4;
 const LEAST: usize = 8;
-/// Number of address blocks that are remembered. Above it, blocks whose relays have all been
-/// probed are dropped first.
+/// Number of address blocks above which those whose relays have all been probed are forgotten.
 const PARTS: usize = 4_096;
 
 /// The origin of a descriptor: an IPv4 address, the first 48 bits of an IPv6 address (one
@@ -27,7 +27,7 @@ const PARTS: usize = 4_096;
 pub(super) struct Origin(Option<IpAddr>);
 
 impl Origin {
-    /// Returns the origin of a visitor, whose address is `None` over a circuit.
+    /// Returns the origin of an uploader, whose address is `None` over a circuit.
     pub(super) fn of(visitor: Option<IpAddr>) -> Origin {
         Origin(visitor.map(|visitor| match visitor.to_canonical() {
             IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 80 << 80).into(),
@@ -54,7 +54,7 @@ impl Origin {
 pub(super) enum Full {
     /// One of these relays must be evicted.
     These(BTreeSet<[u8; 20]>),
-    /// Any relay may be evicted.
+    /// Any relay that has never answered may be evicted.
     All,
 }
 
@@ -90,9 +90,8 @@ impl SybilLimits {
         self.of.entry(origin).or_default().insert(id);
     }
 
-    /// Returns the turn of a new relay from `origin`. One new relay of each other part of the
-    /// Internet is probed before it, however many new relays those parts have (start-time fair
-    /// queueing).
+    /// Returns the turn of a new relay from `origin`. New relays are probed in the order of their
+    /// turns, and each part of the Internet gets one relay per turn (start-time fair queueing).
     pub(super) fn turn(&self, origin: Origin) -> u64 {
         self.now.max(self.parts.get(&origin.part()).copied().unwrap_or(0)) + 1
     }
@@ -117,8 +116,9 @@ impl SybilLimits {
         }
     }
 
-    /// Returns the limits that the relay `id` would exceed at `addresses`, if `most` relays of
-    /// each may be listed (0 for no limit). `stranger` is its origin if it has never answered.
+    /// Returns the limits that the relay `id` would exceed at `addresses`, if `most` relays per
+    /// address may be listed. With 0, only the total of relays that have never answered is limited.
+    /// `stranger` is the relay's origin if it has never answered.
     pub(super) fn full(
         &self,
         id: &[u8; 20],

@@ -13,7 +13,7 @@ use crate::wire::netdoc::{Unproven, parse_certs, parse_microdescs};
 
 const NOW: u64 = 1_800_000_000;
 
-/// Made once: keys of this size take a while.
+/// Returns an identity key. It is generated once, because that is slow.
 fn identity() -> &'static IdentityKey {
     static KEY: OnceLock<IdentityKey> = OnceLock::new();
     KEY.get_or_init(|| IdentityKey::generate(&mut stream(1, 0, "identity")).unwrap())
@@ -86,7 +86,7 @@ fn target(number: u64) -> Target {
     Target { addresses: vec![(address, orport).into()], rsa, ed25519: Some(ed) }
 }
 
-/// An authority that took the descriptors of relays 0 (itself) to `count` - 1, all of which answer.
+/// Returns an authority with the relays 0 (itself) to `count` - 1, all of which answer.
 fn authority(count: u64) -> Authority {
     let mut authority = Authority::new(about(), settings(), keys());
     for number in 0..count {
@@ -176,7 +176,7 @@ fn the_first_consensus_waits_for_relays_but_not_for_ever() {
     assert_eq!(authority.due(NOW + 6), NOW + 6);
 }
 
-/// Made at once it would list nobody: no relay has answered yet.
+/// A consensus made at once would list no relay, because none has answered yet.
 #[test]
 fn a_stale_consensus_of_an_earlier_run_is_replaced_once_relays_run_again() {
     let before = authority(2).publish(NOW).unwrap().clone();
@@ -309,7 +309,7 @@ fn what_was_measured_counts_and_claims_count_little_beside_it() {
     assert!(authority.documents().ns.contains("\nw Bandwidth=777\n"));
     authority.measure(BTreeMap::new());
     assert_eq!([1, 2].map(|number| weight(&mut authority, number)), [2_000, 3_000]);
-    // One that was not seen to carry anything is tried all the same.
+    // A relay with an observed bandwidth of 0 gets the minimum weight.
     let unseen = Description { bandwidth: [1 << 30, 1 << 30, 0], ..description(2) };
     authority.receive(NOW, &unseen.sign(relay(2), NOW + 1).unwrap()).unwrap();
     assert_eq!(weight(&mut authority, 2), 1);
@@ -320,7 +320,7 @@ fn two_relays_with_one_identity_are_one() {
     let mut authority = authority(2);
     let thief = Description { nickname: "thief".to_owned(), ..description(1) };
     let [one, two] = [relay(1), relay(2)].map(|keys| keys.files().unwrap());
-    // The RSA keys of one relay beside the Ed25519 keys of another.
+    // The RSA keys of one relay with the Ed25519 keys of another.
     let mixed = RelayKeys::from_files(|name| {
         let from = if name == "secret_id_key" { &one } else { &two };
         from.iter().find(|file| file.name == name).map(|file| file.content.clone())
@@ -408,18 +408,18 @@ fn descriptors_that_grow_old_are_dropped_and_pasts_are_kept() {
 }
 
 impl Authority {
-    /// Takes a descriptor from somewhere.
+    /// Uploads a descriptor over a circuit.
     fn receive(&mut self, now: u64, text: &str) -> Result<UploadOutcome, Refusal> {
         self.upload(now, text, None)
     }
 
-    /// Who is to be probed, where there is room for all.
+    /// Returns the relays to probe, with room for all of them.
     fn probe_queue(&mut self, now: u64) -> Vec<Target> {
         let room = Room { running: 1_000, others: 1_000 };
         self.probes(now, room).into_iter().map(|probe| probe.target).collect()
     }
 
-    /// Another one with the same keys, which knows nobody.
+    /// Returns an authority with the same keys that knows no relays.
     fn clone_without_keys(&self) -> Authority {
         Authority::new(self.about.clone(), self.settings.clone(), keys())
     }

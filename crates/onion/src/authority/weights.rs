@@ -33,8 +33,8 @@ impl Totals {
     }
 }
 
-/// The weights for the positions guard, middle and exit, of guards (g), exits (e) and relays that
-/// are both (d).
+/// Bandwidth weights. The first letter of a name is the position: guard, middle or exit. The second
+/// is the kind of relay: guard (g), exit (e) or both (d).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Weights {
     gg: i64,
@@ -61,7 +61,8 @@ impl Weights {
         weights.bounded()
     }
 
-    /// Returns the line of a consensus, in the order of the names.
+    /// Returns the `bandwidth-weights` line of a consensus, with the weights in the order of their
+    /// names.
     #[must_use]
     pub(super) fn line(&self) -> String {
         let Weights { gg, gd, mg, me, md, ee, ed } = *self;

@@ -24,16 +24,17 @@ const WITH_WIDE_IDS: u16 = 4;
 /// The first version with padding.
 const WITH_PADDING: u16 = 5;
 
-/// Capabilities of a link, as its carrier knows them, and the extensions that we want.
+/// Capabilities of a link: properties of its carrier (TLS or QUIC), and the extensions that we
+/// want.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Each circuit has its own lane: its cells arrive in order, independently of other circuits'.
-    /// Without lanes, the link has one order of all its cells.
+    /// Each circuit has its own lane, such as a QUIC stream. The cells of a lane arrive in order,
+    /// independently of other lanes. Without lanes, all cells of the link have one order.
     pub lanes: bool,
-    /// Either all bytes arrive, and the bytes of each lane in the order in which they were sent, or
+    /// The carrier is reliable: all bytes of a lane arrive in the order in which they were sent, or
     /// the link closes.
     pub whole: bool,
-    /// Records can be opened out of order, if the neighbour supports it too.
+    /// TLS records can be decrypted out of order, if the neighbour supports it too.
     pub early: bool,
     /// A link with lanes may exist alongside this one, if the neighbour supports it too.
     pub beside: bool,
@@ -98,8 +99,8 @@ impl Negotiation {
         self.versions
     }
 
-    /// Returns the width of circuit IDs in the agreed protocol. Before there is one, it is the
-    /// width in VERSIONS.
+    /// Returns the width of circuit IDs in the agreed protocol. Before the agreement it is two
+    /// bytes, as in VERSIONS.
     pub(super) fn width(&self) -> Width {
         if self.version < WITH_WIDE_IDS { Width::Two } else { Width::Four }
     }
@@ -119,7 +120,8 @@ impl Negotiation {
         self.has_capabilities().then(|| link::put_capabilities(self.ours))
     }
 
-    /// Returns the extensions that both ends want; none before the wishes of both ends are known.
+    /// Returns the extensions that both ends want; none before the neighbour's CAPABILITIES has
+    /// arrived.
     pub(super) fn agreed(&self) -> Extensions {
         self.theirs.map_or(Extensions::default(), |theirs| self.ours.and(theirs))
     }

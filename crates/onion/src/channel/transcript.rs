@@ -4,7 +4,7 @@ use digest::Digest;
 
 use crate::wire::crypto::Sha256;
 
-/// A running digest that takes bytes until it is closed.
+/// A running SHA-256 digest of cells, until it is closed.
 #[derive(Clone, Default)]
 pub(super) struct Transcript {
     running: Sha256,

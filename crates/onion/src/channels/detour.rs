@@ -15,8 +15,8 @@ use crate::wire::message::DestroyReason;
 
 /// Maximum QUIC links alongside one TLS link, counting closed ones whose circuits moved to it.
 const MOST_BESIDE: usize = 8;
-/// Maximum copies kept for one link. An honest neighbour acknowledges cells within a round trip: if
-/// more are in flight, the link loses its detour.
+/// Maximum copies kept for one link; above it, the link gives up its detour. An honest neighbour
+/// acknowledges cells within a round trip.
 const MOST_KEPT: usize = 16_384;
 /// Number of received cells after which the neighbour is sent an acknowledgement.
 const SAY: usize = 48;
@@ -44,8 +44,8 @@ pub(super) struct Detour {
     /// Number of copies of sent cells, over all lanes. A copy is kept until its cell is
     /// acknowledged.
     pub(super) kept: usize,
-    /// Lanes on which cells were received that are not acknowledged yet. `came` is the number of
-    /// these cells.
+    /// Lanes with received cells that we have not acknowledged yet (`unsaid`), and the number of
+    /// these cells (`came`).
     unsaid: BTreeSet<u32>,
     came: usize,
     /// True if a timer for the next acknowledgement is set.
@@ -132,8 +132,9 @@ impl Channels {
         link.circuits() + besides.map(Link::circuits).sum::<usize>()
     }
 
-    /// Pairs `quic`, which we opened to a relay, with a link to the same relay. Returns the number
-    /// and the token that name that link, or zeros if none can take its circuits.
+    /// Pairs `quic`, which we opened to a relay, with a TLS link to the same relay. Returns the
+    /// number of `quic` on the TLS link, and the token that names the TLS link. Returns zeros if no
+    /// link can take the circuits of `quic`.
     pub(crate) fn stand_beside(&mut self, quic: LinkId, to: &Identity) -> (u32, BesideToken) {
         let usable = |link: &Link| {
             let token = link.beside.map(|beside| beside.token).unwrap_or_default();
@@ -141,7 +142,7 @@ impl Channels {
         };
         let is_opening = |link: &Link| link.beside.is_some_and(|beside| beside.is_opening);
         let usable = self.reaching(&to.rsa).filter(|(_, link)| usable(link));
-        // Prefer the link that it was opened for: another may belong to another thread of the
+        // Prefer the link for which `quic` was opened: others may belong to other threads of the
         // relay.
         let found = usable.min_by_key(|(_, link)| !is_opening(link)).map(|(id, _)| id);
         let Some(id) = found else { return Default::default() };
@@ -153,11 +154,11 @@ impl Channels {
         (number, beside.token)
     }
 
-    /// Pairs `quic` with the link of ours that the neighbour names. Returns the number, or 0 if
-    /// this core has no such link or it cannot take the circuits.
+    /// Pairs `quic` with the link that the neighbour names by `token`. Returns `number`, or 0 if
+    /// this core has no such link or the link cannot take the circuits of `quic`.
     ///
     /// # Errors
-    /// The number was used for another link.
+    /// The number was already used for another QUIC link.
     pub(crate) fn placed_beside(
         &mut self,
         quic: LinkId,
@@ -371,8 +372,9 @@ impl Channels {
         if ends { self.finish_move(quic) } else { Ok(Vec::new()) }
     }
 
-    /// Completes the move, as the lists of both ends are known: unacknowledged cells are sent again
-    /// over the other link, ahead of queued ones.
+    /// Completes the move once the lists of both ends are known. Unacknowledged cells are sent
+    /// again over the other link, ahead of queued ones. Returns the owners of circuits that the
+    /// neighbour has closed.
     fn finish_move(&mut self, quic: LinkId) -> Result<Vec<Owner>, BadCount> {
         let Some(link) = self.links.get_mut(&quic) else { return Ok(Vec::new()) };
         let Some(detour) = link.detour.as_deref_mut() else { return Ok(Vec::new()) };
@@ -435,7 +437,8 @@ impl Channels {
         Some((detour.beside, detour.number))
     }
 
-    /// Returns true if the neighbour's list of moving circuits is incomplete.
+    /// Returns true while the circuits of `quic` are moving, until the neighbour's list is
+    /// complete.
     pub(crate) fn is_moving(&self, quic: LinkId) -> bool {
         let detour = self.links.get(&quic).and_then(|link| link.detour.as_ref());
         detour.is_some_and(|detour| detour.stage == Stage::Moving)

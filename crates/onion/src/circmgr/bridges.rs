@@ -119,7 +119,7 @@ impl CircuitManager {
         }
     }
 
-    /// Reports, once, that sets have no more legs than there are bridges.
+    /// Reports, once, that there are fewer bridges than the `wanted` legs of a set.
     pub(super) fn tell_few_bridges(&mut self, wanted: usize) {
         let Some(count) = self.entry.bridges().map(Bridges::count) else { return };
         if wanted > count && !std::mem::replace(&mut self.told_few_bridges, true) {

@@ -1,5 +1,5 @@
-//! Directory caches: relays asked for documents over circuits of one hop, which the owner builds
-//! and uses itself.
+//! Directory caches: guards that are asked for documents over circuits of one hop. The owner of the
+//! [`CircuitManager`] builds and uses these circuits.
 
 use rand_core::Rng;
 
@@ -18,8 +18,8 @@ impl CircuitManager {
 
     /// Returns a guard to ask, and the key of the circuit that is to lead to it. The caller reports
     /// the outcome by [`CircuitManager::cache_reached`] or [`CircuitManager::cache_failed`], and
-    /// [`CircuitManager::cache_left`]. Returns `None` while no relay is known. With bridges, it
-    /// returns `None` while no bridge is known.
+    /// the circuit's end by [`CircuitManager::cache_left`]. Returns `None` while no relay is known
+    /// or, if the client uses bridges, no bridge.
     pub fn cache(&mut self, unix_now: u64, rng: &mut impl Rng) -> Option<(CircuitKey, Hop)> {
         let network = self.network.clone();
         let network = network.as_deref();

@@ -14,7 +14,7 @@ pub(super) struct Entry {
     /// The bridges, if the user enters the network only through bridges.
     bridges: Option<Bridges>,
     stale: bool,
-    /// Number of legs of a circuit. At least this number of guards is in use.
+    /// Number of legs of a set. At least this number of guards is in use.
     legs: usize,
 }
 
@@ -58,13 +58,13 @@ impl Entry {
         }
     }
 
-    /// Sets the number of legs of circuits.
+    /// Sets the number of legs of sets.
     pub(super) fn set_legs(&mut self, legs: usize) {
         self.stale |= legs != self.legs;
         self.legs = legs;
     }
 
-    /// Returns the guards in use by circuits of several legs; none if circuits have one leg.
+    /// Returns the guards that the legs of sets use; none if sets have one leg.
     pub(super) fn in_use(&self) -> Vec<[u8; 20]> {
         let primary = self.current().primary().iter().copied();
         if self.legs < 2 { Vec::new() } else { primary.take(self.legs).collect() }
@@ -143,8 +143,8 @@ impl Entry {
         Some(choice?.id)
     }
 
-    /// Returns a guard for a further leg of a set that has the relays `beside`. It is one of the
-    /// guards in use.
+    /// Returns a guard for a further leg of a set that has the relays `beside`: one of the guards
+    /// in use that conflicts with none of them.
     pub(super) fn choose_leg(
         &mut self,
         unix_now: u64,

@@ -1,10 +1,10 @@
-//! Sets of several circuits (proposal 329, and the designs before it): links circuits, and begins
-//! further legs.
+//! Sets of several circuits, their legs, that carry the same streams (proposal 329, and other
+//! designs): links circuits, and begins further legs.
 //!
 //! The first circuit of a set is its head, and streams are attached to it. It is linked as soon as
-//! it is built, before it has a stream; circuits built for the set later join it, whether or not it
-//! is in use. A client that had no demand for an hour builds no further legs: C tor's built and
-//! dropped sets for as long as they ran (its issue 40981).
+//! it is built, before it has a stream. Circuits built for the set later join it, whether or not it
+//! is in use. A client that had no demand for an hour builds no further legs. C tor's clients built
+//! and dropped sets for as long as they ran (C tor's issue 40981).
 
 use std::time::Duration;
 
@@ -32,8 +32,8 @@ const LEGLESS: Duration = Duration::from_secs(10);
 const MOST_ATTEMPTS: usize = 3;
 /// Number of legs of a set if the user gives no number and the design has no consensus parameter.
 const USUAL: usize = 2;
-/// Number of relays where legs can join below which the user is informed. Each such relay sees
-/// which guards a client has.
+/// Minimum number of relays where legs can join. With fewer the user is informed, because each such
+/// relay sees which guards a client has.
 const FEW_JOINING: usize = 8;
 /// A fingerprint that no relay has. It stands in the preferences for an exit or middle when no
 /// relay can link sets.
@@ -79,7 +79,7 @@ pub(super) struct LegState {
     /// the earliest time of the next leg (`again`).
     begun: usize,
     again: Time,
-    /// True if the circuit does not answer any more, nor do the other legs of its set.
+    /// True if the circuit stopped answering, and no other leg of its set answers.
     silent: bool,
     /// The core's name for the circuit's set: the key of its first circuit, if the set has outlived
     /// that circuit.
@@ -202,10 +202,10 @@ impl CircuitManager {
         self.wanted_legs.unwrap_or(usual).clamp(1, self.conflux.max_legs)
     }
 
-    /// Returns the user's preferences, restricted to the relays that link sets of the design. These
-    /// are exits for designs other than Tor's, or middles where legs join there. Few relays can
-    /// link such sets, and a circuit to another relay would stay single. Orders a report to the
-    /// user if there are few such relays or none.
+    /// Returns the user's preferences, restricted to relays that can link sets of the design: exits
+    /// for designs other than Tor's, or middles where legs join there. A circuit to another relay
+    /// would stay single. Orders a report to the user if none of these exits or middles is left, or
+    /// only few of the middles.
     pub(super) fn allowed(&mut self) -> Wishes {
         let mut wishes = self.wanted.clone();
         if self.lossy {
@@ -535,7 +535,7 @@ impl CircuitManager {
         self.heirs.remove(&heir);
     }
 
-    /// Notes that the circuit `key` does not answer any more, nor do the other legs of its set.
+    /// Notes that the circuit `key` stopped answering, and that no other leg of its set answers.
     /// Another leg will be begun.
     pub fn silent(&mut self, key: CircuitKey) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
@@ -612,8 +612,8 @@ const fn links(design: Design, speaks: Speaks) -> bool {
     able && (speaks.congestion_control || !design.has_congestion_control())
 }
 
-/// Returns true if the share of exits that link circuits reaches `threshold`, in 10,000
-/// (`cfx_low_exit_threshold`). Below it clients keep no sets ready.
+/// Returns true if at least `threshold` of 10,000 exits link circuits (`cfx_low_exit_threshold`).
+/// Otherwise clients keep no sets ready.
 pub(super) fn many_link(network: &Network, threshold: u32) -> bool {
     let (mut exits, mut linking) = (0u64, 0u64);
     for relay in network.consensus().relays.iter().filter(|relay| relay.flags.exit) {

@@ -22,7 +22,8 @@ impl World {
         World { circmgr, rng: stream(1, 0, "navigator"), now: Time::from_secs(1) }
     }
 
-    /// All orders that follow, but for those to keep things.
+    /// Returns the orders that follow, without those to save state and without reports of few
+    /// guards or legs.
     fn orders(&mut self) -> Vec<Order> {
         self.circmgr.work(Moment { now: self.now, unix: NOW }, &mut self.rng);
         let mut orders = Vec::new();
@@ -56,7 +57,7 @@ impl World {
         self.circmgr.demand(self.now, demand);
     }
 
-    /// Builds what was begun, until nothing is.
+    /// Completes all circuits that are begun, until no order follows. Returns the other orders.
     fn settle(&mut self) -> Vec<Order> {
         let mut others = Vec::new();
         loop {
@@ -122,7 +123,7 @@ fn a_demand_waits_for_its_circuit_and_is_refused_in_the_end() {
     assert!(world.orders().contains(&refused));
 }
 
-/// What is said to a demand for a port that nobody exits to.
+/// Returns the refusal of a demand for a port that no exit permits.
 fn nobody_exits_to(port: u16) -> Refusal {
     Refusal::NoPath(NoRelay(Position::Exit(Target { port, v6: false })))
 }
@@ -332,7 +333,7 @@ fn what_was_learnt_is_kept() {
     assert_eq!(again.guards(), guards);
 }
 
-/// A client whose circuits have so many legs, and a network of many subnets.
+/// Returns a client whose sets have `legs` legs, in a network of many subnets.
 fn world_of_legs(legs: usize) -> World {
     let subnets: Vec<String> = (1..20).map(|n| format!("{n}.1")).collect();
     let sketch = |(place, net): (usize, &'static str)| match place % 3 {
@@ -369,21 +370,20 @@ impl World {
         self.circmgr.closed(Moment { now: self.now, unix: NOW }, key, cause);
     }
 
-    /// The legs of a set, its head first.
+    /// Returns the legs of a set, its head first.
     fn legs(&self, head: CircuitKey) -> Vec<CircuitKey> {
         let of = self.circmgr.overview().filter(|seen| seen.set == Some(head));
         of.map(|seen| seen.key).collect()
     }
 
-    /// Somebody wants something, and is answered; the circuit that carries it, once its legs are
-    /// linked.
+    /// Attaches a demand, which is answered. Returns its circuit, once the legs are linked.
     fn used(&mut self) -> CircuitKey {
         let circuit = self.asked();
         self.circmgr.answered(1);
         circuit
     }
 
-    /// The same before the answer.
+    /// Attaches a demand without an answer. Returns its circuit, once the legs are linked.
     fn asked(&mut self) -> CircuitKey {
         let orders = self.settle();
         self.linked(&orders);
@@ -561,7 +561,7 @@ fn an_exit_that_does_not_answer_is_not_asked_to_link_again() {
     }
 }
 
-/// The same network, for sets of this design.
+/// Returns a client in the same network, whose sets have this design.
 fn world_of(design: &str, legs: usize) -> World {
     let mut world = world_of_legs(legs);
     let network = world.circmgr.network.clone().unwrap();
@@ -619,7 +619,7 @@ fn without_congestion_control_in_the_network_circuits_are_plain_and_single() {
     }
 }
 
-/// A world in which legs join at middles, and so many of them.
+/// Returns a client whose sets have `legs` legs that join at middles.
 fn merged_world(legs: usize) -> World {
     let mut world = world_of("merged", legs);
     world.now += Duration::from_secs(1);
@@ -627,8 +627,8 @@ fn merged_world(legs: usize) -> World {
 }
 
 impl World {
-    /// Does what a core does for merged sets until nothing is ordered: what was built, with its
-    /// hops, what began a set, and what joined one.
+    /// Does what a core does for merged sets until no order follows. Returns the circuits that were
+    /// built, with their numbers of hops, those that began a set, and those that joined one.
     fn merged(&mut self) -> (Vec<(CircuitKey, usize)>, Vec<CircuitKey>, Vec<CircuitKey>) {
         let (mut built, mut heads, mut joined) = (Vec::new(), Vec::new(), Vec::new());
         loop {
@@ -687,7 +687,7 @@ fn a_merged_set_takes_streams_once_it_leads_to_the_exit() {
     assert!(!orders.iter().any(|order| matches!(order, Order::Attach(..))), "{orders:?}");
     world.circmgr.linked(world.at(), *key, &mut world.rng);
     assert!(world.orders().contains(&Order::Attach(1, *key)));
-    // What cannot begin a set is of no use.
+    // A circuit that cannot begin a set is dropped.
     let mut world = merged_world(2);
     let orders = world.orders();
     let Some(Order::Build(key, _)) = orders.first() else { panic!("{orders:?}") };
@@ -757,11 +757,11 @@ fn where_no_exit_links_sets_of_the_design_the_user_hears_at_once_and_programs_ar
     assert_eq!(world.orders().iter().filter(told).count(), 1, "two legs, if nobody says");
 }
 
-/// Circuits that were ordered to be built, and to be linked, with which.
+/// Circuits that were built, and circuits that were linked, each with the set that it joined.
 type BuiltAndLinked = (Vec<CircuitKey>, Vec<(CircuitKey, Option<CircuitKey>)>);
 
 impl World {
-    /// Builds what is ordered and links it; what that was.
+    /// Carries out the orders to build and to link circuits, until none follows.
     fn built_and_linked(&mut self) -> BuiltAndLinked {
         let (mut built, mut linked) = (Vec::new(), Vec::new());
         loop {
@@ -819,7 +819,7 @@ fn a_set_that_has_lost_all_circuits_goes_on_by_the_first_that_is_built() {
     for leg in world.legs(head) {
         world.gone(leg, Cause::Link);
     }
-    // The first attempt hangs; a second is begun a second later, by another guard.
+    // The first attempt hangs; another is begun a second later, through another guard.
     let first = world.begun();
     assert!(world.circmgr.next_timeout().is_some_and(|due| due <= world.now + AGAIN_AT));
     world.wait(1);
@@ -841,7 +841,7 @@ fn a_set_that_has_lost_all_circuits_goes_on_by_the_first_that_is_built() {
     assert_eq!(seen.streams, 0, "its streams ask by the old name");
 }
 
-/// The time until a further circuit is begun for a set without circuits.
+/// Delay until a further circuit is begun for a set without circuits.
 const AGAIN_AT: Duration = Duration::from_secs(1);
 
 #[test]
@@ -888,13 +888,14 @@ fn a_leg_is_begun_beside_silent_ones() {
     legs.iter().for_each(|leg| world.circmgr.silent(*leg));
     let (built, linked) = world.built_and_linked();
     assert!(!built.is_empty() && linked.iter().all(|(_, with)| *with == Some(head)));
-    // Those that are silent are closed by the core when it is linked.
+    // The core closes the silent legs when the new one is linked.
     legs.iter().for_each(|leg| world.gone(*leg, Cause::Silent));
     let seen = world.circmgr.overview().find(|seen| seen.streams == 1).unwrap();
     assert_eq!(seen.key, built[0]);
 }
 
-/// A client whose circuits are lossy, in a network in which relays of these numbers grant them.
+/// Returns a client whose circuits are lossy, in a network whose relays `granting` grant such
+/// circuits.
 fn lossy_world(granting: std::ops::Range<usize>, legs: Option<usize>) -> World {
     let sketch = |place: usize| {
         let first = if granting.contains(&place) { 20 } else { 1 };

@@ -1,11 +1,11 @@
 //! Streams whose exit has not answered (path-spec 2.3). After a timeout each such stream tries
 //! another circuit. The silent circuit takes no new streams, but keeps its open ones.
 //!
-//! One of its relays may be down. A relay through which no answer arrived meanwhile is a suspect
-//! for a minute. Other circuits through it take no new streams in that time, and new circuits avoid
-//! it while other relays are available. Without this rule, each stream on a circuit with a relay
-//! that is down waits for 10 s. In a set of several legs, it waits whenever the scheduler changes
-//! to a leg with such a relay.
+//! A relay of the silent circuit may be down. Each of its relays through which no answer arrived
+//! meanwhile is a suspect for a minute. Other circuits through a suspect take no new streams in
+//! that time, and new circuits avoid it while other relays are available. Without this rule, each
+//! stream on a circuit with a relay that is down would wait for 10 s. In a set of several legs,
+//! streams would wait whenever the scheduler changes to a leg with such a relay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::{Circuit, CircuitManager, Demand, Order};
 use crate::client::CircuitKey;
 
 /// Time to wait for an exit's answer: on a stream's first attempts (`FIRST_PATIENCE`), and on all
-/// later ones (C tor's `compute_retry_timeout`).
+/// later ones (`LATER_PATIENCE`; C tor's `compute_retry_timeout`).
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
 const LATER_PATIENCE: Duration = Duration::from_secs(15);
 /// Number of a stream's attempts that have the timeout [`FIRST_PATIENCE`].

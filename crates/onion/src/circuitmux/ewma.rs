@@ -1,5 +1,5 @@
-//! Schedules the circuit that sent the least recently first (Tang and Goldberg, CCS 2010): web
-//! pages overtake bulk transfers.
+//! Schedules the circuit with the lowest recent traffic first, so that web pages overtake bulk
+//! transfers (Tang and Goldberg, CCS 2010).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,7 +27,8 @@ pub struct Ewma {
     base: Time,
     /// Weight of a cell that is sent now, and the time at which the weight was computed.
     weight: (Time, f64),
-    /// Counts of all circuits that sent; that of `front` is out of date.
+    /// Counts of all circuits that have sent cells. The count of `front` is out of date here; its
+    /// rank has the current one.
     counts: BTreeMap<u32, f64>,
     /// The circuit whose cell is next, if known.
     front: Option<Rank>,

@@ -1,5 +1,5 @@
-//! Schedules the quietest circuit first, as late as the kernel allows (Jansen et al., "Never Been
-//! KIST", USENIX Security 2014): a link receives no more than the kernel can send soon.
+//! Schedules like [`Ewma`], but passes no more cells to a link than the kernel can send soon, so
+//! that late cells can still overtake (Jansen et al., "Never Been KIST", USENIX Security 2014).
 
 use std::time::Duration;
 
@@ -33,9 +33,9 @@ impl Policy for Kist {
     }
 }
 
-/// Returns the bytes for which the kernel has room: what the congestion window allows now, and a
-/// full window more, so that the next acknowledgements find something ready to send. Bytes that the
-/// kernel has not sent yet are subtracted.
+/// Returns the number of bytes that the kernel should receive now: the free part of the congestion
+/// window plus one full window, less the bytes that it has not sent yet. The additional window
+/// gives the kernel data to send when the next acknowledgements arrive.
 #[must_use]
 pub fn room(view: &LinkView) -> usize {
     let bytes = |segments: u32| u64::from(segments) * u64::from(view.mss);

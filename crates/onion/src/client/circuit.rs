@@ -28,7 +28,7 @@ pub struct Circuit {
     pub(super) pending: Option<Pending>,
     /// The layers of encryption of the built hops.
     pub(super) layers: Vec<Box<dyn ClientLayer>>,
-    /// Lossy cells, if the circuit has them.
+    /// Keys of lossy cells (`docs/spec/lossy-circuits.md`), if the circuit has them.
     pub(super) lossy: LossyLayers,
     /// The circuit's set, and its flow control as a leg; `None` until its last hop is built.
     pub(super) leg: Option<(SetId, Leg)>,
@@ -201,7 +201,7 @@ impl Client {
         self.drop_circuit(index, cause);
     }
 
-    /// Removes a circuit that the first relay has already closed.
+    /// Removes the circuit `index` without sending DESTROY.
     pub(super) fn drop_circuit(&mut self, index: u32, cause: Cause) {
         let Some(circuit) = self.circuits.remove(index) else { return };
         if let Some(lane) = circuit.lane {

@@ -16,7 +16,7 @@ use crate::wire::conflux::{ConfluxLink, DesiredUx, SetNonce};
 use crate::wire::message::{Message, RelayCommand};
 use crate::wire::resilient::ResilientLink;
 
-/// The wish sent to the relay: it should send on all legs.
+/// Desired UX in LINK messages, which asks the relay to send on all legs.
 const UX: DesiredUx = DesiredUx::HighThroughput;
 
 /// Reason why a circuit cannot be a leg of a set.
@@ -34,11 +34,11 @@ pub enum NoSet {
     CongestionControl,
     /// The set has its maximum number of legs.
     Full,
-    /// The legs of the design join at a middle and the hops beyond it are not given, or hops beyond
-    /// are given for a design without them.
+    /// Hops beyond the legs were given although the design does not join legs at a middle, or were
+    /// not given although it does.
     Beyond,
-    /// The format of the circuit's cells differs from that of the set's. A lost message could not
-    /// be sent again in such cells.
+    /// The circuit's cells have another format than the set's, so a message that was lost on
+    /// another leg might not fit into them.
     OtherCells,
     /// The scheduler needs windows, which lossy circuits do not have.
     Windows,
@@ -173,7 +173,7 @@ impl Client {
         Some((index, self.circuits.get(index)?.set()?))
     }
 
-    /// Turns the circuit's set `id` into one that can have several legs.
+    /// Converts the circuit's set `id` so that it can have several legs.
     fn found_set(&mut self, id: SetId) -> SetId {
         let (nonce, seed) = (SetNonce::draw(&mut *self.rng), self.rng.next_u64());
         let design = self.role.design;

@@ -84,7 +84,7 @@ impl Client {
         self.put(Output::Linked { circuit, rtt });
     }
 
-    /// Handles a cell that no relay of the circuit `index` sealed last: it may be a cell of the
+    /// Handles a cell that no relay of the circuit `index` originated. It may be a cell of the
     /// trunk.
     pub(super) fn take_unrecognised(&mut self, now: Time, index: u32, body: &mut Body) {
         let set = self.merged_set_of(index).ok_or(CircuitFault::Unrecognised);

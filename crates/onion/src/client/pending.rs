@@ -66,7 +66,7 @@ impl Pending {
                 let (mut stream, said) = client.finish(reply)?;
                 let agreed = extension::read_answer(&said, wish, params.sendme_inc)?;
                 let keys = stream.of(agreed);
-                // The nonce lies between the two in the key stream.
+                // The key stream yields the keys, a nonce, and then the secrets for lossy cells.
                 let _ = stream.nonce();
                 let lossy = agreed.lossy.then(|| stream.lossy());
                 Ok(Agreement { keys, lossy, agreed })

@@ -66,8 +66,8 @@ impl Client {
         self.add(now, circuit, RelayCommand::BEGIN_DIR, Vec::new())
     }
 
-    /// Asks the circuit's last relay for the addresses of `name`. If `name` is in in-addr.arpa,
-    /// asks for the name that belongs to an address.
+    /// Asks the circuit's last relay for the addresses of `name`. For a name under in-addr.arpa,
+    /// asks for the host name of that address (a reverse lookup).
     ///
     /// # Errors
     /// Returns [`NoStream`] if the lookup cannot be begun.
@@ -111,7 +111,7 @@ impl Client {
         Ok(stream)
     }
 
-    /// Handles a message of a stream whose turn it is.
+    /// Handles a stream's message that is the next in the order of its set or circuit.
     ///
     /// # Errors
     /// Returns the violation if the last relay broke the protocol.

@@ -36,8 +36,8 @@ impl Client {
         circuit.map(Ending::cells).unwrap_or_default()
     }
 
-    /// Returns three numbers of bytes: of all waiting cells and messages; of messages that wait for
-    /// earlier ones on other legs; and the maximum of the latter in any set.
+    /// Returns three sizes in bytes: of all queued cells and messages; of the messages that wait
+    /// for earlier ones on other legs; and the largest size of such messages in any set so far.
     pub fn waiting(&self) -> [usize; 3] {
         let waiting = self.channels.used() * CELL + self.reordered;
         [waiting, self.reordered, self.most_reordered()]

@@ -1,6 +1,7 @@
-//! Numbers between two ends that both run this project's software. On a leg with short runs each
-//! message carries its number; on a leg with long runs SWITCH conveys it
-//! (`docs/spec/resilient-legs.md#numbers`).
+//! Numbering of [`Design::Resilient`](super::Design::Resilient)
+//! (`docs/spec/resilient-legs.md#numbers`). A *run* is a sequence of messages on one leg with no
+//! message on another leg in between. In short runs each message carries its number; in long runs
+//! SWITCH conveys the numbers.
 
 use anabranch_multipath::PathId;
 
@@ -10,8 +11,8 @@ use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 use crate::wire::resilient::LegSwitch;
 
-/// Number of messages from which on a run is long: 124 numbers of 4 bytes fill the cell that a
-/// SWITCH costs.
+/// Minimum length of a long run, in messages. The numbers of 124 messages, 4 bytes each, fill one
+/// cell, which is the cost of a SWITCH.
 const LONG: u64 = 124;
 /// Bytes of a number.
 const NUMBER: usize = 4;
@@ -28,15 +29,15 @@ const NUMBER: usize = 4;
 pub struct Adaptive {
     legs: Legs<Numbers>,
     sent: u64,
-    /// The leg of the present run (`current`), its length so far, and the length of the run before
-    /// (`previous`).
+    /// The leg of the present run (`current`), the number of its messages so far (`length`), and
+    /// the length of the run before (`previous`).
     current: Option<PathId>,
     length: u64,
     previous: u64,
 }
 
-/// Numbers of the messages sent and received on a leg. The next number is `Some` while messages
-/// carry none and their numbers are consecutive.
+/// Numbers of the next messages to send and to receive on a leg: `Some` while numbers are
+/// consecutive and messages carry none.
 #[derive(Clone, Copy, Debug, Default)]
 struct Numbers {
     sends: Option<u64>,

@@ -187,7 +187,7 @@ impl Pair {
         self.wires[wire].to[from.other().index()].push_back(said);
     }
 
-    /// Delivers a message whose turn it is, and then the messages that waited for it.
+    /// Delivers the next message in order, then the messages that waited for it.
     fn take(&mut self, to: Side, data: &[u8]) {
         self.count(to, data);
         while let Some(held) = self.ends[to.index()].pop() {

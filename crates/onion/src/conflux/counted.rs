@@ -1,5 +1,5 @@
-//! The numbering of proposal 329: each leg counts its messages, and SWITCH carries the leg's lag:
-//! the number of messages sent on other legs since its last one.
+//! The numbering of proposal 329: each leg counts its messages, and SWITCH carries the leg's lag,
+//! which is the number of messages sent on other legs since the last one on this leg.
 
 use anabranch_multipath::PathId;
 
@@ -18,9 +18,9 @@ struct Counters {
 /// Numbering of proposal 329 (section 3; C tor's `last_seq_sent` and `last_seq_recv`).
 ///
 /// The leg used last always has the highest number sent. A sender that changes to another leg first
-/// sends SWITCH on it. SWITCH carries the leg's lag, the number of messages sent on other legs
-/// since its last one. From then on this leg has the highest number. So SWITCH is never 0 and never
-/// stands alone, which Arti's receivers demand, although C tor's senders do not guarantee it.
+/// sends SWITCH with that leg's lag on it, which brings the leg to the highest number. A message
+/// follows every SWITCH, and its value is never 0. Arti's receivers require both, although C tor's
+/// senders do not guarantee them.
 #[derive(Debug, Default)]
 pub struct Counted {
     legs: Legs<Counters>,

@@ -7,7 +7,7 @@ use anabranch_multipath::{Every, Silence, seed};
 
 use crate::wire::conflux::DesiredUx;
 
-/// Length of runs of a single cell.
+/// Run length of one cell: the scheduler chooses the leg of each cell separately.
 const EACH: Every = Every::Packets { mean: 1, random: false };
 
 /// A scheduler, and the length of its runs in cells or in time.
@@ -22,13 +22,13 @@ pub struct Dealing {
 }
 
 impl Dealing {
-    /// Returns the scheduler of C tor for an end that asks for no particular one.
+    /// Returns the scheduler that C tor uses if the other end requests no particular one.
     #[must_use]
     pub fn usual() -> Spec {
         Spec::over_windows("lowrtt").expect("a scheduler of this name exists")
     }
 
-    /// Returns the scheduler of a design, with its default length of runs.
+    /// Returns the scheduler `name` with its default length of runs.
     ///
     /// # Panics
     /// If there is no scheduler of this name.
@@ -39,8 +39,9 @@ impl Dealing {
         Dealing { schedule, every: every.unwrap_or(EACH), redraw: None }
     }
 
-    /// Parses the dealing that the other end wishes, such as `round-robin 1p`. Returns `None` if no
-    /// scheduler of this name supports `legs` legs, or the length of runs is invalid.
+    /// Parses the scheduler and run length that the other end requests, such as `round-robin 1p`.
+    /// Returns `None` if no scheduler of this name supports `legs` legs, or the run length is
+    /// invalid.
     #[must_use]
     pub fn read(text: &str, legs: usize) -> Option<Dealing> {
         let (schedule, every) = text.split_once(' ')?;
@@ -49,8 +50,8 @@ impl Dealing {
         known.then_some(Dealing { schedule, every, redraw: None })
     }
 
-    /// Returns C tor's dealing to an end with the wish `desired`: the scheduler chooses a leg for
-    /// each cell separately.
+    /// Returns the scheduler that C tor uses if the other end requests `desired`. It chooses a leg
+    /// for each cell separately.
     #[must_use]
     pub fn as_desired(desired: DesiredUx) -> Dealing {
         let schedule = Spec::over_windows(desired.scheduler()).unwrap_or_else(|_| Dealing::usual());

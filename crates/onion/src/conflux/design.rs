@@ -16,8 +16,8 @@ use crate::wire::ancestors::Ancestor;
 use crate::wire::conflux::SetNonce;
 use crate::wire::message::RelayCommand;
 
-/// Number of cells in a run if each change of legs costs one cell, so that about 3 % of the cells
-/// are for changes.
+/// Run length in cells for a design in which each change of legs costs one cell, so that about 3 %
+/// of the cells are SWITCH.
 const RUN: Every = Every::Packets { mean: 31, random: false };
 
 /// A design of sets of several circuits (`docs/spec/ancestors.md`).
@@ -85,7 +85,7 @@ impl Design {
         }
     }
 
-    /// Returns the older design that this design is, or `None` for the newer ones.
+    /// Returns the ancestor if this design is older than proposal 329, else `None`.
     #[must_use]
     pub const fn ancestor(self) -> Option<Ancestor> {
         match self {
@@ -160,13 +160,14 @@ impl Design {
         }
     }
 
-    /// Returns this design's dealing; `None` if that follows the other end's wish.
+    /// Returns this design's scheduler and run length; `None` if the other end's request determines
+    /// them.
     #[must_use]
     pub fn dealing(self) -> Option<Dealing> {
         match self {
             Design::Conflux | Design::Resilient => None,
-            // A change of legs costs a cell. Dealing by round trips would send everything that
-            // arrives within one on a single leg, as the next leg's window does not limit it.
+            // Runs are long because a change of legs costs a cell. `lowrtt` would send all cells of
+            // a round trip on one leg, because only the exit's window limits it.
             Design::Merged => Some(Dealing { every: RUN, ..Dealing::of("pull") }),
             Design::Ancestor(Ancestor::Conflux2013, _) => Some(Dealing::of("conflux-2013")),
             Design::Ancestor(Ancestor::MTor, _) => Some(Dealing::of("pull")),

@@ -45,7 +45,7 @@ pub enum Arrival<'d> {
     Now(&'d [u8]),
     /// Nothing can be handled now: the message waits for earlier ones, or it was SWITCH.
     Later,
-    /// The message repeats one that has been handled.
+    /// The message was received before.
     Known,
 }
 
@@ -79,10 +79,11 @@ pub struct ConfluxEnd {
     /// The leg on which the last message was sent.
     current: Option<PathId>,
     desired: DesiredUx,
-    /// True if a leg was lost, perhaps with messages that have not been missed yet.
+    /// True if a linked leg was lost. Messages may be lost with it although no gap has appeared
+    /// yet.
     maimed: bool,
     gone: bool,
-    /// Sent messages that are kept, if the design sends them again when their leg fails.
+    /// Retransmission state, in designs that send messages again when their leg fails.
     retransmitter: Option<Retransmitter>,
 }
 
@@ -93,8 +94,8 @@ impl ConfluxEnd {
         ConfluxEnd::new(Role::Client, nonce, numbering, limits)
     }
 
-    /// Returns an exit's end without legs. It is made for a LINK message whose nonce belongs to no
-    /// set. Pass that message to [`ConfluxEnd::link`].
+    /// Returns an exit's end without legs. Create one when a LINK message has an unknown nonce,
+    /// then pass that message to [`ConfluxEnd::link`].
     #[must_use]
     pub fn exit(nonce: SetNonce, numbering: Box<dyn Numbering>, limits: Limits) -> ConfluxEnd {
         ConfluxEnd::new(Role::Exit, nonce, numbering, limits)
@@ -142,7 +143,7 @@ impl ConfluxEnd {
     }
 
     /// Adds one of the client's circuits as a leg. Returns the leg's slot and the LINK message to
-    /// send. LINK carries the numbers (0, 0), from which the leg counts. So stock exits let legs
+    /// send. LINK carries the numbers (0, 0), from which the leg counts, so that stock exits let it
     /// join a set in use.
     ///
     /// # Errors
@@ -161,8 +162,8 @@ impl ConfluxEnd {
     }
 
     /// Handles LINK. Returns the leg's slot and the LINKED message to send. `clean` is true if the
-    /// circuit never had a stream or a lookup. Data may be received on the leg at once. It is sent
-    /// there once LINKED_ACK has arrived.
+    /// circuit never had a stream or a lookup. The leg may receive data at once, and may send data
+    /// once LINKED_ACK has arrived.
     ///
     /// LINKED repeats the numbers of LINK, so that both ends count alike: with C tor, with Arti,
     /// and on legs that join late.
@@ -250,7 +251,8 @@ impl ConfluxEnd {
         }
     }
 
-    /// Handles `message`, received on `leg`. The message has a number, or is SWITCH.
+    /// Handles `message`, received on `leg`: SWITCH, or a message of a stream. Messages without a
+    /// number ([`is_counted`]) are not reordered.
     ///
     /// # Errors
     /// Returns the violation. [`ConfluxFault::closes`] returns whether to close the leg or the set.
@@ -370,8 +372,9 @@ impl ConfluxEnd {
         self.fate()
     }
 
-    /// Returns true if the message for which later ones wait was sent on a lost leg. C tor's rules
-    /// let a set live that lost fewer cells than one SENDME covers. Its streams would wait forever.
+    /// Returns true if the message for which later ones wait was sent on a lost leg. By C tor's
+    /// rules, a set continues if fewer cells are lost than one SENDME covers, and its streams then
+    /// wait forever.
     fn misses_what_is_lost(&self) -> bool {
         self.maimed && self.bytes() > 0 && self.numbering.passed(self.queue.next_number())
     }
@@ -420,7 +423,7 @@ impl ConfluxEnd {
         self.legs.iter().filter_map(|(leg, _)| self.rtt(leg)).max().unwrap_or_default()
     }
 
-    /// Returns the other end's wish for the traffic that it receives.
+    /// Returns the other end's preference for the data that it receives.
     #[must_use]
     pub const fn desired(&self) -> DesiredUx {
         self.desired
@@ -561,9 +564,9 @@ impl ConfluxEnd {
     }
 }
 
-/// Returns true if a circuit that is a leg, or is being linked, may carry this message. Directory
-/// requests are answered with END (reason 14), and the circuit stays. A request to extend such a
-/// circuit is not allowed.
+/// Returns true if a circuit that is a leg, or is being linked, may carry this message. A directory
+/// request is answered with END (reason 14, NOTDIRECTORY), and the circuit stays open. A request to
+/// extend such a circuit is a violation.
 #[must_use]
 pub const fn may_carry(command: RelayCommand) -> bool {
     !matches!(command, RelayCommand::BEGIN_DIR | RelayCommand::EXTEND | RelayCommand::EXTEND2)

@@ -36,8 +36,8 @@ pub enum ConfluxFault {
     /// The other end claims to have sent messages that we never received, or to have received
     /// messages that we never sent.
     DataLoss,
-    /// Our next message cannot be numbered. Its leg lags the others by 2^32 - 1 messages or more,
-    /// or the previous message was given a number and then could not be written.
+    /// Our next message cannot be sent. Its leg lags the others by 2^32 - 1 messages or more, or no
+    /// cell could be filled after a number was assigned.
     Incoherent,
     /// SWITCH with the value 0, which does not change the leg's number.
     SwitchZero,
@@ -49,7 +49,7 @@ pub enum ConfluxFault {
     Repeated,
     /// The queue of messages that wait for a missing one is full.
     Full,
-    /// An acknowledgement of messages that were never sent, or a repeated one.
+    /// An acknowledgement of messages that were never sent, or of nothing new.
     Unsent,
 }
 

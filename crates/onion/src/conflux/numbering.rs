@@ -10,8 +10,8 @@ use crate::wire::message::RelayCommand;
 use crate::wire::resilient::LegSwitch;
 
 /// Maximum distance of a received number from the next number that is expected. Eight circuits
-/// never have more cells in flight (8 GB), so a larger number is an attack on the queue or an
-/// error.
+/// never have 2^24 cells (8 GB) in flight, so a larger number is an error, or an attack on the
+/// queue.
 pub const AHEAD: u64 = 1 << 24;
 
 /// Numbers from which a leg begins to count.
@@ -23,10 +23,10 @@ pub struct Bases {
     pub received: u64,
 }
 
-/// The sign that conveys a message's number to the other end.
+/// Encoding of a message's number for the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// No sign: the number is implied.
+    /// Nothing: the number follows that of the previous message on the leg.
     Nothing,
     /// A SWITCH message of proposal 329 is sent before the message, on the same leg. It advances
     /// the leg's number by this value.
@@ -144,11 +144,11 @@ pub trait Numbering: fmt::Debug + Send {
     fn leads(&self, leg: PathId) -> bool;
 
     /// Returns the lag of `leg`: the distance from the last number sent on it to the number of our
-    /// last message. SWITCH must make up for it.
+    /// last message on any leg. SWITCH conveys this distance.
     fn behind(&self, leg: PathId) -> u64;
 
-    /// Returns true if every leg has received the number `number` or a later one. As each leg's
-    /// numbers grow, a missing message will then never arrive.
+    /// Returns true if the number `number` or a later one has arrived on every leg. As numbers only
+    /// grow on each leg, a missing message with this number will then never arrive.
     fn passed(&self, number: u64) -> bool;
 
     /// Returns the number of the last message that we sent.
@@ -156,8 +156,8 @@ pub trait Numbering: fmt::Debug + Send {
 }
 
 /// Returns true if a message with this command and stream has a number (proposal 329, section 3; C
-/// tor's `conflux_should_multiplex`, and what `connection_edge_process_relay_cell` drops before it
-/// counts).
+/// tor's `conflux_should_multiplex`). BEGIN, END, CONNECTED, RESOLVE and RESOLVED have none on
+/// stream 0, because C tor's `connection_edge_process_relay_cell` drops them before it counts.
 #[must_use]
 pub const fn is_counted(command: RelayCommand, stream: u16) -> bool {
     match command {

@@ -15,8 +15,8 @@ pub struct ConfluxParams {
     /// `cfx_max_unlinked_leg_retry`: number of circuits that a client launches to replace failed
     /// ones.
     pub retries: usize,
-    /// `cfx_low_exit_threshold`: share of exits with `Conflux=1`, in 10,000, below which clients
-    /// keep no set ready.
+    /// `cfx_low_exit_threshold`: share of exits with `Conflux=1`, in units of 1/10,000, below which
+    /// clients keep no set ready.
     pub low_exits: u32,
 }
 

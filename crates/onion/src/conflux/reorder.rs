@@ -10,7 +10,7 @@ const LEAST: usize = 1 << 20;
 const WINDOWS: usize = 4;
 /// Bytes that a message costs in addition to its data: its node in the tree, and its metadata.
 const BESIDES: usize = 96;
-/// Number of bytes that a message which fills a cell takes in the queue.
+/// Cost in bytes of a queued message that fills a cell.
 const CELL: usize = 498 + BESIDES;
 
 /// A message that waits for earlier ones.
@@ -129,8 +129,8 @@ impl ReorderQueue {
         Some(held)
     }
 
-    /// Returns true if the streams should be paused (XOFF). That begins when the queue is half
-    /// full, and ends when a quarter is left.
+    /// Returns true if the streams should be paused (XOFF). A pause begins when the queue is half
+    /// full, and ends when it is less than a quarter full.
     pub fn is_pressed(&mut self) -> bool {
         let budget = self.budget();
         self.pressed = self.bytes >= if self.pressed { budget / 4 } else { budget / 2 };

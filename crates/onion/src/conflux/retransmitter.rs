@@ -17,12 +17,12 @@ use crate::wire::resilient::Received;
 
 /// Number of messages that one acknowledgement covers, as a SENDME covers cells.
 const EVERY: u32 = 31;
-/// Delay after which fewer than `EVERY` messages are acknowledged.
+/// Maximum delay of an acknowledgement while fewer than `EVERY` messages have arrived.
 const DELAY: Duration = Duration::from_millis(50);
 /// Time for which a leg may owe an acknowledgement before it counts as silent; three round trips,
 /// if longer.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Time after which a further leg counts as silent if LINK was not answered; three of the set's
+/// Timeout for the answer to LINK on a further leg, which then counts as silent; three of the set's
 /// longest round trips, if longer. The first leg has the 60 s of `Limits`, because nothing is lost
 /// with it.
 const LINKING: Duration = Duration::from_secs(2);
@@ -30,7 +30,8 @@ const LINKING: Duration = Duration::from_secs(2);
 const QUIET: Duration = Duration::from_secs(1);
 /// Time for which a client's set lives while no leg answers. An exit's set lives twice as long.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes kept for a set above which the set sends no new messages: 1.3 s at 100 Mbit/s.
+/// Maximum unacknowledged bytes of a set, worth 1.3 s at 100 Mbit/s. Beyond it the set sends no new
+/// messages.
 const MOST: usize = 16 << 20;
 /// Bytes that a kept message costs in addition to its data.
 const BESIDES: usize = 96;
@@ -39,8 +40,8 @@ const BESIDES: usize = 96;
 const SPARE: usize = 2 * EVERY as usize;
 /// Maximum number of failed legs that wait to be reported to the other end.
 const MOST_GONE: usize = 64;
-/// Maximum number of unacknowledged messages of other legs that a working leg repeats before those
-/// are known to have failed.
+/// Maximum number of unacknowledged messages of other legs that a working leg repeats before the
+/// other legs are known to have failed.
 const MOST_REPEATED: usize = EVERY as usize;
 
 /// A sent message.
@@ -65,7 +66,7 @@ impl SentMessage {
 /// An action that is due because time has passed, or because a leg was added or lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LegAction {
-    /// Send the message of [`Retransmitter::told`] on this leg.
+    /// Send RECEIVED, from [`Retransmitter::told`], on this leg.
     Tell(PathId),
     /// Send PROBE on this leg.
     Probe(PathId),
@@ -102,7 +103,8 @@ struct OnLeg {
     kept: VecDeque<(Time, SentMessage)>,
     /// Number of messages sent on the leg that are acknowledged.
     acknowledged: u32,
-    /// Number of messages received on the leg, and the number of these that we have acknowledged.
+    /// Number of messages received on the leg, number of these that we have acknowledged, and the
+    /// time at which the next acknowledgement is due.
     came: u32,
     told: u32,
     tell_at: Option<Time>,
@@ -302,9 +304,9 @@ impl Retransmitter {
         Some(kept)
     }
 
-    /// Repeats unacknowledged messages of other legs on the leg `lively`, if they are few. The
-    /// message that follows them is needed soon, and must not wait for a leg that may have failed
-    /// unnoticed. The originals stay kept; the other end drops duplicates.
+    /// Repeats unacknowledged messages of other legs on the leg `lively`, if they are at most
+    /// `MOST_REPEATED`. The caller sends XOFF after them, which must not wait for a leg that may
+    /// have failed unnoticed. The originals stay queued; the other end drops duplicates.
     pub fn repeat(&mut self, lively: PathId) {
         let others = self.legs.iter().filter(|(leg, _)| *leg != lively);
         let owed = others.flat_map(|(_, on)| &on.kept).map(|(_, kept)| kept.clone());
@@ -335,8 +337,8 @@ impl Retransmitter {
         }
     }
 
-    /// Returns true if we have not acknowledged `EVERY` messages that were received on `leg`, so
-    /// that RECEIVED is due.
+    /// Returns true if at least `EVERY` messages received on `leg` are unacknowledged, so that
+    /// RECEIVED is due.
     #[must_use]
     pub fn owes(&self, leg: PathId) -> bool {
         self.legs.get(leg).is_ok_and(|on| on.came.wrapping_sub(on.told) >= EVERY)
@@ -460,8 +462,7 @@ impl Retransmitter {
         self.is_client && !streams && self.is_empty() && self.legs.iter().next().is_none()
     }
 
-    /// Returns the actions that are due. For each [`LegAction::Tell`] the caller sends the message
-    /// of [`Retransmitter::told`].
+    /// Returns the actions that are due.
     pub fn actions(&mut self, now: Time, streams: bool) -> Vec<LegAction> {
         let mut actions = Vec::new();
         let quiet = self.quiet_at(streams).is_some_and(|at| at <= now);

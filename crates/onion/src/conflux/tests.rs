@@ -1,5 +1,5 @@
-//! The rules of sets, and each bug that C tor had with them as far as it is one of these parts
-//! (`TROVE-` numbers and issues of C tor's tracker).
+//! Tests of the rules of sets, and of the bugs that C tor had in these parts (`TROVE-` numbers and
+//! issues of C tor's tracker).
 
 use std::time::Duration;
 

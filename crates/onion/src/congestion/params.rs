@@ -21,14 +21,15 @@ pub struct Params {
     pub cwnd_inc: u64,
     /// `cc_cwnd_inc_rate`: number of window changes per window of cells.
     pub cwnd_inc_rate: u64,
-    /// `cc_cwnd_inc_pct_ss`: growth in slow start, percent.
+    /// `cc_cwnd_inc_pct_ss`: growth of the window in slow start, in percent of the acknowledged
+    /// cells.
     pub cwnd_inc_pct_ss: u64,
     /// `cc_cwnd_full_gap`: a window counts as full if at most this number of SENDMEs' worth of
     /// cells is unused.
     pub cwnd_full_gap: u64,
     /// `cc_cwnd_full_minpct`: usage in percent below which a window does not count as full.
     pub cwnd_full_minpct: u64,
-    /// `cc_cwnd_full_per_cwnd`: true if the mark of a full window is reset once per window, false
+    /// `cc_cwnd_full_per_cwnd`: true if a full window is forgotten once per window of cells, false
     /// if at each change of the window.
     pub cwnd_full_per_cwnd: bool,
     /// `cc_ewma_cwnd_pct`: number of SENDMEs in the average of round-trip times, in percent of the
@@ -38,8 +39,8 @@ pub struct Params {
     pub ewma_max: u64,
     /// `cc_ewma_ss`: number of SENDMEs in the average in slow start.
     pub ewma_ss: u64,
-    /// `cc_rtt_reset_pct`: rise of the minimum round-trip time towards the average when the window
-    /// is at its minimum, percent.
+    /// `cc_rtt_reset_pct`: move of the minimum round-trip time towards the average while the window
+    /// is at its minimum, in percent of their difference.
     pub rtt_reset_pct: u64,
     /// `cc_ss_max`: window at which slow start ends.
     pub ss_cwnd_max: u64,

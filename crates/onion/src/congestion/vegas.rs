@@ -8,8 +8,8 @@ use anabranch_multipath::{LegView, PathView};
 
 use super::{Control, Outlet, Params};
 
-/// Ratio of a round-trip time to the average above which the measurement is discarded. A clock or a
-/// peer has stood still then, which is no sign of congestion.
+/// Ratio of a round-trip time to the average above which the measurement is discarded: a clock or
+/// the peer has stalled, which is no sign of congestion.
 const JUMP: u64 = 5_000;
 
 /// A circuit's sender window.

@@ -32,7 +32,8 @@ const CONTENT: usize = BODY - TAG;
 /// cover a cell.
 const NEXT_KEYS: usize = 31;
 const _: () = assert!(NEXT_KEYS * TAG >= CONTENT);
-/// Number of blocks of a tag's key stream. The counter starts at a multiple of 64.
+/// Number of blocks of a tag's key stream, at most 64: the counter starts at a multiple of 64, and
+/// must not carry.
 const STREAM: usize = NEXT_KEYS + SEED / TAG;
 const _: () = assert!(STREAM <= 64 && SEED.is_multiple_of(TAG));
 
@@ -51,7 +52,7 @@ pub struct CgoClient {
 }
 
 impl CgoRelay {
-    /// Returns the layer on which a handshake agreed.
+    /// Returns the layer with the key material `seed`, on which a handshake agreed.
     pub fn new(seed: &[u8; KEY_BYTES]) -> CgoRelay {
         let (out, back) = directions(seed);
         CgoRelay { out, back }
@@ -59,7 +60,7 @@ impl CgoRelay {
 }
 
 impl CgoClient {
-    /// Returns the layer on which a handshake agreed.
+    /// Returns the layer with the key material `seed`, on which a handshake agreed.
     pub fn new(seed: &[u8; KEY_BYTES]) -> CgoClient {
         let (out, back) = directions(seed);
         CgoClient { out, back }
@@ -207,7 +208,8 @@ impl<C: KeyInit<KeySize = U16>> Keys<C> {
         hash.finalize().into()
     }
 
-    /// XORs `content` with the key stream of `tag`, and returns the bytes of the stream after that.
+    /// XORs `content` with the key stream of `tag`, and returns the stream's blocks from
+    /// `NEXT_KEYS` on: the next keys and nonce.
     fn cover(&self, tag: &Block, content: &mut [u8]) -> [u8; SEED] {
         let mut hash = self.stream_hash.clone();
         hash.update(&[(*tag).into()]);

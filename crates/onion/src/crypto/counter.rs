@@ -10,8 +10,7 @@ use aes::{Aes128Enc, Block};
 use crate::wire::cell::BODY;
 
 const BLOCK: usize = 16;
-/// Number of blocks computed together: the maximum that a cell needs after the unused bytes of the
-/// last block.
+/// Maximum number of blocks computed together, which suffices for the body of a cell.
 const BATCH: usize = BODY.div_ceil(BLOCK);
 
 /// A key stream, read from its start.

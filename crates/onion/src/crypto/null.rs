@@ -20,14 +20,14 @@ pub struct NullClient(Layer);
 /// State of a layer, at either end.
 struct Layer {
     cgo: bool,
-    /// Numbers of cells that this end has sent and received.
+    /// Numbers of cells that this end has sent (`originated`) and received (`recognised`).
     originated: u32,
     recognised: u32,
 }
 
 impl Layer {
     /// Returns a layer in place of Counter Galois Onion if `cgo` is true, or else of tor1. Cells
-    /// have the format of the replaced layer, and tags its length.
+    /// have the replaced layer's format, and tags have its length.
     fn new(cgo: bool) -> Layer {
         Layer { cgo, originated: 0, recognised: 0 }
     }

@@ -23,7 +23,7 @@ pub struct Tor1Client {
 }
 
 impl Tor1Relay {
-    /// Returns the layer on which a handshake agreed.
+    /// Returns the layer with the keys on which a handshake agreed.
     pub fn new(keys: &KeyMaterial) -> Tor1Relay {
         let (out, back) = directions(keys);
         Tor1Relay { out, back }
@@ -31,7 +31,7 @@ impl Tor1Relay {
 }
 
 impl Tor1Client {
-    /// Returns the layer on which a handshake agreed.
+    /// Returns the layer with the keys on which a handshake agreed.
     pub fn new(keys: &KeyMaterial) -> Tor1Client {
         let (out, back) = directions(keys);
         Tor1Client { out, back }

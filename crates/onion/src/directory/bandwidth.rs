@@ -12,15 +12,15 @@ use super::civil::utc;
 pub const PERIOD_S: u64 = 86_400;
 /// Number of complete periods whose history is kept.
 const PERIODS: usize = 5;
-/// Time over which a rate must be sustained to count.
+/// Time over which rates are measured, so that shorter bursts do not count.
 const SPAN: Duration = Duration::from_secs(10);
-/// Pause between two calls of `note` after which the measurement starts again, because the machine
-/// stalled.
+/// Time between two calls of `note` after which the rate is measured from the start again, because
+/// the machine stalled.
 const STALL: Duration = Duration::from_secs(60);
-/// Divisor in bytes: published byte counts are rounded down to a multiple of it.
+/// Granularity of published byte counts, in bytes: they are rounded down to a multiple of it.
 const ROUNDED: u64 = 1024;
 
-/// Bytes received and bytes sent.
+/// A value for each direction: received, sent.
 pub type Ways = [u64; 2];
 
 /// A relay's traffic in one period of the history.
@@ -35,7 +35,7 @@ pub struct Period {
 /// The bandwidth history, and the state needed to continue it.
 #[derive(Clone, Debug, Default)]
 pub struct BandwidthHistory {
-    /// The end of the present period, in seconds since 1970; 0 before the first note.
+    /// The end of the present period, in seconds since 1970; 0 before the first call of `note`.
     ends: u64,
     present: Period,
     /// Past periods, oldest first.
@@ -45,8 +45,8 @@ pub struct BandwidthHistory {
 }
 
 impl BandwidthHistory {
-    /// Restores the history that an earlier run stored: the end of its last period, that period,
-    /// and those before, oldest first.
+    /// Restores the history that an earlier run stored: the `present` period, which ends at `ends`,
+    /// and the periods before it, oldest first.
     #[must_use]
     pub fn kept(ends: u64, present: Period, past: &[Period]) -> BandwidthHistory {
         let past = past[past.len().saturating_sub(PERIODS)..].iter().copied().collect();
@@ -76,17 +76,18 @@ impl BandwidthHistory {
         self.measure();
     }
 
-    /// Returns the bytes per second that the relay carried in the periods kept. That is the smaller
-    /// of the maximum receive rate and the maximum send rate, because data that only arrived or
-    /// only left was not relayed.
+    /// Returns the observed bandwidth in bytes per second (dir-spec, "bandwidth"). It is the
+    /// smaller of the maximum receive rate and the maximum send rate in the history, because data
+    /// that only arrived or only left was not relayed.
     #[must_use]
     pub fn observed(&self) -> u64 {
         let most = |way: usize| self.periods().map(|period| period.most[way]).max().unwrap_or(0);
         most(0).min(most(1))
     }
 
-    /// Returns the lines for an extra-info document; empty before the first period has ended. The
-    /// bytes of a day are limited to what `rate`, in bytes per second, allows.
+    /// Returns the `write-history` and `read-history` lines for an extra-info document; empty
+    /// before the first period has ended. The bytes of a period are limited to what `rate`, in
+    /// bytes per second, allows.
     #[must_use]
     pub fn lines(&self, rate: u64) -> String {
         if self.past.is_empty() {
@@ -108,7 +109,7 @@ impl BandwidthHistory {
         self.past.iter().chain([&self.present])
     }
 
-    /// Ends the periods that are over.
+    /// Starts a new period for each period that has ended by `unix_now`.
     fn go_on(&mut self, unix_now: u64) {
         if self.ends == 0 || self.ends > unix_now + PERIOD_S {
             // The first period; or the clock was set back, and the present period starts again.

@@ -23,10 +23,10 @@ const MOST_DOUBLINGS: u32 = 13;
 /// A bridge as its user configures it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgeIdentity {
-    /// The bridge's addresses, tried in turn. Those in its descriptor are ignored, because a
-    /// transport may run in front of it.
+    /// The bridge's addresses, tried in turn. The addresses in the bridge's descriptor are ignored,
+    /// because a pluggable transport may listen at other ones.
     pub addresses: Vec<SocketAddr>,
-    /// The bridge's RSA identity; `None` for any bridge at the address.
+    /// The bridge's RSA identity; `None` to accept any identity at these addresses.
     pub rsa: Option<[u8; 20]>,
     /// The bridge's Ed25519 identity, if configured.
     pub ed25519: Option<[u8; 32]>,
@@ -99,14 +99,15 @@ impl AskedBridges {
         self.0.iter().filter(|entry| !entry.asked).map(|entry| entry.due).min()
     }
 
-    /// Makes all unknown bridges due at once: the network may be reachable again.
+    /// Makes all bridges without a known descriptor due at once: the network may be reachable
+    /// again.
     pub(super) fn ask_now(&mut self) {
         for entry in self.0.iter_mut().filter(|entry| !entry.known) {
             (entry.failures, entry.due) = (0, Time::ZERO);
         }
     }
 
-    /// Processes `text`, the descriptor that the bridge at `place` sent.
+    /// Processes `text`, the descriptor that the bridge with index `place` sent.
     ///
     /// # Errors
     /// Returns a [`DocumentError`] if `text` is not the bridge's valid descriptor.
@@ -125,7 +126,7 @@ impl AskedBridges {
         Ok(bridge)
     }
 
-    /// Records that a request to the bridge at `place` failed, and schedules the next one.
+    /// Records that a request to the bridge with index `place` failed, and schedules the next one.
     pub(super) fn failed(&mut self, now: Time, place: usize) {
         let entry = &mut self.0[place];
         let last = if entry.known { LAST_PAUSE_KNOWN } else { LAST_PAUSE };

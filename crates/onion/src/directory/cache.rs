@@ -1,6 +1,6 @@
 //! Answers to directory requests (dir-spec, "Directory caches"), by the paths that clients, relays
-//! and caches request. A relay serves what it has verified; an authority serves what it made and
-//! accepted.
+//! and caches request. A relay serves documents that it has verified. An authority serves documents
+//! that it has made or accepted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use shelf::Shelf;
 mod flavour;
 mod shelf;
 
-/// Path of the consensus. The name of the flavour follows, and the authorities that must have
-/// signed the consensus.
+/// Path prefix of the consensus. In a request, the name of the flavour follows, and then a list of
+/// authorities. More than half of these must have signed the consensus.
 pub const CONSENSUS: &str = "/tor/status-vote/current/consensus";
-/// Maximum number of items in one request: as many as a client requests at once.
+/// Maximum number of items in one request (the most that C tor's clients request at once).
 const MOST_ITEMS: usize = 500;
 
 /// The documents that a directory cache serves.
@@ -40,9 +40,9 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Stores a verified consensus of either flavour, and the authorities that signed it. Documents
-    /// of relays that have been replaced are kept for three consensuses, for clients with an older
-    /// consensus.
+    /// Stores a verified consensus of either flavour, and the authorities that signed it. Server
+    /// descriptors and extra-info documents that a relay has replaced are kept for three more
+    /// consensuses, for clients that have an older consensus.
     pub fn consensus(&mut self, text: &str, signers: Vec<[u8; 20]>) {
         let is_microdesc = text.starts_with("network-status-version 3 microdesc");
         if is_microdesc {
@@ -65,7 +65,7 @@ impl Cache {
         self.certs = certs;
     }
 
-    /// Stores the certificates of an authority that we are ourselves. The newest one is our current
+    /// Stores the certificates of the authority that runs this cache. The newest one is its current
     /// certificate.
     pub fn own_certs(&mut self, certs: Vec<AuthorityCert>) {
         let newest = certs.iter().max_by_key(|cert| cert.holds());
@@ -94,7 +94,7 @@ impl Cache {
     }
 
     /// Stores a relay's descriptor and its extra-info document, each with its digest. The relay's
-    /// previous documents become old.
+    /// previous documents become old. Without `extra`, its extra-info documents are removed.
     pub fn relay(
         &mut self,
         id: [u8; 20],
@@ -110,7 +110,7 @@ impl Cache {
     }
 
     /// Stores a descriptor and its digest from another cache. A copy of our own descriptor counts
-    /// as old, because the one that we made is at least as new.
+    /// as old, because the stored one is at least as new.
     pub fn server(&mut self, id: [u8; 20], server: (&str, [u8; 20])) {
         let put = if self.own == Some(id) { Shelf::put_old } else { Shelf::put };
         self.edition += u64::from(put(&mut self.servers, id, server));
@@ -128,7 +128,7 @@ impl Cache {
         self.edition += u64::from(server || extra);
     }
 
-    /// Makes the documents of relays outside `known` old, except our own.
+    /// Marks the documents of relays that are not in `known` as old, except our own.
     pub fn keep_relays(&mut self, known: &BTreeSet<[u8; 20]>) {
         let known = known.iter().copied().chain(self.own).collect();
         let servers = self.servers.keep(&known);

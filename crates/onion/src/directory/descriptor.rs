@@ -23,7 +23,7 @@ pub struct Description {
     pub nickname: String,
     /// The relay's IPv4 address.
     pub address: Ipv4Addr,
-    /// The port for links.
+    /// The OR port, at which the relay accepts links.
     pub orport: u16,
     /// The port for unencrypted directory requests, which only authorities have; 0 for none.
     pub dir_port: u16,
@@ -49,7 +49,7 @@ pub struct Description {
     pub policy: ExitPolicy,
     /// Whether the relay answers directory requests over `BEGIN_DIR`.
     pub directory_cache: bool,
-    /// The transports of a bridge, in addition to its port for links; `None` for a public relay.
+    /// The pluggable transports of a bridge, in addition to its OR port; `None` for a public relay.
     pub bridge: Option<Vec<Transport>>,
 }
 
@@ -93,8 +93,8 @@ impl std::error::Error for DescriptionError {}
 const RATE: u64 = 1 << 30;
 
 impl Description {
-    /// Creates the description of a relay at address `at`. It supports all our subprotocols,
-    /// answers directory requests, has no limits, no observed bandwidth, and permits no exits.
+    /// Creates the description of a relay at address `at`. The relay supports all our subprotocols,
+    /// answers directory requests, has no bandwidth limits, and permits no exits.
     #[must_use]
     pub fn new(nickname: String, at: SocketAddrV4, platform: String) -> Description {
         Description {
@@ -164,8 +164,9 @@ impl Description {
         Ok(text)
     }
 
-    /// Returns whether the description differs from `other` by more than the passage of time. Only
-    /// then does the relay upload it (dir-spec, "Uploading server descriptors").
+    /// Returns whether the description differs from `other` in more than uptime and a small change
+    /// of the observed bandwidth. Only then does the relay upload it (dir-spec, "Uploading server
+    /// descriptors").
     #[must_use]
     pub fn differs_from(&self, other: &Description) -> bool {
         let plain = |one: &Description| {
@@ -183,9 +184,10 @@ impl Description {
         moved || [rate, burst] != before[..2] || far(observed, before[2])
     }
 
-    /// Returns whether streams may exit to IPv6. The policy must have a rule that accepts IPv6
-    /// explicitly, or the relay must have an IPv6 address and the policy accept IPv6. A relay that
-    /// announced IPv6 exits without an address would refuse hosts that also have IPv4 addresses.
+    /// Returns whether the descriptor announces exits to IPv6. It does if a rule accepts IPv6
+    /// explicitly, or if the relay has an IPv6 address and the policy accepts IPv6. A relay without
+    /// an IPv6 address that announced such exits would refuse streams to hosts that also have IPv4
+    /// addresses.
     #[must_use]
     pub fn exits_to_v6(&self) -> bool {
         let (some, none) = (self.v6.is_some(), "reject 1-65535");
@@ -287,7 +289,7 @@ impl Description {
             line(text, "tunnelled-dir-server");
         }
         if self.bridge.is_some() {
-            // The operator distributes the bridge line himself.
+            // The operator distributes the bridge line.
             line(text, "bridge-distribution-request none");
         }
     }

@@ -124,7 +124,7 @@ fn pairs(old: &[&str], new: &[&str]) -> Vec<[Range<usize>; 2]> {
     pairs
 }
 
-/// The lines of a relay, which has an identity, or the lines of the head or the foot.
+/// The lines of a relay's entry, named by its identity; or the lines of the head or the foot.
 struct Part<'a> {
     name: &'a str,
     lines: Range<usize>,

@@ -21,8 +21,8 @@ pub struct Transport {
     pub args: String,
 }
 
-/// Returns the signed extra-info document, as of `unix_now`, with the bandwidth history of a relay
-/// that may carry `rate` bytes per second, and the transports of a bridge.
+/// Returns the signed extra-info document, as of `unix_now`. It contains the bandwidth history,
+/// limited to `rate` bytes per second, and the transports of a bridge.
 pub(super) fn sign(
     nickname: &str,
     (history, transports): (&BandwidthHistory, &[Transport]),

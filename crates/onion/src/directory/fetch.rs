@@ -24,7 +24,7 @@ use crate::wire::netdoc::{
 };
 use crate::wire::text::hex;
 
-/// Number of microdescriptors in one request. Its request line is short enough for every server.
+/// Number of microdescriptors in one request, so that every server accepts the request line.
 const BATCH: usize = 90;
 /// Maximum number of concurrent jobs.
 const AT_ONCE: usize = 3;
@@ -109,7 +109,7 @@ pub enum Failure {
 }
 
 impl Want {
-    /// Returns a short name of the failure.
+    /// Returns a short name of the document, for messages.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -126,8 +126,8 @@ impl std::fmt::Display for Failure {
         match self {
             Failure::Unreachable => out.write_str("no server answered"),
             Failure::Silent => out.write_str(
-                "the server was reached and sent nothing, as an authority does before its first \
-                 consensus",
+                "the server was reached but sent nothing; an authority sends nothing before its \
+                 first consensus",
             ),
             Failure::Http(error) => {
                 write!(out, "the directory server's answer cannot be read: {error}")
@@ -197,11 +197,11 @@ pub struct Directory {
     bridges: Option<AskedBridges>,
     under_way: Vec<Job>,
     next_number: u64,
-    /// Number of consecutive failures (`failures`), and the end of the pause after the last failure
-    /// (`paused_until`).
+    /// Number of consecutive failures, which determines the next pause and the source.
     failures: u32,
     /// Number of consecutive failures to reach authorities over circuits.
     unlinked: u32,
+    /// The end of the pause after the last failure.
     paused_until: Time,
     /// The time in seconds since 1970 at which the next consensus is due.
     renew_at: u64,
@@ -243,7 +243,8 @@ impl Directory {
         self.bridges = Some(AskedBridges::new(identities));
     }
 
-    /// Makes unknown bridges due at once, because the network may be reachable again.
+    /// Makes all bridges without a known descriptor due at once, because the network may be
+    /// reachable again.
     pub fn ask_bridges(&mut self) {
         self.bridges.iter_mut().for_each(AskedBridges::ask_now);
     }
@@ -453,8 +454,9 @@ impl Directory {
         (!digests.is_empty()).then_some(Want::Microdescs(digests))
     }
 
-    /// Returns whether a late consensus should be used before a newer one is fetched. After a
-    /// failure it should not be used first, because only a newer consensus may help.
+    /// Returns whether microdescriptors are fetched before a newer consensus, because circuits can
+    /// be built sooner that way. After a failure this is no longer done, because only a newer
+    /// consensus may help.
     fn comes_first(&self, unix_now: u64) -> bool {
         let lacks = |network: &Network| !network.is_enough() && network.missing().next().is_some();
         self.failures == 0 && self.is_live(unix_now) && self.network.as_ref().is_some_and(lacks)
@@ -471,10 +473,10 @@ impl Directory {
         network.filter(|digest| !asked.contains(digest)).take(BATCH).collect()
     }
 
-    /// Chooses the source of the next request. Caches are preferred, to spare the authorities.
-    /// Authorities are asked first at the start, and alternately with caches after failures. A
-    /// client that knows relays but cannot build circuits also alternates, so that one dead
-    /// authority cannot block it.
+    /// Chooses the source of the next request. Before the first consensus, authorities are asked. A
+    /// client with a consensus that cannot build circuits alternates between authorities and
+    /// caches, so that one dead authority cannot block it. Otherwise caches are preferred, to spare
+    /// the authorities; after [`CACHE_TRIES`] failures, authorities are asked alternately.
     fn source(&self, unix_now: u64, rng: &mut impl Rng) -> Source {
         if self.bridges.is_some() {
             return Source::Cache;
@@ -672,10 +674,10 @@ fn renewal(fresh_until: u64, valid_until: u64, unix_now: u64, rng: &mut impl Rng
     from + rng.next_u64() % room
 }
 
-/// Returns a random time at which a cache fetches the next consensus. The arguments are the times
-/// valid-after, fresh-until and valid-until of the present one. The earliest time is the end of
-/// freshness plus the time that authorities need to vote; the latest is half an interval after that
-/// (dir-spec, "Directory caches"; C tor's values).
+/// Returns a random time at which a cache fetches the next consensus (dir-spec, "Directory caches";
+/// C tor's values). The first argument contains valid-after, fresh-until and valid-until of the
+/// present consensus. The earliest time is up to two minutes after fresh-until, when authorities
+/// have the next consensus. The latest is half an interval after the earliest.
 pub(super) fn cache_renewal(
     [after, fresh, until]: [u64; 3],
     unix_now: u64,

@@ -3,8 +3,8 @@
 //!
 //! Services and clients compute which directories are responsible from the time period, the shared
 //! random value and the replica. A directory accepts every descriptor, as C tor does, because a
-//! service and its directory may have different consensuses. A blinded key is used for one time
-//! period, and its certificate expires soon afterwards.
+//! service and its directory may have different consensuses. It rejects descriptors of older time
+//! periods, because the certificate in a descriptor expires soon after its time period.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,7 +32,7 @@ const SIGNATURE: usize = 64;
 pub enum NotStored {
     /// The upload is not a valid descriptor of a service.
     Bad(HsDescError),
-    /// A descriptor is stored whose revision counter is as high or higher. Contains that counter.
+    /// The stored descriptor has the same or a higher revision counter. Contains that counter.
     Old(u64),
 }
 
@@ -71,12 +71,12 @@ struct Stored {
     fetched: u32,
 }
 
-/// The parts from which a descriptor's text is rebuilt. The base64 of the text would take a third
-/// more space.
+/// A descriptor's content. It is stored as binary parts if possible, because their base64 would
+/// take a third more space.
 #[derive(Debug)]
 enum Kept {
-    /// Certificate (its length in bytes is the second value), signature and encrypted part,
-    /// concatenated.
+    /// Certificate, signature and encrypted part, concatenated; and the certificate's length in
+    /// bytes.
     Parts(Box<[u8]>, u16),
     /// The text itself, if it differs from the text rebuilt from its parts.
     Text(Box<str>),
@@ -135,8 +135,8 @@ impl HsDir {
     }
 
     /// Answers a request for which [`HsDir::is_asked`] is true. `by_relay` is true if the request
-    /// arrived through a relay. A direct request is refused, as in C tor, because its client could
-    /// be observed.
+    /// arrived through a relay. A direct request is refused, as in C tor, because the directory
+    /// would learn which client requests which service.
     pub fn answer(&mut self, request: &Request, by_relay: bool, unix_now: u64) -> Reply {
         if !by_relay {
             return Reply::new(503, "Requests about onion services need a circuit of several hops");
@@ -197,13 +197,14 @@ impl HsDir {
         self.stored.is_empty()
     }
 
-    /// Returns the bytes that the descriptors take.
+    /// Returns the memory used by the descriptors, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Removes expired descriptors, once a minute and after the clock was set back.
+    /// Removes expired descriptors. Does nothing for `SWEEP` seconds after the last removal, unless
+    /// the clock was set back.
     fn sweep(&mut self, unix_now: u64) {
         if (self.swept..self.swept + SWEEP).contains(&unix_now) {
             return;

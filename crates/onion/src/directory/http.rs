@@ -1,5 +1,5 @@
-//! HTTP/1.0 between directories (dir-spec, "HTTP"): one request and one response, both limited in
-//! size.
+//! HTTP/1.0 for directory documents (dir-spec, "HTTP"): one request and one response, both limited
+//! in size.
 //!
 //! The module works on bytes only. A stream of a circuit or a TCP connection carries these bytes.
 
@@ -12,7 +12,7 @@ use super::civil::from_http_date;
 use super::reply::Encoding;
 use crate::wire::text::bytes;
 
-/// Maximum size of a head in bytes, and maximum number of headers in it.
+/// Maximum size of a message's head in bytes, and maximum number of its headers.
 const LONGEST_HEAD: usize = 16 << 10;
 const MOST_HEADERS: usize = 64;
 /// Maximum number of consensuses that one request may name.

@@ -3,8 +3,8 @@
 //! descriptors that this consensus lists, and the extra-info documents that the descriptors name.
 //!
 //! The owner takes a request from [`Mirror::poll`], sends it to an authority, and passes the
-//! outcome to [`Mirror::done`]. A verified text is returned as a [`Document`]. The mirror stores
-//! only names; the owner stores the texts.
+//! outcome to [`Mirror::done`]. A verified text is returned as a [`Document`]. The owner stores the
+//! texts; the mirror only records which ones it has.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,8 +24,8 @@ const BATCH: usize = 96;
 /// Maximum length of a descriptor and of an extra-info document that authorities accept, in bytes.
 const LONGEST_SERVER: usize = 20_000;
 const LONGEST_EXTRA: usize = 50_000;
-/// Maximum total bytes of all present descriptors, and of all extra-info documents. Above this
-/// limit, no more are fetched.
+/// Bytes of descriptors above which no more descriptors are fetched. The same limit applies
+/// separately to extra-info documents.
 const MOST_BYTES: usize = 128 << 20;
 /// First and maximum pause after a failure, in milliseconds.
 const FIRST_PAUSE: u64 = 1_000;
@@ -115,8 +115,8 @@ pub struct Mirror {
     servers: BTreeMap<[u8; 20], Held>,
     /// The size in bytes of each fetched extra-info document, by SHA-1.
     extras: BTreeMap<[u8; 20], usize>,
-    /// Documents that no server had, by digest: the number of requests for each, and the time
-    /// before which it is not requested again.
+    /// Documents that were requested but not received, by digest: the number of requests for each,
+    /// and the time in milliseconds before which the document is not requested again.
     late: BTreeMap<[u8; 20], (u32, u64)>,
     asked: Option<MirrorRequest>,
     failures: u32,
@@ -142,8 +142,8 @@ impl Mirror {
         self.asked.clone()
     }
 
-    /// Returns the number of milliseconds from `now` after which [`Mirror::poll`] may return a
-    /// request although no request has finished meanwhile.
+    /// Returns the time in milliseconds, from `now`, after which [`Mirror::poll`] may return a
+    /// request. Returns `None` if nothing is missing until there is a newer consensus.
     #[must_use]
     pub fn wait(&self, now: u64, newest: u64) -> Option<u64> {
         if self.wanted(now, newest).is_some() {
@@ -153,7 +153,8 @@ impl Mirror {
         soonest.map(|wait| wait.max(self.paused_until.saturating_sub(now)))
     }
 
-    /// Returns whether every document was fetched that is available now.
+    /// Returns whether nothing is due to be requested. Documents that were not available are not
+    /// due before the next attempt.
     #[must_use]
     pub fn is_whole(&self, now: u64, newest: u64) -> bool {
         self.wanted(now, newest).is_none()
@@ -359,7 +360,8 @@ impl Mirror {
     }
 }
 
-/// Returns a random pause in the second half of a bound that triples with each failure.
+/// Returns a random pause in milliseconds, between half of a bound and the bound. The bound triples
+/// with each failure, up to [`LONGEST_PAUSE`].
 fn pause(failures: u32, rng: &mut impl Rng) -> u64 {
     let bound = FIRST_PAUSE.saturating_mul(3u64.saturating_pow(failures.min(10)));
     let bound = bound.min(LONGEST_PAUSE);

@@ -244,8 +244,9 @@ impl Network {
         self.at(self.place(id)?)
     }
 
-    /// Returns whether paths can be built: the usable relays must have three quarters of the weight
-    /// of guards, exits and all relays (path-spec 2.1.1 requires 60 % of all paths).
+    /// Returns whether paths can be built. The usable relays must have three quarters of the
+    /// bandwidth of guards, of exits and of all relays. path-spec 2.1.1 instead requires 60 % of
+    /// all paths.
     #[must_use]
     pub fn is_enough(&self) -> bool {
         let enough = |(known, all): (&u64, &u64)| known * 4 >= all * 3;
@@ -253,8 +254,8 @@ impl Network {
             && self.known.iter().zip(&self.listing.weight).all(enough)
     }
 
-    /// Draws a relay for `position` by bandwidth weight. The relay must be allowed in one path with
-    /// the relays `beside`.
+    /// Draws, by bandwidth weight, a relay for `position` that can be in one path with the relays
+    /// `beside`.
     ///
     /// # Errors
     /// Returns [`NoRelay`] if no relay fits.

@@ -19,7 +19,7 @@ const PRIVATE: [(IpAddr, u8); 10] = [
     (IpAddr::V6(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0)), 8),
 ];
 
-/// Rules in order. A destination that no rule matches is refused.
+/// An exit policy: rules in order. A destination that no rule matches is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExitPolicy {
     rules: Vec<Rule>,
@@ -138,9 +138,9 @@ impl ExitPolicy {
     }
 
     /// Returns the ports that are open to nearly all of IPv4, as a microdescriptor lists them:
-    /// `accept 80,443`. A port is not open if a rule before the accepting one rejects it for a
-    /// network of a /7 or larger. Rejected networks that are smaller do not count; C tor ignores
-    /// rejections of up to a /7.
+    /// `accept 80,443`. A port is not open if a rule before the accepting one rejects it for a /7
+    /// or a larger network. Rejections of smaller networks are ignored. C tor instead adds up the
+    /// rejected addresses, and ignores up to a /7.
     #[must_use]
     pub fn summary(&self) -> String {
         self.summary_of(true)

@@ -8,11 +8,10 @@ use miniz_oxide::deflate::compress_to_vec_zlib;
 
 use super::civil::http_date;
 
-/// Compression levels for zlib and Zstandard. Frequently requested documents are compressed only
-/// once.
+/// Compression levels for zlib and Zstandard: the defaults of both.
 const EFFORT: u8 = 6;
 const ZSTD_EFFORT: i32 = 3;
-/// Maximum length of the reason in a status line.
+/// Maximum length of the reason in a status line, in characters.
 const LONGEST_REASON: usize = 200;
 
 /// The encoding of a body (dir-spec, "Standard headers").
@@ -142,7 +141,7 @@ impl Reply {
         Arc::ptr_eq(&self.body, &other.body)
     }
 
-    /// Returns a number that identifies the body among all bodies in memory.
+    /// Returns the address of the body in memory, which identifies the body as long as it exists.
     #[must_use]
     pub fn body_number(&self) -> usize {
         self.body.as_ptr().addr()
@@ -154,7 +153,8 @@ impl Reply {
         [self.head().as_bytes(), &self.body].concat()
     }
 
-    /// Converts the response for sending in parts. Copies of one response share its body.
+    /// Converts the response to a [`Spoken`], which is sent in parts. Copies of one response share
+    /// its body.
     #[must_use]
     pub fn spoken(self) -> Spoken {
         Spoken { head: self.head(), body: self.body, said: 0 }

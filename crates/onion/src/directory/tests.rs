@@ -1,4 +1,4 @@
-//! A network of relays that authorities of our own list, and who is chosen in it.
+//! Tests of directory documents and path selection in a network with its own authority.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -21,7 +21,7 @@ use crate::wire::text::hex;
 const NOW: u64 = 1_800_000_000;
 const WEB: Target = Target { port: 443, v6: false };
 
-/// What is listed of one relay: flags, bandwidth, first two bytes of its address, further lines.
+/// A relay's flags, bandwidth, first two bytes of its address, and further lines.
 pub(crate) type Sketch<'a> = (&'a str, u32, &'a str, &'a str);
 
 struct World {
@@ -33,7 +33,7 @@ struct World {
 }
 
 impl World {
-    /// A path to the web behind this guard.
+    /// Draws a path to port 443 through `guard`.
     fn path(&self, guard: [u8; 20], wishes: &Wishes, rng: &mut Stream) -> Result<Path, NoRelay> {
         self.network.path(WEB, wishes, rng, |exit, _| {
             Some(guard).filter(|guard| self.network.agree(guard, exit))
@@ -54,22 +54,23 @@ fn world(sketches: &[Sketch<'_>]) -> World {
     world_at(sketches, NOW)
 }
 
-/// The same, with a consensus that begins to hold a minute before `now`.
+/// Creates a world like [`world`], whose consensus is valid from a minute before `now`.
 fn world_at(sketches: &[Sketch<'_>], now: u64) -> World {
     world_at_for(sketches, now, 9000)
 }
 
-/// The usual one, with a certificate that holds for ten days.
+/// Creates the usual world, whose authority's certificate is valid for ten days.
 fn long_certified() -> World {
     world_at_for(&USUAL, NOW, 10 * 86_400)
 }
 
-/// The same, with a certificate that holds for so many seconds.
+/// Creates a world like [`world_at`], whose authority's certificate is valid for `certified`
+/// seconds after `NOW`.
 fn world_at_for(sketches: &[Sketch<'_>], now: u64, certified: u64) -> World {
     static AUTHORITY: OnceLock<[Authority; 1]> = OnceLock::new();
     let authorities =
         AUTHORITY.get_or_init(|| [Authority::generate("auth0", &mut stream(1, 0, "network"))]);
-    // Nobody uses it.
+    // The TAP key is required, but not used.
     let tap = relay_keys(2, "tap").tap_public();
     let listed: Vec<Listed> = sketches
         .iter()
@@ -102,8 +103,8 @@ fn world_at_for(sketches: &[Sketch<'_>], now: u64, certified: u64) -> World {
     World { network, consensus, cert, microdescs, authority }
 }
 
-/// Relays of 10.0.0.0 and above are ours, and say so; those of 20.0.0.0 and above grant lossy
-/// circuits.
+/// Returns a relay's subprotocols by its address. Relays of 10.0.0.0 and above run our software;
+/// those of 20.0.0.0 and above also support lossy circuits.
 fn protocols(net: &str) -> &'static str {
     match net.split('.').next().and_then(|first| first.parse::<u8>().ok()) {
         Some(20..) => "Anabranch=1-4 Conflux=1 FlowCtrl=1-2 Link=4-5 Relay=2-4",
@@ -112,17 +113,17 @@ fn protocols(net: &str) -> &'static str {
     }
 }
 
-/// A network of these relays, each with its place + 1 in all bytes of its identity.
+/// Creates a network of relays. All bytes of a relay's identity are its index plus 1.
 pub(crate) fn network_of(sketches: &[Sketch<'_>]) -> Network {
     world(sketches).network
 }
 
-/// A network in which paths can be built.
+/// Creates a network in which paths can be built.
 pub(crate) fn usual_network() -> Network {
     usual().network
 }
 
-/// A network whose relays are all of one /16.
+/// Creates a network whose relays are all in one /16.
 pub(crate) fn network_of_one_subnet() -> Network {
     let near = USUAL.map(|(flags, bandwidth, _, rest)| (flags, bandwidth, "1.1", rest));
     world(&near).network
@@ -370,12 +371,12 @@ fn caches_fetch_in_the_half_interval_after_a_consensus_was_fresh() {
     assert!((NOW + 6000..NOW + 7200).contains(&draw(3600, NOW + 6000)), "who comes late asks soon");
 }
 
-/// A client that asks this cache, and nobody else, until there is nothing to ask for or it fails.
+/// Makes a client's requests to `cache`, until none is left or the next one must wait.
 fn bootstrap(directory: &mut Directory, cache: &Cache, now: u64) -> Vec<Event> {
     bootstrap_at(directory, cache, 0, now)
 }
 
-/// The same at so many milliseconds of the directory's clock.
+/// Makes requests as [`bootstrap`] does, at `millis` milliseconds of the directory's clock.
 fn bootstrap_at(directory: &mut Directory, cache: &Cache, millis: u64, now: u64) -> Vec<Event> {
     let mut rng = stream(8, 0, "fetch");
     let mut events = Vec::new();
@@ -399,12 +400,12 @@ fn filled(world: &World) -> Cache {
     cache
 }
 
-/// So many milliseconds after we began.
+/// The moment `millis` milliseconds after the start.
 fn at(millis: u64, unix: u64) -> Moment {
     Moment { now: Time::from_millis(millis), unix }
 }
 
-/// Milliseconds from then until there may be something to ask for.
+/// Returns the milliseconds until the directory may make a request.
 fn pause(directory: &Directory, millis: u64, unix: u64) -> u64 {
     let at = at(millis, unix);
     directory.next_timeout(at).since(at.now).as_millis() as u64
@@ -528,7 +529,7 @@ fn pauses_grow_and_end_with_the_first_success() {
     assert_eq!(pause(&directory, now, NOW), 0);
 }
 
-/// Whom a directory asks while everybody fails, time after time.
+/// Returns the sources that a directory asks, one after another, while all requests fail.
 fn asked_in_vain(directory: &mut Directory, now: u64, times: usize) -> Vec<Source> {
     let mut rng = stream(12, 0, "fetch");
     let mut millis = 0;
@@ -583,7 +584,8 @@ fn caches_are_asked_for_news_and_authorities_by_circuits_if_none_helps() {
     assert_eq!(asked[5..], [Source::Authority(0), Source::Cache, Source::Authority(0)]);
 }
 
-/// What a directory says that starts `late` seconds after the end of the consensus that it kept.
+/// Restores a stored consensus `late` seconds after its valid-until. Returns the directory, its
+/// events, and the time.
 fn restored(world: &World, late: u64) -> (Directory, Vec<Event>, u64) {
     let now = NOW + 120 + late;
     let (mut directory, mut rng) = (client(world), stream(13, 0, "fetch"));
@@ -619,11 +621,11 @@ fn damage_of_kept_documents_is_reported_and_what_is_good_among_it_is_used() {
         let (damage, _) = restored(texts);
         assert!(matches!(&damage[..], [(found, _)] if *found == kept), "{kept:?}: {damage:?}");
     }
-    // A consensus whose form is right, and whose content was changed.
+    // A well-formed consensus with changed content.
     let bent = consensus.replacen("Bandwidth=", "Bandwidth=1", 1);
     let damage = vec![(KeptDocument::Consensus, DocumentError::BadSignature)];
     assert_eq!(restored([cert, &bent, microdescs]), (damage, false));
-    // One more microdescriptor that lacks its keys: all others are used.
+    // A further microdescriptor without valid keys: all others are used.
     let more = format!("{microdescs}onion-key\nntor-onion-key x\n");
     let (damage, ready) = restored([cert, consensus, &more]);
     assert!(matches!(&damage[..], [(KeptDocument::Microdescs, _)]) && ready, "{damage:?}");
@@ -708,7 +710,8 @@ fn an_older_consensus_does_not_replace_a_newer_one() {
     let expired = |event: &Event| {
         matches!(event, Event::Failed(_, _, Failure::Document(DocumentError::Expired)))
     };
-    // It asks again before it must, and both still hold then: older ones are refused all the same.
+    // The client fetches early, while both consensuses are still valid. The older one is refused
+    // nevertheless.
     let again = bootstrap(&mut directory, &filled(&older), NOW + 69);
     assert!(again.is_empty() || again.iter().any(expired), "{again:?}");
     assert_eq!(ours(&directory), NOW - 60);

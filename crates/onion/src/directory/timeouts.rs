@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 
 use super::params::TimeoutParams;
 
-/// Number of build times that are kept (`KEPT`), and width of a histogram bin in milliseconds.
+/// Number of recent build times from which the timeout is learnt.
 const KEPT: usize = 1000;
+/// Width of a histogram bin in milliseconds.
 const BIN: u64 = 10;
 
 /// Build times in milliseconds, and the timeouts computed from them.

@@ -6,7 +6,7 @@ use super::{GuardParams, Guards, Listing, Name, Sampled};
 /// The name of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Instance {
-    /// The sample of a user without such restrictions.
+    /// The sample of a user who allows most guards and has no bridges.
     Default,
     /// The sample of a user who allows only a small part of the guards.
     Restricted,

@@ -9,10 +9,9 @@ const DAY: u64 = 86_400;
 pub struct GuardParams {
     /// `guard-n-primary-guards`: the number of primary guards.
     pub primary: usize,
-    /// `guard-n-primary-guards-to-use`: the number of reachable primary guards that are used.
+    /// `guard-n-primary-guards-to-use`: the number of primary guards among which one is chosen.
     pub primary_to_use: usize,
-    /// `guard-n-primary-dir-guards-to-use`: the number of primary guards that are used for
-    /// directory requests.
+    /// `guard-n-primary-dir-guards-to-use`: the same number for directory requests.
     pub primary_for_directory: usize,
     /// `guard-min-filtered-sample-size`: the target number of usable guards in the sample.
     pub min_filtered_sample: usize,
@@ -21,11 +20,13 @@ pub struct GuardParams {
     /// `guard-max-sample-threshold-percent`: the maximum size of the sample, in percent of all
     /// guards.
     pub max_sample_percent: usize,
-    /// `guard-lifetime-days`: the time that a guard is kept.
+    /// `guard-lifetime-days`: the time after which a guard is removed from the sample.
     pub lifetime: u64,
-    /// `guard-confirmed-min-lifetime-days`: the minimum time that a confirmed guard is kept.
+    /// `guard-confirmed-min-lifetime-days`: the minimum time that a guard stays in the sample after
+    /// it was confirmed.
     pub confirmed_lifetime: u64,
-    /// `guard-remove-unlisted-guards-after-days`: the time that an unlisted guard is kept.
+    /// `guard-remove-unlisted-guards-after-days`: the time after which a guard that consensuses no
+    /// longer list is removed from the sample.
     pub unlisted_lifetime: u64,
     /// `guard-internet-likely-down-interval`: the time without a circuit after which failures are
     /// not blamed on guards.
@@ -36,10 +37,11 @@ pub struct GuardParams {
     /// `guard-nonprimary-guard-idle-timeout`: the time that a built circuit waits for circuits with
     /// better guards.
     pub idle_timeout: u64,
-    /// `guard-meaningful-restriction-percent`: a user who allows a smaller share of guards has a
-    /// separate sample.
+    /// `guard-meaningful-restriction-percent`: the share of guards in percent; a user who allows
+    /// fewer has a separate sample.
     pub meaningful_restriction: u64,
-    /// `guard-extreme-restriction-percent`: a user who allows a smaller share of guards is warned.
+    /// `guard-extreme-restriction-percent`: the share of guards in percent; a user who allows fewer
+    /// is warned.
     pub extreme_restriction: u64,
 }
 

@@ -43,8 +43,8 @@ impl<I> Sampled<I> {
         now >= self.over_at(params)
     }
 
-    /// Returns the time at which the guard's lifetime ends, if consensuses continue to list it or
-    /// not to list it, as at present.
+    /// Returns the time at which the guard's lifetime ends, unless later consensuses change whether
+    /// they list it.
     pub(super) fn over_at(&self, params: &GuardParams) -> u64 {
         let unlisted = self.unlisted_since.filter(|_| !self.listed);
         let long_gone = unlisted.map_or(u64::MAX, |since| since + params.unlisted_lifetime);
@@ -62,7 +62,7 @@ pub(super) struct Guard<I> {
     pub(super) reach: Reach,
     pub(super) tried: Option<u64>,
     pub(super) failing_since: Option<u64>,
-    /// Whether a circuit is being built to find out whether the guard is reachable.
+    /// Whether a circuit is being built that will show whether the guard is reachable.
     pub(super) pending: bool,
     /// Whether the consensus lists the guard and the user allows it.
     pub(super) filtered: bool,

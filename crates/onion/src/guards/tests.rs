@@ -5,7 +5,7 @@ use super::*;
 const DAY: u64 = 86_400;
 const NOW: u64 = 1_800_000_000;
 
-/// Relays 0 to `count`, all of one weight, but for those that are gone or not allowed.
+/// Relays from 0 to below `count`, all of one weight. Some are not listed (`gone`) or not allowed.
 #[derive(Clone)]
 struct Town {
     count: u32,
@@ -33,7 +33,7 @@ impl Listing<u32> for Town {
     }
 }
 
-/// A client in a town.
+/// A client and the relays that it knows.
 struct World {
     town: Town,
     guards: Guards<u32>,
@@ -86,7 +86,8 @@ impl World {
         primary
     }
 
-    /// Fails circuits until a guard that is not primary is tried; its circuit.
+    /// Fails circuits until a guard is chosen that is not primary. Returns that circuit's key and
+    /// guard.
     fn beyond_primary(&mut self) -> (u64, Choice<u32>) {
         loop {
             let (key, choice) = self.begin();
@@ -384,7 +385,7 @@ fn samples_apart_change_only_well_beyond_the_bound() {
     assert_eq!(at(8), (Instance::Restricted, false), "warned once");
 }
 
-/// Any history of builds, failures, consensuses and wishes.
+/// Checks the bounds after each step of random histories of builds, failures and consensuses.
 #[test]
 fn whatever_happens_the_bounds_hold() {
     for seed in 0..40 {
@@ -424,9 +425,9 @@ fn whatever_happens_the_bounds_hold() {
     }
 }
 
-/// Many clients, as a simulation has them. A guard is used for at most 120 days, and for 48 at
-/// least: those that follow it were drawn with it, but once confirmed they have 60 days, less the
-/// 12 by which the dates are blurred.
+/// A guard is used for at most 120 days and at least 48. Its successors were drawn at the same
+/// time, but a confirmed guard has at least 60 days, less the 12 days by which its stored dates are
+/// shifted.
 #[test]
 fn clients_of_a_simulation_meet_few_relays_in_a_year() {
     let mut met = Vec::new();

@@ -1,11 +1,12 @@
-//! Extensions of client and relay inside ntor-v3 (proposal 324, section 10.3).
+//! The extensions that client and relay exchange in the messages of ntor-v3 (proposal 324, section
+//! 10.3).
 
 use super::Refused;
 use crate::wire::extend::{self, Extension};
 use crate::wire::message::Format;
 
-/// The protocol `Relay` by its number in tor-spec ("Subprotocol versioning"), and the version for
-/// Counter Galois Onion.
+/// Counter Galois Onion as a subprotocol: the number of `Relay` in tor-spec ("Subprotocol
+/// versioning"), and its version.
 const CGO: (u8, u8) = (2, 6);
 
 /// A client's request to a hop.
@@ -17,7 +18,7 @@ pub enum Wish {
     /// A circuit with congestion control and tor1.
     CongestionControl,
     /// A circuit with congestion control and Counter Galois Onion (proposal 359). Counter Galois
-    /// Onion requires congestion control, because its cells have no SENDMEs of streams.
+    /// Onion requires congestion control, because it has no stream-level SENDMEs.
     Cgo,
     /// A circuit with fixed windows and tor1, and keys for lossy cells
     /// (`docs/spec/lossy-circuits.md`).
@@ -27,10 +28,9 @@ pub enum Wish {
 /// A relay's features that its configuration or the consensus may switch off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offered {
-    /// The consensus parameter `sendme_inc`; `None` if the consensus does not want congestion
-    /// control.
+    /// The consensus parameter `sendme_inc`; `None` if congestion control is switched off.
     pub sendme_inc: Option<u8>,
-    /// True if the relay passes lossy cells.
+    /// True if the relay accepts circuits with lossy cells.
     pub lossy: bool,
 }
 
@@ -54,7 +54,7 @@ impl Agreed {
     }
 }
 
-/// Returns a client's message with its request.
+/// Returns the client's ntor-v3 message that requests `wish`.
 pub fn request(wish: Wish) -> Vec<u8> {
     let mut wanted = Vec::new();
     if matches!(wish, Wish::CongestionControl | Wish::Cgo) {
@@ -69,11 +69,12 @@ pub fn request(wish: Wish) -> Vec<u8> {
     extend::put_extensions(&wanted)
 }
 
-/// Returns the answer to a client's message of a relay that offers `offered`, and the result.
+/// Answers a client's ntor-v3 message, for a relay with the features `offered`. Returns the relay's
+/// message, and the negotiated features.
 ///
 /// # Errors
-/// [`Refused::Malformed`]; or [`Refused::Unsupported`] for subprotocols that we do not support, or
-/// for subprotocols that need an extension which is not granted.
+/// [`Refused::Malformed`] if `message` cannot be parsed. [`Refused::Unsupported`] for subprotocols
+/// that we do not support, or that need an extension which is not granted.
 pub fn answer(message: &[u8], offered: Offered) -> Result<(Vec<u8>, Agreed), Refused> {
     let asked = extend::read_requests(message).ok_or(Refused::Malformed)?;
     let wanted = asked.contains(&Extension::CongestionRequest);
@@ -96,8 +97,8 @@ pub fn answer(message: &[u8], offered: Offered) -> Result<(Vec<u8>, Agreed), Ref
 
 /// Parses a relay's answer to the request `wish`. `sendme_inc` is the consensus parameter. The
 /// relay's value must be at most twice and at least half of the parameter (proposal 324, section
-/// 10.3). A relay that accepts a handshake grants the subprotocols requested in it. Lossy cells are
-/// granted only by the answer.
+/// 10.3). By accepting the handshake the relay grants all subprotocols requested in it. In
+/// contrast, it grants lossy cells by an extension in its answer.
 ///
 /// # Errors
 /// [`Refused::Malformed`] if the answer cannot be parsed, grants what was not requested, or does

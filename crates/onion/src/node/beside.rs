@@ -14,8 +14,8 @@ use crate::io::LinkOutput;
 use crate::wire::extend::Target;
 use crate::wire::link::{BesideToken, Identity};
 
-/// Delay after a failure before the next attempt. It doubles with each further failure, up to the
-/// maximum.
+/// Delay after a failure before the next attempt. It doubles with each further failure, up to
+/// `LONGEST`.
 const PAUSE: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(3_600);
 
@@ -52,9 +52,9 @@ impl<R: NodeRole> Node<R> {
         links.any(|(_, link)| link.channel.has_lanes())
     }
 
-    /// Returns true if a QUIC link to this relay is being opened. Only one is opened at a time. A
-    /// QUIC link names the TLS link for which it was opened, and a second TLS link could belong to
-    /// another thread of the relay.
+    /// Returns true if a QUIC link to the relay `rsa` is being opened. Only one is opened at a
+    /// time. With two, a QUIC link could name the TLS link for which the other was opened. That TLS
+    /// link may belong to another thread of the relay, and circuits could not move to it.
     fn is_opening(&self, rsa: &[u8; 20]) -> bool {
         let mut links = self.channels.reaching(rsa);
         links.any(|(_, link)| link.beside.is_some_and(|beside| beside.is_opening))
@@ -87,8 +87,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Makes another attempt if there are circuits. Otherwise postpones it: an unused QUIC link
-    /// would only be closed again.
+    /// Makes the next attempt if the link `id`, or a QUIC link alongside it, has circuits.
+    /// Otherwise postpones the attempt, because an unused QUIC link would be closed again.
     pub(super) fn beside_due(&mut self, now: Time, id: LinkId) {
         match self.channels.circuits_with_besides(id) {
             0 => self.try_again(id, now + PAUSE),
@@ -96,8 +96,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Notes that both ends of a QUIC link know whether it is alongside another link. Circuits may
-    /// be created on it from now on.
+    /// Completes the opening of the QUIC link `id`: both ends now know which link is alongside it,
+    /// if any. Circuits may be created on it from now on.
     pub(super) fn joined(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         link.is_joined = true;
@@ -116,8 +116,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Notes that a QUIC link to this relay is closed. If the relay has offered QUIC links, another
-    /// one is opened after a while.
+    /// Handles the closing of a QUIC link to the relay `rsa`. If no other is open, schedules an
+    /// attempt to open one alongside each link on which the relay offered QUIC links.
     pub(super) fn quic_gone(&mut self, now: Time, rsa: &[u8; 20]) {
         let offering = self.offering(rsa);
         offering.iter().for_each(|id| self.set_opening(*id, false));

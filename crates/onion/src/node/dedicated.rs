@@ -38,7 +38,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Starts the closing of a dedicated link once it has no circuits.
+    /// Schedules the closing of the link `id` after [`REST`], if the link is dedicated and has no
+    /// circuits.
     pub(super) fn let_go(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         let until = now + REST;

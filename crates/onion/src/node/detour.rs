@@ -89,14 +89,15 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles the closing of a link's carrier. It does not affect circuits that have moved.
+    /// Handles the closing of the connection below the link `id`. Circuits that have moved are not
+    /// affected.
     pub(super) fn carrier_closed(&mut self, now: Time, id: LinkId) {
         if !self.channels.has_moved(id) {
             self.closed(now, id);
         }
     }
 
-    /// Handles a violation of the carrier's protocol by the neighbour of the link `id`. The link
+    /// Handles a violation of the TLS or QUIC protocol by the neighbour of the link `id`. The link
     /// closes, and its circuits do not move.
     pub(super) fn carrier_broke(&mut self, now: Time, id: LinkId, fault: CarrierFault) {
         if self.channels.link(id).is_some_and(|link| !link.has_moved()) {
@@ -105,7 +106,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles the loss of the carrier of the link `id`. The link's circuits move to the link
+    /// Handles the loss of the connection below the link `id`. The link's circuits move to the link
     /// alongside it if they can.
     pub(super) fn carrier_lost(&mut self, now: Time, id: LinkId) {
         let has_circuits = self.channels.link(id).is_some_and(|link| link.circuits() > 0);
@@ -189,9 +190,9 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Ends all moves that involve the closing link `id`. Circuits that moved to it from QUIC links
-    /// are lost. Circuits of QUIC links alongside it stay on those links. If the circuits of `id`
-    /// itself had moved to another link, the neighbour is notified.
+    /// Ends all moves that involve the closing link `id`. QUIC links whose circuits moved to it
+    /// close. Other QUIC links alongside it stay open, but their circuits cannot move any more. If
+    /// the circuits of `id` itself had moved to another link, sends MOVE_OVER to the neighbour.
     pub(super) fn close_detours(&mut self, now: Time, id: LinkId) {
         for quic in self.channels.besides(id) {
             match self.channels.has_moved(quic) {

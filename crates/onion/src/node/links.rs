@@ -16,7 +16,8 @@ use crate::wire::link::Padding;
 impl<R: NodeRole> Node<R> {
     /// Adds a new link.
     pub(super) fn open(&mut self, now: Time, id: LinkId, target: Option<Target>, start: Start) {
-        // Restoring the order of cells would need numbers on ours and on the neighbour's.
+        // A connection that may lose bytes is refused: to restore the order of cells, both ends
+        // would have to number them.
         let role =
             R::channel_role(self, target.is_some(), &start).filter(|_| start.capabilities.whole);
         let Some(role) = role else {
@@ -124,7 +125,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles a cell of the link `id`. On an unordered link it is the cell whose turn it is.
+    /// Handles a cell of the link `id`. On an unordered link it is the next cell of its circuit.
     ///
     /// # Errors
     /// Returns a violation if the link must be closed.

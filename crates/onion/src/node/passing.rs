@@ -1,5 +1,5 @@
 //! Sets whose legs join at a middle: distribution of the trunk's cells among the legs, and handling
-//! of such cells that are received (`docs/spec/middle-merge.md`).
+//! of cells received on them (`docs/spec/middle-merge.md`).
 //!
 //! The *trunk* is the circuit that continues beyond the joining relay. At its two ends it is like
 //! any circuit, except that the legs of a set carry its cells. At the client, the trunk has the
@@ -36,8 +36,9 @@ impl<R: NodeRole> Node<R> {
         self.await_leg_actions(id);
     }
 
-    /// Postpones the service of the legs of the set `id` until all cells received together are
-    /// handled. Service after each cell would cost more than the cell itself.
+    /// Postpones the distribution of queued cells among the legs of the set `id` until all cells
+    /// received together are handled. Distribution after each cell would cost more than the cell
+    /// itself.
     pub(crate) fn deal_later(&mut self, id: SetId) {
         let passing = self.several(id).and_then(|several| several.passing.as_mut());
         if passing.is_some_and(Passing::becomes_undealt) {
@@ -45,7 +46,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Serves the legs of all sets for which [`Node::deal_later`] was called.
+    /// Distributes the queued cells of all sets for which [`Node::deal_later`] was called.
     pub(super) fn deal_undealt(&mut self, now: Time) {
         while let Some(id) = self.undealt.pop() {
             let passing = self.several(id).and_then(|several| several.passing.as_mut());
@@ -53,15 +54,15 @@ impl<R: NodeRole> Node<R> {
             self.deal_cells(now, id);
             self.recount(id);
             self.await_leg_actions(id);
-            // Queued cells have been sent: the streams beyond may produce more.
+            // The queue has room again: the streams on the trunk may send more.
             if let Some(above) = self.streams_set_over(id) {
                 self.pump(now, above);
             }
         }
     }
 
-    /// Returns the number of cells of `circuit` that wait for its carrier; `None` if there is no
-    /// such circuit.
+    /// Returns the number of queued cells of `circuit`, which wait for its link or for the legs
+    /// that carry it; `None` if there is no such circuit.
     pub(crate) fn waiting_of(&mut self, circuit: u32) -> Option<usize> {
         let (carrier, ..) = self.circuits.get_mut(circuit).and_then(R::Circuit::parts)?;
         match carrier {

@@ -82,15 +82,15 @@ impl<R: NodeRole> Node<R> {
             return self.deal_cells(now, id);
         }
         let again = set.several().is_some_and(|several| several.next_again().is_some());
-        // Only a look at the legs shows which are open, and so which cells may be sent.
+        // Nothing can be sent. With a window on each leg, only the views of the legs show this.
         if !again && !set.streams.have_leg_windows() && set.streams.next(now, true).is_none() {
             return;
         }
         let only_data = set.streams.next(now, false).is_none();
         let mut waiting = set.streams.waiting(Format::V0);
         let Some(several) = set.several() else { return };
-        // Queues drain cell by cell: as long as every window is used up, a look at each cell would
-        // cost the exit more than the dealing.
+        // Queues drain cell by cell. While all windows are used up, updating the views after each
+        // cell would cost an exit more than the distribution itself.
         if !again && only_data && !several.sees_links() && !several.has_window(&self.circuits) {
             return;
         }
@@ -147,7 +147,7 @@ impl<R: NodeRole> Node<R> {
         Ok(sent)
     }
 
-    /// Sends again, on `leg`, at most `cells` messages of legs that are lost or may be lost.
+    /// Retransmits on `leg` at most `cells` messages of legs that have failed or may have failed.
     fn send_again(
         &mut self,
         now: Time,
@@ -256,14 +256,14 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Updates the count of bytes that wait in the set `id` for earlier messages on other legs.
+    /// Updates the number of bytes buffered in the set `id` ([`Several::held`]), and the sum over
+    /// all sets.
     pub(super) fn recount(&mut self, id: SetId) {
         let Some([before, now]) = self.several(id).map(Several::recount) else { return };
         self.reordered = self.reordered + now - before;
     }
 
-    /// Returns the set that holds the most bytes: of messages that wait for earlier ones, and of
-    /// messages kept until they are acknowledged.
+    /// Returns the set with the most buffered bytes ([`Several::held`]).
     pub(super) fn fullest_set(&self) -> Option<SetId> {
         let waiting = self.all_several().map(|(id, several)| (several.held(), id));
         waiting.max().map(|(_, id)| SetId(id))
@@ -343,8 +343,9 @@ impl<R: NodeRole> Node<R> {
         self.set_mut(id).and_then(Set::several)
     }
 
-    /// Removes a closed circuit from its set. The set ends if that was its only leg, or if data on
-    /// the leg is lost. `unacknowledged` is true if data was in flight on the circuit.
+    /// Removes a closed circuit from its set. The set ends if data on the leg is lost, or if that
+    /// was the only leg of a set that is not resilient. `unacknowledged` is true if data was in
+    /// flight on the circuit.
     pub(crate) fn leave_set(&mut self, id: SetId, circuit: u32, unacknowledged: bool) {
         let Some(Set { streams, route: Route::Several(several), .. }) = self.sets.get_mut(id.0)
         else {
@@ -380,7 +381,8 @@ impl<R: NodeRole> Node<R> {
         circuits
     }
 
-    /// Closes the legs of the set `id` on which the other end has not answered in time.
+    /// Closes the legs of the set `id` on which the other end has not answered LINK or LINKED in
+    /// time.
     pub(super) fn look_for_late_legs(&mut self, now: Time, id: SetId) {
         let Some(several) = self.several(id) else { return };
         let late: Vec<PathId> = several.end.late(now).collect();

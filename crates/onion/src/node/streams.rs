@@ -110,8 +110,8 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Sends pending cells of the set of `circuit`, because the circuit's queue has room again.
-    /// Does nothing if the legs carry a trunk and none of its cells wait: the source of these cells
-    /// has already sent all that it may.
+    /// Does nothing if the legs carry a trunk and none of its cells wait: the senders of these
+    /// cells have already sent all that their windows allow.
     pub(super) fn pump_by(&mut self, now: Time, circuit: u32) {
         let Some(id) = self.set_of(circuit) else { return };
         let Some(set) = self.sets.get_mut(id.0) else { return };
@@ -140,8 +140,9 @@ impl<R: NodeRole> Node<R> {
         self.pump_lossy(now, id);
     }
 
-    /// Sends pending cells of the streams on `leg`, the set's only leg. Returns true if more cells
-    /// may follow. This is possible only for a trunk, whose cells another set's legs carry.
+    /// Sends pending cells of the streams on `leg`, the set's only leg. Returns true if the caller
+    /// must call this again. This happens only on a trunk, whose cells the legs of another set
+    /// carry.
     fn send_by_one(&mut self, now: Time, id: SetId, leg: u32) -> bool {
         let Some(waiting) = self.waiting_of(leg) else { return false };
         let Some(set) = self.sets.get_mut(id.0) else { return false };

@@ -44,7 +44,7 @@ pub struct Circuit {
     pub(super) ticket: Option<u64>,
 }
 
-/// A relay's end of a circuit: a layer of encryption, and the state of a leg.
+/// A relay's end of a circuit: its layer of encryption, flow control and set.
 pub(super) struct Own {
     layer: Box<dyn RelayLayer>,
     /// The layers of lossy cells; `None` if the circuit has no such cells.
@@ -92,7 +92,7 @@ impl Ending for Circuit {
     }
 }
 
-/// An introduction or rendezvous point, which a circuit is.
+/// State of a circuit that is an introduction or rendezvous point.
 pub(super) struct ServicePoint {
     pub(super) point: Point,
     /// Rate limit of the INTRODUCE2 messages on this circuit, if the service has one.
@@ -131,13 +131,13 @@ impl Circuit {
         self.own.as_mut()?.lossy.as_deref_mut()
     }
 
-    /// Returns the circuit that continues from the legs of `set`.
+    /// Returns the trunk of `set`: the circuit that continues from its legs.
     pub(super) fn trunk(set: SetId) -> Circuit {
         Circuit { trunk_of: Some(set), ..Circuit::new(Lane::NOWHERE, None) }
     }
 
-    /// Returns true if the circuit ends at this relay and this shard, and does not only continue a
-    /// circuit of another shard.
+    /// Returns true if the circuit ends at this shard, and false if it belongs to another shard and
+    /// only continues on a link of this one.
     pub(super) fn is_ours(&self) -> bool {
         self.own.is_some() || self.trunk_of.is_some()
     }
@@ -350,7 +350,7 @@ impl Relay {
     pub(super) fn pass_on(&mut self, now: Time, index: u32, command: Command, body: &mut Body) {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         match circuit.next {
-            // Cells of either client go towards the other, where none is RELAY_EARLY.
+            // From here on the cell goes towards a client, where RELAY_EARLY is not allowed.
             Next::Joined(other) => self.inbound(now, other, Command::RELAY, body),
             Next::Across(next) => {
                 if self.channels.push(now, next, Command::RELAY, body) > self.role.config.max_queue
@@ -408,8 +408,8 @@ impl Relay {
         self.left_by(now, owner, reason);
     }
 
-    /// Handles the loss of a circuit's lane. If it was the lane to the client, the client's reason
-    /// is passed on.
+    /// Handles the loss of one of a circuit's lanes, and closes the circuit in the other direction
+    /// for the same `reason`.
     pub(super) fn left_by(&mut self, now: Time, owner: Owner, reason: DestroyReason) {
         if owner.outward {
             self.cut_off(now, owner.circuit, reason);
@@ -418,9 +418,10 @@ impl Relay {
         }
     }
 
-    /// Closes a circuit that has lost its continuation. The message TRUNCATED would leave relays
-    /// before this one with queued cells, so C tor closes such circuits as well (since 0.4.7.11,
-    /// its issue 40623).
+    /// Closes the circuit `index`, which has lost its continuation, unless the loss is another
+    /// shard's answer to an introduction. Sending TRUNCATED instead would leave the relays before
+    /// this one with queued cells, so C tor closes the circuit as well (since 0.4.7.11, its issue
+    /// 40623).
     fn cut_off(&mut self, now: Time, index: u32, reason: DestroyReason) {
         if !self.introduced_by_sibling(now, index, reason) {
             self.tear_down(index, reason);

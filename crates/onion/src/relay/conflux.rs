@@ -21,7 +21,7 @@ use crate::wire::conflux::{ConfluxLink, DesiredUx};
 use crate::wire::message::{DestroyReason, Message, RelayCommand};
 use crate::wire::resilient::{self, ResilientLink};
 
-/// The wish sent to clients: they should send on all legs. C tor's clients send on one leg unless
+/// Desired UX sent to clients: they should send on all legs. C tor's clients send on one leg unless
 /// the exit asks for this.
 const UX: DesiredUx = DesiredUx::HighThroughput;
 
@@ -38,7 +38,7 @@ struct HandedLeg {
 struct Linking {
     design: Design,
     link: ConfluxLink,
-    /// The client's wish for how we distribute messages among the legs; `None` if it has none.
+    /// Scheduler that the client requests for our messages; `None` if it requests none.
     dealing: Option<Dealing>,
     /// The leg's serial number, in designs with serial numbers.
     serial: u32,
@@ -93,11 +93,11 @@ impl Linking {
     }
 }
 
-/// Parses a client's wish for how we distribute messages among at most `legs` legs. Returns `None`
-/// for an empty text, which stands for the design's own way.
+/// Parses the scheduler that a client requests for our messages on at most `legs` legs. Returns
+/// `None` for an empty text, which leaves the choice to the design.
 ///
 /// # Errors
-/// There is no scheduler of this name.
+/// No scheduler of this name supports `legs` legs, or the run length is invalid.
 fn read_dealing(text: &str, legs: usize) -> Result<Option<Dealing>, ConfluxFault> {
     if text.is_empty() {
         return Ok(None);

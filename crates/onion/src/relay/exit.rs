@@ -67,7 +67,7 @@ impl Relay {
         }
     }
 
-    /// Handles a message of a stream whose turn it is.
+    /// Handles a message of a stream that is the next in order.
     ///
     /// # Errors
     /// Returns the violation if the client broke the protocol.

@@ -1,5 +1,5 @@
-//! Sets whose legs join at this relay, from which one circuit continues
-//! (`docs/spec/middle-merge.md`). To the relays beyond, that is a circuit like any other.
+//! Sets whose legs join at this relay, from which one circuit continues, the *trunk*
+//! (`docs/spec/middle-merge.md`). To the relays beyond, the trunk is a circuit like any other.
 
 use anabranch_multipath::Time;
 
@@ -43,7 +43,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Makes the leg `index` carry whole cells from now on, with a window for such cells.
+    /// Makes the leg `index` carry cells of the trunk from now on, with a large initial window.
     pub(super) fn pass_cells_by(&mut self, index: u32) {
         let parts = self.circuits.get_mut(index).and_then(Ending::parts);
         if let Some((_, Some(leg), _)) = parts {
@@ -63,7 +63,8 @@ impl Relay {
         self.say_by(now, id, leg, RelayCommand::EXTENDED2, data);
     }
 
-    /// Handles a cell on a leg that is not addressed to this relay: it may be a cell of the trunk.
+    /// Handles a cell that arrived on the leg `index` and is not addressed to this relay. It is a
+    /// cell of the trunk, or a violation.
     pub(super) fn pass_by_leg(&mut self, now: Time, index: u32, command: Command, body: &mut Body) {
         let set = self.merged_set_of(index).ok_or(CircuitFault::Unrecognised);
         let taken = set.and_then(|id| self.take_cell_by_leg(now, id, index, (command, body)));
@@ -84,7 +85,7 @@ impl Relay {
         self.deal_later(id);
     }
 
-    /// Drops the trunk of the set `id`.
+    /// Closes the trunk of the set `id`, if there is one.
     pub(super) fn leave_trunk(&mut self, id: SetId, reason: DestroyReason) {
         let passing = self.several(id).and_then(|several| several.passing.as_mut());
         if let Some(trunk) = passing.and_then(|passing| passing.trunk.take()) {

@@ -29,8 +29,8 @@ pub struct ServiceParams {
     /// `HiddenServiceEnableIntroDoSDefense` with its rate and burst: the limit for services that
     /// request no limit of their own.
     pub intro_limit: IntroLimit,
-    /// `DoSRefuseSingleHopClientRendezvous`: true if clients that are directly connected to this
-    /// relay must not wait here for a service.
+    /// `DoSRefuseSingleHopClientRendezvous`: true if the relay ignores ESTABLISH_RENDEZVOUS from
+    /// clients that are directly connected to it.
     pub refuse_single_hop: bool,
 }
 
@@ -78,8 +78,8 @@ impl Relay {
     /// Makes the circuit `index` the introduction point of a service.
     ///
     /// # Errors
-    /// The circuit is already in other use, or the message was not made by the service for this
-    /// circuit.
+    /// The circuit is already in other use, or the message is malformed, bound to another circuit,
+    /// or not signed with the key in it.
     fn establish_intro(&mut self, now: Time, index: u32, data: &[u8]) -> Result<(), CircuitFault> {
         let nonce = self.nonce_of_last(index)?;
         let wish = EstablishIntro::check(data, &nonce).ok_or(CircuitFault::Message)?;

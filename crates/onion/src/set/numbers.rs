@@ -8,7 +8,7 @@ use std::time::Duration;
 pub struct SetNumbers {
     /// Name of the set's numbering ([`Numbering::name`](crate::conflux::Numbering::name)).
     pub design: &'static str,
-    /// Scheduler and length of runs that this end uses, in command-line syntax.
+    /// Scheduler of this end and the length of its runs (`--every`), in command-line syntax.
     pub schedule: String,
     /// Number of streams in the set.
     pub streams: usize,
@@ -16,10 +16,10 @@ pub struct SetNumbers {
     pub carried: [u64; 2],
     /// Bytes of messages that wait for earlier messages on other legs.
     pub reordered: usize,
-    /// Maximum number of such waiting bytes so far.
+    /// Maximum of `reordered` so far.
     pub most_reordered: usize,
-    /// Bytes of sent messages that are kept until they are acknowledged; 0 if the design keeps
-    /// none.
+    /// Bytes of sent messages that are stored until they are acknowledged; 0 if the design does not
+    /// retransmit.
     pub kept: usize,
     /// Present limit of the bytes that may wait for earlier messages.
     pub budget: usize,

@@ -20,9 +20,10 @@ pub(crate) struct Passing {
     /// Cells of the trunk that wait for a leg with room, oldest first.
     waiting: VecDeque<(Command, Vec<u8>)>,
     early: u8,
-    /// True if cells have arrived since the legs were last served.
+    /// True if cells have arrived since queued cells were last distributed among the legs.
     undealt: bool,
-    /// Reason for the closing of the trunk (`cut`), and whether it has been reported to the client.
+    /// Reason for the closing of the trunk (`cut`), and whether it has been reported to the client
+    /// (`told`).
     cut: Option<DestroyReason>,
     told: bool,
 }
@@ -55,13 +56,13 @@ impl Passing {
         self.waiting.push_back((command, body));
     }
 
-    /// Notes that cells have arrived. Returns true if no others have arrived since the legs were
-    /// last served.
+    /// Notes that cells have arrived. Returns true if they are the first since queued cells were
+    /// last distributed among the legs.
     pub(crate) fn becomes_undealt(&mut self) -> bool {
         !std::mem::replace(&mut self.undealt, true)
     }
 
-    /// Notes that the legs are being served.
+    /// Notes that queued cells are being distributed among the legs.
     pub(crate) fn sees_dealing(&mut self) {
         self.undealt = false;
     }
@@ -81,8 +82,8 @@ impl Passing {
         self.waiting.len() * BODY
     }
 
-    /// Counts a cell with this command that is to be passed on. Returns true if it is allowed to
-    /// pass.
+    /// Returns true if a cell with `command` may be passed on. Counts the cell if it is
+    /// RELAY_EARLY.
     pub(crate) fn may_go_on(&mut self, command: Command) -> bool {
         self.early = self.early.saturating_add(u8::from(command == Command::RELAY_EARLY));
         self.early <= MOST_EARLY

@@ -21,41 +21,42 @@ use crate::wire::cell::{Body, Command};
 use crate::wire::conflux::DesiredUx;
 use crate::wire::message::{Format, Message, RelayCommand};
 
-/// Number of messages that an exit sends at first, before the client has acknowledged any. Arti
-/// closes a leg if its first SWITCH advances by more than that before any message was delivered,
-/// although such a sender may be right.
+/// Maximum advance of a leg's first SWITCH, in messages, before the client has acknowledged any.
+/// Arti closes a leg whose first SWITCH advances further before any message was delivered, although
+/// a larger advance may be correct.
 const FIRST: u64 = 124;
-/// Minimum round-trip time that is assumed. The times that linking measures do not include queues
-/// on the path.
+/// Minimum span over which arrived cells are counted. Round-trip times measured by linking are
+/// shorter than those under load, because they do not include queues on the path.
 const UNMEASURED: Duration = Duration::from_millis(200);
 
 /// The legs of a set, and the scheduler that distributes messages among them.
 pub(crate) struct Several {
     pub(crate) end: ConfluxEnd,
     pub(crate) design: Design,
-    /// Cells of the trunk, and the trunk, if legs join at a middle.
+    /// The trunk (the circuit beyond a relay at which the legs join) and its waiting cells; `None`
+    /// if the legs do not join at a middle.
     pub(crate) passing: Option<Passing>,
     /// The circuits that are the set's legs.
     circuits: Legs<u32>,
     /// Cells that arrived recently on all legs.
     arrivals: Arrivals,
-    /// Scheduler that distributes messages; `None` if it follows the other end's wish.
+    /// Scheduler that distributes messages; `None` for the one that the other end requests.
     dealing: Option<Dealing>,
     splitter: Option<(DesiredUx, Splitter)>,
     seed: u64,
     views: Vec<PathView>,
     /// The scheduler's views of the legs, restricted to the legs on which one stream has room.
     narrowed: Vec<PathView>,
-    /// True if the other end has acknowledged something.
+    /// True if the other end has acknowledged data on any leg.
     opened: bool,
     /// True if the set's streams are paused.
     resting: bool,
     /// The leg on which the last numbered message arrived.
     lively: Option<PathId>,
-    /// Bytes that wait for earlier messages, or are kept, as of the last recount.
+    /// Number of buffered bytes ([`Several::held`]) at the last recount.
     counted: usize,
-    /// Format of messages in cells of the set's legs. All legs have the same format, so that a
-    /// message of one leg fits another.
+    /// Format of messages in cells of the set's legs. All legs have the same format, so that any
+    /// leg can retransmit a message of another.
     format: Option<Format>,
     /// Time of the next timer for actions on the set's legs.
     tends_at: Option<Time>,
@@ -69,8 +70,8 @@ pub(crate) struct PassingCell {
     pub(crate) body: Vec<u8>,
 }
 
-/// Number of DATA cells that arrived within the longest round-trip time of a leg. The peer's
-/// windows had room for these.
+/// Number of DATA cells that arrived since `since`, within the longest round-trip time of a leg.
+/// The peer's windows had room for these cells.
 #[derive(Clone, Copy, Debug, Default)]
 struct Arrivals {
     since: Time,
@@ -79,7 +80,8 @@ struct Arrivals {
 
 impl Several {
     /// Returns the state without legs. `seed` is the only source of randomness of the scheduler.
-    /// `dealing` is the dealing that the user or the other end wants instead of the design's own.
+    /// `dealing` is the scheduler that the user or the other end requests instead of the design's
+    /// own.
     pub(crate) fn new(
         end: ConfluxEnd,
         design: Design,
@@ -115,8 +117,8 @@ impl Several {
             || *self.format.get_or_insert(format) == format
     }
 
-    /// Sets the time of the timer for leg actions, if it is earlier than the time already set.
-    /// Returns the new time, or `None` if the timer need not change.
+    /// Sets the timer for leg actions to the next action, if that is due before the time already
+    /// set. Returns the new time; `None` if the timer does not change.
     pub(crate) fn tends_sooner(&mut self, streams: bool) -> Option<Time> {
         let due = self.end.retransmitter()?.next_timeout(streams)?;
         let sooner = self.tends_at.is_none_or(|at| due < at);
@@ -128,8 +130,8 @@ impl Several {
         self.tends_at = None;
     }
 
-    /// Counts the bytes that wait for earlier messages, or are kept. Returns the previous count and
-    /// the new one.
+    /// Counts the buffered bytes again ([`Several::held`]). Returns the previous number and the new
+    /// one.
     pub(crate) fn recount(&mut self) -> [usize; 2] {
         let now = self.held();
         [std::mem::replace(&mut self.counted, now), now]
@@ -189,8 +191,8 @@ impl Several {
         Some(PassingCell { again: None, command, body })
     }
 
-    /// Numbers a cell of the trunk that is sent on `leg`, and keeps a copy. Returns the mark to
-    /// send before the cell.
+    /// Numbers a cell of the trunk that is sent on `leg`, and stores a copy. Returns the [`Mark`]
+    /// that conveys the number, to be sent before the cell.
     ///
     /// # Errors
     /// The leg is closed, or its set has ended.
@@ -220,7 +222,7 @@ impl Several {
         self.end.queue().saw_window(under_way);
     }
 
-    /// Removes the leg that `circuit` is, and returns the consequence for the set.
+    /// Removes the leg of `circuit`. Returns whether the set continues.
     pub(crate) fn lose(&mut self, circuit: u32, unacknowledged: bool) -> Fate {
         let Some(leg) = self.leg(circuit) else { return Fate::Lives };
         self.circuits.remove(leg);
@@ -244,7 +246,7 @@ impl Several {
         self.circuits.iter().map(|(_, circuit)| *circuit)
     }
 
-    /// Notes that the other end has acknowledged something.
+    /// Notes that the other end has acknowledged data.
     pub(crate) fn opened(&mut self) {
         self.opened = true;
     }
@@ -319,7 +321,8 @@ impl Several {
     }
 
     /// Returns the number of cells that `leg` may carry before the other end's first
-    /// acknowledgement.
+    /// acknowledgement, so that no first SWITCH exceeds [`FIRST`]. Only exits in Conflux of
+    /// proposal 329 are limited.
     fn first_room(&self, leg: PathId) -> u64 {
         let is_stock = self.design == Design::Conflux && self.end.is_exit();
         if self.opened || !is_stock || self.end.measured_legs() < 2 {
@@ -342,8 +345,8 @@ impl Several {
         assigned(splitter.assign(now, &self.views, cells.max(1)))
     }
 
-    /// Returns the leg for the next data cell, among the legs for which `has_room` returns true
-    /// because the cell's stream may send there.
+    /// Returns the leg for the next data cell, and 1, among the legs for which `has_room` returns
+    /// true. On these a stream with data has room in its window.
     pub(crate) fn assign_one(
         &mut self,
         now: Time,
@@ -366,8 +369,8 @@ impl Several {
         Some(next.command == RelayCommand::DATA)
     }
 
-    /// Keeps a copy of a message that was written for `leg`, without its mark's prefix. Does
-    /// nothing if the design keeps no messages.
+    /// Stores a copy of a message that was sent on `leg`, without the prefix that `mark` put before
+    /// its data. Does nothing if the design does not retransmit.
     pub(crate) fn keep(
         &mut self,
         now: Time,
@@ -384,7 +387,7 @@ impl Several {
         retransmitter.sent(now, leg, SentMessage { number, command, stream, data });
     }
 
-    /// Returns the leg that `circuit` is, if we owe an acknowledgement on it.
+    /// Returns the leg of `circuit`, if we owe an acknowledgement on it.
     pub(crate) fn leg_that_owes(&self, circuit: u32) -> Option<PathId> {
         let leg = self.leg(circuit)?;
         self.end.retransmitter()?.owes(leg).then_some(leg)
@@ -395,13 +398,13 @@ impl Several {
         self.end.retransmitter().map_or(0, |retransmitter| retransmitter.to_send_again() as u64)
     }
 
-    /// Returns true if the bytes of kept messages have reached their limit, so that no new messages
-    /// may be sent.
+    /// Returns true if the stored bytes of unacknowledged messages have reached their limit, so
+    /// that no new messages may be sent.
     pub(crate) fn is_full(&self) -> bool {
         self.end.retransmitter().is_some_and(Retransmitter::is_full)
     }
 
-    /// Iterates over the legs that can take data now, as far as the legs' own windows allow.
+    /// Iterates over the legs that can take data now by their own windows and queues.
     pub(crate) fn open(&self) -> impl Iterator<Item = PathId> + '_ {
         let is_open = |view: &&PathView| view.usable && view.window.is_none_or(|room| room > 0);
         let views = self.views.iter().enumerate();
@@ -415,8 +418,8 @@ impl Several {
         }
     }
 
-    /// Returns the dealing: the one configured for this end, or else that which the other end
-    /// wishes.
+    /// Returns the scheduler and its runs: those configured for this end, or else those that the
+    /// other end requests.
     fn dealing(&self, desired: DesiredUx) -> Dealing {
         self.dealing.clone().unwrap_or_else(|| Dealing::as_desired(desired))
     }
@@ -520,8 +523,9 @@ impl Several {
         self.lively = Some(leg);
     }
 
-    /// Sends unacknowledged messages again on the leg that works, because streams are being paused.
-    /// The peer must receive these messages before XOFF.
+    /// Schedules unacknowledged messages of other legs for retransmission on the leg on which
+    /// messages arrive, because streams are being paused. The peer must receive these messages
+    /// before XOFF.
     pub(crate) fn hurry(&mut self) {
         let (Some(leg), Some(retransmitter)) = (self.lively, self.end.retransmitter_mut()) else {
             return;
@@ -529,8 +533,8 @@ impl Several {
         retransmitter.repeat(leg);
     }
 
-    /// Counts a received DATA cell, and infers the peer's window from the count. Returns the number
-    /// of bytes that may wait.
+    /// Counts a received DATA cell, and infers the peer's window from the count. Returns the
+    /// maximum number of bytes that may wait for earlier messages.
     pub(crate) fn came(&mut self, now: Time) -> usize {
         if now.since(self.arrivals.since) > self.end.longest_rtt().max(UNMEASURED) {
             self.arrivals = Arrivals { since: now, cells: 0 };

@@ -13,12 +13,12 @@ use crate::wire::message::{DATA, RelayCommand, put_xon};
 /// Rate control of both directions of one stream.
 pub(super) struct Rates {
     params: Arc<Params>,
-    /// Number of bytes waiting for our program above which we send XOFF (`limit`), and of bytes
-    /// waiting for the peer's program above which the peer does (`peers_limit`).
+    /// Thresholds for XOFF, in bytes. We send it if more than `limit` bytes wait for our program,
+    /// and the peer if more than `peers_limit` wait for its program.
     limit: usize,
     peers_limit: u64,
     said_xoff: bool,
-    /// True if the peer must pause for a reason other than our program.
+    /// True while the peer must pause because the stream's set is paused.
     resting: bool,
     /// Bytes received in total (`came`), and number of times that we have paused the peer
     /// (`stopped_peer`).
@@ -129,8 +129,8 @@ impl Rates {
         (drain.since, drain.bytes) = (Some(now), 0);
     }
 
-    /// Raises the average rate if the program has read a large amount and left nothing. It could
-    /// then read faster than the rate sent to the peer (as in C tor).
+    /// Doubles the average rate if the program has read at least `xon_rate` cells and left nothing.
+    /// It could then read faster than the rate sent to the peer (as in C tor).
     fn raise(&mut self) {
         let drain = &mut self.drain;
         if drain.told > 0 && drain.bytes >= self.params.xon_rate * DATA as u64 {
@@ -181,8 +181,8 @@ impl Flow for Rates {
         Ok(())
     }
 
-    /// Pauses the peer if `rest` is true, or resumes it. A peer accepts no more pauses than the
-    /// bytes that it has sent explain. So a stream that has carried little data is not paused.
+    /// Pauses the peer if `rest` is true, or resumes it. The peer accepts at most one XOFF for each
+    /// `limit` bytes that it has sent. So a stream that has carried little data is not paused.
     fn rest(&mut self, _now: Time, rest: bool, waiting: usize, replies: &mut Replies<'_>) {
         let may_stop = self.came >= self.limit as u64 * (self.stopped_peer + 1);
         if rest && !self.said_xoff && may_stop {
@@ -206,8 +206,8 @@ impl Flow for Rates {
         Err(Broken::OutOfPlace)
     }
 
-    /// Handles XOFF or XON. A peer is refused that pauses us more often than the bytes we have sent
-    /// explain, because it could imprint patterns on our traffic.
+    /// Handles XOFF or XON. The peer may send at most one XOFF for each `peers_limit` bytes that we
+    /// have sent. With more it could imprint patterns on our traffic.
     fn told_rate(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken> {
         let Some(rate) = rate else {
             self.stops += 1;

@@ -24,8 +24,8 @@ impl Windows {
         Windows { send: Fixed::stream(), left: Fixed::stream().window() }
     }
 
-    /// Opens the peer's window by one step for each step's worth of received cells. Does so only
-    /// while at most `READ_SLOWLY` bytes wait for the program.
+    /// Sends a SENDME for each `sendme_inc` received cells, but only while at most [`READ_SLOWLY`]
+    /// bytes wait for the program.
     fn open(&mut self, waiting: usize, replies: &mut Replies<'_>) {
         let (step, whole) = (self.send.sendme_inc(), self.send.window());
         while self.left + step <= whole && waiting <= READ_SLOWLY {

@@ -1,10 +1,10 @@
-//! The streams of a set that have something to send. This record is updated whenever a stream
-//! changes, so that the cost of a cell does not depend on the number of streams.
+//! Scheduling of a set's streams. The queues are updated whenever a stream changes, so that the
+//! cost of sending a cell does not depend on the number of streams.
 //!
 //! Streams take turns as flows do in FQ-CoDel (RFC 8290, section 4.2): a deficit round robin in
-//! which each sends a run of cells. A stream that had nothing to send takes one turn ahead of the
-//! others. With runs, neither end needs a system call for each cell of 498 bytes. Without the early
-//! turn, a request would wait for a run of each download.
+//! which each stream sends up to [`RUN`] cells. Long turns spare both ends a system call for each
+//! cell of 498 bytes. A stream that had nothing to send takes one turn ahead of the others.
+//! Otherwise a request would wait for a turn of each download.
 //!
 //! If streams have a window on each leg, each leg has its own turns: a stream that cannot send on
 //! one leg is skipped only on that leg.
@@ -15,11 +15,11 @@ use anabranch_multipath::{PathId, Time};
 
 use crate::stream::Stream;
 
-/// Number of data cells that a stream sends in one turn: 31.9 kB, half of the bytes that it may
-/// hold. With 32 cells a client with 500 streams used a twelfth more CPU.
+/// Maximum number of data cells that a stream sends in one turn: 31.9 kB, half of its send buffer.
+/// With 32 cells, a client with 500 streams used a twelfth more CPU time.
 pub(super) const RUN: u16 = 64;
 
-/// Queues of streams by what they may send, and sums over all of them.
+/// Queues of the streams that may send data or END, and sums over all streams.
 #[derive(Default)]
 pub(super) struct Turns {
     /// Turns on each leg. There is only one entry if flow control does not depend on the leg.
@@ -28,12 +28,12 @@ pub(super) struct Turns {
     ending: BTreeSet<u16>,
     /// Times at which streams limited to a rate may send again.
     wakes: BTreeSet<(Time, u16)>,
-    /// Contributions to the sums, of streams that are not idle.
+    /// Contribution of each stream to the sums below; idle streams have no entry.
     noted: BTreeMap<u16, Noted>,
-    /// Number of bytes of all streams that wait for cells.
+    /// Total number of bytes that wait for cells, over all streams.
     unsent: usize,
-    /// Number of streams with bytes to send (`wanting`), and of those with a program that has more
-    /// than there was room for (`starved`).
+    /// Number of streams with bytes to send (`wanting`), and of streams with a program that waits
+    /// for room in a full send buffer (`starved`).
     wanting: usize,
     starved: usize,
 }
@@ -128,8 +128,8 @@ impl Turns {
         }
     }
 
-    /// Puts streams whose time has come back into their queues. Returns the time of the next such
-    /// stream.
+    /// Marks the rate-limited streams that may send again at `now` as ready. Returns the time at
+    /// which the next one may send.
     pub(super) fn wake(&mut self, now: Time) -> Option<Time> {
         while let Some(&(wake, id)) = self.wakes.first() {
             if wake > now {
@@ -201,8 +201,8 @@ impl LegTurns {
             if queued.ready && queued.left > 0 {
                 return Some(id);
             }
-            // A stream with nothing more to send joins them as well: it is not new again before the
-            // others have had their turns.
+            // A stream with nothing more to send joins `old` as well, so that it is not new again
+            // before the others have had their turns.
             queued.left = RUN;
             self.new.pop_front();
             self.old.push_back(id);

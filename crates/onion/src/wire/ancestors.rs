@@ -33,15 +33,15 @@ pub struct AncestorLink {
     pub design: Ancestor,
     /// The nonce of the set.
     pub nonce: SetNonce,
-    /// The scheduler and the length of runs that the sender wishes for data that it receives, as in
-    /// `round-robin 1p`. If the text is empty, the design's own scheduler is used. It has at most
-    /// [`DEALING`] bytes.
+    /// The scheduler and run length that the sender of this message requests for the data that it
+    /// receives, such as `round-robin 1p`. A run is the cells on one leg between two changes of
+    /// leg. An empty text selects the design's own scheduler. At most [`DEALING`] bytes.
     pub dealing: String,
 }
 
 impl AncestorLink {
-    /// Parses the data of LINK or LINKED. Returns `None` if the data is truncated, or has an
-    /// unknown version or design. Further bytes are ignored.
+    /// Parses the data of LINK or LINKED. Returns `None` if the data is truncated, has an unknown
+    /// version or design, or if the text is too long or not UTF-8. Further bytes are ignored.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<AncestorLink> {
         let (&[version, design], rest) = data.split_first_chunk()?;

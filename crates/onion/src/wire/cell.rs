@@ -41,8 +41,8 @@ impl Command {
     pub const CREATE2: Command = Command(10);
     pub const CREATED2: Command = Command(11);
     pub const PADDING_NEGOTIATE: Command = Command(12);
-    /// On circuit 0, between two relays that run this project's software and both support it: the
-    /// UDP port for QUIC links (`docs/spec/quic-links.md`).
+    /// On circuit 0 of a TLS link on which QUIC links are agreed: announces the UDP port for them
+    /// (`docs/spec/quic-links.md`).
     pub const QUIC: Command = Command(72);
     /// On circuit 0 of a QUIC link: names the TLS link that is parallel to the QUIC link. The
     /// answer has the same command.
@@ -50,27 +50,28 @@ impl Command {
     /// On circuit 0 of a QUIC link: acknowledges cells, by the number of received cells of each
     /// listed circuit.
     pub const ARRIVED: Command = Command(74);
-    /// On circuit 0, before NETINFO, between two relays that run this project's software: the
-    /// extensions that the sender supports (`docs/spec/numbers.md`, "Capabilities").
+    /// On circuit 0, directly before NETINFO, if both ends named link protocol 103: lists the
+    /// extensions that the sender requests (`docs/spec/numbers.md`, "Capabilities").
     pub const CAPABILITIES: Command = Command(75);
-    /// In datagrams of a QUIC link, if both ends agreed on that: a cell of a lossy circuit. It has
-    /// the form of a numbered cell, and the number is the counter of its sender
+    /// In a datagram of a QUIC link on which lossy cells are agreed: a cell of a lossy circuit. It
+    /// has the layout of a numbered cell, and its number is the originator's counter
     /// (`docs/spec/lossy-circuits.md`).
     pub const RELAY_LOSSY: Command = Command(76);
-    /// Between two shards of one relay, never on the wire: continue this circuit on a link of the
-    /// receiving shard, as this EXTEND2 requests.
+    /// Between two shards (threads) of one relay, never on the wire: asks the receiving shard to
+    /// extend the circuit over one of its links. The body is that of EXTEND2.
     pub const ONWARD: Command = Command(64);
-    /// Between two shards of one relay: forward this INTRODUCE1 to a service of the receiving
-    /// shard. DESTROY is the answer.
+    /// Between two shards of one relay: asks the receiving shard to forward an INTRODUCE1 to one of
+    /// its services. The answer is DESTROY.
     pub const INTRODUCE: Command = Command(65);
-    /// Between two shards of one relay: join this circuit, on which a RENDEZVOUS1 arrived, to a
-    /// client of the receiving shard.
+    /// Between two shards of one relay: asks the receiving shard to join the circuit, on which a
+    /// RENDEZVOUS1 arrived, to a client that waits there.
     pub const MEET: Command = Command(66);
-    /// Between two shards of one relay, on circuit 0: close this introduction point of the
-    /// receiving shard, because the service has a newer one.
+    /// Between two shards of one relay, on circuit 0: asks the receiving shard to close an
+    /// introduction point, because the service has a newer one.
     pub const REPLACED: Command = Command(67);
-    /// Between two shards of one relay: a leg arrived at the sending shard whose set belongs to the
-    /// receiving shard. The receiver requests the leg by this number; the leg's cells follow.
+    /// Between two shards of one relay: asks the receiving shard to take over a leg of one of its
+    /// sets. The leg's link stays with the sending shard, which passes the cells on. The body has
+    /// the number under which the leg's state is stored for the receiver.
     pub const ADOPT: Command = Command(68);
     pub const VPADDING: Command = Command(128);
     pub const CERTS: Command = Command(129);
@@ -136,7 +137,7 @@ pub fn head(bytes: &[u8], width: Width) -> Option<(u32, Command, usize)> {
     Some((circuit, command, id + 3 + usize::from(length)))
 }
 
-/// Iterator over the complete cells at the beginning of `bytes`.
+/// Reader of the complete cells in a buffer of received bytes.
 #[derive(Debug)]
 pub struct Cells<'a> {
     rest: &'a mut [u8],
@@ -164,7 +165,7 @@ impl<'a> Cells<'a> {
         (self.width, self.numbered) = (Width::Four, true);
     }
 
-    /// Returns the number of bytes that the cells returned so far have in total.
+    /// Returns the total length in bytes of the cells returned so far.
     pub fn taken(&self) -> usize {
         self.taken
     }

@@ -72,7 +72,7 @@ impl IdentityKey {
     /// Generates an identity key. This takes seconds.
     ///
     /// # Errors
-    /// Returns the library's message.
+    /// Returns [`SignatureError::Library`] if the cryptography library fails.
     pub fn generate(rng: &mut impl CryptoRng) -> Result<IdentityKey, SignatureError> {
         key(rng, IDENTITY_BITS).map(IdentityKey)
     }
@@ -89,7 +89,7 @@ impl IdentityKey {
     /// Returns the identity key in PEM.
     ///
     /// # Errors
-    /// Returns the library's message.
+    /// Returns [`SignatureError::Library`] if the cryptography library fails.
     pub fn to_pem(&self) -> Result<String, SignatureError> {
         to_pem(&self.0)
     }
@@ -104,7 +104,7 @@ impl IdentityKey {
     /// since 1970.
     ///
     /// # Errors
-    /// Returns the library's message.
+    /// Returns [`SignatureError::Library`] if the cryptography library fails.
     pub fn certify(
         &self,
         rng: &mut impl CryptoRng,
@@ -130,7 +130,7 @@ impl AuthorityKeys {
     /// Returns the signing key in PEM.
     ///
     /// # Errors
-    /// Returns the library's message.
+    /// Returns [`SignatureError::Library`] if the cryptography library fails.
     pub fn to_pem(&self) -> Result<String, SignatureError> {
         to_pem(&self.signing)
     }
@@ -160,11 +160,12 @@ impl AuthorityKeys {
         }
     }
 
-    /// Returns the signature item to append to the consensus `unsigned`. The signature is over the
-    /// SHA-1 digest if `is_ns` is true, for the flavour `ns`, and else over SHA-256.
+    /// Returns the signature item to append to the consensus `unsigned`. The signed digest is SHA-1
+    /// for the flavour `ns` (`is_ns` is true), and SHA-256 for others (dir-spec,
+    /// `directory-signature`).
     ///
     /// # Errors
-    /// Returns the library's message.
+    /// Returns [`SignatureError::Library`] if the cryptography library fails.
     pub fn signature(&self, unsigned: &str, is_ns: bool) -> Result<String, SignatureError> {
         let (id, _) = self.certificate.keys();
         signature(&self.signing, &id, unsigned, is_ns)

@@ -8,7 +8,7 @@ use tor_cell::relaycell::extend::{CcRequest, CcResponse, CircRequestExt, CircRes
 use tor_cell::relaycell::msg::{Body as _, Extend2};
 use tor_linkspec::{EncodedLinkSpec, LinkSpec, LinkSpecType};
 
-/// The RSA identity that stands for a bridge whose bridge line has none.
+/// Placeholder for the unknown RSA identity of a bridge: its bridge line has no fingerprint.
 pub const ANYBODY: [u8; 20] = [0; 20];
 
 /// The handshake type of CREATE2.
@@ -162,7 +162,8 @@ pub fn put_extensions(extensions: &[Extension]) -> Vec<u8> {
     bytes
 }
 
-/// Parses a client's message, and returns its known extensions; `None` if it is malformed.
+/// Parses the extension list in a client's ntor-v3 message. Returns the extensions that this crate
+/// knows; `None` if the list is malformed.
 pub fn read_requests(message: &[u8]) -> Option<Vec<Extension>> {
     let extensions = CircRequestExt::decode(message).ok()?;
     let known = extensions.iter().filter_map(|extension| match extension {
@@ -173,7 +174,8 @@ pub fn read_requests(message: &[u8]) -> Option<Vec<Extension>> {
     Some(known.chain(lossy(message)).collect())
 }
 
-/// Parses a relay's message, and returns its known extensions; `None` if it is malformed.
+/// Parses the extension list in a relay's ntor-v3 message. Returns the extensions that this crate
+/// knows; `None` if the list is malformed.
 pub fn read_answers(message: &[u8]) -> Option<Vec<Extension>> {
     let extensions = CircResponseExt::decode(message).ok()?;
     let known = extensions.iter().filter_map(|extension| match extension {

@@ -10,10 +10,10 @@ use tor_llcrypto::pk::ed25519::{Ed25519Identity, ExpandedKeypair};
 
 use super::keys::{KeyError, at, certificate, untag};
 
-/// Suffix of the names of files that contain such keys.
+/// Suffix of the names of family key files, as in C tor.
 pub const FAMILY_KEY_SUFFIX: &str = ".secret_family_key";
-/// Lifetime in seconds of a relay's certificate (C tor's value). A descriptor is signed again after
-/// 18 hours.
+/// Lifetime in seconds of a relay's certificate (C tor's value). Each new descriptor, published
+/// after at most 18 hours, has a new certificate.
 const CERT_SECONDS: u64 = 30 * 86_400;
 
 /// A family's secret key.

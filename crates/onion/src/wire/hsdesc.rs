@@ -27,7 +27,7 @@ pub enum HsDescError {
     TooLong(usize),
     /// The descriptor's format is invalid. Contains the name of the invalid part.
     Malformed(&'static str),
-    /// The signature of the descriptor's certificate, or that of the certified key, is invalid.
+    /// The certificate's signature is invalid, or the certified key did not sign the descriptor.
     BadSignature,
     /// The descriptor's certificate has expired.
     Expired,

@@ -76,8 +76,8 @@ pub struct KeyFile {
     pub content: Vec<u8>,
 }
 
-/// The certificates and keys with which a relay proves its identity on links that show one TLS
-/// certificate.
+/// The certificates and keys with which a relay proves its identity on its links. They belong to
+/// one TLS certificate.
 pub struct Credentials {
     /// The relay's identity.
     pub identity: Identity,
@@ -93,7 +93,7 @@ pub struct Credentials {
     pub as_initiator: Vec<(u8, Vec<u8>)>,
     /// The key that the certificate of type 6 certifies.
     pub auth_key: Keypair,
-    /// SHA-256 of the TLS certificate that our links show.
+    /// SHA-256 of the TLS certificate that our links present.
     pub tls_certificate: [u8; 32],
 }
 
@@ -101,8 +101,8 @@ impl RelayKeys {
     /// Generates all keys of a new relay.
     ///
     /// # Errors
-    /// Returns [`KeyError::Making`]; the libraries return errors only for key sizes that are not
-    /// used here.
+    /// Returns [`KeyError::Making`] if a library fails, which it does only for key sizes that are
+    /// not used here.
     pub fn generate<R: CryptoRng>(rng: &mut R, unix_now: u64) -> Result<RelayKeys, KeyError> {
         let secret = StaticSecret::random_from_rng(&mut *rng);
         let master = ExpandedKeypair::from(&Keypair::generate(rng));
@@ -450,8 +450,8 @@ pub(super) fn certificate(
     Ok(builder.encode_and_sign(signer).map_err(making)?.into())
 }
 
-/// Returns the expiry of the certificate `cert`, if with it the key `master` certifies the key
-/// `signing`.
+/// Returns the expiry of the certificate `cert`, in seconds since 1970. The key `master` must have
+/// signed it, and it must certify the key `signing`.
 fn certified_until(
     cert: &[u8],
     master: &ExpandedKeypair,
@@ -554,9 +554,9 @@ fn lifetime<R: CryptoRng>(rng: &mut R) -> u64 {
     life - life % DAY - below(2, rng)
 }
 
-/// Returns the validity of a certificate with lifetime `life`. The validity starts at the beginning
-/// of a past day and lasts at least another day, so that it does not reveal when the certificate
-/// was made.
+/// Returns the validity of a certificate with a lifetime of `life` seconds: start and end, in
+/// seconds since 1970. It starts at the beginning of a random past day and has at least a day left,
+/// so that it does not reveal when the certificate was made.
 fn span<R: CryptoRng>(rng: &mut R, now: u64, life: u64) -> [u64; 2] {
     let earliest = (now + 2 * DAY).saturating_sub(life).min(now);
     let from = earliest + below((now - earliest).max(1), rng);

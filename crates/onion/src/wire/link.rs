@@ -55,7 +55,7 @@ pub struct Extensions {
 }
 
 impl Extensions {
-    /// Bits of the first byte of a CAPABILITIES cell.
+    /// Bits of the first capability byte in a CAPABILITIES cell.
     const EARLY: u8 = 1;
     const BESIDE: u8 = 2;
     const LOSSY: u8 = 4;
@@ -175,17 +175,17 @@ pub fn read_move(body: &[u8]) -> Option<(u32, bool, Vec<CellCount>)> {
     is_whole.then_some((u32::from_be_bytes(*number), ends == 1, counts))
 }
 
-/// The identity of a neighbour.
+/// The identity of a relay at one end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Identity {
-    /// SHA-1 of the neighbour's RSA identity key.
+    /// SHA-1 of the relay's RSA identity key.
     pub rsa: [u8; 20],
-    /// The neighbour's Ed25519 identity key.
+    /// The relay's Ed25519 identity key.
     pub ed25519: [u8; 32],
 }
 
-/// An RSA identity key of 1,024 bits with exponent 65,537, in DER (PKCS#1). Keys have the order of
-/// their moduli.
+/// An RSA identity key of 1,024 bits with exponent 65,537, in DER (PKCS#1). Comparing the bytes
+/// compares the moduli, as the choice of circuit IDs in link protocol 3 requires.
 pub type RsaKey = [u8; 140];
 
 /// The contents of a CERTS cell, after verification.
@@ -376,7 +376,8 @@ impl Binding {
         bytes
     }
 
-    /// Returns the body of the AUTHENTICATE cell, signed with the certified key.
+    /// Returns the body of the AUTHENTICATE cell, signed with `key`, which our certificate of type
+    /// 6 certifies.
     pub fn sign(&self, key: &ed25519::Keypair, random: [u8; AUTH_RANDOM]) -> Vec<u8> {
         let mut signed = self.bytes();
         signed.extend(random);
@@ -385,8 +386,8 @@ impl Binding {
         [&AUTH_TYPE.to_be_bytes()[..], &length.to_be_bytes(), &signed, &signature].concat()
     }
 
-    /// Returns whether an AUTHENTICATE cell proves that its sender has the certified key and is
-    /// the other end of this link.
+    /// Returns whether an AUTHENTICATE cell proves that its sender has the secret half of `key` and
+    /// is the other end of this link.
     pub fn proves(&self, body: &[u8], key: &[u8; 32]) -> bool {
         let Some((&[t0, t1, l0, l1], rest)) = body.split_first_chunk() else { return false };
         let length = usize::from(u16::from_be_bytes([l0, l1]));

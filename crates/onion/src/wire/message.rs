@@ -43,13 +43,13 @@ pub enum Format {
 }
 
 impl Format {
-    /// Returns the maximum number of bytes in a DATA message.
+    /// Returns the maximum number of data bytes in a DATA message.
     #[must_use]
     pub const fn data(self) -> usize {
         BODY - self.header(RelayCommand::DATA)
     }
 
-    /// Returns the maximum number of bytes in a message with this command.
+    /// Returns the maximum number of data bytes in a message with this command.
     #[must_use]
     pub const fn most(self, command: RelayCommand) -> usize {
         BODY - self.header(command)
@@ -106,12 +106,12 @@ impl RelayCommand {
     pub const ANCESTOR_LINK: RelayCommand = RelayCommand(160);
     pub const ANCESTOR_LINKED: RelayCommand = RelayCommand(161);
     pub const ANCESTOR_LINKED_ACK: RelayCommand = RelayCommand(162);
-    /// In this project's resilient sets: how the numbers of messages on a leg continue.
-    /// (`docs/spec/resilient-legs.md` defines this and the next three commands.)
+    /// In this project's resilient sets: sets how the following messages on a leg are numbered.
+    /// `docs/spec/resilient-legs.md` defines the commands from 163 to 166.
     pub const RESILIENT_SWITCH: RelayCommand = RelayCommand(163);
-    /// In resilient sets: the number of messages that were received on a leg.
+    /// In resilient sets: acknowledges messages by the number received on a leg.
     pub const RESILIENT_RECEIVED: RelayCommand = RelayCommand(164);
-    /// In resilient sets: a leg no longer exists at the sender.
+    /// In resilient sets: reports that the sender has closed a leg.
     pub const RESILIENT_GONE: RelayCommand = RelayCommand(165);
     /// In resilient sets: a request to send `RESILIENT_RECEIVED` at once.
     pub const RESILIENT_PROBE: RelayCommand = RelayCommand(166);
@@ -262,9 +262,9 @@ pub fn is_connected(data: &[u8]) -> bool {
     msg::Connected::decode_from_reader(&mut Reader::from_slice(data)).is_ok()
 }
 
-/// TTL of addresses for clients in seconds, instead of the name server's. The remaining TTL of a
-/// cached answer would reveal to one client when another client asked. C tor clips TTLs for the
-/// same reason, to at least this value.
+/// TTL in seconds that clients receive with addresses, in place of the name server's TTL. The
+/// remaining TTL of a cached answer would reveal to a client when another client asked. C tor clips
+/// TTLs for the same reason, to at least this value.
 pub const ADDRESS_TTL: u32 = 300;
 
 /// Returns the data of END for an address that the exit policy refuses: the address, and the TTL of

@@ -57,7 +57,7 @@ impl Consensus {
 /// A relay's entry in the consensus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelayStatus {
-    /// The relay's nickname, which proves nothing.
+    /// The relay's nickname, which does not identify it: relays choose their nicknames freely.
     pub nickname: String,
     /// The relay's RSA identity.
     pub rsa_identity: [u8; 20],
@@ -206,7 +206,7 @@ pub enum DocumentError {
     BadSignature,
     /// Too few known authorities signed the document. Contains how many did, and how many must.
     TooFewSigners(usize, usize),
-    /// The document belongs to a relay other than expected.
+    /// The document belongs to another relay or authority than requested.
     Stranger,
     /// The document is not valid yet.
     TooEarly,
@@ -215,8 +215,8 @@ pub enum DocumentError {
 }
 
 impl DocumentError {
-    /// Returns whether the document's text itself is damaged, whichever authorities are known and
-    /// whatever the time is.
+    /// Returns whether the document's text itself is damaged. Other errors depend on the time, on
+    /// the known authorities, or on the request.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         match self {
@@ -311,8 +311,8 @@ impl Unproven {
     /// `authorities` must have signed it with keys that `certs` certify.
     ///
     /// # Errors
-    /// Returns a [`DocumentError`] if the consensus is not valid yet, or expired too long ago. It
-    /// also does if a signature is wrong, or there are too few signatures.
+    /// Returns a [`DocumentError`] if the consensus is not valid yet, expired too long ago, wrongly
+    /// signed, or signed by too few authorities.
     pub fn prove(
         self,
         authorities: &[[u8; 20]],
@@ -327,11 +327,11 @@ impl Unproven {
         }
     }
 
-    /// Verifies the consensus however long ago it expired, because its relays may have a newer
-    /// one.
+    /// Verifies the consensus as [`Unproven::prove`] does, however long ago it expired. A newer
+    /// consensus can be requested from the relays in an expired one.
     ///
     /// # Errors
-    /// Returns a [`DocumentError`] as [`Unproven::prove`] does, but not for the expiry.
+    /// Returns a [`DocumentError`] for the same reasons as [`Unproven::prove`], except for expiry.
     pub fn prove_old(
         self,
         authorities: &[[u8; 20]],
@@ -480,7 +480,8 @@ fn family_ids(descriptor: &RouterDesc) -> Vec<String> {
     AsRef::<Vec<_>>::as_ref(&descriptor.family_ids()).iter().map(ToString::to_string).collect()
 }
 
-/// A bridge, as its own descriptor shows it. Consensuses do not list bridges.
+/// A bridge. All values are from the bridge's own descriptor, because consensuses do not list
+/// bridges.
 #[derive(Clone, Debug)]
 pub struct Bridge {
     /// The equivalent of a consensus entry, with the addresses of the descriptor.

@@ -2,9 +2,9 @@
 //! (`docs/spec/resilient-legs.md`). The legs join at the exit or at a middle hop
 //! (`docs/spec/middle-merge.md`).
 //!
-//! No message has a stream ID: they are addressed to the last hop, or sent by it. LINK and LINKED
-//! have the commands of [`ancestors`](super::ancestors) and versions 2 and 3; their layouts differ
-//! from the second byte on.
+//! No message has a stream ID: they are addressed to the relay at which the legs join, or sent by
+//! it. LINK and LINKED have the commands of [`ancestors`](super::ancestors), with the versions 2
+//! and 3. After the version byte their layout differs from that of version 1.
 
 use super::ancestors::DEALING;
 use super::conflux::SetNonce;
@@ -15,9 +15,9 @@ pub const VERSION: u8 = 2;
 pub const MERGED: u8 = 3;
 /// Flag in LINK: a leg of the set was linked before, so the set must exist.
 const RESUMES: u8 = 1;
-/// In SWITCH: each following message on the leg has the number after that of the previous one.
+/// In SWITCH: numbers on the leg are consecutive from here on, and messages do not contain them.
 const RUN: u8 = 0;
-/// In SWITCH: each following message on the leg contains its number.
+/// In SWITCH: each message on the leg contains its number from here on.
 const SINGLY: u8 = 1;
 /// In RECEIVED: the message is sent unprompted.
 const UNASKED: u8 = 0;
@@ -29,15 +29,15 @@ const ASKED: u8 = 1;
 pub struct ResilientLink {
     /// Whether the legs join at a middle hop. If so, they carry whole cells.
     pub merged: bool,
-    /// Whether the set had a linked leg before. An end that does not know the set must not create
-    /// it.
+    /// Whether the set had a linked leg before. If so, a relay that does not know the set must not
+    /// create it.
     pub resumes: bool,
     /// The nonce of the set.
     pub nonce: SetNonce,
     /// The serial number of the leg in its set, which both ends use.
     pub serial: u32,
-    /// The dealing that the sender wishes for data that it receives, as in
-    /// [`AncestorLink`](super::ancestors::AncestorLink).
+    /// The scheduler and run length that the sender of this message requests for the data that it
+    /// receives, as in [`AncestorLink`](super::ancestors::AncestorLink).
     pub dealing: String,
 }
 
@@ -73,11 +73,11 @@ impl ResilientLink {
     }
 }
 
-/// The data of SWITCH: how the numbers of messages on a leg continue.
+/// The data of SWITCH: how the following messages on a leg are numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LegSwitch {
-    /// Whether each message contains its number from now on. Otherwise each message has the number
-    /// after that of the previous one.
+    /// Whether each message contains its number from now on. Otherwise numbers are consecutive, and
+    /// messages do not contain them.
     pub singly: bool,
     /// The low 32 bits of the next message's number.
     pub number: u32,

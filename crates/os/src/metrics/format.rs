@@ -1,4 +1,4 @@
-//! The two formats that Prometheus reads, and the choice of one for a client's request.
+//! The two formats that Prometheus reads, and the content negotiation between them.
 
 use std::borrow::Cow;
 
@@ -14,9 +14,9 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// Chooses the format that suits the values `accepts` of `Accept` best (RFC 9110, section
-    /// 12.5.1). This is the format with the higher quality. With equal qualities it is OpenMetrics
-    /// if a value names it, and otherwise text.
+    /// Chooses the format from the `Accept` values `accepts` (RFC 9110, section 12.5.1). This is
+    /// the format with the higher quality. With equal qualities it is OpenMetrics if a value names
+    /// it, and otherwise text.
     pub(super) fn wanted<'a>(accepts: impl Iterator<Item = &'a str>) -> Format {
         let ranges: Vec<Range<'_>> =
             accepts.flat_map(|value| value.split(',')).filter_map(Range::parse).collect();

@@ -1,5 +1,5 @@
-//! Counters of a run for Prometheus (`docs/formats.md`), on a separate port and in the format that
-//! the client requests.
+//! Counters of the process for Prometheus (`docs/formats.md`), on a separate port and in the format
+//! that the client requests.
 //!
 //! A program passes a collector of its counters to a [`Page`], and the page to a [`Server`]. No
 //! metric identifies a client or a server: the page contains only numbers, and the names that the

@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 
 use super::process::Process;
 
-/// The metrics of a run, as a page.
+/// The metrics of the process, as a page.
 #[derive(Debug)]
 pub struct Page {
     ours: Registry,

@@ -17,13 +17,13 @@ use crate::files;
 /// A collector of this process's metrics.
 #[derive(Debug)]
 pub(super) struct Process {
-    /// Time at which this collector was created, in seconds since 1970. This is milliseconds after
-    /// the start of the process.
+    /// Time at which this collector was created, in seconds since the Unix epoch. It stands for the
+    /// start of the process, a few milliseconds earlier.
     started: f64,
 }
 
 impl Process {
-    /// Creates the collector. It is to be called at the start of the process.
+    /// Creates the collector. The caller does this at the start of the process.
     pub(super) fn new() -> Process {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         Process { started: since.map_or(0.0, |since| since.as_secs_f64()) }

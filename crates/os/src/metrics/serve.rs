@@ -1,7 +1,7 @@
 //! A minimal HTTP server for Prometheus (RFC 9112), with one page and one request per connection.
 //!
-//! Clients can use only bounded resources: a number of connections, bytes of a request, and time
-//! for the whole exchange. Further connections are closed at once.
+//! Clients can use only bounded resources: the number of connections, the bytes of a request and
+//! the time for the whole exchange are limited. Further connections are closed at once.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -18,7 +18,7 @@ const PLACES: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Maximum bytes of a request, followed by the maximum number of its header lines.
 const REQUEST: (usize, usize) = (8 << 10, 64);
-/// Pause after the system failed to provide a new connection.
+/// Pause after `accept` has failed.
 const PAUSE: Duration = Duration::from_millis(100);
 /// A function that returns the page, which is called for each request.
 type Page = dyn Fn() -> String + Send + Sync;
@@ -65,7 +65,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// Ends the thread, which waits for a connection: makes that connection.
+    /// Ends the thread. It blocks in `accept`, so this connects to it once.
     fn drop(&mut self) {
         self.over.store(true, Ordering::SeqCst);
         let _ = TcpStream::connect_timeout(&self.address, PAUSE);
@@ -153,7 +153,10 @@ impl Talk {
         Ok(())
     }
 
-    /// Returns the time left for the connection, which is above zero, or else an error.
+    /// Returns the time left for the connection, which is above zero.
+    ///
+    /// # Errors
+    /// `TimedOut` if no time is left.
     fn left(&self) -> io::Result<Duration> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }

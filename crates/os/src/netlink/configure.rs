@@ -49,7 +49,7 @@ pub fn set_mtu(index: u32, mtu: u32) -> io::Result<()> {
     socket::order(Message::SetLink(message), 0)
 }
 
-/// Sets the maximum number of packets that wait to leave by the interface `index`.
+/// Sets the transmit queue length (`txqueuelen`) of the interface `index`, in packets.
 pub fn set_queue_len(index: u32, packets: u32) -> io::Result<()> {
     let mut message = link(index);
     message.attributes.push(LinkAttribute::TxQueueLen(packets));
@@ -57,7 +57,7 @@ pub fn set_queue_len(index: u32, packets: u32) -> io::Result<()> {
 }
 
 /// Adds an address to the interface `index`. An IPv6 address is usable at once, because duplicate
-/// detection is skipped.
+/// address detection is skipped (`IFA_F_NODAD`).
 pub fn add_address(index: u32, address: Prefix) -> io::Result<()> {
     let mut message = AddressMessage::default();
     message.header.family = family(address.ip);

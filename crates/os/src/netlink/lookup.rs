@@ -24,9 +24,9 @@ pub struct Route {
     /// Maximum bytes of an IP packet: the route's own value (path MTU discovery, `ip route ...
     /// mtu`), or otherwise the interface's.
     pub mtu: u32,
-    /// Whether no table has such a route, and the kernel *assumes* that the destination is on the
-    /// network of the specified interface. Linux does so for IPv4 with a bound interface. Such
-    /// packets mostly do not reach any host.
+    /// Whether no table has a route, and the kernel only *assumes* that the destination is on the
+    /// network of the interface. Linux does so for IPv4 if the lookup specifies an interface. Such
+    /// packets rarely reach a host.
     pub assumed: bool,
 }
 
@@ -50,8 +50,7 @@ impl fmt::Display for RouteError {
             RouteError::NoRoute => f.write_str("no route"),
             RouteError::Forbidden => f.write_str("a routing rule forbids it"),
             RouteError::ForeignSource => f.write_str(
-                "the source is not an address of this \
-                                        machine",
+                "the source address does not belong to this machine, so there is no route",
             ),
             RouteError::Io(error) => write!(f, "route lookup failed: {error}"),
         }
@@ -70,8 +69,7 @@ impl From<io::Error> for RouteError {
 /// rules, marks and source routing.
 ///
 /// # Errors
-/// [`RouteError`], which distinguishes the destination, the policy and the source address as
-/// causes.
+/// [`RouteError`] names the cause: the destination, the policy or the source address.
 pub fn route_to(
     dst: IpAddr,
     src: Option<IpAddr>,
@@ -88,8 +86,8 @@ pub fn route_to(
     read(found.ok_or(RouteError::NoRoute)?)
 }
 
-/// Checks that the source address belongs to this machine. The kernel itself checks an IPv4 source
-/// (with the unhelpful `EINVAL`), but no IPv6 source.
+/// Checks that the source address belongs to this machine. The kernel does not check an IPv6
+/// source, and reports an invalid IPv4 source only as `EINVAL`.
 fn check_source(src: Option<IpAddr>) -> Result<(), RouteError> {
     let Some(src) = src else { return Ok(()) };
     if src.is_loopback() || query::addresses()?.iter().any(|address| address.ip == src) {

@@ -1,8 +1,7 @@
 //! The kernel's links, addresses and routes, over rtnetlink (RFC 3549).
 //!
-//! Every function opens its own socket, sends its request, and closes the socket. So it applies to
-//! the network namespace of the *calling thread*. [`Monitor`] keeps its socket open and reports
-//! later changes.
+//! Every function opens its own socket in the network namespace of the *calling thread*, sends its
+//! request, and closes the socket. [`Monitor`] keeps its socket open and reports later changes.
 //!
 //! * [`links`], [`addresses`], [`route_to`]: queries, which need no privilege;
 //! * [`Monitor`]: changes of links, addresses and routes, from a non-blocking file descriptor that

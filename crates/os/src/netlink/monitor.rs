@@ -94,8 +94,8 @@ impl AsFd for Monitor {
     }
 }
 
-/// Parses the notifications in `datagram`. If one cannot be parsed, it counts as an overrun,
-/// because something has changed.
+/// Parses the notifications in `datagram`. An invalid notification counts as an overrun, because
+/// something unknown has changed.
 fn read(datagram: &[u8], changes: &mut Vec<Change>) {
     for message in socket::messages(datagram) {
         match message.map(|message| message.payload) {

@@ -1,8 +1,8 @@
 //! Policy routing: rules by mark, separate routing tables, and virtual Ethernet pairs between
 //! namespaces. All changes need `CAP_NET_ADMIN`.
 //!
-//! Rules and routes that this module makes have the protocol number [`OURS`], by which they are
-//! recognised after a crash.
+//! Rules and routes that this module adds have the protocol number [`OURS`]. With it, the program
+//! recognises them after a crash.
 
 use std::io;
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ use super::{Prefix, socket};
 pub const OURS: u8 = 171;
 /// Number of the main table.
 const MAIN: u32 = 254;
-/// Metric of a table's route of last resort, larger than that of any other route.
+/// Metric of the route of last resort in a table, larger than that of any other route.
 const LAST: u32 = u32::MAX - 1;
 
 /// An IP version.
@@ -186,15 +186,16 @@ fn found_rule(family: Family, message: &RuleMessage) -> FoundRule {
 /// The target of a table's default route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// The interface with this index, with a router or, if that is `None`, directly on the
-    /// interface's network.
+    /// The interface with this index. Packets go to this router, or with `None` directly to their
+    /// destination on the interface's network.
     Out(u32, Option<IpAddr>),
-    /// No target: senders are notified that the destination is unreachable. This is a last resort,
-    /// after any other route of the table.
+    /// No target: an `unreachable` route, so that senders get an error. It is the last resort, as
+    /// any other route of the table has a smaller metric.
     Nowhere,
 }
 
-/// Sets the default route of `table` (256 or more), and replaces an existing one of the same kind.
+/// Sets the default route of `table` (256 or more). It replaces a default route to the same kind of
+/// target: an interface, or [`Way::Nowhere`].
 pub fn set_default(family: Family, table: u32, way: Way) -> io::Result<()> {
     let mut message = RouteMessage::default();
     message.header.address_family = family.kernel();
@@ -258,7 +259,7 @@ pub fn remove_ways_out(family: Family, table: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether the main table has a route to the network of `ip`, other than a default route.
+/// Returns whether a route in the main table, other than a default route, leads to `ip`.
 pub fn leads_directly(ip: IpAddr) -> io::Result<bool> {
     let family = Family::of(ip);
     let contains = |message: &RouteMessage| {
@@ -366,7 +367,7 @@ pub fn remove_link(index: u32) -> io::Result<()> {
     gone(socket::order(Message::DelLink(message), 0))
 }
 
-/// Turns an error into success if it means that the object no longer exists.
+/// Turns an error into success if it reports that the object to remove no longer exists.
 fn gone(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error)

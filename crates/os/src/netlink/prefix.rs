@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 /// An IP address and the number of leading bits that identify its network, written `10.0.0.2/24`.
 ///
-/// The host bits are kept, so the type can represent an interface's address as well as a route's
-/// destination.
+/// The host bits are preserved, so the type can represent an interface's address as well as a
+/// route's destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
     /// The address, including its host bits.

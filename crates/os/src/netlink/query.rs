@@ -27,8 +27,8 @@ pub struct Link {
     pub running: bool,
     /// Link layer of the interface.
     pub kind: LinkKind,
-    /// Whether the interface is a tunnel of WireGuard or of a program (TUN), which leads through
-    /// another interface.
+    /// Whether the interface is a tunnel (WireGuard or TUN), whose packets leave through another
+    /// interface.
     pub tunnel: bool,
 }
 
@@ -50,7 +50,7 @@ pub enum LinkKind {
 pub struct Address {
     /// Index of the interface that has the address.
     pub index: u32,
-    /// The address of this machine.
+    /// The local address.
     pub ip: IpAddr,
     /// Number of leading bits that identify the network.
     pub prefix_len: u8,

@@ -1,4 +1,4 @@
-//! Requests to the kernel, and their answers.
+//! Requests to the kernel over netlink, and their answers.
 
 use std::io;
 

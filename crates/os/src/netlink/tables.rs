@@ -11,10 +11,10 @@ use super::socket;
 
 /// The multicast group `NFNLGRP_NFTABLES`.
 const GROUP: u32 = 7;
-/// The upper byte of the type of nftables messages: `NFNL_SUBSYS_NFTABLES`.
+/// Upper byte of the message type of nftables messages: `NFNL_SUBSYS_NFTABLES`.
 const NFTABLES: u16 = 10;
-/// The lower byte of the type of the message at the end of a transaction, which names no table:
-/// `NFT_MSG_NEWGEN`.
+/// Lower byte of the message type at the end of a transaction: `NFT_MSG_NEWGEN`. That message names
+/// no table.
 const GENERATION: u16 = 15;
 /// Number of bytes in the header before the attributes (`struct nfgenmsg`).
 const HEADER: usize = 4;

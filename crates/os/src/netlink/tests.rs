@@ -1,4 +1,4 @@
-//! Against the kernel, in a namespace of our own.
+//! Tests against the kernel, in a network namespace of their own.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use super::*;
 use crate::namespace::Namespace;
 use crate::tun::Tun;
 
-/// Runs `work` in a fresh namespace; without the right to make one it says so and passes.
+/// Runs `work` in a new namespace. Without the privilege to create one, prints a note and passes.
 fn in_namespace(work: impl FnOnce() + Send) {
     match Namespace::new() {
         Ok(namespace) => namespace
@@ -22,7 +22,8 @@ fn in_namespace(work: impl FnOnce() + Send) {
     }
 }
 
-/// The same with a TUN interface, up, with an address of each family (loopback ignores gateways).
+/// Runs `work` in a new namespace with a TUN interface, because loopback ignores gateways. The
+/// interface is up and has an IPv4 and an IPv6 address.
 fn with_interface(work: impl FnOnce(&Tun) + Send) {
     in_namespace(|| match Tun::create("t0") {
         Ok(tun) => {

@@ -9,18 +9,18 @@ use etherparse::{Icmpv4Type, Icmpv6Type, IpSlice, PacketBuilder};
 
 use super::write::{HOPS, write};
 
-/// Maximum bytes of the undeliverable packet that are quoted in an ICMPv4 message, which then has
-/// at most 576 bytes (RFC 1812, section 4.3.2.3), and in an ICMPv6 message, which then has at most
-/// 1,280.
+/// Maximum bytes of the undeliverable packet that are quoted in an ICMPv4 message, followed by that
+/// for ICMPv6. The messages then have at most 576 bytes (RFC 1812, section 4.3.2.3) and 1,280 bytes
+/// (RFC 4443, section 2.4).
 const QUOTED: (usize, usize) = (576 - 28, 1280 - 48);
-/// Minimum MTU of a path for IPv4, followed by that for IPv6. A smaller one is forged, and would
-/// block a session (RFC 791, RFC 8200).
+/// Minimum MTU that is reported for an IPv4 path, followed by that for IPv6 (RFC 791, RFC 8200). A
+/// smaller one would be forged, and could block a session.
 const NARROWEST: (u32, u32) = (576, 1280);
 
 /// The reason why a packet is undeliverable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Complaint {
-    /// The packet exceeds the MTU of the path, which is this number of bytes of an IP packet.
+    /// The packet exceeds the MTU of the path, given in bytes of an IP packet.
     TooBig(u32),
     /// No program listens at the destination's port.
     Port,
@@ -30,9 +30,9 @@ pub enum Complaint {
     Prohibited,
 }
 
-/// Appends to `out` the ICMP message to the sender of `packet` (or of its beginning). Its source
-/// is `here4` or `here6`. Returns whether there is such a message: none is sent about ICMP errors
-/// and packets without a unicast sender (RFC 1122, section 3.2.2).
+/// Appends to `out` the ICMP message to the sender of `packet`, from `here4` or `here6`. Returns
+/// whether there is such a message. There is none about ICMP errors, about truncated packets, or to
+/// a sender without a unicast address (RFC 1122, section 3.2.2).
 ///
 /// # Errors
 /// The message cannot be built. This never happens for a packet from the kernel.
@@ -72,8 +72,9 @@ pub fn complain(
     Ok(true)
 }
 
-/// Builds a stand-in for a packet of a session that no longer exists. It has the packet's headers
-/// and eight bytes, which is the part that its sender is guaranteed to see.
+/// Builds a packet to quote in an ICMP message about a session, when the packet itself is not
+/// available. It has the headers of a datagram from `client` to `server`, and eight zero bytes, the
+/// length that an ICMPv4 message must quote (RFC 792).
 ///
 /// # Errors
 /// The addresses have different IP versions.

@@ -12,8 +12,8 @@ use super::{Fragment, FragmentId};
 
 /// Maximum number of incomplete datagrams. A further one replaces the oldest.
 const AT_ONCE: usize = 64;
-/// Time after which an incomplete datagram is dropped (RFC 8200 allows 60 s, but these fragments
-/// come from this machine).
+/// Time after which an incomplete datagram is dropped. RFC 8200, section 4.5, specifies 60 s, but
+/// fragments from this machine itself arrive together.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Length of a UDP header, in bytes.
 const HEADER: usize = 8;
@@ -46,8 +46,8 @@ impl Whole {
 }
 
 impl Fragments {
-    /// Adds a fragment that arrived at `now`. Returns the datagram if this completes it, else
-    /// `None`. If the fragment contradicts earlier ones, its datagram is dropped.
+    /// Adds a fragment that arrived at `now`. Returns the datagram if this fragment completes it,
+    /// else `None`. A fragment that contradicts earlier ones causes its datagram to be dropped.
     pub fn take(&mut self, now: Time, part: &Fragment<'_>) -> Option<Whole> {
         self.make_room(now, part.id);
         let fresh = || (now, part.ecn, IpDefragBuf::new(IpNumber::UDP, Vec::new(), Vec::new()));

@@ -5,8 +5,8 @@
 //! * [`write()`] builds the packet around a datagram, and [`write_segment`] that around a segment;
 //! * [`complain`] builds the ICMP message that reports an undeliverable packet to its sender.
 //!
-//! This module does no I/O. Checksums of parsed packets are not verified: the kernel has just made
-//! the packet, and the packet's own protocol authenticates the content.
+//! This module does no I/O. It does not verify the checksums of parsed packets: the local kernel
+//! has built them, and the protocols that they carry authenticate their content.
 
 mod complaint;
 mod fragments;

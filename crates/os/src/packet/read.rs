@@ -74,8 +74,8 @@ pub fn read(packet: &[u8]) -> Content<'_> {
     }
 }
 
-/// Returns whether `packet` is for its link only, or for many hosts, so that no router forwards it
-/// without special rules.
+/// Returns whether the destination of `packet` is link-local, multicast or broadcast. No router
+/// forwards such a packet by default.
 pub fn is_for_link(packet: &[u8]) -> bool {
     match IpSlice::from_slice(packet).map(|ip| ip.destination_addr()) {
         Ok(IpAddr::V4(to)) => to.is_multicast() || to.is_broadcast() || to.is_link_local(),
@@ -84,15 +84,14 @@ pub fn is_for_link(packet: &[u8]) -> bool {
     }
 }
 
-/// Returns whether the kernel or a program sent `packet` for its link, and no route of the user
-/// led it here. Such packets are link-local, multicast, broadcast, or ICMP errors (RFC 792, RFC
-/// 4443 section 2.1).
+/// Returns whether `packet` is link-local, multicast, broadcast, or an ICMP error (RFC 792, RFC
+/// 4443 section 2.1). The kernel and programs send such packets on every interface, even where no
+/// route of the user leads.
 pub fn is_housekeeping(packet: &[u8]) -> bool {
     is_for_link(packet) || is_from_link(packet) || is_icmp_error(packet)
 }
 
-/// Returns whether the source is an address that is valid only on its link, which no router
-/// forwards.
+/// Returns whether the source is a link-local address, which no router forwards.
 fn is_from_link(packet: &[u8]) -> bool {
     match IpSlice::from_slice(packet).map(|ip| ip.source_addr()) {
         Ok(IpAddr::V4(from)) => from.is_link_local(),

@@ -1,4 +1,4 @@
-//! Building of the IP packet around a datagram or a TCP segment, from the information that a socket
+//! Builds the IP packet around a datagram or a TCP segment, from the information that a socket
 //! reports.
 
 use std::io;
@@ -11,12 +11,12 @@ use etherparse::{
 
 use super::invalid;
 
-/// Hop limit in headers that are built here, in both directions: a socket does not report the real
+/// Hop limit in headers that are built here, in both directions. A socket does not report the real
 /// one.
 pub(super) const HOPS: u8 = 64;
-/// Receive window in TCP headers that are built here: the largest without a scale.
+/// Receive window in TCP headers that are built here: the maximum without window scaling.
 const WINDOW: u16 = u16::MAX;
-/// TCP options of segments that are built here: timestamps of 0 (RFC 7323, appendix A).
+/// TCP options of segments that are built here: timestamps (RFC 7323, appendix A) with values of 0.
 const OPTIONS: [TcpOptionElement; 3] =
     [TcpOptionElement::Noop, TcpOptionElement::Noop, TcpOptionElement::Timestamp(0, 0)];
 
@@ -48,8 +48,9 @@ pub fn write(
     builder.write(out, payload).map_err(|e| invalid(e.to_string()))
 }
 
-/// Appends to `out` the IP packet that contains a TCP segment between `ends` (from, to) with
-/// `payload`. It has the flags ACK and PSH, the timestamps of Linux (of value 0) and no ECN bits.
+/// Appends to `out` the IP packet that contains a TCP segment with `payload`. `ends` are source and
+/// destination. The segment has the flags ACK and PSH and no ECN bits. Like Linux, it has the
+/// timestamps option, but with values of 0.
 ///
 /// # Errors
 /// As [`write()`].

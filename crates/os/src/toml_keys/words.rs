@@ -1,7 +1,7 @@
 //! Rewriting of parsers' messages about a value, in words that users know: `expected a nonzero
 //! usize` becomes `write a whole number of 1 or more`.
 
-/// Expectations at the end of a parser's message, each with the text that replaces it.
+/// Ends of parsers' messages after "expected", each with the text that replaces it.
 const WANTED: &[(&str, &str)] = &[
     ("u8", "a whole number from 0 to 255"),
     ("u16", "a whole number from 0 to 65535"),
@@ -32,7 +32,7 @@ const WANTED: &[(&str, &str)] = &[
     ("socket address", "ADDRESS:PORT in quotes, as '127.0.0.1:9001'"),
 ];
 
-/// Other messages of parsers, each with the text that replaces it.
+/// Other phrases in parsers' messages, each with the text that replaces it.
 const WHOLE: &[(&str, &str)] = &[
     ("invalid digit found in string", "it is not a whole number"),
     ("cannot parse integer from empty string", "it is empty: write a whole number"),
@@ -60,8 +60,8 @@ const WHOLE: &[(&str, &str)] = &[
 /// ```
 /// use anabranch_os::toml_keys::in_plain_words;
 ///
-/// let told = "invalid value: integer `-5`, expected a nonzero usize";
-/// assert_eq!(in_plain_words(told), "-5: write a whole number of 1 or more");
+/// let message = "invalid value: integer `-5`, expected a nonzero usize";
+/// assert_eq!(in_plain_words(message), "-5: write a whole number of 1 or more");
 /// ```
 #[must_use]
 pub fn in_plain_words(message: &str) -> String {
@@ -80,7 +80,8 @@ pub fn in_plain_words(message: &str) -> String {
     }
 }
 
-/// Splits a JSON error into its text and the position after "line", such as "2 column 7".
+/// Splits the message of a JSON error into its text and its position, such as "2 column 7" for line
+/// 2.
 fn json_place(message: &str) -> Option<(&str, &str)> {
     let (message, place) = message.rsplit_once(" at line ")?;
     let (line, column) = place.split_once(" column ")?;
@@ -88,8 +89,7 @@ fn json_place(message: &str) -> Option<(&str, &str)> {
     (is_number(line) && is_number(column)).then_some((message, place))
 }
 
-/// Removes the numbers of the kernel's errors from `text`, because their names precede the
-/// numbers.
+/// Removes ` (os error N)` from `text`, because the description of the error precedes it.
 #[must_use]
 pub fn without_codes(text: &str) -> String {
     let mut parts = text.split(" (os error ");
@@ -104,7 +104,8 @@ pub fn without_codes(text: &str) -> String {
     plain
 }
 
-/// Rewrites messages about a value that is no variant of an enum, and about a missing key.
+/// Rewrites messages about a missing key, and about a value that matches no variant of an untagged
+/// enum.
 fn without_variants(message: String) -> String {
     if let Some(key) = message.strip_prefix("missing field ") {
         return format!("{key} is missing");

@@ -59,7 +59,7 @@ pub enum Origin {
         /// Code of the ICMP message.
         code: u8,
     },
-    /// The error has another origin.
+    /// The kernel names another origin, or none.
     Other,
 }
 

@@ -1,13 +1,13 @@
 //! Batched UDP: many datagrams per system call, without a copy between reception and sending.
 //!
 //! * [`UdpSocket`] is a non-blocking socket. It is either *bound* (a listener, which answers from
-//!   the address at which it was reached) or *connected* (a path, whose errors are reported).
+//!   the local address that a client used) or *connected* (a path, whose errors are reported).
 //! * [`RecvBatch`] owns the buffers of one thread and fills them with one `recvmmsg`. With UDP GRO,
 //!   one [`Received`] is a run of up to 64 datagrams from one sender.
 //! * [`SendQueue`] lends a [`SendBatch`], which collects references to received bytes and passes
-//!   them to the kernel with one `sendmmsg`. Runs leave as one segmented send (UDP GSO). Adjacent
-//!   single datagrams of one size are combined into such a run, too, so that a peer without GSO
-//!   benefits as well.
+//!   them to the kernel with one `sendmmsg`. A run leaves as one segmented send (UDP GSO). Adjacent
+//!   single datagrams of one size are combined into a run, so datagrams that arrive one by one
+//!   benefit, too.
 //!
 //! None of these types blocks, panics because of its input, or allocates memory after the first
 //! calls.
@@ -30,15 +30,16 @@
 //!
 //! # Why the *don't fragment* bit is always set, and the path MTU is ignored
 //!
-//! All sockets use `IP_PMTUDISC_PROBE` (and its IPv6 twin). Fragments would be wrong: many NATs
-//! drop fragments without ports, fragments reveal a session, and QUIC forbids them. Between the two
-//! modes that set the bit, `DO` also rejects datagrams beyond the path MTU of an ICMP message. Such
-//! a message requires only a guessed port from any host on the Internet, and takes effect for ten
-//! minutes. It may claim as little as 552 bytes over IPv4, below QUIC's smallest packet, so an
-//! off-path attacker could block a path. `PROBE` rejects only datagrams beyond the *interface's*
-//! MTU, with `EMSGSIZE` ([`Fault::TooBig`]). A router's claim is reported by the error queue
-//! ([`UdpSocket::take_error`]) and by [`UdpSocket::mtu`], for statistics and display. QUIC's own
-//! probing (RFC 9000, 14.2.1) continues above this layer undisturbed.
+//! All sockets use `IP_PMTUDISC_PROBE` and its IPv6 counterpart. They must not fragment: many NATs
+//! drop fragments without ports, fragments make a session recognisable, and QUIC forbids them. Of
+//! the two modes that set the bit, `DO` also rejects datagrams beyond the path MTU that an ICMP
+//! message has claimed. Any host on the Internet can forge such a message by guessing a port, and
+//! its effect lasts ten minutes. It may claim as little as 552 bytes over IPv4, below QUIC's
+//! smallest packet, so an off-path attacker could block a path. `PROBE` rejects only datagrams
+//! beyond the *interface's* MTU, with `EMSGSIZE` ([`Fault::TooBig`]). The error queue
+//! ([`UdpSocket::take_error`]) and [`UdpSocket::mtu`] report the path MTU that a router claims, for
+//! statistics and display. QUIC's own probing (RFC 9000, section 14.2.1) continues above this layer
+//! undisturbed.
 
 mod error;
 mod recv;

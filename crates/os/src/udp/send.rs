@@ -59,8 +59,9 @@ pub struct SendReport<'q> {
     pub sent_bytes: usize,
     /// Refused datagrams, in order. Adjacent ones with the same error are one entry.
     pub failures: &'q [SendFailure],
-    /// Error number of an *earlier* datagram that this call encountered (a closed port, a router
-    /// without a route). The current datagram was tried again and has its own result.
+    /// Error number of an *earlier* datagram that this call reported, such as `ECONNREFUSED` for a
+    /// closed port. The kernel then did not send the current datagram, so it was sent again and has
+    /// its own result.
     pub earlier: Option<i32>,
 }
 
@@ -99,7 +100,7 @@ impl SendReport<'_> {
 #[derive(Debug, Default)]
 pub struct SendQueue {
     messages: Vec<Message>,
-    /// Empty between batches; only its memory is kept.
+    /// Empty between batches, whose allocation it reuses.
     pieces: Vec<IoSlice<'static>>,
     failures: Vec<SendFailure>,
 }
@@ -164,8 +165,9 @@ impl<'q, 'a> SendBatch<'q, 'a> {
         SendReport { sent, sent_bytes, failures: &queue.failures, earlier }
     }
 
-    /// Returns the number of datagrams of `stride` bytes that the last message can take, at least
-    /// one. Begins a message if the last one has no room. `len` bytes remain to be added.
+    /// Returns the number of datagrams of `stride` bytes that fit into the last message. Begins a
+    /// new message if none fits, so the result is at least one. `len` is the number of bytes that
+    /// remain to be added.
     fn room(&mut self, datagrams: &Datagrams<'_>, len: usize, stride: usize) -> usize {
         let to = datagrams.to.map(sys::canonical);
         let source = datagrams.source.map(|source| source.to_canonical());
@@ -312,7 +314,7 @@ fn errno(error: &io::Error) -> i32 {
 }
 
 /// Reuses the memory of `pieces` for pieces with another lifetime. The standard library collects a
-/// vector's own iterator in place, so this neither allocates nor copies.
+/// vector's own iterator in place, so this function neither allocates nor copies.
 fn recycle<'a>(mut pieces: Vec<IoSlice<'_>>) -> Vec<IoSlice<'a>> {
     pieces.clear();
     pieces.into_iter().map(|_| IoSlice::new(&[])).collect()

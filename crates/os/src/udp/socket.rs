@@ -1,4 +1,4 @@
-//! UDP sockets: how they are created, and their properties.
+//! UDP sockets with their options and properties.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use super::sys;
 /// `SO_NETNS_COOKIE`, which the `libc` crate lacks.
 const NETNS_COOKIE: i32 = 71;
 
-/// Options for opening a socket. `Default` returns those of a path of the splitter.
+/// Options for opening a socket. The defaults suit a path of the splitter.
 #[derive(Clone, Debug)]
 pub struct UdpOptions {
     /// Interface that the socket is bound to (`SO_BINDTODEVICE`; this needs no privilege since
@@ -22,11 +22,11 @@ pub struct UdpOptions {
     /// Mark of each packet, for policy routing (`SO_MARK`; this needs `CAP_NET_ADMIN`). `None`
     /// means no mark.
     pub mark: Option<u32>,
-    /// Maximum bytes that wait for [`RecvBatch::recv`](super::RecvBatch::recv). If the process may
-    /// not exceed the system's limit (`net.core.rmem_max`), the kernel silently reduces the
-    /// number. [`UdpSocket::memory`] returns the actual one.
+    /// Size of the receive buffer in bytes (`SO_RCVBUF`), which the kernel doubles for its
+    /// overhead. If the process may not exceed the system's limit (`net.core.rmem_max`), the kernel
+    /// silently reduces the size. [`UdpSocket::memory`] returns the actual one.
     pub recv_buffer: usize,
-    /// Maximum bytes that wait for the interface. Further ones fail with
+    /// Size of the send buffer in bytes (`SO_SNDBUF`). Datagrams that do not fit fail with
     /// [`Fault::Full`](super::Fault::Full). Large values only lengthen the queue before a slow
     /// link.
     pub send_buffer: usize,
@@ -34,13 +34,13 @@ pub struct UdpOptions {
     /// If not, each datagram passes the kernel separately, and everything else stays the same.
     pub offload: bool,
     /// Whether errors are queued for [`UdpSocket::take_error`] (`IP_RECVERR`). Without this, a
-    /// connected socket reports only closed ports, not routers without a route. With it, the
-    /// poller reports an error until the queue is read. Unconnected sockets never queue errors:
-    /// those of one client must not affect another.
+    /// connected socket reports only closed ports, and not that a router has no route. With it, the
+    /// poller reports an error until the queue has been read. Unconnected sockets never queue
+    /// errors, so that errors of one client do not affect another.
     pub error_queue: bool,
     /// Whether other sockets with this option may have the same address and port (`SO_REUSEPORT`).
-    /// The kernel assigns all datagrams from one port of a peer to the same socket, or follows
-    /// [`UdpSocket::choose_by`].
+    /// The program of [`UdpSocket::choose_by`] then selects the socket for each datagram. Without a
+    /// program, the kernel assigns all datagrams from one port of a peer to the same socket.
     pub share_port: bool,
 }
 
@@ -79,7 +79,7 @@ pub struct Memory {
 pub struct UdpSocket {
     fd: OwnedFd,
     v6: bool,
-    /// Whether segmented sends are tried. Cleared permanently when the kernel refuses one.
+    /// Whether segmented sends are used. Cleared permanently when the kernel refuses one.
     segmentation: AtomicBool,
 }
 
@@ -103,13 +103,13 @@ impl UdpSocket {
         Ok(socket)
     }
 
-    /// Attaches a program that chooses, for each datagram, one of the sockets that share this
-    /// socket's port. It is classic BPF, which runs on the datagram after its UDP header, and
-    /// returns a socket's number in the order of binding. If it returns a number without a socket,
-    /// the datagram is distributed as if there were no program.
+    /// Attaches a program in classic BPF that chooses, for each datagram, one of the sockets that
+    /// share this socket's port (`SO_ATTACH_REUSEPORT_CBPF`). The program reads the UDP payload,
+    /// and returns the index of a socket, from 0 in the order of binding. If no socket has this
+    /// index, the kernel chooses as if there were no program.
     ///
     /// # Errors
-    /// An error of the kernel, if it is older than 4.5, or if the program is invalid.
+    /// An error of the kernel, if the program is invalid or the kernel is older than Linux 4.5.
     pub fn choose_by(&self, program: &[libc::sock_filter]) -> io::Result<()> {
         sys::attach_choice(self.as_fd(), program)
     }
@@ -214,7 +214,7 @@ impl UdpSocket {
     }
 
     /// Returns the MTU of a connected socket's route in bytes, including the IP header (`IP_MTU`).
-    /// It is the interface's MTU, or a smaller one if a router has reported that.
+    /// It is the interface's MTU, or a smaller value from a router.
     ///
     /// # Errors
     /// `NotConnected` if the socket is not connected.
@@ -253,18 +253,18 @@ impl UdpSocket {
         })
     }
 
-    /// Returns the kernel's number of the socket's network namespace, which is unique until the
-    /// machine restarts (`SO_NETNS_COOKIE`).
+    /// Returns the cookie of the socket's network namespace, which is unique until the machine
+    /// restarts (`SO_NETNS_COOKIE`).
     ///
     /// # Errors
-    /// An error of the kernel: before Linux 5.14 there are no such numbers.
+    /// An error of the kernel. Before Linux 5.14, it is that the option does not exist.
     pub fn namespace(&self) -> io::Result<u64> {
         let [low, high] = sys::option(self.as_fd(), libc::SOL_SOCKET, NETNS_COOKIE)?;
         Ok(u64::from(high) << 32 | u64::from(low))
     }
 
-    /// Sets whether datagrams larger than the path's MTU are fragmented. Otherwise, and by default,
-    /// they are refused with [`Fault::TooBig`](super::Fault::TooBig).
+    /// Sets whether datagrams may be fragmented. By default they may not, and a datagram larger
+    /// than the interface's MTU is refused with [`Fault::TooBig`](super::Fault::TooBig).
     ///
     /// # Errors
     /// An error of the kernel.
@@ -288,8 +288,8 @@ impl UdpSocket {
         Ok(sys::take_error(self.as_fd())?.map(QueuedError::from_raw))
     }
 
-    /// Returns whether runs are sent as one segmented send: this was requested, and the kernel has
-    /// not refused it so far.
+    /// Returns whether each run leaves as one segmented send: [`UdpOptions::offload`] was set, and
+    /// the kernel has not refused segmentation so far.
     pub fn segments(&self) -> bool {
         self.segmentation.load(Ordering::Relaxed)
     }

@@ -32,8 +32,8 @@ pub(super) struct Arrival {
     pub(super) segment: Option<usize>,
 }
 
-/// A message to be sent: a run of pieces that are whole datagrams of `segment` bytes. The last one
-/// may be shorter.
+/// A message to be sent: a run of datagrams of `segment` bytes. The last datagram may be shorter.
+/// Each of the run's pieces consists of whole datagrams.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) pieces: Range<usize>,
@@ -58,15 +58,14 @@ pub(super) struct RawError {
     pub(super) about: Option<SocketAddr>,
 }
 
-/// Control data of one message. 128 bytes suffice for any message to a socket of this module. The
-/// maximum is a packet info (40), a traffic class (24), a type of service (24) and a segment size
-/// (24).
+/// Buffer for the control data of one message. A received message has at most 112 bytes: a packet
+/// info (40), a traffic class (24), a type of service (24) and a segment size (24).
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; 128]);
 
-/// Control data of an entry of the error queue: a `sock_extended_err` with its offender (64), and
-/// the data of [`Control`].
+/// Buffer for the control data of an entry of the error queue: a `sock_extended_err` with its
+/// offender (64 bytes), and the data of [`Control`].
 #[repr(C, align(8))]
 struct ErrorControl([u8; 256]);
 
@@ -133,8 +132,8 @@ pub(super) fn option<const N: usize>(
     Ok(value)
 }
 
-/// Receives with one `recvmmsg` into `buffers`, which are divided into slots of `slot` bytes. Adds
-/// an arrival for each filled slot, in order.
+/// Receives with one `recvmmsg` into `buffers`, which are divided into slots of `slot` bytes.
+/// Appends an arrival to `arrivals` for each filled slot, in order.
 pub(super) fn receive(
     fd: BorrowedFd<'_>,
     buffers: &mut [u8],
@@ -173,8 +172,8 @@ pub(super) fn receive(
     Ok(())
 }
 
-/// Sends the first of `messages`, with one `sendmmsg`. Returns the number of messages that the
-/// kernel accepted, which is at least one.
+/// Sends as many of the first `messages` as possible, with one `sendmmsg`. Returns the number of
+/// messages that the kernel accepted, which is at least one.
 ///
 /// An error concerns the first message. `v6` is whether the socket is an IPv6 socket.
 pub(super) fn send(
@@ -258,9 +257,9 @@ fn arrival(header: &libc::mmsghdr) -> Arrival {
         (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => arrival.ecn = number(data) as u8 & 3,
         (libc::SOL_UDP, libc::UDP_GRO) => arrival.segment = Some(number(data) as usize),
         (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-            // The second word is the address to answer from. The third word is the address in the
-            // packet's header. Unlike that one, the second is an address of this machine even for
-            // broadcasts.
+            // The second word is the address from which to answer, and the third is the destination
+            // in the packet's header. Unlike the third, the second is an address of this machine
+            // even for a broadcast.
             arrival.to = octets::<4>(data, 4).map(IpAddr::from);
         }
         (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {

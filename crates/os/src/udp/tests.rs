@@ -1,4 +1,4 @@
-//! The module against the kernel, on loopback.
+//! Tests of the module against the kernel, on loopback.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket as StdSocket};
@@ -16,7 +16,7 @@ use anabranch_testkit::silent_port::silent_udp;
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 
-/// A connected sender and a bound receiver.
+/// Opens a connected sender and a bound receiver.
 fn pair(ip: IpAddr, sending: &UdpOptions, receiving: &UdpOptions) -> (UdpSocket, UdpSocket) {
     let receiver = UdpSocket::bind((ip, 0).into(), receiving).unwrap();
     let peer = receiver.local_addr().unwrap();
@@ -31,19 +31,19 @@ fn plain() -> UdpOptions {
     UdpOptions { offload: false, ..UdpOptions::default() }
 }
 
-/// Waits until `socket` has something to tell.
+/// Waits until `socket` is readable or has an error.
 fn wait(socket: &UdpSocket) {
     assert!(tells(socket), "nothing within 5 s");
 }
 
-/// Whether `socket` has something to tell within 5 s.
+/// Returns whether `socket` is readable or has an error within 5 s.
 fn tells(socket: &UdpSocket) -> bool {
     let mut polled = [PollFd::new(socket, PollFlags::IN)];
     let limit = Timespec { tv_sec: 5, tv_nsec: 0 };
     poll(&mut polled, Some(&limit)).unwrap() == 1
 }
 
-/// What a receiver saw: sender's port, ECN bits and the datagrams of each run.
+/// A received run: its ECN bits, the address to which it was sent, and its datagrams.
 #[derive(Debug, PartialEq)]
 struct Run {
     ecn: u8,
@@ -51,7 +51,7 @@ struct Run {
     datagrams: Vec<Vec<u8>>,
 }
 
-/// Receives until `datagrams` have come.
+/// Receives at least `datagrams` datagrams. Panics if fewer arrive.
 fn collect(socket: &UdpSocket, datagrams: usize) -> Vec<Run> {
     let runs = collect_most(socket, datagrams);
     let count: usize = runs.iter().map(|run| run.datagrams.len()).sum();
@@ -59,7 +59,7 @@ fn collect(socket: &UdpSocket, datagrams: usize) -> Vec<Run> {
     runs
 }
 
-/// Receives until `datagrams` have come, or none for 5 s.
+/// Receives until `datagrams` datagrams have arrived, or none for 5 s.
 fn collect_most(socket: &UdpSocket, datagrams: usize) -> Vec<Run> {
     let mut buffers = RecvBatch::new(8);
     let (mut runs, mut count) = (Vec::new(), 0);
@@ -220,7 +220,8 @@ fn empty_datagrams_are_sent_and_received() {
     }
 }
 
-/// IPv6 loopback's MTU of 65,536 leaves 48 bytes less than the largest payload a packet could have.
+/// On IPv6, loopback's MTU of 65,536 bytes includes 48 bytes of headers. The largest datagram is
+/// therefore smaller than [`MAX_BYTES`].
 #[test]
 fn the_largest_datagram_passes_and_a_larger_one_is_counted() {
     for (ip, largest) in [(V4, MAX_BYTES), (V6, 65_536 - 48)] {
@@ -233,8 +234,8 @@ fn the_largest_datagram_passes_and_a_larger_one_is_counted() {
         assert_eq!((sent, failures), (0, vec![failed]));
         while let Some(error) = sender.take_error().unwrap() {
             assert_eq!(error.fault, Fault::TooBig);
-            // One byte too many for IPv4, but not for loopback's MTU: there the IP layer answers by
-            // ICMP to itself.
+            // The datagram is one byte too long for IPv4, but not for loopback's MTU. The IP layer
+            // then sends an ICMP message to itself.
             assert!(ip == V4 || error.origin == Origin::Local, "{error:?}");
         }
         assert_eq!(send(&sender, Datagrams::one(&bytes[..largest])), (1, vec![]));
@@ -296,7 +297,7 @@ fn a_refused_segmented_send_goes_out_as_single_datagrams_and_is_not_tried_again(
     }
 }
 
-/// Waits for the ICMP answer to what was sent to a port that nobody listens on.
+/// Returns a socket to a closed port, after the ICMP answer to a datagram has arrived.
 fn closed_port(ip: IpAddr, options: &UdpOptions) -> UdpSocket {
     let closed = silent_udp(ip);
     let socket = UdpSocket::connect(None, closed.local_addr().unwrap(), options).unwrap();
@@ -343,7 +344,7 @@ fn an_earlier_error_does_not_cost_the_datagram_at_hand() {
 #[test]
 fn no_route_is_reported_for_each_datagram() {
     let socket = UdpSocket::bind((V4, 0).into(), &UdpOptions::default()).unwrap();
-    // Bound to 127.0.0.1, nothing can go to an address outside of this machine.
+    // A socket bound to 127.0.0.1 cannot send to an address outside of this machine.
     let to = Some("192.0.2.1:9".parse().unwrap());
     let (sent, failures) = send(&socket, Datagrams { to, stride: 2, ..Datagrams::one(b"abcdef") });
     assert_eq!((sent, failures.len(), failures[0].datagrams), (0, 1, 3));
@@ -364,7 +365,7 @@ fn an_answer_leaves_from_the_address_that_was_spoken_to() {
     assert_eq!(client.recv_from(&mut buffer).unwrap(), (5, spoken_to));
 }
 
-/// Sends the one datagram that waits back to where it came from.
+/// Sends the next datagram back to its sender.
 fn answer(listener: &UdpSocket) {
     wait(listener);
     let (mut buffers, mut queue) = (RecvBatch::new(4), SendQueue::new());
@@ -488,11 +489,11 @@ fn a_run_is_split_at_datagrams() {
     assert_eq!(lengths(empty.split_at(1).0), [0]);
 }
 
-/// The receive buffer that an unprivileged process gets on most systems.
+/// Receive buffer in bytes of an unprivileged process on most systems (`net.core.rmem_max`).
 const USUAL_BUFFER: usize = 212_992;
 
-/// A random sequence of runs and single datagrams, in few sizes so that many join; as many as the
-/// usual buffer holds.
+/// Returns a random sequence of runs and single datagrams that fits into [`USUAL_BUFFER`]. There
+/// are few sizes, so that many datagrams are combined.
 fn sequence(random: &mut seed::Stream) -> Vec<(Vec<u8>, usize, u8)> {
     let sizes = [0, 1, 40, 700, 700, 1200, 1200, 1350, 9000];
     let (mut sequence, mut cost) = (Vec::new(), 0);
@@ -502,8 +503,7 @@ fn sequence(random: &mut seed::Stream) -> Vec<(Vec<u8>, usize, u8)> {
         let odd = if stride > 1 && full > 1 { random.random_range(0..stride) } else { 0 };
         let mut bytes = vec![0; stride * full + odd];
         random.fill_bytes(&mut bytes);
-        // What the kernel accounts for a datagram beside its payload is about as much as a small
-        // one.
+        // The kernel charges a datagram with more than its payload. This is an upper estimate.
         cost += full * (2 * stride + 1000);
         sequence.push((bytes, stride, if random.random_bool(0.8) { 0 } else { 2 }));
     }
@@ -542,8 +542,8 @@ fn any_sequence_arrives_as_it_was_sent() {
             let tagged = |run: Run| run.datagrams.into_iter().map(move |bytes| (bytes, run.ecn));
             runs.into_iter().flat_map(tagged).collect::<Vec<(Vec<u8>, u8)>>()
         };
-        // A core's queue of what loopback carries is all programs': while others flood it, the
-        // kernel drops datagrams of ours. Those that we lost would be lost each time.
+        // All programs share a core's loopback queue: while others flood it, the kernel drops
+        // datagrams of this test. Datagrams that this module loses would be lost in each try.
         let mut tries = (0..3).map(|_| carried());
         let whole = |arrived: &Vec<_>| arrived.len() >= expected.len();
         let arrived = tries.find(whole).expect("all datagrams, in one of three tries");

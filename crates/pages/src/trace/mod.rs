@@ -15,7 +15,7 @@ use words::Units;
 /// Maximum number of paths with a lane in the figures; tables list more.
 pub const LANES: usize = 12;
 
-/// Data from which a page is made.
+/// Data for the page of a trace.
 pub struct Subject<'a> {
     /// Name of the trace's file.
     pub name: &'a str,
@@ -39,8 +39,8 @@ struct Part<'a> {
     paths: &'a [PathSummary],
     whole: &'a PathSummary,
     course: &'a Course,
-    /// Number of loads over which rates are averaged, if all loads begin at time 0 of the course;
-    /// `None` otherwise.
+    /// Number of page loads over which rates are averaged, if all loads begin at time 0 of the
+    /// course; `None` otherwise.
     loads: Option<usize>,
 }
 
@@ -98,7 +98,8 @@ impl<'a> Part<'a> {
         legible(&self.facts.path_name(path))
     }
 
-    /// Formats the rate of `size` in `seconds`, of all sessions together or of an average load.
+    /// Formats the rate of `size` in `seconds`: of all sessions together, or the mean over
+    /// [`Part::loads`].
     fn rate(&self, size: u64, seconds: f64) -> String {
         self.units.rate(size as f64 / seconds / self.loads.unwrap_or(1) as f64)
     }

@@ -1,4 +1,4 @@
-//! Shares as bars, and all counts in one table.
+//! The figure of shares, and the table of all counts.
 
 use anabranch_capture::{Flow, PathSummary};
 use maud::{Markup, html};

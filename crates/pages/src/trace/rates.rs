@@ -1,4 +1,5 @@
-//! The figure of rates: all paths together, and below them each path, on the same scale.
+//! The figure of rates. Its first lane is for all paths together, and the lanes below are for each
+//! path, on the same scale.
 
 use std::fmt::Write as _;
 

@@ -17,7 +17,7 @@ const LOOK: usize = 24;
 /// Maximum number of rows in the table below the detailed view.
 const ROWS: usize = 60;
 
-/// Largest share of the packets that the classes of the shortest runs may have to be merged into
+/// Maximum share of the packets in the classes of the shortest runs for merging these classes into
 /// one.
 const NEXT_TO_NOTHING: f64 = 0.03;
 
@@ -71,7 +71,7 @@ fn close_direction(part: &Part<'_>, way: Direction, lasts: f64) -> Markup {
     }
 }
 
-/// Renders a run as a block of a visible width.
+/// Renders a run as a block, which has a minimum width so that short runs are visible.
 fn block(part: &Part<'_>, run: &Run, lasts: f64) -> String {
     let at = |time: f64| ((time - part.course.begins) / lasts * WIDTH).clamp(0.0, WIDTH);
     let width = (at(run.last) - at(run.first)).max(1.5);
@@ -103,7 +103,8 @@ fn close_numbers(part: &Part<'_>, lasts: f64) -> Markup {
     figures::numbers("The first runs", &head, &rows)
 }
 
-/// Renders the distribution of run lengths in time or in packets, whichever the schedule counts.
+/// Renders the distribution of run lengths. They are measured in time or in packets, like the
+/// intervals of the schedule.
 pub(super) fn lengths(part: &Part<'_>) -> Markup {
     let measure = words::measure(part.facts);
     let Some(shown) = Shown::of(part, measure) else { return html! {} };
@@ -138,20 +139,20 @@ fn weights(lane: &LaneWay, measure: Measure) -> &[u64] {
     }
 }
 
-/// Range of length classes that a figure shows with one bar each.
+/// Range of the length classes that a figure displays with one bar each.
 #[derive(Clone, Copy)]
 struct Shown {
-    /// First class with its own bar. Its lower bound is a power of ten. Shorter runs are added to
-    /// its bar.
+    /// First class with its own bar, whose lower bound is a power of ten. A bar before it is for
+    /// all shorter runs.
     first: usize,
     last: usize,
     measure: Measure,
 }
 
 impl Shown {
-    /// Selects the classes to show. The first one begins at the largest power of ten below which
-    /// at most [`NEXT_TO_NOTHING`] of the packets lie. The last one is the last class in use.
-    /// `None` if there are no runs.
+    /// Selects the classes to display. The first one begins at the largest power of ten below which
+    /// at most [`NEXT_TO_NOTHING`] of the packets lie, apart from those in class 0. The last one
+    /// completes the power of ten of the last used class. Returns `None` if there are no runs.
     fn of(part: &Part<'_>, measure: Measure) -> Option<Shown> {
         let mut sums = [0; Histogram::LEN];
         for (_, _, lane) in Direction::BOTH.iter().flat_map(|&way| part.lanes(way)) {
@@ -169,8 +170,8 @@ impl Shown {
         Some(Shown { first, last, measure })
     }
 
-    /// Returns the weights of the displayed classes of `lane`. The first weight includes all
-    /// shorter runs.
+    /// Returns the weights of the displayed classes of `lane`. Before them is the total weight of
+    /// all shorter runs.
     fn of_lane(self, lane: &LaneWay) -> Vec<u64> {
         let weights = weights(lane, self.measure);
         let shorter = weights[..self.first].iter().sum();
@@ -258,8 +259,10 @@ fn length_numbers(part: &Part<'_>, shown: Shown) -> Markup {
     };
     let used = |(at, _): &(usize, usize)| columns.iter().any(|weights| weights[*at] > 0);
     let rows: Vec<Vec<String>> = shown.classes().enumerate().filter(used).map(row).collect();
-    let title =
-        format!("Number of {} by length of the run (a series on one path)", part.units.plural());
+    let title = format!(
+        "Number of {} by length of the run (an uninterrupted series on one path)",
+        part.units.plural()
+    );
     figures::numbers(&title, &head, &rows)
 }
 

@@ -1,4 +1,5 @@
-//! A drawing of the setup: client, paths with an observer on each, server.
+//! A drawing of the setup: the client, the server, the paths between them, and an observer on each
+//! path.
 
 use anabranch_capture::{PathSummary, Summary, TraceFacts};
 use maud::{Markup, html};
@@ -44,7 +45,8 @@ fn end(x: f64, middle: f64, name: &str) -> Markup {
     }
 }
 
-/// Renders a path with its observer's eye and the shares that this observer saw.
+/// Renders a path, the eye of its observer, and the shares of each direction that this observer
+/// saw.
 fn row(name: &str, path: &PathSummary, y: f64, middle: f64) -> Markup {
     let short: String = match name.chars().nth(ROOM) {
         Some(_) => name.chars().take(ROOM - 1).chain(['…']).collect(),

@@ -1,4 +1,4 @@
-//! The page as a whole: what it says, and what a hostile trace cannot make it do.
+//! Tests of the whole page: its text, and its safety against a hostile trace.
 
 use anabranch_capture::{Courses, Row, Summary, Trace, TraceFacts, TraceWriter};
 
@@ -26,7 +26,8 @@ fn row(load: i64, path: i16, ms: f64, size: i32) -> Row<'static> {
     Row { load, label: "", monitored: false, run: 0, path, time: ms / 1e3, size }
 }
 
-/// Three packets down for each up; the paths take turns after five of either.
+/// Returns 200 packets at intervals of 1 ms, three down for each one up. The path changes after
+/// every 20 packets.
 fn turns(load: i64, paths: i16) -> Vec<Row<'static>> {
     let of = |n: i16| row(load, n / 20 % paths, f64::from(n), if n % 4 == 0 { 100 } else { -1000 });
     (0..200).map(of).collect()

@@ -1,4 +1,4 @@
-//! The sentences of the page.
+//! The texts of the page.
 
 use anabranch_capture::{SizeUnit, Summary, TraceFacts};
 use anabranch_multipath::Every;
@@ -9,10 +9,11 @@ use super::{Direction, Part, Subject, sketch};
 use crate::figures::{grouped, named, percent, scaled, span};
 use crate::legible;
 
-/// Share of a direction's packets on one path above which the direction counts as not split.
+/// Share of a direction's packets on one path above which the page reports the direction as hardly
+/// split.
 const NEARLY_ALL: f64 = 0.95;
 
-/// Unit of run lengths.
+/// Unit in which run lengths are measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Measure {
     Time,
@@ -78,7 +79,7 @@ impl Units {
     }
 }
 
-/// Renders the beginning of the page: the summary for a reader in a hurry.
+/// Renders the beginning of the page, a short summary.
 pub(super) fn in_short(subject: &Subject<'_>) -> Markup {
     let Subject { facts, summary, .. } = *subject;
     let units = Units(facts.unit);
@@ -147,7 +148,7 @@ fn every(schedule: &str) -> Option<Every> {
     every.split(' ').next()?.parse().ok()
 }
 
-/// Returns the unit of run lengths that the schedule counts; packets if it is unknown.
+/// Returns the unit in which the schedule determines the lengths of runs; packets if it is unknown.
 pub(super) fn measure(facts: &TraceFacts) -> Measure {
     match facts.schedule.as_deref().and_then(every) {
         Some(
@@ -204,7 +205,8 @@ fn shown(subject: &Subject<'_>) -> Markup {
     }
 }
 
-/// Renders what each observer of a part saw, and the most that any single observer saw.
+/// Renders what each observer of a section saw, and the largest shares that any single observer
+/// saw.
 pub(super) fn of_part(part: &Part<'_>) -> Markup {
     let whole = part.whole;
     let lasts = part.course.lasts;

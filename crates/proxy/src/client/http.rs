@@ -18,15 +18,15 @@ const NAME: &[u8] = b"HTTP/1.";
 #[derive(Debug)]
 pub struct HttpDialogue {
     inbox: Vec<u8>,
-    /// Number of bytes of interim answers so far.
+    /// Total bytes of interim answers so far.
     skipped: usize,
     has_login: bool,
     is_open: bool,
 }
 
 impl HttpDialogue {
-    /// Begins a dialogue and appends the request to `out`. A login is sent at once, as proxies
-    /// differ in whether they keep a connection open after a refusal.
+    /// Begins a dialogue and appends the request to `out`. The request contains the login, without
+    /// waiting for the proxy to require one: some proxies close the connection after a refusal.
     ///
     /// # Errors
     /// The login does not fit into a request.
@@ -61,7 +61,7 @@ impl HttpDialogue {
             let Some((length, status)) = self.head()? else { break };
             self.inbox.drain(..length);
             match status {
-                // After an interim answer, another answer follows (RFC 9110, section 15.2).
+                // Another answer follows an interim one (RFC 9110, section 15.2).
                 100 | 102..=199 => self.skipped += length,
                 _ => self.is_open = true,
             }
@@ -76,8 +76,8 @@ impl HttpDialogue {
         &self.inbox
     }
 
-    /// Parses the head of the answer. Returns its length and its status, which either grants the
-    /// stream or is interim. Returns `None` while the head is incomplete.
+    /// Parses the head of the answer. Returns its length and its status, which is either interim or
+    /// opens the stream. Returns `None` while the head is incomplete.
     fn head(&self) -> Result<Option<(usize, u16)>, ClientFault> {
         let known = self.inbox.len().min(NAME.len());
         if self.inbox[..known] != NAME[..known] {

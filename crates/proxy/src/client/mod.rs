@@ -1,8 +1,8 @@
 //! The client's side of a dialogue with a proxy, for programs that connect through a proxy.
 //!
-//! [`SocksDialogue`] and [`HttpDialogue`] append bytes to send, and accept the proxy's bytes in
-//! pieces of any length. Each buffers a bounded part of an answer. Each error describes the
-//! behaviour of the proxy.
+//! [`SocksDialogue`] and [`HttpDialogue`] append the bytes to send to a buffer, and accept the
+//! proxy's bytes in pieces of any length. They buffer at most one answer of bounded length. Their
+//! errors describe the behaviour of the proxy.
 
 mod http;
 mod socks;
@@ -38,8 +38,8 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Creates a destination from a port and a host, which is a name or an address without
-    /// brackets. Returns `None` if `host` is no valid host, or if the port is 0.
+    /// Creates a destination. `host` is a name or an address without brackets. Returns `None` if
+    /// `host` is not valid, or if the port is 0.
     #[must_use]
     pub fn new(host: &str, port: u16) -> Option<Destination> {
         let is_address = host.parse::<IpAddr>().is_ok();
@@ -62,8 +62,8 @@ impl fmt::Display for Destination {
     }
 }
 
-/// The reason why a proxy is unusable. Its text is displayed after the proxy's name, as in "the
-/// proxy 192.0.2.1:1080 wants …".
+/// Error: a proxy cannot be used, for this reason. The text is displayed after the proxy's name, as
+/// in "the proxy 192.0.2.1:1080 wants …".
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientFault {
@@ -77,7 +77,7 @@ pub enum ClientFault {
     LoginRefused,
     /// The user name or the password cannot be sent in this protocol.
     UnfitLogin,
-    /// The proxy does not support the command.
+    /// The proxy does not support the command of the request (SOCKS5).
     NoCommand,
     /// The proxy refuses the request, for this reason.
     Refused(String),

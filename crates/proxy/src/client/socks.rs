@@ -29,11 +29,12 @@ const LONGEST: usize = 4 + 1 + 255 + 2;
 pub enum SocksRequest {
     /// Requests a stream to a host.
     Connect(Destination),
-    /// Requests a relay for datagrams. The client reaches the proxy over IPv6 if `v6`. It sends no
-    /// address of its own, because behind an address translator it does not know which one the
-    /// proxy will see (RFC 1928, section 7).
+    /// Requests a relay for UDP datagrams (UDP ASSOCIATE). The request contains an unspecified
+    /// client address, because a client behind a NAT does not know which one the proxy will see
+    /// (RFC 1928, section 7).
     Associate {
-        /// Whether the request contains the unspecified address of IPv6 instead of that of IPv4.
+        /// Whether the unspecified address is `::` rather than 0.0.0.0, for a client that reaches
+        /// the proxy over IPv6.
         v6: bool,
     },
 }
@@ -70,9 +71,9 @@ impl SocksDialogue {
         SocksDialogue { request, login, inbox: Vec::new(), stage: Stage::Method }
     }
 
-    /// Processes bytes from the proxy and appends bytes to send to `out`. Once the request is
-    /// granted, returns the granted address: that of the proxy's relay for datagrams, or that of
-    /// the proxy's end of the stream. Returns `None` before.
+    /// Processes bytes from the proxy and appends bytes to send to `out`. When the proxy grants the
+    /// request, returns the address in its reply: that of its UDP relay, or that of its end of the
+    /// stream. Returns `None` otherwise.
     ///
     /// # Errors
     /// The proxy refuses, or does not speak SOCKS5.
@@ -104,7 +105,7 @@ impl SocksDialogue {
     }
 
     /// Returns the minimum number of bytes that the expected message still lacks; 0 at the end of
-    /// the dialogue. A caller that reads no more than these takes no bytes of the stream.
+    /// the dialogue. A caller that reads at most this number of bytes reads none of the stream.
     #[must_use]
     pub fn missing(&self) -> usize {
         match self.stage {
@@ -136,8 +137,8 @@ impl SocksDialogue {
         Ok(())
     }
 
-    /// Processes the answer to a login (RFC 1929, section 2). The version in the answer is
-    /// ignored: some proxies send that of SOCKS instead.
+    /// Processes the answer to a login (RFC 1929, section 2). Ignores the version in the answer,
+    /// because some proxies send that of SOCKS instead.
     fn logged_in(&mut self, out: &mut Vec<u8>) -> Result<(), ClientFault> {
         match self.inbox.first_chunk() {
             Some([_, 0]) => {
@@ -208,10 +209,10 @@ impl SocksDialogue {
     }
 }
 
-/// The address that a proxy granted for a request.
+/// The address in a proxy's reply that grants a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocksGrant {
-    /// An IP address and a port, which may be unspecified.
+    /// An IP address and a port. Both may be unspecified.
     Socket(SocketAddr),
     /// A host's name.
     Name,

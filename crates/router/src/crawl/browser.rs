@@ -32,7 +32,7 @@ const OPTIONS: [&str; 10] = [
     "--proxy-server=127.0.0.1:9",
 ];
 /// The page that checks objects. `given` has pairs of a kind and an object in base64. The script
-/// replaces the body by the verdicts about them, a digit each.
+/// replaces the page's body by one digit for each object: 1 if the browser accepts it, otherwise 0.
 const PAGE: &str = "<!doctype html><meta charset=utf-8><body><script>
 const text = data => new TextDecoder('utf-8', {fatal: true})
   .decode(Uint8Array.from(atob(data), one => one.charCodeAt(0)));
@@ -72,9 +72,8 @@ pub enum Verdict {
 }
 
 impl Browser {
-    /// Returns the verdict about each object, after hiding random bytes in it, because an
-    /// unchanged object would be no test. Opaque objects must not be among `objects`: a browser
-    /// cannot check them.
+    /// Hides noise in each object and returns the browser's verdict about the result. None of
+    /// `objects` may be [`Hiding::Opaque`], which a browser cannot check.
     ///
     /// # Errors
     /// The browser cannot be started, or does not answer.
@@ -156,8 +155,8 @@ fn run(command: &mut Command) -> Result<String, String> {
     });
     let group = rustix::process::Pid::from_child(&process);
     let ended = end_of(&mut process);
-    // The processes that it has started are killed, too: they may hold the output open, and write
-    // to the folder.
+    // The browser's child processes are killed too: they may hold the output open, and write to the
+    // folder.
     let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     let Some(ended) = ended.map_err(|error| error.to_string())? else {
         let _ = process.wait();

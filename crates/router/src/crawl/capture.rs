@@ -1,5 +1,4 @@
-//! Captures of plain HTTP traffic: each connection's requests and answers, in the order of their
-//! times.
+//! Captures of unencrypted HTTP/1 traffic: the requests of each connection with their answers.
 
 use std::io::Read;
 
@@ -10,8 +9,8 @@ use super::{CUT, Fetched, Found, is_of_transfer};
 /// Maximum number of headers in a request or an answer.
 const HEADERS: usize = 96;
 
-/// Reads a capture: the GET requests with status 200 to `host`, or to the first page's host if
-/// `host` is `None`.
+/// Reads the answers with status 200 to GET requests from a capture, for `host`, or for the host of
+/// the first page if `host` is `None` ([`of_host`]).
 ///
 /// # Errors
 /// The source is no capture, is damaged, or has no such request.
@@ -129,8 +128,8 @@ impl Head {
         found.map(|(_, value)| &**value)
     }
 
-    /// Returns the body of the answer to `request`, which begins at `rest`, and its length on the
-    /// wire. `None` if the body is incomplete.
+    /// Returns the body at the start of `rest`, which belongs to the answer to `request`, and its
+    /// length on the wire. `None` if the body is incomplete.
     fn body_in(&self, rest: &[u8], request: &Head) -> Option<(Vec<u8>, usize)> {
         if request.word == "HEAD" || matches!(&*self.word, "204" | "304") {
             return Some((Vec::new(), 0));

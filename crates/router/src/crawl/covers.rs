@@ -181,8 +181,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Document, String> {
     }
 }
 
-/// Reads covers from `folder`: all objects of the site, with bodies only for those that can hide
-/// bytes, and the objects that can.
+/// Reads covers from `folder`. [`Found`] has all objects of the site, with empty bodies for those
+/// that cannot hide bytes. [`Judged`] has the objects that can.
 ///
 /// # Errors
 /// The covers cannot be read or are invalid, or an object cannot hide as much as the index states.
@@ -216,13 +216,13 @@ pub fn read(folder: &Path) -> Result<(Found, Judged), CrawlError> {
     Ok((found, judged))
 }
 
-/// Returns the object of an entry, if it can hide bytes as `slots` states. `bytes` is the required
-/// length of its body.
+/// Parses the object of an entry, and checks it against the index: its body must have `bytes`
+/// bytes, and hide as many bytes in the same way as `slots` states.
 fn checked(fetched: &Fetched, slots: &SlotsEntry, bytes: usize) -> Result<Object, String> {
     if fetched.body.len() != bytes {
         return Err(format!(
-            "the file of this cover has {} bytes, but the index says {bytes}: make the covers \
-             again with 'anabranch pt crawl'",
+            "the file has {} bytes, but the index says {bytes}: make the covers again with \
+             'anabranch pt crawl'",
             fetched.body.len()
         ));
     }

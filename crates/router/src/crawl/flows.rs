@@ -14,7 +14,7 @@ use pcap_file::pcapng::blocks::interface_description::{
 use pcap_file::pcapng::{Block, PcapNgReader};
 use pcap_file::{DataLink, PcapError, TsResolution};
 
-/// First bytes of a pcapng file, and of the variants of a pcap file.
+/// First bytes of a pcapng file. The next constant has those of the variants of a pcap file.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const PCAP: [[u8; 4]; 4] = [
     [0xd4, 0xc3, 0xb2, 0xa1],
@@ -28,16 +28,17 @@ const FLOWS: usize = 10_000;
 /// One connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
-    /// Packets with new data, in the order of their times.
+    /// Packets with new data, by time.
     pub(super) passed: Vec<Passed>,
-    /// The bytes that client and server sent, up to the first gap in the capture.
+    /// The bytes that the client and the server sent, up to the first gap in the capture.
     pub(super) said: [Vec<u8>; 2],
-    /// For each end, the number of bytes received by each time.
+    /// For each sender, the lengths that `said` reached, with the times.
     pub(super) when: [Vec<(usize, Duration)>; 2],
-    /// For each end: the next sequence number, once one is known; whether bytes are missing.
+    /// Next expected sequence number of each sender; `None` before its first segment. The next
+    /// field is whether a part of that sender's data is missing.
     next: [Option<u32>; 2],
     gap: [bool; 2],
-    /// Out-of-order data, by its offset in `said`.
+    /// Out-of-order data of each sender, by its offset in `said`.
     early: [BTreeMap<usize, Vec<u8>>; 2],
 }
 
@@ -56,15 +57,16 @@ pub(super) struct Capture {
     pub(super) skipped: usize,
     /// Whether the capture ends within a packet, which is ignored.
     pub(super) cut: bool,
-    /// Only the beginnings of payloads were captured, as with a snap length (`tcpdump -s 96`).
+    /// Whether any payload was captured only in part, as with a short snap length (`tcpdump -s
+    /// 96`).
     pub(super) snapped: bool,
 }
 
-/// Reads the connections of the capture `source`. Packets are sorted by time, because several
-/// interfaces are not written in that order. Only TCP segments are kept in memory.
+/// Reads the connections of the capture `source`. Packets are sorted by time, because a capture of
+/// several interfaces need not be in that order. Only TCP segments are kept in memory.
 ///
 /// # Errors
-/// It is no capture, is damaged, or has no whole packet.
+/// `source` is no capture, is damaged, or has no complete packet.
 pub(super) fn read(source: impl Read) -> Result<Capture, String> {
     let mut held = Segments::default();
     let cut = packets(source, &mut |link, at, bytes| held.take(link, at, bytes))?;
@@ -81,7 +83,7 @@ pub(super) fn read(source: impl Read) -> Result<Capture, String> {
 struct Segments {
     segments: Vec<(Duration, Segment)>,
     skipped: usize,
-    /// Pairs of ends, and the number of connections that they have begun.
+    /// Pairs of endpoints seen. The next field is the number of connections between them.
     ends: BTreeSet<[SocketAddr; 2]>,
     begun: usize,
 }
@@ -105,7 +107,7 @@ impl Segments {
 /// Connections, as far as their packets were processed.
 #[derive(Default)]
 struct Flows {
-    /// For each pair of ends, its last connection and the client.
+    /// For each pair of endpoints, the index of its last connection in `flows`, and the client.
     places: BTreeMap<[SocketAddr; 2], (usize, SocketAddr)>,
     flows: Vec<Flow>,
 }
@@ -132,7 +134,7 @@ type Take<'a> = dyn FnMut(DataLink, Duration, &[u8]) -> Result<(), String> + 'a;
 /// Passes each packet of a capture to `each`; returns whether the last one is cut off.
 ///
 /// # Errors
-/// It is no capture, is damaged, or has no complete packet.
+/// `source` is no capture, is damaged, or has no complete packet.
 fn packets(mut source: impl Read, each: &mut Take<'_>) -> Result<bool, String> {
     let mut first = Vec::new();
     source.by_ref().take(4).read_to_end(&mut first).map_err(|error| error.to_string())?;
@@ -231,9 +233,9 @@ fn packets_of_pcapng(source: impl Read, each: &mut Take<'_>) -> Result<(), Stop>
 #[derive(Clone)]
 struct Interface {
     link: DataLink,
-    /// Unit of times (`if_tsresol`).
+    /// Unit of the packets' times (`if_tsresol`).
     units: u8,
-    /// Seconds to add to its times (`if_tsoffset`).
+    /// Seconds to add to the packets' times (`if_tsoffset`).
     offset: u64,
 }
 
@@ -255,7 +257,8 @@ impl Interface {
     }
 }
 
-/// Converts a time in an interface's units (`if_tsresol`): a negative power of ten, or of two.
+/// Converts `count` units of time. `units` is the unit as in `if_tsresol`: the exponent of a
+/// negative power of ten, or of two if the highest bit is set.
 fn in_units(count: u128, units: u8) -> Duration {
     let power = u32::from(units & 0x7f);
     let base: u128 = if units & 0x80 == 0 { 10 } else { 2 };
@@ -271,20 +274,20 @@ struct Segment {
     sequence: u32,
     syn: bool,
     ack: bool,
-    /// Original length of its payload, and the captured bytes.
+    /// Original length of the payload in bytes. The next field has the captured part.
     length: usize,
     payload: Vec<u8>,
 }
 
 impl Segment {
-    /// Returns its two ends, the lower one first.
+    /// Returns the segment's two endpoints in ascending order.
     fn ends(&self) -> [SocketAddr; 2] {
         let mut ends = [self.from, self.to];
         ends.sort_unstable();
         ends
     }
 
-    /// Returns whether it begins a connection.
+    /// Returns whether the segment opens a connection: SYN without ACK.
     fn begins(&self) -> bool {
         self.syn && !self.ack
     }
@@ -337,7 +340,8 @@ impl Segment {
 }
 
 impl Flow {
-    /// Processes a segment of the client (`way` 0) or the server (1), captured at time `at`.
+    /// Processes a segment that the client (`way` 0) or the server (`way` 1) sent, captured at
+    /// `at`.
     fn take(&mut self, way: usize, at: Duration, segment: &Segment) {
         let first = segment.sequence.wrapping_add(u32::from(segment.syn));
         let next = *self.next[way].get_or_insert(first);
@@ -367,7 +371,7 @@ impl Flow {
         self.passed.push((way == 0, fresh, at));
     }
 
-    /// Appends the data that is in order to `said`.
+    /// Moves data from `early` to the end of `said`, as far as it is in order.
     fn put(&mut self, way: usize, at: Duration) {
         while let Some(first) = self.early[way].first_entry() {
             let Some(known) = self.said[way].len().checked_sub(*first.key()) else { return };
@@ -380,7 +384,7 @@ impl Flow {
         }
     }
 
-    /// Returns the time at which the byte at offset `place` had passed.
+    /// Returns the time at which `said` first contained the byte at offset `place`.
     pub(super) fn at(&self, way: usize, place: usize) -> Duration {
         let when = &self.when[way];
         let found = when.partition_point(|(bytes, _)| *bytes <= place);

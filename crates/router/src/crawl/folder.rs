@@ -8,7 +8,8 @@ use std::time::UNIX_EPOCH;
 
 use super::{CrawlError, Fetched, Found, LARGEST, OBJECTS, Page, html};
 
-/// Maximum size of a file in bytes. Larger files hide nothing, and no page is that large.
+/// Maximum size of a file in bytes. Larger files are left out, because they cannot hide bytes and
+/// no page is that large.
 const LONGEST: u64 = 4 << 20;
 
 /// Content types with their file name extensions, as in nginx's list. Other files are
@@ -125,7 +126,8 @@ pub(super) fn read(folder: &Path) -> Result<Found, CrawlError> {
     Ok(found)
 }
 
-/// Reads a file, and makes the headers of its answer. Returns `None` if the file is too large.
+/// Reads a file and creates the headers that nginx would send with it. Returns `None` if the file
+/// is too large.
 fn fetched(path: String, file: &Path) -> io::Result<Option<Fetched>> {
     let about = fs::metadata(file)?;
     if about.len() > LONGEST {

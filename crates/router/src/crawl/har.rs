@@ -1,7 +1,7 @@
 //! HAR files (HTTP Archive 1.2), as written by the developer tools of browsers and by proxies.
 //!
-//! Programs write such files differently. So if a part is missing or malformed, only the entry
-//! that it belongs to is left out.
+//! Programs differ in how they write HAR files. If a part is missing or malformed, only the entry
+//! that contains it is left out.
 
 use std::time::Duration;
 
@@ -101,8 +101,9 @@ fn number(value: &Value) -> Option<i64> {
     value.as_i64().or_else(of_text).or_else(|| rounded().map(|it| it as i64))
 }
 
-/// Returns the headers that have a name and a value; none if `headers` is not a list. If `small`,
-/// names are in lower case and are capitalised.
+/// Returns the complete headers of `headers` that do not concern only the transfer; none if
+/// `headers` is not a list. If `small`, their names are in lower case, and are capitalised as in
+/// HTTP/1.
 fn heads(headers: &Value, small: bool) -> Vec<(String, String)> {
     let all = headers.as_array().map(Vec::as_slice).unwrap_or_default().iter();
     let line = |header: &Value| {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{Fetched, Found};
 
-/// Hosts that browsers and systems contact to detect captive portals. They are never the site that
-/// was visited.
+/// Hosts that browsers and operating systems contact to detect captive portals. Their pages do not
+/// count as the first page of a visit.
 const CHECKS: [&str; 3] =
     ["detectportal.firefox.com", "captive.apple.com", "conncheck.opensuse.org"];
 
@@ -29,13 +29,13 @@ pub(super) fn plain(host: &str) -> String {
     bare.map_or(host.clone(), str::to_owned)
 }
 
-/// Adds the objects of one host to `found`. It is the host `wanted`, or else the host of the first
-/// page: the first GET with status 200 and type `text/html`. So redirects before that page are
-/// followed.
+/// Adds the objects of one host to `found`. The host is `wanted`, or else that of the first page:
+/// the first answer to a GET with status 200 and type `text/html`. Redirects before that page do
+/// not count, because their status is not 200.
 ///
 /// # Errors
-/// The host has no objects, or no page determines the host. The error is one line that names hosts
-/// with objects.
+/// The host has no objects, or there is no page to determine the host. The error is one line that
+/// names hosts with objects, if there are any.
 pub(super) fn of_host(
     mut exchanges: Vec<Exchange>,
     wanted: Option<&str>,
@@ -116,7 +116,8 @@ fn nothing_of(host: &str, exchanges: &[Exchange]) -> String {
     }
 }
 
-/// Formats the five hosts with the most objects, such as `b.net (12 objects), a.net (3)`.
+/// Formats the five hosts with the most objects, such as `b.net (12), a.net (3)`, and the number of
+/// further hosts.
 fn counted(hosts: &BTreeMap<&str, usize>) -> String {
     let mut hosts: Vec<(&str, usize)> = hosts.iter().map(|(host, count)| (*host, *count)).collect();
     hosts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));

@@ -1,9 +1,10 @@
-//! References in a page: the paths on the same site in its HTML.
+//! References of a page: the paths on the same site to which its HTML refers.
 
 use html5gum::{Token, Tokenizer};
 
-/// Returns the paths of the page's pictures, scripts, styles and media in order, and the paths of
-/// the pages to which it links. `base` is the page's own path.
+/// Returns the paths of the page's pictures, scripts, styles and media, and the paths to which its
+/// `a` elements link. Both lists are in order and without duplicates. `base` is the page's own
+/// path.
 pub(super) fn parts(base: &str, html: &str) -> (Vec<String>, Vec<String>) {
     let (mut parts, mut links) = (Vec::new(), Vec::new());
     for token in Tokenizer::new(html) {

@@ -18,8 +18,8 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Returns whether only a browser can check the object. That is so for scripts; JSON is
-    /// checked by our own strict parser.
+    /// Returns whether only a browser can check the object. This is true for scripts; [`judge`]
+    /// checks JSON with a strict parser.
     #[must_use]
     pub fn wants_browser(&self, found: &Found) -> bool {
         self.object.hiding() == Hiding::Text && !is_json(&found.objects[self.place])
@@ -41,7 +41,8 @@ impl Judged {
         *self.refused.entry(why.to_owned()).or_default() += 1;
     }
 
-    /// Refuses the kept objects for which `keeps` returns false, for the reason `why`.
+    /// Keeps only the objects for which `keeps` returns true. The others are counted as refused
+    /// because of `why`.
     pub fn retain(&mut self, why: &str, mut keeps: impl FnMut(&Kept) -> bool) {
         let before = self.kept.len();
         self.kept.retain(|kept| keeps(kept));

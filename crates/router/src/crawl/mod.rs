@@ -1,13 +1,14 @@
-//! Covers from an operator's own pages: a site, a HAR file or a capture gives the objects with
-//! which a server of `http-site` answers. Connections in captures give shapes for `embed`.
+//! Covers for pluggable transports, from an operator's own pages. The objects of a site, a HAR file
+//! or a capture become the answers of an `http-site` server. The TCP connections of a capture
+//! become traffic shapes for `embed`.
 //!
 //! * `folder`, `har`, `capture`: the sources, each read into [`Found`]. `html`: references in
-//!   pages. `flows`: TCP connections of a capture. `hosts`: the host that was visited. `packed`:
-//!   compressed sources.
+//!   pages. `flows`: TCP connections of a capture. `hosts`: selection of the visited host.
+//!   `packed`: compressed sources.
 //! * `judge`: selection of objects that can hide bytes. `browser`: a check by Chromium.
 //! * `covers`: the folder with the result (`docs/formats.md`).
 //!
-//! Covers contain only objects that strict parsers still accept after a change.
+//! Covers contain only objects that strict parsers still accept after bytes were hidden in them.
 
 mod browser;
 mod capture;
@@ -36,7 +37,7 @@ use anabranch_stego::{Shape, ShapeFault, Shapes};
 
 /// Maximum size of a source, in bytes.
 const LARGEST: u64 = 512 << 20;
-/// Description of a capture's missing end.
+/// Description of an incomplete last packet, for messages.
 const CUT: &str = "the capture's last packet, which is cut";
 /// Maximum number of objects in covers, and of pages.
 const OBJECTS: usize = 20_000;
@@ -69,14 +70,15 @@ impl std::error::Error for CrawlError {}
 pub struct Fetched {
     /// The path, without a query.
     pub path: String,
-    /// Headers of the answer in order, without those that only concern the transfer.
+    /// Headers of the answer in order, without those that concern only the transfer or the original
+    /// server.
     pub headers: Vec<(String, String)>,
     /// The body, without transfer encodings.
     pub body: Vec<u8>,
 }
 
 impl Fetched {
-    /// Returns its type, without parameters.
+    /// Returns the content type without parameters; empty if there is none.
     #[must_use]
     pub fn content_type(&self) -> &str {
         let kind = self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
@@ -91,7 +93,7 @@ pub struct Page {
     pub path: String,
     /// The objects including the page itself, in the order of their requests.
     pub objects: Vec<usize>,
-    /// Time until the next page was requested.
+    /// Time from the page's last object to the next page.
     pub pause: Duration,
 }
 
@@ -125,8 +127,8 @@ impl Found {
         self.objects.len() - 1
     }
 
-    /// Adds objects that were fetched one after another, each with its time: a document begins a
-    /// page.
+    /// Adds objects with their times, in the order in which they were fetched. Each HTML document
+    /// begins a page, to which the following objects belong.
     fn follow(&mut self, fetched: Vec<(Fetched, Duration)>) {
         let mut last = Duration::ZERO;
         for (object, at) in fetched {
@@ -151,10 +153,11 @@ impl Found {
 
 /// Reads a source: a site's folder, a HAR file (1.2), or a capture (pcap or pcapng) with plain
 /// HTTP. HAR files and captures may be compressed with gzip; only objects of `host`, or of the
-/// first page's host, are taken.
+/// first page's host if `host` is `None`, are taken.
 ///
 /// # Errors
-/// One line: it cannot be read, has another format, or has no object of the host.
+/// The source cannot be read, has another format, or has no object of the host. The error is one
+/// line.
 pub fn crawl(source: &Path, host: Option<&str>) -> Result<Found, CrawlError> {
     let file = |error| CrawlError::File(source.to_owned(), error);
     let told = |why: String| CrawlError::Source(source.to_owned(), why);
@@ -181,11 +184,12 @@ fn of_file(source: impl io::BufRead, host: Option<&str>) -> Result<Found, String
     har::read(&bytes, host)
 }
 
-/// Returns the shapes of the TCP connections in `captures` (pcap or pcapng, perhaps compressed with
-/// gzip), named after their files, and a message for each reason to leave something out.
+/// Returns the shapes of the TCP connections in `captures` (pcap or pcapng, optionally compressed
+/// with gzip), and messages about what was left out. Each shape is named after its file.
 ///
 /// # Errors
-/// One line: a file cannot be read, is no capture, or has no connection that can be replayed.
+/// A file cannot be read, is no capture, or has no connection that can be replayed. The error is
+/// one line.
 pub fn shapes(captures: &[PathBuf]) -> Result<(Shapes, Vec<String>), CrawlError> {
     let (mut all, mut notes) = (Vec::new(), Vec::new());
     for path in captures {
@@ -198,7 +202,8 @@ pub fn shapes(captures: &[PathBuf]) -> Result<(Shapes, Vec<String>), CrawlError>
     Ok((Shapes::new(all).map_err(none)?, notes))
 }
 
-/// Returns the shapes in `capture`, named after `path`, and the reasons to leave parts of it out.
+/// Returns the shapes in `capture`, named after `path`, and the reasons why parts of it were left
+/// out.
 fn shapes_of(path: &Path, capture: impl io::BufRead) -> Result<(Vec<Shape>, Vec<String>), String> {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let stem = stem.trim_end_matches(".pcapng").trim_end_matches(".pcap");
@@ -248,7 +253,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, CrawlError> {
     read.map(|_| bytes).map_err(|error| CrawlError::File(path.to_owned(), error))
 }
 
-/// Returns whether the header `name` concerns only the transfer or its original server, so that it
+/// Returns whether the header `name` concerns only the transfer or the original server, so that it
 /// does not belong in another server's answer.
 fn is_of_transfer(name: &str) -> bool {
     let names = [

@@ -33,7 +33,7 @@ pub(super) fn unpacked<'a>(mut source: impl BufRead + 'a) -> Result<Box<dyn BufR
     Ok(Box::new(BufReader::new(bounded)))
 }
 
-/// A reader that returns an error after `left` bytes.
+/// Reader that returns an error once `source` has yielded more than `left` bytes.
 struct Bounded<R> {
     source: R,
     left: u64,

@@ -12,8 +12,9 @@ const SECOND: u128 = 1_000_000_000;
 /// which it will be full. It can be overdrawn. Then nothing may pass until the debt is paid.
 #[derive(Clone, Debug)]
 pub(super) struct Meter {
-    /// Rate of the bucket in bytes per second. The next field is its capacity in bytes.
+    /// Rate in bytes per second.
     rate: Arc<AtomicU64>,
+    /// Capacity in bytes.
     burst: Arc<AtomicU64>,
     /// Time at which the bucket will be full, in nanoseconds.
     full_at: Arc<AtomicU64>,
@@ -51,16 +52,16 @@ impl Meter {
         self.burst().saturating_sub(u64::try_from(missing).unwrap_or(u64::MAX))
     }
 
-    /// Takes `bytes` bytes out of the bucket, because they pass now.
+    /// Removes `bytes` bytes, which pass now, from the bucket.
     pub(super) fn take(&self, now: Time, bytes: u64) {
         let nanos = self.nanos(bytes);
         let later = |full_at: u64| Some(full_at.max(now.nanos()).saturating_add(nanos));
         let _ = self.full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 
-    /// Returns the time at which there will be enough for ten milliseconds, and for at least 4096
-    /// bytes, if nothing passes before. Waiting for single bytes would cost a wake-up for each of
-    /// them.
+    /// Returns the time at which the bucket will hold what its rate allows in ten milliseconds (at
+    /// least 4096 bytes), if nothing passes before. Waiting for single bytes would cost a wake-up
+    /// for each of them.
     pub(super) fn some_at(&self) -> Time {
         let burst = self.burst();
         let some = (self.rate() / 100).max(4096).min(burst);

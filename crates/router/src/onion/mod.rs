@@ -1,15 +1,15 @@
-//! The onion network on a machine: sockets, files and clocks around the cores of `onion` and
-//! `links`.
+//! Tor relays, clients and directory authorities: sockets, files and clocks around the cores of
+//! the crates `onion` and `links`, which do no I/O.
 //!
 //! * [`store`]: a relay's keys and other state on disk; [`kept`]: reading of state files;
 //!   [`keyring`]: key rotation; [`families`]: keys of families.
 //! * [`authorities`]: the authorities that a user trusts, as in torrc.
-//! * [`relay`] and [`client`]: an event loop around each core: one thread, one `epoll` set. Reads
-//!   are large, a record holds many cells, and a write many records. The kernel holds little unsent
-//!   data, so the core's order among circuits takes effect. A relay has one loop per thread, joined
-//!   by rings.
-//! * `links`: the carriers of links (TCP, QUIC, rings in memory) behind one trait; `station` has a
-//!   core and its carriers.
+//! * [`relay`] and [`client`]: event loops with one core, one thread and one `epoll` set each. A
+//!   relay may have several loops, which rings in memory connect. A read takes many bytes, a record
+//!   many cells, and a write many records. The kernel holds little unsent data, so that the core
+//!   decides which circuit sends next.
+//! * `links`: links over TCP, QUIC and rings in memory, behind one trait (`Carrier`); `station`
+//!   joins a core and its links.
 //! * `mptcp`: links over several network paths, if a relay enables them.
 //! * [`ways`]: a client's routes to its bridges, direct or through transports.
 //! * [`authority`]: a directory authority's threads, which run alongside its relay.

@@ -1,6 +1,6 @@
-//! Links over several network paths (MPTCP, RFC 8684). The protocol is fixed when a socket is
-//! created. The kernel's path manager decides about further paths and their addresses (`ip
-//! mptcp`). If a neighbour does not support MPTCP, the connection to it uses TCP.
+//! Links over several network paths (MPTCP, RFC 8684). A socket's protocol is fixed when it is
+//! created. The kernel's path manager, which `ip mptcp` configures, opens further subflows. If a
+//! neighbour does not support MPTCP, the connection to it uses TCP.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,9 +10,9 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use anabranch_os::socket_option;
 
-/// Level of MPTCP's socket options. The next constant is the option that returns a connection's
-/// state (`linux/mptcp.h`).
+/// Level of MPTCP's socket options.
 const SOL_MPTCP: i32 = 284;
+/// Socket option that returns a connection's state (`linux/mptcp.h`).
 const MPTCP_INFO: i32 = 1;
 
 /// Protocol of a relay's sockets for links.

@@ -12,8 +12,8 @@ use socket2::SockRef;
 
 use super::conn::{connecting, is_passing};
 
-/// Number of bytes read from the socket at once. It is about half of a stream's room in the core,
-/// which asks for more once that much is sent.
+/// Maximum number of bytes of one read from the socket. It is about half of a stream's buffer in
+/// the core, which reports room again once half of the buffer is sent.
 const PIECE: usize = 32 << 10;
 
 /// The core's side of a stream, as its external socket uses it.
@@ -39,7 +39,7 @@ pub(super) struct Outside {
     silent: bool,
     /// Whether the destination currently accepts no more bytes.
     blocked: bool,
-    /// Events for which the poller watches the socket; `None` if unknown.
+    /// Events for which the poller watches the socket; `None` before the first [`Outside::watch`].
     watched: Option<Interest>,
 }
 

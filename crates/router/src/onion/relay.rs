@@ -73,11 +73,12 @@ const RECERTIFY: Duration = Duration::from_secs(12 * 3600);
 const DESCRIBE: Duration = Duration::from_secs(60);
 /// Maximum number of incomplete handshakes from one address, over all shards.
 const MOST_HALF_OPEN: usize = 64;
-/// Maximum number of links to one relay, if each circuit has its own. Our relays accept as many at
-/// a time. C tor accepts more: `DoSConnectionMaxConcurrentCount` is 100, and only applies to
-/// clients.
+/// Maximum number of links to one relay, if each circuit has its own. A relay of ours accepts that
+/// many handshakes from one address ([`MOST_HALF_OPEN`]). C tor accepts more: its limit
+/// `DoSConnectionMaxConcurrentCount` is 100, and only applies to clients.
 const MOST_DEDICATED: usize = MOST_HALF_OPEN;
-/// Time after which an observed rate is certainly part of the history.
+/// Delay of the description after a self-test. Rates are measured over ten whole seconds, so the
+/// test's rate is part of the history by then.
 const SETTLED: Duration = Duration::from_secs(12);
 
 /// Settings of a relay.
@@ -97,10 +98,10 @@ pub struct Settings {
     /// Taps for out-of-order delivery, one for each event loop ([`Tap::open_all`]). In an event
     /// loop without a tap, links are in order.
     pub taps: Vec<Tap>,
-    /// Kind of the links over TCP.
+    /// Kind of link to create on TCP connections.
     pub links: &'static StreamFamily,
-    /// Whether to use QUIC links in addition to TLS links; `None` if not. The value states whether
-    /// they are also used where an unordered TLS link exists.
+    /// Settings of QUIC links, which are opened alongside TLS links; `None` to open and accept
+    /// none.
     pub quic: Option<QuicLinking>,
     /// Whether each extended circuit gets its own link to the next relay.
     pub dedicated_links: bool,
@@ -146,7 +147,7 @@ impl Settings {
 /// Maximum number of sets of circuits in [`Numbers`].
 const SETS: usize = 16;
 
-/// A relay's counters, for people.
+/// A relay's counters, which observers receive ([`Watch::numbers`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Numbers {
     /// The core's statistics.
@@ -230,7 +231,7 @@ pub trait Watch {
 }
 
 /// Runs a relay until `stop` is readable. Then it accepts no new links, and continues until its
-/// circuits are closed or the grace period is over. More data on `stop` end it at once.
+/// circuits are closed or the grace period is over. A second byte on `stop` ends it at once.
 ///
 /// # Errors
 /// An address cannot be listened on, or file descriptors run out at the start.
@@ -290,8 +291,9 @@ struct MainShard<'r> {
     /// Rate limits that all shards share: one for receiving and one for sending.
     meters: [Meter; 2],
     reload: Option<Reload<'r, Changes>>,
-    /// Current TLS certificate of the relay's links. The next field generates the next one.
+    /// Current TLS certificate of the relay's links.
     certificate: Vec<u8>,
+    /// Generator of the next link key and its certificate.
     link_keys: LinkKeys,
     ticked: Time,
     /// Time of the last renewal of link certificates.
@@ -301,8 +303,8 @@ struct MainShard<'r> {
     /// Whether a message was logged that circuits share links, though each should have its own.
     told_shared: bool,
     file_watch: FileWatch,
-    /// Earliest and latest end of the relay; `None` unless the relay was asked to stop. At the
-    /// earliest end, the relay only ends if no circuit is left.
+    /// Earliest and latest time at which the relay ends; `None` unless it was asked to stop.
+    /// Between these times, it ends as soon as no circuit is left.
     ends: Option<[Time; 2]>,
 }
 
@@ -460,8 +462,7 @@ impl<'r> MainShard<'r> {
         let observed = self.history_file.history.observed();
         if let Some(said) = self.self_test.turn(now, observed, &relay) {
             watch.note(&said);
-            // The description is published soon, once the received bytes are part of ten whole
-            // seconds.
+            // The next description includes the test's rate.
             self.describe_at = self.describe_at.min(now + SETTLED);
         }
     }

@@ -1,5 +1,5 @@
-//! Messages about wrong clocks, for people: a verdict of [`anabranch_onion::clocks`] with the
-//! relay's name.
+//! Messages about wrong clocks: a verdict of [`anabranch_onion::clocks`], with the name of the
+//! relay that it is about.
 
 use std::fmt;
 

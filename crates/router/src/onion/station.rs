@@ -51,8 +51,9 @@ pub(super) struct Station<C> {
     claims: Option<ShardClaims>,
     /// Whether each link is opened for one circuit, regardless of other shards' links.
     dedicates_links: bool,
-    /// Time of the last check for links that do not open. The next field is that for idle links.
+    /// Time of the last check for links that do not open.
     swept: Time,
+    /// Time of the last check for idle links.
     rested: Time,
     /// Lossy cells that are being moved between a link and the core.
     lossy: Vec<u8>,
@@ -184,7 +185,7 @@ impl<C: Core> Station<C> {
         self.carriers.quic.as_ref().map(QuicLinks::counts)
     }
 
-    /// Returns whether QUIC links carry lossy cells, where neighbours do too.
+    /// Returns whether QUIC links carry lossy cells if the neighbour supports them, too.
     pub(super) fn grants_lossy(&self) -> bool {
         self.carriers.quic.as_ref().is_some_and(QuicLinks::carries_lossy)
     }

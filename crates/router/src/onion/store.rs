@@ -1,5 +1,5 @@
-//! A relay's keys on disk, the folder that contains them, and atomic writing. Atomic writing means
-//! that a file is written under another name and then renamed.
+//! A relay's keys on disk, the lock and permissions of their folder, and atomic replacement of
+//! files. A file is replaced by writing the new one under another name and renaming it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};

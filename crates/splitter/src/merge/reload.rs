@@ -99,9 +99,10 @@ fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
         ("pad", old.pad != new.pad),
     ];
     match changed.iter().find(|(_, changed)| *changed) {
-        Some((name, _)) => {
-            Err(format!("'{name}' cannot change while the far end runs: restart the far end"))
-        }
+        Some((name, _)) => Err(format!(
+            "'{name}' cannot change while the far end runs: undo the change in the \
+                         settings file, or restart the far end"
+        )),
         None => Ok(()),
     }
 }

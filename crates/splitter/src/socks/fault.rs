@@ -116,7 +116,7 @@ impl fmt::Display for ProxyFault {
             }
             ProxyFault::Io(error) => write!(f, "closed the connection: {error}"),
             ProxyFault::Lost => {
-                f.write_str("has closed the control connection, or does not relay UDP any more")
+                f.write_str("closed its control connection, or no longer relays UDP")
             }
         }
     }

@@ -225,9 +225,10 @@ fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
         ("pcap-size", *pcap_limits != new.pcap_limits),
     ];
     match changed.iter().find(|(_, changed)| *changed) {
-        Some((name, _)) => {
-            Err(format!("'{name}' cannot change while the splitter runs: restart the splitter"))
-        }
+        Some((name, _)) => Err(format!(
+            "'{name}' cannot change while the splitter runs: undo the change in the \
+                         settings file, or restart the splitter"
+        )),
         None => Ok(()),
     }
 }

@@ -333,8 +333,8 @@ impl Plan {
         let taken = needed && policy::leads_directly(network).map_err(&ask)?;
         if taken {
             return Err(SteerError::Occupied(format!(
-                "the route to {network}/30 exists already ('ip route show'), but the splitter \
-                 needs this network for its virtual Ethernet pair: remove the route"
+                "the splitter needs the network {network}/30 for its virtual Ethernet pair, but a \
+                 route to this network exists already ('ip route show')"
             )));
         }
         Ok(())

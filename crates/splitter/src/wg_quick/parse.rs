@@ -258,7 +258,7 @@ impl Reader<'_> {
         }
         if kind.other().key(word).is_some() {
             let (right, wrong) = (kind.other().header(), kind.header());
-            return Err(self.error(format!("the key `{word}` belongs to {right}, not to {wrong}")));
+            return Err(self.error(format!("`{word}` belongs to {right}, not to {wrong}")));
         }
         let near = toml_keys::hint(word, kind.names());
         let known = || format!("; known: {}", kind.names().collect::<Vec<_>>().join(", "));

@@ -84,7 +84,7 @@ fn each_mistake_is_told_with_its_line() {
         ),
         (
             "[Interface]\nEndpoint = a:1\n",
-            "f.conf:2: the key `Endpoint` belongs to [Peer], not to [Interface]",
+            "f.conf:2: `Endpoint` belongs to [Peer], not to [Interface]",
         ),
         ("[Pear]\n", "f.conf:1: unknown section: expected [Interface] or [Peer]"),
         (

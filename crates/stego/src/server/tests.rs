@@ -1,4 +1,4 @@
-//! What clients that keep to nothing make a server hold.
+//! Tests of a server's memory use with misbehaving clients.
 
 use anabranch_multipath::seed::{Stream, stream};
 
@@ -11,14 +11,14 @@ use crate::handshake::Greeting;
 use crate::outbox::AHEAD;
 
 const WALL: u64 = 1_800_000_000;
-/// What a socket takes at a time.
+/// Free bytes of a socket's send buffer.
 const ROOM: usize = 32 << 10;
-/// The honest client's connections have these numbers and greater ones.
+/// First connection number of the honest client.
 const HONEST: u64 = 1_000;
-/// Far more than any window.
+/// Flow-control limit in bytes that is far above any window.
 const GREEDY: u64 = 1 << 60;
 
-/// A server, and what it has said by each connection.
+/// A server, and the bytes that it has sent over each connection.
 struct World {
     now: Time,
     server: Server<Stream>,
@@ -53,7 +53,7 @@ impl World {
         self.act();
     }
 
-    /// All sockets take what the server says.
+    /// Performs the server's actions. All sockets accept its bytes at once.
     fn act(&mut self) {
         while let Some(output) = self.server.poll(self.now) {
             match output {
@@ -74,29 +74,31 @@ impl World {
         self.server.handle(self.now, Input::Room(id, ROOM));
     }
 
-    /// Gives a link as much as it takes.
+    /// Writes to a link until it accepts no more.
     fn fill(&mut self, link: LinkId) {
         while self.server.write(link, &[7; 64 << 10]) > 0 {
             self.act();
         }
     }
 
-    /// Bytes that wait for clients or have not come, and what is left of the budget.
+    /// Returns the number of unacknowledged bytes of all links, and the bytes left in the budget.
     fn kept(&self) -> (usize, usize) {
         let waiting = self.server.links.values().map(|host| host.link.waiting());
         (waiting.sum(), self.server.budget.left())
     }
 }
 
-/// A client that allows its server more than any window, and acknowledges what it likes.
+/// A client that permits its server any number of bytes, and acknowledges only when the test asks
+/// it to.
 struct Greedy {
     id: ConnId,
     link: LinkId,
     aes: bool,
     sealer: Sealer,
     opener: Opener,
-    /// What came and is no whole block, and the first chunk that has not come.
+    /// Received bytes that are not a complete block yet.
     partial: Vec<u8>,
+    /// Number of the chunk after the greatest one received.
     next: u64,
 }
 
@@ -124,7 +126,7 @@ impl Greedy {
         greedy
     }
 
-    /// Reads what has come: whether it ended with the link's end.
+    /// Processes the received blocks. Returns whether the last frame was a RESET.
     fn listen(&mut self, world: &mut World) -> bool {
         self.partial.extend(world.said.remove(&self.id).unwrap_or_default());
         let (mut start, mut frames, mut reset) = (0, Vec::new(), false);
@@ -153,7 +155,8 @@ impl Greedy {
         world.hear(self.id, &block);
     }
 
-    /// Sends a stream without its first chunk, in chunks of this length, as far as it is allowed.
+    /// Sends a stream without its first chunk, in chunks of `length` bytes, up to the window or the
+    /// end of the link.
     fn send_ahead(&mut self, world: &mut World, length: usize) {
         let bytes = vec![9; length];
         for chunk in 1..=(LEAST_WINDOW / length).min(AHEAD - 1) as u64 {
@@ -165,7 +168,7 @@ impl Greedy {
     }
 }
 
-/// Carries bytes to a client that keeps to the protocol: how many came within a minute.
+/// Sends `bytes` bytes to an honest client. Returns how many arrive within a minute.
 fn carried(world: &mut World, bytes: usize) -> usize {
     let config = ClientConfig {
         key: world.server.config.key.public(),
@@ -286,7 +289,7 @@ fn who_makes_the_server_keep_most_loses_its_link_and_no_more_is_kept_than_memory
     }
 }
 
-/// Opens links and ends both streams of each, which carry nothing.
+/// Opens links, and ends both streams of each without data.
 fn finish_links(world: &mut World, numbers: std::ops::Range<u64>) {
     let mut short: Vec<Greedy> = numbers.map(|number| Greedy::join(world, number)).collect();
     for link in &mut short {

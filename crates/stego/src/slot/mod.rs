@@ -101,9 +101,8 @@ pub(crate) trait Slot: Send {
         0
     }
 
-    /// Returns the number of hidden bytes that the message for `hidden` bytes contains. It is the
-    /// same number, or at least [`RESERVE`] more; the additional bytes must be filled with
-    /// padding.
+    /// Returns the number of hidden bytes that the message for `hidden` bytes has to contain:
+    /// `hidden`, or at least [`RESERVE`] more. The caller fills the difference with padding.
     fn fit(&mut self, hidden: usize) -> usize;
 
     /// Appends the message that contains the `hidden` bytes. Their number must be at most
@@ -137,15 +136,14 @@ pub(crate) trait Slot: Send {
     /// connection's hint in `lead`. If the connection has none, takes the one in `lead`.
     fn lead(&mut self, _lead: &mut Option<String>) {}
 
-    /// Returns the time since which a client has been waiting for this end's part of an exchange.
-    /// This is for modules in which several clients' requests wait at a time and it suffices to
-    /// hold one of them.
+    /// Returns the time since which this end has been holding a request; `None` if it holds none. A
+    /// server that holds several requests for a link answers all but the oldest, even without data.
+    /// A module in which requests must not be answered early returns `None`.
     fn since(&self) -> Option<Time> {
         None
     }
 
-    /// Returns whether the next message of this end begins an exchange. This end must be a
-    /// client's.
+    /// Returns whether the next message of this end begins an exchange. It never does at a server.
     fn begins(&self) -> bool {
         false
     }

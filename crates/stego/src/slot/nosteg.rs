@@ -13,7 +13,7 @@ pub(super) struct NoSteg {
     left: Option<[usize; 2]>,
 }
 
-/// A connection with fewer remaining bytes than this, in either direction, is spent.
+/// Minimum number of remaining bytes in each direction. A connection with fewer is spent.
 const LEAST: usize = 2_000;
 /// Number of bytes that are reserved for acknowledgements. Without these, the last of several
 /// connections might have no room to acknowledge what it received.

@@ -138,8 +138,8 @@ impl Profile {
         if little { 96 } else { ACK_ROOM }
     }
 
-    /// Returns the maximum time for which an end is silent although the connection works, for
-    /// covers with such pauses.
+    /// Returns the maximum time for which an end is silent although the connection works: zero for
+    /// covers without pauses.
     pub(crate) fn pauses(self, covers: &Covers) -> Duration {
         match self.module {
             Module::Embed => covers.shapes.longest_pause(),
@@ -147,8 +147,7 @@ impl Profile {
         }
     }
 
-    /// Returns whether strangers take a server for a web server, so that a web server must be
-    /// available to answer them.
+    /// Returns whether a server poses as a web server, so that it needs one to answer strangers.
     #[must_use]
     pub fn wants_site(self) -> bool {
         matches!(self.module, Module::Http(_))

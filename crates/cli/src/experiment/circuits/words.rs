@@ -71,19 +71,19 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     let lines: Vec<_> =
         LINES.iter().map(|(rate, rtt)| format!("{rate} Mbit/s and {rtt} ms")).collect();
     format!(
-        "Seven relays, four web servers, a client that measures and {} clients that load the \
-         network: pages of 320 KiB and downloads of {} MiB over one circuit or several. They are \
-         measured in three networks: on loopback; behind three guards with lines of {} (round-trip \
-         time); and behind three guards with equal lines of {} Mbit/s and {} ms. In the third \
-         network the loading clients use a chosen share of the rate of one line. The circuits of \
-         the loading clients use {}",
-        subject.header["clients"],
+        "The network has seven relays, four web servers and two kinds of clients. One client is \
+         measured: it downloads pages of 320 KiB and files of {} MiB over one circuit or several. \
+         The other {} clients create load. There are three networks. The first is on loopback. In \
+         the second the connections of the three guards have different rates and round-trip times: \
+         {}. In the third they are equal, with {} Mbit/s and {} ms, and the clients that create \
+         load use a fixed share of one connection's rate. Their circuits use {}",
         subject.bulk(),
+        subject.header["clients"],
         lines.join(", "),
         LOADED.0,
         LOADED.1,
         match subject.header["load"] == "employed" {
-            true => "the measuring client's relays",
+            true => "the relays of the measured client",
             false => "all guards and middle relays",
         }
     )

@@ -70,8 +70,8 @@ pub(super) fn kept(cell: &Cell) -> String {
         (None, Some(shares)) if cell.counted.is_none() => {
             let [least, most] = [shares.least, shares.most].map(|share| share * 100.0);
             format!(
-                "no valid download, because the paths carried only {least:.0}–{most:.0} % of \
-                     the bytes"
+                "no valid download, because the paths carried too unequal shares of the bytes: \
+                 {least:.0}–{most:.0} %"
             )
         }
         _ => "–".to_owned(),

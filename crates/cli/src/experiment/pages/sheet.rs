@@ -86,10 +86,10 @@ fn contents(subject: &Subject<'_>) -> String {
          each path. `label` is the site, `run` the repetition; `load` is unique over both files; \
          `time` starts when the browser is asked to open the page.\n* `loads.parquet`: one row per \
          attempt, including failed ones, with page, protocol, seed, times, bytes per path and how \
-         busy the machine was. The column `load` has the number of the page load in the traces.\n* `pages.html`: the same \
-         as figures.\n* `units.jsonl`, `loads/`: the raw data of all of the above. `anabranch \
-         experiment pages FOLDER` continues from them.\n\nSplit and undefended page loads were made \
-         separately.",
+         busy the machine was. The column `load` has the number of the page load in the traces.\n* \
+         `pages.html`: the results as diagrams.\n* `units.jsonl`, `loads/`: the raw data of all of \
+         the above. `anabranch experiment pages FOLDER` continues from them.\n\nSplit and \
+         undefended page loads were made separately.",
         subject.pages.len() - monitored,
         words::loads(&subject.counts()),
     )

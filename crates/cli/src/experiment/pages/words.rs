@@ -179,7 +179,7 @@ pub(super) fn plain(subject: &Subject<'_>) -> String {
         );
     }
     if subject.counts().good[0] > 0 {
-        text += &format!("\nShares of the downlink of split loads: {}.", path_shares(subject));
+        text += &format!("\nDownlink bytes of split loads: {}.", path_shares(subject));
         text += &format!("\n{}", sharing(subject.records));
     }
     text

@@ -64,7 +64,7 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
         "{} downloads of {} to {} KB start at the same time. Each uses its own circuit, and all \
          circuits use the same three relays. The three lines between client, guard, middle relay \
          and exit have a delay of {DELAY_MS} ms one way and {RATE_MBIT} Mbit/s. The last line, \
-         between middle relay and exit, loses segments",
+         between middle relay and exit, loses the share of TCP segments that the tables state",
         subject.header["downloads"],
         shortest.unwrap_or_default() / 1000,
         longest.unwrap_or_default() / 1000,
@@ -123,11 +123,11 @@ pub(super) fn alone(subject: &Subject<'_>) -> String {
     format!(
         "A single unordered link (its TLS records can be read out of order) over the last line \
          carries {CELL_RATE} cells per second for {} s. The cells belong to {CELL_CIRCUITS} \
-         circuits in turn, and each is sent in its own write. Three times are measured for each \
+         circuits in turn, and each is sent in its own write. Three moments are recorded for each \
          cell. In order: when the kernel has delivered all data up to the end of the cell. By \
          circuit: when all earlier cells of its circuit have arrived, which is when uTor delivers \
-         it. Unordered: when its record was decrypted. The last column divides the mean time by \
-         circuit by the mean time in order.",
+         it. Unordered: when its record was decrypted. The last column is the mean delay by \
+         circuit, divided by the mean delay in order.",
         subject.header["seconds"]
     )
 }
@@ -224,7 +224,7 @@ pub(super) const CLAIM_HEAD: [&str; 5] = ["lines", "claim", "found", "the paper"
 /// Explains how claims are judged.
 pub(super) fn judged() -> String {
     format!(
-        "Unordered links are compared with ordered ones, both ours, round by round. A claim holds \
+        "Our unordered links are compared with our ordered ones, round by round. A claim holds \
          if the whole 95 % interval agrees with it, and does not hold if the whole interval \
          contradicts it. Otherwise, and with fewer than six rounds, it is open. 'Alike' means that \
          the fastest {} of the downloads take the same time within 10 %. 'The slowest' are the {} \

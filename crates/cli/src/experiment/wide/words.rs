@@ -40,7 +40,7 @@ pub(super) fn outcome(run: &Measured) -> String {
     let speed = run.bulk.last_median().map_or("–".to_owned(), |time| format!("{time:.1} s"));
     format!(
         "{} downloads, {} failed; median time of a bulk download {speed}; exits used {:.0} % of \
-         their lines",
+         the capacity of their lines",
         web.downloads + bulk.downloads,
         web.failed + bulk.failed,
         run.loads[1] * 100.0
@@ -52,8 +52,8 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     let number = |key: &str| grouped(subject.header[key].as_u64().unwrap_or(0));
     let seconds = |key: &str| subject.header[key].as_u64().unwrap_or(0);
     let lines = match subject.header["lines"].as_str() {
-        Some("tor-2018") => "the whole lines of relays of 2018",
-        _ => "the part of their lines that relays of 2018 had free",
+        Some("tor-2018") => "the whole bandwidth of Tor relays of 2018",
+        _ => "the bandwidth that Tor relays of 2018 had unused",
     };
     let events: u64 = subject.records.iter().map(|run| run.events).sum();
     format!(

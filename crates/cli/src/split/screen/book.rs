@@ -150,8 +150,8 @@ impl Book {
                 advice::kept(why)
             ),
             Event::TuplesCut { session, wanted, used } => format!(
-                "session {}: QUIC uses {used} of {wanted} four-tuples, combinations of path and \
-                 port (--quic-tuples sets the limit)",
+                "session {}: QUIC uses only {used} of {wanted} four-tuples (combinations of path \
+                 and port): --quic-tuples limits their number",
                 session.0
             ),
             Event::Pinned { session, path } => format!(

@@ -7,7 +7,7 @@ fn finding(protocol: Protocol, confidence: Confidence) -> Option<Finding> {
     Some(Finding { protocol, confidence })
 }
 
-/// The findings of a session whose client sends these.
+/// Returns the findings of a session whose client sends `datagrams`.
 fn findings(datagrams: &[Vec<u8>]) -> Vec<(Protocol, Confidence)> {
     let mut recogniser = Recogniser::default();
     let new = datagrams.iter().filter_map(|datagram| recogniser.on_client(datagram));
@@ -101,7 +101,8 @@ fn numbers_are_told_once_and_of_wireguard_when_it_is_certain() {
     assert!(!recogniser.looks_for_numbers());
 }
 
-/// AmneziaWG's data: padding (S4), a type of its own range (H4), the receiver, the counter.
+/// Returns a data message of AmneziaWG: padding (S4), a type from its configured range (H4), the
+/// receiver index and the counter `number`.
 fn amnezia(number: u8) -> Vec<u8> {
     let padding = [number.wrapping_mul(83); 17];
     let head = [number.wrapping_mul(41), 0x35, 0x48, 0, 0xec, 0xf3, 0x37, 3];

@@ -20,8 +20,8 @@ impl QuicLink {
         Ok(())
     }
 
-    /// Reads a lane. If the lane has ended, returns the stream that waited for its number and can
-    /// be read next.
+    /// Reads the lane of `stream`. If the lane has ended, returns the stream that waited for its
+    /// number, if any, which can be read next.
     pub(super) fn read_lane(
         &mut self,
         stream: StreamId,
@@ -54,7 +54,8 @@ impl QuicLink {
         }
     }
 
-    /// Handles a stream that ended before its lane: appends to `into` the unit that ends the lane.
+    /// Handles a stream that ended without the unit that ends its lane: appends such a unit to
+    /// `into`.
     fn broke_off(
         &mut self,
         stream: StreamId,

@@ -14,8 +14,8 @@ fn routerlist(per_address: usize) -> RouterList {
     RouterList::new(rules, Reach { holds: 2700, every: EVERY, ipv6: false })
 }
 
-/// A relay of this number, at this address: all are made of one descriptor, since keys take long to
-/// make.
+/// Returns an entry with the identity `number` at the address `at`. All entries are copies of one,
+/// because generating keys is slow.
 fn entry(number: u32, at: Ipv4Addr) -> Entry {
     static ONE: OnceLock<Entry> = OnceLock::new();
     let mut entry = ONE.get_or_init(one).clone();
@@ -41,7 +41,7 @@ fn id(number: u32) -> [u8; 20] {
     entry(number, Ipv4Addr::LOCALHOST).described.rsa_identity
 }
 
-/// An address of its own for each number, in one part of the Internet up to 65,535.
+/// Returns a different address for each number; up to 65,535 they are in one part of the Internet.
 fn apart(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(0x5000_0000 + number)
 }
@@ -55,7 +55,7 @@ fn answer(routerlist: &mut RouterList, now: u64, number: u32, at: Ipv4Addr) {
     routerlist.observe(now, &target, true);
 }
 
-/// The first so many relays, each at an address of its own, all of which run.
+/// Returns a list of `count` running relays, each at its own address.
 fn of_running(count: u32) -> RouterList {
     let mut routerlist = routerlist(2);
     for number in 0..count {
@@ -65,12 +65,12 @@ fn of_running(count: u32) -> RouterList {
     routerlist
 }
 
-/// A few links: those that are not there hold theirs for a minute, those that run for no time at
-/// all.
+/// Links for probes, at most `most` at once. A probe of an absent relay occupies a link for a
+/// minute, a probe of a running relay for no time.
 struct Links {
     most: usize,
     busy: Vec<(u64, Target)>,
-    /// Who was probed when, last.
+    /// Time of the last probe of each relay.
     asked: BTreeMap<[u8; 20], u64>,
 }
 
@@ -99,7 +99,7 @@ fn thousands_that_are_not_there_delay_nobody_who_runs() {
     let is_live = |target: &Target| (0..LIVE).chain([900_000]).any(|n| id(n) == target.rsa);
     let mut strangers = 1000;
     for now in NOW..NOW + 4 * EVERY {
-        // Ten a second, each from a visitor of its own, as from a great many machines.
+        // Ten relays a second, each uploaded from a different address.
         for _ in 0..10 {
             strangers += 1;
             let _ =

@@ -3,7 +3,7 @@
 use super::super::unanswered::SUSPICION;
 use super::*;
 
-/// The circuit that a demand is attached to by these orders, if it is.
+/// Returns the circuit to which `orders` attach the demand `number`, if any.
 fn attached(orders: &[Order], number: u64) -> Option<CircuitKey> {
     orders.iter().find_map(|order| match order {
         Order::Attach(of, key) if *of == number => Some(*key),
@@ -12,7 +12,8 @@ fn attached(orders: &[Order], number: u64) -> Option<CircuitKey> {
 }
 
 impl World {
-    /// Waits; the circuit that the demand is then attached to, if it is taken off its own.
+    /// Waits for `seconds`. Returns the new circuit of the demand `number`, if the demand was
+    /// detached from its old one.
     fn moves_after(&mut self, seconds: u64, number: u64) -> Option<CircuitKey> {
         self.wait(seconds);
         let orders = self.settle();
@@ -115,8 +116,8 @@ fn a_set_of_several_legs_that_does_not_answer_takes_no_new_streams_either() {
     assert_eq!(attached(&world.settle(), 2), Some(other));
 }
 
-/// A client of sets of two legs with two users, of whose sets a leg of one shares its middle with
-/// the other; `None` where these draws have no such. With the two sets.
+/// Returns a client with two users, and the heads of their sets of two legs. A leg of one set
+/// shares its middle with a leg of the other; returns `None` if that is not so with this `seed`.
 fn two_users(seed: u64) -> Option<(World, [CircuitKey; 2])> {
     let mut world = world_of_legs(2);
     world.rng = stream(seed, 0, "suspects");

@@ -10,8 +10,8 @@ use crate::directory::http::Request;
 use crate::directory::reply::{Encoding, Reply};
 use crate::wire::text::hex;
 
-/// Number of earlier consensuses from which diffs are offered: half a day in the public network,
-/// where a client fetches about every two hours.
+/// Number of earlier consensuses from which diffs are offered. They cover half a day of the public
+/// network, where a client fetches about every two hours.
 const MOST_BEFORE: usize = 12;
 /// Maximum total bytes of the earlier consensuses.
 const MOST_BYTES: usize = 32 << 20;

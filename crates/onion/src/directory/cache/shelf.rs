@@ -1,5 +1,6 @@
-//! Documents of one kind. Each relay's present document is found by the relay's identity.
-//! Documents listed in consensuses that clients may still have are found by digest.
+//! Storage for documents of one kind: server descriptors, or extra-info documents. A relay's
+//! present document is found by the relay's identity. Documents that older consensuses list, which
+//! clients may still have, are found by digest.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ const TURNS: u8 = 3;
 /// Maximum number of old documents of one relay.
 const MOST_OLD: usize = 4;
 
-/// Documents of one kind.
+/// All relays' documents of one kind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shelf {
     by_relay: BTreeMap<[u8; 20], Pile>,
@@ -29,7 +30,7 @@ struct Pile {
 }
 
 impl Pile {
-    /// Makes the relay's present document an old one.
+    /// Marks the relay's present document as old.
     fn retire(&mut self) {
         if let Some(digest) = self.present.take() {
             self.old.push_front((digest, 0));
@@ -52,7 +53,7 @@ impl Shelf {
             return false;
         }
         pile.retire();
-        // It may have been the present one earlier.
+        // The relay may publish an old document again.
         pile.old.retain(|(old, _)| *old != digest);
         pile.present = Some(digest);
         let beyond = pile.beyond();
@@ -62,7 +63,7 @@ impl Shelf {
     }
 
     /// Adds a document that the relay has already replaced, for clients that request it by its
-    /// digest.
+    /// digest. Returns whether the document was missing.
     pub(super) fn put_old(&mut self, id: [u8; 20], (text, digest): (&str, [u8; 20])) -> bool {
         if self.by_digest.contains_key(&digest) {
             return false;
@@ -84,8 +85,8 @@ impl Shelf {
         true
     }
 
-    /// Makes the present documents of relays outside `known` old. Returns whether there were such
-    /// documents.
+    /// Marks the present documents of relays that are not in `known` as old. Returns whether there
+    /// were any.
     pub(super) fn keep(&mut self, known: &BTreeSet<[u8; 20]>) -> bool {
         let others = self.by_relay.iter_mut().filter(|(id, _)| !known.contains(*id));
         let present = others.filter(|(_, pile)| pile.present.is_some());

@@ -17,7 +17,7 @@ use crate::wire::text::signed_digest;
 const NOW: u64 = 1_800_000_000;
 const INTERVAL: u64 = 60;
 
-/// An authority, and what it gives out.
+/// An authority, and a cache with the documents that it serves.
 struct World {
     authority: Authority,
     cache: Cache,
@@ -32,7 +32,8 @@ fn relay(number: u64) -> &'static RelayKeys {
     relay_keys(number, "relay")
 }
 
-/// What a relay publishes; with what clients say nothing of it, its text is always the same.
+/// The documents that the relay `number` publishes. They contain no statistics about clients, so
+/// the text depends on the arguments alone.
 fn published(number: u64, now: u64) -> RelayDocuments {
     let address = Ipv4Addr::new(192, 0, u8::try_from(number).unwrap(), 1);
     let at = std::net::SocketAddrV4::new(address, 9001);
@@ -58,7 +59,7 @@ impl World {
         World { authority, cache: Cache::default() }
     }
 
-    /// Takes what these relays publish, and makes a consensus.
+    /// Uploads the documents of `relays` to the authority, and makes a consensus.
     fn publish(&mut self, now: u64, relays: &[u64]) {
         for number in relays {
             let RelayDocuments { server, extra } = published(*number, now);
@@ -90,7 +91,7 @@ fn answer(cache: &Cache, path: &str) -> Result<Response, Failure> {
     reader.finish().map_err(Failure::Http)
 }
 
-/// A relay that mirrors: its mirror, and what it answers with.
+/// A relay with a mirror, and the cache from which it answers.
 struct Relay {
     mirror: Mirror,
     cache: Cache,
@@ -124,7 +125,7 @@ impl Relay {
         }
     }
 
-    /// Asks until there is nothing to ask for: what it asked, and what failed.
+    /// Makes requests until none is left. Returns their names, and the number of failures.
     fn catch_up(&mut self, world: &World, now: u64) -> (Vec<&'static str>, usize) {
         let (mut rng, mut asked, mut failed) = (stream(1, 0, "mirror"), Vec::new(), 0);
         while let Some(wanted) = self.mirror.poll(self.millis, world.newest()) {
@@ -165,8 +166,8 @@ fn a_mirror_comes_to_answer_what_its_authority_does() {
     ] {
         assert_eq!(texts(&relay.cache, path), texts(&world.cache, path), "{path}");
     }
-    // One of them publishes again: the consensus and two documents are fetched, and the old
-    // descriptor is there for who knows of no other.
+    // One relay publishes again. The consensus and two documents are fetched. The old descriptor
+    // remains available by its digest.
     world.publish(NOW + INTERVAL, &[1]);
     assert_eq!(relay.catch_up(&world, NOW + INTERVAL + 1), (every.to_vec(), 0));
     let newer = published(1, NOW + INTERVAL).server;
@@ -193,7 +194,7 @@ fn what_is_not_proven_is_not_kept() {
     assert_eq!(few, Err(DocumentError::TooFewSigners(1, 2)));
     assert!(fresh.take_servers(servers).is_empty(), "nobody names them");
     fresh.take_consensus(consensus, &certs, now).unwrap();
-    // Descriptors: another relay's, a newer one, one whose last signature is another's.
+    // Descriptors: one of another relay, a newer one, and one with another relay's signature.
     let strangers = published(9, NOW).server + &published(1, NOW + 5).server;
     assert!(fresh.take_servers(&strangers).is_empty());
     let both: Vec<&str> = divided(servers, "router").collect();
@@ -203,7 +204,7 @@ fn what_is_not_proven_is_not_kept() {
     assert!(fresh.take_servers(&mixed).is_empty());
     assert!(fresh.take_extras(extras).is_empty(), "no descriptor names them");
     assert_eq!(fresh.take_servers(servers).len(), 2);
-    // Extra-info documents: the same.
+    // Extra-info documents: likewise.
     let both: Vec<&str> = divided(extras, "extra-info").collect();
     let mixed = [&both[0][..cut(both[0])], &both[1][cut(both[1])..]].concat();
     assert!(fresh.take_extras(&(mixed + &published(9, NOW).extra)).is_empty());
@@ -232,7 +233,7 @@ fn what_nobody_has_is_asked_for_less_and_less_often_and_keeps_nothing_else_waiti
         assert_eq!(relay.catch_up(&world, NOW + 1).0, ["server descriptors"]);
     }
     assert!(waits[0] <= 1_000 && waits[4] > 20_000 && waits[7] >= 300_000, "{waits:?}");
-    // Then somebody has it.
+    // Then the authority has the missing documents.
     world.publish(NOW, &[]);
     let RelayDocuments { server, extra } = published(1, NOW);
     let id = self::relay(1).rsa_identity();

@@ -4,7 +4,7 @@ use super::Position;
 use crate::directory::params::Params;
 use crate::wire::netdoc::{Consensus, RelayStatus};
 
-/// The position weight that stands for 1.
+/// The position weight that means a factor of 1 (default of `bwweightscale`).
 const WHOLE: u64 = 10_000;
 /// The letters of positions and of kinds of relays in the names of `bandwidth-weights`.
 const POSITIONS: [char; 4] = ['g', 'm', 'e', 'b'];

@@ -2,8 +2,8 @@
 
 use super::{Network, NoRelay, Position, Relay, Target, Wishes};
 
-/// Maximum number of pairs of exit and guard that are examined. A network without a path to a
-/// target has few relays, or few that the user permits.
+/// Maximum number of pairs of exit and guard that are examined. If there are more pairs, a path is
+/// assumed to exist: networks without one have few relays, or few that the user permits.
 const MOST_PAIRS: usize = 20_000;
 
 impl Network {
@@ -45,7 +45,7 @@ impl Network {
 }
 
 impl Wishes {
-    /// Returns a copy of the preferences that also excludes the relays `ids`.
+    /// Returns a copy of the restrictions that also excludes the relays `ids`.
     #[must_use]
     pub fn without(&self, ids: &[[u8; 20]]) -> Wishes {
         let mut wishes = self.clone();

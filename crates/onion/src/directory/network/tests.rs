@@ -1,4 +1,5 @@
-//! Who is drawn how often, beside the weights that path-spec 2.2 and dir-spec 3.8.3 give.
+//! The frequency with which each relay is drawn, compared with the weights of path-spec 2.2 and
+//! dir-spec 3.8.3.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +18,12 @@ fn id(place: usize) -> [u8; 20] {
     [u8::try_from(place).unwrap() + 1; 20]
 }
 
-/// Relays of one family, middles all of them.
+/// Indices of relays of one family, which are all middles.
 const KIN: [usize; 5] = [1, 6, 12, 35, 66];
 
-/// 120 relays of all kinds: five are a family, every fourth claims one that does not claim it; of
-/// 40 relays two or three share a subnet; relays 60 and 61 are the only ones that let mail out, and
-/// have little weight.
+/// A network of 120 relays of all kinds. Five relays are a family; every fourth relay names a relay
+/// as family that does not name it. Several relays share each subnet. Relays 60 and 61 are the only
+/// ones that permit mail, and have little bandwidth.
 fn town() -> Network {
     let rows: Vec<(String, u32, String, String)> = (0..120).map(row).collect();
     let sketches: Vec<Sketch<'_>> = rows
@@ -65,7 +66,7 @@ fn row(place: usize) -> (String, u32, String, String) {
     (flags.join(" "), bandwidth, net, claimed + policy)
 }
 
-/// The weight of each relay that suits, straight from the documents.
+/// The weight of each suitable relay, computed from the documents without tables.
 fn exact(
     network: &Network,
     position: Position,
@@ -97,8 +98,8 @@ fn exact(
     network.relays().filter(suits).map(weight).filter(|(_, weight)| *weight > 0.0).collect()
 }
 
-/// Pearson's statistic in standard deviations from its mean. Relays of whom fewer than eight draws
-/// are expected count as one.
+/// Pearson's chi-squared statistic, in standard deviations from its mean. Relays for which fewer
+/// than eight draws are expected are one bin.
 fn deviation(counts: &BTreeMap<[u8; 20], usize>, exact: &BTreeMap<[u8; 20], f64>) -> f64 {
     let (total, draws) = (exact.values().sum::<f64>(), counts.values().sum::<usize>() as f64);
     let mut bins: Vec<(f64, f64)> = vec![(0.0, 0.0)];
@@ -133,7 +134,8 @@ fn assert_fair(
     let alien = counts.keys().find(|id| !exact.contains_key(*id));
     assert!(alien.is_none(), "{position:?}: {alien:?} does not suit");
     let deviation = deviation(&counts, &exact);
-    // With these seeds; by chance alone it is beyond 4 once in some thousand tests.
+    // The seeds are fixed. With random seeds the bound would be exceeded in one of some thousand
+    // tests.
     assert!(deviation < 4.0, "{position:?} beside {beside:?}: {deviation:.1} deviations");
 }
 
@@ -172,7 +174,7 @@ fn what_a_user_allows_and_excludes_keeps_its_shares() {
     let (network, mut rng) = (town(), stream(4, 0, "frequencies"));
     let set = |places: &[usize]| places.iter().map(|&place| id(place)).collect::<Vec<_>>();
     let few = Wishes {
-        // Twice is once, and what no consensus lists is nobody.
+        // A relay named twice counts once, and an unlisted one is ignored.
         exit: set(&[3, 6, 9, 3, 60, 119, 150]),
         middle: set(&[1, 5, 7, 11]),
         exclude: set(&[6]),
@@ -180,7 +182,7 @@ fn what_a_user_allows_and_excludes_keeps_its_shares() {
     };
     assert_fair(&network, WEB, &[], &few, &mut rng);
     assert_fair(&network, Position::Middle, &[id(3)], &few, &mut rng);
-    // So much is excluded that draws are mostly rejected, and what is left is weighed.
+    // Most draws are rejected, so the weights of the remaining relays are added up.
     let left = Wishes { exclude: (0..116).map(id).collect(), ..Wishes::default() };
     assert_fair(&network, Position::Middle, &[], &left, &mut rng);
 }

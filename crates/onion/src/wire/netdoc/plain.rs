@@ -22,7 +22,7 @@ pub struct ServerList {
     pub valid_after: u64,
     /// The time at which the consensus expires, in seconds since 1970.
     pub valid_until: u64,
-    /// The known authorities that signed the consensus.
+    /// Identities (`v3ident`) of the known authorities that signed the consensus.
     pub signers: Vec<[u8; 20]>,
     /// The relays' RSA identities, by the digests of their descriptors.
     pub servers: BTreeMap<[u8; 20], [u8; 20]>,
@@ -33,8 +33,8 @@ pub struct ServerList {
 /// certify.
 ///
 /// # Errors
-/// Returns a [`DocumentError`] if the consensus is too long, malformed, not valid yet, or expired
-/// too long ago. It also does if a signature is wrong, or there are too few signatures.
+/// Returns a [`DocumentError`] if the consensus is too long, malformed, not valid yet, expired too
+/// long ago, wrongly signed, or signed by too few authorities.
 pub fn prove_server_list(
     text: &str,
     authorities: &[[u8; 20]],

@@ -151,7 +151,8 @@ impl Registry {
             Letter::Settings(changes) => self.adopt(*changes, unix()),
             Letter::Ends(why) => {
                 self.ledger.tell(AuthorityEvent::Trouble(format!(
-                    "this authority's directory port is closed: {why}"
+                    "this authority's directory port has failed and stays closed until a restart: \
+                     {why}"
                 )));
             }
         }

@@ -1,4 +1,4 @@
-//! The carrier of links over TCP, each with its own connection.
+//! TLS links, each over its own TCP connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -25,8 +25,8 @@ use crate::onion::ways::BridgeWays;
 
 /// Carrier number of TCP links.
 pub(in crate::onion) const CARRIER: u8 = 0;
-/// Poller token of the tap for out-of-order delivery. The number of a link's file is that of the
-/// link, which is larger.
+/// Poller token of the [`Tap`]'s file. It differs from every link's token, because links are
+/// numbered from 1.
 pub(in crate::onion) const TAP: u64 = token(CARRIER, 0);
 /// Timeout for opening a link, TCP and TLS together, and for closing a link.
 const OPENING: Duration = Duration::from_secs(60);
@@ -34,20 +34,21 @@ const OPENING: Duration = Duration::from_secs(60);
 /// Carrier of links over TCP, which are stored by number.
 pub(in crate::onion) struct TcpLinks {
     context: Context,
-    /// Kind of TCP links that are opened and accepted.
+    /// Kind of link to create on a new connection, in either direction.
     pub(in crate::onion) family: &'static StreamFamily,
     conns: BTreeMap<LinkId, Conn>,
-    /// Tap for out-of-order delivery. The next field is whether links may be unordered at all.
+    /// Access to TCP segments that the kernel holds back after a loss.
     tap: Tap,
+    /// Whether links may be unordered: they decrypt records from such segments early.
     may_be_unordered: bool,
-    /// Links by the identifiers that the tap has for their connections.
+    /// Links by the socket cookie of their connection, which `tap` reports.
     tapped: BTreeMap<Cookie, LinkId>,
     /// Counts of records opened out of order, on links that are closed.
     early: EarlyCounts,
     last: u64,
     buffer: Vec<u8>,
     plain: Vec<u8>,
-    /// Events of the link that was read last, which were not returned yet.
+    /// Events of the link that was read last, until [`Carrier::next_news`] returns them.
     fresh: Option<Fresh>,
     /// Links for which the tap has delivered data.
     shown: BTreeSet<LinkId>,
@@ -106,8 +107,8 @@ impl TcpLinks {
         }
     }
 
-    /// Allows links that are opened or accepted from now on to be unordered, if the neighbour
-    /// agrees. `tap` delivers their segments.
+    /// Allows new links to be unordered, if the neighbour agrees. `tap` delivers the segments that
+    /// their sockets hold back.
     pub(in crate::onion) fn set_tap(&mut self, tap: Tap) {
         (self.tap, self.may_be_unordered) = (tap, true);
     }
@@ -316,9 +317,9 @@ impl TcpLinks {
         self.fresh = Some(Fresh::new(link, opened, ended));
     }
 
-    /// Dials the relay's next address if the address of `link` could not be reached and there is
-    /// another. The new link has a new number, which is returned; the core has not been notified
-    /// of `link`. Returns `None` if there is no other address.
+    /// Replaces `link`, which has not opened, by a link to the relay's next address. Returns the
+    /// new link, of which the core does not know yet. Returns `None` if `link` has opened before,
+    /// or if there is no other address.
     fn dial_again(&mut self, poller: &Poller, link: LinkId) -> Option<LinkId> {
         let conn = self.conns.get(&link).filter(|conn| !conn.told)?;
         let (target, next) = (conn.target.clone()?, conn.place + 1);

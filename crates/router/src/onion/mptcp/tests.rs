@@ -1,4 +1,5 @@
-//! Connections over two lines, in namespaces. Where there are none, or no MPTCP, tests say so.
+//! MPTCP connections over two links between network namespaces. Tests are skipped, with a message,
+//! if the machine has no namespaces or no MPTCP.
 
 use std::io::{Read, Write};
 use std::process::Command;
@@ -9,7 +10,7 @@ use anabranch_emulator::{Edit, Network, Topology};
 use super::*;
 use crate::onion::conn::connecting_by;
 
-/// Two hosts and two lines between them.
+/// Two hosts with two links between them.
 const LINES: &str = "
 [[host]]
 name = 'one'
@@ -28,8 +29,8 @@ const FIRST: &str = "10.1.0.2:5000";
 const SECOND: &str = "10.2.0.2:5000";
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The hosts, each of which tells the other of its second address; `None`, and why in a line, where
-/// that cannot be had.
+/// Starts the hosts, whose kernels announce their second addresses to each other. Prints the reason
+/// and returns `None` if that fails.
 fn lines() -> Option<Network> {
     let topology = Topology::parse(LINES, "test").unwrap();
     let started = Network::start(&topology);
@@ -53,8 +54,9 @@ fn ip(words: &str) -> io::Result<()> {
     if told.status.success() { Ok(()) } else { Err(io::Error::other(said)) }
 }
 
-/// A connection from the first host to the second one's first address, where a listener of this
-/// kind is; the one given back listens at the second address.
+/// Connects the first host, with a socket of kind `dials`, to the first address of the second host.
+/// Both addresses of the second host have listeners of kind `listens`. Returns both ends of the
+/// connection, and the listener at the second address.
 fn connection(
     network: &Network,
     listens: TcpKind,
@@ -63,7 +65,7 @@ fn connection(
     let [one, two] = ["one", "two"].map(|name| network.host(name).unwrap());
     let listen = |at: &str| listens.listen(at.parse().unwrap());
     let listener = two.run(|| listen(FIRST)).unwrap();
-    // A subflow comes in as any other connection does.
+    // A subflow needs a listener, like any other incoming connection.
     let second = two.run(|| listen(SECOND)).unwrap();
     let address = FIRST.parse().unwrap();
     let near = one.run(|| connecting_by(address, dials, |_| ())).unwrap();
@@ -75,7 +77,7 @@ fn connection(
     ([near, far], second)
 }
 
-/// Sends so many bytes.
+/// Sends `bytes` bytes, and checks that they arrive unchanged.
 fn carry(mut from: &TcpStream, mut to: &TcpStream, bytes: usize) {
     let sent: Vec<u8> = (0..bytes).map(|at| at as u8).collect();
     let mut came = vec![0; bytes];
@@ -99,7 +101,7 @@ fn a_connection_goes_by_both_lines_and_lives_on_by_one() {
         assert!(Instant::now() < until, "{:?}", [&near, &far].map(subflows));
         std::thread::sleep(Duration::from_millis(10));
     }
-    // The kernel deals out by how fast each line seems to be, which a busy machine distorts.
+    // The kernel chooses paths by their measured speeds, which a busy machine distorts.
     let carried = || {
         let before = network.stats();
         carry(&near, &far, 3_000_000);

@@ -23,7 +23,8 @@ const MOST_SAID: usize = 64 << 20;
 pub(super) struct ReplyBudget(Rc<RefCell<BTreeMap<usize, (usize, usize)>>>);
 
 impl ReplyBudget {
-    /// Returns the answer to send: `reply`, or "busy" if the budget has no room for it.
+    /// Returns the answer to send: `reply`, or status 503 if the budget has no room for it. The
+    /// recipient, which is also returned, has to exist while the answer is being sent.
     fn admit(&self, reply: Reply) -> (Spoken, Hearer) {
         let (number, length) = (reply.body_number(), reply.length());
         let mut bodies = self.0.borrow_mut();

@@ -14,9 +14,9 @@ use super::{MainShard, Watch};
 use crate::onion::store::replace;
 use crate::onion::ways::Transports;
 
-/// Poller token of the waker for the transports' events. The next constant is that of the waker
-/// for connections through the Extended ORPort.
+/// Poller token of the waker for the transports' events.
 pub(super) const TRANSPORTS: u64 = 4;
+/// Poller token of the waker for connections through the Extended ORPort.
 pub(super) const EXTENDED: u64 = 5;
 /// Name of the file with the bridge lines for clients.
 const FILE: &str = "bridgelines.txt";

@@ -13,7 +13,7 @@ use crate::onion::dirclient::unix;
 use crate::onion::reload::Outcome;
 use crate::onion::skew::Skew;
 
-/// A [`Watch`] that evaluates clocks, and passes all events on.
+/// A [`Watch`] that compares this machine's clock with the neighbours', and passes all events on.
 pub(super) struct Clocked<'w> {
     inner: &'w mut dyn Watch,
     clocks: Clocks,
@@ -28,7 +28,7 @@ impl<'w> Clocked<'w> {
         clocked
     }
 
-    /// Uses `authorities` from now on.
+    /// Replaces the authorities, whose clocks are trusted and whose names appear in messages.
     pub(super) fn trust(&mut self, authorities: &[Authority]) {
         self.clocks.trust(authorities.iter().map(|one| one.fingerprint));
         self.authorities = authorities.to_vec();

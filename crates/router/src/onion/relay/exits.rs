@@ -1,5 +1,5 @@
-//! Streams that end at a relay: exit streams, with their names, policy and connections, and
-//! directory requests.
+//! Streams that end at a relay: directory requests, and exit streams with name resolution, exit
+//! policy and connections to destinations.
 
 use std::collections::BTreeMap;
 use std::io;

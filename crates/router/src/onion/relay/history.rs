@@ -20,9 +20,9 @@ const KEEP: Duration = Duration::from_secs(600);
 /// The history of transferred bytes, and its file.
 pub(super) struct HistoryFile {
     pub(super) history: BandwidthHistory,
-    /// Unknown fields of the file, which a later version has written. The next field has those of
-    /// each period, by the period's end in seconds since 1970.
+    /// Unknown fields of the file, which a later version has written.
     unknown: Unknown,
+    /// Unknown fields of each period, by the period's end in seconds since 1970.
     unknown_of: BTreeMap<u64, Unknown>,
     path: PathBuf,
     written: Time,

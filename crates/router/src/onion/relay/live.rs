@@ -65,8 +65,8 @@ impl Live {
         if v6 { policy } else { policy.refusing_v6() }
     }
 
-    /// Returns a warning if the relay's own address is private, so that it would refuse all
-    /// circuits to its neighbours there; `None` otherwise.
+    /// Returns a warning if the relay's own address is private, but private addresses are not
+    /// allowed: the relay would not extend circuits to other relays of its network.
     pub(super) fn warning(&self) -> Option<String> {
         let private = self.own.iter().find(|&&own| !is_public(own));
         let private = private.filter(|_| !self.allow_private)?;
@@ -135,7 +135,8 @@ impl MainShard<'_> {
         }
     }
 
-    /// Updates the description. It is published at once if the relay's own settings differ.
+    /// Passes the current description to the directory client, with uptime, observed bandwidth and
+    /// history. It is published at once if a setting has changed since the last call.
     pub(super) fn describe(&self) {
         let uptime = self.shard.station.clock.now().since(Time::ZERO).as_secs();
         let history = self.history_file.history.clone();
@@ -145,8 +146,7 @@ impl MainShard<'_> {
         self.settings.dirclient.publish(Description { history, ..description });
     }
 
-    /// Updates the description once a minute. Without a change of settings, it is published when
-    /// due.
+    /// Updates the description if that is due: every [`DESCRIBE`], and soon after a self-test.
     pub(super) fn describe_in_time(&mut self, now: Time) {
         if now >= self.describe_at {
             self.describe_at = now + DESCRIBE;

@@ -31,7 +31,8 @@ use crate::onion::meter::Meter;
 use crate::onion::mptcp::TcpKind;
 use crate::onion::station::{Station, Token};
 
-/// Maximum number of DROP cells in a test. This number in ten seconds is a rate of 54 kB/s.
+/// Maximum number of DROP cells in a test. If they arrive within ten seconds, their rate exceeds
+/// [`ENOUGH`]: it is at least 51.4 kB/s, with 514 bytes per cell.
 const CELLS: u64 = 1000;
 /// Time in seconds for which the test may use the relay's rate limit: the test sends at most the
 /// cells that the limit allows in this time.
@@ -40,9 +41,9 @@ const SPAN_S: u64 = 10;
 const ENOUGH: u64 = 51_200;
 /// Timeout for building the test's circuit, and for its cells after that.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Pause after a first failure. It doubles after each further failure. The next constant is the
-/// longest pause, which also follows a success.
+/// Pause after a first failure. It doubles after each further failure, up to [`DAILY`].
 const AGAIN: Duration = Duration::from_secs(60);
+/// Maximum pause after failures, and the pause after a success.
 const DAILY: Duration = Duration::from_secs(12 * 3600);
 const CIRCUIT: CircuitKey = CircuitKey(0);
 
@@ -216,8 +217,8 @@ struct Circuit {
 }
 
 impl Circuit {
-    /// Builds the circuit along `path`, sends the cells, and waits until they have left and a few
-    /// seconds more. Ends early without a result once `carried` has no owner.
+    /// Builds the circuit along `path`, sends the cells, and waits until they should have arrived.
+    /// Ends early without a result once `carried` has no owner.
     fn run(mut self, path: Vec<Hop>, carried: &Weak<Carried>) -> Result<(), String> {
         let begun = self.station.clock.now();
         self.station.core.handle(begun, Input::Build { circuit: CIRCUIT, hops: path });
@@ -237,9 +238,9 @@ impl Circuit {
         }
     }
 
-    /// Returns whether all cells were written and some seconds have passed since. Cells in flight
-    /// arrive in that time. Closing the circuit earlier would overtake cells that are queued on
-    /// it.
+    /// Returns whether all cells are written and five seconds have passed since they were queued,
+    /// so that cells in flight have time to arrive. Closing the circuit earlier would overtake
+    /// cells that are queued on it.
     fn cells_have_left(&self, now: Time, sent: u64) -> bool {
         let pause = Duration::from_secs(5);
         let waited = self.cells_since.is_some_and(|since| now.since(since) >= pause);

@@ -45,7 +45,7 @@ pub(super) struct Parts {
     pub(super) hsdir: SharedHsDir,
     /// Tap for out-of-order delivery, if links may be unordered; `None` otherwise.
     pub(super) tap: Option<Tap>,
-    /// Kind of links over TCP.
+    /// Kind of link to create on TCP connections.
     pub(super) links: &'static StreamFamily,
     /// Whether cells wait in the core until the kernel has room for them.
     pub(super) by_room: bool,
@@ -196,7 +196,7 @@ impl Shard {
         self.exits.trouble()
     }
 
-    /// Returns the shard's counters, for people.
+    /// Returns the shard's counters.
     pub(super) fn numbers(&self) -> Numbers {
         let Station { core, carriers, .. } = &self.station;
         Numbers {

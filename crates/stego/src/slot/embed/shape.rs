@@ -100,7 +100,7 @@ impl Shape {
             );
         }
         if answer(&steps[1..]) < FIRST {
-            return fault("the server's answer to the first step needs 64 bytes at least");
+            return fault("the server must answer the first step with at least 64 bytes ('down')");
         }
         if steps.last().is_some_and(|step| step.up) {
             return fault("the last step must go from server to client ('down')");
@@ -167,8 +167,9 @@ impl Shape {
         longest(true).max(longest(false))
     }
 
-    /// Returns the rate in bytes per second without network delay: in the direction `way`, or in
-    /// both if that is `None`. 100 ms are added to the sum of the pauses.
+    /// Returns the rate in bytes per second: of the client (`Some(true)`), of the server
+    /// (`Some(false)`) or of both (`None`). The duration is the sum of the pauses plus 100 ms;
+    /// network delay is not included.
     fn rate(&self, way: Option<bool>) -> u64 {
         let counts = |step: &&Step| way.is_none_or(|up| step.up == up);
         let bytes: usize = self.steps.iter().filter(counts).map(|step| step.bytes).sum();
@@ -253,7 +254,10 @@ impl Shapes {
         }
         for (place, shape) in shapes.iter().enumerate() {
             if shapes[..place].iter().any(|other| other.name == shape.name) {
-                return fault(format!("two shapes are called '{}': rename one", shape.name));
+                return fault(format!(
+                    "two shapes (recorded connections) have the name '{}': rename one of them",
+                    shape.name
+                ));
             }
         }
         for up in [true, false] {

@@ -27,8 +27,8 @@ pub(super) struct Course {
     object: usize,
     /// Index of the object that the client is to request next.
     next: usize,
-    /// State of the generator that chooses among several objects. Its input are the clients'
-    /// hidden bytes, which are random.
+    /// State of the generator that chooses among several objects. Its input is the hidden bytes of
+    /// requests, which look random.
     turn: u64,
 }
 
@@ -56,8 +56,8 @@ impl Answers {
     pub(super) fn asked(&mut self, heads: &Heads, path: &str, hidden: &[u8]) {
         if let Answers::Objects(course) = self {
             let drawn = hidden.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-            // The constants are those of Knuth's generator. With it, pages do not follow from the
-            // number of answers.
+            // The constants are those of Knuth's generator. With it, the choice of pages does not
+            // follow from the number of answers.
             let next = course.turn.wrapping_add(drawn).wrapping_mul(6_364_136_223_846_793_005);
             course.turn = next.wrapping_add(1_442_695_040_888_963_407);
             let turn = (course.turn >> 33) as usize;

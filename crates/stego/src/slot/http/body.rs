@@ -6,9 +6,9 @@ use super::jpeg::Picture;
 use super::site::Hiding;
 use super::{Hidden, LARGEST, NotCover};
 
-/// Number of hidden bytes in one text of a list.
+/// Number of hidden bytes in one string of a JSON list.
 const PIECE: usize = 768;
-/// Number of characters in one text of a list.
+/// Number of characters in one string of a JSON list.
 const CHARACTERS: usize = PIECE / 3 * 4;
 
 /// A kind of body, in which bytes are hidden.
@@ -16,7 +16,7 @@ const CHARACTERS: usize = PIECE / 3 * 4;
 pub enum Tier {
     /// The body consists of hidden bytes without encoding, as in encrypted video.
     Opaque,
-    /// The body is JSON, with a list of texts in base64url.
+    /// The body is JSON, with a list of strings in base64url.
     Text,
     /// Answers are pictures; requests are those of [`Tier::Opaque`].
     Image,
@@ -47,14 +47,14 @@ impl Tier {
         if matches!(self, Tier::Image | Tier::Site) { Tier::Opaque } else { self }
     }
 
-    /// Returns the minimum number of hidden bytes that a body of `body` bytes can hold. It is 0
-    /// for pictures and objects, which have individual capacities.
+    /// Returns the number of hidden bytes that always fit into a body of `body` bytes. It is 0 for
+    /// pictures and objects, which have individual capacities.
     pub(super) fn capacity(self, body: usize) -> usize {
         match self {
             Tier::Opaque => body,
             Tier::Image | Tier::Site => 0,
             Tier::Text => {
-                // At most 32 bytes surround the list, and 3 bytes surround each text.
+                // At most 32 bytes surround the list, and 3 bytes surround each string.
                 let (texts, rest) = (
                     body.saturating_sub(32) / (CHARACTERS + 3),
                     body.saturating_sub(32) % (CHARACTERS + 3),
@@ -218,7 +218,7 @@ impl Text {
     }
 }
 
-/// Decodes a text of the list. All texts but the last have the same length.
+/// Decodes a string of the list. All strings but the last have [`CHARACTERS`] characters.
 fn read_piece(quoted: &[u8], last: bool) -> Result<Vec<u8>, NotCover> {
     let characters = quoted.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
     let characters = characters.ok_or(NotCover)?;

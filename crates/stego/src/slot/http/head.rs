@@ -1,5 +1,6 @@
-//! Heads of requests and answers, in the form of a browser's and a web server's. They are parsed
-//! strictly: each head has a single valid form, and any other form comes from a stranger.
+//! Heads (start line and headers) of requests and answers, in the form of a browser's and a web
+//! server's. The parser is strict about the start line, the query and the headers that determine
+//! the body: a different head comes from a stranger.
 
 use std::sync::Arc;
 
@@ -155,9 +156,10 @@ impl Heads {
         out.extend_from_slice(rest.as_bytes());
     }
 
-    /// Returns the modification time of the file at `path`, in seconds since 1970. It is the time
-    /// at which the path's number was current, but at most now, as the client's clock may be fast.
-    /// For a list it is the time at which the number last changed.
+    /// Returns the modification time to report for the file at `path`, in seconds since 1970. It is
+    /// the time at which the segment with the number in `path` began, but at most now, as the
+    /// client's clock may be fast. For a path without a number, it is the start of the current
+    /// segment.
     pub(super) fn modified(&self, now: Time, path: &str) -> u64 {
         let unix = self.unix(now);
         let number = Names::number(path).unwrap_or(unix / SEGMENT_SECONDS);
@@ -177,7 +179,7 @@ impl Heads {
         &self.scene.covers.site
     }
 
-    /// Returns the mask of notes, which hide the path of the next request.
+    /// Returns the mask of notes. A note contains the path of the next request.
     pub(super) fn notes(&self) -> &Notes {
         &self.scene.notes
     }
@@ -266,8 +268,8 @@ fn once<'a>(headers: &[httparse::Header<'a>], name: &str) -> Option<&'a [u8]> {
     found.next().is_none().then_some(value)
 }
 
-/// Parses the length of a body. The header has to occur once, in digits, and no other header may
-/// delimit the body.
+/// Parses the `Content-Length` header. It has to occur once and consist of digits, and there must
+/// be no `Transfer-Encoding` header.
 fn length(headers: &[httparse::Header<'_>]) -> Result<usize, NotCover> {
     let digits = once(headers, "content-length").ok_or(NotCover)?;
     if has(headers, "transfer-encoding") || digits.len() > 7 {

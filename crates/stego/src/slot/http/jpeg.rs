@@ -1,9 +1,10 @@
 //! Baseline JPEG pictures (ITU-T T.81) that hide bytes in the bits after the Huffman codes of AC
 //! coefficients.
 //!
-//! These bits are the sign and the size of a coefficient, whose order of magnitude is in the
-//! Huffman code. So any value of the bits makes a picture of the same length, tables and codes,
-//! except for stuffed bytes; the picture looks damaged. The reader does not need the original.
+//! These bits encode the sign and the value of a coefficient. The Huffman code before them contains
+//! their number (T.81, section F.1.2.2). So every value of the bits makes a valid picture with the
+//! same tables and codes, of the same length except for stuffed bytes. The picture looks damaged.
+//! The reader does not need the original.
 
 /// Maximum number of blocks in a picture: 16 megapixels of one component.
 const BLOCKS: usize = 1 << 18;
@@ -35,7 +36,7 @@ impl Picture {
     /// Parses a file.
     ///
     /// # Errors
-    /// The file is not a baseline JPEG of one scan, or it is irregular.
+    /// The file is not a well-formed baseline JPEG of one scan.
     pub(crate) fn read(file: &[u8]) -> Result<Picture, NotPicture> {
         let (frame, start) = Frame::read(file)?;
         let (scan, restarts, end) = unstuff(&file[start..])?;
@@ -194,7 +195,7 @@ struct Frame {
     components: Vec<Component>,
     dc: [Option<Codes>; 4],
     ac: [Option<Codes>; 4],
-    /// Number of units between two restarts; 0 if there are none.
+    /// Number of minimum coded units (MCUs) between two restart markers; 0 if there are none.
     interval: usize,
 }
 
@@ -283,12 +284,12 @@ impl Frame {
         Some(())
     }
 
-    /// Returns the number of units in the scan, and the number of each component's blocks in a
-    /// unit.
+    /// Returns the number of minimum coded units (MCUs) in the scan, and the number of each
+    /// component's blocks in an MCU.
     fn units(&self) -> (usize, Vec<(Component, usize)>) {
         let across = self.components.iter().map(|one| one.across).max().unwrap_or(1);
         let down = self.components.iter().map(|one| one.down).max().unwrap_or(1);
-        // A scan of one component has one block per unit.
+        // A scan of one component has one block per MCU.
         if let [one] = self.components[..] {
             return (self.width.div_ceil(8) * self.height.div_ceil(8), vec![(one, 1)]);
         }

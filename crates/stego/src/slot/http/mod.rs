@@ -45,7 +45,7 @@ const LARGEST: usize = 128 << 10;
 const HOLD: Duration = Duration::from_secs(4);
 /// Maximum number of requests per connection; servers have such limits, too (nginx: 1,000).
 const REQUESTS: u32 = 900;
-/// A connection with fewer remaining bytes than this is spent.
+/// Minimum number of remaining bytes, in each direction, for a further exchange.
 const LEAST: usize = 3_000;
 
 /// The numbers of bytes and requests that a connection may still carry.
@@ -66,8 +66,8 @@ impl Left {
         }
     }
 
-    /// Returns the maximum bytes of a message in the direction `way`, if the socket has room for
-    /// `socket` bytes.
+    /// Returns the maximum bytes of a message in the direction `way` (0 from the client, 1 from the
+    /// server), if the socket has room for `socket` bytes.
     fn message(&self, way: usize, socket: usize) -> usize {
         self.bytes.map_or(socket, |left| left[way].min(socket))
     }
@@ -84,7 +84,7 @@ pub(super) struct ClientSlot {
     left: Left,
     inbox: Vec<u8>,
     stage: ClientStage,
-    /// Whether the server has announced to close the connection after its answer.
+    /// Whether the server has announced that it closes the connection after its answer.
     closes: bool,
     /// The path to request next, from the last answer of this connection or another one; `None` if
     /// there is none.

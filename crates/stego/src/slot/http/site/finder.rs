@@ -7,7 +7,7 @@ use base64ct::{Base64UrlUnpadded, Encoding};
 use super::super::NotCover;
 use super::super::jpeg::Picture;
 
-/// Minimum number of characters in a text that can hide bytes.
+/// Minimum number of characters in a quoted string that can hide bytes.
 const RUN: usize = 32;
 /// Threshold of the chi-square statistic with 255 degrees of freedom. For random bytes the
 /// statistic is 255 on average, and above 380 once in a million.
@@ -20,7 +20,7 @@ const TELLING: usize = 1_024;
 pub enum Hiding {
     /// The whole body hides bytes: encrypted media and archives.
     Opaque,
-    /// Quoted texts of 32 or more characters of base64url hide bytes, in JSON and JavaScript.
+    /// Quoted strings of 32 or more characters of base64url hide bytes, in JSON and JavaScript.
     Text,
     /// Bits of a baseline JPEG hide bytes.
     Image,
@@ -28,7 +28,7 @@ pub enum Hiding {
 
 impl Hiding {
     /// Returns the part of a body with this content type that may hide bytes; `None` if none may.
-    /// A reader treats any other type as opaque.
+    /// In that case a reader assumes [`Hiding::Opaque`].
     pub(in super::super) fn of(content_type: &str) -> Option<Hiding> {
         let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         let texts = ["application/json", "text/json", "application/javascript", "text/javascript"];
@@ -74,9 +74,9 @@ pub(super) fn is_random(body: &[u8]) -> bool {
     body.len() >= TELLING && counts.iter().map(square).sum::<f64>() < CHI_SQUARE
 }
 
-/// Returns the position and length of each text that can hide bytes. Such texts are in quotes,
-/// consist of base64url characters, and do not precede a colon, as names do. A length is a
-/// multiple of 4.
+/// Returns the position and length of each string that can hide bytes. Such strings are in quotes,
+/// consist of base64url characters, and do not precede a colon, as the names of JSON members do. A
+/// length is a multiple of 4.
 pub(super) fn runs(body: &[u8]) -> Vec<(usize, usize)> {
     let (mut runs, mut at) = (Vec::new(), 0);
     while at < body.len() {

@@ -78,9 +78,9 @@ pub struct Object {
 }
 
 impl Object {
-    /// Creates an object from its path, the head of its answer in order, and its body. `Date`,
-    /// `Content-Length` and `Connection` stay at their positions in the head, with the values of
-    /// each answer.
+    /// Creates an object from its path, the headers of its answer in order, and its body. Each
+    /// answer sets its own values of `Date`, `Content-Length` and `Connection`, at their positions
+    /// in `headers`.
     ///
     /// # Errors
     /// [`Refusal`] if the object cannot hide bytes.
@@ -282,9 +282,9 @@ impl Site {
         pictures.get(turn % pictures.len().max(1)).copied().unwrap_or_else(firsts)
     }
 
-    /// Returns the index of the object that is requested after `object`: the next one on a page
-    /// that contains it. After the last one of a page, it is the first one of any page. `turn`
-    /// chooses among several.
+    /// Returns the index of the object to request after `object`: the next one on a page that
+    /// contains `object`, or the first one of any page if `object` is the last. `turn` chooses
+    /// among several.
     pub(in crate::slot::http) fn next(&self, object: usize, turn: usize) -> usize {
         let behind = |page: &Vec<usize>| {
             let at = page.iter().position(|one| *one == object)?;
