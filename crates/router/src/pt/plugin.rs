@@ -245,8 +245,7 @@ impl Keeper {
         }
     }
 
-    /// Records the transports that the program reports as started, and reports those that did not
-    /// start.
+    /// Records the transports that the program reports as started. Logs the failures of the others.
     fn up(&self, manager: &Manager) {
         for (name, why) in manager.refused() {
             self.say(&format!("the program cannot start transport {name}: {why}"));

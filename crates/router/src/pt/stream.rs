@@ -55,8 +55,7 @@ const PARTING: Duration = Duration::from_secs(60);
 /// After this is dropped, written data is still sent for at most a minute while the program runs.
 /// Data from the other side that was not read, or that arrives later, resets the stream. To be sure
 /// that all written data has arrived, call [`Stream::finish`] and read until the other side has
-/// finished, too. Reads of a stream that was cut off fail with
-/// [`io::ErrorKind::ConnectionReset`].
+/// finished, too. Reads of a stream that was cut off fail with [`io::ErrorKind::ConnectionReset`].
 #[derive(Debug)]
 pub struct Stream {
     socket: TcpStream,
