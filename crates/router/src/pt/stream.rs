@@ -59,8 +59,8 @@ const PARTING: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Stream {
     socket: TcpStream,
-    /// Owner of the thread that moves the stream's data. Once this is dropped, the thread ends after
-    /// at most [`PARTING`]. `None` for a stream of a [`Listener`], whose thread it shares.
+    /// Owner of the thread that moves the stream's data. Once this is dropped, the thread ends
+    /// after at most [`PARTING`]. `None` for a stream of a [`Listener`], whose thread it shares.
     _owned: Option<Arc<()>>,
 }
 
