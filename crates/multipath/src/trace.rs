@@ -44,9 +44,9 @@ impl Delay {
 /// an additional load does not change the split of another load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entity {
-    /// The load's number, unique within its run.
+    /// The load's number, unique within its repetition.
     pub load: i64,
-    /// The run that the load belongs to.
+    /// Number of the repetition of the experiment that the load belongs to.
     pub run: i32,
     /// Number of this split among the splits of the load, from 0.
     pub replica: u32,
@@ -159,10 +159,9 @@ impl TraceSplit {
     /// Assigns the client's packets by the schedule. Assigns each of the server's packets to the
     /// path of the newest client packet that has reached it.
     ///
-    /// The server's packets take the path of a client's packet once `after` and that path's own
-    /// upward delay have passed since that packet. Before the first such time, the path of the
-    /// client's first packet counts. If the client sends nothing, the first path of its schedule
-    /// counts.
+    /// A client packet reaches the server after `after` seconds and the upward delay of its path.
+    /// Before the first one arrives, the server uses the path of the client's first packet. If the
+    /// client sends nothing, the server uses the first path of the client's schedule.
     fn follow(
         &self,
         entity: Entity,
@@ -299,8 +298,8 @@ fn within(ends: Time, times: &[f64]) -> usize {
     times.iter().take_while(|&&seconds| time(seconds) < ends).count().max(1)
 }
 
-/// Returns `seconds` rounded to the nearest nanosecond, halves upwards, up to 292 years. It needs
-/// no function call, unlike `f64::round` on a plain x86-64.
+/// Returns `seconds` rounded to the nearest nanosecond, halves upwards, up to 292 years. Unlike
+/// `f64::round` on x86-64 without SSE4.1, it needs no function call.
 fn time(seconds: f64) -> Time {
     let nanos = seconds * 1e9;
     let whole = nanos as i64;
