@@ -138,14 +138,16 @@ mod tests {
     const RULE: Codel =
         Codel { target: Duration::from_millis(5), interval: Duration::from_millis(100) };
 
-    /// What the law says at `now` to a long queue of units of 1,000 bytes that all waited `wait`.
+    /// Returns the drops at `now` from a long queue of 1,000-byte units that have all waited
+    /// `wait`.
     fn ask(law: &mut Law, now: Time, wait: Duration) -> usize {
         let came = Time::from_nanos(now.nanos() - wait.as_nanos() as u64);
         let units = std::iter::repeat_n((came, 1_000), 1_000);
         law.drops(&RULE, now, Queue { units, bytes: 1_000_000, max_unit: 1_500 })
     }
 
-    /// Asks every millisecond from `from` on; the milliseconds with drops, with their number.
+    /// Applies the law in each millisecond of `span`. Returns the milliseconds with drops, each
+    /// with the number of drops.
     fn drops(law: &mut Law, span: std::ops::Range<u64>, wait: Duration) -> Vec<(u64, usize)> {
         let asked = span.map(|ms| (ms, ask(law, Time::from_millis(ms), wait)));
         asked.filter(|&(_, drops)| drops > 0).collect()

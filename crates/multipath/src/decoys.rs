@@ -297,8 +297,8 @@ mod tests {
         Decoys::new(budget.parse().unwrap(), stream(seed, 0, "decoys"))
     }
 
-    /// Decoys that a load causes: when, path, bytes. It sends runs of 20 packets, a packet a
-    /// millisecond, by three paths in turn.
+    /// Returns the decoys (time, path, bytes) for a load of runs of 20 packets, one packet per
+    /// millisecond, over three paths in turn.
     fn load(
         decoys: &mut Decoys,
         packets: u64,

@@ -46,7 +46,7 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// The mean length of runs that begin so long after a silence, in seconds.
+    /// Returns the mean length, in seconds, of runs that begin `since` after a silence.
     fn mean(since: Duration) -> f64 {
         let mut stream = stream(1, 0, "growth");
         let lengths = (0..10_000).map(|_| length(millis(10), millis(100), since, &mut stream));

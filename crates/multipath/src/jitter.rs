@@ -210,7 +210,7 @@ mod tests {
         DelayQueue::new(jitter.parse().unwrap(), stream(1, 0, "jitter"))
     }
 
-    /// When each of the units leaves that come at `times`: (number, when it came, when it left).
+    /// Delays units that arrive at `times`. Returns each unit's number, arrival and departure.
     fn carry(jitter: &str, times: &[Time]) -> Vec<(usize, Time, Time)> {
         let mut queue = delayed(jitter);
         let mut left = Vec::new();

@@ -287,7 +287,8 @@ mod tests {
         assert_eq!(path_of(splitter.assign(Time::ZERO, &[leg(10, 0), leg(20, 9)], 4)), 1);
     }
 
-    /// Sends a unit every 10 ms for 400 ms from `second` on; where each went, and where runs began.
+    /// Sends a unit every 10 ms for 400 ms, starting at `second`. Returns the path of each unit,
+    /// and the number of runs.
     fn load(splitter: &mut Splitter, second: u64) -> (Vec<u16>, usize) {
         let mut runs = 0;
         let paths = (0..40).map(|unit| {

@@ -400,7 +400,7 @@ mod tests {
         TraceSplit::new(spec, every, paths, mode, 1).unwrap()
     }
 
-    /// A trace with bursts, ties and silences: packet, time, size.
+    /// Returns the times and sizes of a trace with bursts, ties and silences.
     fn sample() -> (Vec<f64>, Vec<i32>) {
         let gap = |packet: usize| [0.0, 0.003, 0.0, 0.011, 0.0, 0.25][packet % 6];
         let times = (0..1_000).scan(0.0, |now, packet| {
@@ -420,7 +420,7 @@ mod tests {
         out
     }
 
-    /// The plain way: the splitter is asked about each packet as it comes.
+    /// Reference implementation: calls the splitter for each packet.
     fn one_by_one(plan: &TraceSplit, name: &str, times: &[f64]) -> Vec<i16> {
         let mut splitter = plan.splitter(LOAD, name);
         let path = |&seconds| match splitter.assign(time(seconds), &plan.views, 1) {
@@ -497,7 +497,7 @@ mod tests {
         assert!((0..1_000).filter(up).all(|packet| follow[packet] == both[packet]));
     }
 
-    /// The share of path 0 in each of many loads.
+    /// Returns the share of packets on path 0 in each of many loads.
     fn shares(plan: &TraceSplit) -> Vec<f64> {
         let share = |load| {
             let paths = assigned(plan, Entity { load, ..LOAD });
