@@ -151,7 +151,7 @@ pub(super) fn failures(records: &[Loaded]) -> Vec<(String, usize)> {
     all
 }
 
-/// Describes the disturbance of the machine by other programs, and the times of the loads.
+/// Describes the other load of the machine, and the times at which the pages were loaded.
 pub(super) fn machine(records: &[Loaded]) -> String {
     let Some(took) = Spread::of(records.iter().map(|record| record.took)) else {
         return "No page was loaded yet.".to_owned();
