@@ -128,9 +128,9 @@ type Unit = (Duration, usize);
 /// usable paths, and its start is delayed by a random time of at most its own length.
 ///
 /// A decoy run copies one of the last 16 real runs. The copied run is drawn first, and then waits
-/// until the saved bytes suffice. So long runs are as frequent among decoys as among real runs. A
-/// decoy run ends early if the schedule chooses its path. At most one decoy run is in progress, and
-/// none begins while nothing is carried.
+/// until the saved bytes suffice. This makes long runs as frequent among decoys as among real runs.
+/// A decoy run ends early if the schedule chooses its path. At most one decoy run is in progress,
+/// and none begins while nothing is carried.
 ///
 /// A decoy is paid from the budget's share of the real bytes sent before it.
 #[derive(Debug)]
