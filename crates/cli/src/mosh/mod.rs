@@ -147,7 +147,7 @@ impl FamilyArgs {
     }
 }
 
-/// Method by which the server's address is determined.
+/// Method that determines the server's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum How {
     /// Use the address that ssh connects to (Anabranch makes the connection for ssh, as its

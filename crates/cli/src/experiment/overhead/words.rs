@@ -128,7 +128,7 @@ pub(super) fn verdict_rows(cells: &[Cell]) -> Vec<[String; 5]> {
 pub(super) const TARGET: &str = "Goodput with switching every 100 ms over three paths of 20 ms, as \
                                  a share of the median without splitting";
 
-/// Explanation of which downloads count as split.
+/// Definition of a download that counts as split.
 pub(super) const COUNTS: &str = "A download counts as split if each path carried 20 to 50 % of the \
                                  downlink (of two paths: 30 to 70 %); each path has its own \
                                  address. The QUIC shares of the goodput without splitting use \

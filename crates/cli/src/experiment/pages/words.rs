@@ -151,7 +151,8 @@ pub(super) fn failures(records: &[Loaded]) -> Vec<(String, usize)> {
     all
 }
 
-/// Describes the other load of the machine, and the times at which the pages were loaded.
+/// Describes the other load of the machine, the durations of page loads in seconds, and how many
+/// ran at a time.
 pub(super) fn machine(records: &[Loaded]) -> String {
     let Some(took) = Spread::of(records.iter().map(|record| record.took)) else {
         return "No page was loaded yet.".to_owned();

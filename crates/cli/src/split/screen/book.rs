@@ -81,8 +81,8 @@ impl Book {
         self.paths.len()
     }
 
-    /// Returns the server of a session: `server`, which the client has named, or the one that all
-    /// sessions share.
+    /// Returns the server of a session: `server`, which the client has named, or the common server
+    /// of all sessions.
     pub(super) fn server(&self, server: Option<SocketAddr>) -> Option<SocketAddr> {
         server.or(self.server)
     }
