@@ -32,8 +32,8 @@ pub const LONGEST: u64 = 64 << 20;
 /// First bytes of files compressed by xz and by gzip, each with the name of the program.
 const PACKED: [(&[u8], &str); 2] = [(b"\xfd7zXZ", "xz"), (b"\x1f\x8b", "gzip")];
 /// First character of the annotation lines that CollecTor and tor's cache put before a document.
-/// The next constants are the start of the annotation that names the document's type, and the
-/// accepted types.
+/// [`TYPE`] begins the annotation that names the document's type, and [`TYPES`] are the accepted
+/// types.
 const ANNOTATION: char = '@';
 const TYPE: &str = "@type ";
 const TYPES: [&str; 2] = ["network-status-consensus-3", "network-status-microdesc-consensus-3"];
@@ -71,11 +71,10 @@ pub struct Listed {
     pub has_families: bool,
 }
 
-/// Minimum number of relays for the check of [`is_cut`]. A table of this size is one of the public
-/// network, in which identities are spread evenly.
+/// Minimum number of relays for the check of [`is_cut`]. A table of this size lists relays of the
+/// public network, whose identities are uniformly distributed.
 const LARGE: usize = 1000;
-/// Number of relays that must be expected after the table's last one for the table to count as
-/// cut.
+/// Threshold of [`is_cut`]: number of relays expected after the table's last one.
 const MISSING: f64 = 40.0;
 
 /// Entry of one relay in a file.
@@ -292,10 +291,10 @@ fn table(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus> {
     }
 }
 
-/// Returns whether the end of a table sorted by identity is missing. No last line of a table would
-/// show that. But identities are digests, which are spread evenly over their range. So the last
-/// identity gives the number of relays expected after it. The probability that `MISSING` expected
-/// relays are absent by chance is `exp(-MISSING)`.
+/// Returns whether the end of a table sorted by identity is missing. A table has no end mark. But
+/// identities are digests, uniformly distributed over their range, so the last identity gives the
+/// number of relays expected after it. A complete table lacks `MISSING` expected relays with
+/// probability `exp(-MISSING)`.
 fn is_cut(rows: &[Row]) -> bool {
     let is_large = rows.len() >= LARGE && rows.is_sorted_by_key(|row| row.id);
     rows.last().filter(|_| is_large).is_some_and(|last| {

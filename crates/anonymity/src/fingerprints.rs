@@ -2,9 +2,9 @@
 //! clients have the same set.
 //!
 //! The paper's formula, clients over `C(guards, m)`, is the mean over sets if all sets are equally
-//! likely. In fact guards are drawn by weight, and a client experiences the mean over clients.
-//! Both means are reported. A third measure is the size of the sets if all of them were of equal
-//! size at the same entropy.
+//! likely. In fact guards are drawn by weight, and the mean over clients describes what a client
+//! experiences. Both means are reported. A third measure, the effective size, is the size of equal
+//! sets that have the same entropy as the observed ones ([`Sharing::effective`]).
 
 use anabranch_multipath::seed::stream;
 use anabranch_onion::draw::below;
@@ -64,8 +64,8 @@ pub struct Sharing {
     pub unique: Band,
     /// Number of clients with the most common set.
     pub largest: Band,
-    /// Number of clients per set if all sets were of equal size and their number had the observed
-    /// entropy: N / 2^H.
+    /// Effective number of clients per set: N / 2^H, where H is the entropy of the sets in bits. It
+    /// is the size of equal sets with this entropy.
     pub effective: Band,
 }
 
@@ -82,7 +82,7 @@ pub struct FingerprintRow {
     /// Sharing if each client draws its own guards and uses the first primary ones.
     pub own: Sharing,
     /// Sharing if guards were divided into fixed sets of `in_use` guards, and each client drew a
-    /// set by its weight.
+    /// set with a probability proportional to the set's weight.
     pub fixed: Sharing,
 }
 

@@ -122,7 +122,7 @@ pub struct Holding {
     pub relays: f64,
 }
 
-/// Result of one draw of the adversary. Each share is one of weight.
+/// Result of one draw of the adversary. All shares are shares of weight, from 0 to 1.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PathDraw {
     /// The adversary's share of the entries.

@@ -39,7 +39,7 @@ struct Life {
 pub struct Moment<'a> {
     /// The population.
     pub town: &'a Town,
-    /// The moment, in seconds on the clock of the simulation.
+    /// Simulated time, in seconds.
     pub now: u64,
 }
 

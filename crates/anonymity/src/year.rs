@@ -3,16 +3,17 @@
 //! guard. A client uses its first `m` primary guards, or more if the consensus requires it
 //! (`guard-n-primary-guards-to-use`, [`Guards::choose_legs`]).
 //!
-//! There are two models. In *any*, one hostile entry is enough: it confirms or correlates. In
-//! *all*, the `m` entries of a circuit must be hostile, as when the site is recognised by its
-//! traffic. That happens if `m` of the guards in use are hostile at the same time. Each model is
-//! counted up to a day (*ever*) and on that day (*now*).
+//! There are two models. In *any*, one hostile entry is enough, as for traffic confirmation. In
+//! *all*, the `m` entries of a circuit must be hostile, as for website fingerprinting on all of a
+//! circuit's traffic. That happens if `m` of the guards in use are hostile at the same time. Each
+//! model is counted up to a day (*ever*) and on that day (*now*).
 //!
-//! A client is simulated from event to event: a guard expires, or is no longer listed. If the
-//! adversary only labels existing relays as hostile, all of its draws share the same clients.
+//! A client is simulated from event to event. An event is a guard that expires, or that is no
+//! longer listed. If the adversary only labels existing relays as hostile, all of its draws share
+//! the same clients.
 //!
-//! Clients and draws are numbered, and each result is independent of the others. [`tally`] counts
-//! a part of the clients and draws, [`add`] merges counts, and [`rows`] summarises them.
+//! Clients and draws are numbered, and the result of each is independent of the others. [`tally`]
+//! counts a part of the clients and draws, [`add`] merges counts, and [`rows`] summarises them.
 
 use std::ops::Range;
 

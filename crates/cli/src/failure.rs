@@ -58,7 +58,7 @@ impl From<clap::Error> for Failure {
     }
 }
 
-/// Rewrites clap's `message` for users: a range is shown in ordinary notation.
+/// Rewrites clap's `message` for users. A range such as `1..=8` becomes "1 to 8".
 fn in_users_words(message: &str) -> String {
     let plain = in_plain_words(message);
     let Some((before, range)) = plain.rsplit_once(" is not in ") else { return plain };
@@ -70,8 +70,8 @@ fn in_users_words(message: &str) -> String {
     }
 }
 
-/// Adds the command that the user probably meant, where clap does not: after `help` it suggests
-/// none.
+/// Adds the command that the user probably meant to clap's message. clap itself suggests none after
+/// `help`.
 fn unknown_command(error: &clap::Error) -> String {
     let told = one_line(&error.render().to_string());
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
@@ -86,7 +86,7 @@ fn unknown_command(error: &clap::Error) -> String {
 }
 
 /// Names the flags that conflict with each other. If a flag excludes all others, clap names only
-/// that flag. The others are then taken from the command line.
+/// that flag, so the others are read from the command line.
 fn conflict(error: &clap::Error) -> String {
     let told = one_line(&error.render().to_string());
     if error.get(ContextKind::PriorArg).is_some_and(|prior| *prior != ContextValue::None) {

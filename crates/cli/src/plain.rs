@@ -1,5 +1,5 @@
-//! Error messages for values of flags that name no type of the programming language. Numbers and
-//! addresses are parsed by this program's own parsers for all flags.
+//! Parsers of numbers and addresses in flags. Unlike those of clap, their error messages name no
+//! Rust types.
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -19,8 +19,8 @@ pub(crate) fn values(command: Command) -> Command {
     command.mut_subcommands(values)
 }
 
-/// Replaces the parser of a flag if its messages are for programmers. Types of 32 bits or less
-/// keep their parser, which may have a narrower range that the message names.
+/// Replaces the parser of a flag whose value is an address or an integer of 64 bits or pointer
+/// size. Smaller integers keep clap's parser, whose messages name the valid range.
 fn value(arg: Arg) -> Arg {
     use std::any::TypeId;
     let kind = arg.get_value_parser().type_id();

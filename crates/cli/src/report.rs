@@ -17,7 +17,7 @@ const READS: &str = "report reads files that 'anabranch split --trace FILE' wrot
 /// Number of sessions that are shown individually without `--all`.
 const SHOWN: usize = 20;
 
-/// Maximum number of sessions on a page, which a browser has to hold in memory.
+/// Maximum number of sessions on a page, which limits the memory that a browser needs.
 const MOST: usize = 1000;
 
 /// Write an HTML page that shows what the observer of each path saw: the path's rate, its share of

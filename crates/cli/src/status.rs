@@ -15,7 +15,8 @@ use serde_json::{Map, Value, json};
 use crate::failure::Failure;
 use crate::text::{percent, table};
 
-/// Names of an onion program's events. The latest event of each name is published.
+/// Names of the events of onion programs that are published. The status contains the latest event
+/// of each name.
 #[cfg(feature = "onion")]
 const KEPT: [&str; 9] = [
     "listening",
@@ -100,7 +101,7 @@ pub(crate) fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// The status of this run, as it is published.
+/// The published status of this run, which `anabranch status` shows.
 pub(crate) struct Standing {
     board: Board,
     told: Map<String, Value>,

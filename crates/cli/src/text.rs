@@ -24,7 +24,7 @@ fn line(row: &[String], widths: &[usize]) -> String {
 }
 
 /// Wraps `text` between words to at most `width` columns. All lines but the first are indented. A
-/// word that fits in no line is broken where its first line is full.
+/// word longer than a line is broken at the end of the line.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let options = Options::new(width.max(2 * INDENT.len()))
         .subsequent_indent(INDENT)
@@ -37,8 +37,8 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
 /// Indentation of all lines but the first of a wrapped text.
 const INDENT: &str = "  ";
 
-/// Draws the last of `numbers` as bars, one per column and at most `columns`. They are scaled to
-/// `most`. The newest is at the right.
+/// Draws the last `columns` of `numbers` as bars, one per column, with the newest at the right. The
+/// highest bar stands for `most`.
 pub(crate) fn sparks(
     numbers: impl DoubleEndedIterator<Item = f64> + ExactSizeIterator,
     most: f64,

@@ -18,7 +18,7 @@ pub struct Need {
     pub missing: Option<String>,
 }
 
-/// Tests all requirements of the emulator, and leaves nothing behind.
+/// Tests all requirements of the emulator. The effects of the tests are undone.
 pub fn check() -> Vec<Need> {
     let namespace = Namespace::new();
     let inside = |work: fn() -> io::Result<()>| match &namespace {

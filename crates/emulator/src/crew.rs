@@ -13,20 +13,20 @@ use rustix::mount::{MountFlags, mount};
 
 use super::Namespace;
 
-/// Directory for files that are removed with the crew.
+/// Directory of the crew's files, which vanish when the crew ends.
 const OWN_FILES: &str = "/run";
 
 /// A PID namespace for processes in hosts. All of these processes end when this value is dropped,
 /// and when this process ends for any reason.
 ///
 /// The processes see an empty in-memory `/run`, for control sockets and for the files of
-/// [`Crew::write`]. Its files are removed with the crew.
+/// [`Crew::write`]. Its files vanish when the crew ends.
 pub struct Crew {
     space: PidNamespace,
 }
 
 /// A process of a crew. When this value is dropped, the process is killed and waited for. It must
-/// be dropped before the crew, whose own end would wait for the process.
+/// be dropped before the crew: the end of a crew waits for all of its processes.
 pub struct Member<'a> {
     child: Child,
     crew: PhantomData<&'a Crew>,
@@ -36,7 +36,8 @@ impl Crew {
     /// Creates a crew without processes.
     ///
     /// # Errors
-    /// The machine allows no PID namespace, or no mount in it, as for the programs of a topology.
+    /// The machine does not allow a PID namespace, or a mount in it. [`Programs`](super::Programs)
+    /// needs both as well.
     pub fn new() -> io::Result<Crew> {
         let space = PidNamespace::new()?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
@@ -149,7 +150,7 @@ impl Drop for Member<'_> {
 mod tests {
     use super::*;
 
-    /// A crew and a place to be, unless this machine allows none.
+    /// Returns a crew and a host for its processes; `None` if this machine allows no namespaces.
     fn crew() -> Option<(Crew, Namespace)> {
         let made = Crew::new().and_then(|crew| Ok((crew, Namespace::new()?)));
         made.map_err(|error| eprintln!("skipped: no namespaces: {error}")).ok()
@@ -189,7 +190,7 @@ mod tests {
         pipe.read_exact(&mut [0; 6]).unwrap();
         drop(member);
         drop(crew);
-        // It ends when nobody can write to it any more.
+        // The pipe ends when no process has it open for writing.
         assert_eq!(pipe.read_to_end(&mut Vec::new()).unwrap(), 0);
     }
 }

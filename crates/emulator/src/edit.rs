@@ -30,7 +30,7 @@ pub struct Edit {
     pub loss: Option<LossRule>,
     /// Rule of loss in the direction from the second end to the first.
     pub loss_back: Option<LossRule>,
-    /// Limit on the data that wait for the wire or are on it.
+    /// Limit on the data that wait for transmission or are being transmitted.
     pub queue: Option<QueueRule>,
     /// Queue limit in the direction from the second end to the first.
     pub queue_back: Option<QueueRule>,
@@ -61,8 +61,8 @@ pub const EDIT_KEYS: [&str; 14] = [
 ];
 
 impl Edit {
-    /// Applies the properties that are set to `settings`, the settings of one direction. `back`
-    /// selects the direction from the second end to the first.
+    /// Writes all properties that are not `None` into `settings`, the settings of one direction.
+    /// `back` means that this is the direction from the second end to the first.
     pub fn apply(&self, settings: &mut LinkSettings, back: bool) {
         let pick = Pick { back };
         pick.set(&self.rate, &self.rate_back, |rate| settings.rate = rate.0);

@@ -148,9 +148,9 @@ impl Engine {
         poller.remove(&self.cables[token as usize / 2].tuns[token as usize % 2])
     }
 
-    /// Delivers due packets of all links in the order of their arrival. A late wake-up must not
-    /// let packets of one link overtake those of another, because a server follows the packet that
-    /// arrived last.
+    /// Delivers due packets of all links in the order of their arrival. The order holds across
+    /// links even after a late wake-up. Otherwise a server that answers on the path of the newest
+    /// packet would choose a wrong path.
     pub(super) fn hand_out(&mut self) {
         let mut now = self.clock.now();
         while let Some((due, index)) = self.agenda.first() {

@@ -103,8 +103,8 @@ impl Network {
         &self.hosts[host].1
     }
 
-    /// Returns the TCP congestion control of the hosts. Connections over routes of a link use the
-    /// topology's congestion control instead.
+    /// Returns the hosts' default TCP congestion control. Routes over links override it with the
+    /// topology's ([`Topology::tcp`]).
     pub fn congestion_control(&self) -> &str {
         &self.congestion_control
     }

@@ -18,7 +18,7 @@ use super::{Namespace, Network, SetupError};
 
 /// Time between SIGTERM and SIGKILL when programs are stopped.
 const GRACE: Duration = Duration::from_secs(2);
-/// Maximum delay of the notice that a program has ended, so that the program's last lines are
+/// Maximum delay of the notice that a program has ended. It allows the program's last lines to be
 /// reported first.
 const LAST_LINES: Duration = Duration::from_millis(100);
 /// Maximum length of a reported line, in bytes; longer lines are split.
@@ -237,8 +237,8 @@ impl Shared {
         Ok(child)
     }
 
-    /// Records how a program ended. If programs are being stopped, any end counts as caused by
-    /// that.
+    /// Records how a program ended. While programs are being stopped, any end counts as
+    /// [`Ended::Stopped`], or [`Ended::NotStarted`] if the program was not running.
     fn record(&self, at: usize, ended: Ended) -> Ended {
         let mut state = self.lock();
         let was_running = matches!(state.progress[at], Progress::Running(_));

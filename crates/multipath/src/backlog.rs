@@ -12,16 +12,17 @@ const MOST: usize = 4_096;
 const LONGEST: Duration = Duration::from_secs(1);
 /// CoDel's shortest interval: the longest usual round trip (RFC 8289, section 4.3).
 const INTERVAL: Duration = Duration::from_millis(200);
-/// CoDel's interval in round trips without queues, if these are longer. A sender notices a drop
-/// after one round trip, and has reduced its rate after another (PRR, RFC 6937). The backlog and
-/// the paths' queues make both longer. If the next drop came before that, the sender would reduce
-/// its rate twice for one excess.
+/// CoDel's interval as a multiple of the longest minimum round-trip time, where this exceeds
+/// [`INTERVAL`]. A sender notices a drop after one round trip, and has reduced its rate after
+/// another (PRR, RFC 6937). Queues lengthen both round trips. An earlier second drop would reduce
+/// the sender's rate twice for one excess.
 const ROUND_TRIPS: u32 = 3;
-/// CoDel's target as a share of the interval, as a divisor: 10 %, the most that RFC 8289, section
-/// 4.3, recommends. With the shortest interval this is long enough for a window that opens in
-/// steps of one acknowledgement.
+/// Ratio of CoDel's interval to its target. The target is 10 % of the interval, the maximum that
+/// RFC 8289, section 4.3, recommends. A window opens in steps of one acknowledgement, and even the
+/// target of the shortest interval covers the wait for a step.
 const TARGET: u32 = 10;
-/// A backlog of at most this many bytes is no standing queue: the largest usual packet.
+/// Maximum bytes after the head that do not count as a standing queue: one packet of the usual
+/// maximum size ([`Queue::max_unit`]).
 const MAX_UNIT: usize = 1_500;
 
 /// A queue of units (datagrams) that wait for a window, in the order of their arrival.
@@ -60,9 +61,10 @@ impl<T> Backlog<T> {
         }
     }
 
-    /// Assigns the next run to a path. Returns the path, the number of units (which
-    /// [`Backlog::pop`] then returns), and whether the run is a new one. Returns `None` if no unit
-    /// waits, or if no window has room for the run.
+    /// Assigns the oldest units to a path, after dropping those that CoDel or the maximum wait
+    /// excludes. Returns the path, the number of units to [`Backlog::pop`], and whether a new run
+    /// begins with them. Returns `None` if no unit waits, if the splitter holds the units, or if no
+    /// path is usable.
     pub fn assign(
         &mut self,
         now: Time,

@@ -1,4 +1,4 @@
-//! The end of a run. A run is a group of consecutive units that take one path.
+//! The rule that ends a run. A run is a group of consecutive units that take one path.
 
 use std::fmt;
 use std::str::FromStr;
@@ -46,8 +46,8 @@ pub enum Every {
         /// Maximum duration of a run, at least `least`.
         most: Duration,
     },
-    /// A run lasts for a short time after a silence, and later runs last longer (`growth.rs` has
-    /// the law).
+    /// Runs are short after a silence and lengthen as the load continues (`growth.rs` has the
+    /// formula).
     Growing {
         /// Mean duration of the first runs, above zero.
         least: Duration,
@@ -233,11 +233,11 @@ fn unit(spans: &[Duration]) -> (&'static str, u128) {
     units.into_iter().find(|&(_, micros)| whole(micros)).unwrap_or(("us", 1))
 }
 
-/// The state of an [`Every`]: what is left of the present run.
+/// The state of the present run: the packets and the time that an [`Every`] still allows it.
 ///
 /// A run of fixed duration T ends on a grid (start of the first run + T, + 2 T, …). So a late
-/// packet does not shift all later boundaries. An interval in which nothing was sent ends no run:
-/// the scheduler is called once after it, not once for each interval.
+/// packet does not shift all later boundaries. Grid points that pass while nothing is sent cause
+/// one call of the scheduler, not one each.
 #[derive(Debug)]
 pub struct Boundary {
     every: Every,
@@ -294,8 +294,8 @@ impl Boundary {
         self.begin(now);
     }
 
-    /// Records the end of a silence. If runs grow, they begin short again and the present one is
-    /// over. Runs of other kinds continue.
+    /// Records the end of a silence. With [`Every::Growing`], this ends the present run, and the
+    /// next runs are short again. Other kinds of run continue.
     pub fn after_silence(&mut self) {
         if matches!(self.every, Every::Growing { .. }) {
             self.origin = None;

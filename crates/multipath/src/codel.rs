@@ -6,8 +6,8 @@ use crate::Time;
 
 /// A rule that keeps the *standing* queue short. A standing queue is one that never empties.
 ///
-/// Once units have waited longer than `target` for a whole `interval`, the rule drops one unit as
-/// it reaches the wire. Further drops follow at shrinking distances (`interval / sqrt(n)`), until
+/// Once units have waited longer than `target` for a whole `interval`, the rule drops the unit at
+/// the head of the queue. Further drops follow at shrinking intervals (`interval / sqrt(n)`), until
 /// a unit has waited less than `target`. ECN marks are not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Codel {
@@ -69,8 +69,8 @@ impl Law {
         1
     }
 
-    /// Ends the present excess, because the queue is empty. The drop rate is kept as the initial
-    /// rate of the next excess.
+    /// Leaves the dropping state, because the queue is empty. If dropping starts again soon, it
+    /// starts at the present drop rate.
     pub fn empty(&mut self) {
         (self.first_above, self.dropping) = (None, false);
     }
@@ -111,7 +111,8 @@ impl Law {
         drops
     }
 
-    /// Begins to drop, at the rate of the last excess if that ended recently.
+    /// Enters the dropping state. If the last one ended recently, its drop rate is the initial
+    /// rate.
     fn start(&mut self, rule: &Codel, now: Time) {
         let last_rate = self.count - self.last_count;
         let recent = now < self.drop_next + 16 * rule.interval;
@@ -137,14 +138,16 @@ mod tests {
     const RULE: Codel =
         Codel { target: Duration::from_millis(5), interval: Duration::from_millis(100) };
 
-    /// What the law says at `now` to a long queue of units of 1,000 bytes that all waited `wait`.
+    /// Returns the drops at `now` from a long queue of 1,000-byte units that have all waited
+    /// `wait`.
     fn ask(law: &mut Law, now: Time, wait: Duration) -> usize {
         let came = Time::from_nanos(now.nanos() - wait.as_nanos() as u64);
         let units = std::iter::repeat_n((came, 1_000), 1_000);
         law.drops(&RULE, now, Queue { units, bytes: 1_000_000, max_unit: 1_500 })
     }
 
-    /// Asks every millisecond from `from` on; the milliseconds with drops, with their number.
+    /// Applies the law in each millisecond of `span`. Returns the milliseconds with drops, each
+    /// with the number of drops.
     fn drops(law: &mut Law, span: std::ops::Range<u64>, wait: Duration) -> Vec<(u64, usize)> {
         let asked = span.map(|ms| (ms, ask(law, Time::from_millis(ms), wait)));
         asked.filter(|&(_, drops)| drops > 0).collect()

@@ -53,7 +53,7 @@ fn leg(inflight: u64) -> PathView {
 
 struct Rules<M> {
     make: M,
-    /// The view of a path that is a candidate.
+    /// The view of a usable path.
     open: PathView,
 }
 

@@ -15,7 +15,7 @@ use rand::RngExt;
 use crate::seed::Stream;
 use crate::{PathId, Silence, Time};
 
-/// Maximum number of units recorded of a run.
+/// Maximum number of units recorded for each run.
 const LONGEST_RUN: usize = 1_024;
 /// Maximum time recorded of a run, counted from its beginning.
 const LONGEST_TIME: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ const KEPT: usize = 16;
 /// Maximum bytes of decoys that can be saved up while no decoy is sent. It is also the maximum
 /// number of bytes recorded of a run, so that the budget suffices to copy any recorded run.
 const SAVED: u64 = 2 << 20;
-/// A budget's share of 100 %, in thousandths.
+/// A share of 100 %, in thousandths.
 const WHOLE: u32 = 1_000;
 
 /// Bytes of decoys for each byte really carried, as a percentage such as `10%`: above 0, at most
@@ -123,17 +123,16 @@ type Unit = (Duration, usize);
 
 /// The plan of decoys: the time, the path and the size of each one.
 ///
-/// The plan records each unit really carried. Where the path changes, a decoy run may begin, with
-/// probability one half, if the saved bytes pay for all of it. Its path is drawn uniformly from
-/// the other usable paths. It begins after a random time.
+/// The plan records each real unit. At a change of path, a decoy run is planned with probability
+/// one half, if the saved bytes pay for all of it. Its path is drawn uniformly from the other
+/// usable paths, and its start is delayed by a random time of at most its own length.
 ///
-/// A decoy run copies one of the last 16 runs really sent. This model is drawn before it is known
-/// when it can be paid for, so that long runs are as frequent among decoys as among real runs. A
-/// decoy run ends early if the schedule takes its path. At most one decoy run is in progress, and
-/// none begins while nothing is carried.
+/// A decoy run copies one of the last 16 real runs. The copied run is drawn first, and then waits
+/// until the saved bytes suffice. This makes long runs as frequent among decoys as among real runs.
+/// A decoy run ends early if the schedule chooses its path. At most one decoy run is in progress,
+/// and none begins while nothing is carried.
 ///
-/// The bytes of each decoy are paid from the budget's share of the bytes that were carried before
-/// it.
+/// A decoy is paid from the budget's share of the real bytes sent before it.
 #[derive(Debug)]
 pub struct Decoys {
     budget: DecoyBudget,
@@ -298,8 +297,8 @@ mod tests {
         Decoys::new(budget.parse().unwrap(), stream(seed, 0, "decoys"))
     }
 
-    /// Decoys that a load causes: when, path, bytes. It sends runs of 20 packets, a packet a
-    /// millisecond, by three paths in turn.
+    /// Returns the decoys (time, path, bytes) for a load of runs of 20 packets, one packet per
+    /// millisecond, over three paths in turn.
     fn load(
         decoys: &mut Decoys,
         packets: u64,

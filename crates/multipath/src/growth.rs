@@ -4,8 +4,8 @@
 //! Runs of 10-20 ms throughout slow down long downloads. So a run's length depends on the time
 //! since the silence: its mean is a quarter of that time, within the user's bounds.
 //!
-//! As many of a load's runs last 50 to 100 ms as 100 to 200 ms. With a longest run of 100 ms, runs
-//! reach that length 400 ms after the silence.
+//! A load has as many runs of 50 to 100 ms as of 100 to 200 ms, because length is proportional to
+//! elapsed time. With a maximum mean of 100 ms, runs reach it 400 ms after the silence.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// The mean length of runs that begin so long after a silence, in seconds.
+    /// Returns the mean length, in seconds, of runs that begin `since` after a silence.
     fn mean(since: Duration) -> f64 {
         let mut stream = stream(1, 0, "growth");
         let lengths = (0..10_000).map(|_| length(millis(10), millis(100), since, &mut stream));

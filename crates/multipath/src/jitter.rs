@@ -1,9 +1,8 @@
 //! A random delay before the split.
 //!
-//! The traffic of a page on one path has two parts: noise, and the page's own rhythm. A split adds
-//! noise by the random share of the page that the path carries. A random delay adds noise of
-//! another kind. It is applied before the scheduler, so that all paths see the same delayed
-//! sequence.
+//! A split randomises the share of a page that each path carries. A random delay also randomises
+//! the times of the page's packets. It is applied before the scheduler, so that one delayed
+//! sequence is split over all paths.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -119,12 +118,12 @@ impl std::error::Error for JitterError {}
 /// A queue of delayed units, in the order of their arrival.
 ///
 /// A delay is drawn for each unit, and no unit overtakes another. A unit leaves when its own delay
-/// is over and all units before it have left. So units in close succession are held nearly as long
-/// as the longest delay, and leave in clusters of random size. The times of leaving follow no
-/// clock tick.
+/// is over and all units before it have left. So units in close succession wait nearly as long as
+/// the maximum delay, and leave in clusters of random size. Departure times are not aligned to a
+/// timer.
 ///
-/// At most 4,096 units wait, with at most the bytes that the owner allows. Beyond that, the oldest
-/// units leave early and are counted; none is lost.
+/// At most 4,096 units wait, and at most `most` bytes ([`DelayQueue::push`]). Beyond either limit,
+/// the oldest units leave early ([`DelayQueue::take_hurried`] counts them). No unit is lost.
 #[derive(Debug)]
 pub struct DelayQueue<T> {
     jitter: Jitter,
@@ -211,7 +210,7 @@ mod tests {
         DelayQueue::new(jitter.parse().unwrap(), stream(1, 0, "jitter"))
     }
 
-    /// When each of the units leaves that come at `times`: (number, when it came, when it left).
+    /// Delays units that arrive at `times`. Returns each unit's number, arrival and departure.
     fn carry(jitter: &str, times: &[Time]) -> Vec<(usize, Time, Time)> {
         let mut queue = delayed(jitter);
         let mut left = Vec::new();

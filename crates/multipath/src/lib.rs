@@ -24,7 +24,7 @@
 //! * [`trace`] splits recorded traffic for the lab, with the same [`Splitter`].
 //!
 //! Deliberately absent: clocks, entropy, sockets and threads. The caller passes [`Time`], and all
-//! randomness comes from [`seed::stream`]. So a run depends only on its scenario and its seed.
+//! randomness comes from [`seed::stream`]. So a result depends only on the inputs and the seed.
 
 mod backlog;
 mod boundary;

@@ -31,9 +31,8 @@ impl fmt::Display for PathId {
 /// A path as a scheduler sees it. The index in the slice of views is the path's [`PathId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathView {
-    /// Whether the path is a candidate. A dead path is not, and the weights of the other paths are
-    /// renormalised. Nor is a path with a window whose round-trip time has not been measured
-    /// ([`PathView::leg`]).
+    /// Whether the scheduler may choose the path. False for a dead path, and for a path with a
+    /// window whose round-trip time is unmeasured ([`PathView::leg`]).
     pub usable: bool,
     /// The round-trip time; `None` before it was measured.
     pub rtt: Option<Duration>,
@@ -98,8 +97,8 @@ pub struct LinkView {
     pub age: Duration,
 }
 
-/// Number of the first hop's round-trip times without an acknowledgement after which its link
-/// counts as stuck.
+/// Time without an acknowledgement after which a link counts as stuck, in round-trip times of the
+/// link.
 const STUCK: u32 = 3;
 
 impl LinkView {
@@ -116,14 +115,14 @@ impl PathView {
         PathView { usable: true, rtt: None, window: None, leg: LegView::NOTHING }
     }
 
-    /// Returns the view of a path that is not a candidate.
+    /// Returns the view of a path that is not usable.
     pub const fn dead() -> PathView {
         PathView { usable: false, ..PathView::open() }
     }
 
-    /// Returns the view of a path that can take `room` units now. If its round-trip time is
-    /// unmeasured (`rtt` is `None`), the path is no candidate: a leg of unknown delay carries no
-    /// data (Tor proposal 329, as implemented in C tor).
+    /// Returns the view of a path that can take `room` units now. If `rtt` is `None`, the path is
+    /// not usable: a leg of unmeasured round-trip time carries no data (Tor proposal 329, as
+    /// implemented in C tor).
     pub const fn leg(rtt: Option<Duration>, room: u64, leg: LegView) -> PathView {
         PathView { usable: rtt.is_some(), rtt, window: Some(room), leg }
     }

@@ -1,4 +1,4 @@
-//! Randomness derived from a seed that the caller gives.
+//! Random streams derived from the caller's seed.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -6,11 +6,11 @@ use rand_chacha::rand_core::SeedableRng;
 /// A stream of random numbers for one entity and one purpose.
 pub type Stream = ChaCha8Rng;
 
-/// Returns the random stream of `entity` for `purpose`, in a run with the seed `seed`.
+/// Returns the random stream of `entity` for `purpose`, derived from `seed`.
 ///
-/// The three numbers are the key of a ChaCha8 generator, so streams are independent. An additional
-/// entity does not change the random numbers of the others: two runs that differ in one client are
-/// comparable pair by pair.
+/// The key of a ChaCha8 generator consists of `seed`, `entity` and a hash of `purpose`, so streams
+/// are independent. An additional entity does not change the random numbers of the others. So two
+/// simulations that differ in one client can be compared client by client.
 pub fn stream(seed: u64, entity: u64, purpose: &str) -> Stream {
     let mut key = [0u8; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());

@@ -145,8 +145,8 @@ impl Splitter {
         Assignment::Send { path, units, fresh }
     }
 
-    /// Records that units assigned together kept arriving until `now`, so that the next silence
-    /// begins at `now`. Returns the time since the last units recorded before.
+    /// Sets the start of the next silence to `now`, for units that were assigned together and
+    /// arrived until then. Returns the time since the previous start.
     pub fn speaks(&mut self, now: Time) -> Duration {
         now.since(std::mem::replace(&mut self.heard, now))
     }
@@ -192,9 +192,9 @@ impl Splitter {
         !self.current.is_some_and(usable) || self.boundary.over(now)
     }
 
-    /// Handles a full path. A load-blind scheduler waits for it. A load-aware one chooses another
-    /// path at once, if its path became full during a run. If it has just chosen a full path, it
-    /// is called again when a window has opened.
+    /// Handles a full path. With a load-blind scheduler, units wait for this path. A load-aware
+    /// scheduler chooses again: at once if the path became full during a run, and at the next call
+    /// if the scheduler has just chosen the full path.
     fn when_full(&mut self, now: Time, paths: &[PathView], units: u64, fresh: bool) -> Assignment {
         if !self.scheduler.load_aware() {
             return Assignment::Hold;
@@ -287,7 +287,8 @@ mod tests {
         assert_eq!(path_of(splitter.assign(Time::ZERO, &[leg(10, 0), leg(20, 9)], 4)), 1);
     }
 
-    /// Sends a unit every 10 ms for 400 ms from `second` on; where each went, and where runs began.
+    /// Sends a unit every 10 ms for 400 ms, starting at `second`. Returns the path of each unit,
+    /// and the number of runs.
     fn load(splitter: &mut Splitter, second: u64) -> (Vec<u16>, usize) {
         let mut runs = 0;
         let paths = (0..40).map(|unit| {

@@ -1,48 +1,48 @@
-//! Points in time as numbers that the caller provides.
+//! Points in time, which the caller provides as numbers.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 use std::time::Duration;
 
-/// A point in time, in nanoseconds since the beginning of the run.
+/// A point in time, in nanoseconds since the origin of the caller's clock.
 ///
-/// No core reads a clock: `os::clock` turns the monotonic clock into a `Time`, and tests count a
-/// `Time` up.
+/// Protocol code never reads a clock. `os::clock` converts the monotonic clock to a `Time`; tests
+/// and simulations choose each `Time` themselves.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 
 impl Time {
-    /// The beginning of the run.
+    /// The origin of the clock.
     pub const ZERO: Time = Time(0);
-    /// A time that is later than all events (584 years).
+    /// The latest time, 584 years after the origin: no event is later.
     pub const MAX: Time = Time(u64::MAX);
 
-    /// Returns the time `nanos` nanoseconds after the beginning of the run.
+    /// Returns the time `nanos` nanoseconds after the origin.
     pub const fn from_nanos(nanos: u64) -> Time {
         Time(nanos)
     }
 
-    /// Returns the time `micros` microseconds after the beginning of the run.
+    /// Returns the time `micros` microseconds after the origin.
     pub const fn from_micros(micros: u64) -> Time {
         Time(micros * 1_000)
     }
 
-    /// Returns the time `millis` milliseconds after the beginning of the run.
+    /// Returns the time `millis` milliseconds after the origin.
     pub const fn from_millis(millis: u64) -> Time {
         Time(millis * 1_000_000)
     }
 
-    /// Returns the time `secs` seconds after the beginning of the run.
+    /// Returns the time `secs` seconds after the origin.
     pub const fn from_secs(secs: u64) -> Time {
         Time(secs * 1_000_000_000)
     }
 
-    /// Returns the nanoseconds since the beginning of the run.
+    /// Returns the nanoseconds since the origin.
     pub const fn nanos(self) -> u64 {
         self.0
     }
 
-    /// Returns the seconds since the beginning of the run.
+    /// Returns the seconds since the origin.
     pub fn secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }

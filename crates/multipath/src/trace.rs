@@ -44,9 +44,9 @@ impl Delay {
 /// an additional load does not change the split of another load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entity {
-    /// The load's number, unique within its run.
+    /// The load's number, unique within its repetition.
     pub load: i64,
-    /// The run that the load belongs to.
+    /// Number of the repetition of the experiment that the load belongs to.
     pub run: i32,
     /// Number of this split among the splits of the load, from 0.
     pub replica: u32,
@@ -159,10 +159,9 @@ impl TraceSplit {
     /// Assigns the client's packets by the schedule. Assigns each of the server's packets to the
     /// path of the newest client packet that has reached it.
     ///
-    /// The server's packets take the path of a client's packet once `after` and that path's own
-    /// upward delay have passed since that packet. Before the first such time, the path of the
-    /// client's first packet counts. If the client sends nothing, the first path of its schedule
-    /// counts.
+    /// A client packet reaches the server after `after` seconds and the upward delay of its path.
+    /// Before the first one arrives, the server uses the path of the client's first packet. If the
+    /// client sends nothing, the server uses the first path of the client's schedule.
     fn follow(
         &self,
         entity: Entity,
@@ -299,8 +298,8 @@ fn within(ends: Time, times: &[f64]) -> usize {
     times.iter().take_while(|&&seconds| time(seconds) < ends).count().max(1)
 }
 
-/// Returns `seconds` rounded to the nearest nanosecond, halves upwards, up to 292 years. It needs
-/// no function call, unlike `f64::round` on a plain x86-64.
+/// Returns `seconds` rounded to the nearest nanosecond, halves upwards, up to 292 years. Unlike
+/// `f64::round` on x86-64 without SSE4.1, it needs no function call.
 fn time(seconds: f64) -> Time {
     let nanos = seconds * 1e9;
     let whole = nanos as i64;
@@ -401,7 +400,7 @@ mod tests {
         TraceSplit::new(spec, every, paths, mode, 1).unwrap()
     }
 
-    /// A trace with bursts, ties and silences: packet, time, size.
+    /// Returns the times and sizes of a trace with bursts, ties and silences.
     fn sample() -> (Vec<f64>, Vec<i32>) {
         let gap = |packet: usize| [0.0, 0.003, 0.0, 0.011, 0.0, 0.25][packet % 6];
         let times = (0..1_000).scan(0.0, |now, packet| {
@@ -421,7 +420,7 @@ mod tests {
         out
     }
 
-    /// The plain way: the splitter is asked about each packet as it comes.
+    /// Reference implementation: calls the splitter for each packet.
     fn one_by_one(plan: &TraceSplit, name: &str, times: &[f64]) -> Vec<i16> {
         let mut splitter = plan.splitter(LOAD, name);
         let path = |&seconds| match splitter.assign(time(seconds), &plan.views, 1) {
@@ -498,7 +497,7 @@ mod tests {
         assert!((0..1_000).filter(up).all(|packet| follow[packet] == both[packet]));
     }
 
-    /// The share of path 0 in each of many loads.
+    /// Returns the share of packets on path 0 in each of many loads.
     fn shares(plan: &TraceSplit) -> Vec<f64> {
         let share = |load| {
             let paths = assigned(plan, Entity { load, ..LOAD });

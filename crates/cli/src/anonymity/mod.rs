@@ -1,5 +1,5 @@
-//! `anabranch anonymity`: what a share of hostile relays learns of clients whose circuits have
-//! several legs, from a consensus.
+//! `anabranch anonymity`: computes from a consensus what hostile relays learn about clients that
+//! use several circuits for a stream.
 
 pub(crate) mod source;
 mod tables;

@@ -10,11 +10,11 @@ use flate2::bufread::MultiGzDecoder;
 use lzma_rust2::XzReader;
 use tar::{Archive, Entry};
 
-/// Size of a tar file's first header in bytes. The next constants are the offset of the format's
-/// name in it, and that name.
+/// Size of a tar header in bytes. `TAR_NAME` is the offset and value of its magic number (POSIX
+/// ustar).
 const TAR_HEADER: u64 = 512;
 const TAR_NAME: (usize, &[u8]) = (257, b"ustar");
-/// Number of bytes at the beginning of a document that contain its times.
+/// Number of bytes at the beginning of a consensus in which its `valid-after` line is searched.
 const BEGIN: u64 = 4096;
 
 /// The consensus of an archive that the user has chosen.
@@ -23,7 +23,7 @@ pub(crate) struct Choice<'a> {
     /// Hour from which the consensus is valid, such as `2024-05-17T17`; `None` if the file has
     /// only one consensus.
     pub(crate) hour: Option<&'a str>,
-    /// Text that precedes `hour` on the command line, for error messages.
+    /// Option or separator before `hour` on the command line. Error messages repeat it.
     pub(crate) written: &'static str,
 }
 
@@ -71,8 +71,8 @@ fn unpacked<'a>(mut source: impl BufRead + 'a) -> io::Result<Box<dyn Read + 'a>>
     })
 }
 
-/// Reads all of `source`, but at most `LONGEST + 1` bytes. If the extra byte is there, the parser
-/// refuses the text as too long.
+/// Reads all of `source`, but at most `LONGEST + 1` bytes. A longer document keeps one byte too
+/// many, so that the parser refuses it.
 fn all_of(source: impl Read) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     source.take(LONGEST + 1).read_to_end(&mut bytes).map_err(told)?;

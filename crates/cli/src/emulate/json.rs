@@ -1,4 +1,4 @@
-//! An emulation for machines: JSON lines, as `docs/emulator.md` describes them.
+//! JSON interface of an emulation for other programs, as specified in `docs/emulator.md`.
 //!
 //! ```json
 //! {"event":"ready","hosts":{"client":{"netns":"/proc/7/fd/3"}},"links":["p0"],"tcp":"cubic"}
@@ -7,8 +7,7 @@
 //! {"event":"program","program":"load","state":"ended","code":0,"signal":null,"expected":true}
 //! ```
 //!
-//! A line that it does not understand is answered by `{"event":"error","message":...}` and changes
-//! nothing.
+//! An invalid command is answered by `{"event":"error","message":...}` and changes nothing.
 
 use std::io::{self, Write};
 
@@ -85,8 +84,8 @@ impl Face for Json {
     }
 }
 
-/// Prints `event` as one line and flushes it. If the reader has closed the output, the program
-/// ends.
+/// Prints `event` as one line and flushes it. If standard output is closed, returns an error, which
+/// ends the program.
 fn print(event: &Value) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     writeln!(out, "{event}").and_then(|()| out.flush()).map_err(Failure::trouble)

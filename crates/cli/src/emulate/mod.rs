@@ -137,8 +137,8 @@ impl EmulateArgs {
     }
 }
 
-/// Returns the failure for `error`. If privilege is missing, the message includes the command line
-/// that provides it.
+/// Returns the failure for `error`. If root is required, the message includes the `sudo` command
+/// line.
 fn refused(error: SetupError) -> Failure {
     if error.needs_root() {
         return Failure::misuse(format!("{error}: {}", sudo::command_line([])));
@@ -171,8 +171,8 @@ fn user_ns() -> String {
     format!("/proc/{}/ns/user", std::process::id())
 }
 
-/// Prints a line on standard output. If the output is closed, that is ignored, because it is no
-/// reason to panic.
+/// Prints a line on standard output. Unlike `println!`, this does not panic if the output is
+/// closed.
 fn say(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stdout(), "{line}");
 }

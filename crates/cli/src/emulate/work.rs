@@ -36,7 +36,8 @@ enum Input {
     End,
 }
 
-/// Maximum number of queued inputs. A program that prints faster has to wait, as for a terminal.
+/// Maximum number of queued inputs. A program that prints faster blocks, as it would on a slow
+/// terminal.
 const WAITING: usize = 1024;
 
 /// An emulation that handles signals and has no network yet.

@@ -69,7 +69,8 @@ fn line(progress: &Progress, what: &str) -> String {
     format!("{full}{empty} {done}/{total}, {} left · {what}", spoken(progress.left()))
 }
 
-/// Formats a remaining time. The longer it is, the less precise is the text.
+/// Formats a remaining time: in seconds below 100 s, in minutes below 100 minutes, otherwise in
+/// hours and minutes.
 pub(super) fn spoken(left: Duration) -> String {
     let seconds = left.as_secs_f64().round() as u64;
     match seconds {

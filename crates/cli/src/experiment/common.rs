@@ -64,8 +64,8 @@ pub(super) struct SplitWords {
 
 impl Common {
     /// Returns the program under test, which is this executable, and the folder of the peers'
-    /// programs if one is given. Refuses a user who is not root; `others` are further folders that
-    /// root would look for elsewhere.
+    /// programs if one is given. Refuses a user who is not root. `others` are further folders whose
+    /// default depends on the user's home, so that the proposed command names them.
     ///
     /// # Errors
     /// Misuse: the user is not root. Trouble: the system does not reveal the executable's path.
@@ -84,11 +84,11 @@ impl Common {
 }
 
 impl Results {
-    /// Opens the journal to continue, in the folder, which is created if it is missing. Its header
-    /// has `settings`, this build and `peers`.
+    /// Opens the journal in the folder of results to continue it, or creates both. The journal's
+    /// header has `settings`, this build and `peers`.
     ///
     /// # Errors
-    /// Misuse: the journal is another run's.
+    /// Misuse: the journal has another header, or the folder cannot be created.
     pub(super) fn journal<R: Record>(
         &self,
         settings: Value,
@@ -101,15 +101,17 @@ impl Results {
         Journal::open(&self.folder.join(JOURNAL), &origin.join(settings)).map_err(Failure::misuse)
     }
 
-    /// Reads the journal, whatever build wrote it.
+    /// Reads the header and the records of the journal. Unlike [`Results::journal`], accepts a
+    /// journal of another build.
     ///
     /// # Errors
-    /// Misuse: there is none.
+    /// Misuse: the journal does not exist or is invalid.
     pub(super) fn read<R: Record>(&self) -> Result<(Value, Vec<R>), Failure> {
         Journal::read(&self.folder.join(JOURNAL)).map_err(Failure::misuse)
     }
 
-    /// Writes the table of an experiment with `header` into the folder.
+    /// Writes `columns` as a Parquet table to `file` in the folder of results. Its metadata is
+    /// taken from `header`.
     ///
     /// # Errors
     /// Misuse: it cannot be written.
@@ -144,7 +146,7 @@ impl Results {
     /// Writes the results of the experiment `name` into the Markdown file, if one is given.
     ///
     /// # Errors
-    /// Misuse: the file cannot be written or lacks the marks.
+    /// Misuse: the file cannot be written, or lacks the two marks between which the results belong.
     pub(super) fn write_markdown(
         &self,
         name: &str,
@@ -190,7 +192,8 @@ pub(super) fn command(words: &str, header: &Value) -> String {
     format!("{words} {}", splitter(header)).trim_end().to_owned()
 }
 
-/// Returns the end of a sentence that names the further arguments; empty if there are none.
+/// Returns a clause, to be appended to a sentence, about the splitter's further arguments; empty if
+/// there are none.
 pub(super) fn and_splitter(header: &Value) -> String {
     let words = splitter(header);
     if words.is_empty() {
@@ -210,7 +213,7 @@ pub(super) fn origin(header: &Value) -> String {
     format!("Program: {}. Machine: {}. Peers: {peers}.", told("program"), told("machine"))
 }
 
-/// Describes the disturbance of the machine: median and worst of each figure.
+/// Describes the other load of the machine: median and maximum of each field of [`Disturbance`].
 pub(super) fn disturbance(all: impl Iterator<Item = Disturbance> + Clone) -> String {
     let of = |value: fn(Disturbance) -> f64| Spread::of(all.clone().map(value));
     let (Some(load), Some(steal), Some(late), Some(pressure)) =

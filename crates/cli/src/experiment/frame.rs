@@ -31,8 +31,8 @@ pub(super) trait Experiment {
     /// out.
     ///
     /// # Errors
-    /// Misuse: something is missing, and nothing was created. Or the journal belongs to a run with
-    /// other settings. Trouble: some units could not be measured.
+    /// Misuse: something is missing (then nothing was created), or the journal belongs to a run
+    /// with other settings. Trouble: some units could not be measured.
     fn measure(&self) -> Result<(), Failure>;
 
     /// Writes tables, page and Markdown about the measurements in `records`, and prints a short
@@ -113,8 +113,8 @@ impl<'a, E: Experiment> Run<'a, E> {
     }
 
     /// Executes the units that the journal lacks one after another, until all are done or a signal
-    /// stops the run. Then writes the results. `work` measures one unit, and has to return soon
-    /// once its flag is set.
+    /// stops the run. Then writes the results. `work` measures one unit, and must return soon after
+    /// the stop flag that it receives is set.
     ///
     /// # Errors
     /// Trouble: a unit fails, its record cannot be stored, or the run was stopped.
@@ -127,7 +127,7 @@ impl<'a, E: Experiment> Run<'a, E> {
         })
     }
 
-    /// Executes the units as [`Run::carry_out`] does, but `carry` decides about their order.
+    /// Executes the units as [`Run::carry_out`] does, but in the order that `carry` chooses.
     ///
     /// # Errors
     /// Those of [`Run::carry_out`].

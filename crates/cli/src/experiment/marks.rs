@@ -60,11 +60,11 @@ fn prose_wrapped(text: &str) -> String {
     lines.join("\n").replace(BOUND, " ")
 }
 
-/// Character that stands for a space at which no line may end.
+/// Character that temporarily replaces a space at which a line must not be broken.
 const BOUND: char = '\u{a0}';
 
-/// Binds words to the word before them that would start a list item or a heading at the beginning
-/// of a line, such as a minus.
+/// Replaces the space before each word that Markdown would read as markup at the beginning of a
+/// line, such as a minus, by [`BOUND`].
 fn bound(line: &str) -> String {
     let is_markup = |word: &str| {
         let number = word.trim_end_matches(['.', ')']);

@@ -1,4 +1,4 @@
-//! Events of a running experiment: stop signals that it receives, and progress that it reports.
+//! Progress reports of a running experiment, and the signals that stop it.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl<R: Record> Teller<R> {
         }
     }
 
-    /// Moves the cursor to the start of a line.
+    /// Ends the output: closes the view, or ends the line of the bar.
     pub(crate) fn end(self) {
         match self.face {
             Face::Json => {}

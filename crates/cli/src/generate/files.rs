@@ -24,7 +24,7 @@ const KINDS: [(&str, &[&str]); 6] = [
     ("emulate", &[include_str!("../../../../examples/emulated.toml")]),
 ];
 
-/// Flags that are not keys of a file, because they are no settings.
+/// Flags and arguments that a file cannot set.
 const NO_KEYS: [&str; 6] = ["help", "version", "config", "check", "restore", "file"];
 
 /// Keys of a `[[path]]` table in a splitter's file, with their descriptions.

@@ -81,7 +81,7 @@ fn synopsis(command: &Command) -> Roff {
     roff
 }
 
-/// Returns the names of an option's values.
+/// Returns the placeholders of an option's values, such as `FILE`.
 fn values(arg: &Arg) -> Vec<Inline> {
     if !arg.get_action().takes_values() {
         return Vec::new();
@@ -92,7 +92,7 @@ fn values(arg: &Arg) -> Vec<Inline> {
     vec![roman(blank), italic(names.join(" "))]
 }
 
-/// Returns the section of a page that names related pages.
+/// Returns the section SEE ALSO of a page.
 fn see_also(command: &Command) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["SEE ALSO"]);

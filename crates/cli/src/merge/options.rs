@@ -223,7 +223,7 @@ pub(super) struct Options {
     pub(super) metrics: Option<SocketAddr>,
 }
 
-/// A server as the user names it.
+/// A server in the user's notation: its address, optionally after `NAME=`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ServerOption(Server);
 
@@ -307,8 +307,8 @@ impl Options {
         Options { seed: self.seed.or(Some(seed)), ..self }
     }
 
-    /// Returns the name of an option of the screen whose value differs from `before`, if there is
-    /// one. The screen cannot change during a run.
+    /// Returns the name of an output option whose value differs from `before`, if there is one.
+    /// Output options cannot change during a run.
     pub(super) fn changed(&self, before: &Options) -> Option<&'static str> {
         let changed = [
             ("json", self.json != before.json),

@@ -147,7 +147,7 @@ impl FamilyArgs {
     }
 }
 
-/// How the server's address is learnt.
+/// Method that determines the server's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum How {
     /// Use the address that ssh connects to (Anabranch makes the connection for ssh, as its
@@ -222,8 +222,8 @@ impl MoshArgs {
         client::run(&client, &key, settings.towards(to), log)
     }
 
-    /// Returns the splitter's settings, which are checked before the login. The server's port is
-    /// not known at that time.
+    /// Returns the splitter's settings. They are checked before the login, so the server's port is
+    /// a placeholder.
     fn settings(&mut self, host: &str) -> Result<Settings, Failure> {
         let json = self.shared.0.json;
         if json && self.log.is_none() {
@@ -236,8 +236,8 @@ impl MoshArgs {
         split::settings(options)
     }
 
-    /// Returns whether the server's address is known before the login. If ssh resolves the name,
-    /// it is not.
+    /// Returns whether the server's address is known before the login, that is, does not depend on
+    /// ssh or the server.
     fn knows_server(&self, host: &str) -> bool {
         match self.remote_ip {
             How::Local => true,

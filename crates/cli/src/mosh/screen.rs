@@ -11,14 +11,14 @@ use anabranch_splitter::split::{FarEndNews, Listening, Screen};
 
 use crate::split::advice;
 
-/// Maximum number of warnings that are kept until the end.
+/// Maximum number of warnings stored while `mosh-client` runs.
 const KEPT: usize = 10;
 
 /// Callback that is called once the splitter listens.
 type Begin<'s> = Box<dyn FnOnce(&Listening) + 's>;
 
-/// A screen that passes events on to a log, if there is one, and keeps warnings to print them at
-/// the end.
+/// A screen that passes events on to a log, if there is one, and stores warnings until
+/// `mosh-client` has ended.
 pub(super) struct Silent<'s> {
     log: Option<Box<dyn Screen>>,
     /// Callback that starts the client once the splitter listens; `None` after that.
@@ -26,7 +26,7 @@ pub(super) struct Silent<'s> {
     names: Vec<String>,
     warnings: BTreeSet<String>,
     server: Option<SocketAddr>,
-    /// Latest warning that the server does not answer; `None` if the server answers.
+    /// Current warning that the server does not answer, if there is one.
     unanswered: Option<String>,
     summary: Option<String>,
 }
@@ -48,7 +48,7 @@ impl<'s> Silent<'s> {
         }
     }
 
-    /// Returns the kept messages, one per line, to be printed when `mosh-client` has ended.
+    /// Returns the stored warnings and the summary, to be printed after `mosh-client` has ended.
     pub(super) fn told(self) -> Vec<String> {
         let warnings =
             self.warnings.into_iter().chain(self.unanswered).map(|text| format!("warning: {text}"));

@@ -27,7 +27,7 @@ pub(super) struct BridgeEntrance {
 }
 
 impl Bridges {
-    /// Parses the lines of `--bridge` and `--pt`. Returns `None` if there are none.
+    /// Parses the lines of `--bridge` and `--pt`. Returns `None` if there are no lines.
     ///
     /// # Errors
     /// A line is invalid, or no program provides a bridge's transport.

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::split::forms::OneOrMany;
 
 /// Kinds of links to other relays, used if the neighbour supports them. A kind with the name of a
-/// [`StreamFamily`] is what links over TCP are made of.
+/// [`StreamFamily`] determines the protocol of links over TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum LinkKind {
     /// A TLS connection with all bytes in order, as in any Tor.
@@ -156,11 +156,12 @@ impl LinkWishes {
         Ok(self)
     }
 
-    /// Returns whether links use MPTCP: that is `wanted`, the user's choice.
+    /// Checks that MPTCP is compatible with these settings. Returns `wanted`, whether the user has
+    /// chosen MPTCP.
     ///
     /// # Errors
-    /// MPTCP is wanted and links may be unordered. A tap reads one TCP connection, not its
-    /// subflows.
+    /// MPTCP is wanted and links may be unordered, which requires reading a single TCP connection
+    /// without subflows.
     pub(super) fn by_mptcp(self, wanted: bool) -> Result<bool, Failure> {
         if wanted && self.unordered {
             let message = "--mptcp cannot be used with --link utls, which reads connections of a \
@@ -170,16 +171,16 @@ impl LinkWishes {
         Ok(wanted)
     }
 
-    /// Opens the taps that deliver out-of-order segments, one for each of `threads` threads that
-    /// move cells. Must be called before any thread is started, because it drops the capabilities
-    /// that it needs.
+    /// Opens the taps (readers of raw TCP segments, for `--link utls`), one for each of `threads`
+    /// threads that move cells. Must be called before any thread is started, because it drops
+    /// capabilities of the calling thread and of threads that are started later.
     pub(super) fn taps(self, threads: usize) -> Vec<Tap> {
         if self.unordered { Tap::open_all(threads) } else { Vec::new() }
     }
 }
 
-/// Returns the log line about unordered links, if they are enabled. It has the type of the tap,
-/// and whether the tap's capabilities could not be dropped.
+/// Returns the log line about unordered links, if they are enabled. It contains the type of the
+/// taps, and a warning if the process keeps their capabilities.
 pub(super) fn tapped(taps: &[Tap]) -> Option<String> {
     let kind = taps.first()?.kind();
     let hint = match kind {

@@ -1,5 +1,5 @@
 //! Log of a relay or an authority for its operator: lines of text, or one JSON object per line.
-//! Other threads write them, so that circuits do not wait for a slow reader.
+//! Separate threads write the output, so that circuits do not wait for a slow reader.
 
 use std::fs::File;
 use std::io;
@@ -15,8 +15,8 @@ use crate::screen::journal::{Journal, Priority};
 use crate::screen::lines::Lines;
 use crate::status::Standing;
 
-/// Name and start time of a run, from which the members `name` (if there is a name) and `time` of
-/// each JSON object are made.
+/// Source of the members `name` and `time` of each JSON object: the run's name, if it has one, and
+/// its start time.
 #[derive(Debug)]
 pub(super) struct Stamp {
     name: Option<String>,
@@ -29,7 +29,7 @@ impl Stamp {
         Stamp { name: name.map(str::to_owned), clock: Clock::start() }
     }
 
-    /// Returns `event` as the text of a JSON object, with the members of this run.
+    /// Returns `event` as a line of JSON, with the members `name` and `time` added.
     pub(super) fn on(&self, mut event: Value) -> String {
         if let Some(name) = &self.name {
             event["name"] = json!(name);
@@ -51,8 +51,8 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Creates a log. The run's status is published as `standing`, and `name` is the run's name.
-    /// The run continues if the log's reader is gone.
+    /// Creates the log of the run `name`. Events are also published in `standing`. The run
+    /// continues if the log's reader is gone.
     ///
     /// # Errors
     /// The writer threads cannot be started.

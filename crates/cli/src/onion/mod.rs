@@ -132,7 +132,8 @@ impl Common {
         self.data.clone().map_or_else(|| state_folder(command), Ok)
     }
 
-    /// Checks that the settings of an authority name no other authorities.
+    /// Checks that an authority has neither `--authority` nor `--authorities`, because it is the
+    /// only one of its network.
     fn is_of_nobody_else(&self) -> Result<(), Failure> {
         if self.authority.is_empty() && self.authorities.is_none() {
             return Ok(());

@@ -128,8 +128,7 @@ impl UpArgs {
     }
 }
 
-/// Adds a remedy to an event if one of the network's own exits has refused a request: the user can
-/// allow more destinations.
+/// Adds a remedy to the event that an exit policy has refused a request: the option `--exit`.
 fn with_cure(event: client::ClientEvent) -> client::ClientEvent {
     match event {
         client::ClientEvent::Refused(refused) if refused.why == Why::Policy => {
@@ -140,8 +139,8 @@ fn with_cure(event: client::ClientEvent) -> client::ClientEvent {
     }
 }
 
-/// Returns the torrc lines with which C tor joins the network. The first line is needed because of
-/// the network's short intervals and loopback addresses.
+/// Returns the torrc lines with which C tor joins the network. `TestingTorNetwork` makes C tor
+/// accept the network's short intervals and loopback addresses.
 fn torrc(line: &str) -> String {
     format!("TestingTorNetwork 1\n{line}")
 }

@@ -31,7 +31,7 @@ pub(crate) trait Picture: Clone + Send + 'static {
     fn legend(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
-    /// Updates the age of the view. Returns whether that changes the picture.
+    /// Sets the time since the view was opened. Returns whether the view must be redrawn.
     fn grow_older(&mut self, _: Duration) -> bool {
         false
     }

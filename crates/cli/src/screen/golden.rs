@@ -11,7 +11,7 @@ use super::frame::tests::seen;
 use super::frame::{Look, Picture};
 use super::palette::Palette;
 
-/// Environment variable. If it is set, the files are regenerated (`make screens`).
+/// Environment variable that makes the tests regenerate the files (`make screens`).
 const ANEW: &str = "ANABRANCH_SCREENS";
 
 /// Compares a view at three widths with the files `testdata/screens/NAME-WIDTH.txt`.

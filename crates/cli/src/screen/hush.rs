@@ -36,7 +36,7 @@ impl Drop for Hush {
     }
 }
 
-/// Makes the message of a panic appear below the view, which it would overwrite otherwise. The
+/// Installs a panic hook that prints the message of a panic below the view instead of over it. The
 /// mode of the terminal is restored while the panic unwinds.
 fn show_panics_below(height: u16) {
     static ONCE: Once = Once::new();

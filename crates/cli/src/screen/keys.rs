@@ -7,7 +7,7 @@ use ratatui::crossterm::event::{Event, KeyCode, KeyModifiers, poll, read};
 use rustix::process::{Signal, getpgrp, getpid, kill_process};
 use rustix::termios::tcgetpgrp;
 
-/// Maximum time after which this module notices that a view has ended.
+/// Interval between checks whether the view has ended.
 const TURN: Duration = Duration::from_millis(250);
 
 /// Request that the user makes with a key.
@@ -45,12 +45,12 @@ impl Key {
     }
 }
 
-/// Passes each key to `take`, until `take` returns that the view has ended. After each pause
-/// without a key, `take` is called with `None`.
+/// Passes each key to `take`, until `take` returns false because the view has ended. Without a key,
+/// `take` is called with `None` every [`TURN`].
 ///
-/// Keys are read by the same reader as the terminal's other answers, so that neither takes the
-/// other's input. While this process is in the background, nothing is read, because the kernel
-/// would stop the process.
+/// Keys are read by crossterm's event reader, which also reads the terminal's reports of the cursor
+/// position. A second reader could consume these reports. In the background nothing is read,
+/// because the kernel would stop the process (SIGTTIN).
 pub(crate) fn follow(mut take: impl FnMut(Option<Key>) -> bool) {
     let mut key = None;
     while take(key.take()) {

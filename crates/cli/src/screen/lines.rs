@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::SIGTERM;
 use signal_hook::low_level::raise;
 
-/// Maximum number of bytes queued for the reader. It is enough for the ends of all sessions at
-/// once, which are reported when a run ends.
+/// Maximum number of bytes queued for the reader. It is large enough for the end of a run, when the
+/// ends of all sessions are reported at once.
 const ROOM: usize = 1 << 20;
 /// Maximum time for which the end of a run waits for the reader.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Delay between two attempts to write to a file that another program has made non-blocking.
+/// Delay before a write is repeated, if another program has made the file non-blocking.
 const RETRY: Duration = Duration::from_millis(10);
 
 /// Lines that a separate thread writes as soon as the reader accepts them. Adding a line never
@@ -72,15 +72,15 @@ impl Lines {
         Ok(Lines { shared })
     }
 
-    /// Queues `text`, which may be several lines. If lines were dropped before, a line that `lost`
-    /// makes of their number is written first.
+    /// Queues `text`, which may be several lines. If lines were dropped before, first queues a
+    /// notice, which `lost` returns for their number.
     pub(crate) fn say(&self, text: &str, lost: impl FnOnce(u64) -> String) {
         self.shared.lock().add(text, lost);
         self.shared.changed.notify_all();
     }
 
-    /// Queues the last line of all. The reader has one second to accept this line and those before
-    /// it.
+    /// Queues the last line of the output. Waits at most [`PATIENCE`] until the reader has accepted
+    /// all lines.
     pub(crate) fn last(&self, text: &str, lost: impl FnOnce(u64) -> String) {
         let deadline = Instant::now() + PATIENCE;
         self.shared.settle(deadline);

@@ -1,5 +1,5 @@
-//! A live view with its terminal. The view is opened below the lines that are there, and cleared
-//! at the end.
+//! A live view with its terminal. The view is opened below the existing lines, and cleared at the
+//! end.
 
 use std::time::Duration;
 
@@ -21,13 +21,13 @@ pub(crate) struct LiveView<M> {
 }
 
 impl<M: Picture> LiveView<M> {
-    /// Creates the value before a view is opened.
+    /// Creates a live view that is not open yet.
     pub(crate) fn new() -> LiveView<M> {
         LiveView { view: None, gone: false, hush: None }
     }
 
-    /// Opens the view of `model` if `takes_lines`: the terminal has accepted the lines before it.
-    /// Otherwise the terminal would not accept a view, either.
+    /// Opens the view of `model`, if the terminal has accepted all previous lines (`takes_lines`).
+    /// A terminal that blocks lines would also block a view.
     pub(crate) fn begin(&mut self, takes_lines: bool, model: M) {
         let height = frame::height(&model);
         if takes_lines {

@@ -48,7 +48,7 @@ pub(crate) fn folded(text: &str, to: impl AsFd) -> String {
     }
 }
 
-/// The latest events as texts, of which the newest is the last.
+/// The latest events as texts, the newest last.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recent(VecDeque<EventLine>);
 

@@ -16,8 +16,8 @@ pub(crate) struct Column<R> {
     /// Heading of the column, in which `#` stands for the column's width.
     head: &'static str,
     width: u16,
-    /// Maximum width. The next field is whether all of that width is useful, as in a graph.
-    /// Otherwise only the width of the widest cell is.
+    /// Maximum width. A graph uses all of it if there is room. Other columns are only as wide as
+    /// their widest cell.
     most: u16,
     is_graph: bool,
     /// Rank of the column. If there is too little room, columns of the highest rank are omitted
@@ -54,12 +54,12 @@ impl<R> Column<R> {
         Column { head, width, most, is_graph: true, rank, align: Alignment::Left, cell }
     }
 
-    /// Returns this column with a width that is that of its widest cell, up to `most`.
+    /// Returns this column with a width that adapts to its widest cell, up to `most`.
     pub(crate) const fn up_to(self, most: u16) -> Column<R> {
         Column { most, ..self }
     }
 
-    /// Returns the width that the column should have for `rows`.
+    /// Returns the preferred width of the column for `rows`.
     fn wish(&self, rows: &[&R], palette: Palette) -> u16 {
         if self.is_graph || self.most == self.width {
             return self.most;
@@ -95,9 +95,9 @@ pub(crate) fn table<'r, R: 'r>(
     Table::new(rows.into_iter().map(cells).collect::<Vec<_>>(), widths).header(heads)
 }
 
-/// Returns the columns that fit with a space between them, each with its width. There is at least
-/// one column, even if it is cut. The rest of the width is given to columns for which `wish`
-/// returns more.
+/// Returns the columns that fit into `width` with a space between them, each with its width. There
+/// is always at least one column. Remaining width is given to columns from left to right, up to the
+/// result of `wish`.
 fn fitting<R>(
     columns: &[Column<R>],
     width: u16,

@@ -20,7 +20,7 @@ use super::keys::{self, Key};
 use super::palette::Palette;
 use crate::text::wrapped;
 
-/// Maximum number of queued lines that are to be printed above the view.
+/// Maximum number of lines queued to be printed above the view.
 const KEPT: usize = 256;
 /// Maximum time for opening a view. The terminal has to report the position of its cursor in this
 /// time.
@@ -113,8 +113,7 @@ struct State<M> {
     /// Number of lines dropped because `kept` was full.
     skipped: u64,
     wanted: bool,
-    /// Whether the view is not cleared at the end. That is so if the message of a panic is below
-    /// it.
+    /// Whether the view is not cleared at the end, because the message of a panic is below it.
     stays: bool,
     phase: Phase,
 }
@@ -199,8 +198,8 @@ impl<M> Shared<M> {
     }
 
     /// Opens the terminal, draws on request, and clears the view at the end. This is the main
-    /// function of the thread. If the terminal fails, there is no view any more. A run that SIGHUP
-    /// does not end continues without it.
+    /// function of the thread. If the terminal fails, this thread ends, and the run continues
+    /// without a view.
     fn run(&self, height: u16)
     where
         M: Picture,
@@ -265,8 +264,8 @@ impl<M: Picture> Shared<M> {
     }
 }
 
-/// Guard that reports the end of the thread for any reason, so that no other thread waits for it
-/// in vain.
+/// Guard that sets [`Phase::Ended`] when the thread returns or panics, so that no other thread
+/// waits for it.
 struct Over<M>(Arc<Shared<M>>);
 
 impl<M> Drop for Over<M> {

@@ -59,8 +59,8 @@ fn server(to: &Target, about: &Listening) -> String {
     }
 }
 
-/// Returns the rows of the table of routes. Columns that only some runs need are omitted
-/// otherwise.
+/// Returns the rows of the table of routes. The column of proxies is omitted if all paths send UDP
+/// without a proxy.
 fn rows(about: &Listening) -> Vec<Vec<String>> {
     let head = ["path", "interface", "source", "gateway", "MTU", "ports"].map(str::to_owned);
     let mut rows: Vec<_> = std::iter::once(head.to_vec()).chain(ways(about).map(row)).collect();

@@ -45,8 +45,8 @@ where
     run_name(&text).map(Some).map_err(|why| D::Error::custom(format!("'{text}': {why}")))
 }
 
-/// A value where a text is expected. A number is converted to text, so that the text's parser can
-/// report the right form (`every = 100`: milliseconds or packets?).
+/// A value where a text is expected. A number is accepted and converted to text, so that the
+/// option's own parser reports the valid forms, as for `every = 100` without a unit.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "it is not a text: put the value in quotes")]
 enum Scalar {
@@ -201,9 +201,8 @@ impl<'de> Visitor<'de> for Paths {
     }
 }
 
-/// A `[[path]]` table, or a text in a list. It is checked inside a newtype, because the parser
-/// then reports the line of this table in errors. Otherwise it would report the line of the first
-/// table.
+/// A `[[path]]` table, or a text in a list. The newtype makes the TOML parser report the line of
+/// this table in errors, instead of that of the first table.
 #[derive(Deserialize)]
 struct PathItem(#[serde(deserialize_with = "path")] PathChoice);
 
@@ -259,7 +258,8 @@ struct PathFields {
 }
 
 impl PathFields {
-    /// Returns the stream that the path is; `None` for a path of datagrams.
+    /// Returns the kind of stream that carries the path; `None` if the path carries datagrams by
+    /// UDP.
     fn stream(&self) -> Result<Option<StreamKind>, String> {
         let kinds = [
             ("tcp", self.tcp.clone()),
@@ -300,8 +300,7 @@ impl PathFields {
         }
     }
 
-    /// Returns the path to the server. If the path is `proxied`, it is the path to the proxy or
-    /// first hop.
+    /// Returns the path to the server or, if `proxied`, to the proxy or first hop.
     fn way(&self, proxied: bool) -> Result<PathSpec, SpecError> {
         let PathFields { name, interface, wg, address, ports, .. } = self;
         let ports = match ports {

@@ -118,8 +118,8 @@ fn tls(options: &Options, paths: &[PathSpec]) -> Result<Option<Arc<dyn TlsEnd>>,
     Ok(Some(Arc::new(end)))
 }
 
-/// Returns the entrance of clients' datagrams. A file may give a port, and the command line an
-/// interface, so conflicts are checked here.
+/// Returns the entrance of clients' datagrams: a listener or an interface. Conflicts are checked
+/// here, because clap does not see the options of a file.
 fn entrance(
     options: &Options,
     paths: &[PathSpec],
@@ -183,7 +183,7 @@ fn request(options: &Options, tun: &str, inner: Option<Inner>) -> Request {
     }
 }
 
-/// Returns the entrance for an interface whose packets all go to a far end.
+/// Returns the entrance for an interface whose IP packets are all sent to a far end.
 fn for_packets(
     options: &Options,
     tun: &str,
@@ -225,7 +225,7 @@ fn for_packets(
 
 /// Maximum number of paths to a far end.
 const MOST_PATHS: usize = 64;
-/// Maximum bytes of the name of a far end's server.
+/// Maximum length in bytes of the name of a server that the far end forwards to.
 const LONGEST_NAME: usize = 32;
 
 /// Returns the settings of the far end; `None` if the server is not a far end.
@@ -425,8 +425,8 @@ impl Roles {
         Ok(Roles { handshake, handshake_scheduled, scheduled })
     }
 
-    /// Returns the paths in the core's order: a handshake path that the schedule does not use is
-    /// the last.
+    /// Returns the paths in the order that the splitter's core expects: a handshake path outside
+    /// the schedule is the last.
     fn order(&self, paths: &[PathSpec]) -> Vec<PathSpec> {
         let mut ordered = paths.to_vec();
         if let Some(index) = self.handshake.filter(|_| !self.handshake_scheduled) {
@@ -435,13 +435,14 @@ impl Roles {
         ordered
     }
 
-    /// Returns the index of the handshake path in that order. `paths` is the number of all paths.
+    /// Returns the index of the handshake path in the result of [`Roles::order`]; `None` without
+    /// one. `paths` is the number of all paths.
     fn place(&self, paths: usize) -> Option<usize> {
         self.handshake.map(|index| if self.handshake_scheduled { index } else { paths - 1 })
     }
 
-    /// Checks that a QUIC connection may use two four-tuples if the handshake path and the
-    /// schedule share no path.
+    /// Checks that `limit` allows two four-tuples per QUIC connection, if the handshake path is not
+    /// in the schedule.
     fn check_tuples(&self, limit: usize) -> Result<(), Failure> {
         if limit > 1 || self.handshake_scheduled {
             return Ok(());
@@ -452,7 +453,8 @@ impl Roles {
         ))
     }
 
-    /// Returns whether `names` contains the handshake path. All other paths must be in `names`.
+    /// Checks that `names`, the value of `--scheduled`, contains all paths except possibly the
+    /// handshake path. Returns whether it contains the handshake path.
     fn check_list(
         paths: &[PathSpec],
         names: &[String],

@@ -137,8 +137,7 @@ pub(crate) struct Named<T> {
     value: PhantomData<T>,
 }
 
-/// A schedule of any kind. It may be one for paths with windows, which only paths to a far end
-/// have.
+/// A schedule of any kind. Some kinds need congestion windows, which only paths to a far end have.
 #[derive(Clone, Debug)]
 pub(crate) struct AnySchedule(pub(crate) Spec);
 

@@ -1,4 +1,4 @@
-//! Pace of publishing the status and of showing a run. One clock ticks for both.
+//! Interval timers for publishing the status and for showing a run, driven by one clock.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use anabranch_multipath::Time;
 /// Maximum age of the published status.
 pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
-/// Events at a fixed interval, driven by a clock that ticks at least as often. The field is the
-/// time from which the next event counts.
+/// An interval timer, driven by a clock that ticks at least as often. The field is the earliest
+/// time of the next event.
 pub(crate) struct Pace(Time);
 
 impl Pace {
-    /// Creates a pace that is due at the first tick.
+    /// Creates a timer that is due at the first tick.
     pub(crate) const fn new() -> Pace {
         Pace(Time::ZERO)
     }
 
     /// Returns whether an event is due at `now`, and if so starts the next interval. Events are
-    /// `every` apart. `tick` is the interval of the clock. An event may be half a tick early,
-    /// because it would be a whole tick late otherwise.
+    /// `every` apart. `tick` is the interval of the clock. An event may be half a tick early.
+    /// Otherwise it would be a whole tick late if the clock ticks slightly early.
     pub(crate) fn is_due(&mut self, now: Time, every: Duration, tick: Duration) -> bool {
         let is_due = now >= self.0;
         if is_due {

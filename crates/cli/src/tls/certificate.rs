@@ -16,7 +16,7 @@ const VALID: i64 = 3_650;
 
 /// A certificate with its chain and its key.
 pub(super) struct Certificate {
-    /// The far end's own certificate, followed by those that sign it.
+    /// The far end's own certificate, followed by the certificates of the CAs that sign it.
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) key: PrivateKeyDer<'static>,
     /// Name of the certificate's file.

@@ -26,8 +26,8 @@ use pin::Pinned;
 
 pub(crate) use pin::Fingerprint;
 
-/// Protocol that both ends negotiate (ALPN, RFC 7301). It is the one of the web server that
-/// strangers see.
+/// Protocol that both ends negotiate (ALPN, RFC 7301). It is HTTP/1.1, because a web server may
+/// answer other clients on the same port.
 const ALPN: &[u8] = b"http/1.1";
 
 fn provider() -> Arc<CryptoProvider> {

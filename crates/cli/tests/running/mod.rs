@@ -43,7 +43,7 @@ impl Running {
         Running::under(shell, listen, &["a=addr:127.0.0.2", "b=addr:127.0.0.3"], options)
     }
 
-    /// With the settings in `file`, to be sent to `server`; `options` go beside them.
+    /// With the settings in `file`, to be sent to `server`; `options` are added to them.
     pub fn of_file(file: &Path, server: UdpSocket, options: &[&str]) -> Running {
         let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
         command.arg("split").arg(file).args(options);

@@ -26,10 +26,10 @@ pub(super) struct Initial<'a> {
 struct Header<'a> {
     kind: Kind,
     version: Version,
-    /// Destination connection ID. The receiver chooses it, except in a client's first packets,
-    /// where the client does.
+    /// Destination connection ID. The receiver chooses it; in a client's first packets, the client
+    /// does.
     destination: &'a [u8],
-    /// Offset of the packet number, followed by the offset of the packet's end.
+    /// Offset of the packet number in the datagram. `end` is the offset after the packet.
     number_at: usize,
     end: usize,
 }
@@ -136,7 +136,8 @@ pub(super) fn crypto_frames(frames: &[u8], mut take: impl FnMut(u64, &[u8])) {
     }
 }
 
-/// Parses the frame at offset `at`. Returns the offset of the next frame; `None` if there is none.
+/// Parses the frame at offset `at`. Returns the offset of the next frame; `None` at the end of the
+/// packet, or if the frame is malformed or of a type that this parser does not know.
 fn frame(frames: &[u8], at: usize, take: &mut impl FnMut(u64, &[u8])) -> Option<usize> {
     match *frames.get(at)? {
         0 | 1 => Some(at + 1),

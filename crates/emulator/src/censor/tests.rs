@@ -1,4 +1,4 @@
-//! The censor against handshakes that rustls makes.
+//! Tests of the censor with handshakes that rustls generates.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn config() -> Arc<ClientConfig> {
     Arc::new(config.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
 
-/// What a client sends first by TLS over TCP: records.
+/// Returns the first TLS records of a client over TCP: its ClientHello for `name`.
 fn tls(name: &'static str) -> Vec<u8> {
     let server = ServerName::try_from(name).unwrap();
     let mut client = rustls::ClientConnection::new(config(), server).unwrap();
@@ -34,7 +34,7 @@ fn tls(name: &'static str) -> Vec<u8> {
     sent
 }
 
-/// What a client puts into its first CRYPTO frames.
+/// Returns the CRYPTO stream of a QUIC client's first flight: its ClientHello for `name`.
 fn hello(name: &'static str) -> Vec<u8> {
     let server = ServerName::try_from(name).unwrap();
     let mut client = ClientConnection::new(config(), Version::V1, server, Vec::new()).unwrap();
@@ -51,8 +51,8 @@ fn crypto(at: usize, bytes: &[u8]) -> Vec<u8> {
     [&[6][..], &number(at), &number(bytes.len()), bytes].concat()
 }
 
-/// An Initial packet with these frames, from a client whose server has `id`, under the keys of
-/// `origin`.
+/// Returns a client's Initial packet that contains `frames` and has the destination connection ID
+/// `id`. Its keys are derived from the connection ID `origin`.
 fn initial(
     version: Version,
     origin: &[u8],
@@ -129,7 +129,7 @@ fn a_quic_connection_to_a_blocked_name_ends_with_its_clienthello() {
             let mut censor = censor();
             let datagram = initial(version, &ID, &ID, 0, &crypto(0, &hello(name)));
             assert_eq!(censor.pass(&udp(&datagram)), passes, "{name}");
-            // And all that follows, in both directions.
+            // Later packets are blocked as well, in both directions.
             assert_eq!(censor.pass(&udp(&[0x40; 50])), passes, "{name}");
             assert_eq!(censor.pass(&udp_back(&[0xc0; 50])), passes, "{name}");
             assert_eq!(censor.dropped() == 0, passes);
@@ -149,7 +149,7 @@ fn a_clienthello_may_be_spread_over_packets_in_any_order() {
         let mut censor = censor();
         let mut passed = Vec::new();
         for (number, n) in order.into_iter().enumerate() {
-            // A PING and padding between, as Chromium has them.
+            // A PING and padding precede the CRYPTO frame, as in Chromium's packets.
             let frames = [&[1, 0, 0][..], &piece(n)].concat();
             let datagram = initial(Version::V1, &ID, &ID, number as u32, &frames);
             passed.push(censor.pass(&udp(&datagram)));
@@ -171,7 +171,7 @@ fn later_packets_have_the_keys_of_the_first_and_a_retry_makes_new_ones() {
     let (early, late) = hello.split_at(40);
     let mut first = censor();
     assert!(first.pass(&udp(&initial(Version::V1, &ID, &ID, 0, &crypto(0, early)))));
-    // To the server's own connection ID, under the keys of the first.
+    // The server's own connection ID as destination, with the keys of the first packet.
     let second = initial(Version::V1, &ID, b"server's", 1, &crypto(early.len(), late));
     assert!(!first.pass(&udp(&second)));
 
@@ -185,7 +185,8 @@ fn later_packets_have_the_keys_of_the_first_and_a_retry_makes_new_ones() {
 fn a_tls_connection_to_a_blocked_name_ends_with_its_clienthello() {
     for (name, passes) in [("blocked.example", false), ("other.example", true)] {
         let sent = tls(name);
-        // One segment, or many in the wrong order, and numbers that wrap around.
+        // One segment; then segments of 50 bytes in reverse order, whose sequence numbers wrap
+        // around.
         for (size, first) in [(10_000, 7), (50, u32::MAX - 60)] {
             let mut censor = censor();
             assert!(censor.pass(&tcp(first, true, &[])));
@@ -201,7 +202,7 @@ fn a_tls_connection_to_a_blocked_name_ends_with_its_clienthello() {
     }
 }
 
-/// The first datagram of a client that calls its server `id`.
+/// Returns the first datagram of a client that has chosen the destination connection ID `id`.
 fn first(id: &[u8], name: &'static str) -> Vec<u8> {
     udp(&initial(Version::V1, id, id, 0, &crypto(0, &hello(name))))
 }
@@ -212,13 +213,13 @@ fn each_quic_connection_of_two_ports_is_judged_by_its_own_clienthello() {
     let mut censor = censor();
     assert!(censor.pass(&first(b"good one", "good.example")));
     assert!(censor.pass(&short) && censor.pass(&short_back));
-    // A second one does not come through, however often it tries, and the first goes on.
+    // A second connection stays blocked, however often it tries, and the first continues.
     for _ in 0..2 {
         assert!(!censor.pass(&first(b"bad one.", "blocked.example")));
         assert!(censor.pass(&short) && censor.pass(&short_back));
     }
-    // What the first sends again, and what it acknowledges under its keys to the server's ID,
-    // begins nothing.
+    // Retransmissions of the first connection, and its acknowledgements to the server's connection
+    // ID, begin no new connection.
     assert!(censor.pass(&first(b"good one", "good.example")));
     let late = initial(Version::V1, b"good one", b"server's", 1, &[1]);
     assert!(censor.pass(&udp(&late)));
@@ -228,7 +229,8 @@ fn each_quic_connection_of_two_ports_is_judged_by_its_own_clienthello() {
     assert!(!censor.pass(&short) && !censor.pass(&short_back));
     assert!(censor.pass(&first(b"good one", "good.example")));
     assert!(censor.pass(&short) && censor.pass(&short_back));
-    // The blocked one tries again: in one packet, and to an ID that the server would have chosen.
+    // The blocked connection tries again: in one packet, and with a connection ID as a server would
+    // choose it.
     assert!(!censor.pass(&first(b"bad one.", "blocked.example")));
     let late = initial(Version::V1, b"bad one.", b"server's", 1, &[1]);
     assert!(!censor.pass(&udp(&late)));

@@ -40,7 +40,7 @@ pub struct Topology {
 pub enum TcpControl {
     /// Reno (RFC 5681).
     Reno,
-    /// CUBIC (RFC 9438), which the papers used that results are compared with.
+    /// CUBIC (RFC 9438), as in the papers with which results are compared.
     #[default]
     Cubic,
     /// BBR, in the kernel's version.

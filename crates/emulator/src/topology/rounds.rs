@@ -2,8 +2,9 @@
 //! the network.
 //!
 //! All routes treat addresses between two neighbouring prefix boundaries alike, so one address of
-//! each such interval is followed. The search ends at the network of a link or of a loopback
-//! interface: an address in it belongs to no host, or will belong to a program.
+//! each such interval is followed. A packet is not followed further once its address is in the
+//! network of a link or of a loopback interface. Such a packet ends there: the address has no host,
+//! or a program adds it later.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,8 +13,8 @@ use anabranch_os::netlink::Prefix;
 
 use super::routing::{Map, Mistake};
 
-/// Addresses for documentation (RFC 5737, RFC 3849), tried first because readers know that no host
-/// has them.
+/// Documentation addresses (RFC 5737, RFC 3849). They are tried first, because a user knows that no
+/// host has them.
 const SHOWN: [IpAddr; 4] = [
     IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
     IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)),
@@ -94,8 +95,8 @@ fn round(map: &Map<'_>, ip: IpAddr) -> Option<(Vec<usize>, usize)> {
 mod tests {
     use crate::Topology;
 
-    /// Hosts of these names; those that forward bear a star. Links are two of them, each with its
-    /// routes.
+    /// Parses a topology with these hosts and links, and returns the error message, or `good`. A
+    /// `*` marks a host that forwards. A link is two hosts, each with its routes.
     fn told(hosts: &[&str], links: &[[(&str, &str); 2]]) -> String {
         let mut text = String::new();
         for name in hosts {
@@ -132,7 +133,7 @@ mod tests {
              to fewer addresses"
         );
         assert_eq!(told(&hosts, &links("'10.0.0.0/24'")), "good");
-        // The twin: a host that passes nothing on ends it.
+        // Counterexample: a host that does not forward ends the loop.
         assert_eq!(told(&["c", "a*", "b"], &links("'0.0.0.0/0'")), "good");
         let six = [[("c", "'::/0'"), ("a", "")], [("a", "'::/0'"), ("b", "'::/0'")]];
         assert!(told(&hosts, &six).contains("no host has the address 2001:db8::1"));
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     fn what_is_left_of_a_wide_route_beside_narrower_ones_is_followed() {
-        // Of 10.1.0.0/16 only the link's own network is anywhere.
+        // Within 10.1.0.0/16, only the link's own network exists.
         let wide = [[("a", "'10.1.0.0/16'"), ("b", "'0.0.0.0/0'")], [("b", ""), ("c", "")]];
         let message = told(&["a*", "b*", "c"], &wide);
         assert!(message.contains("no host has the address 10.1.1.0"), "{message}");

@@ -342,7 +342,7 @@ ends = [
     fn a_way_through_a_forwarding_host_is_good() {
         assert_eq!(told(&[]), "good");
         assert_eq!(told(&[("10.2.0.0/24', via", "0.0.0.0/0', via")]), "good");
-        // Without a gateway: whoever is at the other end.
+        // Without a gateway, the next host is the one at the other end.
         assert_eq!(told(&[("{ to = '10.2.0.0/24', via = '10.1.0.1' }", "'10.2.0.0/24'")]), "good");
     }
 
@@ -384,7 +384,7 @@ ends = [
             "t.toml:13: packets to 10.3.0.1 would go round in a loop through the hosts client → \
              router → client; change a route of one of them"
         );
-        // A client that passes nothing on ends the circle, and the way.
+        // A client that does not forward ends the loop and the route.
         let end = "t.toml:12: packets do not reach 10.3.0.0/16: the host `client` forwards \
                    nothing; give it the key `forward = true`";
         assert_eq!(told(&circle[1..]), end);
@@ -420,7 +420,7 @@ ends = [
         // Wherever on the hosts it is.
         let inside = told(&[("name = 'client'", "name = 'client'\naddress = ['10.2.0.1/32']")]);
         assert!(inside.contains("`client` and `router`, which the link `in` joins"), "{inside}");
-        // Two networks behind hosts that no link joins may be alike.
+        // Two hosts without a link between them may have equal networks.
         assert_eq!(
             told(&[("name = 'client'", "name = 'client'\naddress = ['10.2.0.2/32']")]),
             "good"

@@ -1,4 +1,4 @@
-//! What a topology may say, and how its mistakes are told.
+//! Tests of the topology parser: valid input, and the messages for errors.
 
 use super::*;
 use crate::Expect;

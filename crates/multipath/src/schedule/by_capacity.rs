@@ -29,10 +29,9 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// Time between the first two readings of the capacities.
 const FIRST: Duration = Duration::from_secs(1);
 
-/// Rate of all paths together, in units of the fastest path's capacity. It is more than 1 because
-/// a path that randomly gets too much for a moment delays the others. With 1.2 and runs of `~4p`,
-/// lines of 50, 30 and 10 Mbit/s together reached only .92 of the first line's speed
-/// (`tunnel/tests/goodput.rs`).
+/// Rate of all paths together, in units of the fastest path's capacity. It is more than 1 because a
+/// random excess on one path delays the others. With 1.2 and runs of `~4p`, lines of 50, 30 and 10
+/// Mbit/s together reached only .92 of the first line's speed (`tunnel/tests/goodput.rs`).
 const SPEED: f64 = 1.4;
 
 /// A random scheduler whose probabilities do not follow the load.

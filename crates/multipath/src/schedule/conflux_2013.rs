@@ -17,13 +17,13 @@ pub(super) const FAMILY: Family = Family {
 };
 
 /// Builds Conflux (AlSabah et al., PETS 2013). A leg's congestion is measured by the time from
-/// sending a cell to receiving the SENDME that acknowledges it (the 100th cell with fixed
-/// windows). Cells are distributed in inverse proportion to this time. It is the view's `rtt`,
-/// which is not smoothed with fixed windows.
+/// sending a cell to receiving the SENDME that acknowledges it (the 100th cell with fixed windows).
+/// Cells are distributed in inverse proportion to this time.
+/// [`PathView::rtt`](crate::PathView::rtt) has the time; with fixed windows it is not smoothed.
 ///
-/// This scheduler equals `mix:1`. The published code has two circuits; paper 001 extends it to
-/// more. Neither defines what happens to a circuit whose window is closed: this scheduler skips
-/// it.
+/// This scheduler equals `mix:1`. The published code has two circuits; paper 001 ("Analysis of
+/// Multi-path Onion Routing") extends it to more. Neither source defines what happens to a circuit
+/// whose window is closed. This scheduler skips such a circuit.
 fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
     no_argument("conflux-2013", argument)?;
     Ok(Box::new(Mix::new(1.0)))

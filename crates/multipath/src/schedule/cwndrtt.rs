@@ -50,7 +50,8 @@ impl Scheduler for CwndRtt {
     }
 }
 
-/// Returns whether a leg with room can send at least one cell in its share of the time `least`.
+/// Returns whether a leg with room can send at least one whole cell within `least`, the minimum
+/// round-trip time of the fastest leg. Always true in slow start.
 fn suffices(view: &PathView, least: Duration) -> bool {
     let room = u128::from(view.window.unwrap_or(u64::MAX));
     let own = view.rtt.unwrap_or(Duration::MAX).as_micros().max(1);

@@ -23,13 +23,13 @@ pub(super) const FAMILY: Family = Family {
 /// Bytes of a cell on a link (514), with its share of the TLS record's 22 bytes for each 16 KiB.
 const CELL: f64 = 515.0;
 
-/// Lead, in cells, that another leg must have over the present one for each cell that a change
-/// costs. A change costs one cell, a SWITCH of proposal 329. Two equally good legs take turns of
-/// about this length.
+/// Hysteresis: a change of leg must save this number of cell times for each cell that the change
+/// costs. A change costs one cell, a SWITCH of proposal 329. Two equally good legs alternate after
+/// about this number of cells.
 const STICKY: f64 = 16.0;
 
-/// A scheduler by expected time of arrival. Paper 001 (section 7) asks for estimates at the level
-/// of circuits that use what TCP on each link knows. This scheduler implements that.
+/// A scheduler by expected time of arrival. It estimates each circuit's delay from the TCP state of
+/// its first link, as paper 001 proposes in section 7.
 ///
 /// The expected time of a leg is T = q/(s·d) + notsent/d + max(beyond, burst) + least RTT/2.
 ///
@@ -38,17 +38,16 @@ const STICKY: f64 = 16.0;
 ///   at R = window/RTT.
 /// * beyond = max(0, inflight − q − bdp)/R: cells in flight beyond the path's own capacity wait in
 ///   queues further on.
-/// * burst: the time until the last cell sent faster than R has passed.
+/// * burst: the time until all cells sent so far have passed the narrowest link at rate R.
 ///
 /// A leg without room is expected later by half the time that the cells of one acknowledgement
 /// take. A leg whose first hop is stuck ([`crate::LinkView::is_stuck`]) is skipped while another
 /// leg is not stuck.
 ///
 /// Until a leg has had an acknowledgement, all of its rates are guesses. If a change of leg has a
-/// cost, legs are then filled in the order of their round-trip times, as `lowrtt` does. If it has
-/// none, all legs are tried at once. If the rate of one leg is known and that of another is not,
-/// the unknown leg counts as one that can hold no cells without a queue. It is tried when the
-/// known leg is busy.
+/// cost, legs are then filled in the order of their round-trip times, as `lowrtt` does. Without
+/// such a cost, all legs are tried at once. Once the rate of one leg is known, a leg of unknown
+/// rate counts as having a bandwidth-delay product of 0. So it is tried when the known leg is busy.
 ///
 /// If the best leg has no room, another leg is taken only in one case: its cell must arrive no
 /// later than the best leg would deliver everything that waits. This is ECF's rule (Lim et al.,
@@ -57,7 +56,7 @@ const STICKY: f64 = 16.0;
 struct Eta {
     bottlenecks: Vec<Bottleneck>,
     /// Expected seconds until a cell sent now by each leg arrives, less the cost of a change from
-    /// the present leg. Computed for the present choice.
+    /// the present leg. Recomputed at each choice.
     expected: Vec<f64>,
 }
 

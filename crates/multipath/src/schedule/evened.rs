@@ -83,8 +83,8 @@ mod tests {
     use super::*;
     use crate::seed::stream;
 
-    /// Of many loads with equal chances, the share in which the run at `now` goes by the path that
-    /// has carried all before.
+    /// Returns the share of loads in which the run at `now` takes the path that has carried
+    /// everything before. The paths have equal weights.
     fn stays(now: Time, silence: bool) -> f64 {
         let mut evened = build(Some("1e9"), 3, stream(1, 0, "scheduler")).unwrap();
         let paths = [PathView::open(); 3];

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
     use crate::seed::stream;
 
-    /// The chances of path `path` over many sessions with so many paths, sorted.
+    /// Returns the probabilities of path `path` in 4,000 sessions over `paths` paths, sorted.
     fn draws(paths: usize, path: usize) -> Vec<f64> {
         let draw = |session| cut(paths, &mut stream(1, session, "scheduler"))[path];
         let mut draws: Vec<f64> = (0..4_000).map(draw).collect();

@@ -97,7 +97,7 @@ mod tests {
         PathView::leg(Some(Duration::from_millis(ms)), 124, LegView::default())
     }
 
-    /// Of 700 cells how many each leg gets.
+    /// Returns the number of cells, of 700, that each leg gets.
     fn shares(alpha: f64, legs: &[PathView]) -> Vec<usize> {
         let mut mix = Mix::new(alpha);
         let mut shares = vec![0; legs.len()];

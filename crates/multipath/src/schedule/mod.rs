@@ -61,7 +61,7 @@ pub trait Scheduler: fmt::Debug + Send {
     /// obsolete.
     fn after_silence(&mut self) {}
 
-    /// Replaces the random numbers by `stream`, and keeps the probabilities.
+    /// Draws random numbers from `stream` from now on. The probabilities do not change.
     fn reseed(&mut self, _stream: Stream) {}
 
     /// Returns whether the choice depends on the paths' windows.

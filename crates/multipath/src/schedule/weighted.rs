@@ -107,8 +107,8 @@ impl Weighted {
         self.chances_among(paths, tilt).draw(&mut self.stream)
     }
 
-    /// Returns the probabilities of the usable paths, if not all paths are usable or if the
-    /// numbers of paths and weights differ.
+    /// Returns the probabilities of the paths: in proportion to weight times `tilt`, and 0 for
+    /// unusable paths. If all of these are 0, usable paths have equal probabilities.
     fn chances_among(&self, paths: &[PathView], tilt: impl Fn(usize) -> f64) -> Chances {
         let chance = |(place, (view, &weight)): (usize, (&PathView, &f64))| match view.usable {
             true => weight * tilt(place),

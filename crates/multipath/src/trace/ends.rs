@@ -1,4 +1,5 @@
-//! Which end chooses each packet's path, and how long the probabilities it draws are kept.
+//! Settings of a split trace: which end chooses each packet's path, and when a schedule draws its
+//! probabilities again.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +7,7 @@ use std::time::Duration;
 
 use crate::{Every, Silence};
 
-/// Default time until a server follows its client: the round-trip time of a near server.
+/// Default of `after` in [`Mode::Follow`]: the round-trip time of a nearby server.
 const NEAR: Duration = Duration::from_millis(20);
 
 /// The relation between the schedules of the two directions.
@@ -16,12 +17,12 @@ pub enum Mode {
     /// Packets of both directions count towards a run. The delay from a request to its answer is
     /// ignored.
     Together,
-    /// A schedule serves the client's packets. The server sends on the path of the newest packet
-    /// that has reached it, chosen a round-trip time of `after` earlier. An unmodified WireGuard,
-    /// Mosh or QUIC server does so if its client uses a splitter. While the client is silent, the
-    /// server keeps its path.
+    /// A schedule serves the client's packets. The server sends on the path of the newest client
+    /// packet that has reached it. An unmodified WireGuard, Mosh or QUIC server does so if its
+    /// client uses a splitter. While the client is silent, the server does not change its path.
     Follow {
-        /// Round-trip time of the paths, in addition to their own delays.
+        /// Time from a client packet to the first server packet on its path, in addition to the
+        /// path's delay from client to server.
         after: Duration,
     },
     /// Each direction has a schedule with its own random numbers, as with two multi-path ends.
@@ -50,15 +51,15 @@ impl FromStr for Mode {
     }
 }
 
-/// The time for which a schedule keeps the probabilities that it drew.
+/// The rule for when a schedule draws its probabilities again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Draw {
     /// The probabilities are drawn for each load.
     #[default]
     Load,
-    /// The probabilities are the same for this number of loads with consecutive numbers in a run,
-    /// as a session of the splitter keeps them for its life. The path of each run of packets is
-    /// still drawn for each load.
+    /// The probabilities are the same for this number of consecutive loads of a repetition
+    /// ([`Entity::run`](super::Entity::run)), as for a session of the splitter. Each load still
+    /// draws the path of each of its runs of packets.
     Session(u32),
     /// The probabilities are drawn again after each silence of the scheduled packets that has at
     /// least this length.

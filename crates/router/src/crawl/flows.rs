@@ -32,13 +32,13 @@ pub(super) struct Flow {
     pub(super) passed: Vec<Passed>,
     /// The bytes that the client and the server sent, up to the first gap in the capture.
     pub(super) said: [Vec<u8>; 2],
-    /// For each sender, the lengths that `said` reached, with the times.
+    /// For each sender, lengths of its data with the times at which they were reached.
     pub(super) when: [Vec<(usize, Duration)>; 2],
     /// Next expected sequence number of each sender; `None` before its first segment. The next
     /// field is whether a part of that sender's data is missing.
     next: [Option<u32>; 2],
     gap: [bool; 2],
-    /// Out-of-order data of each sender, by its offset in `said`.
+    /// Out-of-order data of each sender, by offset in the sender's data.
     early: [BTreeMap<usize, Vec<u8>>; 2],
 }
 
@@ -371,7 +371,7 @@ impl Flow {
         self.passed.push((way == 0, fresh, at));
     }
 
-    /// Moves data from `early` to the end of `said`, as far as it is in order.
+    /// Moves data that is now in order from `early` to the end of the sender's data.
     fn put(&mut self, way: usize, at: Duration) {
         while let Some(first) = self.early[way].first_entry() {
             let Some(known) = self.said[way].len().checked_sub(*first.key()) else { return };
@@ -384,7 +384,7 @@ impl Flow {
         }
     }
 
-    /// Returns the time at which `said` first contained the byte at offset `place`.
+    /// Returns the time at which the sender's data first contained the byte at offset `place`.
     pub(super) fn at(&self, way: usize, place: usize) -> Duration {
         let when = &self.when[way];
         let found = when.partition_point(|(bytes, _)| *bytes <= place);

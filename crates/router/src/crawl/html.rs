@@ -1,10 +1,9 @@
-//! References of a page: the paths on the same site to which its HTML refers.
+//! References of a page: paths on the same site in its HTML.
 
 use html5gum::{Token, Tokenizer};
 
-/// Returns the paths of the page's pictures, scripts, styles and media, and the paths to which its
-/// `a` elements link. Both lists are in order and without duplicates. `base` is the page's own
-/// path.
+/// Returns the paths of the page's pictures, scripts, styles and media, and the paths in its `a`
+/// elements. Both lists are in order and without duplicates. `base` is the page's own path.
 pub(super) fn parts(base: &str, html: &str) -> (Vec<String>, Vec<String>) {
     let (mut parts, mut links) = (Vec::new(), Vec::new());
     for token in Tokenizer::new(html) {

@@ -128,7 +128,7 @@ impl Found {
     }
 
     /// Adds objects with their times, in the order in which they were fetched. Each HTML document
-    /// begins a page, to which the following objects belong.
+    /// begins a page, which also has the objects that follow.
     fn follow(&mut self, fetched: Vec<(Fetched, Duration)>) {
         let mut last = Duration::ZERO;
         for (object, at) in fetched {

@@ -1,5 +1,5 @@
-//! Answers to directory requests, either immediate or deferred. Other threads do slow work, so
-//! that no thread that moves bytes waits for it.
+//! Answers to directory requests, either immediate or deferred. Slow work is done on other threads,
+//! so that it does not block an event loop.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,14 +14,14 @@ use anabranch_onion::directory::reply::Reply;
 pub enum Answer {
     /// The answer is ready.
     Reply(Reply),
-    /// There is no answer yet. The caller asks again after the next notification.
+    /// There is no answer yet. The caller must ask again after the next notification.
     Later,
     /// Another thread is preparing the answer.
     Promised(Promise),
 }
 
-/// An answer that another thread prepares. After [`Promise::keep`] that thread has to notify the
-/// thread that waits for the answer.
+/// An answer that another thread prepares. That thread has to notify the waiting thread after
+/// [`Promise::keep`].
 #[derive(Clone, Debug, Default)]
 pub struct Promise(Arc<OnceLock<Reply>>);
 
@@ -71,7 +71,8 @@ impl PendingRequest {
     }
 
     /// Returns the answer if there is one now, with the headers that every directory adds.
-    /// `unix_now` is the time for the date, and `peer` the client's address.
+    /// `unix_now` is the time for the `Date` header, in seconds since 1970. `peer` is the client's
+    /// address, if it is known.
     pub fn look(
         &mut self,
         answers: &dyn Answers,

@@ -13,10 +13,10 @@ pub struct Authority {
     pub name: String,
     /// Address of the HTTP directory port.
     pub directory: SocketAddr,
-    /// `orport`: the port for links at the same IP address, if the line gives one.
+    /// OR port at the IP address of `directory`, if the line has `orport`.
     pub orport: Option<u16>,
-    /// `v3ident`: digest of the identity key. That key certifies the keys with which the authority
-    /// signs consensuses.
+    /// Digest of the authority's identity key (`v3ident`). That key certifies the keys that sign
+    /// consensuses.
     pub v3: [u8; 20],
     /// Fingerprint of the authority's relay.
     pub fingerprint: [u8; 20],
@@ -43,7 +43,7 @@ impl fmt::Display for AuthorityError {
 impl std::error::Error for AuthorityError {}
 
 impl Authority {
-    /// Returns the address and identity of the authority's relay for links, if the line has an
+    /// Returns the OR address and the identity of the authority's relay; `None` if the line has no
     /// `orport`. The line contains only the relay's RSA identity, so `ed25519` is `None`.
     #[must_use]
     pub fn target(&self) -> Option<Target> {

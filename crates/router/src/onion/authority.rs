@@ -1,6 +1,6 @@
-//! A directory authority on a machine. [`start`] runs the core of [`anabranch_onion::authority`],
-//! with its keys and files, on one thread; a second thread serves plain HTTP requests and probes
-//! relays.
+//! A directory authority with its sockets and files. [`start`] runs the core of
+//! [`anabranch_onion::authority`], with its keys and files, on one thread. A second thread serves
+//! plain HTTP requests and probes relays.
 //!
 //! The authority is also a relay, which [`super::relay`] runs. That relay publishes its descriptor
 //! through the [`DirClient`] that [`start`] returns, and both ports answer from the same
@@ -8,9 +8,9 @@
 //!
 //! * [`keys`]: the identity key, and the signing key with its certificate, which is renewed in
 //!   time.
-//! * `vault`: descriptors, the history of relays and the last consensus, on disk before anything is
-//!   served.
-//! * `registry`: the thread that owns the changing state (`ledger`) and runs what is due;
+//! * `vault`: descriptors, the history of relays and the last consensus on disk. Each is written
+//!   before it is served.
+//! * `registry`: the thread that owns the mutable state (`ledger`) and does the work that is due;
 //!   `wall_clock`: steps of the machine's clock.
 //! * `dir_port`: the thread of the directory port and of probes; `dir_connections`: its
 //!   connections.
@@ -59,7 +59,7 @@ pub struct Settings {
     pub nickname: String,
     /// Public address of the authority.
     pub address: Ipv4Addr,
-    /// The advertised port for links.
+    /// Advertised OR port.
     pub or_port: u16,
     /// Addresses of the directory port. The port of the first one is advertised.
     pub listen: Vec<SocketAddr>,
@@ -69,7 +69,7 @@ pub struct Settings {
     pub data: PathBuf,
     /// The relay's keys.
     pub relay: Arc<RelayKeys>,
-    /// Rules by which relays are judged, and times at which consensuses are made.
+    /// Rules for judging relays, and schedule of consensuses.
     pub core: core::Settings,
     /// File of measured bandwidths, if there is one. It is read again for each consensus.
     pub bandwidths: Option<PathBuf>,
@@ -108,8 +108,7 @@ impl Settings {
 /// New settings of a running authority.
 #[derive(Clone, Debug)]
 pub struct Changes {
-    /// Rules by which relays are judged; [`core::Authority::adopt`] lists which of them may
-    /// change.
+    /// Settings of the core; [`core::Authority::adopt`] lists which of them may change.
     pub core: core::Settings,
     /// The operator's contact, in one line.
     pub contact: String,
@@ -135,7 +134,7 @@ fn contact(description: &Description) -> String {
 /// Events for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthorityEvent {
-    /// The `DirAuthority` line that configures tor and this program to use this authority.
+    /// The `DirAuthority` line that configures C tor or this program to use this authority.
     Line(String),
     /// A consensus was made. The fields are its number of relays, and its times.
     Consensus(usize, core::Times),
@@ -177,12 +176,12 @@ impl From<StoreError> for AuthorityError {
     }
 }
 
-/// A running authority. It ends when its directory client is dropped. After that,
-/// [`Running::join`] waits for its end.
+/// A running authority. It ends when the directory client that [`start`] returned is dropped. After
+/// that, [`Running::join`] waits for its end.
 pub struct Running {
     /// Bound addresses of the directory port.
     pub at: Vec<SocketAddr>,
-    /// The `DirAuthority` line with which a tor uses this authority.
+    /// The `DirAuthority` line that configures C tor to use this authority.
     pub line: String,
     shared_answers: Arc<SharedAnswers>,
     threads: [JoinHandle<()>; 2],
@@ -209,8 +208,9 @@ impl Running {
 /// listens. The returned directory client is for the authority's relay.
 ///
 /// # Errors
-/// [`AuthorityError`]: nothing runs then. Missing keys may have been generated and damaged files
-/// renamed; no other file was changed.
+/// A port cannot be bound, or a file cannot be read or written. Nothing runs then. Missing keys may
+/// have been generated and damaged files renamed; apart from the file with the `DirAuthority` line,
+/// no other file was changed.
 pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running), AuthorityError> {
     private_folder(&settings.data)?;
     let lock = locked(&settings.data)?;
@@ -243,7 +243,8 @@ pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running),
     ))
 }
 
-/// Creates the waker of the directory port's thread: its sending end, and its receiving end.
+/// Creates the channel that wakes the directory port's thread. Returns its sending and its
+/// receiving end.
 fn desk_bell() -> io::Result<(dirclient::NewsSender, DirClient)> {
     // The directory port's thread receives no commands by this channel.
     let (heard, bell, _) = DirClient::counters()?;

@@ -1,8 +1,8 @@
-//! A client on real sockets. Programs connect by SOCKS or HTTP CONNECT, and their streams use
-//! circuits.
+//! A client with its sockets and files. Programs connect by SOCKS or HTTP CONNECT, and their
+//! streams use circuits.
 //!
-//! The client connects two cores. The [`Client`] has the protocol. The [`CircuitManager`] decides
-//! which circuits to build and which circuit each stream uses.
+//! The client runs two cores. [`Client`] implements the protocol. [`CircuitManager`] decides which
+//! circuits to build and which circuit each stream uses.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -59,7 +59,8 @@ mod sets;
 mod status;
 mod trace;
 
-/// Poller tokens of files that exist only once.
+/// Poller token of the socket that stops the client. The next constants are those of the directory
+/// client's waker, of SIGHUP, and of the pluggable transports' waker.
 const STOP: u64 = 0;
 const NEWS: u64 = 1;
 const HANGUP: u64 = 2;
@@ -76,8 +77,8 @@ pub struct Settings {
     pub data: PathBuf,
     /// Relays that the user requires or excludes.
     pub wishes: Wishes,
-    /// The bridges that are the only entries to the network; `None` without bridges. `dirclient`
-    /// must ask the same bridges.
+    /// Bridges, which are then the only entries to the network; `None` for none. `dirclient` must
+    /// use the same bridges.
     pub ways: Option<BridgeWays>,
     /// Whether to use Tor's extended SOCKS5 error codes for onion services.
     pub extended_errors: bool,
@@ -87,22 +88,24 @@ pub struct Settings {
     pub memory: usize,
     /// Scheduler that chooses among the circuits of a link.
     pub circuitmux: circuitmux::Kind,
-    /// Number of legs of a circuit; `None` for the network's recommendation.
+    /// Number of circuits (legs) over which each stream is split; `None` for the network's
+    /// recommendation.
     pub legs: Option<usize>,
-    /// Design of sets of several circuits.
+    /// Multipath design: protocol of the sets of circuits over which streams are split.
     pub design: Design,
-    /// Distribution of upstream data to the legs of a set; `None` for the exit's choice.
+    /// Scheduler that distributes data among the legs of a set. If `None`, the design or else the
+    /// set's last relay determines it.
     pub dealing: Option<Dealing>,
-    /// Tap for out-of-order delivery ([`Tap::open_all`]), if links may be unordered; `None`
-    /// otherwise. Guards that support such links see that this client requests them.
+    /// Tap that delivers TCP segments out of order ([`Tap::open_all`]); `None` if links must be
+    /// ordered. With a tap, guards that support unordered links see that this client requests them.
     pub tap: Option<Tap>,
     /// Kind of the links over TCP.
     pub links: &'static StreamFamily,
-    /// Whether to use QUIC links to guards that support them; `None` if not. The value states
-    /// whether they are also used where an unordered TCP link exists.
+    /// Settings of QUIC links, which are used to guards that support them; `None` to use none.
     pub quic: Option<QuicLinking>,
-    /// Whether streams are TCP connections to the exit over lossy circuits: over one (UDP-OR), or
-    /// over `legs` (mUDP-OR). Then `quic` must allow lossy cells.
+    /// Whether each stream is a TCP connection between client and exit, whose segments travel over
+    /// lossy circuits: one circuit (UDP-OR), or as many as `legs` (mUDP-OR). If true, `quic` must
+    /// allow lossy cells.
     pub udp_or: bool,
     /// File for the trace of cells; `None` for no trace.
     pub trace: Option<PathBuf>,
@@ -115,7 +118,7 @@ pub struct Changes {
     pub wishes: Wishes,
     /// Amount of padding.
     pub padding: Amount,
-    /// Number of legs of a circuit, as in [`Settings`].
+    /// Number of legs, as in [`Settings`].
     pub legs: Option<usize>,
     /// Maximum bytes of queued cells.
     pub memory: usize,
@@ -124,7 +127,7 @@ pub struct Changes {
     pub trust: Option<(Vec<Authority>, bool)>,
 }
 
-/// Event of a client, for a person or a machine.
+/// Event of a client, for the user or another program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientEvent {
     /// The client accepts connections of programs at these addresses.
@@ -135,7 +138,7 @@ pub enum ClientEvent {
     /// its last hop uses Counter Galois Onion.
     Built(u64, Vec<String>, bool),
     /// A circuit has joined a set. The fields are its number, the name of the set's design, and the
-    /// time until the last relay confirmed it.
+    /// time that the last relay took to confirm it.
     Linked(u64, &'static str, Duration),
     /// A circuit was closed. The fields are its number, its relays as in `Built`, and the reason.
     Closed(u64, Vec<String>, String),
@@ -145,7 +148,8 @@ pub enum ClientEvent {
     LinkOpen(String),
     /// The relay or bridge with this name has violated the protocol.
     Violation(String, Violation),
-    /// The memory for cells was full. The circuit whose cells had waited longest was closed.
+    /// Queued cells reached the memory limit. The circuit whose cells had waited longest was
+    /// closed.
     OutOfMemory,
     /// A program's request was refused.
     Refused(Refused),
@@ -153,7 +157,7 @@ pub enum ClientEvent {
     Fetched(Fetched),
     /// The settings were read again after SIGHUP.
     Reloaded(Outcome),
-    /// A clock is wrong, or the machine's clock is right again.
+    /// A relay's or this machine's clock is wrong, or this machine's clock is correct again.
     Clock(Skew),
     /// An operation has failed and will be retried.
     Trouble(String),
@@ -202,7 +206,7 @@ fn pathless(network: &Network, wishes: &Wishes) -> Option<Why> {
     matches!(none.0, Position::Guard | Position::Middle).then_some(Why::NoPath(none))
 }
 
-/// Returns a warning for a user whose proxy at `at` can be reached from other machines.
+/// Returns a warning that other machines can reach the proxy at `at`.
 fn open_to_others(at: &SocketAddr) -> String {
     format!(
         "--listen {at}: anyone who reaches this address can use the network in your name, and the \
@@ -225,14 +229,15 @@ struct ClientLoop<'r> {
     network: Option<Arc<Network>>,
     /// Number of relays in the consensus, and number of usable ones.
     relays: [usize; 2],
-    /// Relays that the user names and the consensus does not list, by option, as last reported.
+    /// Relays that the user names but the consensus does not list, as last reported. They are
+    /// grouped by option.
     unlisted: Vec<(&'static str, Vec<[u8; 20]>)>,
     settings: Settings,
     reload: Option<Reload<'r, Changes>>,
     /// Whether SIGHUP has requested the end of the run.
     ends: bool,
     unkept: bool,
-    /// Whether the relays known at the last check allow no path.
+    /// Whether the relays allowed no path at the last check.
     pathless: bool,
     not_lossy: NotLossy,
     file_watch: FileWatch,
@@ -421,8 +426,8 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Stops writing the trace because of `error`. The client continues, and its exit code reports
-    /// the loss.
+    /// Stops writing the trace because of `error`. The client continues, but its run will end with
+    /// an error.
     fn lose_trace(&mut self, error: &io::Error, watch: &mut dyn FnMut(ClientEvent)) {
         (self.trace, self.trace_failed) = (None, true);
         let told = format!("writing the trace stopped ({error}); what was written before is kept");
@@ -555,7 +560,7 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Reports the relays that the user names and `network` does not list, if they have changed.
+    /// Reports the relays that the user names but `network` does not list, if they have changed.
     fn tell_unlisted(&mut self, network: &Network, watch: &mut dyn FnMut(ClientEvent)) {
         let unlisted = self.settings.wishes.unlisted(network);
         if unlisted == self.unlisted {
@@ -677,8 +682,8 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Calls `act` on the directory requests, and reports those that have ended to the directory
-    /// client.
+    /// Calls `act` on the directory requests. Then reports the requests that have ended to the
+    /// directory client.
     fn at_dir_requests<T>(
         &mut self,
         now: Time,
@@ -760,7 +765,8 @@ impl<'r> ClientLoop<'r> {
         named.unwrap_or_else(|| hex(relay))
     }
 
-    /// Converts `event` of the core into one for the user, with the name of the relay or bridge.
+    /// Converts `event` of the core into an event for the user, with the name of the relay or
+    /// bridge.
     fn named(&self, event: Event) -> ClientEvent {
         match event {
             Event::LinkOpen { identity, .. } => {
@@ -807,7 +813,7 @@ fn no_able_relay(design: Design) -> String {
     )
 }
 
-/// Creates a random generator that is seeded by `rng`.
+/// Creates a random generator that is seeded from `rng`.
 fn fork(rng: &mut ChaCha20Rng) -> ChaCha20Rng {
     use rand_chacha::rand_core::SeedableRng;
     ChaCha20Rng::from_rng(rng)

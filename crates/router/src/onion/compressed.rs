@@ -13,12 +13,12 @@ use crate::onion::answers::{Answer, Promise};
 
 /// Paths of answers that are compressed once and shared.
 const PATHS: [&str; 2] = ["/tor/server/all", "/tor/extra/all"];
-/// Size of an answer in bytes up to which a thread that moves bytes compresses it itself. That
-/// takes some milliseconds.
+/// Maximum size in bytes of an answer that the event loop compresses itself, which takes a few
+/// milliseconds.
 const QUICK: usize = 256 << 10;
-/// Maximum number of answers compressed at once; further requests wait.
+/// Maximum number of answers that are compressed at a time. Further requests wait.
 const MOST_AT_ONCE: usize = 2;
-/// Maximum total size of stored answers, in bytes.
+/// Maximum total size of stored compressed answers, in bytes.
 const MOST_BYTES: usize = 32 << 20;
 
 /// Path of a request, and encoding of the answer.
@@ -38,8 +38,8 @@ struct Shelf {
 }
 
 impl CompressedBodies {
-    /// Returns the reply to `request`, or a promise while it is being compressed. When the reply
-    /// is ready, another thread calls `ring` on `owner`, if that still exists.
+    /// Returns the reply to `request`, or a promise while the reply is being compressed. When it is
+    /// ready, another thread calls `ring` on `owner`, if `owner` still exists.
     pub(super) fn answer_for<O: Send + Sync + 'static>(
         &self,
         cache: &Arc<Cache>,
@@ -57,8 +57,8 @@ impl CompressedBodies {
         long.unwrap_or_else(|| Answer::Reply(cache.find(request)))
     }
 
-    /// Answers a request whose answer takes long to compress. `None` for other requests. Another
-    /// thread calls `ring` when the reply is ready.
+    /// Returns the answer to a request whose reply takes long to compress; `None` for other
+    /// requests. When the reply is ready, another thread calls `ring`.
     fn answer(
         &self,
         cache: &Arc<Cache>,

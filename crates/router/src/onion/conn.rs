@@ -1,4 +1,4 @@
-//! One link over TCP: the connection, and the link protocol on it.
+//! One link over TCP: the connection, and the link protocol (such as TLS) on it.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -18,17 +18,17 @@ use super::tap::{Cookie, Segment, Tap, saved_syn};
 use super::tcp_info;
 use super::ways::{BridgeWays, Greeting};
 
-/// Maximum number of unsent bytes in the kernel. Further bytes wait in the core, which can still
-/// reorder them.
+/// Maximum number of unsent bytes in the kernel (`TCP_NOTSENT_LOWAT`). Further bytes wait in the
+/// core, which can still reorder them.
 const UNSENT: u32 = 32 << 10;
-/// Maximum number of sealed bytes that wait for the socket.
+/// Limit on encrypted bytes that wait for the socket. At this many, no more are encrypted.
 const SEALED: usize = 64 << 10;
-/// Number of full-sized records that are fetched from the core at once. The next constant is the
-/// minimum number of bytes if records are small.
+/// Number of records' contents to fetch from the core at once. The next constant is the minimum in
+/// bytes, for links with small records.
 const RECORDS: usize = 2;
 const SMALL: usize = 32 << 10;
-/// A link is idle if it has carried fewer bytes than this since the last check. An idle link keeps
-/// buffers of this size.
+/// Number of bytes below which a link counts as idle, if it has carried no more since the last
+/// check. It is also the size of an idle link's buffer.
 const TRICKLE: usize = 4 << 10;
 
 /// A link over TCP and its socket.
@@ -45,8 +45,8 @@ pub(super) struct Conn {
     /// Greeting for the pluggable transport through which the connection goes; `None` without one,
     /// or once it is sent.
     greeting: Option<Greeting>,
-    /// Whether the connection goes through a pluggable transport. Its TCP segments are then not
-    /// those of the link.
+    /// Whether the connection goes through a pluggable transport. If so, it leads to the local
+    /// transport, and its TCP segments are not the link's.
     pub(super) by_transport: bool,
     /// Whether the socket is an MPTCP socket, which may still use only one path.
     is_multipath: bool,
@@ -64,18 +64,18 @@ pub(super) struct Conn {
     pub(super) watched: bool,
     /// Whether the poller does not watch for input, because the rate limit allows no more for now.
     pub(super) paused: bool,
-    /// State of the tap for out-of-order delivery, if the tap watches this connection.
+    /// State of the tap that delivers segments out of order, if it watches this connection.
     tapped: Option<TapState>,
     /// Bytes on the wire: received, sent.
     pub(super) carried: [u64; 2],
-    /// Sum of both values of `carried` at the last check for idle links.
+    /// Sum of `carried` at the last check for idle links.
     asked: u64,
     /// Timeout of the link, as [`TcpLinks`](super::links::tcp::TcpLinks) has registered it.
     pub(super) due: Option<Time>,
     sealed: Vec<u8>,
     sent: usize,
-    /// Time at which the kernel's room was last measured. The next field is the part of the room
-    /// that is left.
+    /// Time at which the room in the kernel was last measured. The next field is the remaining room
+    /// in bytes.
     looked: Option<Time>,
     room: usize,
 }
@@ -204,15 +204,15 @@ impl Conn {
         self.link.state() == State::Open
     }
 
-    /// Returns how many decrypted bytes to fetch from the core at once.
+    /// Returns how many plaintext bytes to fetch from the core at once.
     pub(super) fn batch(&self) -> usize {
         let record = self.link.promises().record;
         (RECORDS * record).max(SMALL / record * record)
     }
 
-    /// Returns the room in the kernel's send buffer, in bytes. It is measured once per interval,
-    /// and bytes sealed since then are subtracted. It is unlimited if the kernel does not report
-    /// it.
+    /// Returns how many more bytes the kernel should receive ([`kist::room`]). This is measured
+    /// once per [`kist::INTERVAL`], and bytes sealed since then are subtracted. It is `usize::MAX`
+    /// if the kernel does not report the connection's state.
     pub(super) fn room(&mut self, now: Time) -> usize {
         if self.looked.is_none_or(|at| now.since(at) >= kist::INTERVAL) {
             self.looked = Some(now);
@@ -224,8 +224,8 @@ impl Conn {
     /// Returns the state of the TCP connection.
     ///
     /// # Errors
-    /// A system call fails, or the connection has several subflows. The kernel reports only the
-    /// first subflow, which is not enough.
+    /// A system call fails, or the connection uses MPTCP, for which the kernel reports only the
+    /// first subflow.
     pub(super) fn view(&self) -> io::Result<LinkView> {
         match self.subflows() {
             Some(_) => Err(ErrorKind::Unsupported.into()),
@@ -238,15 +238,15 @@ impl Conn {
         if self.is_multipath { mptcp::subflows(&self.socket) } else { None }
     }
 
-    /// Returns the time of the link's timeout, or, if there is no room to send, that of the next
-    /// measurement of room.
+    /// Returns the time of the link's timeout, or of the next measurement of room if data waits for
+    /// it, whichever is earlier.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         let room = self.looked.filter(|_| self.wants && self.room == 0);
         let room = room.map(|looked| looked + kist::INTERVAL);
         self.link.next_timeout().into_iter().chain(room).min()
     }
 
-    /// Returns the number of records opened out of order; `None` if the link does not support
+    /// Returns the numbers of records opened out of order; `None` if the link does not support
     /// that.
     pub(super) fn early_counts(&self) -> Option<EarlyCounts> {
         self.link.early_records().and_then(EarlyRecords::early_counts)
@@ -257,8 +257,8 @@ impl Conn {
         self.tapped.map(|tapped| tapped.cookie)
     }
 
-    /// Switches to records with `content` bytes of content each. Records may then arrive out of
-    /// order.
+    /// Switches to records with `content` bytes of content each. The neighbour's records may then
+    /// be opened out of order.
     ///
     /// # Errors
     /// The link does not support that.
@@ -279,7 +279,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Receives a segment from the tap. Returns whether it was of use. If it was,
+    /// Processes a segment from the tap. Returns whether the segment could be used. If so,
     /// [`Conn::take_early`] may return decrypted bytes.
     pub(super) fn show(&mut self, now: Time, segment: Segment<'_>) -> bool {
         let Some(tapped) = &mut self.tapped else { return false };
@@ -303,7 +303,7 @@ impl Conn {
         let _ = self.link.read(plain);
     }
 
-    /// Reports to the tap up to which byte the stream was read.
+    /// Reports to the tap how many bytes of the stream were read.
     pub(super) fn keep_up(&mut self, tap: &mut Tap) {
         if let Some(tapped) = &mut self.tapped {
             tapped.keep_up(self.carried[0], tap);
@@ -342,7 +342,7 @@ impl Conn {
         }
     }
 
-    /// Returns whether more bytes may be sealed.
+    /// Returns whether more bytes may be encrypted.
     pub(super) fn has_room(&self) -> bool {
         self.sealed.len() - self.sent < SEALED
     }
@@ -367,7 +367,8 @@ impl Conn {
         self.room = self.room.saturating_sub(plain.len());
     }
 
-    /// Closes the link with the protocol's closing message, after the bytes sealed so far.
+    /// Closes the link with the protocol's closing message (`close_notify` in TLS), after the bytes
+    /// sealed so far.
     pub(super) fn say_goodbye(&mut self) {
         self.link.close();
     }
@@ -402,7 +403,7 @@ impl TapState {
         TapState { cookie, origin: None, wanted: false, shown: false }
     }
 
-    /// Reports to the tap that `read` bytes of the stream were read in all.
+    /// Reports to the tap that `read` bytes of the stream have been read in total.
     fn keep_up(&mut self, read: u64, tap: &mut Tap) {
         let Some(origin) = self.origin.filter(|_| self.wanted) else { return };
         if self.shown {
@@ -413,12 +414,13 @@ impl TapState {
     }
 }
 
-/// Starts to open a TCP connection to `address`, without waiting until it is open.
+/// Begins to open a TCP connection to `address`, without blocking.
 pub(super) fn connecting(address: SocketAddr) -> io::Result<TcpStream> {
     connecting_by(address, TcpKind::Single, |_| ())
 }
 
-/// Starts to open a connection with a socket of kind `tcp`. Calls `prepare` on the socket before.
+/// Begins to open a connection to `address` with a socket of kind `tcp`. Before that, calls
+/// `prepare` on the socket.
 pub(super) fn connecting_by(
     address: SocketAddr,
     tcp: TcpKind,
@@ -429,7 +431,7 @@ pub(super) fn connecting_by(
     begin(socket, address)
 }
 
-/// Starts to open a TCP connection, from the local address `from` if one is given.
+/// Begins to open a TCP connection to `address`, from the local address `from` if one is given.
 pub(crate) fn connecting_from(address: SocketAddr, from: Option<IpAddr>) -> io::Result<TcpStream> {
     let socket = TcpKind::Single.socket(address)?;
     from.map_or(Ok(()), |from| socket.bind(&SocketAddr::new(from, 0).into()))?;
@@ -444,8 +446,8 @@ fn begin(socket: Socket, address: SocketAddr) -> io::Result<TcpStream> {
     }
 }
 
-/// Returns the neighbour's violation; `None` for an alert by which the neighbour reports a fault
-/// of ours.
+/// Returns the neighbour's violation. Returns `None` for an alert, with which the neighbour reports
+/// a fault of ours.
 fn carrier_fault(kind: PeerFaultKind) -> Option<CarrierFault> {
     Some(match kind {
         PeerFaultKind::Alert => return None,

@@ -1,10 +1,10 @@
-//! The directory client: fetches and stores documents of the authorities and caches, on its own
-//! thread. The thread's requests block, and verifying a consensus takes longer than a cell may
-//! wait.
+//! The directory client: fetches and stores documents of the authorities and caches. It has its own
+//! thread, because requests to directory ports block, and because verifying a consensus takes
+//! longer than a cell may wait.
 //!
 //! The client fetches and verifies the documents that [`Directory`] asks for, stores them on disk,
-//! and publishes a relay's descriptor. [`News`] arrive in a queue with a waker for the owner's
-//! event loop. That loop makes requests over circuits for the directory client
+//! and publishes a relay's descriptor. It sends [`News`] to its owner through a queue, with a waker
+//! for the owner's event loop. The owner makes requests over circuits on its behalf
 //! ([`News::DirRequest`], [`DirClient::report`]).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,7 +56,7 @@ const CONSENSUS: &str = "cached-microdesc-consensus";
 const MICRODESCS: &str = "cached-microdescs";
 /// Files of every directory client.
 const FILES: [&str; 3] = [CERTS, CONSENSUS, MICRODESCS];
-/// End of the message about a damaged document, which states the remedy.
+/// End of the message about a damaged document: the remedy.
 const AGAIN: &str = "it is fetched again";
 const CONNECT: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(30);
@@ -65,7 +65,7 @@ const VERDICT: usize = 64 << 10;
 
 /// Settings of a directory client.
 pub struct Settings {
-    /// Authorities that documents are fetched from, and that receive the relay's descriptors.
+    /// Authorities that serve documents and receive the relay's descriptors.
     pub authorities: Vec<Authority>,
     /// Folder of the stored documents, which is created if it is missing.
     pub data: PathBuf,
@@ -73,11 +73,11 @@ pub struct Settings {
     pub share_subnets: bool,
     /// Keys of a relay, which sign its descriptors; `None` for a client.
     pub keys: Option<Arc<RelayKeys>>,
-    /// Whether to keep a cache of documents for answering clients.
+    /// Whether to keep a cache of documents for directory clients.
     pub cache: bool,
     /// Whether the owner builds circuits and makes directory requests over them.
     pub dir_requests: bool,
-    /// Bridges that are the only sources of documents; empty without bridges.
+    /// Bridges, which are then the only sources of documents; empty for none.
     pub bridges: Vec<BridgeIdentity>,
     /// Whether descriptors are not published to authorities, because the relay is a bridge.
     pub unpublished: bool,
@@ -99,7 +99,7 @@ pub(super) struct Report {
     outcome: Result<ResponseReader, Failure>,
 }
 
-/// Handle of the directory client's thread, which ends when this is dropped.
+/// Handle of the directory client's thread, which ends when the handle is dropped.
 pub struct DirClient {
     authorities: Vec<Authority>,
     orders: Sender<DirCommand>,
@@ -109,7 +109,7 @@ pub struct DirClient {
 
 impl DirClient {
     /// Starts the thread. It first reads the documents that an earlier run stored, and sends
-    /// messages about them at once. A relay's directory client requests nothing before
+    /// messages about them. A relay's directory client makes no request before
     /// [`DirClient::publish`].
     ///
     /// # Errors
@@ -131,8 +131,8 @@ impl DirClient {
         Ok(dirclient)
     }
 
-    /// Creates a directory client whose thread the caller runs. Returns the client, and the
-    /// thread's ends of its channels.
+    /// Creates a directory client without a thread. Returns the client, and the ends of its
+    /// channels for the thread that the caller runs.
     ///
     /// # Errors
     /// A system call fails.
@@ -169,7 +169,7 @@ impl DirClient {
         self.news.try_iter().collect()
     }
 
-    /// Publishes `description` now, and again whenever that is due.
+    /// Publishes `description` now, and again whenever the published descriptor is too old.
     pub fn publish(&self, description: Description) {
         // The thread runs for as long as this sender exists, so sending does not fail.
         let _ = self.orders.send(DirCommand::Publish(Box::new(description)));
@@ -186,7 +186,7 @@ impl DirClient {
         let _ = self.orders.send(DirCommand::Report(Report { number, from, outcome }));
     }
 
-    /// Requests the descriptors of bridges that are still unknown, because their transport may
+    /// Requests the bridge descriptors that are still missing, because a pluggable transport may
     /// have started.
     pub fn ask_bridges(&self) {
         let _ = self.orders.send(DirCommand::AskBridges);
@@ -200,8 +200,8 @@ impl DirClient {
 
 impl DirClient {
     /// Uses `authorities` from now on. `share_subnets` is whether relays of one subnet may be in
-    /// the same path. Documents that these authorities have signed stay in use. Until there is a
-    /// network from them, the owner keeps the network that it has.
+    /// the same path. Documents that these authorities have signed stay in use. The owner keeps its
+    /// view of the network until the directory client has one from these authorities.
     pub fn trust(&mut self, authorities: Vec<Authority>, share_subnets: bool) {
         self.authorities.clone_from(&authorities);
         let _ = self.orders.send(DirCommand::Trust(authorities, share_subnets));
@@ -220,9 +220,9 @@ struct DirThread {
     /// Texts of the known microdescriptors, which are written to disk.
     microdescs: Texts,
     description: Option<Description>,
-    /// Jobs whose directory requests over circuits are in progress, by the requests' numbers.
+    /// Jobs whose requests over circuits are in progress, by number.
     out: BTreeMap<u64, Job>,
-    /// Time of the next publication to each authority.
+    /// Schedule of publishing to each authority.
     due: Vec<Due>,
     clock: Clock,
     rng: ChaCha20Rng,
@@ -265,7 +265,7 @@ impl DirThread {
             self.follow(order);
         }
         self.publish();
-        // Reading the documents may take long, and nothing waits for it.
+        // Reading these documents may take long, so publishing comes first.
         self.restore_copies();
         loop {
             self.publish();
@@ -294,8 +294,8 @@ impl DirThread {
         }
     }
 
-    /// Starts over with other authorities, from the documents on disk. An authority that was known
-    /// before does not receive the descriptor again until that is due.
+    /// Starts again with other authorities, from the documents on disk. Authorities that were known
+    /// before keep their schedule of publishing.
     fn trust(&mut self, authorities: Vec<Authority>, share_subnets: bool) {
         let before = self.settings.authorities.iter().zip(&self.due);
         let due = |one: &Authority| {
@@ -453,15 +453,15 @@ impl DirThread {
         self.take(events);
     }
 
-    /// Stores, serves and reports the results of a job.
+    /// Stores, serves and reports documents and other results of the core.
     fn take(&mut self, events: Vec<Event>) {
         let (mut known, mut ready) = (false, false);
         for event in events {
             match event {
                 Event::Consensus(text, signers) => {
                     self.keep(CONSENSUS, &text);
-                    // The cache compresses a consensus in all encodings and computes differences
-                    // to older ones. Without clients that work is skipped.
+                    // The cache compresses a consensus in all encodings and computes diffs from
+                    // older ones. Without directory clients, this work would be useless.
                     if self.settings.cache {
                         self.cache_mut().consensus(&text, signers);
                     }
@@ -532,8 +532,8 @@ impl DirThread {
         }
     }
 
-    /// Writes all microdescriptors that the consensus names, if that is due or `is_end`. The
-    /// others are dropped.
+    /// Writes all microdescriptors that the consensus names, if that is due or the thread ends
+    /// (`is_end`). Drops the other ones.
     fn keep_microdescs(&mut self, is_end: bool) {
         let Some(network) = self.directory.network() else { return };
         let is_complete = is_end || network.missing().next().is_none();
@@ -557,7 +557,7 @@ impl DirThread {
             return;
         }
         if let Err(error) = replace(&self.settings.data.join(name), text.as_bytes()) {
-            // After a failure, the copy in memory serves until the next start.
+            // After a failure, the copy in memory is used until the next start.
             self.desk.tell(News::Trouble(format!(
                 "{error}; the program continues, but this file is not saved to disk"
             )));
@@ -617,7 +617,7 @@ impl DirThread {
     }
 }
 
-/// Returns the authorities of `settings` in the form that the directory's core uses.
+/// Converts the authorities of `settings` to the type of [`Directory`].
 fn identities(settings: &Settings) -> Vec<AuthorityIdentity> {
     let identity = |one: &Authority| AuthorityIdentity {
         v3: one.v3,

@@ -28,7 +28,7 @@ const WAITING: usize = 1024;
 
 /// A name to resolve.
 pub(super) struct Question {
-    /// Stream whose client or destination needs the name.
+    /// Stream that asks for the look-up, or whose destination the name is.
     pub(super) stream: StreamKey,
     /// Name to resolve. For a reverse look-up, it is under `in-addr.arpa` or `ip6.arpa`.
     pub(super) name: String,
@@ -43,7 +43,7 @@ pub(super) struct Found {
     pub(super) answers: Vec<Answer>,
 }
 
-/// Handle of the resolver, whose thread ends when this is dropped.
+/// Handle of the resolver, whose thread ends when the handle is dropped.
 pub(super) struct Resolver {
     questions: UnboundedSender<(Question, OwnedSemaphorePermit)>,
     places: Arc<Semaphore>,
@@ -145,7 +145,7 @@ impl HostsFile {
         Some((metadata.modified().ok()?, metadata.len()))
     }
 
-    /// Returns the table of names if the file has changed since the last call; `None` otherwise.
+    /// Returns the file's content if the file has changed since the last call; `None` otherwise.
     fn changed(&mut self) -> Option<Hosts> {
         let state = HostsFile::state(&self.path);
         if state == self.state {
@@ -199,7 +199,7 @@ impl NameThread {
     }
 }
 
-/// Returns whether `name` stands for a whole address in reverse look-ups (RFC 1035, section 3.5;
+/// Returns whether `name` is the reverse look-up name of a complete address (RFC 1035, section 3.5;
 /// RFC 3596, section 2.5).
 fn is_of_address(name: &Name) -> bool {
     name.parse_arpa_name().is_ok_and(|network| network.prefix_len() == network.max_prefix_len())
@@ -210,8 +210,9 @@ fn host(data: &RData) -> Option<Answer> {
     Some(Answer::Name(name.0.to_utf8().trim_end_matches('.').to_owned()))
 }
 
-/// Converts `error` into the answer for the client. The answer is final only if a name server has
-/// denied that the name exists.
+/// Converts `error` into the answer for the client. The answer is permanent if a name server denied
+/// the name or its records, or for a protocol error such as a malformed name. Otherwise it is
+/// temporary.
 fn without_answer(error: &NetError) -> Answer {
     let for_good = error.is_nx_domain() || error.is_no_records_found();
     let no_name = matches!(error, NetError::Proto(_));

@@ -1,6 +1,6 @@
 //! A whole onion network in one process: an authority, relays and a client. Each node has its own
-//! threads, keys, state and loopback address. Nodes work as they would alone, and are connected
-//! only by TCP over loopback.
+//! threads, keys, state and loopback address. Nodes share no state and are connected only over
+//! loopback.
 //!
 //! Addresses are `127.N.0.1`: no two nodes share a /16 network, so a path may use any three nodes.
 
@@ -34,21 +34,20 @@ use super::relay::{self, Numbers, Watch};
 use super::reload::Reload;
 use super::store::{StoreError, claim};
 
-/// Port for links of every node. The next constant is the authority's directory port.
+/// OR port of every node. The next constant is the authority's directory port.
 const OR_PORT: u16 = 9001;
 const DIR_PORT: u16 = 9030;
-/// Second byte of the authority's address. The relays have the next numbers.
+/// Number of the authority: the second byte of its address. The relays have the next numbers.
 const AUTHORITY: u8 = 1;
 /// Maximum bytes of queued cells in the client.
 const MEMORY: usize = 128 << 20;
-/// Weight of each relay in kilobytes per second, so that all are chosen equally often. It is C
-/// tor's limit for relays without measurements, which other relays that join also have.
+/// Consensus weight of each relay in kilobytes per second. It is C tor's maximum for unmeasured
+/// relays, so that other relays that join are chosen about as often.
 const EVEN: u32 = 20;
 
 /// Settings of the network.
 pub struct Settings {
-    /// Folder in which each node has a folder for its keys and state. It is created if it is
-    /// missing.
+    /// Folder with one subfolder for each node's keys and state. It is created if it is missing.
     pub data: PathBuf,
     /// Addresses at which the client accepts programs.
     pub listen: Vec<SocketAddr>,
@@ -62,15 +61,17 @@ pub struct Settings {
     pub interval: u64,
     /// Platform in the nodes' descriptors.
     pub platform: String,
-    /// Number of lossy circuits for each of the client's streams, which the relays then grant
-    /// (UDP-OR, mUDP-OR); `None` for streams as in Tor.
+    /// Number of lossy circuits over which each of the client's streams travels (UDP-OR for 1,
+    /// mUDP-OR for more); `None` for streams as in Tor. If it is given, the relays support lossy
+    /// circuits.
     pub lossy_legs: Option<usize>,
 }
 
 /// Event of the network.
 #[derive(Clone, Debug)]
 pub enum EmbeddedEvent {
-    /// All nodes listen. The field is the `DirAuthority` line with which a tor uses this network.
+    /// The authority and all relays listen. The field is the `DirAuthority` line that configures C
+    /// tor to use this network.
     Up(String),
     /// A consensus was made. The field is its number of relays.
     Consensus(usize),
@@ -109,8 +110,8 @@ impl From<StoreError> for EmbeddedError {
     }
 }
 
-/// Runs a network until `stop` is readable. Then all nodes end. SIGHUP makes the client read its
-/// settings again.
+/// Runs a network until `stop` is readable, and then stops all nodes. The client reads its settings
+/// again on SIGHUP, if `reload` is given.
 ///
 /// # Errors
 /// [`EmbeddedError`]: no node runs then.
@@ -141,8 +142,8 @@ pub fn run(
     client::run_rereading(client, rng, stop, reload, &mut tell).map_err(of("client"))
 }
 
-/// Returns the `DirAuthority` line of the network whose state is in the folder `data`. This
-/// changes nothing, so that network may be running.
+/// Returns the `DirAuthority` line of the network whose state is in the folder `data`. This changes
+/// no file, so the network may be running.
 ///
 /// # Errors
 /// No network has run in this folder.
@@ -167,8 +168,8 @@ fn of<E: fmt::Display>(name: &str) -> impl Fn(E) -> EmbeddedError + use<E> {
     move |error| EmbeddedError::Node(name.clone(), io::Error::other(error.to_string()))
 }
 
-/// Reads the keys of all nodes, the authority's first. Missing keys are generated on all cores in
-/// parallel, which takes most of the time of a first start.
+/// Reads the keys of the authority and of the relays, in this order. Missing keys are generated in
+/// parallel, because that takes most of the time of a first start.
 fn keys(settings: &Settings) -> Result<Vec<KeyRing>, EmbeddedError> {
     let open = |node: u8| {
         let mut rng = anabranch_os::entropy::generator().map_err(of(&name(node)))?;
@@ -193,14 +194,14 @@ enum FromNode {
     Ended(io::Result<()>),
 }
 
-/// All running nodes except the client. They end when this is dropped.
+/// The authority and all relays. They are stopped when this is dropped.
 struct Network {
     nodes: Vec<Node>,
     authority: Option<Running>,
 }
 
 struct Node {
-    /// Socket with which the node is stopped, by writing to it.
+    /// Socket that stops the node when it is written to.
     stop: UnixStream,
     thread: JoinHandle<()>,
 }
@@ -268,7 +269,7 @@ impl Node {
     }
 }
 
-/// Waits until `nodes` nodes listen. Other messages are passed to `watch`.
+/// Waits until `nodes` nodes listen. Passes other messages on to `watch`.
 fn await_all(
     told: &Receiver<(String, FromNode)>,
     nodes: usize,
@@ -342,8 +343,8 @@ impl Watch for Teller {
 
     fn numbers(&mut self, _: Time, _: &Numbers) {}
 
-    // Notes are dropped. An example is an authority that does not answer yet: this does not matter
-    // if the network starts.
+    // Notes are dropped: they report, for example, that the authority does not answer yet, which is
+    // normal during the start.
     fn note(&mut self, _: &str) {}
 }
 
@@ -377,7 +378,7 @@ fn authority(
     authority::start(how, Box::new(tell)).map_err(EmbeddedError::Authority)
 }
 
-/// Returns the authority's settings for `relays` relays and a consensus each `interval` seconds.
+/// Returns the authority's settings for `relays` relays and a consensus every `interval` seconds.
 fn judge(relays: usize, interval: u64) -> core::Settings {
     core::Settings {
         interval,

@@ -1,4 +1,4 @@
-//! Keys of a relay's families, from files that `tor --keygen-family` has made.
+//! Keys of a relay's families, in files that `tor --keygen-family` has generated.
 
 use std::fs;
 use std::io;
@@ -10,11 +10,11 @@ use super::kept::read_bytes;
 use super::store::StoreError;
 
 /// Reads the keys in `files`, and those in the subfolder `keys` of a relay's folder `data`. C tor
-/// stores them there, so a relay whose data folder is taken over stays in its families.
+/// stores them there, so a relay that continues with C tor's data folder stays in its families.
 ///
 /// # Errors
-/// A file is absent or unreadable, or contains no such key. Without the key, a path could use this
-/// relay and another relay of the same operator.
+/// A file is absent or unreadable, or contains no such key. The relay must not run without the key,
+/// because a path could then use this relay and another relay of the same operator.
 pub fn families(data: &Path, files: &[PathBuf]) -> Result<Vec<FamilyKey>, StoreError> {
     let mut families: Vec<FamilyKey> = Vec::new();
     for path in files.iter().cloned().chain(kept(&data.join("keys"))?) {

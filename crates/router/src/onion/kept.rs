@@ -1,7 +1,7 @@
-//! Rules for reading state files. If a file is absent, there is no state. If a file is unreadable,
-//! the program does not start, because the file may contain what its owner wants. A damaged file
-//! is renamed and reported if its loss is harmless. Otherwise the program does not start. Fields
-//! that a later version wrote are kept.
+//! Rules for reading state files. An absent file means that there is no state. If a file cannot be
+//! read, the program does not start, because the file may contain state that the operator needs. A
+//! damaged file is renamed and reported if its loss is harmless; otherwise the program does not
+//! start. Fields that a later version wrote are preserved.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -15,8 +15,7 @@ use super::store_error::StoreError;
 /// Fields of a JSON object in a file that this version does not know.
 pub type Unknown = serde_json::Map<String, serde_json::Value>;
 
-/// Maximum number of damaged files with the same name. The last one is overwritten by further
-/// ones.
+/// Maximum number of damaged copies of one file. Further copies overwrite the last one.
 const MOST_DAMAGED: u32 = 9;
 
 /// Contents of a state file.
@@ -24,7 +23,7 @@ const MOST_DAMAGED: u32 = 9;
 pub enum Stored<T> {
     /// The file does not exist.
     Absent,
-    /// The file's contents.
+    /// The file is well-formed. The field has its contents.
     Whole(T),
     /// The file is malformed. The field is the reason.
     Damaged(String),
@@ -79,8 +78,8 @@ pub fn check_readable(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Renames the damaged file `path`, whose loss is harmless. `why` is the damage, and `instead`
-/// names the consequence. Returns a message for the operator.
+/// Renames the damaged file `path`, whose loss is harmless. Returns a message for the operator, in
+/// which `why` describes the damage and `instead` the consequence.
 ///
 /// # Errors
 /// The file cannot be renamed.
@@ -92,7 +91,7 @@ pub fn set_aside(path: &Path, why: &str, instead: &str) -> Result<String, StoreE
 }
 
 /// Creates the error for the damaged file `path`, without which the program does not start. `why`
-/// is the damage, and `cure` the remedy.
+/// describes the damage, and `cure` the remedy.
 pub fn damaged(path: &Path, why: &str, cure: &str) -> StoreError {
     StoreError::File(path.to_owned(), io::Error::other(format!("it is damaged ({why}): {cure}")))
 }

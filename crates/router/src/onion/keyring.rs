@@ -19,9 +19,9 @@ const DAY_S: u64 = 24 * 3600;
 const ROTATION_S: u64 = 28 * DAY_S;
 const GRACE_S: u64 = 7 * DAY_S;
 
-/// A relay's keys, in the folder `keys` of its data folder. Replaced onion keys are stored as in C
-/// tor, with the suffix `.old`. The modification time of an onion key's file is the key's creation
-/// time.
+/// A relay's keys, in the folder `keys` of its data folder. As in C tor, a replaced onion key is
+/// stored in a file with the suffix `.old`, and the modification time of an onion key's file is the
+/// key's creation time.
 pub struct KeyRing {
     folder: PathBuf,
     keys: Arc<RelayKeys>,
@@ -32,7 +32,7 @@ impl KeyRing {
     /// Reads the keys, or generates them if there are none.
     ///
     /// # Errors
-    /// Those of [`load_or_make`], and if a replaced key cannot be read.
+    /// The errors of [`load_or_make`] and of [`KeyRing::renew`], or a replaced key cannot be read.
     pub fn open<R: CryptoRng>(
         data: &Path,
         rng: &mut R,
@@ -66,7 +66,8 @@ impl KeyRing {
     }
 
     /// Replaces keys that are too old, and drops an onion key after its grace period. Returns
-    /// whether any key has changed. Every 28 days this generates an RSA key, which takes a moment.
+    /// whether any key has changed. When the onion keys are replaced, this also generates an RSA
+    /// key, which blocks for a moment.
     ///
     /// # Errors
     /// Files cannot be read or written. The keys do not change then.

@@ -1,5 +1,5 @@
-//! A relay's source of answers to directory requests: the latest documents, and compressed
-//! answers.
+//! A caching relay's source of answers to directory requests: the latest documents, and their
+//! compressed forms.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ pub(super) struct Library {
     /// Documents to serve. The lock is held only while the pointer is copied.
     shown: Mutex<Arc<Cache>>,
     compressed: CompressedBodies,
-    /// Waker of the threads that have unanswered requests.
+    /// Sender that wakes the relay's threads, which may have unanswered requests.
     bell: Mutex<NewsSender>,
     me: Weak<Library>,
 }
@@ -38,7 +38,7 @@ impl Library {
         *lock(&self.shown) = cache;
     }
 
-    /// Wakes the threads that answer requests, so that they look at waiting requests again.
+    /// Wakes the threads that answer requests, so that they check waiting requests again.
     pub(super) fn ring(&self) {
         let Some(me) = self.me.upgrade() else { return };
         lock(&self.bell).tell(News::Cache(me as Arc<dyn Answers>));

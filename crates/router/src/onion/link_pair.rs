@@ -1,5 +1,5 @@
-//! Both ends of a link with out-of-order delivery, in two network namespaces of one machine. The
-//! delay of each cell is measured with the machine's only clock.
+//! Both ends of a link with out-of-order delivery, in two network namespaces of one machine. Both
+//! ends use the same clock, so each cell's one-way delay can be measured.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -22,27 +22,27 @@ use super::tap::{Tap, TapKind, save_syns};
 
 /// Creation time of the link's certificate, in seconds since 1970. Nothing checks this time.
 pub(super) const MADE: u64 = 1_800_000_000;
-/// Bytes on the wire of a record with one cell: with header, content type and authentication tag
-/// (RFC 8446, section 5.2).
+/// Bytes on the wire of a record with one cell, including header, content type and authentication
+/// tag (RFC 8446, section 5.2).
 pub(super) const RECORD: u64 = NUMBERED_CELL as u64 + 22;
-/// Number of cells in one write when cells are sent at full speed.
+/// Number of cells per write when cells are sent at full speed.
 #[cfg(test)]
 const WRITTEN: u32 = 60;
 /// Pause between two checks for new data.
 const NAP: Duration = Duration::from_micros(200);
 /// Timeout of the link's handshake.
 const OPENING: Duration = Duration::from_secs(30);
-/// Time without traffic from which the messages that follow a handshake count as complete.
+/// Time without traffic after which the messages that follow the handshake count as complete.
 const SETTLING: Duration = Duration::from_millis(500);
 
-/// An open link with both of its ends, and each end's tap.
+/// Both ends of an open link, each with its tap.
 pub struct LinkPair {
     conns: [Conn; 2],
     taps: [Tap; 2],
     begun: Instant,
 }
 
-/// Delays of a cell, counted from its sending.
+/// Delays of a cell since it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellDelays {
     /// Time until the link delivered the cell.
@@ -52,7 +52,8 @@ pub struct CellDelays {
 }
 
 impl LinkPair {
-    /// Opens a link from the namespace `one` to an address of `two`, with a tap in each.
+    /// Opens a link from the namespace `one` to `address`, which is in the namespace `two`. Each
+    /// namespace has one of the `taps`.
     ///
     /// # Errors
     /// A system call or the TLS library fails, or the handshake times out.
@@ -91,7 +92,8 @@ impl LinkPair {
                 return Err(ErrorKind::TimedOut.into());
             }
         }
-        // The messages after the handshake have to arrive first, including retransmitted ones.
+        // The messages that follow the handshake have to arrive first, including retransmitted
+        // ones.
         let (mut before, mut since) = ([0; 2], Instant::now());
         while since.elapsed() < SETTLING {
             self.turn(&mut nothing)?;
@@ -146,13 +148,13 @@ impl LinkPair {
         Ok(())
     }
 
-    /// Sends `cells` cells from the end `from`, one each `between`, and each in its own write.
-    /// Then waits `patience` for the last ones. Returns the delays of the cells that arrived, by
-    /// number.
+    /// Sends `cells` cells from the end `from`, one every `between`, each in its own write. Waits
+    /// at most `patience` after that for the last ones. Returns the delays of the cells that
+    /// arrived, by number.
     ///
     /// # Errors
-    /// The link breaks, delivers data that were not sent, or delivers a cell twice. If `stop` is
-    /// set, the run ends early.
+    /// The link breaks, delivers data that were not sent, or delivers a cell twice. Setting `stop`
+    /// ends the run early, which is no error.
     pub fn carry(
         &mut self,
         from: usize,
@@ -227,7 +229,7 @@ impl LinkPair {
     }
 }
 
-/// Returns a cell that begins with `number` and differs from all others.
+/// Returns the cell with the number `number`, in its first 4 bytes.
 fn timed_cell(number: u32) -> Vec<u8> {
     let mut cell = vec![number as u8; NUMBERED_CELL];
     cell[..4].copy_from_slice(&number.to_be_bytes());

@@ -35,8 +35,8 @@ struct Table {
 /// Events of transports since the last call.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct TransportNews {
-    /// Whether a transport has started to accept connections. A message alone does not set this,
-    /// so that it causes no early retry.
+    /// Whether a transport has started to accept connections, which is a reason to try bridges
+    /// again at once. Messages alone do not set this.
     pub has_come_up: bool,
     /// Messages for the log.
     pub said: Vec<String>,
@@ -118,7 +118,8 @@ impl Transports {
         let _ = (&self.0.bell).write(&[1]);
     }
 
-    /// Ignores poisoning: each change is complete before anything can panic.
+    /// Locks the table. Poisoning is ignored, because each change is complete before anything can
+    /// panic.
     fn table(&self) -> MutexGuard<'_, Table> {
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -14,7 +14,7 @@ use crate::onion::store::{StoreError, replace};
 
 /// Name of our pluggable transport in bridge lines and torrc.
 pub const TRANSPORT: &str = "anabranch";
-/// Profile of connections for a bridge line that names none.
+/// Camouflage profile of a bridge line without `profile=`.
 pub const PROFILE: &str = "nosteg";
 /// Keys of the arguments in bridge lines of our transport.
 const KEYS: [&str; 3] = ["key", "profile", "host"];
@@ -206,7 +206,8 @@ pub fn told_of_pictures(refused: usize) -> Option<String> {
     }
 }
 
-/// Reads a file with shapes of connections (`docs/formats.md`).
+/// Reads a file of connection shapes: sequences of message lengths and pauses that connections
+/// imitate (`docs/formats.md`).
 ///
 /// # Errors
 /// The file cannot be read, or is malformed.

@@ -1,4 +1,4 @@
-//! Client of our pluggable transport: a station with a link for each program.
+//! Client of our pluggable transport. Each program that connects gets its own link to a bridge.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -175,7 +175,7 @@ impl ClientStation {
         self.listeners.iter().map(|(listener, _)| listener.local_addr()).collect()
     }
 
-    /// Runs the client until `ends` requests the end. `watch` receives its events.
+    /// Runs the client until a condition in `ends` is met. `watch` receives its events.
     ///
     /// # Errors
     /// A system call fails.

@@ -70,9 +70,9 @@ pub(super) struct Local {
     out: Backlog,
     /// Whether the socket may have input.
     readable: bool,
-    /// Whether the program's stream has ended. The next field is whether we have closed our
-    /// sending side.
+    /// Whether the program's stream has ended.
     ended: bool,
+    /// Whether we have closed our sending side.
     shut: bool,
     watched: SocketWatch,
 }
@@ -298,7 +298,8 @@ impl Leaving {
         }
     }
 
-    /// Resets connections whose programs have stopped reading. They would stay forever.
+    /// Resets connections whose programs have stopped reading. Otherwise these connections would
+    /// stay open forever.
     pub(super) fn sweep(&mut self, now: Time) {
         for (_, local) in self.0.extract_if(.., |_, local| local.out.is_stuck(now)) {
             local.cut();

@@ -59,8 +59,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Minimum of `memory`: four times the number of bytes that a client may send before they are
-    /// read.
+    /// Minimum of `memory` in bytes: four times the smallest receive window of a link.
     pub const LEAST: usize = 4 << 20;
 }
 
@@ -70,13 +69,13 @@ impl Default for Limits {
     }
 }
 
-/// Runs the dialogue with the parent on `out`, and opens the station that the parent requests. The
-/// requests are in the environment, of which `get` returns a variable. `at_client` is whether this
-/// command is for a client. `shapes` are for a client; those of a server are given by its options.
+/// Opens the station that the parent requests by pt-spec. `get` returns an environment variable.
+/// Replies to the parent are written to `out`. `at_client` is whether this command is for a client.
+/// A client uses `shapes`, and a server `limits`. The shapes of a server are among its options.
 ///
 /// # Errors
-/// The parent requests no transport of ours or one for the other side, or the station cannot be
-/// opened.
+/// The environment is invalid, requests none of our transports or is for the other side, or the
+/// station cannot be opened.
 pub fn managed(
     get: impl Fn(&str) -> Option<String>,
     (out, at_client): (&mut dyn Write, bool),

@@ -1,5 +1,5 @@
-//! Camouflage on a machine: sockets and a clock around [`anabranch_stego`], as a pluggable
-//! transport that tor starts, or on its own.
+//! Our pluggable transport: sockets and a clock around the cores of [`anabranch_stego`]. Tor can
+//! start it (pt-spec), and it also runs on its own.
 //!
 //! * [`Bridge`]: parsed bridge lines. `managed`: the dialogue with the program that started us.
 //! * [`ClientStation`]: a link for each program that connects by SOCKS, or to a port for one
@@ -133,7 +133,7 @@ trait Station {
     fn events(&mut self) -> Vec<PtEvent>;
 }
 
-/// Runs `station` until `ends` requests the end. `watch` receives the station's events.
+/// Runs `station` until a condition in `ends` is met. `watch` receives the station's events.
 ///
 /// # Errors
 /// A system call fails.
@@ -180,8 +180,8 @@ fn carry_while<S: AsFd, T: Station>(
 }
 
 /// Returns the time at which a station's clock started, in seconds since 1970. It is computed from
-/// the machine's current time. The machine's clock may have been set since, and the station's own
-/// clock stops during sleep.
+/// the machine's current time each time, because that may have been set since, and the station's
+/// own clock stops during sleep.
 fn wall(clock: Clock) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.saturating_sub(clock.now().since(Time::ZERO)).as_secs()

@@ -1,6 +1,6 @@
-//! An external program with pluggable transports (Tor's pt-spec). The program is started with the
-//! environment that pt-spec requires, its output is read, it is restarted when it ends, and it is
-//! stopped with this process.
+//! An external program with pluggable transports (Tor's pt-spec). [`Plugin`] starts the program
+//! with the environment of pt-spec, reads its output, and restarts it when it ends. Dropping the
+//! [`Plugin`] stops the program.
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;
@@ -26,19 +26,21 @@ use crate::onion::ways::Transports;
 const PREFIX: &str = "TOR_PT_";
 /// Subfolder of our data folder for the program's state, which has the same name in C tor.
 const STATE: &str = "pt_state";
-/// Timeout for the program to report its transports. The next constants are the time for it to end
-/// after its input is closed, and then after SIGTERM.
+/// Timeout for the program to report its transports.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Time for the program to end after its standard input is closed.
 const PARTING: Duration = Duration::from_secs(2);
+/// Time for the program to end after SIGTERM.
 const TERM: Duration = Duration::from_secs(1);
-/// Number of lines of the program's standard error that are forwarded per run. The next constant
-/// is the maximum number of bytes of a line.
+/// Maximum number of lines of the program's standard error that are forwarded per run.
 const LINES: usize = 10;
+/// Maximum number of bytes of a forwarded line.
 const LONGEST: usize = 500;
-/// First pause before a restart. It doubles with each restart, unless the program ran for
-/// `LONG_RUN`. The next constant is the longest pause.
+/// First pause before a restart. It doubles with each restart, up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// Maximum pause before a restart.
 const LAST_PAUSE: Duration = Duration::from_secs(60);
+/// Length of a run after which the pause is [`FIRST_PAUSE`] again.
 const LONG_RUN: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(1);
 const STOP: u64 = 0;
@@ -243,7 +245,7 @@ impl Keeper {
         }
     }
 
-    /// Records the transports that the program has started, as it has reported.
+    /// Records the transports that the program reports as started. Logs the failures of the others.
     fn up(&self, manager: &Manager) {
         for (name, why) in manager.refused() {
             self.say(&format!("the program cannot start transport {name}: {why}"));
@@ -295,9 +297,9 @@ fn hear(output: &mut ChildStdout, manager: &mut Manager) -> Result<bool, Failure
 /// The program's standard error.
 struct Errors {
     output: ChildStderr,
-    /// Beginning of a line that is not complete. The next field is the number of lines that may
-    /// still be forwarded.
+    /// Beginning of a line that is not complete.
     line: Vec<u8>,
+    /// Number of lines that may still be forwarded.
     left: usize,
 }
 

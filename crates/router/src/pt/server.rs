@@ -87,7 +87,8 @@ pub struct ServerStation {
     site: Option<SocketAddr>,
     visitors: Visitors,
     wires: Wires,
-    /// Source addresses of the peers that have opened links, in the order of the new links.
+    /// Source addresses of the clients of new links that [`ServerStation::open`] has not processed
+    /// yet, in the order of these links.
     peers: VecDeque<SocketAddr>,
     addresses: BTreeMap<u64, SocketAddr>,
     /// The local connection of each link; `None` if the connection has failed or has ended.
@@ -202,7 +203,7 @@ impl ServerStation {
         &self.bridge
     }
 
-    /// Runs the server until `ends` requests the end. `watch` receives its events.
+    /// Runs the server until a condition in `ends` is met. `watch` receives its events.
     ///
     /// # Errors
     /// A system call fails.

@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use anabranch_os::poller::{Interest, Poller};
 
 /// Events for which a poller watches a socket. If there are none, the socket is removed from the
-/// poller. For a socket in the poller, the kernel always reports errors and connections that both
-/// ends have closed. The station would be woken without end.
+/// poller. Otherwise the kernel would still report its errors and the end of both streams
+/// (`EPOLLERR`, `EPOLLHUP`), again and again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SocketWatch(Option<Interest>);
 

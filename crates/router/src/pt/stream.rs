@@ -1,8 +1,8 @@
-//! Our transport as a library: byte streams through it, for programs that are no proxies.
+//! Our transport as a library: byte streams for programs that link it.
 //!
-//! [`dial`] and [`listen`] work like `anabranch pt client` and `anabranch pt server`, with a socket
-//! of the calling program instead of a listening one. Each dialled stream and each [`Listener`] has
-//! a thread; calls block, as in the standard library.
+//! [`dial`] and [`listen`] work like `anabranch pt client` and `anabranch pt server`, except that
+//! the calling program reads and writes the streams itself. Each dialled stream and each
+//! [`Listener`] has a thread; calls block, as in the standard library.
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -52,15 +52,15 @@ const PARTING: Duration = Duration::from_secs(60);
 
 /// A stream of bytes through our transport. Reads and writes block.
 ///
-/// After this is dropped, written data is still sent for at most a minute, while the program runs
-/// and the other side sends nothing. Data from the other side that nobody reads resets the stream.
-/// To be sure that everything has arrived, call [`Stream::finish`] and read until the end, which
-/// the other side has to send too. A stream that was cut ends with
-/// [`io::ErrorKind::ConnectionReset`].
+/// After this is dropped, written data is still sent for at most a minute while the program runs.
+/// Data from the other side that was not read, or that arrives later, resets the stream. To be sure
+/// that all written data has arrived, call [`Stream::finish`] and read until the other side has
+/// finished, too. Reads of a stream that was cut off fail with [`io::ErrorKind::ConnectionReset`].
 #[derive(Debug)]
 pub struct Stream {
     socket: TcpStream,
-    /// The thread that moves the stream's data waits for more data while this exists.
+    /// Owner of the thread that moves the stream's data. Once this is dropped, the thread ends
+    /// after at most [`PARTING`]. `None` for a stream of a [`Listener`], whose thread it shares.
     _owned: Option<Arc<()>>,
 }
 
@@ -113,8 +113,8 @@ impl Write for Stream {
     }
 }
 
-/// Opens a stream to the server `bridge`. If its profile uses shapes of connections, these are the
-/// built-in ones.
+/// Opens a stream to the server `bridge`. If its profile uses connection shapes, the server must
+/// use the built-in ones, as this end does.
 ///
 /// # Errors
 /// The server does not answer within 30 s, or a system call fails.

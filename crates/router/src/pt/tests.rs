@@ -1,4 +1,4 @@
-//! Both stations over loopback, and what lies between them.
+//! Clients and servers of our transport over loopback, and programs between and around them.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -19,7 +19,7 @@ use anabranch_testkit::silent_port::SilentPort;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server that gives back what it is sent, and then ends.
+/// Starts a server that echoes each connection's bytes and its end. Returns its address.
 fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
@@ -35,14 +35,14 @@ fn echo() -> SocketAddr {
     at
 }
 
-/// A station's thread, and what ends it.
+/// A station that runs on its own thread, which ends when this is dropped.
 struct Running {
     stop: UnixStream,
     events: Arc<Mutex<Vec<PtEvent>>>,
 }
 
 impl Running {
-    /// Waits until something was told.
+    /// Waits until the station has reported an event for which `wanted` returns true.
     fn tells(&self, wanted: impl Fn(&PtEvent) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !self.events.lock().unwrap().iter().any(&wanted) {
@@ -127,7 +127,7 @@ fn noise(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Sends bytes by a connection, and reads until its end.
+/// Sends `bytes` on `socket`, ends the stream, and returns all bytes that are received.
 fn sent_and_read(socket: TcpStream, bytes: &[u8]) -> Vec<u8> {
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let (mut writer, bytes) = (socket.try_clone().unwrap(), bytes.to_vec());
@@ -159,7 +159,7 @@ fn streams_of_any_length_come_back_whole_by_every_profile() {
     }
 }
 
-/// Sends bytes through two ends of this profile to an echo, and expects them back.
+/// Sends bytes through a client and a server with this profile, and expects them to be echoed.
 fn come_back((profile, covers): (&str, Covers), lengths: &[usize]) {
     let (_server, bridge) = server_with((profile, covers), Onward::Plain(echo()), echo());
     let (_client, at) = client(Entrance::Bridge(Box::new(bridge)));
@@ -197,7 +197,8 @@ fn streams_come_back_whole_by_the_objects_of_a_crawled_site() {
     come_back(("http-site", Covers { site, ..Covers::default() }), &[0, 1, 514, 2_000_000]);
 }
 
-/// Hands connections on to `to`, and ends each after `bytes` have come back by it.
+/// Starts a proxy to `to` that closes each connection after it has returned `bytes` bytes. Returns
+/// its address.
 fn killer(to: SocketAddr, bytes: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
@@ -227,7 +228,7 @@ fn connections_that_are_killed_cost_no_byte() {
     assert!(came == bytes, "{} of {} bytes came back", came.len(), bytes.len());
 }
 
-/// Asks a SOCKS port for a bridge: the connection, and the code of the answer.
+/// Requests the bridge `to` at a SOCKS port. Returns the connection, and the reply's code.
 fn asked(at: SocketAddr, to: SocketAddr, args: &anabranch_pt::Args) -> (TcpStream, u8) {
     let mut socket = TcpStream::connect(at).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -348,7 +349,8 @@ fn a_relay_is_told_whose_connection_it_is() {
     assert_eq!(talking.join().unwrap(), b"words");
 }
 
-/// A server of the web that answers each connection's first request, and hangs up.
+/// Starts a web server that answers the first request of each connection and then closes it.
+/// Returns its address.
 fn site(answer: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
@@ -402,8 +404,9 @@ fn visitors_get_the_bytes_of_the_site_and_clients_a_link() {
     assert!(came == page);
 }
 
-/// A server of the web that hears `length` bytes of its first visitor, hangs up after `patience`
-/// without one more, or on anybody at the first `\n`; everything that anybody has said to it.
+/// Starts a web server that answers "early" to the first `\n` of a connection, and "late" once its
+/// timeout is over. The timeout of the first connection is `patience` after `length` bytes. Returns
+/// the server's address, and all bytes that it has received.
 fn impatient(patience: Duration, length: usize) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (at, said) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
@@ -424,7 +427,7 @@ fn impatient(patience: Duration, length: usize) -> (SocketAddr, Arc<Mutex<Vec<u8
                         return socket.write_all(b"early").unwrap();
                     }
                 }
-                // A client of ours has left it by now.
+                // A client of ours has closed the connection by now.
                 let _ = socket.write_all(b"late");
             });
         }

@@ -16,11 +16,12 @@ use crate::onion::{connecting_from, is_passing};
 
 /// Smallest poller token of a wire; the wire's number is added.
 pub(super) const WIRES: u64 = 1 << 61;
-/// Maximum number of bytes that are queued here for a socket. The next constant is that of unsent
-/// bytes in the kernel. Both are small, because these bytes are delayed if the connection is dead.
+/// Maximum number of bytes that are queued here for a socket. It is small, because these bytes are
+/// delayed if the connection is dead.
 const BUFFER: usize = 32 << 10;
+/// Maximum number of unsent bytes in the kernel (`TCP_NOTSENT_LOWAT`), small for the same reason.
 const UNSENT: u32 = 16 << 10;
-/// Growth of a wire's room, in bytes, from which the core receives a report.
+/// Minimum growth of a wire's room, in bytes, that is reported to the core.
 const STEP: usize = 4 << 10;
 /// Number of bytes that are read at once.
 const PIECE: usize = 64 << 10;
@@ -34,17 +35,18 @@ struct Wire {
     socket: TcpStream,
     connected: bool,
     waits: Backlog,
-    /// Room for bytes on this wire, as the core knows it.
+    /// Room in bytes that was last reported to the core, less the bytes queued since.
     believed: usize,
-    /// Whether we opened the connection. The next field is whether we have sent something on it.
+    /// Whether we opened the connection.
     dialled: bool,
+    /// Whether bytes were ever queued for the connection.
     spoke: bool,
     /// Whether the wire is not read, because the wire to which its bytes are forwarded has no
     /// room.
     paused: bool,
-    /// Whether the other end has ended its stream. The next field is whether our stream ends once
-    /// the queue is sent.
+    /// Whether the other end has ended its stream.
     ended: bool,
+    /// Whether our stream ends once the queue is sent.
     finishing: bool,
     /// Time at which closing the wire was requested; `None` if it was not. The wire is closed once
     /// its queue is sent.
@@ -168,9 +170,8 @@ impl Wires {
         }
     }
 
-    /// Writes queued bytes. Returns the numbers of the wires that have changed: those with more
-    /// room than their core knows of, and those on which our stream has just ended. Each has its
-    /// room, or `None` if the wire is gone.
+    /// Writes queued bytes. Returns the numbers of the wires whose room has grown, or on which our
+    /// stream has just ended, with the room in bytes. The room is `None` if the wire is gone.
     pub(super) fn settle(&mut self, poller: &Poller) -> Vec<(u64, Option<usize>)> {
         let mut told = Vec::new();
         for number in std::mem::take(&mut self.changed) {

@@ -158,7 +158,7 @@ fn circuits(tables: &[PathTable]) -> Markup {
     }
 }
 
-/// Returns five ticks of an axis of shares from 0 to `most`.
+/// Returns the positions and labels of five ticks of an axis from 0 to `most`.
 fn percents(most: f64) -> [(f64, String); 5] {
     [0.0, 0.25, 0.5, 0.75, 1.0].map(|at| (at, format!("{} %", number(at * most * 100.0))))
 }

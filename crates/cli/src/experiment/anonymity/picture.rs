@@ -20,7 +20,7 @@ const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke
     .line.p0,.line.p1,.line.p2,.line.p3{fill:none}";
 
 /// Draws the curves of all rows of `table` for one reading of Figure 5, in a panel of `width` by
-/// `height`. Each band is below its curve.
+/// `height`. Each band is drawn before its curve, so that the curve stays visible.
 pub(super) fn curves(table: &YearTable, kind: &Kind, (width, height): (f64, f64)) -> String {
     let last = table.days.last().copied().unwrap_or(1) as f64;
     let x = |day: u64| number(day as f64 / last * width);

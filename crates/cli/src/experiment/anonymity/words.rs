@@ -81,7 +81,7 @@ pub(super) fn origin(header: &Value) -> String {
     format!("Program: {}. Machine: {}.", told("program"), told("machine"))
 }
 
-/// Returns a note on the data that a consensus lacks; empty if it lacks none.
+/// Names the data that a consensus lacks (exit policies, families); empty if it is complete.
 pub(super) fn limits(listing: &Listing) -> &'static str {
     match (listing.has_policies, listing.has_families) {
         (true, true) => "",
@@ -150,12 +150,12 @@ pub(super) fn path_rows(tables: &[PathTable]) -> Vec<Vec<String>> {
     .collect()
 }
 
-/// Returns the number of entries of a row in a table; `COMB` for the mixture of several numbers.
+/// Formats the number of entries of a row for a table; `COMB` if clients have different numbers.
 pub(super) fn entries(row: &YearRow) -> String {
     row.legs.map_or("COMB".to_owned(), |legs| legs.to_string())
 }
 
-/// Returns the number of entries of a row in a legend.
+/// Formats the number of entries of a row for a legend.
 pub(super) fn legend(row: &YearRow) -> String {
     match row.legs {
         Some(1) => "one entry".to_owned(),

@@ -6,7 +6,7 @@ use anabranch_experiment::camouflage::claims::{Claim, Judged, Verdict};
 use super::super::numbers::{NONE, span, value};
 use super::words::{Subject, times, title};
 
-/// Column headings of the table of bars.
+/// Column headings of the table of required limits ("bars").
 pub(super) const BAR_HEAD: [&str; 7] =
     ["bar", "connection", "limit", "measured", "verdict", "rounds", "through Tor, over Tor alone"];
 

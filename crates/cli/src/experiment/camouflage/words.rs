@@ -89,7 +89,7 @@ pub(super) fn method() -> String {
         .to_owned()
 }
 
-/// Describes the disturbance of the machine by other programs, and its load.
+/// Describes the CPU use of all programs during measurements, and the other load of the machine.
 pub(super) fn machine(subject: &Subject<'_>) -> String {
     let busiest = subject.records.iter().map(|record| record.busy).fold(0.0, f64::max);
     format!(
@@ -197,7 +197,7 @@ pub(super) fn rtts(subject: &Subject<'_>) -> Vec<u32> {
     rtts
 }
 
-/// Returns the measured arms and stream rates.
+/// Returns the measured pairs of an arm and its stream rate.
 pub(super) fn lanes(subject: &Subject<'_>) -> Vec<(Arm, u32)> {
     let mut lanes: Vec<(Arm, u32)> = subject.boxes.iter().map(|b| (b.arm, b.rate)).collect();
     lanes.dedup();

@@ -155,7 +155,7 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Describes the disturbance of the machine by other programs.
+/// Describes the other load of the machine during the fetches.
 pub(super) fn machine(records: &[Reached]) -> String {
     common::disturbance(records.iter().map(|record| record.machine))
 }

@@ -11,7 +11,7 @@ use maud::{Markup, html};
 use super::super::common::{command, origin, splitter};
 use super::words::{self, Subject};
 
-/// The upper edge of a figure, as a share of the unsplit goodput.
+/// Upper end of a figure's y axis, as a multiple of the unsplit goodput.
 const TOP: f64 = 1.2;
 
 /// Returns the whole HTML page with all results.
@@ -148,7 +148,7 @@ fn line(kept: impl Iterator<Item = Option<Spread>>) -> String {
     line
 }
 
-/// Draws the shares of the goodput that the paper reports, and the unsplit goodput.
+/// Draws the ranges of remaining goodput that the paper reports, and a line at the unsplit goodput.
 fn paper(kind: Kind, every: &[u32]) -> String {
     let mut shapes = format!(r#"<path class="unsplit" d="M0 {}H{}"/>"#, height(1.0), every.len());
     for claim in claims().iter().filter(|claim| claim.kind == kind) {

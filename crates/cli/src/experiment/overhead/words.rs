@@ -128,7 +128,7 @@ pub(super) fn verdict_rows(cells: &[Cell]) -> Vec<[String; 5]> {
 pub(super) const TARGET: &str = "Goodput with switching every 100 ms over three paths of 20 ms, as \
                                  a share of the median without splitting";
 
-/// Rule that decides which runs count, and what is done with the others.
+/// Definition of a download that counts as split.
 pub(super) const COUNTS: &str = "A download counts as split if each path carried 20 to 50 % of the \
                                  downlink (of two paths: 30 to 70 %); each path has its own \
                                  address. The QUIC shares of the goodput without splitting use \
@@ -195,7 +195,8 @@ pub(super) fn measured_as(kind: Kind) -> &'static str {
     }
 }
 
-/// Describes the disturbance of the machine by other programs: median and maximum of each number.
+/// Describes the other load of the machine during the measurements: median and maximum of each
+/// number.
 pub(super) fn machine(records: &[Measured]) -> String {
     let disturbed = records.iter().filter(|record| record.disturbed()).count();
     format!(

@@ -151,7 +151,8 @@ pub(super) fn failures(records: &[Loaded]) -> Vec<(String, usize)> {
     all
 }
 
-/// Describes the disturbance of the machine by other programs, and the times of the loads.
+/// Describes the other load of the machine, the durations of page loads in seconds, and how many
+/// ran at a time.
 pub(super) fn machine(records: &[Loaded]) -> String {
     let Some(took) = Spread::of(records.iter().map(|record| record.took)) else {
         return "No page was loaded yet.".to_owned();

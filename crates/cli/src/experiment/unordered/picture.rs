@@ -64,9 +64,9 @@ pub(super) fn figure(subject: &Subject<'_>) -> String {
     picture.into_string() + "\n"
 }
 
-/// Draws the curves of all arms over one line. The panel ends at the time by which 98 % of the
-/// finished downloads of each arm have ended. At 5 % loss, dashed lines mark the two shares that
-/// the paper names.
+/// Draws the curves of all arms on one emulated line. The time axis ends when 98 % of the finished
+/// downloads of every arm have ended. At 5 % loss, dashed lines mark the two shares that the paper
+/// names.
 fn panel(line: &Line, curves: &[&Curve], (left, up): (f64, f64)) -> Markup {
     let late = |curve: &&Curve| curve.times.get(curve.times.len() * 98 / 100).copied();
     let lasts = curves.iter().filter_map(late).fold(0.5, f64::max);

@@ -93,7 +93,7 @@ pub(super) fn readings(subject: &Subject<'_>) -> String {
     ) + &others(subject)
 }
 
-/// Explains which arms differ in more than their links, so that they should not be compared.
+/// Names the arms that differ in more than their links, and so should not be compared.
 fn others(subject: &Subject<'_>) -> String {
     let has = |arm| subject.curves.iter().any(|curve| curve.arm == arm);
     let said = [
@@ -132,7 +132,7 @@ pub(super) fn alone(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Describes the disturbance of the machine by other programs, and its load.
+/// Describes the CPU use of all programs during measurements, and the other load of the machine.
 pub(super) fn machine(subject: &Subject<'_>) -> String {
     let busiest = subject.records.iter().map(|record| record.busy).fold(0.0, f64::max);
     format!(

@@ -99,7 +99,8 @@ impl Model {
         advice::decoys(sum)
     }
 
-    /// Describes the datagrams that were not carried; `None` if there are none.
+    /// Describes the packets and datagrams that the far end dropped, by reason; `None` if there are
+    /// none.
     pub(super) fn losses(&self) -> Option<String> {
         let Snapshot { strangers, missed, unsent, refused, streams, .. } = self.snapshot;
         let aged = streams.map_or(0, |streams| streams.aged);
@@ -116,7 +117,7 @@ impl Model {
     }
 }
 
-/// Describes the source of a path's packets.
+/// Formats the address from which a path's packets arrive; a dash if none has arrived.
 pub(super) fn from(path: &PathSnapshot) -> String {
     match path.from {
         Some(from) if path.stream.is_some() => format!("tcp {from}"),

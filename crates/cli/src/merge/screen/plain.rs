@@ -29,6 +29,7 @@ impl Plain {
     /// Creates a screen that prints to stdout and stderr for the run `name`. With `quiet` it
     /// prints only warnings, to stderr. The systemd journal gets counters only with `verbose`.
     ///
+    /// # Errors
     /// The writer threads cannot be started.
     pub(super) fn new(quiet: bool, verbose: bool, name: Option<&str>) -> io::Result<Plain> {
         let out = (!quiet).then(Lines::stdout).transpose()?;

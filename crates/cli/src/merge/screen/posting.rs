@@ -17,8 +17,8 @@ pub(in crate::merge) struct Posting<'s> {
     standing: Option<Standing>,
     /// Notice that looking up names takes long. It is dropped once the names are resolved.
     looking_up: Option<LookingUp>,
-    /// Pace of publishing the status. The next field is the pace at which `inner` receives
-    /// counters.
+    /// Interval timer for publishing the status. `shows` is the one for passing counters to
+    /// `inner`.
     posts: Pace,
     shows: Pace,
 }

@@ -21,12 +21,12 @@ use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
 use crate::text::{age, share, sparks};
 
-/// Number of lines of the tables of sets and of circuits, with their headings.
+/// Number of lines that the table of sets and the table of circuits share, with their headings.
 const CIRCUITS: u16 = 12;
-/// Number of these lines that sets leave to circuits.
+/// Number of these lines that are reserved for circuits.
 const ALONE: u16 = 3;
 /// Number of lines about the whole client, including an optional line about links other than plain
-/// TLS. If that line is missing, circuits use its place.
+/// TLS. Without that line, the table of circuits is one line longer.
 const HEAD: u16 = 5;
 
 /// A line of the table of circuits.
@@ -184,7 +184,8 @@ fn guards(model: &Model, ink: Palette) -> Line<'_> {
     std::iter::once(Span::raw("guards:")).chain(each).collect()
 }
 
-/// Returns a line for each set and for each leg of a set, as far as there is room.
+/// Returns a line for each set and each of its legs. If there is too little room, the last line has
+/// the number of omitted lines.
 fn set_lines(model: &Model, look: &Look) -> Vec<SetLine> {
     let most = usize::from(CIRCUITS - ALONE - 1);
     let sorted = look.sorted(&SET_ORDERS, &model.sets);
@@ -252,8 +253,8 @@ impl SetLine {
         }
     }
 
-    /// Returns the number of bytes that wait in a set, or a leg's number of cells in flight and
-    /// its window.
+    /// Returns the number of bytes in a set's reorder buffer, or a leg's number of cells in flight
+    /// and its congestion window in cells.
     fn window(&self) -> String {
         match self {
             SetLine::Set(row) => scaled(row.set.seen.reordered as f64, "B"),
@@ -262,8 +263,8 @@ impl SetLine {
         }
     }
 
-    /// Returns a leg's minimum round-trip time, or the maximum number of bytes that have ever
-    /// waited in a set.
+    /// Returns the maximum size in bytes of a set's reorder buffer so far, or a leg's minimum
+    /// round-trip time.
     fn least(&self) -> String {
         match self {
             SetLine::Set(row) => scaled(row.set.seen.most_reordered as f64, "B"),

@@ -19,12 +19,12 @@ use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
 use crate::text::{share, sparks};
 
-/// Number of lines about the whole relay. The next constant is the number of lines of the table
-/// below them, with its headings.
+/// Number of lines about the whole relay. `ROWS` is the number of lines of the table below them,
+/// with its headings.
 const HEAD: u16 = 1;
 const ROWS: u16 = 5;
-/// Number of lines below that table. They are for other totals and then for sets with their
-/// headings, as far as there is room.
+/// Number of lines below that table: other totals, and sets with their headings, as far as there is
+/// room.
 const REST: u16 = 9;
 
 /// Separator between two parts of a line.

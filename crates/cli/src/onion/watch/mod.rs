@@ -126,7 +126,7 @@ impl Watch for Screen {
     }
 }
 
-/// Returns an event that consists of a text as a JSON object.
+/// Returns the JSON object of the event `event` with the message `text`.
 fn said(event: &str, text: &str) -> Value {
     json!({"event": event, "what": text})
 }
@@ -186,7 +186,8 @@ fn of_mptcp(counts: MptcpCounts) -> Value {
     json!({"links": links, "subflows": subflows, "fell_back": fell_back})
 }
 
-/// Returns as a JSON object which clock is wrong, and by how much.
+/// Returns the result of comparing clocks as a JSON object: which clock is wrong, and by how many
+/// seconds.
 pub(super) fn clock(skew: &Skew) -> Value {
     let Skew { verdict, name } = skew;
     match verdict {

@@ -85,7 +85,7 @@ pub(crate) fn quic_price(every: &str) -> String {
     )
 }
 
-/// Reports that `server` does not answer for `waited`, and when it answered `last`.
+/// Describes that `server` has not answered for `waited`, and the time `last` of its last answer.
 pub(crate) fn unanswered(
     server: Option<SocketAddr>,
     waited: Duration,
@@ -106,7 +106,7 @@ pub(crate) fn unanswered(
     format!("no answer from {server} for {seconds} s on any path{why}")
 }
 
-/// Reports that `server` answers again, after a silence of `waited`.
+/// Describes that `server` answers again, after `waited` without an answer.
 pub(crate) fn answered(server: Option<SocketAddr>, waited: Duration) -> String {
     let server = server.map_or_else(|| "the server".to_owned(), |server| server.to_string());
     format!("{server} answers again, after {} s", waited.as_secs())
@@ -144,7 +144,8 @@ pub(crate) fn kept(why: Kept) -> String {
     }
 }
 
-/// Reports that a server does not answer for `waited`, although the far end in front of it does.
+/// Describes that the server of a far end has not answered for `waited`, although the far end
+/// answers.
 pub(crate) fn unanswered_behind(waited: Duration) -> String {
     let seconds = waited.as_secs();
     format!(

@@ -42,8 +42,9 @@ impl Session {
         }
     }
 
-    /// Stores the protocol of the session. Returns whether to report it. A protocol is reported
-    /// once. If its sessions stay on one path, it is only reported when it is certain.
+    /// Stores the protocol of the session. Returns whether to report it. It is reported if it
+    /// differs from the last reported one. A protocol whose sessions stay on one path must also be
+    /// certain.
     fn finds(&mut self, found: Finding) -> bool {
         self.found = Some(found);
         let protocol = found.protocol;
@@ -80,8 +81,8 @@ impl Book {
         self.paths.len()
     }
 
-    /// Returns the server of a session: `server`, which the client has named, or the one that all
-    /// sessions share.
+    /// Returns the server of a session: `server`, which the client has named, or the common server
+    /// of all sessions.
     pub(super) fn server(&self, server: Option<SocketAddr>) -> Option<SocketAddr> {
         server.or(self.server)
     }
@@ -198,7 +199,7 @@ impl Book {
 const STAYS: &str = ": the server does not follow the client from path to path. What the client \
                      sends stays split; if the session is slow or stalls, the server also drops \
                      what arrives by the other paths";
-/// End of a message about a server that has only ever answered on one path.
+/// End of a message about a server that has answered on one path only.
 const STAYS_OR_SWALLOWED: &str = " only: the server does not follow the client from path to \
                                   path, or the other paths lose everything";
 

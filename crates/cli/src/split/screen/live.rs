@@ -45,8 +45,8 @@ impl Screen for Live {
         }
     }
 
-    /// Updates the model after the settings were read again. The height of the view stays, because
-    /// the terminal may need seconds to change it.
+    /// Updates the model after the settings were read again. The height of the view does not
+    /// change, because the terminal may need seconds to change it.
     fn reloaded(&mut self, now: Time, about: &Listening) {
         let Some(view) = self.live.view() else { return self.plain.reloaded(now, about) };
         view.change(|model| model.reloaded(now, about));

@@ -38,7 +38,7 @@ pub(super) struct Row {
 /// Traffic of a path in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Direction {
-    /// Bits of UDP payload per second over the last second, or since the snapshot before.
+    /// Bits of UDP payload per second over the last second, or since the previous snapshot.
     pub(super) rate: f64,
     /// Share of this direction's bytes over all paths since the run began, from 0 to 1.
     pub(super) share: f64,
@@ -144,8 +144,8 @@ impl Model {
 }
 
 impl Row {
-    /// Describes in a word whether this machine can send on the path, and whether the server
-    /// answers.
+    /// Returns the state of the path: `down` if this machine cannot send on it, `silent` with the
+    /// number of unanswered sessions, or `up`.
     pub(super) fn state(&self) -> String {
         match (self.counters.works, self.counters.silent_sessions) {
             (false, _) => "down".to_owned(),

@@ -20,12 +20,12 @@ pub(in crate::split) struct Posting<'s> {
     /// Notice that looking up names takes long. It is dropped once the names are resolved.
     looking_up: Option<LookingUp>,
     book: Book,
-    /// Time of the latest datagram from each path, by the path's name, in seconds since 1970. The
-    /// next field has the number of datagrams from each path until then.
+    /// Time of the latest datagram from each path, by the path's name, in seconds since 1970.
+    /// `counts` has the number of datagrams from each path at that time.
     answers: Map<String, Value>,
     counts: Vec<(String, u64)>,
-    /// Pace of publishing the status. The next field is the pace at which `inner` receives
-    /// counters.
+    /// Interval timer for publishing the status. `shows` is the one for passing counters to
+    /// `inner`.
     posts: Pace,
     shows: Pace,
 }

@@ -9,17 +9,17 @@ use anabranch_splitter::split::{FarEndNews, Listening, Screen};
 
 use super::advice;
 
-/// Minimum run length that lets servers keep nine tenths of their speed if they restart congestion
-/// control on each path (docs/results/overhead.md).
+/// Minimum interval between path changes at which a server that restarts congestion control on each
+/// path reaches 90 % of its speed (docs/results/overhead.md).
 const LONG: Duration = Duration::from_millis(500);
 
-/// A screen that may add this warning, and passes all output on to another screen.
+/// A screen that may add the warning, and passes all output on to another screen.
 pub(in crate::split) struct Pricing<'s> {
     inner: &'s mut dyn Screen,
     /// Whether the user has already chosen an option that keeps QUIC fast, so that no warning is
     /// needed.
     settled: bool,
-    /// Run length as text, if it slows QUIC down much; `None` otherwise.
+    /// Value of `--every`, if it slows QUIC down much; `None` otherwise.
     short: Option<String>,
 }
 
@@ -37,8 +37,8 @@ impl<'s> Pricing<'s> {
     }
 }
 
-/// Returns whether runs of the length `every` end before a server that restarts congestion control
-/// on each path is fast again.
+/// Returns whether `every` makes the path change more often than every [`LONG`] on average. An
+/// interval in packets always counts as shorter.
 fn ruins_quic(every: Every) -> bool {
     match every {
         Every::Never => false,

@@ -118,8 +118,9 @@ fn listen(
     Ok(listen)
 }
 
-/// Returns the firewall mark of the tunnel's packets, and whether the splitter's packets must not
-/// have it. A mark that no flag requests must not make root necessary.
+/// Returns the firewall mark of the tunnel's packets, and whether the splitter omits it on its own
+/// packets for lack of CAP_NET_ADMIN. Only a mark that a flag requests makes the capability
+/// necessary.
 fn mark(given: Option<Mark>, file: &WgQuick) -> (Option<u32>, bool) {
     let full = file.is_full_tunnel().then_some(FULL_TUNNEL_MARK);
     match given {

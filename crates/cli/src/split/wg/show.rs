@@ -29,7 +29,7 @@ pub(in crate::split) struct Tunnel {
     pub(super) peer: Peer,
     /// Firewall mark of the tunnel's packets and of the splitter's; `None` without one.
     pub(super) mark: Option<u32>,
-    /// Whether the splitter's packets must not have the mark.
+    /// Whether the splitter's packets lack the mark, because the process lacks CAP_NET_ADMIN.
     pub(super) unmarked: bool,
     pub(super) sink: Sink,
     /// Name of the run, which the user can set; `None` without one.
@@ -79,7 +79,7 @@ impl Tunnel {
     }
 
     /// Shows the changes and writes the file as [`Tunnel::show`] does, for `--check`, and prints
-    /// the warning. Returns whether standard output has the file.
+    /// the warning. Returns whether the file was written to standard output.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -204,8 +204,8 @@ impl<'s> Announcing<'s> {
         Announcing { inner, tunnel: Some(tunnel), failure: None }
     }
 
-    /// Returns the error if the changed file could not be written. In that case a signal has ended
-    /// the run.
+    /// Returns the error if the changed file could not be written. That error ends the run by a
+    /// signal, so `run` itself returns success.
     pub(in crate::split) fn failure(self) -> Result<(), Failure> {
         self.failure.map_or(Ok(()), Err)
     }

@@ -16,8 +16,8 @@ use crate::onion::conn::is_passing;
 use crate::onion::dirclient::unix;
 use crate::onion::station::STREAMS;
 
-/// Maximum number of connections in all. The next constant is that for each address. Further
-/// connections are closed without an answer.
+/// Maximum number of connections in total. The next constant is the maximum for each client
+/// address. Further connections are closed without an answer.
 const MOST: usize = 2_000;
 const MOST_OF_ONE: usize = 200;
 /// Idle timeout of a connection. The next constant is the maximum lifetime of a connection.
@@ -96,7 +96,7 @@ impl DirConnections {
         }
     }
 
-    /// Checks whether `answers` now has answers to the waiting requests.
+    /// Sends the answers that `answers` now has for waiting requests.
     pub(super) fn call(&mut self, now: Time, poller: &Poller, answers: &dyn Answers) {
         let waits = |visitor: &Visitor| matches!(visitor.stage, Stage::Waiting(_));
         let waiting = self.visitors.iter().filter(|(_, visitor)| waits(visitor));

@@ -20,8 +20,8 @@ use crate::onion::dirclient::{DirClient, unix};
 use crate::onion::mptcp::TcpKind;
 use crate::onion::station::{Station, TICK, Token};
 
-/// Maximum number of concurrent probes. Half of their links stay open to running relays, so the
-/// other half must suffice for many relays that do not answer.
+/// Maximum number of concurrent probes. Half of them are reserved for relays that were running at
+/// the last probe, so the other half must suffice for many relays that do not answer.
 const PROBES: usize = 400;
 /// Timeout for a probe's connection to a relay's port.
 const OPENING: Duration = Duration::from_secs(10);
@@ -102,7 +102,7 @@ impl DirPort {
     fn take(&mut self, now: Time, ready: Ready) {
         match Token::of(ready.token) {
             Token::File(_) => {
-                // A wake-up carries no information, so all waiting requests are looked at.
+                // A wake-up does not name a request, so all waiting requests are checked.
                 self.news.take();
                 self.dir_connections.call(now, &self.station.poller, &*self.shared_answers);
             }

@@ -17,13 +17,13 @@ const SIGNING: &str = "authority_signing_key";
 const CERTIFICATE: &str = "authority_certificate";
 /// File of the previous certificate, whose key has signed the last consensus.
 const BEFORE: &str = "authority_certificate.old";
-/// File of the new certificate until the signing key that it certifies is in place.
+/// File of a new certificate, until the signing key that it certifies is on disk.
 const COMING: &str = "authority_certificate.coming";
 /// Time before a certificate's expiry at which it is renewed, in seconds. It is at most a third of
 /// the certificate's lifetime.
 const EARLY: u64 = 30 * 86_400;
-/// Allowance for the clocks of other machines, in seconds: the validity of a certificate starts
-/// this much before it is made.
+/// Allowance for the clocks of other machines, in seconds: a certificate is valid from this long
+/// before its creation.
 const SKEW: u64 = 600;
 
 /// The keys in the folder `keys` of an authority's data folder.

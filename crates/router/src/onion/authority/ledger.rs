@@ -1,5 +1,5 @@
-//! The authority's core with its files and the documents that it serves. Each change is on disk
-//! before anybody can see it.
+//! The authority's core with its files and the documents that it serves. Each change is written to
+//! disk before it is served.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Creates the ledger of `authority`, whose state of an earlier run is restored.
-    /// `certificates` are those to serve.
+    /// Creates the ledger of `authority`, whose state must already be restored from disk.
+    /// `certificates` are the certificates to serve.
     pub(super) fn new(
         authority: Authority,
         vault: Vault,
@@ -106,7 +106,7 @@ impl Ledger {
         self.complain(kept);
     }
 
-    /// Adjusts all times to a step of the machine's clock by `by` seconds: the clock was set, or
+    /// Shifts all times by `by` seconds after a step of the machine's clock: the clock was set, or
     /// the machine slept.
     pub(super) fn shift(&mut self, unix_now: u64, by: i64) {
         self.authority.shift(unix_now, by);

@@ -1,5 +1,6 @@
-//! The authority's registry: a thread that owns all changing state. It processes one [`Letter`]
-//! after another, and runs what is due. Only this thread waits for the disk.
+//! The authority's registry: a thread that owns all mutable state. It processes one [`Letter`]
+//! after another, and does the work that is due, such as making a consensus. Only this thread waits
+//! for the disk.
 
 use std::fs;
 use std::path::PathBuf;
@@ -28,8 +29,8 @@ use crate::onion::dirclient::{DirCommand, REPUBLISH_S, unix};
 const TICK: Duration = Duration::from_secs(1);
 /// Pause before another attempt after a failure, in seconds.
 const RETRY: u64 = 60;
-/// Maximum number of letters that are processed before the changes are served and the letters are
-/// answered.
+/// Maximum number of letters in a batch. After each batch, the changes are served and the letters
+/// are answered.
 const BATCH: usize = 100;
 
 /// The registry's ends of the channels to other threads.
@@ -51,15 +52,15 @@ pub(super) struct Registry {
     /// was last published.
     description: Option<Description>,
     published: u64,
-    /// Whether the relay is in its own list of relays. A consensus without relays would be
-    /// malformed.
+    /// Whether the authority has its own relay's descriptor. No consensus is made before that,
+    /// because a consensus without relays would be malformed.
     listed: bool,
     /// Time of the next attempt after a failure, in seconds since 1970.
     retry: u64,
     clock: Clock,
     ticked: Time,
     wall: WallClock,
-    /// Answers to uploads, which are given once the changes are served.
+    /// Answers to uploads, which are sent once the changes are served.
     verdicts: Vec<(Promise, Reply)>,
 }
 
@@ -100,8 +101,8 @@ impl Registry {
         loop {
             let passed = self.clock.now().since(self.ticked);
             let letter = self.ends.letters.recv_timeout(TICK.saturating_sub(passed));
-            // Steps are noted before any event is recorded, or the event would have the time of a
-            // wrong clock.
+            // Steps of the clock are handled first. Otherwise events would be recorded with a wrong
+            // time.
             self.note_steps(self.clock.now(), unix());
             match letter {
                 Ok(letter) => self.open_some(letter),
@@ -196,7 +197,7 @@ impl Registry {
         }
     }
 
-    /// Runs what is due at `unix`, the time in seconds since 1970.
+    /// Does the work that is due at `unix`, in seconds since 1970.
     fn tick(&mut self, unix: u64) {
         // While the clock may be wrong, no document is made, because it would be dated.
         if !self.wall.is_trusted(steady()) {
@@ -230,8 +231,7 @@ impl Registry {
     }
 
     fn publish(&mut self, unix: u64) {
-        // If there is no randomness, the consensus lacks a new shared random value, and all else
-        // is unaffected.
+        // Without randomness, only the new shared random value is missing from the consensus.
         if let Ok(mut rng) = anabranch_os::entropy::generator() {
             let mut random = [0; 32];
             rng.fill_bytes(&mut random);

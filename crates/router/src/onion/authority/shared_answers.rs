@@ -1,6 +1,6 @@
 //! Answers to requests and acceptance of descriptors, for the directory port and the relay's port.
-//! Nothing here waits for a disk, for compression or for a reader of our log. Slow work is
-//! promised, and done by the registry's thread or a compression thread.
+//! Nothing here waits for a disk, for compression or for a reader of our log. For slow work the
+//! answer is a [`Promise`], which the registry's thread or a compression thread fulfils.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -18,9 +18,9 @@ use crate::onion::answers::{Answer, Answers, Promise};
 use crate::onion::compressed::CompressedBodies;
 use crate::onion::dirclient::{News, NewsSender};
 
-/// Messages to the registry.
+/// Message to the registry.
 pub(super) enum Letter {
-    /// A descriptor was uploaded, by the relay itself or another client.
+    /// A client has uploaded a relay's descriptor. `from` is the client's address, if it is known.
     Upload { body: Vec<u8>, from: Option<IpAddr>, promise: Promise },
     /// A probe of a relay has ended, at `at` in seconds since 1970. `answers` is whether the relay
     /// answered.

@@ -1,10 +1,10 @@
-//! An authority's state on disk between runs: descriptors (a file each), the history of relays, and
-//! the last consensus.
+//! An authority's state on disk between runs: the relays' descriptors (one file for each relay),
+//! the history of relays, and the last consensus.
 //!
 //! Each file is either complete or absent ([`kept`](crate::onion::kept)). A damaged file is renamed
-//! and reported: relays publish descriptors again, and a consensus is made again. Only [`PASTS`],
-//! with pinned identities and the reliability of relays, cannot be restored: if it is damaged, the
-//! start fails.
+//! and reported, because its content can be replaced: relays publish descriptors again, and the
+//! authority makes a new consensus. The exception is [`PASTS`], which has the relays' pinned
+//! identities and reliability. If it is damaged, the start fails.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -179,8 +179,8 @@ impl Vault {
         Ok(troubles)
     }
 
-    /// Restores the last consensus into `authority`. Returns messages about damaged or useless
-    /// files.
+    /// Restores the last consensus into `authority`. Returns messages about files that are damaged,
+    /// or whose consensus can no longer be used.
     fn consensus(&self, authority: &mut Authority, now: u64) -> Result<Vec<String>, StoreError> {
         let mut troubles = Vec::new();
         let mut texts = Vec::new();

@@ -1,6 +1,6 @@
 //! Detection of steps of the machine's clock, which may be set while we run. A step forward must
-//! not count as downtime of relays. A consensus with a wrong future date would be worse than none:
-//! clients that have it accept no other consensus until that date.
+//! not count as downtime of relays. A consensus that is wrongly dated in the future is worse than
+//! none, because clients that have it accept no other consensus until that date.
 
 use anabranch_multipath::Time;
 use rustix::time::{ClockId, clock_gettime};
@@ -8,15 +8,14 @@ use rustix::time::{ClockId, clock_gettime};
 /// Smallest change of the clock that counts as a step, in seconds. Smaller changes are corrections
 /// by a time service.
 const STEP: i64 = 5;
-/// Time without a consensus after the clock was set, in seconds. It is at most one interval
-/// between consensuses.
+/// Maximum time after the clock was set during which no consensus is made, in seconds. If the
+/// interval between consensuses is shorter, it is used instead.
 const SETTLING: u64 = 300;
 
 /// A step of the machine's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
-    /// Seconds by which the clock has advanced more than the time during which the machine was
-    /// awake.
+    /// Seconds by which the clock has advanced beyond the time during which the machine was awake.
     pub(super) by: i64,
     /// Change of the clock in seconds, negative if it was set back; 0 if the machine slept.
     pub(super) set: i64,
@@ -24,8 +23,8 @@ pub(super) struct Step {
 
 /// State of the clock when it was last checked. All fields are in seconds.
 pub(super) struct WallClock {
-    /// How far the clock is ahead of the time during which the machine was awake. The next field
-    /// compares it with the time since boot.
+    /// Difference between the clock and the time during which the machine was awake. The next field
+    /// is the difference between the clock and the time since boot.
     awake: i64,
     started: i64,
     settling: u64,
@@ -42,7 +41,8 @@ impl WallClock {
         WallClock { awake, started, settling: SETTLING.min(interval), set: 0, trusted: 0 }
     }
 
-    /// Returns the step since the last call; `None` if there was none.
+    /// Returns the step since the last call; `None` if there was none. `steady` is the time of
+    /// [`steady`], and `unix` the seconds since 1970.
     pub(super) fn look(&mut self, now: Time, steady: u64, unix: u64) -> Option<Step> {
         let (awake, started) = ahead(now, steady, unix);
         let by = awake - self.awake;

@@ -1,5 +1,5 @@
-//! Directory requests over one-hop circuits. Each request has a circuit of its own, and a stream
-//! to the directory at the circuit's end.
+//! Directory requests over one-hop circuits. Each request has its own circuit, with one stream to
+//! the directory at the circuit's end (BEGIN_DIR).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,14 +14,15 @@ use rand_chacha::ChaCha20Rng;
 
 use crate::onion::dirclient::DirRequest;
 
-/// Timeout for building the circuit. The next constant is that for inactivity after that.
+/// Timeout for building the circuit. The next constant is the maximum time without progress after
+/// that.
 const PATIENCE: Duration = Duration::from_secs(15);
 const SILENCE: Duration = Duration::from_secs(30);
 /// Minimum average rate of a directory's answer, in bytes per second, once the timeouts have
 /// passed. A slower answer would block the request for hours.
 const SLOWEST: u64 = 1000;
 
-/// Context that operations on directory requests need.
+/// Context for operations on directory requests.
 pub(super) struct At<'a> {
     pub(super) now: Time,
     /// Current time in seconds since 1970.
@@ -38,7 +39,7 @@ pub(super) struct Done {
     pub(super) number: u64,
     /// RSA identity of the relay that was asked, if any.
     pub(super) relay: Option<[u8; 20]>,
-    /// The answer, which is not yet checked, or the failure.
+    /// The answer, whose content has not been checked yet, or the failure.
     pub(super) outcome: Result<ResponseReader, Failure>,
 }
 
@@ -79,7 +80,7 @@ impl DirRequests {
         std::mem::take(&mut self.done)
     }
 
-    /// Starts `dir_request`. It is sent to the authority or bridge that it names, or else to a
+    /// Starts `dir_request`. It is sent to the authority or bridge that it names, or otherwise to a
     /// guard.
     pub(super) fn begin(&mut self, at: &mut At<'_>, dir_request: DirRequest) {
         let whom = match &dir_request.to {
@@ -125,7 +126,7 @@ impl DirRequests {
             Output::Stream(StreamOutput::Readable { stream }) => self.read(at, stream),
             Output::Stream(StreamOutput::Room { stream }) => self.say(at, stream),
             Output::Stream(StreamOutput::Ended { stream, .. }) => {
-                // The answer's reader decides whether the answer is complete.
+                // `ResponseReader` decides whether the answer is complete.
                 if let Some(circuit) = self.streams.get(&stream).copied() {
                     self.finish(at, circuit, None);
                 }

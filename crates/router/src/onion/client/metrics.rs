@@ -1,5 +1,5 @@
-//! A client's counters for Prometheus, on a separate port. Sets and legs are identified by numbers:
-//! no metric names a relay or a destination.
+//! A client's counters for Prometheus, on a separate port. Sets of circuits and their legs are
+//! identified by numbers: no metric names a relay or a destination.
 
 use std::fmt;
 use std::io;
@@ -40,8 +40,8 @@ impl ClientMetrics {
         Ok(ClientMetrics { numbers, server })
     }
 
-    /// Counts `event`. Returns a warning when the client starts to accept programs, if the numbers
-    /// can be read from other machines.
+    /// Updates the counters with `event`. On [`ClientEvent::Listening`], returns a warning if other
+    /// machines can read the counters.
     pub fn note(&self, event: &ClientEvent) -> Option<String> {
         // The numbers are never half updated, so poisoning is harmless.
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -109,7 +109,7 @@ fn sets(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
     levels(encoder, "client_set_reorder_limit", help, Some(&Unit::Bytes), &budget)
 }
 
-/// Labels of a leg in the metrics: the number of its set, and its own number.
+/// Labels of a leg in the metrics: the number of its set, and its number in the set.
 type LegLabels = [(&'static str, String); 2];
 
 fn legs(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {

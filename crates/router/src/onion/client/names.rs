@@ -1,4 +1,4 @@
-//! Names that a client handles itself: those of onion services, and those for reverse look-ups.
+//! Host names that need special handling: those of onion services, and those for reverse look-ups.
 
 use std::net::IpAddr;
 

@@ -24,11 +24,11 @@ use crate::onion::station::{STREAMS, Station};
 
 /// Maximum number of circuits on which a stream is tried.
 const TRIES: u32 = 3;
-/// Maximum number of programs connected at a time.
+/// Maximum number of connected programs.
 const MOST: usize = 4096;
-/// Time for which a program's request waits for the first consensus. It suffices for a first start
-/// on a slow line. If the authorities are unreachable, waiting as long as for a circuit would not
-/// help.
+/// Timeout for a program's request while there is no consensus. It suffices for a first start on a
+/// slow line. It is shorter than the timeout for a circuit, because waiting longer would not help
+/// if the authorities are unreachable.
 const UNTIL_CONSENSUS: Duration = Duration::from_secs(15);
 
 /// A connected program.
@@ -41,8 +41,8 @@ enum Program {
     Streaming(StreamKey, Outside),
 }
 
-/// Returns the answer to `request` if the answer needs no circuit: an address resolves to itself,
-/// as in C tor. `None` otherwise.
+/// Returns the answer to `request` if it needs no circuit; `None` otherwise. An address resolves to
+/// itself, as in C tor.
 fn known(request: &ProxyRequest) -> Option<Outcome> {
     match request {
         ProxyRequest::Resolve(host) => host.parse().ok().map(Outcome::Address),
@@ -84,17 +84,19 @@ pub(super) struct Programs {
     service: Service,
     refused: Vec<Refused>,
     advice: Option<&'static str>,
-    /// Whether the advice for a program's author was given. It is given once.
+    /// Whether [`Programs::advice`] has returned advice, which it does only once.
     is_advised: bool,
 }
 
 impl Programs {
-    /// Creates an empty table. `extended` has the meaning of the field in [`Service::Tor`].
+    /// Creates an empty table. `extended` is whether to use Tor's extended SOCKS5 error codes
+    /// ([`Service::Tor`]).
     pub(super) fn new(extended: bool) -> Programs {
         Programs { service: Service::Tor { extended }, ..Programs::default() }
     }
 
-    /// Returns advice for the author of a program, once per run; `None` otherwise.
+    /// Returns advice for the author of a program that uses an outdated form of request. Returns it
+    /// once per run; `None` otherwise.
     pub(super) fn advice(&mut self) -> Option<&'static str> {
         let advice = self.advice.take().filter(|_| !self.is_advised);
         self.is_advised |= advice.is_some();
@@ -184,7 +186,7 @@ impl Programs {
         }
     }
 
-    /// Opens the stream of program `number` on `circuit`, which was chosen for it.
+    /// Opens the stream of program `number` on `circuit`, which the circuit manager has chosen.
     pub(super) fn attach(
         &mut self,
         now: Time,
@@ -208,8 +210,8 @@ impl Programs {
         };
         match opened {
             Ok(stream) => {
-                // Data that the program has sent already follow the request at once. A new stream
-                // has room for them, because they were read in one piece.
+                // The program may already have sent data after its request. They were read in one
+                // piece, so a new stream has room for them.
                 core.write(now, stream, waiting.dialogue.rest());
                 self.streams.insert(stream, (number, circuit));
             }
@@ -358,7 +360,7 @@ impl Programs {
             let _ = (&socket).write_all(&dialogue.answer(&outcome));
             return;
         }
-        // Until there is an answer, the poller only watches for the end of the connection.
+        // Until there is an answer, the poller watches only for the end of the connection.
         let quiet = Interest { read: false, write: false };
         let _ = station.poller.change(&socket, STREAMS + number, quiet);
         let waiting = PendingProgram::new(now, socket, dialogue, request);
@@ -530,8 +532,8 @@ impl Programs {
     }
 }
 
-/// Returns whether `reason` may be the exit's fault rather than the destination's, so that another
-/// exit is worth a try. C tor uses the same reasons, and also tries three exits.
+/// Returns whether the exit rather than the destination may be at fault for `reason`, so that the
+/// stream is tried on another exit. C tor uses the same reasons, and also tries three exits.
 fn is_worth_another_try(reason: EndReason) -> bool {
     [
         EndReason::DESTROY,
@@ -559,8 +561,8 @@ fn allowed(flags: u32, family: Option<Family>) -> u32 {
     }
 }
 
-/// Returns whether another exit may resolve the name: the answers mean that the name servers of
-/// this exit failed.
+/// Returns whether `answers` mean that the name servers of this exit failed, so that another exit
+/// may resolve the name.
 fn is_for_now(answers: &[(Answer, u32)]) -> bool {
     !answers.is_empty() && answers.iter().all(|(answer, _)| *answer == Answer::Later)
 }

@@ -1,5 +1,5 @@
-//! Refused requests of programs, as texts for people and machines. They do not name destinations,
-//! because logs are kept.
+//! Refused requests of programs, as texts for people and machines. The texts do not name
+//! destinations, because they may be logged.
 
 use std::fmt;
 
@@ -21,12 +21,12 @@ pub struct Refused {
 /// Reason for refusing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// No permitted last hop of the consensus allows streams to this port. The fields are the
+    /// None of the relays that may be the last hop allows streams to this port. The fields are the
     /// reason, and the relays that may be the last hop.
     NoExit(NoRelay, Exits),
     /// No three relays form a path. The field names the position for which there is no relay.
     NoPath(NoRelay),
-    /// No circuit was built in time. The field is the condition that was missing.
+    /// No circuit was built in time. The field is the reason.
     TimedOut(Lack),
     /// None of the exits that were tried answered in time.
     Unanswered,
@@ -43,11 +43,12 @@ pub enum Exits {
     Any,
     /// Exits that the user has named.
     Named,
-    /// Exits that support sets of this design. If the user has named exits, only these.
+    /// Exits that support multipath sets of this design. If the user has named exits, only these
+    /// count.
     Linking(Design),
 }
 
-/// Missing condition for a circuit at the time when a program's request timed out.
+/// Reason why there was no circuit when a program's request timed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// There is no consensus.
@@ -61,8 +62,8 @@ pub enum Lack {
 }
 
 impl Why {
-    /// Converts the position for which there is no relay, and the permitted last hops, into a
-    /// reason.
+    /// Returns the reason for `none`, the position in a path for which there is no relay. `exits`
+    /// are the relays that may be the last hop.
     pub(super) fn no_path(none: NoRelay, exits: Exits) -> Why {
         match none.0 {
             Position::Exit(_) => Why::NoExit(none, exits),
@@ -70,7 +71,7 @@ impl Why {
         }
     }
 
-    /// Returns the name of the reason for machines.
+    /// Returns the machine-readable name of the reason.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {

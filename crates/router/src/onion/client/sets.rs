@@ -1,5 +1,6 @@
-//! Membership of circuits in sets. A set is identified by the number of the circuit that began it,
-//! even after another circuit has become its head.
+//! Membership of circuits in sets, over which streams are split. A set is identified by the number
+//! of its first circuit, even after that circuit is closed and another one has become the set's
+//! head.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use anabranch_onion::client::CircuitKey;
 /// Set and leg of a circuit. A circuit that is in no set counts as a set of one circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SetLeg {
-    /// Number of the circuit that began the set.
+    /// Number of the set's first circuit.
     pub(super) set: u64,
     /// Leg number in the set, from 0. It is reused after the circuit is closed.
     pub(super) leg: usize,
@@ -19,11 +20,11 @@ pub(super) struct SetLeg {
 pub(super) struct SetBook(BTreeMap<CircuitKey, SetLeg>);
 
 impl SetBook {
-    /// Adds `circuit`, which is being built. It becomes a further leg of the set of `head`, or a
-    /// new set if `head` is `None`.
+    /// Adds `circuit`, which is being built. It becomes a further leg of the set of `head`, or the
+    /// first leg of a new set if `head` is `None`.
     pub(super) fn begin(&mut self, circuit: CircuitKey, head: Option<CircuitKey>) {
-        // The head may be closed if the set has lost all its circuits. Then the head itself began
-        // the set.
+        // If the set has lost all its circuits, `head` is closed too. In this case `head` was the
+        // set's first circuit.
         let of = |head: CircuitKey| self.get(head).map_or(head.0, |place| place.set);
         let set = head.map_or(circuit.0, of);
         let is_taken =

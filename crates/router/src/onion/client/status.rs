@@ -22,9 +22,9 @@ pub struct Status {
     pub guards: Vec<(String, Reach)>,
     /// The circuits that carry programs' streams, oldest first.
     pub circuits: Vec<CircuitStatus>,
-    /// The sets of several circuits, oldest first.
+    /// Sets of several circuits over which streams are split, oldest first.
     pub sets: Vec<SetStatus>,
-    /// Design of sets of several circuits.
+    /// Multipath design, which all sets use.
     pub design: Design,
     /// Number of connected programs.
     pub programs: usize,
@@ -36,15 +36,15 @@ pub struct Status {
     pub wire: [u64; 2],
     /// Numbers of padding cells: received, sent.
     pub padding: [u64; 2],
-    /// Bytes of queued cells in total, and the part of them that waits for cells of other legs.
+    /// Bytes of queued cells: in total, and waiting for cells on other legs of their set.
     pub waiting: [usize; 2],
-    /// Maximum number of bytes that have ever waited for other legs in one set.
+    /// Maximum number of bytes that have waited for other legs in one set since the start.
     pub most_reordered: usize,
     /// Maximum bytes of queued cells (`--memory`).
     pub memory: usize,
-    /// Kind of tap for out-of-order delivery, if links may be unordered; `None` otherwise.
+    /// Kind of the tap that delivers TCP segments out of order; `None` if links must be ordered.
     pub tap: Option<TapKind>,
-    /// Number of records opened out of order.
+    /// Numbers of TLS records that were opened out of order, and that could not be.
     pub early: EarlyCounts,
     /// Number of open QUIC links, and number of circuits on them; `None` if QUIC is disabled.
     pub quic: Option<[usize; 2]>,
@@ -63,11 +63,11 @@ impl Status {
 /// State of a set of several circuits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetStatus {
-    /// Number of the circuit that began the set.
+    /// Number of the set's first circuit.
     pub number: u64,
     /// State of the set as the core reports it.
     pub seen: SetNumbers,
-    /// Further facts about the set's legs, in the order of [`SetNumbers::legs`].
+    /// Numbers and paths of the set's legs, in the order of [`SetNumbers::legs`].
     pub places: Vec<LegPlace>,
 }
 

@@ -1,6 +1,6 @@
 //! A client's trace of the cells that its guards see. It has a row for each cell of a circuit that
-//! carries programs' streams (`docs/formats.md`). A set corresponds to a load, and each of its
-//! legs to a path.
+//! carries programs' streams (`docs/formats.md`). The column `load` has the number of the circuit's
+//! set, and the column `path` the number of its leg.
 
 use std::io;
 use std::path::Path;
@@ -14,7 +14,7 @@ use anabranch_os::clock::Clock;
 
 use super::sets::SetLeg;
 
-/// Number of legs with a name for their path; further legs have only numbers.
+/// Number of legs whose paths have names in the trace's header; further legs have only numbers.
 const NAMED: usize = 8;
 
 /// A trace that is being written.
@@ -24,7 +24,7 @@ pub(super) struct CellTrace {
 }
 
 impl CellTrace {
-    /// Begins the trace file `target`. Times in it are relative to `clock`.
+    /// Creates the trace file `target`. Its times are relative to the start of `clock`.
     ///
     /// # Errors
     /// As for [`TraceWriter::create`].
@@ -64,7 +64,7 @@ impl CellTrace {
         })
     }
 
-    /// Completes the file and renames it to its final name.
+    /// Completes the file and gives it its final name, if a flush has not done so already.
     ///
     /// # Errors
     /// Writing failed. Rows that were written to the disk earlier are kept.

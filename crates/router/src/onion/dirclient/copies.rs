@@ -1,4 +1,4 @@
-//! Documents that only a caching relay's directory client fetches and stores, for its own clients:
+//! Documents that a caching relay fetches and stores only to serve them to its directory clients:
 //! see [`anabranch_onion::directory::mirror`].
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) const FILES: [&str; 3] = [CONSENSUS, SERVERS, EXTRAS];
 #[derive(Default)]
 pub(super) struct Copies {
     mirror: Mirror,
-    /// Whether documents on disk have not been read yet, because no consensus that names them is
+    /// Whether the documents on disk are still to be read, because no consensus that names them was
     /// known.
     unread: bool,
     /// Whether documents have arrived since the last write.
@@ -80,8 +80,8 @@ impl DirThread {
         wait.filter(|_| self.settings.cache).unwrap_or(u64::MAX)
     }
 
-    /// Returns the start of validity of the newest consensus of flavour microdesc; 0 if it is too
-    /// old.
+    /// Returns `valid-after` of the newest consensus of flavour microdesc, in seconds since 1970; 0
+    /// if there is none or it is too old.
     fn newest(&self) -> u64 {
         let newest = self.directory.network().map(|network| network.consensus());
         let live = newest.filter(|newest| newest.is_reasonably_live(unix()));
@@ -107,7 +107,8 @@ impl DirThread {
             }
         }
         self.shelve(documents);
-        // The first consensus since the start names documents on disk, which are read now.
+        // With the first consensus since the start, the documents on disk can be identified and are
+        // read.
         if std::mem::take(&mut self.copies.unread) {
             let kept = [SERVERS, EXTRAS].map(|name| self.kept_text(name));
             let (documents, damage) = self.copies.mirror.take_up(&kept[0], &kept[1]);

@@ -1,6 +1,6 @@
 //! Schedule of publishing a relay's descriptor to an authority. Times are in seconds since 1970.
 
-/// Maximum age of a published descriptor, in seconds (dir-spec: 18 hours).
+/// Age in seconds at which a descriptor is published again (dir-spec: 18 hours).
 pub(in crate::onion) const REPUBLISH_S: u64 = 18 * 3600;
 /// First pause after a failure, in seconds. It doubles with each failure. The next constant is the
 /// longest pause.
@@ -23,8 +23,8 @@ impl Due {
         Due { at: 0, pause: FIRST_RETRY_S, taken: 0 }
     }
 
-    /// Returns whether publishing is due at `unix`. If the scheduled time is too far ahead, the
-    /// clock was set back since, and publishing is due.
+    /// Returns whether publishing is due at `unix`. It is also due if the scheduled time is more
+    /// than `REPUBLISH_S` ahead, because the clock was then set back.
     pub(super) fn is(&self, unix: u64) -> bool {
         self.at <= unix || self.at > unix + REPUBLISH_S
     }
@@ -47,14 +47,16 @@ impl Due {
         pause > FIRST_RETRY_S * 4
     }
 
-    /// Records that the descriptor could not be made, so that the longest pause follows.
+    /// Records that the descriptor could not be made. The next attempt follows after the longest
+    /// pause.
     pub(super) fn put_off(&mut self, unix: u64) {
         (self.at, self.pause) = (unix + LAST_RETRY_S, LAST_RETRY_S);
     }
 
-    /// Makes publishing due at once if a later consensus does not list us, because the authority
-    /// may have lost the descriptor. One and a half intervals between consensuses must have passed
-    /// since it was accepted (C tor: 90 minutes, with an interval of an hour).
+    /// Processes a consensus that does not list us. If it is later than the acceptance of our
+    /// descriptor, the authority may have lost the descriptor, so publishing is due at once. At
+    /// least one and a half intervals between consensuses must have passed since the acceptance (C
+    /// tor: 90 minutes, with an interval of one hour). All parameters are in seconds.
     pub(super) fn missed(&mut self, unix: u64, valid_after: u64, interval: u64) {
         let ahead = self.taken > unix;
         let long_ago = unix >= self.taken + interval + interval / 2 && valid_after > self.taken;

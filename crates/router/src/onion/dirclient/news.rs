@@ -16,20 +16,20 @@ use crate::onion::answers::Answers;
 pub struct DirRequest {
     /// Number of the request, for [`DirClient::report`](super::DirClient::report).
     pub number: u64,
-    /// The authority or bridge to ask; `None` for any cache.
+    /// The authority or bridge to ask; `None` for a cache of the owner's choice.
     pub to: Option<Target>,
     /// Bytes of the request to send.
     pub request: Vec<u8>,
-    /// Maximum size of the answer's body that an honest directory sends, in bytes.
+    /// Maximum size of the answer's body in bytes.
     pub limit: usize,
 }
 
-/// Result of a directory request that has ended.
+/// Outcome of a directory request, for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
     /// Kind of the requested document.
     pub what: &'static str,
-    /// Name of the relay or authority that was asked; `None` if there was none.
+    /// Name of the relay or authority that was asked, if it is known.
     pub from: Option<String>,
     /// Whether the request used a circuit. If not, it used a directory port.
     pub by_circuit: bool,
@@ -40,7 +40,7 @@ pub struct Fetched {
 /// A message of the directory client.
 #[derive(Clone, Debug)]
 pub enum News {
-    /// The known network has changed.
+    /// The view of the network has changed: consensus or microdescriptors.
     Network(Arc<Network>),
     /// The documents of the directory cache have changed.
     Cache(Arc<dyn Answers>),
@@ -59,7 +59,7 @@ pub enum News {
     Trouble(String),
 }
 
-/// Sending end of the messages.
+/// Sending end of the queue of messages.
 #[derive(Clone)]
 pub(in crate::onion) struct NewsSender {
     pub(super) news: Sender<News>,

@@ -1,5 +1,6 @@
-//! The texts of microdescriptors, stored in one file. The file is written once no text is missing,
-//! and only at intervals before that, because thousands of texts arrive in batches of 90.
+//! The texts of microdescriptors, stored in one file. While texts are missing, the file is written
+//! only at intervals, because thousands of texts arrive in batches of 90. It is written again once
+//! no text is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,6 @@
 //! Carriers of the links of one core (a client's or relay's protocol state). A [`Carrier`] owns
-//! sockets (or rings) and the links over them. The station treats all carriers alike.
+//! sockets or shared-memory rings, and the links over them. The event loop (`station`) treats all
+//! carriers alike.
 //!
 //! * [`tcp`]: TLS links, each with its own TCP connection.
 //! * [`quic`]: QUIC links, which share UDP sockets.
@@ -30,18 +31,18 @@ pub(super) const CARRIERS: u64 = 1 << 60;
 /// Number of bits for a file's number in a token.
 const FILE: u32 = 52;
 
-/// Returns the token of the file numbered `file` of the carrier numbered `carrier`.
+/// Returns the poller token of the file `file` of the carrier `carrier`.
 pub(super) const fn token(carrier: u8, file: u64) -> u64 {
     debug_assert!(file >> FILE == 0, "a file's number has 52 bits");
     CARRIERS | (carrier as u64) << FILE | file
 }
 
-/// Returns the numbers of the carrier and of the file that `token` contains.
+/// Returns the numbers of the carrier and of the file in `token`.
 pub(super) const fn file(token: u64) -> (u8, u64) {
     ((token >> FILE) as u8, token & ((1 << FILE) - 1))
 }
 
-/// Source of a core's cells. It appends cells to a vector until that has the given length, and
+/// Source of a core's cells. It appends cells to a vector up to the given length of the vector, and
 /// returns whether there are more.
 pub(super) type Fetch<'a> = dyn FnMut(&mut Vec<u8>, usize) -> bool + 'a;
 
@@ -67,15 +68,15 @@ pub(super) struct Opened {
     pub(super) certificate: Option<[u8; 32]>,
     /// SHA-256 of our certificate; `None` if we opened the link.
     pub(super) own: Option<[u8; 32]>,
-    /// Capabilities of the link. A second link may be opened alongside it only if no proxy is in
-    /// between, because `peer` is then the neighbour's own address.
+    /// Capabilities of the link. They allow a second link alongside only if no proxy is in between,
+    /// because otherwise `peer` is not the neighbour's own address.
     pub(super) capabilities: Capabilities,
 }
 
-/// Reason why a link has ended, as far as the core has to know.
+/// Reason why a link has ended, as far as it matters to the core.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LinkEnd {
-    /// The link ended in order. The core knew of it.
+    /// The link was closed in an orderly way. The core knew of the link.
     Closed,
     /// The neighbour violated the carrier's protocol. The core knew of the link.
     Broken(CarrierFault),
@@ -85,7 +86,7 @@ pub(super) enum LinkEnd {
     Replaced(LinkId),
     /// The link was never open, and the relay has no other address.
     Unreachable(Target),
-    /// The link was never open. It was to be a second link alongside the link in the field.
+    /// A second link alongside the link in the field could not be opened.
     NoneBeside(LinkId),
     /// The core did not know of the link.
     Unknown,
@@ -110,27 +111,28 @@ pub(super) trait Carrier {
     /// due.
     fn next_timeout(&self) -> Option<Time>;
 
-    /// Runs what is due, and returns the links that may send. The caller has to flush these links,
-    /// and then to take the events with [`Carrier::next_news`].
+    /// Does the work that is due, and returns the links that may send. The caller then has to flush
+    /// these links and take the events with [`Carrier::next_news`].
     fn resume(&mut self, now: Time, poller: &Poller) -> Vec<LinkId>;
 
-    /// Services the file numbered `file`, which is ready. The caller then has to take the events
-    /// with [`Carrier::next_news`].
+    /// Services the file `file`, which is ready. The caller then has to take the events with
+    /// [`Carrier::next_news`].
     fn receive(&mut self, now: Time, poller: &Poller, file: u64, ready: Ready);
 
-    /// Returns the next event of any link; `None` if there is none. Before that, passes received
-    /// data to `give`, in order.
+    /// Passes received data to `give`, in order, and returns the next event of any link; `None` if
+    /// there is none.
     fn next_news(&mut self, now: Time, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkNews>;
 
     /// Notes that the core has something to send on `link`.
     fn wants(&mut self, link: LinkId);
 
-    /// Sends the core's data on `link`, as much as there is room for. `fetch` is the source of the
-    /// data. Returns false once the link has ended: the caller then has to call [`Carrier::end`].
+    /// Sends as much of the core's data on `link` as there is room for. `fetch` is the source of
+    /// the data. Returns false once the link has ended: the caller then has to call
+    /// [`Carrier::end`].
     fn flush(&mut self, now: Time, poller: &Poller, link: LinkId, fetch: &mut Fetch<'_>) -> bool;
 
-    /// Returns the secret exported from TLS for `_link`, which AUTHENTICATE cells sign. `None` if
-    /// the link has none.
+    /// Returns the secret that is exported from the TLS session of `_link` (RFC 5705) for
+    /// AUTHENTICATE cells. `None` if the link has none.
     fn export(&mut self, _link: LinkId, _context: &[u8; 32]) -> Option<[u8; 32]> {
         None
     }
@@ -140,7 +142,8 @@ pub(super) trait Carrier {
         None
     }
 
-    /// Limits the rate of all links together by `_meters`: one for receiving and one for sending.
+    /// Limits the total rate of all links by `_meters`: the first for receiving, the second for
+    /// sending.
     fn limit(&mut self, _meters: [Meter; 2]) {}
 
     /// Uses another certificate for new links.
@@ -154,7 +157,7 @@ pub(super) trait Carrier {
     /// Closes `link` after one more [`Carrier::flush`], which sends the remaining data.
     fn close(&mut self, link: LinkId);
 
-    /// Removes `link`, and returns how it has ended.
+    /// Removes `link`, and returns why it has ended.
     fn end(&mut self, now: Time, poller: &Poller, link: LinkId) -> LinkEnd;
 
     /// Releases the buffers of links that were idle since the last call. Returns these links.
@@ -168,7 +171,7 @@ pub(super) trait Carrier {
         false
     }
 
-    /// Accepts cells of circuits on a link from now on, because its neighbour is known.
+    /// Accepts cells of circuits on a link from now on, because its neighbour is authenticated.
     fn admit_circuits(&mut self, _link: LinkId) {}
 
     /// Appends the lossy cells that have arrived on `_link` to `_into`. Returns false if the
@@ -222,7 +225,8 @@ impl Carriers {
         self.iter().any(|carrier| carrier.has(link))
     }
 
-    /// Limits the rate of all links together by `meters`: one for receiving and one for sending.
+    /// Limits the total rate of all links by `meters`: the first for receiving, the second for
+    /// sending.
     pub(super) fn limit(&mut self, meters: &[Meter; 2]) {
         for carrier in 0..Carriers::COUNT {
             self.get_mut(carrier).into_iter().for_each(|links| links.limit(meters.clone()));
@@ -240,17 +244,17 @@ impl Carriers {
         shown.into_iter().collect()
     }
 
-    /// Returns the parameters for a second link over QUIC to the neighbour at `peer`; `None` if
+    /// Returns our preferences for a second link over QUIC with the neighbour at `peer`; `None` if
     /// QUIC is disabled.
     pub(super) fn wish(&self, peer: IpAddr) -> Option<QuicWish> {
         self.quic.as_ref().map(|quic| quic.wish(peer))
     }
 
-    /// Opens a second link alongside `link`. Returns the number of the carrier that will have the
+    /// Opens a second link alongside `link`. Returns the number of the carrier that will report the
     /// new link's events.
     ///
     /// # Errors
-    /// A system call or the QUIC library fails, or no carrier supports that.
+    /// A system call or the QUIC library fails, or QUIC is disabled.
     pub(super) fn open_beside(
         &mut self,
         now: Time,
@@ -263,7 +267,7 @@ impl Carriers {
     }
 }
 
-/// Events of a link that were not returned yet, in the order in which they are returned.
+/// Pending events of one link, in the order in which they are returned.
 #[derive(Debug)]
 struct Fresh {
     link: LinkId,
@@ -278,8 +282,8 @@ impl Fresh {
         Fresh { link, opened, is_unread: true, ended }
     }
 
-    /// Returns the next event in `fresh`. Before that, passes the received bytes in `plain` to
-    /// `give`.
+    /// Returns the next event in `fresh`. Passes the received bytes in `plain` to `give` when their
+    /// event is due.
     fn next(
         fresh: &mut Option<Fresh>,
         plain: &mut Vec<u8>,

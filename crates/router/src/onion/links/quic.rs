@@ -1,5 +1,5 @@
-//! QUIC links of one core (`docs/spec/quic-links.md`), with the UDP sockets for incoming and for
-//! outgoing ones.
+//! QUIC links of one core (`docs/spec/quic-links.md`), and the UDP sockets for incoming and
+//! outgoing links.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -33,16 +33,18 @@ mod sockets;
 
 /// Carrier number of QUIC links.
 pub(in crate::onion) const CARRIER: u8 = 1;
-/// Timeout of a QUIC handshake; meanwhile circuits use the TLS link.
+/// Timeout of a QUIC handshake. Until the QUIC link is open, circuits use the TLS link.
 const OPENING: Duration = Duration::from_secs(30);
-/// Bytes of cells written before they are turned into datagrams: about one segmented send.
+/// Number of bytes of cells to write to a link before its datagrams are sent: about one segmented
+/// send (UDP GSO).
 const SEND: usize = 40 << 10;
-/// Messages received at once; each may be a run of datagrams.
+/// Maximum number of messages received per system call. Each may contain several datagrams (UDP
+/// GRO).
 const MESSAGES: usize = 16;
-/// Reason for closing a circuit whose stream was reset (tor-spec, "Tearing down circuits").
+/// Reason in DESTROY for a circuit whose stream was reset (tor-spec, "Tearing down circuits").
 const CHANNEL_CLOSED: u8 = 8;
-/// Cells as units of QUIC links without lossy cells. `longest` is the longest cell that a channel
-/// accepts, with its header.
+/// Framing of cells on QUIC links without lossy cells. `longest` is the longest cell that a channel
+/// accepts, including its header.
 const CELLS: Units = Units {
     head: unit,
     end: destroy,
@@ -52,7 +54,7 @@ const CELLS: Units = Units {
 };
 
 fn unit(bytes: &[u8], first: bool) -> Option<Head> {
-    // VERSIONS has the short circuit ID, because it precedes the agreement on the link version.
+    // VERSIONS has a circuit ID of 2 bytes, because it precedes the agreement on the link version.
     let width = if first { Width::Two } else { Width::Four };
     let (lane, command, length) = cell::head(bytes, width)?;
     let makes = matches!(command, Command::CREATE | Command::CREATE2 | Command::CREATE_FAST);
@@ -68,11 +70,11 @@ fn destroy(circuit: u32) -> Vec<u8> {
 /// Conditions under which QUIC links are opened alongside TLS links, and their congestion control.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuicLinking {
-    /// Open none alongside unordered links.
+    /// Whether to open no QUIC link alongside an unordered TLS link.
     pub unless_unordered: bool,
-    /// Congestion control.
+    /// Congestion control of the links.
     pub congestion: Congestion,
-    /// Accept and send datagrams with lossy cells, where the neighbour does too.
+    /// Whether to send and accept lossy cells in datagrams, if the neighbour does too.
     pub lossy: bool,
 }
 
@@ -81,15 +83,15 @@ pub struct QuicLinking {
 pub struct QuicCounts {
     /// Counters of the sockets' endpoints.
     pub endpoints: EndpointCounts,
-    /// Outgoing links that failed: UDP is blocked, or the relay does not answer.
+    /// Number of outgoing links that could not be opened, for example because UDP is blocked.
     pub failed: u64,
-    /// Lossy cells that were dropped because they waited too long for a congestion window, or too
-    /// many waited.
+    /// Number of lossy cells that were dropped because they waited too long for the congestion
+    /// window, or because too many waited.
     pub lossy_dropped: u64,
 }
 
 impl QuicCounts {
-    /// Adds the counters of two cores.
+    /// Returns the sums of the counters of two cores.
     #[must_use]
     pub fn with(self, other: QuicCounts) -> QuicCounts {
         QuicCounts {
@@ -100,28 +102,29 @@ impl QuicCounts {
     }
 }
 
-/// A socket and its links.
+/// A UDP socket, and the endpoint of its links.
 struct Port {
     socket: UdpSocket,
     endpoint: Endpoint,
     at: SocketAddr,
-    /// The socket accepts incoming links.
+    /// Whether the socket is for incoming links.
     takes: bool,
-    /// Packets for which the socket's buffer had no room; they are sent first.
+    /// Packets for which the socket's send buffer had no room. They are sent before any others.
     blocked: Option<(Packets, Vec<u8>)>,
-    /// Links that wait for these packets to be sent.
+    /// Links that can send only after the packets in `blocked`.
     waiting: BTreeSet<ConnId>,
 }
 
 impl Port {
-    /// Sends the packets that wait for the socket; returns the number of bytes sent.
+    /// Sends the packets in `blocked`. Returns the number of bytes sent.
     fn send_blocked(&mut self, queue: &mut SendQueue) -> u64 {
         let Some((packets, bytes)) = self.blocked.take() else { return 0 };
         self.send(queue, packets, &bytes)
     }
 
-    /// Sends datagrams; returns the number of bytes sent. Datagrams wait if the socket's buffer is
-    /// full; those that fail otherwise are lost, like packets in a network.
+    /// Sends datagrams, and returns the number of bytes sent. If the socket's buffer is full, the
+    /// rest waits in `blocked`. Datagrams that fail for another reason are lost, like packets in a
+    /// network.
     fn send(&mut self, queue: &mut SendQueue, packets: Packets, bytes: &[u8]) -> u64 {
         let mut batch = queue.batch(&self.socket);
         batch.push(datagrams(&packets, bytes));
@@ -133,36 +136,37 @@ impl Port {
     }
 }
 
-/// One link.
+/// A QUIC link.
 struct QuicConn {
     port: usize,
     conn: ConnId,
     peer: SocketAddr,
-    /// The relay that we dialled, and the TLS link alongside, if we opened the link.
+    /// If we opened the link: the relay that we dialled, and the TLS link to it.
     target: Option<(Target, LinkId)>,
     admitted: Option<ConnectionSlot>,
-    /// Time of its creation.
+    /// Time at which the link was created.
     begun: Time,
     told: bool,
-    /// The neighbour violated the protocol of streams.
+    /// Whether the neighbour violated the rules for streams.
     broken: bool,
-    /// The link has ended without being closed by either end.
+    /// Whether the link has ended without being closed by either end.
     lost: bool,
-    /// The core has something to send.
+    /// Whether the core has something to send.
     wants: bool,
-    /// The link is closed once the core's data is sent.
+    /// Whether the link is closed once the core's data is sent.
     closing: bool,
-    /// Number of lossy cells that the link has dropped.
+    /// Number of lossy cells that the link had dropped at the last count.
     lossy_dropped: u64,
 }
 
-/// The links, by number.
+/// Carrier of a core's QUIC links.
 pub(in crate::onion) struct QuicLinks {
     context: Context,
     linking: QuicLinking,
-    /// Limits on incoming connections, shared with the TCP listeners.
+    /// Limits on incoming connections, shared with the TCP listeners. `None` if no links are
+    /// accepted.
     entrance: Option<Entrance>,
-    /// Our index among the shards' sockets of each address.
+    /// Index of this shard among the shards.
     place: Place,
     ports: Vec<Port>,
     links: BTreeMap<LinkId, QuicConn>,
@@ -173,20 +177,20 @@ pub(in crate::onion) struct QuicLinks {
     queue: SendQueue,
     packets: Vec<u8>,
     plain: Vec<u8>,
-    /// Bytes received on the link in `fresh`.
+    /// Bytes received on the link of `fresh` that have not been passed on.
     arrived: Vec<u8>,
     fresh: Option<Fresh>,
     limits: Option<[Meter; 2]>,
-    /// `paused`: sockets are not read until the rate limit allows. `held`: links that wait for it
-    /// to send.
+    /// Whether the sockets are not read until the rate limit allows it. The next field has the
+    /// links that wait for the rate limit to send.
     paused: bool,
     held: BTreeSet<LinkId>,
-    /// The interest in the sockets has changed since the poller was last updated.
+    /// Whether the poller's interest in the sockets has to be updated.
     unwatched: bool,
     /// Bytes on the wire: received, sent.
     transferred: [u64; 2],
     failed: u64,
-    /// Number of links whose neighbours violated the protocol of streams.
+    /// Number of violations of the rules for streams.
     faults: u64,
     /// Number of lossy cells that all links have dropped.
     lossy_dropped: u64,
@@ -222,10 +226,10 @@ impl QuicLinks {
         }
     }
 
-    /// Accepts links at `sockets`; `entrance` limits them.
+    /// Accepts links at `sockets`, within the limits of `entrance`.
     ///
     /// # Errors
-    /// The kernel's, for example for lack of randomness.
+    /// A system call or the QUIC library fails.
     pub(in crate::onion) fn listen(
         &mut self,
         poller: &Poller,
@@ -252,12 +256,12 @@ impl QuicLinks {
         Ok(place)
     }
 
-    /// Stops accepting links; open ones stay.
+    /// Stops accepting links. Open links are not affected.
     pub(in crate::onion) fn refuse(&mut self) {
         self.entrance = None;
     }
 
-    /// Returns the parameters of a QUIC link alongside a link of the neighbour at `peer`.
+    /// Returns our preferences for a QUIC link alongside a TLS link with the neighbour at `peer`.
     pub(in crate::onion) fn wish(&self, peer: IpAddr) -> QuicWish {
         let takes = |port: &&Port| port.takes && self.entrance.is_some();
         let (v6, any) = (peer.to_canonical().is_ipv6(), IpAddr::V6(Ipv6Addr::UNSPECIFIED));
@@ -267,7 +271,7 @@ impl QuicLinks {
         QuicWish { port, begins: self.begins(), unless_unordered: self.linking.unless_unordered }
     }
 
-    /// Returns a first byte for a connection ID that leads to this shard.
+    /// Returns a first byte for connection IDs whose packets the kernel passes to this shard.
     fn begins(&self) -> u8 {
         let mut chance = [0];
         // Any byte of this shard works; a random one reveals nothing to observers.
@@ -277,11 +281,11 @@ impl QuicLinks {
         self.place.first(chance[0])
     }
 
-    /// Opens a link to a relay alongside the link `beside`. The first connection ID starts with
-    /// `begins`, if given, which selects the relay's shard.
+    /// Opens a link to a relay alongside the link `beside`. If `begins` is given, it is the first
+    /// byte of the initial destination connection ID, and selects the relay's shard.
     ///
     /// # Errors
-    /// The kernel's or the library's.
+    /// A system call or the QUIC library fails.
     pub(in crate::onion) fn connect(
         &mut self,
         now: Time,
@@ -337,12 +341,12 @@ impl QuicLinks {
         id
     }
 
-    /// Returns whether links carry lossy cells, where neighbours do too.
+    /// Returns whether links carry lossy cells, if their neighbours support that too.
     pub(in crate::onion) fn carries_lossy(&self) -> bool {
         self.linking.lossy
     }
 
-    /// Returns the counters of these links.
+    /// Returns the counters of all links.
     pub(in crate::onion) fn counts(&self) -> QuicCounts {
         let counts = self.ports.iter().map(|port| port.endpoint.counts());
         let mut endpoints = counts.fold(EndpointCounts::default(), EndpointCounts::with);
@@ -354,13 +358,13 @@ impl QuicLinks {
         self.unwatched = false;
         for (place, port) in self.ports.iter().enumerate() {
             let interest = Interest { read: !self.paused, write: port.blocked.is_some() };
-            // Each socket in the table is registered with the poller.
+            // This cannot fail, because each socket is registered with the poller.
             let _ = poller.change(port.socket.as_fd(), token(CARRIER, place as u64), interest);
         }
     }
 
-    /// Sends the packets that wait for the socket `place`; once it has room, marks the waiting
-    /// links as touched.
+    /// Sends the packets that wait for the socket of the port `place`. If none remain, marks the
+    /// links that wait for that as touched.
     fn unblock(&mut self, now: Time, poller: &Poller, place: usize) {
         let Some(port) = self.ports.get_mut(place).filter(|port| port.blocked.is_some()) else {
             return;
@@ -389,7 +393,8 @@ impl QuicLinks {
         }
     }
 
-    /// Returns a link that may have changed, for [`QuicLinks::read`].
+    /// Returns a link whose state may have changed, for [`QuicLinks::read`]. Adds the link if it is
+    /// new.
     fn next_touched(&mut self, now: Time) -> Option<LinkId> {
         for place in 0..self.ports.len() {
             while let Some(conn) = self.ports[place].endpoint.next_touched() {
@@ -401,7 +406,7 @@ impl QuicLinks {
                 if let Some(peer) = peer {
                     return Some(self.add(now, (place, conn), peer, None));
                 }
-                // The connection has only its closing packets to send.
+                // The connection is closed, and has only its closing packets to send.
                 self.transmit(now, place, conn);
             }
             self.answer(now, place);
@@ -414,7 +419,8 @@ impl QuicLinks {
         self.ports[conn.port].endpoint.link(conn.conn)
     }
 
-    /// Writes the core's data for `link`, up to about `SEND` bytes; returns whether there was any.
+    /// Writes about `SEND` bytes of the core's data to `link`, or less if there is less data or
+    /// room. Returns whether any were written.
     fn fill(&mut self, now: Time, link: LinkId, fetch: &mut Fetch<'_>) -> bool {
         let mut written = 0;
         while let Some(conn) = self.links.get_mut(&link).filter(|conn| conn.wants)
@@ -429,14 +435,14 @@ impl QuicLinks {
             }
             self.plain.clear();
             conn.wants = fetch(&mut self.plain, quic.room());
-            // Misuse means that the link has ended: nothing more is to be sent.
+            // An error means that the link has ended, so nothing more is to be sent.
             let _ = quic.write(&self.plain);
             written += self.plain.len();
         }
         written > 0
     }
 
-    /// Sends all datagrams of the connection `conn`.
+    /// Sends the pending datagrams of the connection `conn`, as far as the socket has room.
     fn transmit(&mut self, now: Time, place: usize, conn: ConnId) {
         let Some(port) = self.ports.get_mut(place) else { return };
         let mut sent = 0;
@@ -452,20 +458,20 @@ impl QuicLinks {
         self.count_sent(now, sent);
     }
 
-    /// Sends the endpoint's replies to peers without a link.
+    /// Sends the endpoint's replies to packets that belong to no link.
     fn answer(&mut self, now: Time, place: usize) {
         let Some(Port { socket, endpoint, .. }) = self.ports.get_mut(place) else { return };
         let mut sent = 0;
         while let Some((packets, bytes)) = endpoint.answer() {
             let mut batch = self.queue.batch(socket);
             batch.push(datagrams(&packets, &bytes));
-            // Replies that find no room are lost, like packets in a network.
+            // Replies for which the socket has no room are lost, like packets in a network.
             sent += batch.send().sent_bytes as u64;
         }
         self.count_sent(now, sent);
     }
 
-    /// Reads `link`, and stores its events.
+    /// Reads from `link`, and stores its events in `fresh`.
     fn read(&mut self, link: LinkId) {
         self.arrived.clear();
         let Some(conn) = self.links.get_mut(&link) else { return };
@@ -546,7 +552,7 @@ impl Carrier for QuicLinks {
             return self.watch(poller);
         }
         let Some(Port { socket, endpoint, .. }) = self.ports.get_mut(place) else { return };
-        // An error from an earlier datagram does not concern the waiting ones.
+        // An error here comes from an earlier datagram, and does not concern those that wait.
         let Ok(batch) = self.received.recv(socket) else { return };
         let (entrance, slots, mut bytes) = (&self.entrance, &mut self.slots, 0);
         let mut admit = |conn: ConnId, peer: SocketAddr| {
@@ -582,7 +588,7 @@ impl Carrier for QuicLinks {
         }
     }
 
-    /// Sends as far as the congestion window allows.
+    /// Sends as much of the core's data as the congestion window and the socket allow.
     fn flush(&mut self, now: Time, _poller: &Poller, link: LinkId, fetch: &mut Fetch<'_>) -> bool {
         let Some(conn) = self.links.get(&link) else { return true };
         if conn.broken {
@@ -623,7 +629,7 @@ impl Carrier for QuicLinks {
         }
     }
 
-    /// Removes `link` after sending the closing packets.
+    /// Closes and removes `link`. Sends its closing packets if the socket has room.
     fn end(&mut self, now: Time, _poller: &Poller, link: LinkId) -> LinkEnd {
         let Some(conn) = self.links.remove(&link) else { return LinkEnd::Unknown };
         self.by_conn.remove(&(conn.port, conn.conn));
@@ -646,7 +652,7 @@ impl Carrier for QuicLinks {
         let Some(conn) = self.links.get(&link) else { return };
         let endpoint = &mut self.ports[conn.port].endpoint;
         endpoint.link(conn.conn).into_iter().for_each(QuicLink::admit_lanes);
-        // Cells of circuits that arrived earlier have been waiting.
+        // Cells of circuits may have arrived already. They are read now.
         endpoint.touch(conn.conn);
     }
 
@@ -661,7 +667,8 @@ impl Carrier for QuicLinks {
     }
 
     fn write_lossy(&mut self, now: Time, link: LinkId, cells: &[u8]) {
-        // Misuse means that the link has ended, or its path no longer has room for a cell.
+        // An error means that the link has ended, or that its path MTU no longer has room for a
+        // cell.
         let _ = self.quic(link).map(|quic| quic.write_lossy(now, cells));
     }
 }

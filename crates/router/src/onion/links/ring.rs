@@ -1,6 +1,6 @@
-//! A shard's links to the other shards of its relay. To each of them there is a waker, and one
-//! ring in each direction, with one writer and one reader. No lock is taken on the path of a cell.
-//! Tables that all shards share are used only when a circuit needs a new link.
+//! A shard's links to the other shards of its relay. Each pair of shards has two lock-free rings,
+//! one for each direction. Each shard has a waker, with which the others signal it. Transferring a
+//! cell takes no lock: only the tables that all shards share have locks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -21,20 +21,21 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Carrier, Fetch, LinkEnd, LinkNews, token};
 
-/// Carrier number of links to other shards. The number of such a link is the other shard's.
+/// Carrier number of links to other shards. The number of a link within the carrier is the other
+/// shard's index.
 pub(in crate::onion) const CARRIER: u8 = 2;
 /// Poller token of the waker with which other shards signal this one.
 pub(in crate::onion) const BELL: u64 = token(CARRIER, 0);
 /// Capacity of a ring, in bytes.
 const RING: usize = 256 * CELL;
-/// Number of bytes that are fetched from the core at once.
+/// Number of bytes to fetch from the core at once.
 const BATCH: usize = 64 * CELL;
 
-/// Waker of a thread that waits for files, which other threads signal.
+/// Waker of a shard's event loop, which other threads signal (eventfd).
 pub(in crate::onion) struct Bell {
     file: OwnedFd,
-    /// Whether the waker was signalled and has not been cleared since. If so, no second write is
-    /// needed.
+    /// Whether the waker was signalled and has not been cleared since. If so, a further signal
+    /// needs no system call.
     rung: AtomicBool,
 }
 
@@ -65,7 +66,7 @@ impl AsFd for Bell {
     }
 }
 
-/// A shard's view of the other shards of its relay, before its links are created.
+/// A shard's access to the other shards of its relay: links, and tables that all shards share.
 pub(in crate::onion) struct Siblings {
     pub(in crate::onion) rings: Rings,
     pub(in crate::onion) claims: ShardClaims,
@@ -82,24 +83,24 @@ pub(in crate::onion) struct Rings {
     rung: VecDeque<LinkId>,
 }
 
-/// A shard's view of the table that all shards share: which relays any shard has a link to.
+/// A shard's access to the table of relays that any shard has a link to.
 pub(in crate::onion) struct ShardClaims {
     shard: usize,
     claims: Arc<Mutex<Claims>>,
-    /// Links that this shard has entered in the table, each with its relay.
+    /// This shard's links that are counted in the table, each with its relay.
     counted: BTreeMap<LinkId, [u8; 20]>,
 }
 
 /// A link to another shard.
 pub(in crate::onion) struct SiblingLink {
     pub(in crate::onion) link: LinkId,
-    /// Whether this shard's end counts as the first end of the link.
+    /// Whether this shard is the link's first end: that with the lower index.
     pub(in crate::onion) first: bool,
-    /// The other shard's number.
+    /// Index of the other shard.
     pub(in crate::onion) shard: usize,
 }
 
-/// A table that all shards share. It is locked only for single operations.
+/// A table that all shards share. Each operation locks it separately.
 struct Shared<T>(Arc<Mutex<T>>);
 
 impl<T> Shared<T> {
@@ -145,7 +146,7 @@ impl PointTable for Shared<Points> {
     }
 }
 
-/// Another shard, with the rings from and to it.
+/// Another shard: its waker, and the rings to it and from it.
 struct Other {
     bell: Arc<Bell>,
     out: RingEnd<Producer<u8>>,
@@ -156,17 +157,17 @@ struct Other {
     wants: bool,
 }
 
-/// One end of a ring, of the writer or of the reader.
+/// The writing or the reading end of a ring.
 struct RingEnd<End> {
     ring: End,
     /// Whether the writer waits for room.
     full: Arc<AtomicBool>,
 }
 
-/// Creates `count` shards of one relay, with rings between all pairs.
+/// Creates the parts of `count` shards of one relay, with rings between all pairs.
 ///
 /// # Errors
-/// The kernel's: no file descriptors are left.
+/// A system call fails, for example because file descriptors run out.
 pub(in crate::onion) fn shards(count: usize) -> io::Result<Vec<Siblings>> {
     let bells = (0..count).map(|_| Bell::new().map(Arc::new)).collect::<io::Result<Vec<_>>>()?;
     let (claims, points, sets) = (Arc::default(), Arc::default(), Arc::default());
@@ -193,7 +194,7 @@ pub(in crate::onion) fn shards(count: usize) -> io::Result<Vec<Siblings>> {
     Ok(shards)
 }
 
-/// Creates a ring and returns its two ends.
+/// Creates a ring for one direction, and returns its two ends.
 fn way() -> (RingEnd<Producer<u8>>, RingEnd<Consumer<u8>>) {
     let (writer, reader) = RingBuffer::new(RING);
     let full = Arc::default();
@@ -221,7 +222,7 @@ impl Siblings {
         Box::new(Shared(Arc::clone(&self.points)))
     }
 
-    /// Returns the table of sets of several circuits that all shards share.
+    /// Returns the table of sets of circuits that all shards share.
     pub(in crate::onion) fn sets(&self) -> Box<dyn SetTable> {
         Box::new(Shared(Arc::clone(&self.sets)))
     }
@@ -318,15 +319,15 @@ impl Carrier for Rings {
 }
 
 impl ShardClaims {
-    /// Claims the relay `neighbour` for a new link. If another shard has a link to it, returns the
-    /// link to that shard. Returns `None` if this shard should dial the relay. It then has to call
-    /// [`ShardClaims::count`] or [`ShardClaims::failed`].
+    /// Claims the relay `neighbour` for a new link. If another shard has a link to the relay or a
+    /// claim on it, returns the link to that shard. Otherwise returns `None`: the caller should
+    /// dial the relay, and then call [`ShardClaims::count`] or [`ShardClaims::failed`].
     pub(in crate::onion) fn claim(&self, neighbour: [u8; 20]) -> Option<LinkId> {
         let shard = self.claims().claim(neighbour, self.shard);
         (shard != self.shard).then_some(sibling(shard))
     }
 
-    /// Enters `link` in the table, as the link to the claimed relay `neighbour`.
+    /// Records that `link` is the link to the relay `neighbour`, which this shard has claimed.
     pub(in crate::onion) fn count(&mut self, link: LinkId, neighbour: [u8; 20]) {
         self.counted.insert(link, neighbour);
     }
@@ -336,7 +337,8 @@ impl ShardClaims {
         self.claims().gone(neighbour, self.shard);
     }
 
-    /// Enters the open `link` to `neighbour` in the table, whichever end opened it.
+    /// Enters the open link `link` to the relay `neighbour` in the table, unless
+    /// [`ShardClaims::count`] has recorded it.
     pub(in crate::onion) fn opened(&mut self, link: LinkId, neighbour: [u8; 20]) {
         if !self.counted.contains_key(&link) {
             self.claims().came(neighbour, self.shard);
@@ -344,14 +346,14 @@ impl ShardClaims {
         }
     }
 
-    /// Replaces `link` in the table by the link `by`, which was opened in its place.
+    /// Records that the link `by` was opened in place of `link`.
     pub(in crate::onion) fn replaced(&mut self, link: LinkId, by: LinkId) {
         if let Some(neighbour) = self.counted.remove(&link) {
             self.counted.insert(by, neighbour);
         }
     }
 
-    /// Removes `link`, which is closed, from the table.
+    /// Removes the closed link `link` from the table.
     pub(in crate::onion) fn gone(&mut self, link: LinkId) {
         if let Some(neighbour) = self.counted.remove(&link) {
             self.failed(neighbour);
@@ -384,14 +386,15 @@ impl Other {
         }
     }
 
-    /// Moves the rest of the fetched bytes into the ring. If there is no room, asks the reader for
-    /// a signal when there is.
+    /// Moves bytes from `rest` into the ring. If not all have room, asks the reader for a signal
+    /// once there is room.
     fn write(&mut self) {
         self.push();
         if !self.rest.is_empty() {
             self.out.full.store(true, Ordering::SeqCst);
             fence(Ordering::SeqCst);
-            // The reader may have made room before it saw the flag, so a second attempt is needed.
+            // The reader may have made room just before the flag was set, so a second attempt is
+            // needed.
             self.push();
         }
     }

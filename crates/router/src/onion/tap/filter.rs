@@ -11,15 +11,19 @@ use super::Segment;
 use super::program::{ENTRY, HEAD, SOCKETS, program};
 use super::syn::Cookie;
 
-/// Size of the ring in bytes: twice the number of bytes that a link can open out of order.
+/// Size of the ring in bytes: twice the bytes that an unordered link decrypts ahead of a gap.
 const RING: usize = 1 << 21;
-/// Kinds of maps (`enum bpf_map_type`), and the flag of an array that can be mapped into memory.
+/// `BPF_MAP_TYPE_ARRAY` of `linux/bpf.h`.
 const ARRAY: u32 = 2;
+/// `BPF_MAP_TYPE_RINGBUF` of `linux/bpf.h`.
 const RING_BUFFER: u32 = 27;
+/// `BPF_F_MMAPABLE` of `linux/bpf.h`: the array can be mapped into memory.
 const CAN_BE_MAPPED: u32 = 1 << 10;
-/// Flags in the length of a ring entry, and number of bytes of an entry's header.
+/// `BPF_RINGBUF_BUSY_BIT` in an entry's length: the entry is still being written.
 const BUSY: u32 = 1 << 31;
+/// `BPF_RINGBUF_DISCARD_BIT` in an entry's length: the entry is to be skipped.
 const DISCARDED: u32 = 1 << 30;
+/// `BPF_RINGBUF_HDR_SZ`: length in bytes of the kernel's header of an entry.
 const BEFORE: usize = 8;
 /// `SO_ATTACH_BPF` of `asm/socket.h`.
 const SO_ATTACH_BPF: i32 = 50;

@@ -145,7 +145,8 @@ impl Tap {
     }
 
     /// Starts the delivery of segments that begin after sequence number `number`, up to which the
-    /// stream was read. Returns false if that is impossible.
+    /// stream was read. Returns false if this tap cannot deliver the segments of `cookie`: its kind
+    /// is `None`, the connection is not watched, or its slot in the socket filter's table is taken.
     pub(super) fn begin(&mut self, cookie: Cookie, number: u32) -> bool {
         match &mut self.0 {
             Kind::None => false,

@@ -167,8 +167,9 @@ fn v6(packet: &[u8]) -> Option<Layers<'_>> {
     (head[6] == TCP).then_some((address(24)?, address(8)?, segment))
 }
 
-/// Returns the data between the offsets `start` and `end` of a packet. Short packets have padding
-/// after `end`. Packets longer than 64 KiB have no length: then `end` is 0.
+/// Returns the data between the offsets `start` and `end` of a packet, without the padding that
+/// short packets have after `end`. If `end` is 0, returns all data after `start`: the header of a
+/// packet above 64 KiB, which the kernel has merged, has the length 0.
 fn within(packet: &[u8], start: usize, end: usize) -> Option<&[u8]> {
     packet.get(start..if end == 0 { packet.len() } else { end.min(packet.len()) })
 }

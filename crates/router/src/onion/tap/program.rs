@@ -1,10 +1,10 @@
 //! The program of the socket filter, as eBPF instructions.
 //!
-//! The program runs for each segment of its socket. A SYN is reported. For data, the socket's
-//! cookie selects an entry in the table of sockets, which has a sequence number. A segment that
-//! begins at that number or before it is in order, and advances the number. A segment that begins
-//! after it is copied into the ring, in pieces. In any case the kernel then processes the segment
-//! as usual.
+//! The program runs for each segment of its socket. For a SYN, it writes the sequence number to the
+//! ring. For data, the socket's cookie selects an entry in the table of sockets, which has the
+//! sequence number of the next byte. A segment that begins at that number or before it is in order,
+//! and advances the number. The program copies a segment that begins after it into the ring, in
+//! pieces. In any case the kernel then processes the segment as usual.
 
 /// Maximum number of bytes of a segment in one ring entry. Longer segments, which the kernel has
 /// merged, need several entries.
@@ -21,15 +21,15 @@ pub(super) const ENTRY: usize = 16;
 /// Maximum number of pieces of a segment, which has up to 64 KiB and a header.
 const PIECES: i32 = 33;
 
-/// Numbers of the kernel's functions (`enum bpf_func_id`).
+/// Numbers of the kernel's BPF helper functions (`enum bpf_func_id`).
 const MAP_LOOKUP: i32 = 1;
 const LOAD_BYTES: i32 = 26;
 const SOCKET_COOKIE: i32 = 46;
 const RING_RESERVE: i32 = 131;
 const RING_SUBMIT: i32 = 132;
 
-/// Registers. `R10` is the end of the stack, `R1` to `R5` are arguments, and calls preserve `R6`
-/// to `R9`.
+/// Registers. `R0` is the result, `R1` to `R5` are arguments, and `R10` is the frame pointer. Calls
+/// preserve `R6` to `R9`.
 const R0: u8 = 0;
 const R1: u8 = 1;
 const R2: u8 = 2;
@@ -46,7 +46,7 @@ const LENGTH: u8 = 8;
 const COPIED: u8 = 9;
 const R10: u8 = 10;
 
-/// Offsets of variables on the stack.
+/// Offsets in bytes of variables on the stack, from `R10`.
 const COOKIE: i16 = -8;
 const NUMBER: i16 = -12;
 const KEY: i16 = -16;
@@ -234,7 +234,7 @@ fn follow(code: &mut Assembler) {
     code.load_word(R3, R0, 8);
     code.load_word(R4, R10, NUMBER);
     code.compare_numbers([R4, R3], SIGNED_ABOVE, 0, Label::Early);
-    // The number advances to the segment's end, unless that is not further than the number.
+    // The number advances to the segment's end, unless it is there or further already.
     code.put(0x0c, R4, LENGTH, 0, 0);
     code.compare_numbers([R4, R3], SIGNED_BELOW, 1, Label::Out);
     code.store_word(R0, 8, R4);

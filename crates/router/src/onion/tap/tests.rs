@@ -1,5 +1,5 @@
-//! Taps on real sockets: what they show of a connection over a line that loses and reorders.
-//! Without the capabilities that a tap takes, its tests say so and end.
+//! Taps on real sockets, with loss and reordering on the line. Tests of a tap are skipped, with a
+//! message, if its capabilities are missing.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -19,10 +19,10 @@ use crate::onion::mptcp::TcpKind;
 
 mod wrap_tests;
 
-/// For what is sure to come, however busy the machine is.
+/// Timeout for events that are certain to occur, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The taps that can be had here.
+/// Opens a tap of each kind that this machine allows.
 fn taps() -> Vec<Tap> {
     let filter = Filter::open().map(|filter| Tap(Kind::Filter(filter)));
     let packets = Packets::open().map(|packets| Tap(Kind::Packets(packets)));
@@ -33,7 +33,7 @@ fn taps() -> Vec<Tap> {
     had.collect()
 }
 
-/// A connection that one of both ends dialled, with the tap on that end or on the other.
+/// A connection with a tap on its near end, which may have opened or accepted it.
 struct TappedPair {
     tap: Tap,
     cookie: Cookie,
@@ -47,7 +47,7 @@ impl TappedPair {
         TappedPair::prepared(tap, host, dialled, |_| ())
     }
 
-    /// The same, and something is done to the socket that dials.
+    /// As [`TappedPair::new`], but calls `prepare` on the dialling socket before it connects.
     fn prepared(
         mut tap: Tap,
         host: &str,
@@ -73,7 +73,8 @@ impl TappedPair {
         TappedPair { tap, cookie, near, far, origin }
     }
 
-    /// What the tap shows for a while, by the offset in the stream.
+    /// Returns the bytes that the tap delivers within 50 ms, by offset in the stream. `read` is the
+    /// number of bytes that were read from the socket.
     fn shown(&mut self, read: u64) -> BTreeMap<u64, Vec<u8>> {
         let (mut shown, until) = (BTreeMap::new(), Instant::now() + Duration::from_millis(50));
         while Instant::now() < until {
@@ -83,7 +84,7 @@ impl TappedPair {
         shown
     }
 
-    /// What it shows until it has shown `wanted`, and for a while behind that.
+    /// Returns the bytes that the tap delivers until `wanted` is among them, and for 50 ms after.
     fn shows(&mut self, wanted: &[u8]) -> BTreeMap<u64, Vec<u8>> {
         let (mut shown, until) = (BTreeMap::new(), Instant::now() + PATIENCE);
         while !shown.values().any(|bytes| bytes == wanted) {
@@ -94,7 +95,8 @@ impl TappedPair {
         shown
     }
 
-    /// Waits until it is known where the stream begins: the tap shows an answer's SYN.
+    /// Returns the origin of the stream's sequence numbers. Waits for the tap to deliver the SYN if
+    /// the near end has opened the connection.
     fn begins(&mut self) -> Origin {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -162,10 +164,9 @@ fn what_is_behind_the_number_that_was_read_is_shown_until_the_connection_ends() 
         let kind = tap.kind();
         let mut tapped = TappedPair::new(tap, "127.0.0.1:0", false);
         let origin = tapped.origin.unwrap();
-        // As if the 1,000 bytes before what comes were missing.
+        // Makes the tap expect 1,000 bytes before the first one, as if these were missing.
         let claimed = origin.number(0).wrapping_sub(1_000);
         assert!(tapped.tap.begin(tapped.cookie, claimed), "{kind}");
-        // Before it began: none of it.
         tapped.far.write_all(b"early").unwrap();
         let shown = tapped.shows(b"early");
         assert_eq!(shown.get(&0).map(Vec::as_slice), Some(&b"early"[..]), "{kind}");
@@ -204,7 +205,7 @@ fn a_thread_that_gave_the_capabilities_up_opens_no_tap_and_uses_the_one_it_has()
         let taps = Tap::open_all(2);
         let after = Tap::open().kind();
         let has = capabilities(None).unwrap();
-        // Root may load programs by CAP_SYS_ADMIN as well.
+        // CAP_SYS_ADMIN also allows loading programs, so root can still open a tap.
         let root = has.effective.contains(CapabilitySet::SYS_ADMIN);
         let gone = !has.permitted.intersects(NEEDED);
         let mut tapped = taps.into_iter().next().filter(|_| had).map(|tap| {
@@ -219,11 +220,12 @@ fn a_thread_that_gave_the_capabilities_up_opens_no_tap_and_uses_the_one_it_has()
     assert_eq!(told.join().unwrap(), (true, true));
 }
 
-/// Cells that are sent, and the time between two of them.
+/// Number of cells to send.
 const CELLS: u32 = 600;
+/// Interval between two cells.
 const BETWEEN: Duration = Duration::from_millis(4);
 
-/// Two hosts, and a line of 15 ms between them that loses 4 %.
+/// Two hosts, with a line between them that has a delay of 15 ms and loses 4 % of packets.
 const LOSSY: &str = "seed = 5
 [[host]]
 name = 'one'
@@ -238,24 +240,24 @@ loss = 0.04
 ends = [{ host = 'one', address = ['10.77.0.1/24'] }, { host = 'two', address = ['10.77.0.2/24'] }]
 ";
 
-/// A link over IPv4 whose ends have taps that `open` makes; the first end dialled.
+/// Opens a link over IPv4 from the first host to the second. `open` creates the tap of each end.
 fn pair(network: &Network, open: impl Fn() -> io::Result<Kind> + Sync) -> LinkPair {
     let hosts = ["one", "two"].map(|name| network.host(name).unwrap());
     let taps = hosts.map(|host| Tap(host.run(&open).unwrap()));
     LinkPair::open(hosts, "10.77.0.2:9001".parse().unwrap(), taps).unwrap()
 }
 
-/// Sends cells from one end to the other: how long each took.
+/// Sends [`CELLS`] cells from the end `from` to the other, and returns the delays of each cell.
 fn carried(pair: &mut LinkPair, from: usize) -> Vec<CellDelays> {
     let came = pair.carry(from, (CELLS, BETWEEN), 3 * PATIENCE, &AtomicBool::new(false)).unwrap();
     assert!(came.keys().copied().eq(0..CELLS), "{} came", came.len());
     came.into_values().collect()
 }
 
-/// How a tap of a kind is made.
+/// Function that opens a tap of one kind.
 type Open = fn() -> io::Result<Kind>;
 
-/// The taps that can be had here, by name.
+/// Returns the kinds of taps that this machine allows, by name.
 fn openers() -> Vec<(&'static str, Open)> {
     let kinds: [(&str, Open); 2] = [
         ("socket filter", || Filter::open().map(Kind::Filter)),
@@ -267,7 +269,7 @@ fn openers() -> Vec<(&'static str, Open)> {
     had.collect()
 }
 
-/// The hosts and their line, unless this machine cannot have them.
+/// Starts the hosts and the line of [`LOSSY`]; `None` if this machine does not allow it.
 fn lossy() -> Option<Network> {
     network(LOSSY)
 }

@@ -1,4 +1,4 @@
-//! A server's station, turn by turn.
+//! Tests of a server that run its event loop one turn at a time.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -31,7 +31,7 @@ fn turn(station: &mut impl Station) {
     station.work(now);
 }
 
-/// Has the station work until something is so.
+/// Runs the station until `is_so` returns true. Panics after 1,000 turns.
 fn until(station: &mut ServerStation, mut is_so: impl FnMut(&ServerStation) -> bool) {
     for _ in 0..1_000 {
         turn(station);
@@ -42,7 +42,7 @@ fn until(station: &mut ServerStation, mut is_so: impl FnMut(&ServerStation) -> b
     panic!("it does not come to that");
 }
 
-/// Somebody whom the site has to answer.
+/// Connects to the server as a stranger, with a request that only the site answers.
 fn visit(station: &ServerStation) -> TcpStream {
     let mut visitor = TcpStream::connect(station.bridge().address).unwrap();
     visitor.write_all(b"TRACE / HTTP/1.1\r\n\r\n").unwrap();
@@ -64,7 +64,7 @@ fn nothing_stays_of_a_visit_whoever_ends_it_first() {
         let mut served = site.accept().unwrap().0;
         if answers {
             served.write_all(&[7; 30_000]).unwrap();
-            // Its end comes by itself, as that of a connection which was kept does.
+            // The answer is forwarded first, so that the end arrives separately, without data.
             (0..20).for_each(|_| turn(&mut station));
         }
         visitor.set_nonblocking(true).unwrap();
@@ -84,7 +84,7 @@ fn a_stranger_who_makes_way_leaves_nothing_of_his_at_the_site() {
     let site = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut station = station("http-opaque", site.local_addr().unwrap());
     station.most = 2;
-    // The site says nothing, so nothing is said to him.
+    // The site sends nothing, so the server has sent nothing to the stranger, either.
     let _first = visit(&station);
     until(&mut station, is_visited);
     let first = *station.addresses.keys().next().unwrap();
@@ -102,7 +102,7 @@ fn a_stranger_who_takes_nothing_is_hung_up_on_after_a_minute() {
     let mut served = site.accept().unwrap().0;
     served.set_nonblocking(true).unwrap();
     let (page, mut full) = (vec![7; 1 << 20], 0);
-    // Until neither socket, nor the station, takes any more.
+    // Fills the buffers of both sockets and the station's queue.
     until(&mut station, |_| {
         full = if served.write(&page).is_ok() { 0 } else { full + 1 };
         full > 20
@@ -115,7 +115,7 @@ fn a_stranger_who_takes_nothing_is_hung_up_on_after_a_minute() {
     assert_eq!((station.wires.len(), station.addresses.len()), (0, 0));
 }
 
-/// Whether a program's link comes up within a second or two.
+/// Returns whether a program's link opens within 100 turns, which take at most about 2 s.
 fn comes_up(client: &mut ClientStation, server: &mut ServerStation) -> bool {
     let _program = TcpStream::connect(client.addresses().unwrap()[0]).unwrap();
     (0..100).any(|_| {
@@ -191,7 +191,7 @@ fn a_machine_whose_clock_is_set_while_it_runs_takes_clients() {
     assert!(comes_up(&mut client, &mut server));
 }
 
-/// Who connects to a listener while a station works.
+/// Runs the station until it connects to `listener`, and returns its source address.
 fn comes_from(listener: &TcpListener, station: &mut impl Station) -> String {
     for _ in 0..1_000 {
         turn(station);
@@ -205,7 +205,7 @@ fn comes_from(listener: &TcpListener, station: &mut impl Station) -> String {
 #[test]
 fn own_connections_come_from_the_address_that_is_named_but_for_those_on_this_machine() {
     let named = Outbound { v4: "127.0.0.9".parse().ok(), v6: None };
-    // The kernel takes 0.0.0.0 for this machine, and it is no loopback address.
+    // The kernel connects 0.0.0.0 to this machine, but it is not a loopback address.
     for (to, from) in [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.9")] {
         let listener = TcpListener::bind("0.0.0.0:0").unwrap();
         listener.set_nonblocking(true).unwrap();

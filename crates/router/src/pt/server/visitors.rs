@@ -90,8 +90,8 @@ impl ServerStation {
     }
 
     /// Joins the wire of a stranger with the site, and sends the stranger's data `said` to the
-    /// site. Without a site the stranger gets no answer, and its connection stays open while there
-    /// is room.
+    /// site. Without a site, the stranger gets no answer, and its connection stays open until
+    /// [`ServerStation::make_place`] closes it.
     pub(super) fn stranger(&mut self, now: Time, wire: u64, said: &[u8]) {
         if !said.is_empty() {
             self.events.push(PtEvent::Stranger);

@@ -1,7 +1,7 @@
 //! UDP sockets for a relay's incoming QUIC links: one for each address and shard. The kernel
-//! distributes packets among the sockets by the packets' destination connection ID. So a QUIC link
-//! arrives at the same shard as its TLS link, and stays there even if a NAT changes the
-//! neighbour's port.
+//! distributes packets among the shards' sockets by destination connection ID. This leads a QUIC
+//! link to the shard of its TLS link, and keeps it there even if a NAT changes the neighbour's
+//! port.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use libc::{BPF_ABS, BPF_ALU, BPF_B, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_MOD, B
 
 use super::Place;
 
-/// BPF_A of `linux/bpf_common.h`: the filter returns the value in the accumulator.
+/// BPF_A of `linux/bpf_common.h`: the filter's result is the value in the accumulator.
 const A: u32 = 0x10;
 /// Bit of a packet's first byte that marks a long header (RFC 8999).
 const LONG: u32 = 0x80;
@@ -26,9 +26,9 @@ pub(in crate::onion) struct QuicSockets {
     pub(super) place: Place,
 }
 
-/// Creates the sockets of `shards` shards at the addresses `at`. If the kernel cannot distribute
-/// packets by connection ID, it distributes them by addresses. Then a QUIC link may arrive at
-/// another shard than its TLS link.
+/// Creates the sockets of `shards` shards at the addresses `at`. A kernel that cannot distribute
+/// packets by connection ID distributes them by address. A QUIC link may then arrive at another
+/// shard than its TLS link.
 ///
 /// # Errors
 /// An address cannot be bound. The error names it.
@@ -55,15 +55,15 @@ fn group(mut at: SocketAddr, shards: usize) -> io::Result<Vec<UdpSocket>> {
         group.push(socket);
     }
     if let (Some(first), Ok(of @ 2..)) = (group.first(), u8::try_from(shards)) {
-        // If this fails, the kernel is old and distributes packets by addresses.
+        // If this fails, the kernel is old and distributes packets by address.
         let _ = first.choose_by(&program(of));
     }
     Ok(group)
 }
 
-/// Returns the packet filter that implements [`Place::has`]: the connection ID's first byte,
-/// modulo `of`, the number of sockets. A packet that is too short for that goes to the first
-/// socket.
+/// Returns the packet filter that implements [`Place::has`]. It selects a socket by the first byte
+/// of the connection ID modulo `of`, the number of sockets. A packet without such a byte goes to
+/// the first socket.
 fn program(of: u8) -> [libc::sock_filter; 7] {
     let load = BPF_LD | BPF_B | BPF_ABS;
     [

@@ -1,4 +1,4 @@
-//! QUIC links over a line that is slower than what is sent, and to the shard that they are for.
+//! Tests of QUIC links: full socket buffers, distribution to shards, violations, and lossy cells.
 
 use std::process::Command as Program;
 
@@ -14,13 +14,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LANE: u32 = 0x8000_0001;
 const CELLS_SENT: usize = 40_000;
 
-/// One end: its links, the one that was opened, and what came of it.
+/// One end of a link, with the data that it has received.
 struct End {
     poller: Poller,
     links: QuicLinks,
     link: Option<LinkId>,
     came: Vec<u8>,
-    /// Lossy cells that came, and whether the link carries them.
+    /// Lossy cells that were received. The next field is whether the link carries lossy cells;
+    /// `None` until it is open.
     lossy: Vec<u8>,
     carries_lossy: Option<bool>,
 }
@@ -36,7 +37,7 @@ impl End {
         End { poller, links, link: None, came, lossy, carries_lossy: None }
     }
 
-    /// As an event loop turns, with cells of `rest` to be sent.
+    /// Services the links once. Sends cells from the front of `rest`, as far as there is room.
     fn turn(&mut self, clock: Clock, rest: &mut Vec<u8>) {
         let now = clock.now();
         let ready: Vec<Ready> = self.poller.wait(Some(Duration::from_millis(1))).unwrap().collect();
@@ -62,7 +63,7 @@ impl End {
     }
 }
 
-/// Sends cells of `rest` on a link.
+/// Sends cells from the front of `rest` on `link`, as far as there is room.
 fn flush(
     links: &mut QuicLinks,
     poller: &Poller,
@@ -73,7 +74,8 @@ fn flush(
         links.wants(link);
     }
     links.flush(clock.now(), poller, link, &mut |plain, room| {
-        // Whole cells, and what goes before all of them.
+        // Only whole cells are sent, together with the VERSIONS cell before them, which has another
+        // length.
         let odd = rest.len() % CELL;
         let some = rest.len().min(odd + room.saturating_sub(odd) / CELL * CELL);
         plain.extend(rest.drain(..some));
@@ -81,8 +83,8 @@ fn flush(
     });
 }
 
-/// Loopback that carries 80 Mbit/s and lets what comes faster wait: the sockets' buffers fill, as
-/// they do before an uplink.
+/// Limits the loopback interface to 80 Mbit/s. Faster data waits, so the sockets' buffers fill as
+/// in front of a slow uplink.
 fn slow_loopback() -> io::Result<()> {
     anabranch_os::netlink::configure::set_up(1, true)?;
     let words = "qdisc add dev lo root tbf rate 80mbit burst 64kb limit 20mb";
@@ -116,7 +118,7 @@ fn full_sockets() {
         near.links.connect(clock.now(), &near.poller, LinkId::new(0, 1), (target, None)).unwrap();
     near.link = Some(opened);
     let mut sending = Vec::with_capacity(CELLS_SENT * CELL);
-    // VERSIONS: the first of a link, with a circuit ID of two bytes.
+    // VERSIONS is the first cell of a link, and has a circuit ID of 2 bytes.
     sending.extend([0, 0, 7, 0, 2, 0, 4]);
     cell::put_fixed(&mut sending, LANE, Command::CREATE2, &[]);
     for number in 0..CELLS_SENT as u32 {
@@ -137,7 +139,7 @@ fn full_sockets() {
     assert_eq!(lost, 0, "datagrams that were taken for lost");
 }
 
-/// Shards that take links at one address, which is given, too.
+/// Returns `N` shards that accept links at the same address, and that address.
 fn shards<const N: usize>() -> ([End; N], SocketAddr) {
     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let mut sockets = sockets(&[any], N).unwrap().into_iter();
@@ -155,7 +157,8 @@ fn packets_come_to_the_shard_that_their_connection_id_names() {
     let (mut shards, at) = shards::<3>();
     let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     for first in 0..24u8 {
-        // Version negotiation is answered whoever takes the packet: it is looked at in the socket.
+        // Every shard would answer with version negotiation, so the test checks which socket has
+        // received the packet.
         let long = [&[0xc0, 0, 0, 0, 1, 8, first][..], &[0; 20]].concat();
         let short = [&[0x40, first][..], &[0; 20]].concat();
         for packet in [&long[..], &short, &[], &[0x40], &long[..6]] {
@@ -191,7 +194,7 @@ fn a_link_comes_to_the_shard_that_its_opener_was_told_and_stays_there() {
         let to = (target, Some(begins));
         near.link =
             Some(near.links.connect(clock.now(), &near.poller, LinkId::new(0, 1), to).unwrap());
-        // VERSIONS, and more cells than leave before the shard's own connection ID is known.
+        // VERSIONS, and more cells than can be sent before the shard's own connection ID is known.
         let mut sending = vec![0, 0, 7, 0, 2, 0, 4];
         cell::put_fixed(&mut sending, LANE, Command::CREATE2, &[]);
         (0..200).for_each(|_| cell::put_fixed(&mut sending, LANE, Command::RELAY, &[]));
@@ -212,7 +215,7 @@ fn a_neighbour_that_breaks_the_rules_of_streams_is_told_from_others() {
     let (clock, mut near, mut none) = (Clock::start(), End::new(), Vec::new());
     let to = (Target { addresses: vec![at], ..Target::default() }, None);
     near.link = Some(near.links.connect(clock.now(), &near.poller, LinkId::new(0, 1), to).unwrap());
-    // VERSIONS, and a CERTS cell that is longer than any may be.
+    // VERSIONS, and a CERTS cell above the maximum length.
     let mut sending = vec![0, 0, 7, 0, 2, 0, 4];
     cell::put_variable(&mut sending, Width::Four, Command::CERTS, &[0; 9_000]);
     let until = clock.now() + PATIENCE;

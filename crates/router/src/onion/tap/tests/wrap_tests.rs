@@ -1,4 +1,4 @@
-//! Connections whose sequence numbers wrap while they are watched: TCP counts bytes to 2^32.
+//! Connections whose TCP sequence numbers wrap at 2^32 while a tap watches them.
 
 use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
@@ -10,23 +10,24 @@ use crate::onion::conn::Conn;
 use crate::onion::link_pair::{MADE, RECORD};
 use crate::onion::newcomers::Entrance;
 
-/// Which of a socket's two sequences is meant (`linux/tcp.h`).
+/// `TCP_SEND_QUEUE` of `linux/tcp.h`: the option `TCP_QUEUE_SEQ` applies to bytes to be sent.
 const SEND_QUEUE: i32 = 2;
 
-/// Has the first byte that a socket will send have this number, which is not 1: what restores
-/// connections from files may choose it, with CAP_NET_ADMIN.
+/// Sets the sequence number of the first byte that `socket` will send. The kernel allows this, with
+/// CAP_NET_ADMIN, for programs that restore connections (`TCP_REPAIR`).
 fn number_from(socket: &Socket, first: u32) -> io::Result<()> {
     let set = |option, value: u32| {
         socket_option::set(socket.as_fd(), [libc::IPPROTO_TCP, option], &value.to_ne_bytes())
     };
     set(libc::TCP_REPAIR, 1)?;
     set(libc::TCP_REPAIR_QUEUE, SEND_QUEUE as u32)?;
-    // The SYN has the number before.
+    // The SYN has the number before `first`.
     set(libc::TCP_QUEUE_SEQ, first.wrapping_sub(1))?;
     set(libc::TCP_REPAIR, 0)
 }
 
-/// Sends so many bytes to the tapped end, which reads them and says so, and what is shown of them.
+/// Sends 60 bytes to the tapped end, reads them there, and advances the tap. Returns what the tap
+/// has delivered of them, by offset in the stream.
 fn sent_in_order(tapped: &mut TappedPair, read: &mut Vec<u8>) -> BTreeMap<u64, Vec<u8>> {
     let (wanted, until) = (read.len() + 60, Instant::now() + PATIENCE);
     tapped.far.write_all(&[7; 60]).unwrap();
@@ -35,7 +36,7 @@ fn sent_in_order(tapped: &mut TappedPair, read: &mut Vec<u8>) -> BTreeMap<u64, V
         read_all(&mut tapped.near, read);
     }
     let shown = tapped.shown(read.len() as u64);
-    // The socket filter follows by itself.
+    // The socket filter follows the stream by itself.
     if tapped.tap.kind() == TapKind::Packets {
         let number = tapped.origin.unwrap().number(read.len() as u64);
         tapped.tap.advance(tapped.cookie, number);
@@ -60,19 +61,19 @@ fn what_is_ahead_and_what_has_passed_are_told_apart_where_numbers_wrap() {
         let (origin, cookie, mut read) = (tapped.origin.unwrap(), tapped.cookie, Vec::new());
         assert_eq!(origin.number(0), first, "{kind}");
         let nothing = BTreeMap::new();
-        // What was read ends behind the wrap, what comes before it: it has passed.
+        // The position is after the wrap, and the data are before it: they were read already.
         assert!(tapped.tap.begin(cookie, origin.number(150)));
         assert_eq!(sent_in_order(&mut tapped, &mut read), nothing, "{kind}: passed");
-        // In order over the wrap, and behind it.
+        // In order across the wrap, and after it.
         assert!(tapped.tap.begin(cookie, origin.number(60)));
         for end in [120, 180] {
             assert_eq!(sent_in_order(&mut tapped, &mut read), nothing, "{kind}: up to {end}");
         }
-        // What was read ends before the wrap, what comes behind it: something is missing.
+        // The position is before the wrap, and the data are after it: bytes are missing.
         assert!(tapped.tap.begin(cookie, origin.number(50)));
         let ahead = sent_in_order(&mut tapped, &mut read);
         assert_eq!(ahead, BTreeMap::from([(180, vec![7; 60])]), "{kind}: ahead");
-        // What was missing has been read, and the link says so over the wrap; not back over it.
+        // The missing bytes were read: the position moves across the wrap, but never back.
         tapped.tap.advance(cookie, origin.number(240));
         if kind == TapKind::SocketFilter {
             tapped.tap.advance(cookie, origin.number(50));
@@ -81,8 +82,8 @@ fn what_is_ahead_and_what_has_passed_are_told_apart_where_numbers_wrap() {
     }
 }
 
-/// A link like [`pair`]'s, on which the first byte from the first end to the second has this
-/// number, and the second end alone has a tap. `None` if that cannot be here.
+/// Opens a link as [`pair`] does, but only the second end has a tap, and the sequence numbers from
+/// the first end to the second begin at `first`. Returns `None` if they cannot be chosen.
 fn pair_from(network: &Network, first: u32, open: Open) -> Option<LinkPair> {
     let [one, two] = ["one", "two"].map(|name| network.host(name).unwrap());
     let listener = two.run(|| TcpListener::bind("10.77.0.2:9001")).unwrap();
@@ -111,7 +112,7 @@ fn pair_from(network: &Network, first: u32, open: Open) -> Option<LinkPair> {
 #[test]
 fn cells_come_early_before_and_behind_the_wrap_and_all_of_them_once() {
     let Some(network) = lossy() else { return };
-    // Numbers wrap amid the cells; of what the handshake says, before them, less is known.
+    // The numbers wrap in the middle of the cells. The handshake takes about 2,000 bytes.
     let first = 0_u32.wrapping_sub(RECORD as u32 * CELLS / 2 + 2_000);
     for (name, open) in openers() {
         let Some(mut pair) = pair_from(&network, first, open) else { return };
@@ -126,7 +127,7 @@ fn cells_come_early_before_and_behind_the_wrap_and_all_of_them_once() {
     }
 }
 
-/// As [`LOSSY`], but fast, and few packets are lost: each loss halves the window.
+/// Changes to [`LOSSY`] for a fast line. Few packets are lost, because each loss halves the window.
 const FAST: [(&str, &str); 4] = [
     ("rate = '100mbit'", "rate = '2gbit'"),
     ("delay = '15ms'", "delay = '1ms'"),
