@@ -22,7 +22,8 @@ from harness.seeded import MIB
 from harness.splitter import LISTEN, Splitter, interfaces
 from harness.tools import INTEROP, MissingPeer, PeerFailed, wait_for
 from harness.transfer import site
-from harness.wireguard import PORT, Tunnel, fetch
+from harness.wgquick import amnezia, settings, write_file
+from harness.wireguard import DISGUISE, INSIDE_SERVER, PORT, ServerEnd, Tunnel, fetch, make_keys
 
 pytestmark = pytest.mark.programs
 
@@ -93,6 +94,49 @@ def test_amneziawg_follows_at_once(
         assert min(carried_down(carried)) > 0.15
         assert protocol == ("wireguard" if options else "other")
         assert not splitter.of("skewed")
+
+
+@pytest.mark.parametrize("options", [[], ["--protocol", "wireguard"]], ids=["auto", "named"])
+def test_a_file_of_amneziawg_is_carried_with_its_own_keys(
+    make_network: MakeNetwork, tmp_path: Path, results: Results, options: list[str]
+) -> None:
+    """``split --wg FILE --write COPY``: the obfuscation's keys are the same in the copy, which has
+    room for the padding. amneziawg-go by this copy: pings, hash, all paths both ways, one warning.
+    """
+    network = make_network(links(3, **SLOW))
+    root = site(tmp_path / "site", LENGTH)
+    own = make_keys(network.client)
+    file, copy = tmp_path / "home.conf", tmp_path / "split.conf"
+    keys = "".join(f"{key.title()} = {value}\n" for key, value in DISGUISE.items())
+    options = ["--wg", str(file), "--write", str(copy), *options]
+    with ServerEnd(network.server, own.public, program="amneziawg-go") as server:
+        networks = f"{INSIDE_SERVER}/32"
+        write_file(file, own, server.public, f"{SERVER}:{PORT}", interface=keys, networks=networks)
+        with (
+            Splitter(network.client, None, interfaces(3), listen=None, options=options) as splitter,
+            amnezia(network.client, copy),
+        ):
+            pings = ["ping", "-q", "-i", "0.1", "-c", "20", "-W", "2", INSIDE_SERVER]
+            once = ["ping", "-c", "1", "-W", "1", INSIDE_SERVER]
+            wait_for("a ping in the tunnel", lambda: network.client.run(once).returncode == 0)
+            assert " 0% packet loss" in network.client.must(pings)
+            with server.web(root):
+                transfer = fetch(network.client, LENGTH, 60)
+            carried = shares(network.stats())
+            splitter.stop()
+    results.add(
+        "Programs", program="amneziawg-go, --wg FILE", protocol="wireguard",
+        mbits=transfer.goodput_mbits, up=carried_up(carried), down=carried_down(carried),
+    )  # fmt: skip
+    assert not transfer.fault(LENGTH)
+    assert min(*carried_up(carried), *carried_down(carried)) > 0.15
+    given, written = settings(file), settings(copy)
+    assert {key: written[key] for key in DISGUISE} == DISGUISE
+    assert written["mtu"] == str(1500 - 20 - 8 - 32 - int(DISGUISE["s4"]))
+    assert {key for key in written if written[key] != given.get(key)} == {"endpoint", "mtu"}
+    assert splitter.of("session")[-1]["protocol"] == "wireguard"
+    assert len(splitter.of("numbers_in_clear")) == 1
+    assert not splitter.of("skewed")
 
 
 def _tinc(host: Host, folder: Path, name: str, address: str, connect: str) -> list[str]:

@@ -166,6 +166,24 @@ fn a_server_that_stops_following_makes_no_path_look_dead_and_is_named() {
 }
 
 #[test]
+fn nor_does_any_path_look_dead_where_a_round_trip_is_longer_than_a_visit() {
+    for says in [Says::Echo, Says::Bulk] {
+        for moves in [Moves::Times(1), Moves::Times(2), Moves::EachTwoSeconds] {
+            for (paths, delay) in [(2, 20), (2, 40), (2, 80), (3, 20), (3, 40), (3, 80)] {
+                for seed in 0..2 {
+                    let schedule = ["uniform", "round-robin"][seed as usize];
+                    let settings = Config { seed, ..config(paths, schedule, "100ms") };
+                    let server = Moving::new(moves, says);
+                    let world = session(settings, server, &links(paths, [delay; 3]), 10);
+                    let about = format!("{says:?}, {paths}, {delay}, {moves:?}, {schedule} {seed}");
+                    assert_eq!(downs(&world), [], "{about}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_server_that_follows_is_never_accused() {
     let mut runs = 0;
     for says in [Says::Echo, Says::Bulk] {
@@ -188,9 +206,9 @@ fn a_server_that_follows_is_never_accused() {
 
 #[test]
 fn a_path_that_dies_under_a_download_is_left_though_the_server_goes_on_for_a_while() {
-    for paths in [2, 3] {
+    for (paths, delay) in [(2, 10), (3, 10), (2, 40), (3, 40)] {
         let server = Moving::new(Moves::Validated, Says::Bulk);
-        let links = links(paths, [10; 3]);
+        let links = links(paths, [delay; 3]);
         let mut world = World::with_links(config(paths, "round-robin", "100ms"), server, &links);
         let (mut number, mut before) = (0, 0);
         while world.now < ms(8000) {
@@ -210,8 +228,8 @@ fn a_path_that_dies_under_a_download_is_left_though_the_server_goes_on_for_a_whi
             world.run_until(next);
         }
         let downs = downs(&world);
-        assert!(matches!(downs[..], [(_, 1, DownReason::Silent)]), "{paths}: {downs:?}");
-        assert!(downs[0].0 <= ms(6500), "{paths}: {downs:?}");
+        assert!(matches!(downs[..], [(_, 1, DownReason::Silent)]), "{paths}, {delay}: {downs:?}");
+        assert!(downs[0].0 <= ms(6500), "{paths}, {delay}: {downs:?}");
     }
 }
 

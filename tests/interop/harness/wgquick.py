@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
 from harness.net import Host
 from harness.tools import SEARCH_PATH, PeerFailed, tool
-from harness.wireguard import INSIDE_CLIENT, INSIDE_SERVER, MTU, Keys, unique
+from harness.wireguard import (
+    DISGUISE,
+    INSIDE_CLIENT,
+    INSIDE_SERVER,
+    MTU,
+    Keys,
+    interface,
+    unique,
+)
 
 # wg-quick's default mark, and the routing table with that number.
 FWMARK = 51820
@@ -60,6 +70,30 @@ class Quick:
 
     def __exit__(self, *_: object) -> None:
         self._quick("down")
+
+
+@contextlib.contextmanager
+def amnezia(host: Host, file: Path) -> Iterator[str]:
+    """Brings up a client's file on amneziawg-go; yields the name of its interface.
+
+    Its keys and values are applied as awg-quick applies them, which Debian does not have.
+    """
+    keys = settings(file)
+    disguise = {key: keys[key] for key in DISGUISE}
+    own = interface(
+        host, INSIDE_CLIENT, keys["privatekey"], program="amneziawg-go", disguise=disguise
+    )
+    with own as name:
+        host.must(["ip", "link", "set", name, "mtu", keys["mtu"]])
+        peer = ["wg", "set", name, "peer", keys["publickey"], "endpoint", keys["endpoint"]]
+        host.must([*peer, "allowed-ips", keys["allowedips"]])
+        yield name
+
+
+def settings(file: Path) -> dict[str, str]:
+    """Returns the keys of a file, in lower case, with their values."""
+    pairs = [line.split(" = ", 1) for line in file.read_text().splitlines() if " = " in line]
+    return {key.lower(): value for key, value in pairs}
 
 
 class FullTunnel(Quick):

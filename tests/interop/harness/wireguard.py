@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -25,9 +25,9 @@ INSIDE_CLIENT = "10.8.0.2"
 PORT = 51820
 MTU = 1420
 IPERF_PORT = 5201
-# AmneziaWG: junk packets, junk before handshakes, and other types (the example of its README).
+# AmneziaWG: junk packets, junk before each kind of packet, and other types (after its README).
 DISGUISE = {
-    "jc": "4", "jmin": "40", "jmax": "70", "s1": "15", "s2": "68",
+    "jc": "4", "jmin": "40", "jmax": "70", "s1": "15", "s2": "68", "s3": "12", "s4": "20",
     "h1": "1234567801", "h2": "1234567802", "h3": "1234567803", "h4": "1234567804",
 }  # fmt: skip
 _numbers = itertools.count()
@@ -54,11 +54,13 @@ def interface(
     private: str,
     inside: Host | None = None,
     program: str = "wireguard-go",
+    *,
+    disguise: Mapping[str, str] = DISGUISE,
 ) -> Iterator[str]:
     """Runs wireguard-go on ``host``; yields the name of its interface.
 
     ``program`` may be another that ``wg`` configures: boringtun-cli, or amneziawg-go, which
-    disguises its packets by :data:`DISGUISE`. The interface is on ``host`` too, or moved to
+    disguises its packets by ``disguise``. The interface is on ``host`` too, or moved to
     ``inside``; the process keeps its UDP socket.
     """
     name = unique("wg")
@@ -70,7 +72,7 @@ def interface(
         if program == "amneziawg-go":
             own = Path(f"/var/run/amneziawg/{name}.sock")
             process.wait_until(f"{name}'s control socket", own.exists)
-            configure(own, DISGUISE)
+            configure(own, disguise)
             control.parent.mkdir(parents=True, exist_ok=True)
             control.symlink_to(own)
             stack.callback(control.unlink, missing_ok=True)
@@ -87,7 +89,7 @@ def interface(
         yield name
 
 
-def configure(control: Path, settings: dict[str, str]) -> None:
+def configure(control: Path, settings: Mapping[str, str]) -> None:
     """Sets options that ``wg`` lacks, by WireGuard's cross-platform configuration protocol."""
     lines = "".join(f"{key}={value}\n" for key, value in settings.items())
     with socket.socket(socket.AF_UNIX) as stream:

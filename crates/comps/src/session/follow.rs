@@ -11,11 +11,15 @@
 //! part of a visit that exceeds the longest recent delay of an answer counts ([`AnswerDelay`]).
 //!
 //! A server that stays on one path leaves all visits to other paths unanswered
-//! ([`Follow::on_sent`]). Visits to a path that discards everything are unanswered, too, but during
-//! them the server receives nothing that it could answer. So the server's rate distinguishes the
-//! two cases: [`Follow::is_heard`] compares it with the rate during answered visits. If it is much
-//! lower, and the server has moved before, the visits do not count.
+//! ([`Follow::on_sent`]). So does a path that discards everything, but then the server cannot
+//! answer the uplink. The two cases are distinguished by the server's rate: does it send as much
+//! in those visits as in answered ones ([`Follow::is_heard`])? If it does not, and has moved
+//! before, the visits do not count.
+//!
+//! The rate during a visit is measured in the time in which only answers to that visit can arrive.
+//! If the visit is shorter than three round trips, most of that time follows the visit.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use anabranch_multipath::{PathId, Time};
@@ -43,8 +47,14 @@ const MARGIN: Duration = Duration::from_millis(10);
 const PAUSE: Duration = Duration::from_secs(600);
 /// Time for which a server that stayed on one path does not count as following.
 const MEMORY: Duration = Duration::from_secs(5);
-/// Measured time above which the earlier data of a [`Rate`] get half the weight.
-const RATE: Duration = Duration::from_secs(2);
+/// Time of answered visits after which the older half of a rate's data is forgotten.
+const RECENT: Duration = Duration::from_millis(500);
+/// Time of unanswered visits to a path after which the older half of their data is forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(2);
+/// Longest silence of the client that counts as a part of a visit when rates are measured.
+const REST: Duration = Duration::from_millis(300);
+/// Maximum number of completed visits whose answers are awaited. Further ones give no rate.
+const MOST_AWAITED: usize = 16;
 
 /// The shortest and the longest round-trip time of a session's paths.
 #[derive(Clone, Copy, Debug, Default)]
@@ -76,7 +86,9 @@ impl Rtts {
 struct Visit {
     path: PathId,
     began: Time,
-    /// Time from which on no arriving datagram answers the previous visit.
+    /// Time of the client's latest datagram of a kind that the server answers.
+    asked: Time,
+    /// Time from which no datagram answers the visit before.
     settles: Time,
     /// Bytes of the downlink that arrived by this visit's path.
     own: u64,
@@ -86,6 +98,27 @@ struct Visit {
     late_own: u64,
     /// Bytes that arrived by other paths since `settles`.
     late_others: u64,
+    answers: Answers,
+}
+
+/// Bytes that arrived in the time in which only answers to one visit arrive.
+#[derive(Clone, Copy, Debug)]
+struct Answers {
+    path: PathId,
+    from: Time,
+    until: Time,
+    /// Bytes that arrived by the visit's path.
+    own: u64,
+    all: u64,
+}
+
+impl Answers {
+    fn on_heard(&mut self, now: Time, path: PathId, bytes: u64) {
+        if now >= self.from && now < self.until {
+            self.own += if path == self.path { bytes } else { 0 };
+            self.all += bytes;
+        }
+    }
 }
 
 /// The last completed visit to a path.
@@ -134,7 +167,7 @@ impl Run {
     }
 }
 
-/// Bytes that arrived in the later parts of visits, and the total length of those parts.
+/// The server's recent rate during answered visits.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rate {
     time: Duration,
@@ -143,7 +176,7 @@ struct Rate {
 
 impl Rate {
     fn add(&mut self, time: Duration, bytes: u64) {
-        if self.time > RATE {
+        if self.time > RECENT {
             *self = Rate { time: self.time / 2, bytes: self.bytes / 2 };
         }
         self.time += time;
@@ -155,7 +188,30 @@ impl Rate {
     }
 }
 
-/// The test of whether one session's server follows its client.
+/// The server's bytes during unanswered visits to one path, compared with the rate of the answered
+/// visits before each of them. A download may grow or end meanwhile.
+#[derive(Clone, Copy, Debug, Default)]
+struct Alone {
+    time: Duration,
+    bytes: f64,
+    /// Bytes that would have arrived at the rate of answered visits.
+    usual: f64,
+}
+
+impl Alone {
+    /// Adds a visit: `bytes` in `time`, where `rate` bytes a second are usual.
+    fn add(&mut self, time: Duration, bytes: u64, rate: f64) {
+        if self.time > FORGOTTEN {
+            let Alone { time, bytes, usual } = *self;
+            *self = Alone { time: time / 2, bytes: bytes / 2.0, usual: usual / 2.0 };
+        }
+        self.time += time;
+        self.bytes += bytes as f64;
+        self.usual += rate * time.as_secs_f64();
+    }
+}
+
+/// The test whether one session's server follows its client.
 #[derive(Debug)]
 pub(super) struct Follow {
     visit: Option<Visit>,
@@ -165,10 +221,11 @@ pub(super) struct Follow {
     /// Time at which the server first answered on `place`; zero until the server changes its path.
     moved: Time,
     run: Run,
-    /// The server's rate during answered visits.
+    /// Completed visits whose answers may still arrive, oldest first.
+    awaited: VecDeque<Answers>,
     answered: Rate,
-    /// The server's rate during the visits to each path since an answer last arrived on that path.
-    alone: Box<[Rate]>,
+    /// The unanswered visits to each path since an answer last arrived by that path.
+    alone: Box<[Alone]>,
     delay: AnswerDelay,
     heard: Option<Time>,
     /// Latest time at which at least [`VISITS`] visits were unanswered.
@@ -184,8 +241,9 @@ impl Follow {
             place: None,
             moved: Time::ZERO,
             run: Run::default(),
+            awaited: VecDeque::new(),
             answered: Rate::default(),
-            alone: vec![Rate::default(); paths].into(),
+            alone: vec![Alone::default(); paths].into(),
             delay: AnswerDelay::default(),
             heard: None,
             stayed: None,
@@ -193,9 +251,12 @@ impl Follow {
         }
     }
 
-    /// Records that the client sends a datagram of a kind that the server answers.
-    pub(super) fn on_asked(&mut self, now: Time) {
+    /// Records that the client sends a datagram by `path`, of a kind that the server answers.
+    pub(super) fn on_asked(&mut self, now: Time, path: PathId) {
         self.delay.on_sent(now);
+        if let Some(visit) = self.visit.as_mut().filter(|visit| visit.path == path) {
+            visit.asked = now;
+        }
     }
 
     /// Records that the uplink uses `path`. If the server stays on one path and a report is due,
@@ -213,11 +274,19 @@ impl Follow {
         self.visit = Some(Visit {
             path,
             began: now,
+            asked: now,
             settles: now + lag,
             own: 0,
             others: 0,
             late_own: 0,
             late_others: 0,
+            answers: Answers {
+                path,
+                from: now + rtts.longest + MARGIN,
+                until: Time::MAX,
+                own: 0,
+                all: 0,
+            },
         });
         let long = AWAY.max(rtts.shortest * ROUND_TRIPS);
         if self.run.evident < VISITS || self.run.away < long || now < self.next_report {
@@ -232,7 +301,9 @@ impl Follow {
     pub(super) fn on_heard(&mut self, now: Time, path: PathId, bytes: u64) {
         self.heard = Some(now);
         self.delay.on_heard(now);
-        self.alone[path.index()] = Rate::default();
+        self.count_awaited(now);
+        self.awaited.iter_mut().for_each(|answers| answers.on_heard(now, path, bytes));
+        self.alone[path.index()] = Alone::default();
         let last = &mut self.last[path.index()];
         last.answered = if last.own == 0 { now } else { last.answered };
         last.own += bytes;
@@ -240,6 +311,7 @@ impl Follow {
         self.run.own += if place == path { bytes } else { 0 };
         self.run.all += bytes;
         let Some(visit) = &mut self.visit else { return };
+        visit.answers.on_heard(now, path, bytes);
         let late = if now >= visit.settles { bytes } else { 0 };
         if visit.path == path {
             visit.own += bytes;
@@ -259,9 +331,8 @@ impl Follow {
     /// arrives by it. That is so if the server sends at least a quarter as much during visits to
     /// `path` as during answered visits. Returns `None` if the visits are too short or too few.
     pub(super) fn is_heard(&self, path: PathId) -> Option<bool> {
-        let alone = self.alone[path.index()].per_second()?;
-        let usual = self.answered.per_second().filter(|rate| *rate > 0.0)?;
-        Some(alone * 4.0 >= usual)
+        let alone = self.alone[path.index()];
+        (alone.usual > 0.0).then_some(alone.bytes * 4.0 >= alone.usual)
     }
 
     /// Ends the present visit, and records the downlink bytes that arrived in it.
@@ -273,13 +344,37 @@ impl Follow {
         let others = if is_long { visit.late_others } else { visit.others };
         let last = &mut self.last[visit.path.index()];
         (last.others, last.lasted, last.delay) = (others, lasted, self.delay.longest(now));
-        if is_long && rtts.longest > Duration::ZERO {
-            let late = visit.late_own + visit.late_others;
-            let rate = match visit.own {
-                0 => &mut self.alone[visit.path.index()],
-                _ => &mut self.answered,
-            };
-            rate.add(lasted - early, late);
+        if rtts.longest.is_zero() {
+            return;
+        }
+        let end = now.min(visit.asked + REST);
+        if is_long {
+            let bytes = visit.late_own + visit.late_others;
+            self.count(visit.path, visit.own > 0, end.since(visit.settles), bytes);
+        } else {
+            let answers = Answers { until: end + rtts.shortest, ..visit.answers };
+            let is_enough = answers.until.since(answers.from) * 2 >= lasted;
+            if is_enough && self.awaited.len() < MOST_AWAITED {
+                self.awaited.push_back(answers);
+            }
+        }
+        self.count_awaited(now);
+    }
+
+    /// Adds the rates of the visits whose answers can no longer arrive.
+    fn count_awaited(&mut self, now: Time) {
+        while let Some(over) = self.awaited.pop_front_if(|answers| now >= answers.until) {
+            let time = over.until.since(over.from);
+            self.count(over.path, over.own > 0, time, over.all);
+        }
+    }
+
+    /// Adds the rate of a visit to `path`: `bytes` in `time`.
+    fn count(&mut self, path: PathId, is_answered: bool, time: Duration, bytes: u64) {
+        if is_answered {
+            self.answered.add(time, bytes);
+        } else if let Some(usual) = self.answered.per_second() {
+            self.alone[path.index()].add(time, bytes, usual);
         }
     }
 

@@ -43,7 +43,7 @@ impl Session {
         if self.is_answered(datagram) {
             let server = self.activity(now);
             self.health[path.index()].on_sent(now, server);
-            self.follow.on_asked(now);
+            self.follow.on_asked(now, path);
         } else {
             self.health[path.index()].on_unasking(now);
         }
