@@ -3,6 +3,7 @@
 //!
 //! * [`onion`] has the event loops of client, relay and authority, and their files.
 //! * [`pt`] is this project's pluggable transport: links of [`anabranch_stego`] over sockets.
+//! * [`more`] is a node of MORE, for experiments.
 //! * [`crawl`] makes covers for the transport from an operator's web pages, captures and
 //!   recordings.
 //!
@@ -10,5 +11,6 @@
 //! sockets of its links.
 
 pub mod crawl;
+pub mod more;
 pub mod onion;
 pub mod pt;
