@@ -35,13 +35,15 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Crates that do no I/O.
 CORES = (
-    "multipath", "netem", "tcp", "comps", "links", "onion", "tunnel", "proxy", "pt", "stego",
-    "anonymity", "sim",
+    "multipath", "netem", "tcp", "more", "comps", "links", "onion", "tunnel", "proxy", "pt",
+    "stego", "anonymity", "sim",
 )  # fmt: skip
 # `links`' TLS library draws its own randomness, so that `links` may link these. The tor-* crates of
 # `onion` link entropy and sockets for functions that the core does not call: its generators are
-# passed in, and its clippy.toml forbids the ways around them.
+# passed in, and its clippy.toml forbids the ways around them. `more`'s Sphinx library draws the
+# padding of headers.
 EXEMPT_CRATES = {
+    "more": {"getrandom", "libc", "rand/sys_rng", "rand/thread_rng"},
     "links": {"getrandom", "libc", "rand/sys_rng", "rand/thread_rng"},
     "onion": {"getrandom", "libc", "mio", "rand/sys_rng", "rand/thread_rng", "socket2"},
     "anonymity": {"getrandom", "libc", "mio", "rand/sys_rng", "rand/thread_rng", "socket2"},
@@ -61,7 +63,7 @@ BANNED_CRATES = {
     "fastrand",
 }  # fmt: skip
 # Cores that depend only on these other crates of ours.
-OWN_CRATES = {"stego": {"multipath"}, "tcp": {"multipath"}}
+OWN_CRATES = {"stego": {"multipath"}, "tcp": {"multipath"}, "more": {"multipath", "tcp"}}
 # Crates whose dependency graphs must not contain these.
 LEAN = {
     "splitter": {
@@ -147,6 +149,9 @@ PARSERS = {
     "crates/onion/src/wire/keys.rs": "documents",
     "crates/onion/src/node/detour.rs": "quic_moves",
     "crates/onion/src/wire/netdoc.rs": "documents",
+    "crates/more/src/node.rs": "more_packets",
+    "crates/more/src/sphinx.rs": "more_packets",
+    "crates/more/src/wire.rs": "more_packets",
     "crates/tcp/src/connection/arrival.rs": "tcp_segments",
     "crates/tcp/src/connection/handshake.rs": "tcp_segments",
     "crates/tcp/src/options.rs": "tcp_segments",

@@ -34,6 +34,8 @@ use anabranch_testkit::onion_service;
 
 #[path = "seeds/cells.rs"]
 mod cells;
+#[path = "seeds/more.rs"]
+mod more;
 #[path = "seeds/proxies.rs"]
 mod proxies;
 #[path = "seeds/tcp.rs"]
@@ -62,6 +64,7 @@ fn main() -> Outcome {
     write(&corpus.join("socks"), &proxies())?;
     write(&corpus.join("proxy_clients"), &proxies::answers())?;
     write(&corpus.join("lossy_cells"), &cells::lossy())?;
+    write(&corpus.join("more_packets"), &more::seeds())?;
     write(&corpus.join("mosh_login"), &logins())?;
     write(&corpus.join("onion_cells"), &cells::of_a_link())?;
     write(&corpus.join("pluggable"), &pluggable())?;

@@ -13,6 +13,8 @@ mod generate;
 mod help;
 mod key;
 mod merge;
+#[cfg(feature = "experiments")]
+mod more;
 mod mosh;
 #[cfg(feature = "onion")]
 mod onion;
@@ -68,6 +70,9 @@ enum Command {
     Sim(sim::SimArgs),
     #[cfg(feature = "experiments")]
     Experiment(experiment::ExperimentArgs),
+    #[cfg(feature = "experiments")]
+    #[command(hide = true)]
+    More(more::MoreArgs),
     #[cfg(feature = "onion")]
     Anonymity(anonymity::AnonymityArgs),
     Report(report::ReportArgs),
@@ -108,6 +113,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Sim(args) => args.run(),
         #[cfg(feature = "experiments")]
         Command::Experiment(args) => args.run(),
+        #[cfg(feature = "experiments")]
+        Command::More(args) => args.run(),
         #[cfg(feature = "onion")]
         Command::Anonymity(args) => args.run(),
         Command::Report(args) => args.run(),

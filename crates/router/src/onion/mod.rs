@@ -39,7 +39,7 @@ mod meter;
 pub mod metrics;
 mod mptcp;
 mod newcomers;
-mod outside;
+pub(crate) mod outside;
 pub mod relay;
 pub mod reload;
 pub mod skew;

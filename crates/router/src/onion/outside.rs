@@ -17,7 +17,7 @@ use super::conn::{connecting, is_passing};
 const PIECE: usize = 32 << 10;
 
 /// The core's side of a stream, as its external socket uses it.
-pub(super) trait Inside {
+pub(crate) trait Inside {
     /// Returns the bytes that wait for the destination, in order and in two pieces.
     fn waiting(&self, stream: StreamKey) -> (&[u8], &[u8]);
     /// Reports that the destination has accepted `bytes` bytes.
@@ -28,7 +28,7 @@ pub(super) trait Inside {
 }
 
 /// The external socket of a stream.
-pub(super) struct Outside {
+pub(crate) struct Outside {
     socket: TcpStream,
     stream: StreamKey,
     peer: SocketAddr,
@@ -45,7 +45,7 @@ pub(super) struct Outside {
 
 /// Event for the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OutsideEvent {
+pub(crate) enum OutsideEvent {
     /// No event.
     Nothing,
     /// The destination was reached at this address.
@@ -56,7 +56,7 @@ pub(super) enum OutsideEvent {
 
 /// Event after which bytes may be able to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stir {
+pub(crate) enum Stir {
     /// The socket is ready.
     Socket(Ready),
     /// The core has more bytes for the destination.
@@ -70,7 +70,7 @@ impl Outside {
     ///
     /// # Errors
     /// A system call fails.
-    pub(super) fn connect(stream: StreamKey, peer: SocketAddr) -> io::Result<Outside> {
+    pub(crate) fn connect(stream: StreamKey, peer: SocketAddr) -> io::Result<Outside> {
         let socket = connecting(peer)?;
         socket.set_nodelay(true)?;
         Ok(Outside::new(stream, socket, peer, false))
@@ -80,7 +80,7 @@ impl Outside {
     ///
     /// # Errors
     /// A system call fails.
-    pub(super) fn of(stream: StreamKey, socket: TcpStream) -> io::Result<Outside> {
+    pub(crate) fn of(stream: StreamKey, socket: TcpStream) -> io::Result<Outside> {
         let peer = socket.peer_addr()?;
         Ok(Outside::new(stream, socket, peer, true))
     }
@@ -99,25 +99,25 @@ impl Outside {
     }
 
     /// Returns the socket, for the poller.
-    pub(super) fn socket(&self) -> &TcpStream {
+    pub(crate) fn socket(&self) -> &TcpStream {
         &self.socket
     }
 
     /// Resets the connection of a stream that was cut off. An orderly end would look as if all
     /// bytes had arrived.
-    pub(super) fn cut(self) {
+    pub(crate) fn cut(self) {
         // If this fails, the connection ends in order.
         let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
     }
 
     /// Returns the events for which the poller should watch the socket.
-    pub(super) fn interest(&self) -> Interest {
+    pub(crate) fn interest(&self) -> Interest {
         let read = self.connected && self.held.is_empty() && !self.silent;
         Interest { read, write: self.blocked }
     }
 
     /// Updates the events for which `poller` watches the socket, registered with `token`.
-    pub(super) fn watch(&mut self, poller: &Poller, token: u64) {
+    pub(crate) fn watch(&mut self, poller: &Poller, token: u64) {
         let interest = self.interest();
         // The poller is only changed if the events differ, because a system call for each piece
         // would cost as much as moving the piece. If the change fails, the old events stay in use.
@@ -128,7 +128,7 @@ impl Outside {
 
     /// Moves as many bytes as possible between the socket and the core. Returns the event that
     /// results.
-    pub(super) fn stir(&mut self, what: Stir, inside: &mut impl Inside) -> OutsideEvent {
+    pub(crate) fn stir(&mut self, what: Stir, inside: &mut impl Inside) -> OutsideEvent {
         match what {
             Stir::Socket(ready) if !self.connected => {
                 if ready.write {
@@ -216,7 +216,7 @@ impl Outside {
 }
 
 /// Returns the reason that is reported to the client for `error` (tor-spec, "Closing streams").
-pub(super) fn reason(error: &io::Error) -> EndReason {
+pub(crate) fn reason(error: &io::Error) -> EndReason {
     use io::ErrorKind;
     match error.kind() {
         ErrorKind::ConnectionRefused => EndReason::REFUSED,

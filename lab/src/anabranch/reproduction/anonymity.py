@@ -72,6 +72,21 @@ def more(data: Data, circuits: int, share: float = 0.2) -> Found:
     return Found(text, verdict, "closed form")
 
 
+def sets(data: Data, entries: int, packets: int) -> Found:
+    """Computes the share of clients of MORE that have used all entries: their sets are equal then.
+
+    Args:
+        data: not used: the form holds in every network.
+        entries: number of entries, drawn with equal probability for each packet.
+        packets: number of packets that a client has sent.
+    """
+    share = (1 - (1 - 1 / entries) ** packets) ** entries
+    verdict = HOLDS if share > 0.99 else FAILS
+    used = f"have used all {entries:,} entries after {packets:,} packets"
+    text = f"{100 * share:.1f} % of clients {used}"
+    return Found(text, verdict, "closed form")
+
+
 def model(data: Data, measure: str, least: float, most: float) -> Found:
     """Judges how the chance of compromise changes with the number of entries after a year.
 

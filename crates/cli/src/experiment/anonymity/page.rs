@@ -268,7 +268,7 @@ fn conditions(subject: &Subject<'_>) -> Markup {
                  only weights and /16 networks count, and relays with the flag Exit count as exits \
                  to all ports; the tables mark this. A year and fingerprints depend on weights \
                  alone. Hostile relays are random relays and keep their families and /16 networks. \
-                 MORE, which changes circuits with each packet, is not analysed."
+                 MORE, which changes paths with each packet, is not analysed beyond closed forms."
             }
             p { (words::origin(subject.header)) }
         }

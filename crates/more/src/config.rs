@@ -1,0 +1,36 @@
+//! The settings of a node.
+
+/// Content of a packet in bytes: with it, a packet and its overhead of QUIC fit a datagram of 1,200
+/// bytes, so that no path is too narrow.
+pub const PAYLOAD: usize = 795;
+/// Content in bytes of a packet that carries the data of one of Tor's relay cells, as the paper's
+/// prototype did.
+pub const CELL_PAYLOAD: usize = 498;
+/// Minimum content in bytes: a reply block, and an acknowledgement with three SACK blocks.
+pub const MIN_PAYLOAD: usize = 450;
+/// Maximum number of nodes on a path (`MAX_PATH_LENGTH` of `sphinx-packet`).
+pub const MAX_HOPS: usize = 5;
+
+/// Settings of a [`MoreNode`](crate::MoreNode). All nodes of a network must have the same
+/// `payload`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Content of a packet in bytes, at least [`MIN_PAYLOAD`].
+    pub payload: usize,
+    /// Number of nodes on a path away from the client, with the exit: 2 to [`MAX_HOPS`]. A reply
+    /// passes one less, and ends at the client.
+    pub hops: usize,
+    /// Maximum number of tags stored against replay. The default has room for 13,900 packets a
+    /// second, and takes about 32 MiB then.
+    pub tags: usize,
+    /// Maximum number of streams that end at this node, at the client's side and at the exit's.
+    pub streams: usize,
+    /// Maximum bytes of a stream that wait for the program, and that wait for the other end.
+    pub buffer: usize,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { payload: PAYLOAD, hops: 3, tags: 1 << 21, streams: 512, buffer: 256 << 10 }
+    }
+}

@@ -1,0 +1,116 @@
+//! NodeCounters of a node's packets.
+
+/// The reason why a node has dropped a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DropReason {
+    /// The datagram's source is not in the network.
+    UnknownSource,
+    /// The datagram or its content has the wrong form.
+    Malformed,
+    /// The header's MAC is wrong: made up, changed on its way, or for another key.
+    Forged,
+    /// A packet with this tag was accepted before.
+    Replayed,
+    /// The packet has expired, or expires too late.
+    Expired,
+    /// The set of tags is full.
+    Full,
+    /// The next hop is this node, or the node from which the packet arrived.
+    Looped,
+    /// The next hop is not in the network.
+    NoRoute,
+    /// The payload was changed on its way.
+    Garbled,
+    /// The reply block is not one of this node's, or was used before.
+    UnknownReply,
+    /// The packet belongs to no stream, and begins none.
+    UnknownStream,
+    /// Too many packets wait to be sent.
+    Queue,
+}
+
+impl DropReason {
+    /// All reasons, in the order of [`NodeCounters`].
+    pub const ALL: [DropReason; 12] = [
+        DropReason::UnknownSource,
+        DropReason::Malformed,
+        DropReason::Forged,
+        DropReason::Replayed,
+        DropReason::Expired,
+        DropReason::Full,
+        DropReason::Looped,
+        DropReason::NoRoute,
+        DropReason::Garbled,
+        DropReason::UnknownReply,
+        DropReason::UnknownStream,
+        DropReason::Queue,
+    ];
+
+    /// Returns the reason as a word for a line of counters.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            DropReason::UnknownSource => "unknown-source",
+            DropReason::Malformed => "malformed",
+            DropReason::Forged => "forged",
+            DropReason::Replayed => "replayed",
+            DropReason::Expired => "expired",
+            DropReason::Full => "full",
+            DropReason::Looped => "looped",
+            DropReason::NoRoute => "no-route",
+            DropReason::Garbled => "garbled",
+            DropReason::UnknownReply => "unknown-reply",
+            DropReason::UnknownStream => "unknown-stream",
+            DropReason::Queue => "queue",
+        }
+    }
+}
+
+/// Numbers of packets since the start of a node.
+///
+/// `received` = `relayed` + `delivered` + the dropped ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeCounters {
+    /// Datagrams received.
+    pub received: u64,
+    /// Packets passed on to the next hop.
+    pub relayed: u64,
+    /// Packets whose last hop is this node, and whose content was accepted.
+    pub delivered: u64,
+    /// Packets of this node's own streams that were sent.
+    pub sent: u64,
+    /// ReplyContent blocks made.
+    pub reply_blocks: u64,
+    dropped: [u64; DropReason::ALL.len()],
+}
+
+impl NodeCounters {
+    /// Returns the number of packets dropped for `reason`.
+    #[must_use]
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.dropped[reason as usize]
+    }
+
+    /// Counts a packet dropped for `reason`.
+    pub(crate) fn drop(&mut self, reason: DropReason) {
+        self.dropped[reason as usize] += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_has_its_own_counter_and_word() {
+        let mut counters = NodeCounters::default();
+        for (times, reason) in DropReason::ALL.into_iter().enumerate() {
+            (0..times).for_each(|_| counters.drop(reason));
+        }
+        let found = DropReason::ALL.map(|reason| counters.dropped(reason));
+        assert!(found.into_iter().eq(0..12));
+        let mut names = DropReason::ALL.map(DropReason::name);
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
+    }
+}

@@ -1,0 +1,44 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Tour
+//!
+//! A [`MoreNode`] is relay, client and exit in one. [`MoreNode::handle`] takes datagrams,
+//! [`MoreNode::poll`] returns datagrams to send and the streams' [`Event`]s, and
+//! [`MoreNode::next_timeout`] is the time of the next call of `poll`.
+//!
+//! ```text
+//!  open, write ─▶ TCP ─▶ segments, reply blocks ─▶ Sphinx ─▶ relay ─▶ relay ─▶ exit
+//!  read ◀─ TCP ◀─ segments ◀─ client's keys ◀─ relay ◀─ relay ◀─ reply block ◀─┘
+//! ```
+//!
+//! * [`Network`] lists the nodes, and draws paths by weight.
+//! * `sphinx` builds and unwraps packets, by the crate `sphinx-packet`.
+//! * [`wire`] has the content of packets: a segment, and reply blocks for the exit.
+//! * [`tags`] has the ticks of packets and the protection against replay.
+//! * `supply` keeps an exit's stock of reply blocks filled.
+//! * `stream` is one end of a stream, `node` connects them all.
+//!
+//! The specification is `docs/spec/more.md`.
+//!
+//! Deliberately absent: mixing and delays, cover traffic, names (the exit connects to addresses),
+//! forward secrecy within the life of a node's key, clocks, sockets. `sphinx-packet` draws the
+//! padding of headers from the system; everything else comes from the node's own generator.
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod counters;
+mod network;
+mod node;
+mod sphinx;
+mod stream;
+mod supply;
+pub mod tags;
+pub mod wire;
+
+pub use config::{CELL_PAYLOAD, Config, MAX_HOPS, MIN_PAYLOAD, PAYLOAD};
+pub use counters::{DropReason, NodeCounters};
+pub use network::{KEY, Network, NetworkError, PREFIX, Peer};
+pub use node::{MoreNode, NodeError, OpenError, Output};
+pub use sphinx::{OVERHEAD, ReplyBlock, SURB_LENGTH, SecretKey};
+pub use stream::{Ending, Event, Refusal, StreamId};

@@ -1,0 +1,297 @@
+//! A node: relay, client and exit in one.
+
+mod packets;
+mod streams;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anabranch_multipath::Time;
+use rand_core::CryptoRng;
+
+use crate::config::{Config, MAX_HOPS, MIN_PAYLOAD};
+use crate::counters::{DropReason, NodeCounters};
+use crate::network::Network;
+use crate::sphinx::{Content, Data, IDENTIFIER, OVERHEAD, ReplyKeys, SecretKey, unwrap};
+use crate::stream::{Event, Stream, StreamId};
+use crate::tags::{Tags, Verdict, tick};
+use crate::wire::{Flow, ForwardContent, ReplyContent};
+
+/// Maximum number of packets that wait to be sent.
+const MAX_QUEUE: usize = 4_096;
+
+/// The reason why a node cannot be started with its settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// The network does not list the node's key.
+    NotListed,
+    /// The network has fewer other relays than a path needs; the field is that number.
+    TooFewRelays(usize),
+    /// [`Config::hops`] is not in `2..=5`.
+    Hops,
+    /// [`Config::payload`] is below [`MIN_PAYLOAD`].
+    Payload,
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NodeError::NotListed => f.write_str("the network does not list this node's key"),
+            NodeError::TooFewRelays(needed) => {
+                write!(f, "a path needs {needed} relays other than this node and the exit")
+            }
+            NodeError::Hops => write!(f, "a path has 2 to {MAX_HOPS} hops"),
+            NodeError::Payload => write!(f, "a packet has at least {MIN_PAYLOAD} bytes of content"),
+        }
+    }
+}
+
+impl std::error::Error for NodeError {}
+
+/// Error for a stream that cannot be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The network has no exit other than this node.
+    NoExit,
+    /// [`Config::streams`] streams exist already.
+    TooMany,
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            OpenError::NoExit => "the network has no exit other than this node",
+            OpenError::TooMany => "this node has too many streams",
+        })
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// A result of [`MoreNode::poll`].
+#[derive(Debug, PartialEq, Eq)]
+pub enum Output {
+    /// A datagram to send.
+    Send {
+        /// The receiver.
+        to: SocketAddr,
+        /// The packet.
+        bytes: Vec<u8>,
+    },
+    /// An event of one of this node's streams.
+    Event(Event),
+}
+
+/// Use of an accepted packet.
+enum Handled {
+    Relayed,
+    Delivered,
+}
+
+/// A reply block that was sent to an exit.
+struct Outstanding {
+    keys: ReplyKeys,
+    stream: StreamId,
+    expiry: u64,
+}
+
+/// A node of the network.
+pub struct MoreNode {
+    config: Config,
+    network: Arc<Network>,
+    key: SecretKey,
+    /// Position of this node in the network.
+    me: usize,
+    rng: Box<dyn CryptoRng + Send>,
+    tags: Tags,
+    /// This node's reply blocks that were not used yet, and their order.
+    outstanding: BTreeMap<[u8; IDENTIFIER], Outstanding>,
+    order: VecDeque<[u8; IDENTIFIER]>,
+    streams: BTreeMap<StreamId, Stream>,
+    next_stream: u64,
+    /// The streams of this node as an exit.
+    flows: BTreeMap<Flow, StreamId>,
+    /// Flows that have ended here, and their order. A late SYN must not contact the destination
+    /// twice.
+    recent: (BTreeSet<Flow>, VecDeque<Flow>),
+    /// Streams that may have something to send, in turn.
+    due: VecDeque<StreamId>,
+    timers: BTreeSet<(Time, StreamId)>,
+    packets: VecDeque<Output>,
+    events: VecDeque<Event>,
+    counters: NodeCounters,
+}
+
+impl MoreNode {
+    /// Returns the node of `network` that has `key`. All times that are passed to it are those
+    /// since the beginning of the network, so that nodes agree on ticks.
+    ///
+    /// # Errors
+    /// [`NodeError`]
+    pub fn new(
+        config: Config,
+        network: Arc<Network>,
+        key: SecretKey,
+        rng: Box<dyn CryptoRng + Send>,
+    ) -> Result<MoreNode, NodeError> {
+        let me = network.find(&key.public()).ok_or(NodeError::NotListed)?;
+        if !(2..=MAX_HOPS).contains(&config.hops) {
+            return Err(NodeError::Hops);
+        }
+        if config.payload < MIN_PAYLOAD {
+            return Err(NodeError::Payload);
+        }
+        // Besides this node and an exit, which may be relays, too.
+        if network.relays() < config.hops + 1 {
+            return Err(NodeError::TooFewRelays(config.hops - 1));
+        }
+        Ok(MoreNode {
+            tags: Tags::new(config.tags),
+            config,
+            network,
+            key,
+            me,
+            rng,
+            outstanding: BTreeMap::new(),
+            order: VecDeque::new(),
+            streams: BTreeMap::new(),
+            next_stream: 0,
+            flows: BTreeMap::new(),
+            recent: Default::default(),
+            due: VecDeque::new(),
+            timers: BTreeSet::new(),
+            packets: VecDeque::new(),
+            events: VecDeque::new(),
+            counters: NodeCounters::default(),
+        })
+    }
+
+    /// Returns the counters.
+    #[must_use]
+    pub fn counters(&self) -> &NodeCounters {
+        &self.counters
+    }
+
+    /// Returns the number of streams that end here.
+    #[must_use]
+    pub fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Returns the numbers of tags and of unused reply blocks that are stored.
+    #[must_use]
+    pub fn stored(&self) -> [usize; 2] {
+        [self.tags.len(), self.outstanding.len()]
+    }
+
+    /// Handles a datagram from `from`.
+    pub fn handle(&mut self, now: Time, from: SocketAddr, datagram: &[u8]) {
+        self.counters.received += 1;
+        let handled = self.take(now, from, datagram);
+        match handled {
+            Ok(Handled::Relayed) => self.counters.relayed += 1,
+            Ok(Handled::Delivered) => self.counters.delivered += 1,
+            Err(reason) => self.counters.drop(reason),
+        }
+    }
+
+    fn take(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        datagram: &[u8],
+    ) -> Result<Handled, DropReason> {
+        let neighbour = self.network.find_address(from).ok_or(DropReason::UnknownSource)?;
+        if datagram.len() != OVERHEAD + self.config.payload {
+            return Err(DropReason::Malformed);
+        }
+        self.tags.expire(tick(now));
+        let unwrapped = unwrap(&self.key, datagram, |tag| self.tags.contains(tag))?;
+        match self.tags.insert(tick(now), unwrapped.expiry, unwrapped.tag) {
+            Verdict::Fresh => {}
+            Verdict::Expired => return Err(DropReason::Expired),
+            Verdict::Replayed => return Err(DropReason::Replayed),
+            Verdict::Full => return Err(DropReason::Full),
+        }
+        match unwrapped.data {
+            Data::Onward(next, bytes) => {
+                let next = self.network.find(&next).ok_or(DropReason::NoRoute)?;
+                if next == self.me || next == neighbour {
+                    return Err(DropReason::Looped);
+                }
+                if self.packets.len() >= MAX_QUEUE {
+                    return Err(DropReason::Queue);
+                }
+                let to = self.network.peers()[next].address;
+                self.packets.push_back(Output::Send { to, bytes });
+                Ok(Handled::Relayed)
+            }
+            Data::Here(content) => self.deliver(now, content).map(|()| Handled::Delivered),
+        }
+    }
+
+    /// Handles the content of a packet that ends here.
+    fn deliver(&mut self, now: Time, content: Content) -> Result<(), DropReason> {
+        match content {
+            Content::Forward(bytes) => {
+                let forward = ForwardContent::parse(&bytes).ok_or(DropReason::Malformed)?;
+                self.take_forward(now, forward)
+            }
+            Content::Reply(identifier, payload) => {
+                let used = self.outstanding.remove(&identifier).ok_or(DropReason::UnknownReply)?;
+                let reply =
+                    ReplyContent::parse(&used.keys.open(payload)?).ok_or(DropReason::Malformed)?;
+                self.take_reply(now, used.stream, reply)
+            }
+        }
+    }
+
+    /// Returns the next datagram to send, or the next event; `None` if there is nothing before
+    /// [`MoreNode::next_timeout`] or the next input. To be called until it returns `None`.
+    pub fn poll(&mut self, now: Time) -> Option<Output> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(Output::Event(event));
+        }
+        if let Some(packet) = self.packets.pop_front() {
+            return Some(packet);
+        }
+        while let Some(&(time, id)) = self.timers.first().filter(|(time, _)| *time <= now) {
+            self.timers.remove(&(time, id));
+            self.wake(id);
+        }
+        while let Some(id) = self.due.pop_front() {
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.is_due = false;
+            }
+            if self.expire(now, id) {
+                continue;
+            }
+            if let Some(packet) = self.next_packet(now, id) {
+                self.counters.sent += 1;
+                self.wake(id);
+                return Some(packet);
+            }
+            self.rest(id);
+        }
+        self.events.pop_front().map(Output::Event)
+    }
+
+    /// Returns the time at which to call [`MoreNode::poll`] again, if nothing happens before;
+    /// `None` if no timer runs.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Time> {
+        self.timers.first().map(|(time, _)| *time)
+    }
+
+    /// Gives the stream `id` its turn to send.
+    fn wake(&mut self, id: StreamId) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if !std::mem::replace(&mut stream.is_due, true) {
+            self.due.push_back(id);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The streams that end at a node.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_tcp::{Flags, State};
+
+use super::{MoreNode, OpenError};
+use crate::counters::DropReason;
+use crate::stream::{Ending, Event, Refusal, Role, Stream, StreamId};
+use crate::supply::Stock;
+use crate::tags::tick;
+use crate::wire::{Flow, ForwardContent, ReplyContent};
+
+/// Number of ended flows whose names an exit does not accept again.
+const RECENT: usize = 4_096;
+/// Time without a packet of the client after which an exit ends a stream. A client sends reply
+/// blocks at least each 16 s.
+const IDLE: Duration = Duration::from_secs(120);
+
+impl MoreNode {
+    /// Opens a stream to `target`, over an exit drawn by weight. Bytes that are written before the
+    /// next [`MoreNode::poll`] leave with its first packet, as far as there is room.
+    ///
+    /// # Errors
+    /// [`OpenError`]
+    pub fn open(&mut self, now: Time, target: SocketAddr) -> Result<StreamId, OpenError> {
+        if self.streams.len() >= self.config.streams {
+            return Err(OpenError::TooMany);
+        }
+        let exit = self.network.draw_exit(&mut *self.rng, self.me).ok_or(OpenError::NoExit)?;
+        let flow = self.draw_flow();
+        let stream = Stream::connect(now, &self.config, (flow, exit), target, &mut *self.rng);
+        Ok(self.insert(stream))
+    }
+
+    fn insert(&mut self, stream: Stream) -> StreamId {
+        let id = StreamId(self.next_stream);
+        self.next_stream += 1;
+        self.streams.insert(id, stream);
+        self.wake(id);
+        id
+    }
+
+    /// Reports that the destination of the exit's stream `id` is connected: bytes may flow.
+    pub fn connected(&mut self, id: StreamId) {
+        self.answer(id, None);
+    }
+
+    /// Reports that the destination of the exit's stream `id` was not connected, and closes it.
+    pub fn refuse(&mut self, id: StreamId, refusal: Refusal) {
+        self.answer(id, Some(refusal));
+    }
+
+    fn answer(&mut self, id: StreamId, refusal: Option<Refusal>) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.answer(refusal);
+        let wakes = !stream.left && !stream.peek().0.is_empty();
+        self.events.extend(wakes.then_some(Event::Readable(id)));
+        self.settle(id);
+        self.wake(id);
+    }
+
+    /// Takes as many of the program's `bytes` as there is room for. Returns their number; if it is
+    /// too small, [`Event::Writable`] follows. Bytes of unknown streams are all dropped.
+    pub fn write(&mut self, id: StreamId, bytes: &[u8]) -> usize {
+        let Some(stream) = self.streams.get_mut(&id) else { return bytes.len() };
+        let taken = stream.write(bytes);
+        self.wake(id);
+        taken
+    }
+
+    /// Returns the bytes that wait for the program of the stream `id`, in two consecutive parts.
+    #[must_use]
+    pub fn peek(&self, id: StreamId) -> (&[u8], &[u8]) {
+        self.streams.get(&id).map_or((&[], &[]), Stream::peek)
+    }
+
+    /// Removes the first `bytes` of [`MoreNode::peek`], which the program has read.
+    pub fn consume(&mut self, id: StreamId, bytes: usize) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.tcp.consume(bytes);
+        self.settle(id);
+        self.wake(id);
+    }
+
+    /// Closes the stream `id` on behalf of its program, which must not use it any more. Bytes that
+    /// were written before are sent first.
+    pub fn close(&mut self, id: StreamId) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.leave();
+        self.wake(id);
+    }
+
+    /// Ends the stream `id` at once, because its program or its destination has failed.
+    pub fn abort(&mut self, id: StreamId) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.abort();
+        self.wake(id);
+    }
+
+    /// Handles the content of a forward packet at its last hop.
+    pub(super) fn take_forward(
+        &mut self,
+        now: Time,
+        mut forward: ForwardContent,
+    ) -> Result<(), DropReason> {
+        // A block whose first hop is unknown would waste a segment.
+        let network = &self.network;
+        forward.blocks.retain(|block| network.find_prefix(&block.first_hop()).is_some());
+        if let Some(&id) = self.flows.get(&forward.flow) {
+            let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+            if let Role::Exit(stock) = &mut stream.role {
+                stock.add(tick(now), forward.number, forward.blocks);
+            }
+            stream.heard = now;
+            let events = forward.segment.map(|segment| stream.arrive(now, id, segment));
+            self.events.extend(events.into_iter().flatten().flatten());
+            self.settle(id);
+            self.wake(id);
+            return Ok(());
+        }
+        self.begin(now, forward)
+    }
+
+    /// Begins the stream of a flow at the exit.
+    fn begin(&mut self, now: Time, forward: ForwardContent) -> Result<(), DropReason> {
+        let may_begin = self.network.peers()[self.me].is_exit
+            && self.streams.len() < self.config.streams
+            && !self.recent.0.contains(&forward.flow);
+        let syn = forward.segment.as_ref().filter(|segment| segment.flags.has(Flags::SYN));
+        let Some(segment) = syn.filter(|_| may_begin).cloned() else {
+            self.reset(&forward);
+            return Err(DropReason::UnknownStream);
+        };
+        let mut stock = Stock::default();
+        stock.add(tick(now), forward.number, forward.blocks);
+        let ends = (forward.flow, stock);
+        let stream = Stream::accept(now, &self.config, ends, &segment, &mut *self.rng);
+        let stream = stream.ok_or(DropReason::Malformed)?;
+        let id = self.insert(stream);
+        self.flows.insert(forward.flow, id);
+        self.progress(id);
+        Ok(())
+    }
+
+    /// Reads the destination, if the SYN carried all of it.
+    fn progress(&mut self, id: StreamId) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let events = stream.progress(id, true);
+        self.events.extend(events.into_iter().flatten());
+    }
+
+    /// Handles a reply to the stream `id`.
+    pub(super) fn take_reply(
+        &mut self,
+        now: Time,
+        id: StreamId,
+        reply: ReplyContent,
+    ) -> Result<(), DropReason> {
+        let stream = self.streams.get_mut(&id).ok_or(DropReason::UnknownStream)?;
+        let Role::Client(_, supply) = &mut stream.role else { return Ok(()) };
+        supply.report(now, &reply);
+        stream.heard = now;
+        let events = reply.segment.map(|segment| stream.arrive(now, id, segment));
+        self.events.extend(events.into_iter().flatten().flatten());
+        self.settle(id);
+        self.wake(id);
+        Ok(())
+    }
+
+    /// Reports room and the end of the stream `id`.
+    fn settle(&mut self, id: StreamId) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let events = stream.settle(id);
+        self.events.extend(events.into_iter().flatten());
+    }
+
+    /// Sets the timer of the stream `id`, which has nothing to send now, or removes the stream if
+    /// it has ended.
+    pub(super) fn rest(&mut self, id: StreamId) {
+        self.settle(id);
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let has_ended = matches!(stream.tcp.state(), State::Closed | State::TimeWait);
+        if has_ended && stream.left {
+            return self.remove(id);
+        }
+        let tcp = stream.tcp.next_timeout();
+        let next = match &stream.role {
+            Role::Client(_, supply) => tcp.into_iter().chain([supply.next_timeout()]).min(),
+            // Without a reply block nothing can be sent.
+            Role::Exit(stock) => {
+                let can_send = !stock.is_spent();
+                let idle = stream.heard + IDLE;
+                tcp.filter(|_| can_send).into_iter().chain([idle]).min()
+            }
+        };
+        if let Some(before) = std::mem::replace(&mut stream.timer, next) {
+            self.timers.remove(&(before, id));
+        }
+        self.timers.extend(next.map(|time| (time, id)));
+    }
+
+    /// Ends the exit's stream `id` if its client has been silent for [`IDLE`]. Returns true if so.
+    pub(super) fn expire(&mut self, now: Time, id: StreamId) -> bool {
+        let Some(stream) = self.streams.get_mut(&id) else { return true };
+        let is_exit = matches!(stream.role, Role::Exit(_));
+        if !is_exit || now < stream.heard + IDLE {
+            return false;
+        }
+        if !stream.left && stream.is_known() {
+            self.events.push_back(Event::Ended(id, Ending::TimedOut));
+        }
+        self.remove(id);
+        true
+    }
+
+    fn remove(&mut self, id: StreamId) {
+        let Some(stream) = self.streams.remove(&id) else { return };
+        if let Some(time) = stream.timer {
+            self.timers.remove(&(time, id));
+        }
+        if self.flows.remove(&stream.flow).is_some() {
+            self.retire(stream.flow);
+        }
+    }
+
+    /// Keeps an ended flow from being begun again.
+    fn retire(&mut self, flow: Flow) {
+        let (known, order) = &mut self.recent;
+        known.insert(flow);
+        order.push_back(flow);
+        if order.len() > RECENT {
+            order.pop_front().map(|oldest| known.remove(&oldest));
+        }
+    }
+}

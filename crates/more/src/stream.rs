@@ -1,0 +1,280 @@
+//! One end of a stream: a TCP connection, the first message of each direction, and reply blocks.
+//!
+//! The client's bytes begin with the stream's destination, the exit's with one byte: connected, or
+//! the reason for a refusal.
+
+use std::net::SocketAddr;
+
+use anabranch_multipath::Time;
+use anabranch_tcp::{Config as TcpConfig, Connection, Ending as TcpEnding, Ports, Segment, Seq};
+use rand_core::Rng;
+
+use crate::config::Config;
+use crate::supply::{Stock, Supply};
+use crate::wire::{Flow, PORT, TARGET, mss, put_target, read_target};
+
+/// Name of a stream at one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StreamId(pub u64);
+
+/// The reason why an exit has not connected a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The exit does not allow the destination.
+    NotAllowed,
+    /// The destination refused the connection.
+    ConnectionRefused,
+    /// The destination cannot be reached, or the exit has no room.
+    Unreachable,
+}
+
+impl Refusal {
+    const ALL: [Refusal; 3] =
+        [Refusal::NotAllowed, Refusal::ConnectionRefused, Refusal::Unreachable];
+
+    fn byte(self) -> u8 {
+        self as u8 + 1
+    }
+
+    fn from_byte(byte: u8) -> Refusal {
+        let known = Refusal::ALL.into_iter().find(|refusal| refusal.byte() == byte);
+        known.unwrap_or(Refusal::Unreachable)
+    }
+}
+
+/// The exit's first byte if the destination is connected.
+const CONNECTED: u8 = 0;
+
+/// The reason for the end of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ending {
+    /// The other end has closed the stream, and all of its bytes were read.
+    Closed,
+    /// The exit has not connected the destination.
+    Refused(Refusal),
+    /// The other end has given the stream up, or does not know it.
+    Reset,
+    /// The other end has not answered in time.
+    TimedOut,
+}
+
+/// An event of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// At an exit: a client requests a connection to this destination. To be answered by
+    /// [`MoreNode::connected`](crate::MoreNode::connected) or
+    /// [`MoreNode::refuse`](crate::MoreNode::refuse).
+    Begun(StreamId, SocketAddr),
+    /// At a client: the stream's destination is connected.
+    Connected(StreamId),
+    /// Bytes can be read, after there were none.
+    Readable(StreamId),
+    /// Bytes can be written, after [`MoreNode::write`](crate::MoreNode::write) took too few.
+    Writable(StreamId),
+    /// The stream has ended. Its name means nothing any more.
+    Ended(StreamId, Ending),
+}
+
+/// The part of a stream that its two ends do not have in common.
+#[derive(Debug)]
+pub(crate) enum Role {
+    /// The client sends forward packets to the exit at this position in the network.
+    Client(usize, Supply),
+    /// The exit replies.
+    Exit(Stock),
+}
+
+/// One end of a stream.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) flow: Flow,
+    pub(crate) role: Role,
+    pub(crate) tcp: Connection,
+    /// True once the program has closed the stream, or was notified of its end.
+    pub(crate) left: bool,
+    /// True once the first message of the other end has arrived.
+    has_head: bool,
+    /// True if the destination is connected: bytes may flow.
+    is_open: bool,
+    /// True if the program found no room for bytes and waits.
+    starved: bool,
+    /// True if the stream waits for its turn to send.
+    pub(crate) is_due: bool,
+    /// Time of the stream's entry in the table of timers.
+    pub(crate) timer: Option<Time>,
+    /// Time of the last packet from the other end.
+    pub(crate) heard: Time,
+}
+
+impl Stream {
+    /// Returns a client's new stream to `target`.
+    pub(crate) fn connect(
+        now: Time,
+        config: &Config,
+        (flow, exit): (Flow, usize),
+        target: SocketAddr,
+        rng: &mut dyn Rng,
+    ) -> Stream {
+        let ports = Ports { local: PORT, remote: PORT };
+        let mut tcp = Connection::connect(now, &tcp_config(config, rng), ports, iss(rng));
+        tcp.write(&put_target(target));
+        Stream::new(now, flow, Role::Client(exit, Supply::new(now)), tcp)
+    }
+
+    /// Returns an exit's new stream; `None` if `segment` is no SYN.
+    pub(crate) fn accept(
+        now: Time,
+        config: &Config,
+        (flow, stock): (Flow, Stock),
+        segment: &Segment,
+        rng: &mut dyn Rng,
+    ) -> Option<Stream> {
+        let tcp = Connection::accept(now, &tcp_config(config, rng), iss(rng), segment)?;
+        Some(Stream::new(now, flow, Role::Exit(stock), tcp))
+    }
+
+    fn new(now: Time, flow: Flow, role: Role, tcp: Connection) -> Stream {
+        let [left, has_head, is_open, starved, is_due] = [false; 5];
+        let (timer, heard) = (None, now);
+        Stream { flow, role, tcp, left, has_head, is_open, starved, is_due, timer, heard }
+    }
+
+    /// Answers the client's request at the exit. A refusal closes the stream.
+    pub(crate) fn answer(&mut self, refusal: Option<Refusal>) {
+        self.tcp.write(&[refusal.map_or(CONNECTED, Refusal::byte)]);
+        self.is_open = refusal.is_none();
+        if !self.is_open {
+            self.leave();
+        }
+    }
+
+    /// Takes as many of the program's `bytes` as there is room for. Returns their number.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
+        let taken = self.tcp.write(bytes);
+        self.starved = taken < bytes.len() || self.tcp.room() == 0;
+        taken
+    }
+
+    /// Returns the bytes that can be read, in two consecutive parts.
+    pub(crate) fn peek(&self) -> (&[u8], &[u8]) {
+        if self.is_open { self.tcp.peek() } else { (&[], &[]) }
+    }
+
+    /// Closes this end: bytes that were written before are sent first.
+    pub(crate) fn leave(&mut self) {
+        self.left = true;
+        self.tcp.close();
+    }
+
+    /// Ends the stream at once.
+    pub(crate) fn abort(&mut self) {
+        self.left = true;
+        self.tcp.abort();
+    }
+
+    /// Handles a segment. Returns the events that follow.
+    pub(crate) fn arrive(
+        &mut self,
+        now: Time,
+        id: StreamId,
+        segment: Segment,
+    ) -> [Option<Event>; 2] {
+        let was_empty = self.peek().0.is_empty();
+        self.tcp.handle(now, segment);
+        self.progress(id, was_empty)
+    }
+
+    /// Returns the events that follow from received bytes. `was_empty` is true if the program had
+    /// nothing to read before.
+    pub(crate) fn progress(&mut self, id: StreamId, was_empty: bool) -> [Option<Event>; 2] {
+        let first = match self.has_head || self.left {
+            true => None,
+            false => self.take_head(id),
+        };
+        let wakes = was_empty && !self.left && !self.peek().0.is_empty();
+        [first, wakes.then_some(Event::Readable(id))]
+    }
+
+    /// Takes the first message of the other end, once it has arrived completely.
+    fn take_head(&mut self, id: StreamId) -> Option<Event> {
+        let (front, back) = self.tcp.peek();
+        let bytes: Vec<u8> = front.iter().chain(back).take(TARGET).copied().collect();
+        match self.role {
+            Role::Exit(_) => match read_target(&bytes) {
+                Ok(None) => None,
+                Ok(Some((target, length))) => {
+                    self.head_read(length);
+                    Some(Event::Begun(id, target))
+                }
+                Err(_) => {
+                    self.abort();
+                    None
+                }
+            },
+            Role::Client(..) => {
+                let &answer = bytes.first()?;
+                self.head_read(1);
+                self.is_open = answer == CONNECTED;
+                if self.is_open {
+                    return Some(Event::Connected(id));
+                }
+                self.leave();
+                Some(Event::Ended(id, Ending::Refused(Refusal::from_byte(answer))))
+            }
+        }
+    }
+
+    fn head_read(&mut self, length: usize) {
+        self.tcp.consume(length);
+        self.has_head = true;
+    }
+
+    /// Drops bytes that nobody reads. Returns the events of room and of the stream's end.
+    pub(crate) fn settle(&mut self, id: StreamId) -> [Option<Event>; 2] {
+        if self.left {
+            self.tcp.consume(usize::MAX);
+            return [None, None];
+        }
+        let has_room = self.starved && self.tcp.room() > 0;
+        self.starved &= !has_room;
+        let finished = self.tcp.is_finished() && self.tcp.readable() == 0;
+        let ending = self.tcp.ending().and_then(failure).or(finished.then_some(Ending::Closed));
+        if ending.is_some() {
+            self.leave();
+        }
+        let ended = ending.filter(|_| self.is_known()).map(|ending| Event::Ended(id, ending));
+        [has_room.then_some(Event::Writable(id)), ended]
+    }
+
+    /// Returns true if the program knows the stream: at a client from the beginning, at an exit
+    /// from the destination on.
+    pub(crate) fn is_known(&self) -> bool {
+        self.has_head || matches!(self.role, Role::Client(..))
+    }
+}
+
+fn iss(rng: &mut dyn Rng) -> Seq {
+    Seq(rng.next_u32())
+}
+
+/// Returns the settings of a new connection.
+fn tcp_config(config: &Config, rng: &mut dyn Rng) -> TcpConfig {
+    TcpConfig {
+        mss: mss(config.payload),
+        receive_buffer: config.buffer,
+        send_buffer: config.buffer,
+        fast_open: true,
+        timestamp_offset: rng.next_u32(),
+        ..TcpConfig::default()
+    }
+}
+
+/// Returns the reason to report for a connection that has failed; `None` if it has ended in order.
+fn failure(ending: TcpEnding) -> Option<Ending> {
+    match ending {
+        TcpEnding::Finished | TcpEnding::Aborted => None,
+        TcpEnding::TimedOut => Some(Ending::TimedOut),
+        _ => Some(Ending::Reset),
+    }
+}

@@ -1,0 +1,122 @@
+//! Replay protection with bounded memory.
+//!
+//! Each packet names, for each hop, its last tick, and expires at the end of it. A relay keeps the
+//! tag of each accepted packet until then. Ticks are coarse, so packets of the same tick do not
+//! differ by them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+/// Length of a tick.
+pub const TICK: Duration = Duration::from_secs(30);
+/// Number of ticks for which a packet, or a reply block, is valid after the tick of its creation.
+pub const LIFETIME: u64 = 4;
+/// Maximum difference of two nodes' clocks, in ticks.
+pub const SKEW: u64 = 1;
+
+/// Returns the number of the tick that contains `now`.
+#[must_use]
+pub fn tick(now: Time) -> u64 {
+    now.nanos() / TICK.as_nanos() as u64
+}
+
+/// Result of a check against the stored tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The tag is new, and is now stored.
+    Fresh,
+    /// The packet has expired, or expires later than its creator could have written.
+    Expired,
+    /// The tag is stored already.
+    Replayed,
+    /// There is no room for another tag.
+    Full,
+}
+
+/// The tags of accepted packets, by the tick of their expiry.
+#[derive(Debug)]
+pub(crate) struct Tags {
+    by_expiry: BTreeMap<u64, BTreeSet<u64>>,
+    count: usize,
+    limit: usize,
+}
+
+impl Tags {
+    /// Returns an empty set with room for `limit` tags.
+    pub(crate) fn new(limit: usize) -> Tags {
+        Tags { by_expiry: BTreeMap::new(), count: 0, limit }
+    }
+
+    /// Returns true if `tag` is stored.
+    pub(crate) fn contains(&self, tag: u64) -> bool {
+        self.by_expiry.values().any(|tags| tags.contains(&tag))
+    }
+
+    /// Checks a packet at the tick `now`, and stores its tag. A full set accepts nothing more: it
+    /// forgets no tag before its packet has expired.
+    pub(crate) fn insert(&mut self, now: u64, expiry: u64, tag: u64) -> Verdict {
+        self.expire(now);
+        if expiry < now || expiry > now + LIFETIME + SKEW {
+            return Verdict::Expired;
+        }
+        if self.contains(tag) {
+            return Verdict::Replayed;
+        }
+        if self.count >= self.limit {
+            return Verdict::Full;
+        }
+        self.by_expiry.entry(expiry).or_default().insert(tag);
+        self.count += 1;
+        Verdict::Fresh
+    }
+
+    /// Returns the number of stored tags.
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Forgets the tags of packets that have expired before the tick `now`.
+    pub(crate) fn expire(&mut self, now: u64) {
+        while let Some(entry) = self.by_expiry.first_entry().filter(|entry| *entry.key() < now) {
+            self.count -= entry.remove().len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_accepted_once_until_its_packet_expires() {
+        let mut tags = Tags::new(10);
+        assert_eq!(tags.insert(7, 9, 1), Verdict::Fresh);
+        assert_eq!(tags.insert(7, 9, 1), Verdict::Replayed);
+        assert_eq!(tags.insert(9, 10, 1), Verdict::Replayed, "under another expiry, too");
+        assert_eq!(tags.insert(10, 9, 1), Verdict::Expired);
+        assert_eq!(tags.len(), 0, "the tag has gone with its packet");
+    }
+
+    #[test]
+    fn an_expiry_beyond_the_lifetime_is_refused() {
+        let mut tags = Tags::new(10);
+        let last = 7 + LIFETIME + SKEW;
+        assert_eq!(tags.insert(7, last, 1), Verdict::Fresh);
+        assert_eq!(tags.insert(7, last + 1, 2), Verdict::Expired);
+        assert_eq!(tags.insert(7, u64::MAX, 3), Verdict::Expired);
+        assert_eq!(tags.insert(7, 6, 4), Verdict::Expired);
+    }
+
+    #[test]
+    fn a_full_set_refuses_new_packets_and_forgets_none() {
+        let mut tags = Tags::new(2);
+        assert_eq!(tags.insert(0, 0, 1), Verdict::Fresh);
+        assert_eq!(tags.insert(0, 1, 2), Verdict::Fresh);
+        assert_eq!(tags.insert(0, 1, 3), Verdict::Full);
+        assert_eq!(tags.insert(0, 0, 1), Verdict::Replayed);
+        assert_eq!(tags.insert(1, 1, 3), Verdict::Fresh, "the first has expired");
+        assert_eq!(tags.insert(1, 1, 2), Verdict::Replayed);
+    }
+}
