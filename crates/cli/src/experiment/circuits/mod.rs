@@ -37,8 +37,8 @@ pub(crate) struct CircuitsArgs {
     common: Common,
     /// Compare these designs: tor (one circuit), conflux, conflux-2013, mtor, anabranch (our own
     /// design); conflux-2013-turns, mtor-turns, anabranch-turns (those three with round robin);
-    /// merged, merged-batches (circuits that meet at a middle relay); stock (C tor), stock-conflux
-    /// (C tor with Conflux) [default: all].
+    /// merged, merged-batches (circuits that meet at a middle relay); more (MORE: a path for each
+    /// packet; on loopback only); stock (C tor), stock-conflux (C tor with Conflux) [default: all].
     #[arg(long, value_name = "DESIGN,...", value_delimiter = ',')]
     designs: Vec<Design>,
     /// Use N circuits for each stream, in designs that use several. C tor always uses two.
