@@ -49,7 +49,7 @@ fn ends() -> Ends {
     else {
         panic!("the client is known")
     };
-    assert!(near.open(now, &answer), "the answer is the far end's");
+    assert!(near.open(now, PathId(0), &answer), "the answer is the far end's");
     Ends { now, near, far, client: accepted.client }
 }
 
@@ -63,7 +63,7 @@ fn stranger(bytes: &[u8]) {
     for packet in [bytes, &mixed] {
         let received = ends.far.receive(ends.now, address().into(), packet);
         assert!(packet == seen || received == PacketKind::Nothing, "a stranger is answered");
-        assert!(!ends.near.open(ends.now, packet), "nothing of that is the far end's");
+        assert!(!ends.near.open(ends.now, PathId(0), packet), "nothing of that is the far end's");
     }
 }
 

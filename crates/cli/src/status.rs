@@ -172,21 +172,40 @@ fn of_merge(run: &Value) -> String {
         list(&run["listening"]["servers"]).iter().map(|server| text(&server["at"])).collect();
     let head = format!("{} for {}", text(&run["listening"]["listen"]), servers.join(", "));
     let mut rows = vec![["  client", "path", "state", "in", "out"].map(str::to_owned).to_vec()];
+    let mut streams = Vec::new();
     for client in list(&run["stats"]["clients"]) {
         for path in list(&client["paths"]) {
             let bytes = |way: &str| scaled(path[way].as_f64().unwrap_or(0.0), "B");
             let state = if path["up"] == true { "up" } else { "silent" };
-            let from = path["from"].as_str().unwrap_or("-");
+            let from = legible(path["from"].as_str().unwrap_or("-"));
+            let from = if path["stream"].is_object() { format!("tcp {from}") } else { from };
+            streams.push(path["stream"].clone());
             rows.push(vec![
                 format!("  {}", text(&client["name"])),
-                legible(from),
+                from,
                 state.to_owned(),
                 bytes("in_bytes"),
                 bytes("out_bytes"),
             ]);
         }
     }
+    add_streams(&mut rows, &streams);
     if rows.len() == 1 { head } else { format!("{head}\n{}", table(&rows)) }
+}
+
+/// Appends columns about paths that are TCP connections, if there are any: bytes that wait for room
+/// in the connection, and packets dropped because they waited too long. `streams` has a value for
+/// each row after the headings.
+fn add_streams(rows: &mut [Vec<String>], streams: &[Value]) {
+    if !streams.iter().any(Value::is_object) {
+        return;
+    }
+    rows[0].extend(["queue", "too old"].map(str::to_owned));
+    for (row, stream) in rows[1..].iter_mut().zip(streams) {
+        let queue = stream["queued_bytes"].as_f64().map(|bytes| scaled(bytes, "B"));
+        let aged = stream["aged"].as_f64().map(|packets| scaled(packets, ""));
+        row.extend([queue, aged].map(|cell| cell.unwrap_or("-".to_owned())));
+    }
 }
 
 fn of_split(run: &Value, now: f64) -> String {
@@ -216,13 +235,15 @@ fn of_split(run: &Value, now: f64) -> String {
             .to_vec(),
     ];
     rows.extend(paths.iter().map(|path| row(path, sums, &run["answers"], now)));
+    add_streams(&mut rows, &paths.iter().map(|path| path["stream"].clone()).collect::<Vec<_>>());
     if rows.len() == 1 { head } else { format!("{head}\n{}", table(&rows)) }
 }
 
 fn row(path: &Value, sums: [f64; 2], answers: &Value, now: f64) -> Vec<String> {
     let name = path["name"].as_str().unwrap_or("?");
     let rtt = path["rtt_ms"].as_f64().map_or("-".to_owned(), |rtt| format!("{rtt:.1} ms"));
-    let mut row = vec![format!("  {}", legible(name))];
+    let kind = path["stream"]["kind"].as_str().map(|kind| format!(" {}", legible(kind)));
+    let mut row = vec![format!("  {}{}", legible(name), kind.unwrap_or_default())];
     row.push(legible(path["state"].as_str().unwrap_or("?")));
     row.push(rtt);
     for (way, sum) in ["up_bytes", "down_bytes"].into_iter().zip(sums) {
@@ -321,6 +342,32 @@ mod tests {
         let text = words(&run, 60.0);
         assert!(text.starts_with("merge 9 (60 s): [::]:4500 for 127.0.0.1:5\n"), "{text}");
         assert!(text.ends_with("  home    192.0.2.7:5  up     1.0 kB  5 B"), "{text}");
+    }
+
+    #[test]
+    fn a_path_that_is_a_stream_shows_its_kind_its_queue_and_what_grew_too_old() {
+        let path = |name: &str, stream: Value| json!({"name": name, "state": "up", "rtt_ms": 20.0, "up_bytes": 0, "down_bytes": 0, "stream": stream});
+        let stream = json!({"kind": "onion", "queued_bytes": 12_500, "aged": 7});
+        let run = json!({
+            "kind": "split", "pid": 7, "started": 1000.0,
+            "listening": {"listen": "127.0.0.1:5", "server": "192.0.2.1:6", "schedule": "uniform", "every": "~10p"},
+            "stats": {"sessions": 1, "paths": [path("u", Value::Null), path("o-1", stream)]},
+            "answers": {"u": null, "o-1": 1290.0},
+        });
+        let text = words(&run, 1300.0);
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines[1].ends_with("last answer  queue    too old"), "{text}");
+        assert!(lines[2].ends_with("none         -        -"), "{text}");
+        assert!(lines[3].starts_with("  o-1 onion  up     20.0 ms"), "{text}");
+        assert!(lines[3].ends_with("10 s ago     12.5 kB  7"), "{text}");
+        let path = json!({"from": "192.0.2.7:5", "up": true, "in_bytes": 0, "out_bytes": 0, "stream": {"queued_bytes": 900, "aged": 0}});
+        let run = json!({
+            "kind": "merge", "pid": 9, "started": 0.0,
+            "listening": {"listen": "[::]:4500", "servers": []},
+            "stats": {"clients": [{"name": "home", "paths": [path]}]},
+        });
+        let text = words(&run, 60.0);
+        assert!(text.contains("tcp 192.0.2.7:5") && text.ends_with("900 B  0"), "{text}");
     }
 
     /// A run of an earlier program answers a newer `anabranch status`.

@@ -454,7 +454,7 @@ impl World {
     fn arrive_near(&mut self) {
         for place in 0..self.down.len() {
             while let Some(packet) = self.down[place].pop(self.now) {
-                self.near.open(self.now, &packet);
+                self.near.open(self.now, PathId::at(place), &packet);
             }
         }
     }

@@ -12,7 +12,8 @@ use rand_core::CryptoRng;
 
 use crate::keys::PublicKey;
 
-const NONCE: usize = 12;
+/// Length of a nonce, in bytes.
+pub(crate) const NONCE: usize = 12;
 const TAG: usize = 16;
 /// Maximum length of a packet with a handshake message, in bytes. Longer packets are ignored.
 const LONGEST: usize = 512;

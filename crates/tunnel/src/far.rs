@@ -1,6 +1,6 @@
 //! The far end, which serves the sessions of many clients on one socket.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use anabranch_multipath::{PathId, Time};
 use aws_lc_rs::hmac;
 use rand_core::CryptoRng;
 
-use crate::disguise::Disguise;
+use crate::disguise::{Disguise, NONCE};
 use crate::epoch::{Epoch, Id, id_of};
-use crate::hello::{Cookie, Hello, Message, Welcome};
+use crate::hello::{Cookie, Hello, MOST_COPIES, Message, Welcome};
 use crate::keys::{KeyPair, Psk, PublicKey};
 use crate::noise;
 use crate::piece::Piece;
-use crate::session::{DecoyCount, Session};
+use crate::session::{DecoyCount, Session, UNCONFIRMED};
 
 /// Maximum number of paths of a session.
 const MOST_PATHS: u8 = 64;
@@ -90,16 +90,43 @@ pub struct Far<R> {
 struct Client {
     psk: Psk,
     /// The stamp of the client's last handshake; `None` before the first. Handshakes with an older
-    /// or equal stamp are replays.
+    /// or equal stamp are replays, or copies of one of `answered`.
     stamp: Option<u64>,
+    /// The last handshakes that were answered, the newest last.
+    answered: VecDeque<Answered>,
     generation: u32,
     session: Option<ClientSession>,
 }
 
 impl Client {
     fn new(psk: Psk) -> Client {
-        Client { psk, stamp: None, generation: 0, session: None }
+        Client { psk, stamp: None, answered: VecDeque::new(), generation: 0, session: None }
     }
+
+    /// Returns the answer to a copy of an earlier handshake with the Noise message `noise`; `None`
+    /// if there was none, or `nonce` shows that the packet is a replay.
+    fn repeat(&mut self, noise: &[u8], nonce: [u8; NONCE]) -> Option<&[u8]> {
+        let answered = self.answered.iter_mut().find(|one| one.noise == noise)?;
+        if answered.nonces.len() >= MOST_COPIES || !answered.nonces.insert(nonce) {
+            return None;
+        }
+        Some(&answered.answer)
+    }
+
+    /// Drops the session.
+    fn forget(&mut self) {
+        self.session = None;
+        self.answered.clear();
+    }
+}
+
+/// A handshake that was answered. A near end sends copies of one handshake by several paths. Each
+/// is disguised with its own nonce, which only a holder of the public key can do. So a packet with
+/// a known nonce is a replay of an observer, and gets no answer.
+struct Answered {
+    noise: Vec<u8>,
+    answer: Vec<u8>,
+    nonces: BTreeSet<[u8; NONCE]>,
 }
 
 struct ClientSession {
@@ -158,14 +185,18 @@ impl<R: CryptoRng> Far<R> {
                 self.clients.push(Client::new(*psk));
                 ClientId(self.clients.len() as u32 - 1)
             });
-            self.clients[id.0 as usize].psk = *psk;
+            let client = &mut self.clients[id.0 as usize];
+            if client.psk != *psk {
+                client.psk = *psk;
+                client.answered.clear();
+            }
             self.keys.insert(*key, id);
             id
         });
         let named: Vec<ClientId> = named.collect();
         let gone: Vec<ClientId> = before.into_values().filter(|id| !named.contains(id)).collect();
         for id in &gone {
-            self.clients[id.0 as usize].session = None;
+            self.clients[id.0 as usize].forget();
         }
         self.ids.retain(|(_, id, ..)| !gone.contains(id));
         (named, gone)
@@ -210,8 +241,10 @@ impl<R: CryptoRng> Far<R> {
         let key = PublicKey(state.get_remote_static()?.try_into().ok()?);
         let id = *self.keys.get(&key)?;
         let client = self.clients.get_mut(id.0 as usize)?;
+        let nonce = *packet.first_chunk::<NONCE>()?;
         if client.stamp.is_some_and(|last| hello.stamp <= last) {
-            return None;
+            let answer = self.disguise.hide(client.repeat(noise, nonce)?, &mut self.rng);
+            return Some(PacketKind::Handshake(answer, None));
         }
         state.set_psk(2, &client.psk).ok()?;
         client.stamp = Some(hello.stamp);
@@ -221,14 +254,22 @@ impl<R: CryptoRng> Far<R> {
         let known = client.session.as_ref().filter(|running| running.run == hello.run);
         let (run, first) =
             known.map_or((fresh, 0), |known| (known.ours, known.session.next_number()));
+        if known.is_none() {
+            client.answered.clear();
+        }
         let aes = self.aes && hello.aes;
         let welcome = Welcome { run, first, paths, aes }.write(&mut self.rng);
         let mut answer = vec![0; welcome.len() + 128];
         let length = state.write_message(&welcome, &mut answer).ok()?;
         let (back, out) = state.dangerously_get_raw_split();
         let epoch = Epoch::new(&out, &back, paths.into(), aes);
-        let accepted = self.renew(now, id, (hello, run), epoch);
         let answer = Message::Answer { noise: &answer[..length] }.write();
+        let (noise, nonces) = (noise.to_vec(), BTreeSet::from([nonce]));
+        client.answered.push_back(Answered { noise, answer: answer.clone(), nonces });
+        if client.answered.len() > UNCONFIRMED {
+            client.answered.pop_front();
+        }
+        let accepted = self.renew(now, id, (hello, run), epoch);
         Some(PacketKind::Handshake(self.disguise.hide(&answer, &mut self.rng), accepted))
     }
 
@@ -362,7 +403,7 @@ impl<R: CryptoRng> Far<R> {
                 running.session.is_closed() || now.since(running.heard) >= FORGET
             };
             if client.session.as_ref().is_some_and(over) {
-                client.session = None;
+                client.forget();
                 gone.push(id);
             }
         }

@@ -17,6 +17,8 @@ use rand_core::CryptoRng;
 const VERSION: u8 = 1;
 /// Longest label of a server at a far end, in bytes.
 pub const LONGEST_LABEL: usize = 32;
+/// Maximum number of copies of one INIT. The far end answers no more of them.
+pub(crate) const MOST_COPIES: usize = 128;
 /// Upper bound of the number of zeros after a payload; the number is smaller.
 const ZEROS: u8 = 64;
 /// Upper bound of the number of packets in a session; the number is smaller.

@@ -1,5 +1,11 @@
 //! The near end: it begins handshakes, and has one session.
+//!
+//! The first handshake is sent by the path that answered last. After [`HASTE`] without an answer
+//! the next one is sent by all paths that carry packets now: copies of one message, each disguised
+//! on its own. So a single working path among many dead ones brings the session up after one
+//! retry. The far end answers each copy with the same keys.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use anabranch_multipath::{PathId, Time};
@@ -8,16 +14,15 @@ use snow::HandshakeState;
 
 use crate::disguise::Disguise;
 use crate::epoch::{Epoch, id_of};
-use crate::hello::{Cookie, Hello, LONGEST_LABEL, Message, Welcome};
+use crate::hello::{Cookie, Hello, LONGEST_LABEL, MOST_COPIES, Message, Welcome};
 use crate::keys::{KeyPair, Psk, PublicKey};
 use crate::noise;
 use crate::piece::Piece;
-use crate::session::Session;
+use crate::session::{Session, UNCONFIRMED};
 
 /// Age at which the keys are renewed (WireGuard: `REKEY_AFTER_TIME`).
 const RENEW: Duration = Duration::from_secs(120);
-/// Time without an answer after which another handshake begins (WireGuard: `REKEY_TIMEOUT`), by
-/// the next path.
+/// Time without an answer after which another handshake begins (WireGuard: `REKEY_TIMEOUT`).
 const RETRY: Duration = Duration::from_secs(5);
 /// Times without an answer after which the first three handshakes are repeated. They are shorter
 /// than [`RETRY`], because a path may be cut.
@@ -61,26 +66,35 @@ pub struct Near<R> {
     aes: bool,
     session: Session,
     generation: u32,
-    /// The handshake that waits for its answer.
-    pending: Option<HandshakeState>,
-    cookie: Cookie,
+    /// The handshakes that wait for an answer, the newest last. The answer to the one before the
+    /// newest may still be under way on a slow path.
+    pending: VecDeque<Attempt>,
+    /// The paths that get a copy of the newest handshake next.
+    copies: VecDeque<PathId>,
+    /// The cookie of each path. Paths may have different addresses.
+    cookies: Vec<Cookie>,
     /// The stamp of the last handshake.
     stamp: u64,
     /// Time at which the next handshake begins.
     due: Time,
     tries: u32,
-    /// Handshakes since the last answer that took the paths in turn.
-    turn: u32,
-    /// The path of the next handshake, if one is preferred.
-    first: Option<PathId>,
-    /// Bit mask of the paths for which a handshake began early since the last answer. A path that
-    /// appears again and again, and leads nowhere, takes no turn from others.
-    hastened: u64,
+    /// Whether the far end has fallen silent since it agreed on the keys. A far end that is gone
+    /// leaves keys that no packet answers.
+    is_lost: bool,
     agreed: Option<Time>,
     /// Farewells of the far end in a row, each soon after it had answered.
     farewells: u32,
     /// The random name of the far end's part of the session.
     theirs: Option<[u8; 8]>,
+}
+
+/// A handshake that waits for its answer.
+struct Attempt {
+    noise: HandshakeState,
+    /// The first Noise message.
+    message: Vec<u8>,
+    /// Number of copies sent.
+    copies: usize,
 }
 
 /// Error of [`Near::new`].
@@ -141,14 +155,13 @@ impl<R: CryptoRng> Near<R> {
             aes: false,
             session: Session::new(paths, true, sizes),
             generation: 0,
-            pending: None,
-            cookie: [0; 16],
+            pending: VecDeque::new(),
+            copies: VecDeque::new(),
+            cookies: vec![[0; 16]; count.into()],
             stamp: 0,
             due: Time::ZERO,
             tries: 0,
-            turn: 0,
-            first: None,
-            hastened: 0,
+            is_lost: false,
             agreed: None,
             farewells: 0,
             theirs: None,
@@ -163,8 +176,7 @@ impl<R: CryptoRng> Near<R> {
     /// Returns the progress.
     #[must_use]
     pub fn state(&self) -> State {
-        // A far end that is gone leaves keys that no packet answers.
-        let is_lost = self.tries > 0 && self.session.is_deaf();
+        let is_lost = self.is_lost && self.session.is_deaf();
         match self.session.is_up() && !is_lost {
             true => State::Up,
             false => State::Trying { tries: self.tries },
@@ -189,15 +201,15 @@ impl<R: CryptoRng> Near<R> {
         sound && self.session.seal(now, &self.disguise, path, (flow, piece.into()), out)
     }
 
-    /// Processes a packet that arrived. Returns whether the far end sent it.
-    pub fn open(&mut self, now: Time, packet: &[u8]) -> bool {
+    /// Processes a packet that arrived by `path`. Returns whether the far end sent it.
+    pub fn open(&mut self, now: Time, path: PathId, packet: &[u8]) -> bool {
         let id = id_of(&self.disguise, packet);
         let known = self.session.ids().find(|(one, ..)| Some(*one) == id);
         if known.is_some_and(|known| self.session.open(now, known, packet).is_some()) {
             self.follow_farewell(now);
             return true;
         }
-        self.answered(now, packet).is_some()
+        self.answered(now, path, packet).is_some()
     }
 
     /// Plans a new handshake if the far end has ended the session. A far end that is stopped does
@@ -210,27 +222,24 @@ impl<R: CryptoRng> Near<R> {
         let pause = FAREWELL * (1 << self.farewells);
         self.farewells = (self.farewells + 1).min(FAREWELLS);
         (self.theirs, self.tries, self.due) = (None, 0, now + pause);
-        (self.turn, self.hastened) = (0, 0);
     }
 
     /// Processes an answer to a handshake.
-    fn answered(&mut self, now: Time, packet: &[u8]) -> Option<()> {
+    fn answered(&mut self, now: Time, path: PathId, packet: &[u8]) -> Option<()> {
         let message = self.disguise.find(packet)?;
         let noise = match Message::read(&message)? {
             Message::Answer { noise } => noise,
-            Message::Cookie(cookie) => {
-                // The far end asks for proof of our address.
-                self.pending.as_ref()?;
-                (self.cookie, self.due) = (cookie, now);
-                return Some(());
-            }
+            Message::Cookie(cookie) => return self.prove(path, cookie),
             Message::Init { .. } => return None,
         };
-        let pending = self.pending.as_mut()?;
         let mut payload = vec![0; noise.len()];
-        let length = pending.read_message(noise, &mut payload).ok()?;
+        let mut newest_first = self.pending.iter_mut().rev();
+        let (pending, length) = newest_first.find_map(|pending| {
+            let length = pending.noise.read_message(noise, &mut payload).ok()?;
+            Some((pending, length))
+        })?;
         let welcome = Welcome::read(&payload[..length]).filter(|one| self.aes || !one.aes)?;
-        let (out, back) = pending.dangerously_get_raw_split();
+        let (out, back) = pending.noise.dangerously_get_raw_split();
         let epoch = Epoch::new(&out, &back, welcome.paths.min(self.paths).into(), welcome.aes);
         if self.theirs != Some(welcome.run) {
             self.theirs = Some(welcome.run);
@@ -239,9 +248,22 @@ impl<R: CryptoRng> Near<R> {
         self.generation += 1;
         self.session.renew(self.generation, epoch, true);
         self.session.ask_at(now);
-        (self.pending, self.tries, self.agreed) = (None, 0, Some(now));
-        (self.turn, self.hastened) = (0, 0);
-        self.due = now + RENEW;
+        self.pending.clear();
+        self.copies.clear();
+        self.is_lost = false;
+        (self.tries, self.agreed, self.due) = (0, Some(now), now + RENEW);
+        Some(())
+    }
+
+    /// Sends the newest handshake again by `path`, on which the far end asks for proof of our
+    /// address. Returns `None` if no handshake waits for an answer.
+    fn prove(&mut self, path: PathId, cookie: Cookie) -> Option<()> {
+        self.pending.back()?;
+        let own = self.cookies.get_mut(path.index())?;
+        if *own != cookie {
+            *own = cookie;
+            self.copy_by(path);
+        }
         Some(())
     }
 
@@ -252,34 +274,65 @@ impl<R: CryptoRng> Near<R> {
         // Paths that were silent before a handshake need a round trip after it to answer again.
         let settled = self.agreed.is_some_and(|agreed| now.since(agreed) >= RETRY);
         let forgotten = self.tries == 0 && settled && self.session.is_deaf();
-        if now >= self.due || forgotten {
-            return Some(self.greet(now, unix_millis, out));
+        if (now >= self.due || forgotten) && self.may_greet() {
+            self.greet(now, unix_millis);
+        }
+        let may_be_lost = self.is_lost || self.tries > 0 || !self.may_greet();
+        self.is_lost = may_be_lost && self.session.is_deaf();
+        if let Some(path) = self.write_copy(out) {
+            return Some(path);
         }
         self.session.say(now, &self.disguise, out)
     }
 
+    /// Sets whether this machine can send by `path` now. A path that cannot, such as a stream
+    /// without a connection, gets no handshakes and no probes. When it can again, it is treated as
+    /// in [`Near::on_path`].
+    pub fn set_carries(&mut self, now: Time, path: PathId, carries: bool) {
+        let before = self.session.set_carries(path, carries);
+        if carries && before == Some(false) {
+            self.on_path(now, path);
+        }
+    }
+
     /// Notes that `path` now leads to the far end and did not before, or leads there by another
     /// route, so that its round-trip time is measured again. With a session, all paths are probed
-    /// at once. Without one, a handshake begins at once by this path, the first time that the path
-    /// appears.
+    /// at once. Without one, a handshake is sent by this path at once.
     pub fn on_path(&mut self, now: Time, path: PathId) {
         self.session.forget_round_trip(path);
         if self.state() == State::Up {
             return self.session.ask_at(now);
         }
-        let is_one = path.index() < usize::from(self.paths).min(64);
-        let bit = if is_one { 1 << path.index() } else { 0 };
-        if bit & !self.hastened != 0 {
-            self.hastened |= bit;
-            (self.first, self.due) = (Some(path), self.due.min(now));
+        if !self.session.carries(path) {
+            return;
+        }
+        if self.pending.is_empty() {
+            self.due = self.due.min(now);
+        }
+        self.copy_by(path);
+    }
+
+    /// Returns whether a path carries packets now.
+    fn may_greet(&self) -> bool {
+        (0..self.paths).any(|path| self.session.carries(PathId(path.into())))
+    }
+
+    /// Plans a copy of the newest handshake by `path`.
+    fn copy_by(&mut self, path: PathId) {
+        if !self.copies.contains(&path) {
+            self.copies.push_back(path);
         }
     }
 
-    fn greet(&mut self, now: Time, unix_millis: u64, out: &mut Vec<u8>) -> PathId {
-        let path = self.first.take().unwrap_or_else(|| {
-            self.turn += 1;
-            PathId::at((self.turn - 1) as usize % usize::from(self.paths))
-        });
+    /// Begins a handshake: by one path, or if that got no answer, by all.
+    fn greet(&mut self, now: Time, unix_millis: u64) {
+        let paths = (0..self.paths).map(|path| PathId(path.into()));
+        let mut by: Vec<PathId> = paths.filter(|path| self.session.carries(*path)).collect();
+        if self.tries == 0 {
+            by.sort_by_key(|path| std::cmp::Reverse(self.session.heard(*path)));
+            by.truncate(1);
+        }
+        by.into_iter().for_each(|path| self.copy_by(path));
         let pause = HASTE.get(self.tries as usize).copied().unwrap_or(RETRY);
         (self.tries, self.due) = (self.tries.saturating_add(1), now + pause);
         // A wall clock may be set back.
@@ -297,10 +350,26 @@ impl<R: CryptoRng> Near<R> {
         let mut message = vec![0; hello.len() + 256];
         let length = noise.write_message(&hello, &mut message);
         message.truncate(length.expect("there is room for what the pattern adds"));
-        let init = Message::Init { cookie: self.cookie, noise: &message }.write();
+        self.pending.push_back(Attempt { noise, message, copies: 0 });
+        if self.pending.len() > UNCONFIRMED {
+            self.pending.pop_front();
+        }
+    }
+
+    /// Appends the next planned copy of the newest handshake. Returns its path.
+    fn write_copy(&mut self, out: &mut Vec<u8>) -> Option<PathId> {
+        let newest = self.pending.back_mut()?;
+        let path = loop {
+            let path = self.copies.pop_front()?;
+            if self.session.carries(path) && newest.copies < MOST_COPIES {
+                break path;
+            }
+        };
+        newest.copies += 1;
+        let cookie = self.cookies.get(path.index()).copied().unwrap_or_default();
+        let init = Message::Init { cookie, noise: &newest.message }.write();
         out.extend_from_slice(&self.disguise.hide(&init, &mut self.rng));
-        self.pending = Some(noise);
-        path
+        Some(path)
     }
 
     /// Appends a packet with `frame`, whatever its content, after skipping `skip` numbers. It is
@@ -313,6 +382,10 @@ impl<R: CryptoRng> Near<R> {
     /// Returns when this end has to be polled again.
     #[must_use]
     pub fn next_timeout(&self) -> Time {
-        self.session.next_timeout().map_or(self.due, |other| other.min(self.due))
+        let greets = match self.pending.is_empty() || self.copies.is_empty() {
+            true => self.may_greet().then_some(self.due),
+            false => Some(Time::ZERO),
+        };
+        [self.session.next_timeout(), greets].into_iter().flatten().min().unwrap_or(Time::MAX)
     }
 }

@@ -33,8 +33,10 @@ const ROUND: Duration = Duration::from_millis(150);
 const IDLE: Duration = Duration::from_secs(5);
 /// Unanswered probes in a row that a path may have. With one more it is silent.
 const UNANSWERED: u32 = 3;
-/// Epochs whose packets are opened: the present one, the one before, and an unconfirmed one.
+/// Epochs whose packets are opened: the present one, and two that are older or unconfirmed.
 const EPOCHS: usize = 3;
+/// Newest handshakes whose keys the far end has for certain, whatever the present epoch is.
+pub(crate) const UNCONFIRMED: usize = EPOCHS - 1;
 
 /// The state of a session at either end.
 pub struct Session {
@@ -127,6 +129,8 @@ struct Path {
     asked: Time,
     /// Whether the other end has reported that it receives nothing by this path.
     deaf: bool,
+    /// Whether this machine cannot send by this path now.
+    is_cut: bool,
     /// The longest packet of this path in bytes, if known.
     room: Option<u16>,
     /// The packets in flight by this path.
@@ -238,6 +242,23 @@ impl Session {
         self.paths.get(path.index())?.room.map(usize::from)
     }
 
+    /// Sets whether this machine can send by `path` now. Returns whether it could before; `None`
+    /// if there is no such path.
+    pub(crate) fn set_carries(&mut self, path: PathId, carries: bool) -> Option<bool> {
+        let path = self.paths.get_mut(path.index())?;
+        Some(!std::mem::replace(&mut path.is_cut, !carries))
+    }
+
+    /// Returns whether this machine can send by `path` now.
+    pub(crate) fn carries(&self, path: PathId) -> bool {
+        self.paths.get(path.index()).is_some_and(|path| !path.is_cut)
+    }
+
+    /// Returns when a packet last arrived by `path`; `None` if none has.
+    pub(crate) fn heard(&self, path: PathId) -> Option<Time> {
+        self.paths.get(path.index())?.heard
+    }
+
     /// Returns whether no path answers, so that the other end may have forgotten us.
     pub(crate) fn is_deaf(&self) -> bool {
         self.paths.iter().all(|path| path.unanswered > UNANSWERED)
@@ -313,7 +334,7 @@ impl Session {
             let paths = &self.paths;
             let usable = |path: PathId| {
                 let path = &paths[path.index()];
-                path.is_usable() && path.heard.is_some()
+                path.is_usable() && path.heard.is_some() && !path.is_cut
             };
             decoys.carried(now, (path, bytes), paths.len(), usable);
         }
@@ -519,8 +540,11 @@ impl Session {
 
     fn question(&mut self, now: Time) {
         let busy = self.busy.is_some_and(|last| now.since(last) < IDLE);
+        // The end of such a state is reported to us, and need not be found by probes.
+        let all_cut = self.paths.iter().all(|path| path.is_cut);
         let any = |range: RangeInclusive<u32>| {
-            self.paths.iter().any(|path| range.contains(&path.unanswered))
+            let mut probed = self.paths.iter().filter(|path| all_cut || !path.is_cut);
+            probed.any(|path| range.contains(&path.unanswered))
         };
         let pause = match () {
             () if any(1..=UNANSWERED) => ASK_AGAIN,
@@ -531,14 +555,17 @@ impl Session {
         for (place, path) in self.paths.iter_mut().enumerate() {
             path.ask(now);
             let deaf = path.unanswered > UNANSWERED;
-            self.words.push_back((PathId::at(place), Word::Ping { deaf }));
+            // A number that is never sent would be awaited by the other end.
+            if !path.is_cut {
+                self.words.push_back((PathId::at(place), Word::Ping { deaf }));
+            }
         }
     }
 
     /// Sends a farewell by every path, so that the other end need not detect the end by silence.
     pub fn close(&mut self) {
-        let farewell = (0..self.paths.len()).map(|place| (PathId::at(place), Word::Close));
-        self.words.extend(farewell);
+        let open = self.paths.iter().enumerate().filter(|(_, path)| !path.is_cut);
+        self.words.extend(open.map(|(place, _)| (PathId::at(place), Word::Close)));
     }
 
     /// Returns when [`Session::poll`] or a packet of ours is due next.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anabranch_multipath::seed::stream;
 use anabranch_multipath::{Decoys, PathId, Time};
 use anabranch_netem::{LinkSettings, Loss};
-use anabranch_tunnel::{DecoyCount, Far, OVERHEAD, PacketKind, Peer, State};
+use anabranch_tunnel::{DecoyCount, Far, Near, OVERHEAD, PacketKind, Peer, State};
 use rand::RngExt;
 use world::{World, address, near, pair, path};
 
@@ -303,7 +303,7 @@ fn strangers_are_not_answered_and_replays_do_nothing() {
         // From elsewhere, to draw the session there.
         let received = world.far.receive(world.now, address(99).into(), packet);
         assert_eq!(received, PacketKind::Nothing);
-        assert!(!world.near.open(world.now, packet));
+        assert!(!world.near.open(world.now, PathId(0), packet));
     }
     for length in 0..200usize {
         let noise: Vec<u8> = (0..length).map(|n| (n * 37 + length) as u8).collect();
@@ -635,7 +635,7 @@ fn a_path_whose_stream_ended_leads_nowhere_until_it_comes_by_another() {
     let PacketKind::Handshake(answer, Some(run)) = far.receive(now, by(7), &hello) else {
         panic!("the client is known")
     };
-    assert!(near.open(now, &answer));
+    assert!(near.open(now, PathId(0), &answer));
     let mut packet = |path| {
         let mut packet = Vec::new();
         assert!(near.seal(now, PathId(path), (1, b"datagram"), &mut packet));
@@ -672,12 +672,161 @@ fn a_path_that_appears_again_and_again_takes_no_turn_from_others() {
     let (mut now, (own, theirs)) = (Time::from_secs(1), pair(33));
     let mut near = near(33, theirs.public, own, [9; 32], 2);
     let mut by = [0; 2];
-    for stamp in 0..100 {
+    for stamp in 0..1_000 {
         near.on_path(now, PathId(1));
         while let Some(path) = near.say(now, stamp, &mut Vec::new()) {
             by[path.index()] += 1;
         }
-        now += Duration::from_millis(100);
+        now += Duration::from_millis(10);
     }
-    assert_eq!(by, [2, 3], "at 0 by path 1, then in turn at .5, 1.5, 3.5 and 8.5 s");
+    assert_eq!(by[0], 5, "at 0, .5, 1.5, 3.5 and 8.5 s");
+    let most = [50, 100, 128, 128, 128].into_iter().sum();
+    assert!((200..=most).contains(&by[1]), "{by:?}: copies of one handshake are at most 128");
+}
+
+/// Returns when the session was up, counted from the start of `world`; at most 30 s.
+fn up_after(world: &mut World) -> Duration {
+    let start = world.now;
+    while world.near.state() != State::Up {
+        let until = world.now + Duration::from_millis(1);
+        world.run_until(until);
+        assert!(until.since(start) < Duration::from_secs(30), "it does not come up");
+    }
+    world.now.since(start)
+}
+
+/// All paths accept packets, and all but one lose them.
+#[test]
+fn one_path_that_works_among_32_that_swallow_is_found_by_the_first_retry() {
+    for works in [0, 16, 32] {
+        let mut world = World::new(40, &vec![path(20); 33], "20ms");
+        world.cut = (0..33).map(|path| path != works).collect();
+        let took = up_after(&mut world).as_millis();
+        assert!(took <= if works == 0 { 42 } else { 542 }, "path {works}: {took} ms");
+        assert_eq!(world.begun, 1);
+    }
+}
+
+/// As streams that are being dialled, and interfaces that are down.
+#[test]
+fn paths_that_cannot_carry_get_neither_handshakes_nor_probes() {
+    let mut world = World::new(41, &vec![path(20); 33], "20ms");
+    (0..32).for_each(|path| world.near.set_carries(world.now, PathId(path), false));
+    let took = up_after(&mut world);
+    assert!(took <= Duration::from_millis(42), "{took:?}");
+    world.run_for(Duration::from_secs(3));
+    assert!(world.seen[..32].iter().all(Vec::is_empty), "nothing was sent by those");
+    let before = world.seen[32].len();
+    world.run_for(Duration::from_secs(60));
+    let probes = world.seen[32].len() - before;
+    assert!((4..=8).contains(&probes), "{probes}: each 20 s, as if there were no other paths");
+    world.near.set_carries(world.now, PathId(3), true);
+    world.run_for(Duration::from_millis(42));
+    assert_eq!(world.seen[3].len(), 2, "it is probed at once, and answers");
+}
+
+#[test]
+fn without_a_path_that_carries_there_is_no_handshake_and_with_one_at_once() {
+    let (start, (own, theirs)) = (Time::from_secs(1), pair(42));
+    let mut near = near(42, theirs.public, own, [9; 32], 2);
+    (0..2).for_each(|path| near.set_carries(start, PathId(path), false));
+    let later = start + Duration::from_secs(60);
+    assert_eq!(near.say(later, 1, &mut Vec::new()), None);
+    assert!(near.next_timeout() > later, "nothing is due");
+    assert_eq!(near.state(), State::Trying { tries: 0 });
+    near.set_carries(later, PathId(1), true);
+    assert!(near.next_timeout() <= later);
+    assert_eq!(near.say(later, 2, &mut Vec::new()), Some(PathId(1)));
+    assert_eq!(near.say(later, 2, &mut Vec::new()), None);
+}
+
+/// The far end hears the fast path first, and answers there in vain.
+#[test]
+fn fast_paths_that_lose_all_answers_do_not_keep_a_slow_one_from_being_answered() {
+    let mut world = World::new(43, &[path(5), path(5), path(60)], "20ms");
+    world.cut_down = vec![true, true, false];
+    let took = up_after(&mut world);
+    assert!(took <= Duration::from_millis(500 + 122), "{took:?}");
+    assert_eq!(world.begun, 1);
+    exchange(&mut world, 2_000);
+    world.out = [Vec::new(), Vec::new()];
+    exchange(&mut world, 100);
+    assert_eq!(world.out.each_ref().map(Vec::len), [100, 100], "both ends have the same keys");
+}
+
+#[test]
+fn an_answer_that_comes_after_the_next_handshake_is_taken() {
+    let mut world = World::new(44, &[path(650)], "20ms");
+    let took = up_after(&mut world);
+    assert!(took <= Duration::from_millis(1_302), "{took:?}");
+    exchange(&mut world, 2_000);
+    world.out = [Vec::new(), Vec::new()];
+    exchange(&mut world, 100);
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(world.out.each_ref().map(Vec::len), [100, 100]);
+}
+
+/// A path of those that a handshake may go by dies while the session lasts.
+#[test]
+fn keys_are_renewed_by_a_path_that_answers() {
+    let mut world = ready(45, &[path(20), path(20), path(20)], "20ms");
+    world.cut = vec![true, true, false];
+    exchange(&mut world, 1_000);
+    let handshakes = world.handshakes;
+    // 120 s after the handshake, and a round trip.
+    world.run_until(Time::from_millis(10 + 120_000 + 90));
+    assert_eq!(world.handshakes - handshakes, 1);
+}
+
+#[test]
+fn copies_of_a_handshake_are_answered_once_each_and_replays_of_them_never() {
+    let (now, (own, theirs)) = (Time::from_secs(1), pair(46));
+    let clients = [(own.public, [9; 32])];
+    let mut far = Far::new(theirs.clone(), &clients, &[], stream(46, 3, "far"));
+    let mut near = near(46, theirs.public, own, [9; 32], 3);
+    let mut copies = Vec::new();
+    let say = |near: &mut Near<_>, at| {
+        let mut packet = Vec::new();
+        near.say(at, 1, &mut packet).map(|_| packet)
+    };
+    let (retry, mut begun) = (now + Duration::from_millis(500), 0);
+    assert!(say(&mut near, now).is_some() && say(&mut near, now).is_none());
+    copies.extend(std::iter::from_fn(|| say(&mut near, retry)));
+    assert_eq!(copies.len(), 3);
+    let mut answers = Vec::new();
+    for (place, copy) in copies.iter().enumerate() {
+        let received = far.receive(retry, address(place).into(), copy);
+        let PacketKind::Handshake(answer, run) = received else { panic!("{received:?}") };
+        begun += usize::from(run.is_some());
+        answers.push(answer);
+    }
+    assert_eq!(begun, 1, "one session");
+    assert!(answers[0] != answers[1] && copies[0] != copies[1], "an observer sees no copies");
+    for copy in &copies {
+        assert_eq!(far.receive(retry, address(7).into(), copy), PacketKind::Nothing);
+    }
+    assert!(near.open(retry, PathId(2), &answers[2]), "any of the answers will do");
+    assert!(!near.open(retry, PathId(0), &answers[0]), "and one is enough");
+    let mut packet = Vec::new();
+    assert!(near.seal(retry, PathId(1), (1, b"datagram"), &mut packet));
+    let received = far.receive(retry, address(1).into(), &packet);
+    assert!(matches!(received, PacketKind::Session(_)), "{received:?}");
+}
+
+/// A far end under load asks each address for proof.
+#[test]
+fn each_path_proves_its_own_address() {
+    let mut world = World::new(47, &[path(20), path(20), path(30)], "20ms");
+    world.cut[0] = true;
+    let (stranger, far) = (pair(48).0, pair(47).1.public);
+    let mut flooder = near(15, far, stranger, [1; 32], 1);
+    // More than the far end answers in this second.
+    for stamp in 1..=60 {
+        let mut packet = Vec::new();
+        flooder.say(Time::from_secs(100 * stamp), stamp, &mut packet).unwrap();
+        world.far.receive(world.now, address(50).into(), &packet);
+    }
+    let took = up_after(&mut world);
+    // A retry, and a round trip more than without the load.
+    assert!(took <= Duration::from_millis(500 + 2 * 42), "{took:?}");
 }

@@ -104,7 +104,7 @@ impl Driver<'_> {
     /// read from it before.
     fn read_stream(&mut self, now: Time, path: PathId, rest: Option<&[u8]>) {
         let Some(tunnel) = &mut self.tunnel else { return };
-        let take = |packet: &[u8]| tunnel.open_one(now, packet);
+        let take = |packet: &[u8]| tunnel.open_one(now, path, packet);
         let streams = &mut self.uplinks.streams;
         let taken = match rest {
             Some(rest) => streams.take(now, path, rest, take),
@@ -114,7 +114,7 @@ impl Driver<'_> {
         if let Err(warning) = taken {
             self.stream_ended(now, path, warning);
         }
-        self.on_far_end(now, std::iter::empty::<Received<'_>>());
+        self.on_far_end(now, path, std::iter::empty::<Received<'_>>());
     }
 
     /// Passes the bytes that passed streams' sockets to the captures.

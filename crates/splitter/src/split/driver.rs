@@ -120,7 +120,7 @@ impl Driver<'_> {
         let dues = [
             self.core.next_timeout(),
             self.uplinks.next_timeout(),
-            self.tunnel.as_ref().map(Tunnel::next_timeout),
+            self.next_of_tunnel(),
             self.control.keep_at,
             Some(self.report.next_snapshot),
         ];
@@ -205,7 +205,8 @@ impl Driver<'_> {
             }
             self.report.see(now, socket, false, run.onward());
             if self.tunnel.is_some() {
-                self.on_far_end(now, [run]);
+                let path = socket.path;
+                self.on_far_end(now, path, [run]);
                 continue;
             }
             self.core.handle(now, source.says(batch_of(&run)));

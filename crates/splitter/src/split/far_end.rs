@@ -49,14 +49,15 @@ impl Driver<'_> {
         }
     }
 
-    /// Takes packets of the far end.
+    /// Takes packets of the far end, which arrived by `path`.
     pub(super) fn on_far_end<'r>(
         &mut self,
         now: Time,
+        path: PathId,
         runs: impl IntoIterator<Item = Received<'r>>,
     ) {
         if let Some(tunnel) = &mut self.tunnel {
-            runs.into_iter().for_each(|run| tunnel.open(now, &run));
+            runs.into_iter().for_each(|run| tunnel.open(now, path, &run));
         }
         self.hand_over(now);
     }
@@ -79,6 +80,13 @@ impl Driver<'_> {
         if let Some(tunnel) = &mut self.tunnel {
             tunnel.arrived = bytes;
         }
+    }
+
+    /// Returns when [`Driver::tend_tunnel`] is due; `None` without a tunnel, or before the far
+    /// end's address is known.
+    pub(super) fn next_of_tunnel(&self) -> Option<Time> {
+        let tunnel = self.tunnel.as_ref()?;
+        self.uplinks.servers.contains_key(&TUNNEL).then(|| tunnel.next_timeout())
     }
 
     /// Does what is due for the tunnel: passes on datagrams, sends packets of our own, and reports
@@ -146,7 +154,7 @@ impl Driver<'_> {
     /// found; the far end's silence may be another.
     pub(super) fn tell_path(&mut self, now: Time, path: PathId, broken: Option<DownReason>) {
         let tunnel = self.tunnel.as_mut();
-        let broken = tunnel.map_or(broken, |tunnel| tunnel.note_broken(path, broken));
+        let broken = tunnel.map_or(broken, |tunnel| tunnel.note_broken(now, path, broken));
         self.core.handle(now, Input::Path { path, broken });
     }
 

@@ -206,7 +206,7 @@ impl Driver<'_> {
     pub(super) fn on_relayed(&mut self, now: Time, token: u64, runs: udp::Batch<'_>) {
         let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
         let Some(relay) = &socket.relay else { return };
-        let (source, server) = (socket.source(), relay.header.server());
+        let (source, path, server) = (socket.source(), socket.path, relay.header.server());
         let mut opened = Opened::default();
         for run in runs.filter(|run| socket.is_to(run.from)) {
             self.report.see(now, socket, false, run.onward());
@@ -214,7 +214,7 @@ impl Driver<'_> {
         }
         self.report.foreign += opened.unfit();
         if self.tunnel.is_some() {
-            return self.on_far_end(now, opened.runs(server));
+            return self.on_far_end(now, path, opened.runs(server));
         }
         let (mut outgoing, mut back) = (Vec::new(), Vec::new());
         for run in opened.runs(server) {

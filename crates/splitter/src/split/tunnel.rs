@@ -156,14 +156,17 @@ impl Tunnel {
     }
 
     /// Records the reason that this machine has found for a path to be down, if any. Returns the
-    /// reason why the path is down, which may also be the far end's silence.
+    /// reason why the path is down, which may also be the far end's silence. Without such a reason
+    /// the path carries handshakes and probes.
     pub(super) fn note_broken(
         &mut self,
+        now: Time,
         path: PathId,
         broken: Option<DownReason>,
     ) -> Option<DownReason> {
         let Some(condition) = self.paths.get_mut(path.index()) else { return broken };
         condition.broken = broken;
+        self.near.set_carries(now, path, broken.is_none());
         condition.reason()
     }
 
@@ -220,16 +223,17 @@ impl Tunnel {
         self.tuples[path.index()] = tuple;
     }
 
-    /// Opens packets that arrived on a socket.
-    pub(super) fn open(&mut self, now: Time, run: &Received<'_>) {
+    /// Opens packets that arrived on a socket of `path`.
+    pub(super) fn open(&mut self, now: Time, path: PathId, run: &Received<'_>) {
         for packet in run.datagrams() {
-            self.near.open(now, packet);
+            self.near.open(now, path, packet);
         }
     }
 
-    /// Opens a packet that arrived on a stream. Returns whether it came from the far end.
-    pub(super) fn open_one(&mut self, now: Time, packet: &[u8]) -> bool {
-        self.near.open(now, packet)
+    /// Opens a packet that arrived on the stream of `path`. Returns whether it came from the far
+    /// end.
+    pub(super) fn open_one(&mut self, now: Time, path: PathId, packet: &[u8]) -> bool {
+        self.near.open(now, path, packet)
     }
 
     /// Records that `path` has a new connection to the far end.

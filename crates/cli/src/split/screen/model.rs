@@ -2,6 +2,7 @@
 
 use anabranch_comps::{Event, PathCounters, Snapshot};
 use anabranch_multipath::Time;
+use anabranch_pages::figures::scaled;
 use anabranch_splitter::paths::Egress;
 use anabranch_splitter::split::{FarEndNews, Listening};
 
@@ -196,6 +197,18 @@ pub(super) fn losses(snapshot: &Snapshot) -> Option<String> {
     (!told.is_empty()).then(|| format!("datagrams lost here: {}", told.join(", ")))
 }
 
+/// Describes the packets that wait for room in paths' TCP connections, and those dropped because
+/// they waited too long; `None` if there are none. The paths have these names.
+pub(super) fn backlogs(rows: &[Row]) -> Option<String> {
+    let told = rows.iter().filter_map(|row| {
+        let stream = row.counters.stream.filter(|stream| stream.queued + stream.aged > 0)?;
+        let queue = scaled(stream.queued as f64, "B");
+        Some(format!("{} {queue} queued, {} too old", row.name, stream.aged))
+    });
+    let told: Vec<_> = told.collect();
+    (!told.is_empty()).then(|| format!("TCP connections: {}", told.join(" · ")))
+}
+
 fn totals(snapshot: &Snapshot) -> (u64, u64) {
     let add = |(up, down), path: &PathCounters| (up + path.up.bytes, down + path.down.bytes);
     snapshot.paths.iter().chain([&snapshot.removed]).fold((0, 0), add)
@@ -243,6 +256,9 @@ pub(super) mod tests {
         model.snapshot(Time::from_secs(1), &counters);
         assert_eq!((model.rows[0].label().as_str(), model.rows[0].dropped()), ("a ssh", 7));
         assert_eq!(model.rows[1].label(), "b");
+        let told = backlogs(&model.rows);
+        assert_eq!(told.as_deref(), Some("TCP connections: a 9 B queued, 5 too old"));
+        assert_eq!(backlogs(&model.rows[1..]), None);
     }
 
     #[test]

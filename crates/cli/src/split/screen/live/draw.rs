@@ -9,7 +9,7 @@ use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::Paragraph;
 
 use super::super::advice;
-use super::super::model::{Model, Row, losses};
+use super::super::model::{Model, Row, backlogs, losses};
 use crate::screen::Recent;
 use crate::screen::frame::{Look, Order, Picture, cut, fitted, names, title};
 use crate::screen::meter::Meter;
@@ -108,7 +108,8 @@ impl Model {
         ])
     }
 
-    /// Returns lines about silent servers, losses, pinned flows, decoys and the newest sessions.
+    /// Returns lines about silent servers, losses, TCP connections, pinned flows, decoys and the
+    /// newest sessions.
     /// There are at most [`SESSIONS`] of them.
     fn sessions(&self, ink: Palette) -> Text<'static> {
         let newest = self.book.sessions.iter().rev().take(usize::from(SESSIONS));
@@ -118,9 +119,15 @@ impl Model {
         let silent = self.snapshot.silent.map(|silent| advice::silent(&silent));
         let silent = silent.map(|text| Line::styled(text, ink.bad()));
         let lost = losses(&self.snapshot).map(|text| Line::styled(text, ink.doubtful()));
+        let backlogs = backlogs(&self.rows).map(Line::raw);
         let pinned = self.pinned().map(Line::raw);
         let decoys = self.snapshot.far_end.and_then(|far| advice::decoys(far.decoys));
-        let told = silent.into_iter().chain(lost).chain(pinned).chain(decoys.map(Line::raw));
+        let told = silent
+            .into_iter()
+            .chain(lost)
+            .chain(backlogs)
+            .chain(pinned)
+            .chain(decoys.map(Line::raw));
         told.chain(lines).take(usize::from(SESSIONS)).collect()
     }
 }
