@@ -64,7 +64,11 @@ impl Play {
         let switches = input.byte();
         let config = Config {
             mss: [536, 1460][usize::from(switches & 1)],
-            congestion: if switches & 2 == 0 { Congestion::Cubic } else { Congestion::Reno },
+            congestion: match (switches & 2, switches & 4) {
+                (0, 0) => Congestion::Cubic,
+                (0, _) => Congestion::Bbr,
+                _ => Congestion::Reno,
+            },
             pacing: switches & 4 != 0,
             receive_buffer: BUFFER,
             send_buffer: BUFFER,
@@ -74,6 +78,7 @@ impl Play {
             timestamp_offset: u32::MAX - 100,
             early: switches & 64 != 0,
             fast_open: switches & 128 != 0,
+            ..Config::default()
         };
         let now = Time::from_secs(1);
         let mut syn = Segment { source: 2, destination: 1, seq: PEER, ..Segment::default() };

@@ -134,14 +134,14 @@ fn the_wide_experiment_makes_everything_and_goes_on() {
     let output = run(&small);
     assert!(output.status.success(), "{output:?}");
     let journal = fs::read_to_string(at.join("units.jsonl")).unwrap();
-    // A header, two arms of one path, and five designs with three schedules.
-    assert_eq!(journal.lines().count(), 1 + 2 + 15);
+    // A header, two arms of one path, five designs with three schedules, four UDP designs.
+    assert_eq!(journal.lines().count(), 1 + 2 + 15 + 4);
     for file in ["wide.parquet", "figure-2.svg", "figure-3.svg", "figure-4.svg", "wide.html"] {
         assert!(fs::metadata(at.join(file)).unwrap().len() > 500, "{file}");
     }
     let text = fs::read_to_string(&notes).unwrap();
     for told in [
-        "cannot be judged: the simulator's link layer has no datagrams",
+        "| mudp-or × 2, eta |",
         "cannot be judged: no downloads to compare",
         "Reduced: 10 instead of 228 clients; 10 simulated seconds instead of two hours",
         "| tor-fixed |",

@@ -110,6 +110,54 @@ fn files_from_a_byte_to_five_mebibytes_arrive_whole_both_ways() {
     exchange(socks, 1_000, 300_000);
 }
 
+/// A client of its own in the network of this line; its program and proxy.
+fn client(folder: &TempDir, line: &str, design: &[&str]) -> (Program, SocketAddr) {
+    let name = design.concat().replace('-', "");
+    let data = folder.path().join(name).to_str().unwrap().to_owned();
+    let words = ["client", "--json", "--listen", "127.0.0.1:0", "--authority", line, "--data", &data];
+    let mut client = Program::start(&[&words[..], design].concat());
+    let listening = client.next("listening");
+    let socks = listening["addresses"][0].as_str().unwrap().parse().unwrap();
+    client.next("ready");
+    (client, socks)
+}
+
+#[test]
+fn files_arrive_whole_over_several_circuits_by_each_schedule() {
+    let _turn = turn();
+    let folder = TempDir::new().unwrap();
+    let (_up, socks, line) = network(&folder, &["--design", "mudp-or"]);
+    let everything = |socks: SocketAddr| {
+        for bytes in [1, 447, 20_000, 320 << 10, 5 << 20] {
+            exchange(socks, 10, bytes);
+            exchange(socks, bytes, 1);
+        }
+        let spawn = |n: usize| thread::spawn(move || exchange(socks, n, n * 50_000));
+        let at_once: Vec<_> = (1..9).map(spawn).collect();
+        at_once.into_iter().for_each(|one| one.join().unwrap());
+    };
+    everything(socks);
+    for schedule in [
+        &["--schedule", "eta"][..],
+        &["--schedule", "uniform"],
+        &["--schedule", "round-robin", "--every", "5p", "--udp-or-congestion", "cubic"],
+    ] {
+        let design = [&["--design", "mudp-or"][..], schedule].concat();
+        let (_client, socks) = client(&folder, &line, &design);
+        everything(socks);
+    }
+}
+
+#[test]
+fn an_unsound_mix_names_the_layer_that_lacks_something() {
+    let design = ["--design", "mudp-or", "--schedule", "eta", "--udp-or-congestion", "cubic"];
+    let words = ["client", "--listen", "127.0.0.1:0", "--authority", program::NOBODY];
+    let (status, said) = Program::start(&[&words[..], &design].concat()).ended();
+    assert_eq!(status.code(), Some(2), "{said}");
+    assert!(said.contains("the transport layer's cubic has one for all"), "{said}");
+    assert!(said.contains("--udp-or-congestion bbr"), "{said}");
+}
+
 #[test]
 fn a_network_without_such_relays_is_named_and_programs_are_refused() {
     let _turn = turn();

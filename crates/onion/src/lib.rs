@@ -72,6 +72,7 @@ mod test_keys;
 mod transport;
 pub mod wire;
 
+pub use anabranch_tcp::Congestion as LossyCongestion;
 pub use channels::LinkId;
 pub use event::{CarrierFault, CircuitFault, Event, LinkFault, Neighbour, Violation};
 pub use io::{Core, LinkInput, LinkOutput, StreamOutput};

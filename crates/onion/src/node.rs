@@ -7,6 +7,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use anabranch_multipath::Time;
+use anabranch_tcp::Congestion;
 use rand_core::CryptoRng;
 
 use crate::channel::{self, Channel, Start};
@@ -203,6 +204,8 @@ pub struct Node<R: NodeRole> {
     pub(crate) padding: [u64; 2],
     /// Counters of lossy cells, without the cells that [`Channels`] has dropped.
     pub(crate) lossy: LossyStats,
+    /// Congestion control of streams over lossy cells.
+    pub(crate) lossy_congestion: Congestion,
 }
 
 /// Whether the layers of new circuits encrypt.
@@ -259,7 +262,14 @@ impl<R: NodeRole> Node<R> {
             rules: Rules::default(),
             padding: [0; 2],
             lossy: LossyStats::default(),
+            lossy_congestion: Congestion::Bbr,
         }
+    }
+
+    /// Sets the congestion control of the streams of new lossy circuits: [`Congestion::Bbr`] unless
+    /// this function is called. Sets whose schedules need windows always use BBR.
+    pub fn set_lossy_congestion(&mut self, congestion: Congestion) {
+        self.lossy_congestion = congestion;
     }
 
     /// Returns the next output.

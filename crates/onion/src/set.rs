@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use anabranch_multipath::{PathId, Time};
+use anabranch_tcp::Congestion;
 
 use crate::congestion::{Outlet, Params};
 use crate::event::CircuitFault;
@@ -57,6 +58,13 @@ impl Set {
         Set { streams, lossy, lossy_legs: None, route: Route::One(leg) }
     }
 
+    /// Sets the congestion control of streams over lossy cells that begin from now on.
+    #[must_use]
+    pub(crate) fn with_congestion(mut self, congestion: Congestion) -> Set {
+        self.lossy.iter_mut().for_each(|lossy| lossy.set_congestion(congestion));
+        self
+    }
+
     /// Returns the next free ID for a stream that begins here; `None` if all are in use.
     pub(crate) fn next_id(&mut self) -> Option<u16> {
         for _ in 0..=u16::MAX {
@@ -74,9 +82,11 @@ impl Set {
         unused && self.lossy_legs.is_none() && !self.streams.were_used()
     }
 
-    /// Returns the circuit for the next lossy cell; `None` if there is none now.
-    pub(crate) fn choose_lossy(&mut self, now: Time) -> Option<u32> {
+    /// Returns the circuit for the next lossy cell; `None` if there is none now. `slot` is that of
+    /// the leg that its connection has chosen, if it has.
+    pub(crate) fn choose_lossy(&mut self, now: Time, slot: Option<usize>) -> Option<u32> {
         match (&mut self.lossy_legs, &self.route) {
+            (Some(legs), _) if legs.have_windows() => legs.circuit_at(slot.unwrap_or(0)),
             (Some(legs), _) => legs.choose(now),
             (None, Route::One(circuit)) => Some(*circuit),
             (None, Route::Several(_)) => None,

@@ -14,7 +14,7 @@ use anabranch_onion::crypto::lossy::{
     KEY_BYTES, LossyClient, LossyKeys, LossyRelay, Outward, Refusal, ZEROS,
 };
 use anabranch_onion::wire::cell::{BODY, Body, Command};
-use anabranch_tcp::{Config, Connection, Ending, Ports, Segment, Seq};
+use anabranch_tcp::{Config, Congestion, Connection, Ending, Ports, Segment, Seq};
 use rand::Rng;
 
 const COMMAND: Command = Command(76);
@@ -45,13 +45,14 @@ struct Circuit {
 }
 
 impl Circuit {
-    fn new(settings: &LinkSettings, seed: u64) -> Circuit {
+    fn new(settings: &LinkSettings, congestion: Congestion, seed: u64) -> Circuit {
         let keys: Vec<LossyKeys> = (1..=HOPS as u8).map(|hop| (&[hop; KEY_BYTES]).into()).collect();
         let lines = |first: u64| {
             (first..).take(HOPS).map(|line| Link::new(settings.clone(), seed, line)).collect()
         };
         let mss = (BODY - ZEROS - LENGTH - HEADER + 12) as u16;
-        let config = Config { mss, ..Config::default() };
+        let initial_window = if congestion == Congestion::Bbr { 20 } else { 10 };
+        let config = Config { mss, congestion, initial_window, paws: false, ..Config::default() };
         let now = Time::from_secs(1);
         let ports = Ports { local: 1, remote: 2 };
         Circuit {
@@ -137,8 +138,8 @@ impl Circuit {
 }
 
 /// Downloads `length` bytes from the exit, for one byte of a request. Returns the time that took.
-fn download(settings: &LinkSettings, length: usize, seed: u64) -> Duration {
-    let mut circuit = Circuit::new(settings, seed);
+fn download(settings: &LinkSettings, congestion: Congestion, length: usize, seed: u64) -> Duration {
+    let mut circuit = Circuit::new(settings, congestion, seed);
     let mut file = vec![0; length];
     stream(seed, 0, "file").fill_bytes(&mut file);
     assert_eq!(circuit.ends[0].as_mut().unwrap().write(&[1]), 1);
@@ -164,8 +165,10 @@ fn download(settings: &LinkSettings, length: usize, seed: u64) -> Duration {
 
 #[test]
 fn files_of_all_sizes_arrive_whole_with_and_without_losses() {
-    for loss in [0.0, 0.01, 0.05] {
-        for (seed, length) in [(1, 1), (2, 498), (3, 20_000), (4, 320 << 10), (5, 2 << 20)] {
+    let files = [(1, 1), (2, 498), (3, 20_000), (4, 320 << 10), (5, 2 << 20)];
+    let of = |congestion| [0.0, 0.01, 0.05].map(|loss| (congestion, loss));
+    for (congestion, loss) in [of(Congestion::Bbr), of(Congestion::Cubic)].concat() {
+        for (seed, length) in files {
             let settings = LinkSettings {
                 rate: NonZeroU64::new(50_000_000),
                 delay: Duration::from_millis(15),
@@ -175,8 +178,8 @@ fn files_of_all_sizes_arrive_whole_with_and_without_losses() {
                 queue: 200_000,
                 ..LinkSettings::default()
             };
-            let took = download(&settings, length, seed);
-            println!("{length} bytes at {loss} of each line: {took:?}");
+            let took = download(&settings, congestion, length, seed);
+            println!("{congestion:?}, {length} bytes at {loss} of each line: {took:?}");
         }
     }
 }

@@ -11,7 +11,9 @@ use anabranch_multipath::Time;
 use anabranch_onion::client::{Cause, CircuitKey, Input, Output};
 use anabranch_onion::handshake::extension::Wish;
 use anabranch_onion::wire::message::{Begin, DestroyReason, EndReason};
-use anabranch_onion::{CircuitFault, Core, LinkId, StreamKey, StreamOutput, Violation};
+use anabranch_onion::{
+    CircuitFault, Core, LinkId, LossyCongestion, StreamKey, StreamOutput, Violation,
+};
 use world::{Server, Setting, World};
 
 const MS: Duration = Duration::from_millis(1);
@@ -89,20 +91,39 @@ fn quic_between(world: &World, ends: [usize; 2]) -> LinkId {
 
 #[test]
 fn files_of_all_sizes_arrive_whole_over_links_that_lose_and_reorder() {
-    // Of three links, which lose 1 or 5 % each, TCP gets some 100 or 20 kB/s.
-    let rough = [(0, Duration::ZERO, 5 << 20), (10, 4 * MS, 1 << 20), (50, 10 * MS, 320 << 10)];
-    for (dropped, jitter, largest) in rough {
-        let setting = Setting { dropped, jitter, pieces: false, ..setting() };
-        let (mut world, circuit) = lossy(setting);
-        for bytes in [1, 447, 20_000, 320 << 10, largest] {
-            let took = download(&mut world, circuit, bytes);
-            println!("{bytes} bytes with {dropped} of 1000 lost on each link: {took:?}");
+    let lines = [(0, Duration::ZERO), (10, 4 * MS), (50, 10 * MS)];
+    // With CUBIC, of three links that lose 1 or 5 % each, TCP gets some 100 or 20 kB/s.
+    let control = [
+        (LossyCongestion::Bbr, [5 << 20; 3]),
+        (LossyCongestion::Cubic, [5 << 20, 1 << 20, 320 << 10]),
+    ];
+    for (lossy_congestion, largest) in control {
+        for ((dropped, jitter), largest) in lines.into_iter().zip(largest) {
+            let setting = Setting { dropped, jitter, pieces: false, lossy_congestion, ..setting() };
+            let (mut world, circuit) = lossy(setting);
+            for bytes in [1, 447, 20_000, 320 << 10, largest] {
+                let took = download(&mut world, circuit, bytes);
+                println!("{lossy_congestion:?}, {bytes} bytes, {dropped} of 1000 lost: {took:?}");
+            }
+            nobody_is_at_fault(&world);
+            let stats = world.relays[1].core.stats();
+            assert!(stats.lossy.sent > 1_000, "the middle passes lossy cells: {stats:?}");
+            assert_eq!((stats.lossy.garbage, stats.lossy.refused), (0, 0));
+            assert_eq!(stats.relayed, 1, "and no cell of a stream in order: only an EXTEND2");
         }
-        nobody_is_at_fault(&world);
-        let stats = world.relays[1].core.stats();
-        assert!(stats.lossy.sent > 1_000, "the middle passes lossy cells: {stats:?}");
-        assert_eq!((stats.lossy.garbage, stats.lossy.refused), (0, 0));
-        assert_eq!(stats.relayed, 1, "and no cell of a stream in order: only an EXTEND2");
+    }
+}
+
+#[test]
+fn random_losses_cost_bbr_little() {
+    // Three links of 100 Mbit/s, whose round trip takes 30 ms.
+    for (dropped, least) in [(0, 30.0), (10, 20.0), (50, 8.0)] {
+        let setting = Setting { dropped, pieces: false, ..setting() };
+        let (mut world, circuit) = lossy(setting);
+        let took = download(&mut world, circuit, 5 << 20);
+        let megabits = f64::from(5u32 << 20) * 8.0 / 1e6 / took.as_secs_f64();
+        println!("{dropped} of 1000 lost on each link: {megabits:.1} Mbit/s");
+        assert!(megabits > least, "{dropped}: {megabits} Mbit/s");
     }
 }
 
@@ -435,7 +456,69 @@ fn a_circuit_with_streams_or_of_another_kind_cannot_be_linked() {
     world.client.link(world.now, CircuitKey(2), None).unwrap();
     assert!(world.client.link(world.now, CircuitKey(2), None).is_err(), "twice");
     assert!(world.client.link(world.now, CircuitKey(3), Some(CircuitKey(9))).is_err());
-    let windows = anabranch_onion::conflux::Dealing::read("pull 1p", 8);
-    let (mut world, circuit) = lossy(Setting { dealing: windows, ..setting() });
-    assert!(world.client.link(world.now, circuit, None).is_err(), "no leg has a window");
+}
+
+/// Lines whose rates differ, by the relay at the client's end of each leg.
+fn unequal() -> Setting {
+    let lines = [(0, (20_000_000, 8 * MS)), (2, (40_000_000, 20 * MS))].into();
+    Setting { lines, pieces: false, ..setting() }
+}
+
+fn dealt(dealing: &str) -> Option<anabranch_onion::conflux::Dealing> {
+    anabranch_onion::conflux::Dealing::read(dealing, 8)
+}
+
+#[test]
+fn with_a_window_for_each_leg_each_has_its_own_rate() {
+    for dropped in [0, 10] {
+        let setting = Setting { dealing: dealt("eta 1p"), dropped, ..unequal() };
+        let (mut world, keys) = lossy_set(2, setting);
+        for bytes in [1, 447, 20_000, 320 << 10] {
+            let took = download(&mut world, keys[0], bytes);
+            println!("eta, {dropped} of 1000 lost, {bytes} bytes: {took:?}");
+        }
+        let took = download(&mut world, keys[0], 5 << 20);
+        let megabits = f64::from(5u32 << 20) * 8.0 / 1e6 / took.as_secs_f64();
+        println!("eta, {dropped} of 1000 lost: {megabits:.1} Mbit/s, {:?}", passed(&world, 2));
+        // The quicker leg has 20 Mbit/s, of which cells leave 17 to streams.
+        assert!(megabits > 18.0, "{dropped}: {megabits} Mbit/s");
+        let passed = passed(&world, 2);
+        let (least, most) = (passed[0].min(passed[1]), passed[0].max(passed[1]));
+        assert!(least * 4 > most, "both carry a good part: {passed:?}");
+        nobody_is_at_fault(&world);
+    }
+}
+
+#[test]
+fn a_leg_that_closes_costs_a_set_with_windows_its_cells_in_flight_only() {
+    for first in [0, 1] {
+        let (mut world, keys) = lossy_set(2, Setting { dealing: dealt("eta 1p"), ..unequal() });
+        let stream = begin(&mut world, keys[0], "source-3000000");
+        world.run_for(300 * MS);
+        world.client.handle(world.now, Input::Destroy { circuit: keys[first] });
+        run_to_end(&mut world, stream, Duration::from_secs(60));
+        assert_eq!(ended(&world, stream), Some(EndReason::DONE));
+        assert_eq!(world.received[&stream].len(), 3_000_000);
+        download(&mut world, keys[1 - first], 50_000);
+        nobody_is_at_fault(&world);
+    }
+}
+
+#[test]
+fn an_upload_uses_the_windows_of_all_legs() {
+    let (mut world, keys) = lossy_set(2, Setting { dealing: dealt("eta 1p"), ..unequal() });
+    let stream = begin(&mut world, keys[0], "sink");
+    let data: Vec<u8> = (0..4 << 20).map(Server::byte).collect();
+    let (mut written, begun) = (0, world.now);
+    while written < data.len() && world.now.since(begun) < Duration::from_secs(60) {
+        written += world.client.write(world.now, stream, &data[written..]);
+        world.run_for(5 * MS);
+    }
+    world.client.handle(world.now, Input::Ended { stream });
+    world.run_for(Duration::from_secs(2));
+    let server = world.relays[4].servers.values().next().unwrap();
+    assert_eq!((server.received, server.ended), (data.len(), Some(EndReason::DONE)));
+    let took = world.now.since(begun);
+    assert!(took < Duration::from_secs(4), "{took:?}");
+    nobody_is_at_fault(&world);
 }

@@ -35,6 +35,6 @@ pub use latency::{Latencies, NotSquare};
 pub use line::{Line, LineDrop, LineSettings, LineStats};
 pub use network::{Happening, HostSettings, Network};
 pub use queue::{EventQueue, HostId};
-pub use simulation::{HostProgram, Io, Simulation};
+pub use simulation::{HostProgram, Io, Simulation, UdpOutbox};
 pub use stack::{ConnId, Stack, TcpEvent};
 pub use trace::{Kind, TraceHash};

@@ -15,6 +15,35 @@ const IP_HEADER: usize = 20;
 /// Number of the timer of a host's program. All other numbers are timers of its connections.
 const PROGRAM_TIMER: u32 = u32::MAX;
 
+/// Length of the headers of IPv4 and UDP, in bytes.
+const UDP_HEADERS: usize = IP_HEADER + 8;
+
+/// A packet of a host.
+#[derive(Debug)]
+enum Packet {
+    Segment(Segment),
+    /// The content of a UDP datagram.
+    Datagram(Vec<u8>),
+}
+
+/// The UDP datagrams that a host sends.
+#[derive(Debug, Default)]
+pub struct UdpOutbox {
+    outgoing: Vec<(HostId, u16, Vec<u8>)>,
+}
+
+impl UdpOutbox {
+    /// Sends `content` to a host. On the wire it has `bytes` bytes without the headers of UDP and
+    /// IP.
+    ///
+    /// # Panics
+    /// The datagram does not fit into an IP packet.
+    pub fn send(&mut self, to: HostId, bytes: usize, content: Vec<u8>) {
+        let bytes = u16::try_from(bytes + UDP_HEADERS).expect("a datagram fits into a packet");
+        self.outgoing.push((to, bytes, content));
+    }
+}
+
 /// A program that runs on a host.
 pub trait HostProgram {
     /// Starts the program on its host.
@@ -23,6 +52,9 @@ pub trait HostProgram {
     /// Handles an event of a connection of the host. The program may then use all of the host's
     /// connections.
     fn handle(&mut self, io: &mut Io<'_>, event: TcpEvent);
+
+    /// Handles a UDP datagram that another host has sent. A program that expects none ignores it.
+    fn datagram(&mut self, _io: &mut Io<'_>, _content: Vec<u8>) {}
 
     /// Returns the time at which to call [`HostProgram::expire`]; `None` if it need not be called.
     fn next_timeout(&self) -> Option<Time>;
@@ -40,13 +72,15 @@ pub struct Io<'a> {
     pub host: HostId,
     /// Connections of the host.
     pub tcp: &'a mut Stack,
+    /// Datagrams of the host.
+    pub udp: &'a mut UdpOutbox,
 }
 
 /// A simulation of hosts in virtual time, each with a program. A run depends only on the hosts,
 /// their programs, the latencies and the seed.
 #[derive(Debug)]
 pub struct Simulation<P> {
-    network: Network<Segment>,
+    network: Network<Packet>,
     seed: u64,
     hosts: Vec<Host<P>>,
 }
@@ -54,6 +88,7 @@ pub struct Simulation<P> {
 #[derive(Debug)]
 struct Host<P> {
     tcp: Stack,
+    udp: UdpOutbox,
     program: P,
     /// Time for which the program's timer is set; `None` if it is not set.
     armed: Option<Time>,
@@ -72,7 +107,7 @@ impl<P: HostProgram> Simulation<P> {
     pub fn add_host(&mut self, settings: HostSettings, tcp: Config, program: P) -> HostId {
         let host = self.network.add_host(settings);
         let tcp = Stack::new(tcp, self.seed, host.0.into());
-        self.hosts.push(Host { tcp, program, armed: None });
+        self.hosts.push(Host { tcp, udp: UdpOutbox::default(), program, armed: None });
         self.act(host, P::start);
         host
     }
@@ -120,7 +155,12 @@ impl<P: HostProgram> Simulation<P> {
             let now = self.network.now();
             let at = &mut self.hosts[host.index()];
             match happening {
-                Happening::Arrival { from, packet } => at.tcp.handle(now, from, packet),
+                Happening::Arrival { from, packet: Packet::Segment(segment) } => {
+                    at.tcp.handle(now, from, segment);
+                }
+                Happening::Arrival { packet: Packet::Datagram(content), .. } => {
+                    self.with(host, |program, io| program.datagram(io, content));
+                }
                 Happening::Timer { timer: PROGRAM_TIMER } => self.expire(host),
                 Happening::Timer { timer } => at.tcp.expire(now, ConnId(timer)),
             }
@@ -130,7 +170,8 @@ impl<P: HostProgram> Simulation<P> {
 
     fn with<T>(&mut self, host: HostId, act: impl FnOnce(&mut P, &mut Io<'_>) -> T) -> T {
         let at = &mut self.hosts[host.index()];
-        act(&mut at.program, &mut Io { now: self.network.now(), host, tcp: &mut at.tcp })
+        let (now, tcp, udp) = (self.network.now(), &mut at.tcp, &mut at.udp);
+        act(&mut at.program, &mut Io { now, host, tcp, udp })
     }
 
     fn expire(&mut self, host: HostId) {
@@ -153,10 +194,13 @@ impl<P: HostProgram> Simulation<P> {
                 self.with(host, |program, io| program.handle(io, event));
             }
             let at = &mut self.hosts[host.index()];
+            for (to, bytes, content) in at.udp.outgoing.drain(..) {
+                self.network.send(host, to, bytes, Packet::Datagram(content));
+            }
             let Some((to, segment)) = at.tcp.poll_transmit(now) else { break };
             let bytes = segment.wire_length() + IP_HEADER;
             let bytes = u16::try_from(bytes).expect("the MSS is 16 bits, headers included");
-            self.network.send(host, to, bytes, segment);
+            self.network.send(host, to, bytes, Packet::Segment(segment));
         }
         self.arm(host);
     }

@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anabranch_multipath::Time;
+use anabranch_onion::LossyCongestion;
+use anabranch_onion::conflux::Dealing;
 use anabranch_sim::onion::{
     ClientHostSettings, ClientLoad, Common, Cpu, Crypto, NetworkDocuments, OnionNetwork,
     RelayDescription, Scenario,
@@ -24,16 +26,27 @@ fn host(megabits: u64) -> HostSettings {
 /// Six relays, of which two are exits.
 fn documents() -> NetworkDocuments {
     static MADE: OnceLock<NetworkDocuments> = OnceLock::new();
-    let describe = |place| RelayDescription { exit: place >= 4, bandwidth: 10_000_000 };
+    let describe =
+        |place| RelayDescription { exit: place >= 4, bandwidth: 10_000_000, lossy: false };
+    let relays: Vec<RelayDescription> = (0..6).map(describe).collect();
+    MADE.get_or_init(|| NetworkDocuments::new(&relays, &BTreeMap::new())).clone()
+}
+
+/// The same relays, which grant lossy circuits.
+fn lossy_documents() -> NetworkDocuments {
+    static MADE: OnceLock<NetworkDocuments> = OnceLock::new();
+    let describe =
+        |place| RelayDescription { exit: place >= 4, bandwidth: 10_000_000, lossy: true };
     let relays: Vec<RelayDescription> = (0..6).map(describe).collect();
     MADE.get_or_init(|| NetworkDocuments::new(&relays, &BTreeMap::new())).clone()
 }
 
 fn scenario(common: Common, loads: &[ClientLoad]) -> Scenario {
+    let documents = if common.udp_or.is_some() { lossy_documents() } else { documents() };
     let client = |load: &ClientLoad| ClientHostSettings { host: host(50), load: *load };
     Scenario {
         common,
-        documents: documents(),
+        documents,
         relays: vec![host(80); 6],
         servers: vec![host(1000)],
         clients: loads.iter().map(client).collect(),
@@ -66,6 +79,52 @@ fn a_client_downloads_a_page_through_three_relays() {
     assert_eq!(network.relays().map(|relay| relay.violations()).sum::<u64>(), 0);
     let relayed: Vec<u64> = network.relays().map(|relay| relay.stats().relayed).collect();
     assert!(relayed.iter().filter(|&&cells| cells > 1_000).count() >= 2, "{relayed:?}");
+}
+
+/// Arms of UDP designs: congestion control, paths and schedule.
+const UDP: [(LossyCongestion, usize, Option<&str>); 4] = [
+    (LossyCongestion::Bbr, 1, None),
+    (LossyCongestion::Cubic, 1, None),
+    (LossyCongestion::Cubic, 2, Some("round-robin 1p")),
+    (LossyCongestion::Bbr, 2, Some("eta 1p")),
+];
+
+fn udp((congestion, legs, schedule): (LossyCongestion, usize, Option<&str>)) -> Common {
+    let dealing = schedule.and_then(|text| Dealing::read(text, 8));
+    Common { udp_or: Some(congestion), legs, dealing, ..Common::default() }
+}
+
+#[test]
+fn streams_over_lossy_circuits_do_not_wait_for_the_exit_s_connection() {
+    for arm in UDP {
+        let network = run(&scenario(udp(arm), &[one()]), 30);
+        let downloads: Vec<_> = network.downloads().collect();
+        assert!(downloads.len() > 3, "{arm:?}: {downloads:?}");
+        for download in &downloads {
+            assert!(download.complete && download.received == 320 << 10, "{arm:?}: {download:?}");
+        }
+        // Of the first, the circuit may still have to be built. The SYN's answer takes six hops of
+        // 20 ms, and the request, which follows it, eight.
+        let ttfb = downloads[1].ttfb().unwrap();
+        println!("{arm:?}: {ttfb:?}, {:?}", downloads[1].ttlb());
+        assert!((14 * 20 * MS..16 * 20 * MS).contains(&ttfb), "{arm:?}: {ttfb:?}");
+        assert_eq!(network.relays().map(|relay| relay.violations()).sum::<u64>(), 0);
+        let lossy: u64 = network.relays().map(|relay| relay.stats().lossy.sent).sum();
+        assert!(lossy > 5_000, "{arm:?}: {lossy} lossy cells");
+    }
+}
+
+#[test]
+fn runs_over_lossy_circuits_are_functions_of_their_seeds() {
+    let hash = |seed, crypto| {
+        let common = Common { seed, crypto, ..udp(UDP[3]) };
+        let network = run(&scenario(common, &[one(), ClientLoad::bulk()]), 12);
+        assert!(network.downloads().count() > 2);
+        network.trace()
+    };
+    assert_eq!(hash(1, Crypto::Full), hash(1, Crypto::Full));
+    assert_eq!(hash(1, Crypto::Full), hash(1, Crypto::Elided));
+    assert_ne!(hash(1, Crypto::Full), hash(2, Crypto::Full));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The settings of a connection.
 
-use crate::congestion::{Controller, Cubic, Reno};
+use crate::congestion::{Bbr, Control, Cubic, Reno};
+use crate::constants::INIT_CWND;
 
 /// Settings of a [`Connection`](crate::Connection). The default is Linux's behaviour on a path
 /// with an MTU of 1,500 bytes, with CUBIC.
@@ -35,7 +36,20 @@ pub struct Config {
     /// answered with data at once (RFC 7413, without its cookies). Both sides must agree on it
     /// beforehand, and the peer must be known by other means.
     pub fast_open: bool,
+    /// Initial window, in segments.
+    pub initial_window: u32,
+    /// Whether a segment with an old timestamp is dropped (PAWS, RFC 7323, section 5). Without
+    /// this, something below must drop old duplicates. PAWS also drops segments that were overtaken
+    /// by a retransmission.
+    pub paws: bool,
+    /// Number of legs, from 1 to [`MAX_LEGS`]: paths to the peer that the connection knows. Each
+    /// has its own window, round-trip time and loss detection. More than one needs
+    /// [`Congestion::Bbr`], and [`poll_by`](crate::Connection::poll_by).
+    pub legs: usize,
 }
+
+/// Maximum number of legs of a connection.
+pub const MAX_LEGS: usize = 8;
 
 impl Default for Config {
     fn default() -> Config {
@@ -51,6 +65,9 @@ impl Default for Config {
             timestamp_offset: 0,
             early: false,
             fast_open: false,
+            initial_window: INIT_CWND,
+            paws: true,
+            legs: 1,
         }
     }
 }
@@ -64,13 +81,17 @@ pub enum Congestion {
     Cubic,
     /// Reno (RFC 5681).
     Reno,
+    /// BBR, version 1 (draft-cardwell-iccrg-bbr-congestion-control-00). It paces segments, and
+    /// random losses do not slow it down.
+    Bbr,
 }
 
 impl Congestion {
-    pub(crate) fn controller(self) -> Box<dyn Controller> {
+    pub(crate) fn control(self, initial_window: u32) -> Control {
         match self {
-            Congestion::Cubic => Box::new(Cubic::default()),
-            Congestion::Reno => Box::new(Reno::default()),
+            Congestion::Cubic => Control::Losses(Box::new(Cubic::default())),
+            Congestion::Reno => Control::Losses(Box::new(Reno::default())),
+            Congestion::Bbr => Control::Model(Box::new(Bbr::new(initial_window))),
         }
     }
 }

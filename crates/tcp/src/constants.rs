@@ -107,6 +107,9 @@ pub const DEFAULT_MSS: u16 = 536;
 /// Minimum maximum segment size that is accepted from a peer (Linux, `tcp_min_snd_mss`).
 pub const MIN_MSS: u16 = 48;
 
+/// Round-trip time of a leg before the first sample (`kInitialRtt`, RFC 9002, section 6.2.2).
+pub const LEG_RTT: Duration = Duration::from_millis(333);
+
 /// Pacing rate in slow start, in hundredths of `cwnd / SRTT` (Linux, `tcp_pacing_ss_ratio`).
 pub const PACING_SLOW_START: u64 = 200;
 /// Pacing rate after slow start, in hundredths of `cwnd / SRTT` (Linux, `tcp_pacing_ca_ratio`).

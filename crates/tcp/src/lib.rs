@@ -15,8 +15,9 @@
 //! * [`Segment`] is a segment in the format of the wire, with its [`Options`] and [`Seq`]uence
 //!   numbers. Inside a connection, positions are 64-bit offsets that never wrap.
 //! * `connection`: the state machine of RFC 9293, with timestamps and the checks of RFC 5961.
-//! * `sender`: the scoreboard, loss detection, recovery, timeouts, delivery rate.
-//! * `congestion`: CUBIC with HyStart, and Reno.
+//! * `sender`: the scoreboard, loss detection, recovery, timeouts, delivery rate, and legs: paths
+//!   with windows of their own.
+//! * `congestion`: CUBIC with HyStart, Reno, and BBR.
 //! * `receiver`: reassembly, SACK blocks, delayed acknowledgements, the window, and early delivery
 //!   of data out of order.
 //! * [`constants`]: every number of the protocol, with its source.
@@ -42,7 +43,7 @@ mod seq;
 mod stats;
 mod timers;
 
-pub use config::{Config, Congestion};
+pub use config::{Config, Congestion, MAX_LEGS};
 pub use connection::{Connection, Ending, Ports, State};
 pub use options::{Options, SackBlocks, Timestamps};
 pub use segment::{Flags, Malformed, Segment, checksum};

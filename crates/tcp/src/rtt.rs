@@ -11,6 +11,9 @@ use crate::constants::{INITIAL_RTO, MIN_RTT_WINDOW, RTO_ALPHA, RTO_BETA, RTO_K, 
 pub(crate) struct Rtt {
     /// `SRTT` and `RTTVAR` of RFC 6298; `None` before the first sample.
     smoothed: Option<(Duration, Duration)>,
+    /// Round-trip time of another connection on the path, until the first sample (RFC 9040, section
+    /// 3.2).
+    expected: Option<Duration>,
     least: Option<(Duration, Time)>,
     /// Number of times that the timeout has been doubled.
     backoff: u32,
@@ -28,6 +31,16 @@ impl Rtt {
             ),
         });
         self.take_least(now, rtt);
+    }
+
+    /// Sets the round-trip time that is expected until the first sample.
+    pub(crate) fn expect(&mut self, rtt: Duration) {
+        self.expected = Some(rtt);
+    }
+
+    /// Returns `SRTT`, or the expected round-trip time before the first sample.
+    pub(crate) fn expected(&self) -> Option<Duration> {
+        self.srtt().or(self.expected)
     }
 
     /// Stores `rtt` if it is the minimum within [`MIN_RTT_WINDOW`].
@@ -50,7 +63,9 @@ impl Rtt {
 
     /// Returns the retransmission timeout without backoff.
     pub(crate) fn base_rto(&self) -> Duration {
-        let rto = self.smoothed.map(|(srtt, rttvar)| srtt + (rttvar * RTO_K).max(RTO_MIN));
+        let of_another = self.expected.map(|rtt| (rtt, rtt / 2));
+        let known = self.smoothed.or(of_another);
+        let rto = known.map(|(srtt, rttvar)| srtt + (rttvar * RTO_K).max(RTO_MIN));
         rto.unwrap_or(INITIAL_RTO).min(RTO_MAX)
     }
 
@@ -86,6 +101,15 @@ mod tests {
         rtt.sample(Time::ZERO, 480 * MS);
         // SRTT = 7/8 * 400 + 480/8, RTTVAR = 3/4 * 200 + 80/4.
         assert_eq!((rtt.srtt(), rtt.rto()), (Some(410 * MS), 1090 * MS));
+    }
+
+    #[test]
+    fn before_a_sample_the_timeout_is_that_of_another_connection() {
+        let mut rtt = Rtt::default();
+        rtt.expect(100 * MS);
+        assert_eq!((rtt.rto(), rtt.expected(), rtt.srtt()), (300 * MS, Some(100 * MS), None));
+        rtt.sample(Time::ZERO, 400 * MS);
+        assert_eq!((rtt.rto(), rtt.expected()), (1200 * MS, Some(400 * MS)));
     }
 
     #[test]

@@ -71,7 +71,7 @@ fn rough_with(seed: u64, fast_open: [bool; 2]) -> Pair {
     let links = [way(), way()];
     let mut config = |fast_open: bool| Config {
         mss: [1460, 1460, 536, 1220][dice.random_range(0..4)],
-        congestion: if dice.random_bool(0.5) { Congestion::Cubic } else { Congestion::Reno },
+        congestion: [Congestion::Cubic, Congestion::Reno, Congestion::Bbr][dice.random_range(0..3)],
         pacing: dice.random_bool(0.3),
         sack: dice.random_bool(0.8),
         timestamps: dice.random_bool(0.8),
@@ -81,6 +81,9 @@ fn rough_with(seed: u64, fast_open: [bool; 2]) -> Pair {
         timestamp_offset: u32::MAX - 2_000,
         early: dice.random_bool(0.5),
         fast_open,
+        initial_window: dice.random_range(1..30),
+        paws: dice.random_bool(0.8),
+        legs: 1,
     };
     let mut pair = Pair::new(fast_open.map(&mut config), links, seed);
     pair.sides[0].total = dice.random_range(0..300_000);

@@ -27,7 +27,9 @@ use anabranch_onion::wire::conflux::SetNonce;
 use anabranch_onion::wire::crypto::{CurveKeys, Sha256};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::RelayKeys;
-use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, StreamKey, StreamOutput, circuitmux};
+use anabranch_onion::{
+    Core, LinkId, LinkInput, LinkOutput, LossyCongestion, StreamKey, StreamOutput, circuitmux,
+};
 use digest::Digest;
 use pipe::Pipe;
 pub use server::Server;
@@ -98,6 +100,8 @@ pub struct Setting {
     /// Number of lossy cells per thousand that are lost on each link, and the jitter of the others.
     pub dropped: u32,
     pub jitter: Duration,
+    /// Congestion control of streams over lossy cells, at all nodes.
+    pub lossy_congestion: LossyCongestion,
 }
 
 impl Default for Setting {
@@ -131,6 +135,7 @@ impl Default for Setting {
             ungranting: Vec::new(),
             dropped: 0,
             jitter: Duration::ZERO,
+            lossy_congestion: LossyCongestion::Bbr,
         }
     }
 }
@@ -277,6 +282,7 @@ impl World {
         let rng = Box::new(seed::stream(setting.seed, 1000, "client"));
         let mut client = Client::new(config, rng);
         client.set_padding(setting.padding);
+        client.set_lossy_congestion(setting.lossy_congestion);
         let mut world = World {
             now: Time::ZERO,
             client,
@@ -811,6 +817,7 @@ fn new_relay(setting: &Setting, place: usize, papers: &Papers) -> RelayNode {
     let rng = Box::new(seed::stream(setting.seed, place as u64, "relay"));
     let mut core = Relay::new(config, responder, initiator, rng);
     core.set_padding(setting.padding);
+    core.set_lossy_congestion(setting.lossy_congestion);
     RelayNode {
         core,
         target,

@@ -20,7 +20,7 @@ use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
 use super::bridges::Bridges;
-use super::link::{self, LinkKind, LinkWishes, tapped};
+use super::link::{self, LinkKind, LinkWishes, SegmentControl, tapped};
 use super::reread::{Source, common, names, reread};
 use super::screen::Screen;
 use super::{Common, either, fingerprints, memory, read};
@@ -74,6 +74,7 @@ pub(super) const KEYS: &[&str] = &[
     "legs",
     "multipath",
     "design",
+    "udp-or-congestion",
     "schedule",
     "every",
     "redraw",
@@ -178,10 +179,17 @@ pub(crate) struct ClientArgs {
     /// segments in datagrams, which may be lost and may overtake each other, so a stream never
     /// waits for another one. The first byte arrives after one round trip. It needs relays that run
     /// with --udp-or, and opens QUIC links. mudp-or distributes the segments over --legs circuits
-    /// with the same exit (2 by default), by --schedule (round-robin by default) and --every. Not
-    /// with --multipath or --bridge.
+    /// with the same exit (2 by default), by --schedule (round-robin by default) and --every. With
+    /// round-robin and uniform, as published, TCP does not know of the circuits. With eta and other
+    /// schedulers that need windows, TCP has a window for each circuit. Not with --multipath or
+    /// --bridge.
     #[arg(long, value_enum, value_name = "DESIGN", hide_possible_values = true)]
     design: Option<StreamDesign>,
+    /// Set the congestion control of the streams of --design udp-or and mudp-or, for the data that
+    /// you send: bbr or cubic [default: bbr]. The exit's own setting is for the data that you
+    /// receive.
+    #[arg(long, value_enum, value_name = "NAME", hide_possible_values = true)]
+    udp_or_congestion: Option<SegmentControl>,
     /// Use this scheduler to choose the circuit on which each part of a stream is sent; 'anabranch
     /// split --help' lists the schedulers. By default the exit (with conflux or anabranch) or the
     /// protocol of --multipath chooses one.
@@ -353,7 +361,7 @@ impl ClientArgs {
     fn links(&self) -> Result<LinkWishes, Failure> {
         let wishes = LinkWishes::of_client(&self.link)?;
         match self.is_udp_or()? {
-            true => wishes.with_lossy("this --design", &self.link),
+            true => wishes.with_lossy("this --design", &self.link, self.udp_or_congestion),
             false => Ok(wishes),
         }
     }
@@ -364,6 +372,11 @@ impl ClientArgs {
     /// An option is given that does not fit this design.
     fn is_udp_or(&self) -> Result<bool, Failure> {
         let (name, several) = match self.design.unwrap_or_default() {
+            StreamDesign::Tor if self.udp_or_congestion.is_some() => {
+                let told = "--udp-or-congestion needs --design udp-or or mudp-or: add one, or \
+                            remove it";
+                return Err(Failure::misuse(told.to_owned()));
+            }
             StreamDesign::Tor => return Ok(false),
             StreamDesign::UdpOr => ("udp-or", false),
             StreamDesign::MudpOr => ("mudp-or", true),
@@ -379,9 +392,14 @@ impl ClientArgs {
                 "--design {name} cannot be used with {option}: remove one of the two"
             )));
         }
-        if let Some(dealing) = self.dealing()? {
-            let unfit = |error| Failure::misuse(format!("--schedule: {error}"));
-            dealing.schedule.check_without_windows().map_err(unfit)?;
+        let windows = self.dealing()?.filter(|dealing| dealing.schedule.family().needs_windows);
+        if let Some(dealing) = windows.filter(|_| self.udp_or_congestion == Some(SegmentControl::Cubic))
+        {
+            return Err(Failure::misuse(format!(
+                "--schedule {} needs a window for each circuit, and the transport layer's cubic has \
+                 one for all: use --udp-or-congestion bbr, or --schedule round-robin",
+                dealing.schedule
+            )));
         }
         Ok(true)
     }
@@ -522,6 +540,7 @@ impl ClientArgs {
             ("pt", self.pt != old.pt),
             ("multipath", self.multipath != old.multipath),
             ("design", self.design != old.design),
+            ("udp-or-congestion", self.udp_or_congestion != old.udp_or_congestion),
             ("schedule", self.schedule != old.schedule),
             ("every", self.every != old.every),
             ("redraw", self.redraw != old.redraw),
@@ -545,6 +564,7 @@ impl ClientArgs {
             extended_errors: old.extended_errors,
             multipath: old.multipath.clone(),
             design: old.design,
+            udp_or_congestion: old.udp_or_congestion,
             schedule: old.schedule.clone(),
             every: old.every.clone(),
             redraw: old.redraw.clone(),
@@ -575,6 +595,7 @@ impl ClientArgs {
             legs: self.legs.or(file.legs),
             multipath: self.multipath.or(file.multipath),
             design: self.design.or(file.design),
+            udp_or_congestion: self.udp_or_congestion.or(file.udp_or_congestion),
             schedule: self.schedule.or(file.schedule),
             every: self.every.or(file.every),
             redraw: self.redraw.or(file.redraw),
@@ -613,13 +634,15 @@ impl Source<ClientArgs> {
 
 #[cfg(test)]
 mod tests {
+    use anabranch_onion::LossyCongestion;
+
     use super::*;
 
     #[test]
     fn udp_or_opens_quic_links_and_is_refused_with_several_circuits_or_bridges() {
         let udp_or = || ClientArgs { design: Some(StreamDesign::UdpOr), ..ClientArgs::default() };
         let quic = udp_or().links().ok().and_then(|links| links.quic);
-        assert!(quic.is_some_and(|quic| quic.lossy));
+        assert_eq!(quic.and_then(|quic| quic.lossy), Some(LossyCongestion::Bbr));
         assert_eq!(ClientArgs::default().links().ok().map(|links| links.quic), Some(None));
         for (args, option) in [
             (ClientArgs { multipath: Some("mtor".to_owned()), ..udp_or() }, "--multipath"),
@@ -637,8 +660,16 @@ mod tests {
         };
         assert_eq!(several("uniform").is_udp_or().ok(), Some(true));
         assert_eq!(several("uniform").circuits().ok(), Some(Some(2)));
-        let refused = several("pull").is_udp_or().unwrap_err().to_string();
-        assert!(refused.contains("--schedule"), "{refused}");
+        assert_eq!(several("eta").is_udp_or().ok(), Some(true));
+        let cubic = Some(SegmentControl::Cubic);
+        let unsound = ClientArgs { udp_or_congestion: cubic, ..several("eta") };
+        let refused = unsound.is_udp_or().unwrap_err().to_string();
+        assert!(refused.contains("--schedule eta needs a window for each circuit"), "{refused}");
+        let published = ClientArgs { udp_or_congestion: cubic, ..several("round-robin") };
+        let quic = published.links().ok().and_then(|links| links.quic);
+        assert_eq!(quic.and_then(|quic| quic.lossy), Some(LossyCongestion::Cubic));
+        let alone = ClientArgs { udp_or_congestion: cubic, ..ClientArgs::default() };
+        assert!(alone.links().unwrap_err().to_string().contains("--design udp-or"));
         let alone = ClientArgs { legs: Some(1), link: vec![LinkKind::Quic], ..udp_or() };
         assert!(alone.links().is_ok());
     }

@@ -1,5 +1,6 @@
 //! `--link`: the wanted kinds of links, in order of preference.
 
+use anabranch_onion::LossyCongestion;
 use anabranch_router::onion::tap::{Tap, TapKind};
 use anabranch_router::onion::{QuicCongestion, QuicLinking, StreamFamily};
 use clap::ValueEnum;
@@ -68,6 +69,26 @@ pub(super) fn client_kinds() -> impl TypedValueParser<Value = LinkKind> {
     PossibleValuesParser::new(shown).try_map(|name| LinkKind::from_str(&name, false))
 }
 
+/// Congestion control of TCP between client and exit (UDP-OR).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum SegmentControl {
+    /// BBR, version 1.
+    #[default]
+    Bbr,
+    /// CUBIC, as in the kernels of today.
+    Cubic,
+}
+
+impl From<SegmentControl> for LossyCongestion {
+    fn from(control: SegmentControl) -> LossyCongestion {
+        match control {
+            SegmentControl::Bbr => LossyCongestion::Bbr,
+            SegmentControl::Cubic => LossyCongestion::Cubic,
+        }
+    }
+}
+
 impl LinkWishes {
     /// Parses the list `kinds`. Of these, the first kind that a neighbour supports is used. Every
     /// neighbour supports TLS, which need not be listed.
@@ -119,7 +140,8 @@ impl LinkWishes {
     }
 
     /// Returns these settings with lossy cells on QUIC links, which `option` requests. `kinds` is
-    /// the list in `--link`; without a list, QUIC links are enabled.
+    /// the list in `--link`; without a list, QUIC links are enabled. `congestion` is for
+    /// streams over lossy cells.
     ///
     /// # Errors
     /// QUIC links are not in the list.
@@ -127,6 +149,7 @@ impl LinkWishes {
         mut self,
         option: &str,
         kinds: &[LinkKind],
+        congestion: Option<SegmentControl>,
     ) -> Result<LinkWishes, Failure> {
         if self.quic.is_none() && !kinds.is_empty() {
             let message = format!(
@@ -134,7 +157,7 @@ impl LinkWishes {
             );
             return Err(Failure::misuse(message));
         }
-        self.quic.get_or_insert_default().lossy = true;
+        self.quic.get_or_insert_default().lossy = Some(congestion.unwrap_or_default().into());
         Ok(self)
     }
 
@@ -287,11 +310,11 @@ mod tests {
         let congestion = by_bbr.ok().and_then(|wishes| wishes.quic).map(|quic| quic.congestion);
         assert_eq!(congestion, Some(QuicCongestion::Bbr));
         let lossy = |kinds: &[LinkKind]| {
-            LinkWishes::new(kinds).and_then(|wishes| wishes.with_lossy("--udp-or", kinds))
+            LinkWishes::new(kinds).and_then(|wishes| wishes.with_lossy("--udp-or", kinds, None))
         };
         for kinds in [&[][..], &[LinkKind::Quic], &[LinkKind::Utls, LinkKind::Quic]] {
             let quic = lossy(kinds).ok().and_then(|wishes| wishes.quic);
-            assert!(quic.is_some_and(|quic| quic.lossy), "{kinds:?}");
+            assert_eq!(quic.and_then(|quic| quic.lossy), Some(LossyCongestion::Bbr), "{kinds:?}");
         }
         assert!(lossy(&[LinkKind::Utls]).is_err() && lossy(&[LinkKind::TlsPerCircuit]).is_err());
         let list = serde_json::json!(["utls", "carrier-pigeon"]);

@@ -25,7 +25,7 @@ use anabranch_router::onion::store::claim;
 use clap::Args;
 use serde::Deserialize;
 
-use super::link::{self, LinkKind, LinkWishes, QuicCongestionArg, tapped};
+use super::link::{self, LinkKind, LinkWishes, QuicCongestionArg, SegmentControl, tapped};
 use super::log::Log;
 use super::offers::Offers;
 use super::reread::{Source, common, names, reread};
@@ -76,6 +76,7 @@ pub(super) const KEYS: &[&str] = &[
     "link",
     "quic-congestion",
     "udp-or",
+    "udp-or-congestion",
     "mptcp",
     "circuit-policy",
     "grace",
@@ -186,6 +187,14 @@ pub(crate) struct RelayArgs {
     /// (experimental). It opens QUIC links, and announces the protocol Anabranch=4.
     #[arg(long)]
     udp_or: bool,
+    /// Set the congestion control of the streams that leave circuits of 'client --design udp-or'
+    /// here: bbr or cubic. Needs --udp-or [default: bbr].
+    ///
+    /// bbr loses little speed by random losses. cubic is for comparison: it behaves as the kernels'
+    /// TCP does. Streams of 'client --design mudp-or' with a scheduler that needs windows, such as
+    /// eta, always use bbr.
+    #[arg(long, value_enum, value_name = "NAME", hide_possible_values = true)]
+    udp_or_congestion: Option<SegmentControl>,
     /// Let links to other relays, incoming and outgoing, use several network paths by Multipath TCP
     /// (MPTCP), if the other relay supports it. The kernel chooses the paths ('ip mptcp'). Not with
     /// --link utls.
@@ -308,7 +317,11 @@ impl RelayArgs {
     fn links(&self) -> Result<LinkWishes, Failure> {
         let wishes = LinkWishes::new(&self.link)?;
         let wishes = match self.udp_or {
-            true => wishes.with_lossy("--udp-or", &self.link)?,
+            true => wishes.with_lossy("--udp-or", &self.link, self.udp_or_congestion)?,
+            false if self.udp_or_congestion.is_some() => {
+                let told = "--udp-or-congestion needs --udp-or: add --udp-or, or remove it";
+                return Err(Failure::misuse(told.to_owned()));
+            }
             false => wishes,
         };
         wishes.with_congestion(self.quic_congestion)
@@ -441,6 +454,7 @@ impl RelayArgs {
             link: either(self.link, file.link),
             quic_congestion: self.quic_congestion.or(file.quic_congestion),
             udp_or: self.udp_or || file.udp_or,
+            udp_or_congestion: self.udp_or_congestion.or(file.udp_or_congestion),
             mptcp: self.mptcp || file.mptcp,
             circuit_policy: self.circuit_policy.or(file.circuit_policy),
             grace: self.grace.or(file.grace),
@@ -497,6 +511,7 @@ impl RelayArgs {
             ("link", self.link != old.link),
             ("quic-congestion", self.quic_congestion != old.quic_congestion),
             ("udp-or", self.udp_or != old.udp_or),
+            ("udp-or-congestion", self.udp_or_congestion != old.udp_or_congestion),
             ("mptcp", self.mptcp != old.mptcp),
             ("bridge", self.bridge != old.bridge),
             ("pt", self.pt != old.pt),
@@ -517,6 +532,7 @@ impl RelayArgs {
             link: old.link.clone(),
             quic_congestion: old.quic_congestion,
             udp_or: old.udp_or,
+            udp_or_congestion: old.udp_or_congestion,
             mptcp: old.mptcp,
             bridge: old.bridge,
             pt: old.pt.clone(),

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use anabranch_emulator::Span;
+use anabranch_onion::LossyCongestion;
 use anabranch_onion::circuitmux::Kind;
 use anabranch_onion::conflux::{Dealing, Design};
 use anabranch_os::toml_keys::{self, Section, TomlError};
@@ -37,18 +38,30 @@ const KEYS: &[Section<'_>] = &[
     Section { path: "servers", keys: &["count", "rate"] },
     Section {
         path: "clients",
-        keys: &["web", "bulk", "rate", "selection", "legs", "multipath", "schedule"],
+        keys: &[
+            "web",
+            "bulk",
+            "rate",
+            "selection",
+            "legs",
+            "multipath",
+            "schedule",
+            "udp-or-congestion",
+        ],
     },
 ];
 
 /// Designs from the literature that the simulator does not support: the name of each, and the
 /// property that a layer lacks.
-const NOT_BUILT: [(&str, &str); 4] = [
-    ("udp-or", "the link layer of the simulator has no datagrams"),
-    ("mudp-or", "the link layer of the simulator has no datagrams"),
+const NOT_BUILT: [(&str, &str); 2] = [
     ("more", "the circuit layer has no circuits whose relays change with each message"),
     ("utor", "the link layer of the simulator delivers in order only"),
 ];
+
+/// Designs whose streams are TCP connections between client and exit: over one circuit, and over
+/// several.
+const UDP_OR: &str = "udp-or";
+const MUDP_OR: &str = "mudp-or";
 
 /// Maximum number of circuits in a set (`cfx_max_legs_set` allows no more).
 const MAX_LEGS: i64 = 8;
@@ -137,6 +150,16 @@ struct RawClients {
     legs: Option<Spanned<i64>>,
     multipath: Option<Spanned<String>>,
     schedule: Option<Spanned<String>>,
+    #[serde(rename = "udp-or-congestion")]
+    udp_or_congestion: Option<Spanned<RawSegmentControl>>,
+}
+
+/// Congestion control of TCP between client and exit.
+#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+enum RawSegmentControl {
+    Bbr,
+    Cubic,
 }
 
 fn one_server() -> Spanned<usize> {
@@ -196,6 +219,7 @@ impl RawScenario {
             design: clients.design(at)?,
             legs: clients.legs(at)?,
             dealing: clients.dealing(at)?,
+            udp_or: clients.udp_or(at)?,
             cpu: Some(cpu),
             crypto: match self.crypto {
                 RawCrypto::Full => Crypto::Full,
@@ -304,7 +328,7 @@ impl RawClients {
     }
 
     fn legs(&self, at: &dyn Fn(Range<usize>, String) -> TomlError) -> Result<usize, TomlError> {
-        let Some(legs) = &self.legs else { return Ok(1) };
+        let Some(legs) = &self.legs else { return Ok(1 + usize::from(self.is(MUDP_OR))) };
         let count = *legs.get_ref();
         match usize::try_from(count) {
             Ok(fits) if (1..=MAX_LEGS).contains(&count) => Ok(fits),
@@ -312,10 +336,55 @@ impl RawClients {
         }
     }
 
+    /// Returns whether the design is `name`.
+    fn is(&self, name: &str) -> bool {
+        self.multipath.as_ref().is_some_and(|written| written.get_ref() == name)
+    }
+
+    /// Returns the congestion control of TCP between client and exit; `None` for designs without
+    /// it.
+    fn udp_or(
+        &self,
+        at: &dyn Fn(Range<usize>, String) -> TomlError,
+    ) -> Result<Option<LossyCongestion>, TomlError> {
+        let control = self.udp_or_congestion.as_ref();
+        if !self.is(UDP_OR) && !self.is(MUDP_OR) {
+            let remedy = "is for the designs `udp-or` and `mudp-or`: remove it";
+            return match control {
+                Some(written) => {
+                    Err(at(written.span(), format!("`udp-or-congestion` {remedy}")))
+                }
+                None => Ok(None),
+            };
+        }
+        if let Some(legs) = self.legs.as_ref().filter(|legs| self.is(UDP_OR) && *legs.get_ref() != 1)
+        {
+            let told = "`udp-or` uses one circuit for a stream; write `legs = 1`, or `mudp-or`";
+            return Err(at(legs.span(), told.to_owned()));
+        }
+        let is_cubic = control.is_some_and(|written| *written.get_ref() == RawSegmentControl::Cubic);
+        let windows = self.dealing(at)?.filter(|dealing| dealing.schedule.family().needs_windows);
+        match (is_cubic, windows, &self.schedule) {
+            (true, Some(dealing), Some(written)) => Err(at(
+                written.span(),
+                format!(
+                    "`{}` needs a window for each circuit, and the transport layer's `cubic` has \
+                     one for all; write `udp-or-congestion = \"bbr\"`, or `round-robin`",
+                    dealing.schedule
+                ),
+            )),
+            (true, ..) => Ok(Some(LossyCongestion::Cubic)),
+            (false, ..) => Ok(Some(LossyCongestion::Bbr)),
+        }
+    }
+
     fn design(&self, at: &dyn Fn(Range<usize>, String) -> TomlError) -> Result<Design, TomlError> {
         let Some(name) = &self.multipath else { return Ok(Design::default()) };
+        if self.is(UDP_OR) || self.is(MUDP_OR) {
+            return Ok(Design::default());
+        }
         if let Some((design, lacks)) = NOT_BUILT.iter().find(|(known, _)| known == name.get_ref()) {
-            let built = Design::ALL.map(Design::name).join(", ");
+            let built = [&Design::ALL.map(Design::name)[..], &[UDP_OR, MUDP_OR]].concat().join(", ");
             let message = format!(
                 "the multipath design `{design}` cannot be simulated: {lacks}; choose one of \
                  {built}"
@@ -398,8 +467,18 @@ mod tests {
             ),
             (
                 "web = 3",
-                "web = 3\nmultipath = 'mudp-or'",
-                "s.toml:10: the multipath design `mudp-or` cannot be simulated: the link layer",
+                "web = 3\nmultipath = 'udp-or'\nlegs = 2",
+                "s.toml:11: `udp-or` uses one circuit for a stream; write `legs = 1`, or `mudp-or`",
+            ),
+            (
+                "web = 3",
+                "web = 3\nmultipath = 'mudp-or'\nschedule = 'eta'\nudp-or-congestion = 'cubic'",
+                "s.toml:11: `eta` needs a window for each circuit, and the transport layer's",
+            ),
+            (
+                "web = 3",
+                "web = 3\nudp-or-congestion = 'cubic'",
+                "s.toml:10: `udp-or-congestion` is for the designs `udp-or` and `mudp-or`",
             ),
             (
                 "web = 3",

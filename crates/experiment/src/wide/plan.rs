@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use anabranch_onion::LossyCongestion;
 use anabranch_onion::conflux::{Dealing, Design};
 use anabranch_sim::onion::{
     Common, Crypto, LineRates, NetworkPlan, PublicRates, QuantileTable, planetlab_delays,
@@ -64,8 +65,9 @@ impl Schedule {
 /// A design, with a number of paths and a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Arm {
-    /// Name of the design: `tor`, `tor-fixed` (without congestion control, as Tor was in 2019), or
-    /// a design with sets of circuits.
+    /// Name of the design: `tor`, `tor-fixed` (without congestion control, as Tor was in 2019), a
+    /// design with sets of circuits, or a UDP design: `udp-or` and `mudp-or` (TCP with BBR between
+    /// client and exit), `udp-or-cubic` and `mudp-or-cubic` (as published, with CUBIC).
     pub design: String,
     /// Number of paths.
     pub legs: usize,
@@ -86,6 +88,31 @@ impl Arm {
         Arm { design: "tor-fixed".to_owned(), legs: 1, schedule: Schedule::None }
     }
 
+    /// Returns the arm of one lossy circuit, with BBR or with CUBIC.
+    #[must_use]
+    pub fn udp_or(is_cubic: bool) -> Arm {
+        Arm::of(if is_cubic { "udp-or-cubic" } else { "udp-or" }, 1, Schedule::None)
+    }
+
+    /// Returns the arm of mUDP-OR with `legs` paths: as published, or ours.
+    #[must_use]
+    pub fn mudp_or(legs: usize, is_published: bool) -> Arm {
+        match is_published {
+            true => Arm::of("mudp-or-cubic", legs, Schedule::RoundRobin),
+            false => Arm::of("mudp-or", legs, Schedule::Eta),
+        }
+    }
+
+    /// Returns the congestion control of TCP between client and exit; `None` if the design has no
+    /// such TCP.
+    fn lossy_congestion(&self) -> Option<LossyCongestion> {
+        match self.design.as_str() {
+            "udp-or" | "mudp-or" => Some(LossyCongestion::Bbr),
+            "udp-or-cubic" | "mudp-or-cubic" => Some(LossyCongestion::Cubic),
+            _ => None,
+        }
+    }
+
     /// Returns the arm of `design` with `legs` paths.
     #[must_use]
     pub fn of(design: &str, legs: usize, schedule: Schedule) -> Arm {
@@ -95,17 +122,22 @@ impl Arm {
     /// Returns the arm of a single path whose circuits have the same kind of window as this arm's.
     #[must_use]
     pub fn alone(&self) -> Arm {
+        if let Some(congestion) = self.lossy_congestion().filter(|_| self.legs > 1) {
+            return Arm::udp_or(congestion == LossyCongestion::Cubic);
+        }
         let ancestor = ["tor-fixed", "conflux-2013", "mtor"].contains(&self.design.as_str());
         if ancestor { Arm::tor_fixed() } else { Arm::tor() }
     }
 
     fn common(&self) -> Common {
-        let alone = self.legs == 1;
-        let design = if alone { Ok(Design::default()) } else { self.design.parse() };
+        let udp_or = self.lossy_congestion();
+        let is_usual = self.legs == 1 || udp_or.is_some();
+        let design = if is_usual { Ok(Design::default()) } else { self.design.parse() };
         Common {
             design: design.expect("arms have designs that exist"),
             legs: self.legs,
             dealing: self.schedule.dealing(self.legs),
+            udp_or,
             crypto: Crypto::Elided,
             first_pause: Duration::from_secs(20),
             ..Common::default()
@@ -134,7 +166,9 @@ pub fn arms() -> Vec<Arm> {
     let sets = DESIGNS.iter().flat_map(|design| [2, 3].map(|legs| (design, legs)));
     let sets = sets
         .flat_map(|(design, legs)| Schedule::DEALT.map(|schedule| Arm::of(design, legs, schedule)));
-    [Arm::tor(), Arm::tor_fixed()].into_iter().chain(sets).collect()
+    let udp = [2, 3].into_iter().flat_map(|legs| [true, false].map(|it| Arm::mudp_or(legs, it)));
+    let udp = [true, false].map(Arm::udp_or).into_iter().chain(udp);
+    [Arm::tor(), Arm::tor_fixed()].into_iter().chain(sets).chain(udp).collect()
 }
 
 /// Returns all arms of Figure 4.
@@ -142,7 +176,8 @@ fn grown() -> Vec<Arm> {
     let sets = ARMS_GROWN.iter().flat_map(|design| {
         [Schedule::RoundRobin, Schedule::Own].map(|schedule| Arm::of(design, 2, schedule))
     });
-    [Arm::tor(), Arm::tor_fixed()].into_iter().chain(sets).collect()
+    let udp = [true, false].map(|is_published| Arm::mudp_or(2, is_published));
+    [Arm::tor(), Arm::tor_fixed()].into_iter().chain(sets).chain(udp).collect()
 }
 
 /// Size of the experiment.
@@ -187,7 +222,7 @@ impl Settings {
     pub fn header(&self) -> Value {
         json!({
             "experiment": "wide",
-            "version": 1,
+            "version": 2,
             "seed": self.seed,
             "clients": self.clients,
             "seconds": self.duration.as_secs(),
@@ -306,8 +341,8 @@ pub(super) mod tests {
         assert!(units.iter().all(|unit| unit.plan.check().is_ok()));
         let ids: BTreeSet<String> = units.iter().map(Unit::id).collect();
         assert_eq!(ids.len(), units.len());
-        // 32 arms, and 10 of them with 5 smaller numbers of clients, in 10 rounds.
-        assert_eq!(units.len(), (32 + 10 * 5) * 10);
+        // 38 arms, and 12 of them with 5 smaller numbers of clients, in 10 rounds.
+        assert_eq!(units.len(), (38 + 12 * 5) * 10);
         let bulk = |clients| units.iter().find(|unit| unit.clients == clients).unwrap().plan.bulk;
         assert_eq!([20, 140, 228].map(bulk), [2, 14, 22]);
     }
@@ -317,7 +352,7 @@ pub(super) mod tests {
         let small =
             Settings { clients: 60, networks: 1, seeds: 1, three_paths: false, ..settings() };
         assert_eq!(small.steps(), [20, 60]);
-        assert_eq!(plan(&small).len(), 2 + 15 + 10);
+        assert_eq!(plan(&small).len(), 2 + 15 + 4 + 12);
         assert!(plan(&small).iter().all(|unit| unit.arm.legs < 3));
     }
 
@@ -326,5 +361,7 @@ pub(super) mod tests {
         let alone = |design| Arm::of(design, 2, Schedule::Own).alone().design;
         assert_eq!(["conflux", "merged", "anabranch"].map(alone), ["tor"; 3]);
         assert_eq!(["conflux-2013", "mtor"].map(alone), ["tor-fixed"; 2]);
+        assert_eq!(["mudp-or", "mudp-or-cubic"].map(alone), ["udp-or", "udp-or-cubic"]);
+        assert_eq!(Arm::udp_or(true).alone(), Arm::tor());
     }
 }

@@ -114,7 +114,8 @@ impl Client {
             (circuit.key, circuit.layers.len(), circuit.wanted.is_empty());
         let is_trunk = circuit.trunk_of.is_some();
         if is_complete {
-            let mut set = Set::new(Side::Client, agreed, &self.role.params, index);
+            let mut set = Set::new(Side::Client, agreed, &self.role.params, index)
+                .with_congestion(self.lossy_congestion);
             set.streams.number_from(circuit.last_id);
             let set = SetId(self.sets.insert(set));
             circuit.leg = Some((set, Leg::new(agreed, &self.role.params)));

@@ -40,8 +40,8 @@ pub enum NoSet {
     /// The circuit's cells have another format than the set's, so a message that was lost on
     /// another leg might not fit into them.
     OtherCells,
-    /// The scheduler needs windows, which lossy circuits do not have.
-    Windows,
+    /// The scheduler does not support as many legs as a set of lossy circuits may have.
+    Schedule,
 }
 
 impl fmt::Display for NoSet {
@@ -56,7 +56,7 @@ impl fmt::Display for NoSet {
             NoSet::Beyond => {
                 "what follows the relay where the circuits join does not fit the set's design"
             }
-            NoSet::Windows => "the scheduler needs windows, and lossy circuits have none",
+            NoSet::Schedule => "the scheduler does not support 8 circuits",
             NoSet::Full => "the set has no room for a further circuit",
         })
     }

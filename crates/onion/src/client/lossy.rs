@@ -112,7 +112,7 @@ impl Client {
             }
             None => {
                 let (nonce, seed) = (SetNonce::draw(&mut *self.rng), self.rng.next_u64());
-                let legs = LossyLegs::new(nonce, &dealing, seed).ok_or(NoSet::Windows)?;
+                let legs = LossyLegs::new(nonce, &dealing, seed).ok_or(NoSet::Schedule)?;
                 self.found_lossy_set(index, legs, Some(now));
                 own
             }
@@ -120,7 +120,7 @@ impl Client {
         let legs = self.set_mut(id).and_then(|set| set.lossy_legs.as_ref());
         let nonce = *legs.ok_or(NoSet::Gone)?.nonce();
         let link = LossyLink { nonce, dealing: dealing.to_string() };
-        let data = link.write().ok_or(NoSet::Windows)?;
+        let data = link.write().ok_or(NoSet::Schedule)?;
         self.say(now, index, Command::RELAY, RelayCommand::LOSSY_LINK, &data);
         self.timers.insert((now + LINKING, Timer::LossyLegs(id)));
         Ok(())
@@ -133,7 +133,8 @@ impl Client {
     pub(super) fn lossy_linked(&mut self, now: Time, index: u32) -> Result<(), CircuitFault> {
         let id = self.set_of(index).ok_or(CircuitFault::Message)?;
         let legs = self.set_mut(id).and_then(|set| set.lossy_legs.as_mut());
-        let rtt = legs.and_then(|legs| legs.linked(now, index)).ok_or(CircuitFault::Message)?;
+        let rtt = legs.and_then(|legs| legs.answered(now, index)).ok_or(CircuitFault::Message)?;
+        self.update_lossy_legs(id);
         if let Some(circuit) = self.circuits.get(index).map(|circuit| circuit.key) {
             self.put(Output::Linked { circuit, rtt });
         }

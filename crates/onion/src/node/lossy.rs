@@ -115,7 +115,8 @@ impl<R: NodeRole> Node<R> {
         let Some(set) = self.sets.get_mut(id.0) else { return };
         let Some(lossy) = &mut set.lossy else { return };
         let has_room = lossy.len() + set.streams.len() < streams;
-        if lossy.arrive(now, body, has_room, &mut *self.rng).is_err() {
+        let leg = set.lossy_legs.as_ref().and_then(|legs| legs.slot(index)).unwrap_or(0);
+        if lossy.arrive(now, (leg, body), has_room, &mut *self.rng).is_err() {
             return self.break_off(index, CircuitFault::Message);
         }
         self.pump_lossy(now, id);
@@ -129,8 +130,11 @@ impl<R: NodeRole> Node<R> {
             let (Some(lossy), &Route::One(first)) = (&mut set.lossy, &set.route) else { return };
             let is_linked = set.lossy_legs.as_ref().is_none_or(|legs| legs.is_linked());
             // A segment that is due may time its stream out, which is an event.
-            let next = if lossy.has_event() || !is_linked { None } else { lossy.poll(now) };
-            let Some(mut body) = next else {
+            let next = match lossy.has_event() || !is_linked {
+                true => None,
+                false => lossy.poll(now, set.lossy_legs.as_deref_mut()),
+            };
+            let Some((mut body, leg)) = next else {
                 match lossy.event() {
                     Some(event) => self.take_event(now, first, event),
                     None if is_linked => break,
@@ -139,7 +143,7 @@ impl<R: NodeRole> Node<R> {
                 }
                 continue;
             };
-            let Some(circuit) = set.choose_lossy(now) else { return };
+            let Some(circuit) = set.choose_lossy(now, leg) else { return };
             let Some(ending) = self.circuits.get_mut(circuit) else { return };
             let lane = ending.lane();
             let counter = ending.lossy().map(|end| end.originate(Command::RELAY_LOSSY, &mut body));
@@ -171,6 +175,18 @@ impl<R: NodeRole> Node<R> {
         let Some(set) = self.set_of(index).and_then(|id| self.set_mut(id)) else { return };
         let legs = set.lossy_legs.insert(Box::new(legs));
         legs.add(index, asked);
+        if let Some(id) = self.set_of(index) {
+            self.update_lossy_legs(id);
+        }
+    }
+
+    /// Notifies the streams of the set `id` of its legs.
+    pub(crate) fn update_lossy_legs(&mut self, id: SetId) {
+        if let Some(set) = self.set_mut(id)
+            && let (Some(lossy), Some(legs)) = (&mut set.lossy, &set.lossy_legs)
+        {
+            lossy.set_legs(legs);
+        }
     }
 
     /// Makes the circuit `index` a leg of the set `id`. Returns false if that set has no room, or
@@ -182,6 +198,7 @@ impl<R: NodeRole> Node<R> {
         if is_added {
             self.sets.remove(own.0);
             self.circuits.get_mut(index).into_iter().for_each(|circuit| circuit.move_to(id));
+            self.update_lossy_legs(id);
         }
         is_added
     }
@@ -198,6 +215,7 @@ impl<R: NodeRole> Node<R> {
     pub(super) fn leave_lossy_set(&mut self, id: SetId, circuit: u32) -> bool {
         let Some(set) = self.set_mut(id) else { return false };
         if set.leave_lossy(circuit) {
+            self.update_lossy_legs(id);
             return true;
         }
         if let Some(nonce) = set.lossy_legs.take().map(|legs| *legs.nonce()) {

@@ -244,7 +244,8 @@ impl Relay {
                 self.role.stats.circuits_lossy += u64::from(agreed.lossy);
                 self.role.stats.circuits_cgo += u64::from(agreed.cgo);
                 let params = &self.role.config.params;
-                let set = Set::new(Side::Exit, agreed, params, circuit);
+                let set = Set::new(Side::Exit, agreed, params, circuit)
+                    .with_congestion(self.lossy_congestion);
                 let own = Own {
                     layer: self.crypto.in_use(keys).relay_layer(),
                     lossy: lossy.map(|keys| Box::new(LossyRelay::new(&keys))),

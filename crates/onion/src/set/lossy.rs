@@ -5,11 +5,13 @@
 //! from the exit. The connection's ports are the stream's ID.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
-use anabranch_multipath::Time;
-use anabranch_tcp::{Config, Connection, Ending, Ports, Segment, Seq, State};
+use anabranch_multipath::{PathView, Time};
+use anabranch_tcp::{Config, Congestion, Connection, Ending, Ports, Segment, Seq, State};
 use rand_core::CryptoRng;
 
+use super::lossy_legs::{LossyLegs, MOST_LEGS};
 use crate::stream::{Side, StreamKey};
 use crate::streams::Happened;
 use crate::wire::cell::Body;
@@ -21,6 +23,10 @@ const BUFFER: usize = 512 << 10;
 /// Number of closed streams whose IDs are not accepted again. A repeated SYN could arrive after its
 /// stream has ended, and would contact the destination twice.
 const RECENT: usize = 1_024;
+/// Initial window of BBR, in segments: 10 datagrams of two cells (RFC 6928 allows 10 packets, and
+/// 14,600 bytes).
+const INITIAL: u32 = 20;
+
 /// Error for a cell's content, or a first message, that cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
@@ -73,6 +79,18 @@ pub(crate) struct LossyStreams {
     resets: VecDeque<Segment>,
     recent: VecDeque<u16>,
     events: VecDeque<LossyEvent>,
+    congestion: Congestion,
+    /// The legs with windows of their own; `None` if the connections do not know of legs.
+    legs: Option<Legs>,
+}
+
+/// The legs that the connections of a set know.
+#[derive(Clone, Copy, Default)]
+struct Legs {
+    /// The bits of the slots whose legs are linked.
+    open: u8,
+    /// Round-trip time of each leg, as a connection measured it last.
+    rtts: [Option<Duration>; MOST_LEGS],
 }
 
 impl LossyStreams {
@@ -87,7 +105,68 @@ impl LossyStreams {
             resets: VecDeque::new(),
             recent: VecDeque::new(),
             events: VecDeque::new(),
+            congestion: Congestion::Bbr,
+            legs: None,
         }
+    }
+
+    /// Sets the congestion control of streams that begin from now on.
+    pub(crate) fn set_congestion(&mut self, congestion: Congestion) {
+        self.congestion = congestion;
+    }
+
+    /// Passes the legs to the connections, if each leg has a window of its own. Cells in flight on
+    /// a leg that is no longer there are lost.
+    pub(crate) fn set_legs(&mut self, legs: &LossyLegs) {
+        if !legs.have_windows() {
+            return;
+        }
+        let known = self.legs.get_or_insert_default();
+        known.open = legs.linked();
+        for (known, measured) in known.rtts.iter_mut().zip(legs.rtts()) {
+            *known = known.or(measured);
+        }
+        for (id, stream) in &mut self.streams {
+            stream.tcp.set_legs(known.open);
+            self.due.insert(*id);
+        }
+    }
+
+    /// Returns the settings of a new connection.
+    fn config(&self, rng: &mut dyn CryptoRng) -> Config {
+        let is_bbr = self.congestion == Congestion::Bbr || self.legs.is_some();
+        let usual = Config::default();
+        Config {
+            mss: MSS,
+            congestion: if is_bbr { Congestion::Bbr } else { self.congestion },
+            initial_window: if is_bbr { INITIAL } else { usual.initial_window },
+            receive_buffer: BUFFER,
+            send_buffer: BUFFER,
+            fast_open: true,
+            timestamp_offset: rng.next_u32(),
+            // The counters of cells stop old duplicates.
+            paws: false,
+            legs: if self.legs.is_some() { MOST_LEGS } else { 1 },
+            ..usual
+        }
+    }
+
+    /// Passes the legs to a new connection. It begins on `leg`, or on the leg with the lowest
+    /// round-trip time.
+    fn equip(&self, tcp: &mut Connection, leg: Option<usize>) {
+        let Some(legs) = &self.legs else { return };
+        tcp.set_legs(legs.open);
+        let measured = legs.rtts.iter().enumerate();
+        let measured = measured.filter_map(|(place, rtt)| Some((place, (*rtt)?)));
+        let measured: Vec<(usize, Duration)> = measured.collect();
+        for &(place, rtt) in &measured {
+            tcp.expect_rtt(place, rtt);
+        }
+        let is_open = |place: usize| legs.open >> place & 1 == 1;
+        let quickest = measured.iter().filter(|(place, _)| is_open(*place));
+        let quickest = quickest.min_by_key(|(_, rtt)| *rtt).map(|(place, _)| *place);
+        let first = (0..MOST_LEGS).find(|place| is_open(*place));
+        tcp.answer_by(leg.or(quickest).or(first).unwrap_or(0));
     }
 
     /// Returns true if there is or was a stream.
@@ -120,7 +199,9 @@ impl LossyStreams {
         rng: &mut dyn CryptoRng,
     ) {
         let ports = Ports { local: id, remote: id };
-        let mut tcp = Connection::connect(now, &config(rng), ports, Seq(rng.next_u32()));
+        let config = self.config(rng);
+        let mut tcp = Connection::connect(now, &config, ports, Seq(rng.next_u32()));
+        self.equip(&mut tcp, None);
         tcp.write(&put_head(RelayCommand::BEGIN, begin));
         self.insert(id, Some(key), tcp);
     }
@@ -206,14 +287,15 @@ impl LossyStreams {
         true
     }
 
-    /// Handles the decrypted body of a cell. `has_room` is false if no further stream may begin.
+    /// Handles the decrypted body of a cell that arrived by the leg in slot `leg`. `has_room` is
+    /// false if no further stream may begin.
     ///
     /// # Errors
     /// [`Malformed`]: the other end broke the protocol.
     pub(crate) fn arrive(
         &mut self,
         now: Time,
-        body: &Body,
+        (leg, body): (usize, &Body),
         has_room: bool,
         rng: &mut dyn CryptoRng,
     ) -> Result<(), Malformed> {
@@ -221,14 +303,20 @@ impl LossyStreams {
         let id = segment.source;
         if let Some(stream) = self.streams.get_mut(&id) {
             let was_empty = !stream.is_open || stream.tcp.readable() == 0;
-            stream.tcp.handle(now, segment);
+            stream.tcp.handle_by(now, leg, segment);
+            if let Some(legs) = &mut self.legs {
+                let measured = stream.tcp.leg_rtt(leg);
+                legs.rtts.get_mut(leg).into_iter().for_each(|rtt| *rtt = measured.or(*rtt));
+            }
             return self.progress(id, was_empty);
         }
         let may_begin = self.side == Side::Exit && has_room && !self.recent.contains(&id);
         let iss = Seq(rng.next_u32());
-        let tcp = may_begin.then(|| Connection::accept(now, &config(rng), iss, &segment)).flatten();
+        let config = self.config(rng);
+        let tcp = may_begin.then(|| Connection::accept(now, &config, iss, &segment)).flatten();
         match tcp {
-            Some(tcp) => {
+            Some(mut tcp) => {
+                self.equip(&mut tcp, Some(leg));
                 self.insert(id, None, tcp);
                 self.progress(id, true)
             }
@@ -329,19 +417,31 @@ impl LossyStreams {
         self.events.pop_front()
     }
 
-    /// Returns the body of the next cell to send now, with its content after the zeros.
-    pub(crate) fn poll(&mut self, now: Time) -> Option<Body> {
+    /// Returns the body of the next cell to send now, with its content after the zeros, and the
+    /// slot of its leg if the connections know of legs. `legs` are those of the set, if there are
+    /// any.
+    pub(crate) fn poll(
+        &mut self,
+        now: Time,
+        legs: Option<&mut LossyLegs>,
+    ) -> Option<(Body, Option<usize>)> {
         if let Some(reset) = self.resets.pop_front() {
-            return Some(put_segment(&reset));
+            return Some((put_segment(&reset), None));
         }
+        let mut legs = legs.filter(|_| self.legs.is_some());
+        let knows_legs = legs.is_some();
+        let mut choose = |views: &[PathView], waiting: u64| {
+            legs.as_mut().and_then(|legs| legs.choose_by(now, views, waiting))
+        };
         while let Some(&(time, id)) = self.timers.first().filter(|(time, _)| *time <= now) {
             self.timers.remove(&(time, id));
             self.due.insert(id);
         }
         while let Some(&id) = self.due.first() {
-            let segment = self.streams.get_mut(&id).and_then(|stream| stream.tcp.poll(now));
-            if let Some(segment) = segment {
-                return Some(put_segment(&segment));
+            let stream = self.streams.get_mut(&id);
+            let next = stream.and_then(|stream| stream.tcp.poll_by(now, &mut choose));
+            if let Some((leg, segment)) = next {
+                return Some((put_segment(&segment), knows_legs.then_some(leg)));
             }
             self.due.remove(&id);
             self.rest(id);
@@ -408,18 +508,6 @@ impl LossyStream {
     fn unread(&self) -> VecDeque<u8> {
         let (front, back) = if self.is_open { self.tcp.peek() } else { (&[][..], &[][..]) };
         front.iter().chain(back).copied().collect()
-    }
-}
-
-/// Returns the settings of a new connection.
-fn config(rng: &mut dyn CryptoRng) -> Config {
-    Config {
-        mss: MSS,
-        receive_buffer: BUFFER,
-        send_buffer: BUFFER,
-        fast_open: true,
-        timestamp_offset: rng.next_u32(),
-        ..Config::default()
     }
 }
 

@@ -1,5 +1,8 @@
 //! The legs of a set whose lossy circuits lead to the same exit (mUDP-OR), and the scheduler that
-//! chooses the leg of each cell. Its TCP connections do not know of the legs.
+//! chooses the leg of each cell.
+//!
+//! Schedulers without windows are those of the published mUDP-OR: its TCP connections do not know
+//! of the legs. With a scheduler that needs windows, each TCP connection has a window on each leg.
 
 use std::time::Duration;
 
@@ -19,6 +22,8 @@ struct LossyLeg {
     circuit: u32,
     /// Time of the request to link the leg, until the exit has answered it.
     asked: Option<Time>,
+    /// Time that the exit's answer took, at the client.
+    rtt: Option<Duration>,
 }
 
 /// The legs of one set, in slots that keep their numbers.
@@ -26,17 +31,75 @@ pub(crate) struct LossyLegs {
     nonce: SetNonce,
     legs: [Option<LossyLeg>; MOST_LEGS],
     splitter: Splitter,
+    has_windows: bool,
+    /// The slot of the present run, and the number of cells left of the run, if the legs have
+    /// windows.
+    run: Option<(usize, u64)>,
 }
 
 impl LossyLegs {
     /// Returns a set without legs, whose cells are distributed by `dealing`. Returns `None` if the
-    /// scheduler needs windows, which lossy circuits do not have, or not that many legs.
+    /// scheduler does not support that many legs.
     pub(crate) fn new(nonce: SetNonce, dealing: &Dealing, seed: u64) -> Option<LossyLegs> {
-        dealing.schedule.check_without_windows().ok()?;
         let dice = move |purpose: &str| seed::stream(seed, 0, purpose);
         let Dealing { schedule, every, redraw } = dealing;
         let splitter = Splitter::drawn(schedule, MOST_LEGS, *every, *redraw, dice).ok()?;
-        Some(LossyLegs { nonce, legs: [None; MOST_LEGS], splitter })
+        let has_windows = schedule.family().needs_windows;
+        Some(LossyLegs { nonce, legs: [None; MOST_LEGS], splitter, has_windows, run: None })
+    }
+
+    /// Returns true if each TCP connection has a window on each leg.
+    pub(crate) fn have_windows(&self) -> bool {
+        self.has_windows
+    }
+
+    /// Returns the bits of the slots whose legs are linked.
+    pub(crate) fn linked(&self) -> u8 {
+        let is_linked = |leg: &Option<LossyLeg>| leg.is_some_and(|leg| leg.asked.is_none());
+        let legs = self.legs.iter().enumerate().filter(|(_, leg)| is_linked(leg));
+        legs.fold(0, |bits, (slot, _)| bits | 1 << slot)
+    }
+
+    /// Returns the round-trip time of each slot's leg that was measured when it was linked.
+    pub(crate) fn rtts(&self) -> [Option<Duration>; MOST_LEGS] {
+        self.legs.map(|leg| leg?.rtt)
+    }
+
+    /// Returns the slot of the leg `circuit`.
+    pub(crate) fn slot(&self, circuit: u32) -> Option<usize> {
+        let is_it = |leg: &Option<LossyLeg>| leg.is_some_and(|leg| leg.circuit == circuit);
+        self.legs.iter().position(is_it)
+    }
+
+    /// Returns the circuit of the leg in `slot` if it is linked, or of another linked leg.
+    pub(crate) fn circuit_at(&self, slot: usize) -> Option<u32> {
+        let linked = |leg: &Option<LossyLeg>| leg.filter(|leg| leg.asked.is_none());
+        let wanted = self.legs.get(slot).and_then(linked);
+        wanted.or_else(|| self.legs.iter().find_map(linked)).map(|leg| leg.circuit)
+    }
+
+    /// Returns the slot for the next cell of a connection with a window on each leg. `views` are
+    /// its legs, and `waiting` is the number of cells that wait. Returns `None` if they are to
+    /// wait.
+    pub(crate) fn choose_by(
+        &mut self,
+        now: Time,
+        views: &[PathView],
+        waiting: u64,
+    ) -> Option<usize> {
+        if let Some((slot, left)) = self.run.take()
+            && views.get(slot).is_some_and(|view| view.usable && view.has_room())
+        {
+            self.run = (left > 1).then_some((slot, left - 1));
+            return Some(slot);
+        }
+        match self.splitter.assign(now, views, waiting) {
+            Assignment::Send { path, units, .. } => {
+                self.run = (units > 1).then_some((path.index(), units - 1));
+                Some(path.index())
+            }
+            Assignment::Hold | Assignment::Nowhere => None,
+        }
     }
 
     /// Returns the set's nonce.
@@ -48,15 +111,16 @@ impl LossyLegs {
     /// used; `None` at the exit. Returns false if there is no room.
     pub(crate) fn add(&mut self, circuit: u32, asked: Option<Time>) -> bool {
         let free = self.legs.iter_mut().find(|leg| leg.is_none());
-        free.map(|leg| *leg = Some(LossyLeg { circuit, asked })).is_some()
+        free.map(|leg| *leg = Some(LossyLeg { circuit, asked, rtt: None })).is_some()
     }
 
     /// Notes the exit's answer for the leg `circuit`. Returns the time that it took; `None` if none
     /// was expected.
-    pub(crate) fn linked(&mut self, now: Time, circuit: u32) -> Option<Duration> {
+    pub(crate) fn answered(&mut self, now: Time, circuit: u32) -> Option<Duration> {
         let mut legs = self.legs.iter_mut().flatten();
-        let asked = legs.find(|leg| leg.circuit == circuit)?.asked.take()?;
-        Some(now.since(asked))
+        let leg = legs.find(|leg| leg.circuit == circuit)?;
+        leg.rtt = Some(now.since(leg.asked.take()?));
+        leg.rtt
     }
 
     /// Returns the legs whose requests were not answered in time.
@@ -100,6 +164,8 @@ impl LossyLegs {
 
 #[cfg(test)]
 mod tests {
+    use anabranch_multipath::LegView;
+
     use super::*;
 
     fn legs(dealing: &str) -> Option<LossyLegs> {
@@ -114,8 +180,8 @@ mod tests {
         assert!(legs.add(10, None) && legs.add(11, None) && legs.add(12, Some(now)));
         let chosen = |legs: &mut LossyLegs| [(); 8].map(|()| legs.choose(now).unwrap());
         assert_eq!(chosen(&mut legs), [10, 10, 11, 11, 10, 10, 11, 11]);
-        assert_eq!(legs.linked(now + LINKING, 12), Some(LINKING));
-        assert_eq!(legs.linked(now, 12), None, "once");
+        assert_eq!(legs.answered(now + LINKING, 12), Some(LINKING));
+        assert_eq!(legs.answered(now, 12), None, "once");
         assert_eq!(chosen(&mut legs), [12, 12, 10, 10, 11, 11, 12, 12]);
         legs.lose(11);
         assert!(!chosen(&mut legs).contains(&11));
@@ -133,8 +199,29 @@ mod tests {
     }
 
     #[test]
-    fn schedulers_that_need_windows_and_more_legs_than_slots_are_refused() {
-        assert!(legs("pull 1p").is_none() && legs("lowrtt 1p").is_none());
+    fn a_schedule_with_windows_knows_the_legs_that_are_linked() {
+        let mut legs = legs("eta 1p").unwrap();
+        let now = Time::from_secs(1);
+        assert!(legs.add(10, None) && legs.add(11, Some(now)) && legs.add(12, None));
+        assert_eq!((legs.have_windows(), legs.linked()), (true, 0b101));
+        assert_eq!((legs.circuit_at(2), legs.circuit_at(1)), (Some(12), Some(10)));
+        legs.answered(now + Duration::from_millis(80), 11);
+        assert_eq!((legs.linked(), legs.rtts()[1]), (0b111, Some(Duration::from_millis(80))));
+        let room = |ms, room| {
+            let leg = LegView { size: 100, bdp: 50, ..LegView::NOTHING };
+            PathView::leg(Some(Duration::from_millis(ms)), room, leg)
+        };
+        let views = [room(50, 10), room(20, 0), room(80, 10)];
+        assert_eq!(legs.choose_by(now, &views, 1), None, "the quickest has room soon");
+        let views = [room(50, 10), room(20, 10), room(80, 10)];
+        assert_eq!(legs.choose_by(now, &views, 1), Some(1));
+        legs.lose(11);
+        assert_eq!((legs.slot(11), legs.slot(12), legs.linked()), (None, Some(2), 0b101));
+        assert!(!self::legs("uniform 1p").unwrap().have_windows());
+    }
+
+    #[test]
+    fn there_are_no_more_legs_than_slots() {
         let mut full = legs("round-robin 1p").unwrap();
         assert!((0..MOST_LEGS as u32).all(|leg| full.add(leg, None)));
         assert!(!full.add(99, None));

@@ -263,6 +263,8 @@ impl<'r> ClientLoop<'r> {
             dealing: settings.dealing.clone(),
         };
         let mut core = Client::new(config, Box::new(fork(&mut rng)));
+        let lossy = settings.quic.and_then(|linking| linking.lossy);
+        lossy.into_iter().for_each(|congestion| core.set_lossy_congestion(congestion));
         let clock = Clock::start();
         let trace = settings.trace.as_ref().map(|target| {
             core.watch_cells();

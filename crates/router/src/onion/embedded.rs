@@ -22,7 +22,7 @@ use anabranch_onion::directory::network::Wishes;
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::padding::Amount;
 use anabranch_onion::relay::protocols;
-use anabranch_onion::{Event, circuitmux};
+use anabranch_onion::{Event, LossyCongestion, circuitmux};
 
 use super::authorities::Authority;
 use super::authority::{self, AuthorityError, AuthorityEvent, Running};
@@ -435,7 +435,8 @@ fn relay_settings(
 
 /// Returns the settings of QUIC links of all nodes; `None` without such links.
 fn quic(settings: &Settings) -> Option<QuicLinking> {
-    settings.lossy_legs.map(|_| QuicLinking { lossy: true, ..QuicLinking::default() })
+    let lossy = Some(LossyCongestion::Bbr);
+    settings.lossy_legs.map(|_| QuicLinking { lossy, ..QuicLinking::default() })
 }
 
 fn is_exit(settings: &Settings, node: u8) -> bool {

@@ -571,9 +571,12 @@ fn shards(
     let make = |(number, siblings): (usize, Siblings)| {
         let (config, rng) = (config.clone(), Box::new(anabranch_os::entropy::generator()?));
         let context = Context::with_certificate(&key.certificate, &key.key);
+        let mut core = Relay::new(config, responder.clone(), initiator.clone(), rng);
+        let lossy = settings.quic.and_then(|linking| linking.lossy);
+        lossy.into_iter().for_each(|congestion| core.set_lossy_congestion(congestion));
         Ok(Parts {
             clock,
-            core: Relay::new(config, responder.clone(), initiator.clone(), rng),
+            core,
             context: context.map_err(io::Error::other)?,
             listen: if number == 0 { settings.listen.clone() } else { Vec::new() },
             own: settings.live.own.clone(),
@@ -625,7 +628,7 @@ fn config(settings: &Settings, credentials: &Credentials) -> Config {
         max_queue: 50_000,
         max_half_open: shared_out(MOST_HALF_OPEN, settings).max(4),
         max_streams: 10_000,
-        lossy: settings.quic.is_some_and(|linking| linking.lossy),
+        lossy: settings.quic.is_some_and(|linking| linking.lossy.is_some()),
     }
 }
 

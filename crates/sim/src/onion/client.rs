@@ -142,13 +142,19 @@ impl ClientHost {
         let mut circmgr = CircuitManager::new(KeptGuards::default(), &[], Wishes::default());
         circmgr.set_design(common.design);
         circmgr.set_legs(Some(common.legs));
+        circmgr.set_lossy(common.udp_or.is_some());
+        common.udp_or.into_iter().for_each(|control| core.set_lossy_congestion(control));
         circmgr.set_network(Arc::clone(network));
         let mut draws = of("client's load");
         let first = pause(&mut draws, load.pause.max(common.first_pause));
         ClientHost {
             core,
             circmgr,
-            links: Links::new(Arc::clone(hosts), common.policy.waits_for_room()),
+            links: Links::new(
+                Arc::clone(hosts),
+                common.policy.waits_for_room(),
+                common.udp_or.is_some(),
+            ),
             rng: of("client's paths"),
             draws,
             load,
@@ -316,6 +322,10 @@ impl ClientHost {
         match self.core.begin(now, circuit, &begin) {
             Ok(stream) => {
                 self.running(number).into_iter().for_each(|it| it.stream = Some((stream, circuit)));
+                if self.core.is_lossy(circuit) {
+                    // The request need not wait until the exit is connected.
+                    self.core.write(now, stream, &web::request(self.load.bytes));
+                }
             }
             Err(_) => self.again(now, circuit, false),
         }
@@ -380,9 +390,11 @@ impl ClientHost {
     fn connected(&mut self, now: Time, stream: StreamKey) {
         let Some(running) = self.on(stream) else { return };
         running.download.connected = Some(now);
-        let number = running.number;
+        let (number, circuit) = (running.number, running.stream.map(|(_, circuit)| circuit));
         self.circmgr.answered(number);
-        self.core.write(now, stream, &web::request(self.load.bytes));
+        if !circuit.is_some_and(|circuit| self.core.is_lossy(circuit)) {
+            self.core.write(now, stream, &web::request(self.load.bytes));
+        }
     }
 
     fn read(&mut self, now: Time, stream: StreamKey) {
@@ -426,6 +438,11 @@ impl HostProgram for ClientHost {
         | TcpEvent::Closed { conn, .. }) = event;
         self.links.take(io, &mut self.core, event);
         self.links.receive(io, &mut self.core, (conn, usize::MAX));
+        self.obey(io);
+    }
+
+    fn datagram(&mut self, io: &mut Io<'_>, content: Vec<u8>) {
+        self.links.receive_lossy(io.now, &mut self.core, &content);
         self.obey(io);
     }
 

@@ -12,7 +12,7 @@ use anabranch_onion::directory::bandwidth::BandwidthHistory;
 use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::network::Network;
 use anabranch_onion::directory::policy::ExitPolicy;
-use anabranch_onion::relay::PROTOCOLS;
+use anabranch_onion::relay::protocols;
 use anabranch_onion::wire::dirkeys::IdentityKey;
 use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::netdoc::{Unproven, parse_certs, parse_microdescs};
@@ -21,6 +21,8 @@ use anabranch_onion::wire::netdoc::{Unproven, parse_certs, parse_microdescs};
 pub const START: u64 = 1_800_000_000;
 /// Port of all relays on which they accept links.
 pub(super) const ORPORT: u16 = 9001;
+/// Port of the TCP connections that stand for QUIC links.
+pub(super) const QUIC_PORT: u16 = 9002;
 /// Port of all web servers.
 pub(super) const WEB_PORT: u16 = 80;
 /// Time in seconds for which the consensus is valid.
@@ -36,6 +38,8 @@ pub struct RelayDescription {
     pub exit: bool,
     /// Weight of the relay in clients' choices of paths, in bytes per second.
     pub bandwidth: u64,
+    /// Whether the relay grants lossy circuits (UDP-OR).
+    pub lossy: bool,
 }
 
 /// A relay's keys and certificates.
@@ -200,7 +204,7 @@ fn description(place: usize, relay: &RelayDescription) -> Description {
         dir_port: 0,
         v6: None,
         platform: "Anabranch in simulation".to_owned(),
-        protocols: PROTOCOLS.to_owned(),
+        protocols: protocols(relay.lossy),
         bandwidth: [relay.bandwidth; 3],
         history: BandwidthHistory::default(),
         uptime: 30 * 24 * 3600,

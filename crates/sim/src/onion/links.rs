@@ -5,14 +5,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use anabranch_multipath::Time;
-use anabranch_onion::channel::Start;
+use anabranch_onion::channel::{Capabilities, QuicWish, Start};
 use anabranch_onion::circuitmux::kist;
+use anabranch_onion::wire::cell::NUMBERED_CELL;
 use anabranch_onion::wire::crypto::Sha256;
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput};
 use digest::Digest;
 
-use super::documents::{ORPORT, START};
+use super::documents::{ORPORT, QUIC_PORT, START};
 use super::records::{self, CLIENT_HELLO, FINISHED, Read, Reader, SERVER_FLIGHT};
 use crate::queue::HostId;
 use crate::simulation::Io;
@@ -23,6 +24,13 @@ use crate::stack::{ConnId, TcpEvent};
 const UNSENT: usize = 32 << 10;
 /// Maximum bytes that are fetched from a core at once.
 const BATCH: usize = 32 << 10;
+/// Maximum number of lossy cells in a datagram, and the bytes that QUIC adds to a datagram of one
+/// cell, and for a further cell (measured with the QUIC library: 29, and 32 for two).
+const CELLS: usize = 2;
+const QUIC: usize = 26;
+const FRAME: usize = 3;
+/// Length of a session's number, in bytes.
+const SESSION: usize = 12;
 
 /// The addresses and certificates of all hosts, which links need.
 #[derive(Debug, Default)]
@@ -65,10 +73,14 @@ struct Link {
     peer: HostId,
     /// Target of the link; `None` if the peer opened the link.
     target: Option<Target>,
+    /// Whether the link stands for a QUIC link.
+    lanes: bool,
+    /// The link alongside which this host has opened the link.
+    alongside: Option<LinkId>,
     stage: Stage,
     /// Number of the session, which is the same at both ends and differs from those of all other
     /// links.
-    session: [u8; 12],
+    session: [u8; SESSION],
     reader: Reader,
     /// Whether the core has something to send by this link.
     wants: bool,
@@ -83,6 +95,10 @@ pub(super) struct Links {
     hosts: Arc<Hosts>,
     /// Whether cells wait until the TCP connection has room for them.
     by_room: bool,
+    /// Whether links with lossy cells are opened alongside others.
+    lossy: bool,
+    /// Links that stand for QUIC links, by their sessions.
+    sessions: BTreeMap<[u8; SESSION], LinkId>,
     links: BTreeMap<LinkId, Link>,
     numbers: BTreeMap<ConnId, LinkId>,
     last: u64,
@@ -93,10 +109,12 @@ pub(super) struct Links {
 }
 
 impl Links {
-    pub(super) fn new(hosts: Arc<Hosts>, by_room: bool) -> Links {
+    pub(super) fn new(hosts: Arc<Hosts>, by_room: bool, lossy: bool) -> Links {
         Links {
             hosts,
             by_room,
+            lossy,
+            sessions: BTreeMap::new(),
             links: BTreeMap::new(),
             numbers: BTreeMap::new(),
             last: 0,
@@ -132,9 +150,10 @@ impl Links {
     pub(super) fn obey(&mut self, io: &mut Io<'_>, core: &mut dyn Core, output: LinkOutput) {
         match output {
             LinkOutput::Dial { target } | LinkOutput::DialOwn { target } => {
-                self.dial(io, core, target);
+                self.dial(io, core, (target, None));
             }
             LinkOutput::Transmit { link } => {
+                self.send_lossy(io, core, link);
                 if let Some(at) = self.links.get_mut(&link) {
                     at.wants = true;
                     self.flush(io, core, link);
@@ -151,38 +170,56 @@ impl Links {
                 let secret = secret.finalize().into();
                 core.handle_link(io.now, LinkInput::Exported { link, secret });
             }
+            LinkOutput::OpenBeside { link, target, .. } if self.lossy => {
+                self.dial(io, core, (target, Some(link)));
+            }
             LinkOutput::OpenBeside { link, .. } => {
                 core.handle_link(io.now, LinkInput::NoneBeside { link });
             }
-            // In the simulation all links are ordered TLS over TCP.
+            // In the simulation all links keep all cells in order, also those that stand for QUIC
+            // links.
             LinkOutput::AdmitCircuits { .. } | LinkOutput::FixRecords { .. } => {}
         }
     }
 
-    fn dial(&mut self, io: &mut Io<'_>, core: &mut dyn Core, target: Target) {
+    /// Opens a link to `target`: alongside the link `alongside`, if there is one.
+    fn dial(
+        &mut self,
+        io: &mut Io<'_>,
+        core: &mut dyn Core,
+        (target, alongside): (Target, Option<LinkId>),
+    ) {
         let address = target.addresses.first().map(|address| address.ip());
         let Some(&peer) = address.and_then(|address| self.hosts.hosts.get(&address)) else {
-            return core.handle_link(io.now, LinkInput::Unreachable { target });
+            return core.handle_link(io.now, unreachable(target, alongside));
         };
-        let conn = io.tcp.connect(io.now, peer, ORPORT);
-        let link = self.add(conn, peer, Some(target));
-        let mut session = [0; 12];
+        let lanes = alongside.is_some();
+        let conn = io.tcp.connect(io.now, peer, if lanes { QUIC_PORT } else { ORPORT });
+        let link = self.add((conn, peer), Some(target), lanes);
+        let mut session = [0; SESSION];
         session[..4].copy_from_slice(&io.host.0.to_be_bytes());
         session[4..].copy_from_slice(&link.bits().to_be_bytes());
         if let Some(at) = self.links.get_mut(&link) {
-            at.session = session;
+            (at.session, at.alongside) = (session, alongside);
         }
     }
 
-    fn add(&mut self, conn: ConnId, peer: HostId, target: Option<Target>) -> LinkId {
+    fn add(
+        &mut self,
+        (conn, peer): (ConnId, HostId),
+        target: Option<Target>,
+        lanes: bool,
+    ) -> LinkId {
         self.last += 1;
         let link = LinkId::new(0, self.last);
         let at = Link {
             conn,
             peer,
             target,
+            lanes,
+            alongside: None,
             stage: Stage::Hello,
-            session: [0; 12],
+            session: [0; SESSION],
             reader: Reader::default(),
             wants: false,
             looked: None,
@@ -196,15 +233,47 @@ impl Links {
     fn remove(&mut self, link: LinkId) -> Option<Link> {
         let at = self.links.remove(&link)?;
         self.numbers.remove(&at.conn);
+        if at.lanes {
+            self.sessions.remove(&at.session);
+        }
         Some(at)
+    }
+
+    /// Sends the lossy cells of a link in datagrams, two in each.
+    fn send_lossy(&mut self, io: &mut Io<'_>, core: &mut dyn Core, link: LinkId) {
+        let Some(at) = self.links.get(&link).filter(|at| at.lanes && at.stage == Stage::Open)
+        else {
+            return;
+        };
+        self.plain.clear();
+        core.transmit_lossy(link, &mut self.plain);
+        for cells in self.plain.chunks(CELLS * NUMBERED_CELL) {
+            let bytes = QUIC + cells.len() + cells.len() / NUMBERED_CELL * FRAME;
+            io.udp.send(at.peer, bytes, [&at.session[..], cells].concat());
+        }
+    }
+
+    /// Handles a datagram of lossy cells. Returns the number of the cells' bytes.
+    pub(super) fn receive_lossy(
+        &mut self,
+        now: Time,
+        core: &mut dyn Core,
+        content: &[u8],
+    ) -> usize {
+        let Some((session, cells)) = content.split_first_chunk() else { return 0 };
+        let link = self.sessions.get(session).copied();
+        if let Some(link) = link {
+            core.handle_link(now, LinkInput::Lossy { link, cells });
+        }
+        cells.len()
     }
 
     /// Handles an event of a link's connection, or of a new connection that is to become a link.
     /// Received bytes are left to [`Links::receive`].
     pub(super) fn take(&mut self, io: &mut Io<'_>, core: &mut dyn Core, event: TcpEvent) {
         match event {
-            TcpEvent::Accepted { conn, peer, .. } => {
-                self.add(conn, peer, None);
+            TcpEvent::Accepted { conn, peer, port } => {
+                self.add((conn, peer), None, port == QUIC_PORT);
             }
             TcpEvent::Opened { conn } => self.greet(io, conn),
             TcpEvent::Progress { conn } => {
@@ -230,7 +299,7 @@ impl Links {
         let Some(at) = self.remove(link) else { return };
         match (at.stage, at.target) {
             (Stage::Open, _) => core.handle_link(io.now, LinkInput::Closed { link }),
-            (_, Some(target)) => core.handle_link(io.now, LinkInput::Unreachable { target }),
+            (_, Some(target)) => core.handle_link(io.now, unreachable(target, at.alongside)),
             (_, None) => {}
         }
     }
@@ -278,7 +347,7 @@ impl Links {
             }
             (Stage::Hello, false) => {
                 records::handshake(&[], SERVER_FLIGHT, &mut answer);
-                at.session.copy_from_slice(&hello[..12]);
+                at.session.copy_from_slice(&hello[..SESSION]);
                 at.stage = Stage::Finished;
             }
             (Stage::Finished, _) => at.stage = Stage::Open,
@@ -295,10 +364,19 @@ impl Links {
         let is_relay = self.hosts.certificates.contains_key(&io.host);
         let certificate = self.hosts.certificates.get(&at.peer);
         let unix = unix(io.now);
+        let (lossy, lanes) = (self.lossy, at.lanes);
+        if lanes {
+            self.sessions.insert(at.session, link);
+        }
+        let usual = Start::new(io.now, unix, self.hosts.address(at.peer));
+        let made = if lanes { Capabilities::LANES } else { Capabilities::ORDERED };
+        let offers = lossy && is_relay && at.target.is_none();
         let start = Start {
+            capabilities: Capabilities { beside: lossy, lossy, ..made },
+            beside: QuicWish { port: if offers { QUIC_PORT } else { 0 }, ..usual.beside },
             own: is_relay.then(|| self.hosts.address(io.host)).into_iter().collect(),
             peer_certificate: certificate.copied().filter(|_| at.target.is_some()),
-            ..Start::new(io.now, unix, self.hosts.address(at.peer))
+            ..usual
         };
         let target = at.target.clone();
         core.handle_link(io.now, LinkInput::Opened { link, target, start });
@@ -350,6 +428,15 @@ impl Link {
             self.room = kist::room(&view);
         }
         self.room
+    }
+}
+
+/// Returns the input for a link to `target` that cannot be opened. It was to be opened alongside
+/// the link `alongside`, if there is one.
+fn unreachable<'a>(target: Target, alongside: Option<LinkId>) -> LinkInput<'a> {
+    match alongside {
+        Some(link) => LinkInput::NoneBeside { link },
+        None => LinkInput::Unreachable { target },
     }
 }
 

@@ -136,7 +136,8 @@ impl NetworkPlan {
     }
 
     fn lacks_congestion_control(&self) -> bool {
-        let needs = self.common.design.has_congestion_control() && self.common.legs > 1;
+        let is_set = self.common.legs > 1 && self.common.udp_or.is_none();
+        let needs = self.common.design.has_congestion_control() && is_set;
         needs && !self.congestion_control
     }
 
@@ -163,6 +164,7 @@ impl NetworkPlan {
         let describe = |(place, rate): (usize, &NonZeroU64)| RelayDescription {
             exit: place >= self.relays,
             bandwidth: rate.get() / 8,
+            lossy: self.common.udp_or.is_some(),
         };
         let described: Vec<RelayDescription> = rates.iter().enumerate().map(describe).collect();
         // The algorithm 2 is Vegas, and 0 means fixed windows (proposal 324).

@@ -13,7 +13,7 @@ use anabranch_onion::relay::{Config, Input, Output, Relay, ServiceParams, Stats}
 use anabranch_onion::wire::crypto::CurveKeys;
 use anabranch_onion::{Core, Event};
 
-use super::documents::{ORPORT, Papers};
+use super::documents::{ORPORT, Papers, QUIC_PORT};
 use super::exits::Exits;
 use super::links::{Hosts, Links};
 use super::{Common, Crypto};
@@ -43,14 +43,28 @@ impl Default for Cpu {
     }
 }
 
-/// The CPU of a host, and the connections whose bytes wait for it.
+/// Maximum bytes of datagrams that wait for a relay's CPU; further datagrams are dropped. The QUIC
+/// links of the router keep no more.
+const MOST_DATAGRAMS: usize = 256 << 10;
+
+/// Work that waits for a host's CPU.
+#[derive(Debug)]
+enum Work {
+    /// The bytes of a connection.
+    Conn(ConnId),
+    Datagram(Vec<u8>),
+}
+
+/// The CPU of a host, and the work that waits for it.
 #[derive(Debug)]
 struct Processor {
     settings: Option<Cpu>,
     /// Time at which the CPU is free again.
     free: Time,
     busy: Duration,
-    waiting: VecDeque<ConnId>,
+    waiting: VecDeque<Work>,
+    /// Bytes of the datagrams in `waiting`.
+    datagrams: usize,
 }
 
 impl Processor {
@@ -70,6 +84,8 @@ pub struct RelayHost {
     exits: Exits,
     processor: Processor,
     violations: u64,
+    /// Whether the relay grants lossy circuits.
+    lossy: bool,
 }
 
 impl RelayHost {
@@ -95,7 +111,7 @@ impl RelayHost {
             max_queue: 50_000,
             max_half_open: usize::MAX,
             max_streams: 1_000,
-            lossy: false,
+            lossy: common.udp_or.is_some(),
         };
         let responder = Role::Responder(Arc::clone(credentials));
         let initiator = Role::Initiator(Arc::clone(credentials));
@@ -105,17 +121,21 @@ impl RelayHost {
         if common.crypto == Crypto::Elided {
             core.elide_crypto();
         }
+        common.udp_or.into_iter().for_each(|control| core.set_lossy_congestion(control));
+        let lossy = common.udp_or.is_some();
         RelayHost {
             core,
-            links: Links::new(Arc::clone(hosts), common.policy.waits_for_room()),
+            links: Links::new(Arc::clone(hosts), common.policy.waits_for_room(), lossy),
             exits: Exits::new(Arc::clone(hosts)),
             processor: Processor {
                 settings: common.cpu,
                 free: Time::ZERO,
                 busy: Duration::ZERO,
                 waiting: VecDeque::new(),
+                datagrams: 0,
             },
             violations: 0,
+            lossy,
         }
     }
 
@@ -141,20 +161,30 @@ impl RelayHost {
 
     /// Queues a link, whose bytes then wait for the CPU.
     fn wait(&mut self, conn: ConnId) {
-        if !self.processor.waiting.contains(&conn) {
-            self.processor.waiting.push_back(conn);
+        let waits = |work: &Work| matches!(work, Work::Conn(waiting) if *waiting == conn);
+        if !self.processor.waiting.iter().any(waits) {
+            self.processor.waiting.push_back(Work::Conn(conn));
         }
     }
 
     /// Processes queued bytes, as far as the CPU is free.
     fn serve(&mut self, io: &mut Io<'_>) {
         while self.processor.free <= io.now {
-            let Some(conn) = self.processor.waiting.pop_front() else { return };
+            let Some(work) = self.processor.waiting.pop_front() else { return };
             let before = self.core.circuits_made();
-            let bytes = self.links.receive(io, &mut self.core, (conn, QUANTUM));
+            let bytes = match &work {
+                Work::Conn(conn) => self.links.receive(io, &mut self.core, (*conn, QUANTUM)),
+                Work::Datagram(content) => {
+                    self.processor.datagrams -= content.len();
+                    self.links.receive_lossy(io.now, &mut self.core, content)
+                }
+            };
             self.obey(io);
             self.processor.spend(io.now, bytes, self.core.circuits_made() - before);
-            if io.tcp.readable(conn) > 0 && self.links.has(conn) {
+            if let Work::Conn(conn) = work
+                && io.tcp.readable(conn) > 0
+                && self.links.has(conn)
+            {
                 self.wait(conn);
             }
         }
@@ -179,6 +209,9 @@ impl RelayHost {
 impl HostProgram for RelayHost {
     fn start(&mut self, io: &mut Io<'_>) {
         io.tcp.listen(ORPORT);
+        if self.lossy {
+            io.tcp.listen(QUIC_PORT);
+        }
     }
 
     fn handle(&mut self, io: &mut Io<'_>, event: TcpEvent) {
@@ -195,6 +228,15 @@ impl HostProgram for RelayHost {
             }
         }
         self.obey(io);
+        self.serve(io);
+    }
+
+    fn datagram(&mut self, io: &mut Io<'_>, content: Vec<u8>) {
+        let waiting = self.processor.datagrams + content.len();
+        if waiting <= MOST_DATAGRAMS {
+            self.processor.datagrams = waiting;
+            self.processor.waiting.push_back(Work::Datagram(content));
+        }
         self.serve(io);
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_multipath::Time;
-use anabranch_onion::circuitmux;
 use anabranch_onion::conflux::{Dealing, Design};
+use anabranch_onion::{LossyCongestion, circuitmux};
 use anabranch_tcp::Config;
 
 use super::client::{ClientHost, ClientLoad, DownloadRecord};
@@ -44,6 +44,9 @@ pub struct Common {
     /// Scheduler that distributes messages among the circuits of a set; `None` for the design's
     /// own.
     pub dealing: Option<Dealing>,
+    /// Congestion control of streams that are TCP connections between client and exit, over lossy
+    /// circuits: UDP-OR, or mUDP-OR with several legs. `None` for streams as in Tor.
+    pub udp_or: Option<LossyCongestion>,
     /// CPU time that relays take; `None` if they take no time.
     pub cpu: Option<Cpu>,
     /// Whether the layers of circuits encrypt.
@@ -63,6 +66,7 @@ impl Default for Common {
             design: Design::default(),
             legs: 1,
             dealing: None,
+            udp_or: None,
             cpu: Some(Cpu::default()),
             crypto: Crypto::default(),
             first_pause: Duration::ZERO,
@@ -121,6 +125,14 @@ impl HostProgram for OnionHost {
             OnionHost::Relay(relay) => relay.handle(io, event),
             OnionHost::Client(client) => client.handle(io, event),
             OnionHost::Web(server) => server.handle(io, event),
+        }
+    }
+
+    fn datagram(&mut self, io: &mut Io<'_>, content: Vec<u8>) {
+        match self {
+            OnionHost::Relay(relay) => relay.datagram(io, content),
+            OnionHost::Client(client) => client.datagram(io, content),
+            OnionHost::Web(server) => server.datagram(io, content),
         }
     }
 

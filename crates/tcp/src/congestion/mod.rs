@@ -1,5 +1,6 @@
 //! Congestion control: a small trait, and one algorithm per file.
 
+mod bbr;
 mod cubic;
 mod hystart;
 mod reno;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
+pub(crate) use bbr::{Bbr, ModelSample, RateSample};
 pub(crate) use cubic::Cubic;
 pub(crate) use reno::Reno;
 
@@ -66,4 +68,31 @@ pub(crate) trait Controller: fmt::Debug + Send {
 
     /// Adjusts to a pause of `idle` in which nothing was in flight.
     fn on_resume(&mut self, _idle: Duration) {}
+}
+
+/// The congestion control of one path.
+#[derive(Debug)]
+pub(crate) enum Control {
+    /// An algorithm that losses slow down.
+    Losses(Box<dyn Controller>),
+    /// An algorithm with a model of the path, which sets window and pacing by itself.
+    Model(Box<Bbr>),
+}
+
+impl Control {
+    /// Returns the model of the path, if the algorithm has one.
+    pub(crate) fn model(&mut self) -> Option<&mut Bbr> {
+        match self {
+            Control::Model(bbr) => Some(bbr),
+            Control::Losses(_) => None,
+        }
+    }
+
+    /// Returns the algorithm that losses slow down, if it is one.
+    pub(crate) fn losses(&mut self) -> Option<&mut dyn Controller> {
+        match self {
+            Control::Losses(controller) => Some(&mut **controller),
+            Control::Model(_) => None,
+        }
+    }
 }

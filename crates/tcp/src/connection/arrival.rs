@@ -10,6 +10,13 @@ use crate::sender::AckSegment;
 use crate::timers::Timer;
 
 impl Connection {
+    /// Processes a segment of the peer that arrived by `leg`. Acknowledgements without data are
+    /// sent on the same leg.
+    pub fn handle_by(&mut self, now: Time, leg: usize, segment: Segment) {
+        self.answer_by(leg);
+        self.handle(now, segment);
+    }
+
     /// Processes a segment of the peer, whose ports must be those of the connection.
     pub fn handle(&mut self, now: Time, segment: Segment) {
         match self.state {
@@ -31,7 +38,7 @@ impl Connection {
         }
         let reset = segment.flags.has(Flags::RST);
         let stamps = segment.options.timestamps;
-        if !reset && self.stamps.is_old(now, stamps) {
+        if !reset && self.paws && self.stamps.is_old(now, stamps) {
             self.receiver.ack_now = true;
             return;
         }
@@ -158,7 +165,8 @@ impl Connection {
             return false;
         }
         self.last_heard = now;
-        if ack < una {
+        // On a path that reorders, an acknowledgement that was overtaken may still report segments.
+        if ack < una && self.paws {
             return true;
         }
         let block = |&(from, until): &(crate::Seq, crate::Seq)| {

@@ -108,7 +108,7 @@ impl Connection {
         self.timers.stop(Timer::Handshake);
         self.syn_due = false;
         if self.syn_count == 1 {
-            self.sender.sample(now, now.since(self.syn_sent));
+            self.sender.sample(now, self.leg, now.since(self.syn_sent));
         } else if self.syn_count > 2 {
             self.sender.lost_syn();
         }

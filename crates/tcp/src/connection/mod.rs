@@ -97,6 +97,10 @@ pub struct Connection {
     last_heard: Time,
     last_poll: Time,
     last_challenge: Option<Time>,
+    /// Whether segments with old timestamps are dropped.
+    paws: bool,
+    /// Leg of the last segment that arrived.
+    leg: usize,
 }
 
 /// State of a connection whose SYN may carry data (RFC 7413).
@@ -148,7 +152,33 @@ impl Connection {
             last_heard: now,
             last_poll: now,
             last_challenge: None,
+            paws: config.paws,
+            leg: 0,
         }
+    }
+
+    /// Opens the legs whose bits are set in `open`, and closes the others. Segments in flight on a
+    /// leg that closes are lost. All legs are open at first. Has an effect only with
+    /// [`Config::legs`].
+    pub fn set_legs(&mut self, open: u8) {
+        self.sender.set_legs(open);
+    }
+
+    /// Sets the round-trip time that is expected of `leg` until it is measured: that of another
+    /// connection on the same path (RFC 9040). It shortens the first timeout.
+    pub fn expect_rtt(&mut self, leg: usize, rtt: Duration) {
+        self.sender.expect_rtt(leg, rtt);
+    }
+
+    /// Returns the round-trip time of `leg`; `None` if it was not measured.
+    pub fn leg_rtt(&self, leg: usize) -> Option<Duration> {
+        self.sender.leg_rtt(leg)
+    }
+
+    /// Sets the leg of the next segments without data. [`handle_by`](Connection::handle_by) does
+    /// this, too.
+    pub fn answer_by(&mut self, leg: usize) {
+        self.leg = leg;
     }
 
     /// Appends `bytes` to the stream, as far as the send buffer has room. Returns the number of

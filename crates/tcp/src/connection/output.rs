@@ -1,6 +1,6 @@
 //! The segments that a connection sends.
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{PathView, Time};
 
 use super::{Connection, Ending, State};
 use crate::options::Options;
@@ -14,13 +14,26 @@ impl Connection {
     /// returns `None`: after each received segment, after `write` and `read`, and at
     /// [`next_timeout`](Connection::next_timeout).
     pub fn poll(&mut self, now: Time) -> Option<Segment> {
+        self.poll_by(now, &mut |_, _| None).map(|(_, segment)| segment)
+    }
+
+    /// Returns the next segment to send now with its leg, as [`poll`](Connection::poll) does. If
+    /// the connection has several legs, `choose` chooses that of new data. Its arguments are the
+    /// legs' states and the number of segments that wait. It returns `None` if they are to wait
+    /// until this function is called again. Lost segments take the leg with the lowest round-trip
+    /// time.
+    pub fn poll_by(
+        &mut self,
+        now: Time,
+        choose: &mut dyn FnMut(&[PathView], u64) -> Option<usize>,
+    ) -> Option<(usize, Segment)> {
         self.last_poll = now;
         self.expire(now);
         if let Some(segment) = self.outbox.pop_front() {
-            return Some(segment);
+            return Some((self.leg, segment));
         }
         if self.syn_due {
-            return Some(self.syn(now));
+            return Some((self.leg, self.syn(now)));
         }
         let answers_at_once = self.state == State::SynReceived && self.fast_open.received;
         if !self.is_open() && !answers_at_once {
@@ -28,17 +41,17 @@ impl Connection {
         }
         // SACK blocks are sent first, in a separate segment: a full segment has no room for them.
         if self.receiver.ack_now && self.receiver.has_blocks() {
-            return Some(self.acknowledgement(now));
+            return Some((self.leg, self.acknowledgement(now)));
         }
         if (self.timers.get(Timer::Handshake).is_none() || self.fast_open.received)
-            && let Some(chunk) = self.sender.next(now, &mut self.timers)
+            && let Some((chunk, leg)) = self.sender.next(now, &mut self.timers, choose)
         {
-            return Some(self.data(now, chunk));
+            return Some((leg, self.data(now, chunk)));
         }
         if self.sender.take_window_probe() {
-            return Some(self.window_probe(now));
+            return Some((self.leg, self.window_probe(now)));
         }
-        self.receiver.ack_now.then(|| self.acknowledgement(now))
+        self.receiver.ack_now.then(|| (self.leg, self.acknowledgement(now)))
     }
 
     fn expire(&mut self, now: Time) {

@@ -5,9 +5,10 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 
 use super::Sender;
+use super::leg::{Acked, Leg};
 use super::recovery::{Phase, Progress};
 use super::scoreboard::Sent;
-use crate::congestion::AckSample;
+use crate::congestion::{AckSample, Control, ModelSample};
 use crate::constants::{DUP_THRESH, TIMEOUT_MIN};
 use crate::timers::{Timer, Timers};
 
@@ -41,13 +42,19 @@ struct Samples {
 }
 
 impl Sender {
-    /// Processes an acknowledgement, whose `ack` must be at most the offset sent so far.
+    /// Processes an acknowledgement, whose `ack` must be at most the offset sent so far. It may be
+    /// less than that of an earlier one, which has overtaken it.
     pub(crate) fn on_ack(&mut self, now: Time, segment: &AckSegment, timers: &mut Timers) {
         let prior = (self.una, self.peer.end);
         self.take_window(segment, timers);
+        for place in 0..self.legs.len() {
+            let prior_in_flight = self.flying(place);
+            self.legs[place].acked = Acked { prior_in_flight, ..Acked::default() };
+        }
         let mut samples = Samples::default();
         let mut progress = Progress {
-            echo: segment.echo_age.map(|age| now - age),
+            // The legs' delays differ, so an echo shows nothing about the order of transmissions.
+            echo: segment.echo_age.filter(|_| !self.has_legs()).map(|age| now - age),
             advanced: segment.ack > self.una,
             ..Progress::default()
         };
@@ -61,8 +68,10 @@ impl Sender {
         self.find_losses(now, &mut progress, timers);
         self.check_probe(segment, &progress);
         self.update_recovery(&progress, timers);
-        self.update_window(now, &progress, samples);
-        self.rate.finish(self.rtt.least());
+        match self.legs[0].control {
+            Control::Losses(_) => self.update_window(now, &progress, samples),
+            Control::Model(_) => self.update_models(now, samples),
+        }
         if self.board.is_empty() {
             self.retries = 0;
         }
@@ -101,12 +110,13 @@ impl Sender {
             if end <= segment.ack || inside {
                 progress.dsack = true;
                 self.recovery.on_dsack(end);
-                self.rack.on_dsack(self.una, self.nxt);
+                let (una, nxt) = (self.una, self.nxt);
+                self.legs.iter_mut().for_each(|leg| leg.rack.on_dsack(una, nxt));
             }
         }
         for &(start, end) in &segment.sacks {
             // A block for data that was never sent is ignored.
-            if start >= end || end > self.nxt || end <= segment.ack {
+            if start >= end || end > self.nxt || end <= segment.ack.max(self.una) {
                 continue;
             }
             for id in self.board.sack(start.max(self.una), end) {
@@ -123,8 +133,14 @@ impl Sender {
     fn deliver(&mut self, now: Time, sent: &Sent, progress: &mut Progress) {
         progress.delivered += 1;
         progress.original |= sent.count == 1 && sent.end <= self.recovery.point;
-        self.rate.on_delivered(now, sent.end - sent.start, sent.sent_at, sent.rate);
-        self.rack.on_delivered(now, sent, self.rtt.least(), self.mss as u64);
+        let Leg { rate, rack, rtt, acked, .. } = &mut self.legs[sent.leg];
+        rate.on_delivered(now, sent.end - sent.start, sent.sent_at, sent.rate);
+        rack.on_delivered(now, sent, rtt.least(), self.mss as u64);
+        acked.delivered += 1;
+        if sent.count == 1 {
+            acked.newest = acked.newest.max(Some(sent.sent_at));
+        }
+        self.legs[sent.leg].note_delivery();
     }
 
     fn take_cumulative(
@@ -169,12 +185,26 @@ impl Sender {
     }
 
     fn take_rtt(&mut self, now: Time, segment: &AckSegment, progress: &Progress, samples: Samples) {
+        if self.has_legs() {
+            return self.take_rtts_of_legs(now, samples);
+        }
         // Other segments may have arrived long before the retransmission among them (Karn's
         // algorithm).
         let sent_at = samples.first.or(samples.sacked).filter(|_| !samples.ambiguous);
         let echoed = segment.echo_age.filter(|_| progress.advanced);
         if let Some(rtt) = sent_at.map(|sent_at| now.since(sent_at)).or(echoed) {
-            self.rtt.sample(now, rtt);
+            self.legs[0].rtt.sample(now, rtt);
+        }
+    }
+
+    /// Takes a round-trip time of each leg whose segments are newly known to have arrived. The
+    /// report may arrive by another leg: its delay is part of the sender's feedback loop.
+    fn take_rtts_of_legs(&mut self, now: Time, samples: Samples) {
+        for leg in &mut self.legs {
+            let newest = leg.acked.newest.filter(|_| !samples.ambiguous);
+            if let Some(rtt) = newest.map(|sent_at| now.since(sent_at)) {
+                leg.rtt.sample(now, rtt);
+            }
         }
     }
 
@@ -200,10 +230,15 @@ impl Sender {
             return;
         }
         let recovering = !self.recovery.is_open();
-        let losses = self.rack.detect(now, &mut self.board, &self.rtt, recovering);
-        progress.lost += losses.count;
-        progress.lost_again |= losses.again;
-        match losses.next {
+        let mut next: Option<Time> = None;
+        for (place, leg) in self.legs.iter_mut().enumerate() {
+            let losses = leg.rack.detect(now, (&mut self.board, place), &leg.rtt, recovering);
+            leg.lost += losses.count;
+            progress.lost += losses.count;
+            progress.lost_again |= losses.again;
+            next = next.into_iter().chain(losses.next).min();
+        }
+        match next {
             Some(at) => timers.set(Timer::Reorder, at + TIMEOUT_MIN),
             None => timers.stop(Timer::Reorder),
         }
@@ -217,17 +252,50 @@ impl Sender {
             rtt: sent_at.map(|sent_at| now.since(sent_at)),
             una: self.una,
             nxt: self.nxt,
-            paced: self.pacing,
+            paced: self.legs[0].paces(),
         };
-        self.control.measure(&mut self.window, &sample);
+        let Leg { window, control, rate, rtt, .. } = &mut self.legs[0];
+        rate.finish(rtt.least());
+        let Some(controller) = control.losses() else { return };
+        controller.measure(window, &sample);
         if self.recovery.phase == Phase::Recovery {
             self.reduce_proportionally(progress);
             return;
         }
         // If segments overtake each other, an arrival out of order is progress, too.
-        let forward = progress.advanced || self.rack.reordering() > DUP_THRESH;
+        let forward = progress.advanced || self.legs[0].rack.reordering() > DUP_THRESH;
         if forward && progress.delivered > 0 && self.is_limited() {
-            self.control.grow(&mut self.window, &sample);
+            let Leg { window, control, .. } = &mut self.legs[0];
+            control.losses().into_iter().for_each(|controller| controller.grow(window, &sample));
+        }
+    }
+
+    /// Updates the model of each leg that the acknowledgement concerns.
+    fn update_models(&mut self, now: Time, samples: Samples) {
+        let recovering = !self.recovery.is_open();
+        for place in 0..self.legs.len() {
+            let in_flight = self.flying(place);
+            let Leg { rtt, rate, control, window, lost, acked, .. } = &mut self.legs[place];
+            let Some(bbr) = control.model() else { continue };
+            if acked.delivered == 0 && *lost == 0 {
+                continue;
+            }
+            let newest = acked.newest.filter(|_| !samples.ambiguous);
+            let sample = ModelSample {
+                now,
+                delivered: acked.delivered,
+                lost: std::mem::take(lost),
+                prior_in_flight: acked.prior_in_flight,
+                in_flight,
+                rtt: newest.map(|sent_at| now.since(sent_at)),
+                rate: rate.finish(rtt.least()),
+                recovering,
+                mss: self.mss,
+            };
+            bbr.on_ack(&mut window.cwnd, &sample);
+            if bbr.probes_rtt() {
+                rate.on_app_limited(u64::from(in_flight) * self.mss as u64);
+            }
         }
     }
 
@@ -237,7 +305,7 @@ impl Sender {
             timers.stop(Timer::Probe);
             timers.stop(Timer::Reorder);
         } else if progress.advanced {
-            timers.set(Timer::Retransmit, now + self.rtt.rto());
+            timers.set(Timer::Retransmit, now + self.rtt().rto());
             self.schedule_probe(now, timers);
         }
     }

@@ -3,9 +3,10 @@
 //! * `scoreboard`: the segments in flight. `rack`: which of these are lost, by time.
 //! * `ack`: effects of an acknowledgement. `recovery`: the states of loss recovery, with PRR and
 //!   undo. `timeout`: effects of timers.
-//! * `rate`: the delivery rate.
+//! * `rate`: the delivery rate. `leg`: a path, with its measurements and congestion control.
 
 mod ack;
+mod leg;
 mod rack;
 mod rate;
 mod recovery;
@@ -15,18 +16,16 @@ mod timeout;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{PathView, Time};
 
 pub(crate) use ack::AckSegment;
 
-use crate::config::Config;
-use crate::congestion::{CongestionWindow, Controller};
-use crate::constants::{INIT_CWND, PACING_AVOIDANCE, PACING_SLOW_START};
+use crate::config::{Config, Congestion, MAX_LEGS};
+use crate::congestion::Control;
 use crate::rtt::Rtt;
 use crate::stats::Stats;
 use crate::timers::{Timer, Timers};
-use rack::Rack;
-use rate::Rate;
+use leg::Leg;
 use recovery::Recovery;
 use scoreboard::{Scoreboard, Sent};
 use timeout::TailProbe;
@@ -41,6 +40,10 @@ pub(crate) struct Chunk {
     /// Whether the segment has the PSH flag, because no more data are queued.
     pub(crate) push: bool,
 }
+
+/// A function that chooses the leg of the next segment with new data. Its arguments are the legs'
+/// states and the number of segments that wait. It returns `None` if they are to wait.
+pub(crate) type ChooseLeg<'a> = dyn FnMut(&[PathView], u64) -> Option<usize> + 'a;
 
 /// The window that the peer advertises.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,7 +76,7 @@ struct Usage {
 pub(crate) struct Sender {
     mss: usize,
     sack: bool,
-    pacing: bool,
+    initial_window: u32,
     capacity: usize,
     /// Written bytes, beginning with the offset `base`.
     buffer: VecDeque<u8>,
@@ -86,20 +89,17 @@ pub(crate) struct Sender {
     closed: bool,
     peer: PeerWindow,
     board: Scoreboard,
-    rtt: Rtt,
-    rack: Rack,
-    rate: Rate,
+    /// The legs, at least one. With algorithms that losses slow down there is one.
+    legs: Vec<Leg>,
+    /// Leg of the last segment.
+    current: usize,
     recovery: Recovery,
-    control: Box<dyn Controller>,
-    window: CongestionWindow,
     usage: Usage,
     /// Number of consecutive retransmission timeouts.
     retries: u32,
     /// Number of consecutive probes of a closed window.
     probes: u32,
     last_sent: Time,
-    /// Time at which pacing allows the next segment.
-    paced_until: Time,
     /// Whether a tail loss probe is due.
     probe_due: bool,
     tail_probe: Option<TailProbe>,
@@ -110,10 +110,12 @@ pub(crate) struct Sender {
 
 impl Sender {
     pub(crate) fn new(config: &Config) -> Sender {
+        let is_model = config.congestion == Congestion::Bbr;
+        let legs = if is_model { config.legs.clamp(1, MAX_LEGS) } else { 1 };
         Sender {
             mss: usize::from(config.mss),
             sack: false,
-            pacing: config.pacing,
+            initial_window: config.initial_window,
             capacity: config.send_buffer,
             buffer: VecDeque::new(),
             base: 1,
@@ -122,17 +124,13 @@ impl Sender {
             closed: false,
             peer: PeerWindow::default(),
             board: Scoreboard::default(),
-            rtt: Rtt::default(),
-            rack: Rack::default(),
-            rate: Rate::default(),
+            legs: (0..legs).map(|_| Leg::new(config)).collect(),
+            current: 0,
             recovery: Recovery::default(),
-            control: config.congestion.controller(),
-            window: CongestionWindow { cwnd: INIT_CWND, ssthresh: u32::MAX },
             usage: Usage::default(),
             retries: 0,
             probes: 0,
             last_sent: Time::ZERO,
-            paced_until: Time::ZERO,
             probe_due: false,
             tail_probe: None,
             window_probe_due: false,
@@ -164,15 +162,43 @@ impl Sender {
         self.buffer.iter().take(limit).copied().collect()
     }
 
-    /// Adds a round-trip time that was measured in the handshake.
-    pub(crate) fn sample(&mut self, now: Time, rtt: Duration) {
-        self.rtt.sample(now, rtt);
+    /// Adds a round-trip time of `leg` that was measured in the handshake.
+    pub(crate) fn sample(&mut self, now: Time, leg: usize, rtt: Duration) {
+        if let Some(leg) = self.legs.get_mut(leg) {
+            leg.rtt.sample(now, rtt);
+        }
+    }
+
+    pub(crate) fn expect_rtt(&mut self, leg: usize, rtt: Duration) {
+        self.legs.get_mut(leg).into_iter().for_each(|leg| leg.rtt.expect(rtt));
+    }
+
+    pub(crate) fn leg_rtt(&self, leg: usize) -> Option<Duration> {
+        self.legs.get(leg)?.rtt.srtt()
+    }
+
+    /// Returns whether segments have a leg: whether there are several.
+    pub(crate) fn has_legs(&self) -> bool {
+        self.legs.len() > 1
+    }
+
+    /// Opens the legs whose bits are set in `open`, and closes the others. Segments in flight on a
+    /// leg that closes are lost.
+    pub(crate) fn set_legs(&mut self, open: u8) {
+        for (place, leg) in self.legs.iter_mut().enumerate() {
+            let is_open = open >> place & 1 == 1;
+            if leg.is_open && !is_open {
+                self.board.lose_leg(place);
+            }
+            leg.is_open = is_open;
+            leg.end_rest();
+        }
     }
 
     /// Reduces the window after the loss of a SYN, because the path may be congested (RFC 5681,
     /// section 3.1; Linux, from the second loss on).
     pub(crate) fn lost_syn(&mut self) {
-        self.window.cwnd = 1;
+        self.legs.iter_mut().for_each(|leg| leg.window.cwnd = 1);
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
@@ -207,12 +233,14 @@ impl Sender {
         self.peer.max
     }
 
+    /// Returns the sum of the legs' windows.
     pub(crate) fn cwnd(&self) -> u32 {
-        self.window.cwnd
+        let open = self.legs.iter().filter(|leg| leg.is_open);
+        open.fold(0, |sum, leg| leg.window.cwnd.saturating_add(sum))
     }
 
     pub(crate) fn ssthresh(&self) -> u32 {
-        self.window.ssthresh
+        self.legs[0].window.ssthresh
     }
 
     pub(crate) fn unacked(&self) -> u32 {
@@ -223,12 +251,16 @@ impl Sender {
         self.mss
     }
 
+    /// Returns the round-trip times of the open leg with the longest timeout, for the timers of the
+    /// connection.
     pub(crate) fn rtt(&self) -> &Rtt {
-        &self.rtt
+        let open = self.legs.iter().filter(|leg| leg.is_open && leg.rtt.expected().is_some());
+        let slowest = open.max_by_key(|leg| leg.rtt.base_rto());
+        &slowest.unwrap_or(&self.legs[0]).rtt
     }
 
     pub(crate) fn delivery_rate(&self) -> u64 {
-        self.rate.bytes_per_second()
+        self.legs.iter().map(|leg| leg.rate.bytes_per_second()).sum()
     }
 
     /// Returns the number of bytes that were written but never sent.
@@ -258,27 +290,36 @@ impl Sender {
         payload
     }
 
-    /// Returns the next chunk to send now, and counts it as sent. Returns `None` if nothing may be
-    /// sent.
-    pub(crate) fn next(&mut self, now: Time, timers: &mut Timers) -> Option<Chunk> {
+    /// Returns the next chunk to send now with its leg, and counts it as sent. Returns `None` if
+    /// nothing may be sent. `choose` is called only if there are several legs.
+    pub(crate) fn next(
+        &mut self,
+        now: Time,
+        timers: &mut Timers,
+        choose: &mut ChooseLeg<'_>,
+    ) -> Option<(Chunk, usize)> {
         if self.probe_due {
             self.probe_due = false;
             return self.tail_probe(now, timers);
         }
         if let Some(chunk) = self.override_chunk() {
-            return Some(self.transmit(now, chunk, timers));
+            let leg = self.best(|_, leg| leg.is_usable(now));
+            let leg = leg.unwrap_or(0);
+            return Some((self.transmit(now, leg, chunk, timers), leg));
         }
-        if self.pacing && now < self.paced_until {
+        if !self.has_legs() && self.legs[0].is_paced(now) {
             return None;
         }
-        let room = self.board.in_flight() < self.window.cwnd;
-        if let Some(id) = self.board.next_lost().filter(|_| room) {
-            return self.retransmit(now, id, timers);
+        let ready = self.best(|flying, leg| leg.is_ready(now, flying));
+        if let Some((id, leg)) = self.board.next_lost().zip(ready) {
+            return self.retransmit(now, id, leg, timers);
         }
         let new = self.new_chunk();
-        let chunk = if room { new } else { None };
-        match chunk {
-            Some(chunk) => Some(self.transmit(now, chunk, timers)),
+        match new.filter(|_| ready.is_some()) {
+            Some(chunk) => {
+                let leg = if self.has_legs() { self.choose(now, choose)? } else { 0 };
+                Some((self.transmit(now, leg, chunk, timers), leg))
+            }
             None => {
                 self.validate(now, new.is_some());
                 self.await_window(now, timers);
@@ -287,13 +328,39 @@ impl Sender {
         }
     }
 
+    /// Returns the number of segments in flight on `leg`.
+    fn flying(&self, leg: usize) -> u32 {
+        if self.has_legs() { self.board.flying(leg) } else { self.board.in_flight() }
+    }
+
+    /// Returns the leg with the least expected round-trip time among the legs that `suits` accepts.
+    /// Its first argument is the number of segments in flight on the leg.
+    fn best(&self, suits: impl Fn(u32, &Leg) -> bool) -> Option<usize> {
+        let legs = self.legs.iter().enumerate();
+        let suited = legs.filter(|(place, leg)| suits(self.flying(*place), leg));
+        suited.min_by_key(|(_, leg)| leg.expected_rtt()).map(|(place, _)| place)
+    }
+
+    /// Returns the leg that `choose` selects for new data, if the leg has room.
+    fn choose(&self, now: Time, choose: &mut ChooseLeg<'_>) -> Option<usize> {
+        let legs = self.legs.iter().enumerate();
+        let views: Vec<PathView> = legs
+            .map(|(place, leg)| leg.view(now, self.flying(place), self.mss, place == self.current))
+            .collect();
+        let waiting = self.unsent().div_ceil(self.mss.max(1) as u64).max(1);
+        let chosen = choose(&views, waiting)?;
+        let leg = self.legs.get(chosen)?;
+        leg.is_ready(now, self.flying(chosen)).then_some(chosen)
+    }
+
     /// Returns the time at which pacing allows the next segment; `None` unless only pacing
     /// prevents it from being sent.
     pub(crate) fn paced_until(&self, now: Time) -> Option<Time> {
-        let waits = self.pacing && self.paced_until > now;
-        let waits = waits && self.board.in_flight() < self.window.cwnd;
-        let something = waits && (self.board.next_lost().is_some() || self.new_chunk().is_some());
-        something.then_some(self.paced_until)
+        let legs = self.legs.iter().enumerate();
+        let paced = legs.filter_map(|(place, leg)| leg.paced_until(now, self.flying(place)));
+        let until = paced.min()?;
+        let something = self.board.next_lost().is_some() || self.new_chunk().is_some();
+        something.then_some(until)
     }
 
     /// Returns the next unsent chunk, as far as the peer's window has room; `None` if there is
@@ -314,12 +381,12 @@ impl Sender {
         Chunk { start, end, fin, push: end >= self.data_end() }
     }
 
-    fn transmit(&mut self, now: Time, chunk: Chunk, timers: &mut Timers) -> Chunk {
-        let idle = self.board.is_empty();
+    fn transmit(&mut self, now: Time, leg: usize, chunk: Chunk, timers: &mut Timers) -> Chunk {
+        let idle = if self.has_legs() { self.flying(leg) == 0 } else { self.board.is_empty() };
         if idle {
-            self.resume(now);
+            self.resume(now, leg);
         }
-        let rate = self.rate.on_send(now, idle);
+        let rate = self.legs[leg].rate.on_send(now, idle);
         self.board.push(Sent {
             start: chunk.start,
             end: chunk.end,
@@ -329,68 +396,66 @@ impl Sender {
             lost: false,
             again: false,
             rate,
+            leg,
         });
         self.nxt = self.nxt.max(chunk.end);
-        self.count_transmission(now, chunk);
-        timers.start(Timer::Retransmit, now + self.rtt.rto());
+        self.count_transmission(now, leg, chunk);
+        timers.start(Timer::Retransmit, now + self.rtt().rto());
         timers.stop(Timer::Persist);
         self.schedule_probe(now, timers);
         chunk
     }
 
-    fn retransmit(&mut self, now: Time, id: u64, timers: &mut Timers) -> Option<Chunk> {
+    fn retransmit(
+        &mut self,
+        now: Time,
+        id: u64,
+        leg: usize,
+        timers: &mut Timers,
+    ) -> Option<(Chunk, usize)> {
         let sent = self.board.get(id)?;
         let chunk = self.chunk(sent.start, sent.end);
         let is_first = sent.start <= self.una;
-        let rate = self.rate.on_send(now, false);
+        let rate = self.legs[leg].rate.on_send(now, false);
         self.recovery.on_retransmit(now);
-        self.board.sent_again(id, now, rate);
+        self.board.sent_again(id, now, leg, rate);
         self.stats.retransmitted += 1;
-        self.count_transmission(now, chunk);
+        self.count_transmission(now, leg, chunk);
         if is_first || timers.get(Timer::Retransmit).is_none() {
-            timers.set(Timer::Retransmit, now + self.rtt.rto());
+            timers.set(Timer::Retransmit, now + self.rtt().rto());
         }
-        Some(chunk)
+        Some((chunk, leg))
     }
 
-    fn count_transmission(&mut self, now: Time, chunk: Chunk) {
+    fn count_transmission(&mut self, now: Time, leg: usize, chunk: Chunk) {
         self.recovery.on_sent();
-        self.last_sent = now;
+        (self.last_sent, self.current) = (now, leg);
         self.stats.sent += 1;
-        if !self.pacing {
-            return;
-        }
-        let share = if self.window.cwnd < self.window.ssthresh / 2 {
-            PACING_SLOW_START
-        } else {
-            PACING_AVOIDANCE
-        };
-        let Some(srtt) = self.rtt.srtt() else { return };
-        let window = u128::from(self.window.cwnd) * self.mss as u128 * u128::from(share);
-        let length = u128::from(chunk.end - chunk.start) * 100;
-        let gap = srtt.as_nanos() * length / window.max(1);
-        let gap = Duration::from_nanos(u64::try_from(gap).unwrap_or(u64::MAX));
-        self.paced_until = self.paced_until.max(now) + gap;
+        self.legs[leg].note_sent(now, chunk.end - chunk.start, self.mss);
     }
 
     /// Resumes transmission after a pause. A window that was not used for a retransmission timeout
     /// may no longer fit the path (RFC 5681, section 4.1). Linux halves it for each timeout, as in
     /// RFC 2861.
-    fn resume(&mut self, now: Time) {
+    fn resume(&mut self, now: Time, leg: usize) {
         let idle = now.since(self.last_sent);
         if self.stats.sent == 0 {
             return;
         }
-        self.control.on_resume(idle);
-        let (rto, mut left) = (self.rtt.base_rto(), idle);
-        let restart = INIT_CWND.min(self.window.cwnd);
+        let Leg { control, window, rtt, .. } = &mut self.legs[leg];
+        match control {
+            Control::Losses(controller) => controller.on_resume(idle),
+            Control::Model(bbr) => return bbr.on_restart(),
+        }
+        let (rto, mut left) = (rtt.base_rto(), idle);
+        let restart = self.initial_window.min(window.cwnd);
         if idle > rto {
-            self.window.ssthresh = self.recovery.threshold(&self.window);
-            while left > rto && self.window.cwnd > restart {
-                self.window.cwnd /= 2;
+            window.ssthresh = self.recovery.threshold(window);
+            while left > rto && window.cwnd > restart {
+                window.cwnd /= 2;
                 left -= rto;
             }
-            self.window.cwnd = self.window.cwnd.max(restart);
+            window.cwnd = window.cwnd.max(restart);
             self.usage.used = 0;
             self.usage.used_at = now;
         }
@@ -399,35 +464,49 @@ impl Sender {
     /// Records whether the congestion window limits the sender. `more` is whether data wait for
     /// the window (RFC 7661, section 4.3).
     fn validate(&mut self, now: Time, more: bool) {
+        if self.unsent() == 0 {
+            self.note_app_limited();
+        }
+        let Control::Losses(_) = self.legs[0].control else { return };
         let count = self.board.count();
         let usage = &mut self.usage;
-        let limited = more && self.board.in_flight() >= self.window.cwnd;
+        let limited = more && self.board.in_flight() >= self.legs[0].window.cwnd;
         let over = self.una >= usage.round || (!usage.limited && count > usage.max_in_flight);
         if over || limited {
             usage.limited = limited;
             usage.max_in_flight = count;
             usage.round = self.nxt;
         }
-        if self.unsent() == 0 {
-            self.rate.on_app_limited(self.nxt - self.una);
-        }
         if self.is_limited() {
             (self.usage.used, self.usage.used_at) = (0, now);
             return;
         }
         self.usage.used = self.usage.used.max(count);
-        if now.since(self.usage.used_at) >= self.rtt.base_rto() && self.recovery.is_open() {
+        let rto = self.legs[0].rtt.base_rto();
+        if now.since(self.usage.used_at) >= rto && self.recovery.is_open() {
             self.shrink_unused(now);
+        }
+    }
+
+    /// Notes that the application has nothing to send, so that rates are not taken for the path's.
+    fn note_app_limited(&mut self) {
+        if !self.has_legs() {
+            return self.legs[0].rate.on_app_limited(self.nxt - self.una);
+        }
+        for (place, leg) in self.legs.iter_mut().enumerate() {
+            let in_flight = u64::from(self.board.flying(place)) * self.mss as u64;
+            leg.rate.on_app_limited(in_flight);
         }
     }
 
     /// Reduces a window that the application has not fully used for a retransmission timeout (RFC
     /// 2861, section 3.2).
     fn shrink_unused(&mut self, now: Time) {
-        let used = self.usage.used.max(INIT_CWND);
-        if used < self.window.cwnd {
-            self.window.ssthresh = self.recovery.threshold(&self.window);
-            self.window.cwnd = self.window.cwnd.midpoint(used);
+        let used = self.usage.used.max(self.initial_window);
+        let window = &mut self.legs[0].window;
+        if used < window.cwnd {
+            window.ssthresh = self.recovery.threshold(window);
+            window.cwnd = window.cwnd.midpoint(used);
         }
         (self.usage.used, self.usage.used_at) = (0, now);
     }
@@ -438,13 +517,14 @@ impl Sender {
             return true;
         }
         // In slow start, a window that is half used must not limit later data.
-        self.window.in_slow_start() && self.window.cwnd < 2 * self.usage.max_in_flight
+        let window = &self.legs[0].window;
+        window.in_slow_start() && window.cwnd < 2 * self.usage.max_in_flight
     }
 
     /// Starts the persist timer if only the peer's window prevents data from being sent.
     fn await_window(&mut self, now: Time, timers: &mut Timers) {
         if self.board.is_empty() && self.nxt < self.end() && self.una > 0 {
-            timers.start(Timer::Persist, now + self.rtt.doubled(self.probes));
+            timers.start(Timer::Persist, now + self.rtt().doubled(self.probes));
         }
     }
 }

@@ -116,17 +116,17 @@ impl Rack {
         window.min(rtt.srtt().unwrap_or_default())
     }
 
-    /// Marks lost segments (step 5).
+    /// Marks lost segments of `leg` (step 5).
     pub(crate) fn detect(
         &self,
         now: Time,
-        board: &mut Scoreboard,
+        (board, leg): (&mut Scoreboard, usize),
         rtt: &Rtt,
         recovering: bool,
     ) -> Losses {
         let wait = self.rtt + self.window(rtt, board.sacked(), recovering);
         let mut losses = Losses::default();
-        while let Some((id, sent)) = board.oldest() {
+        while let Some((id, sent)) = board.oldest(leg) {
             if (sent.sent_at, sent.end) >= (self.xmit_ts, self.end_seq) {
                 break;
             }
@@ -142,14 +142,11 @@ impl Rack {
         losses
     }
 
-    /// Marks lost segments after a timeout: the first one, and each whose reordering window has
-    /// passed (section 6.3).
-    pub(crate) fn on_timeout(&self, now: Time, board: &mut Scoreboard, rtt: &Rtt) {
+    /// Marks lost segments of `leg` after a timeout: each whose reordering window has passed
+    /// (section 6.3).
+    pub(crate) fn on_timeout(&self, now: Time, (board, leg): (&mut Scoreboard, usize), rtt: &Rtt) {
         let wait = self.rtt + self.window(rtt, board.sacked(), true);
-        if let Some((first, _)) = board.first_and_last() {
-            board.mark_lost(first);
-        }
-        while let Some((id, sent)) = board.oldest() {
+        while let Some((id, sent)) = board.oldest(leg) {
             if sent.sent_at + wait > now {
                 break;
             }

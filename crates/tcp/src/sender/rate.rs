@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
+use crate::congestion::RateSample;
+
 /// State of the connection at the transmission of a segment (section 3.1.2 of the draft).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Snapshot {
@@ -54,18 +56,26 @@ impl Rate {
         }
     }
 
-    /// Completes the rate sample of an acknowledgement.
-    pub(crate) fn finish(&mut self, least_rtt: Option<Duration>) {
-        let Some((prior, sending)) = self.sample.take() else { return };
+    /// Completes the rate sample of an acknowledgement, and returns it. Returns `None` if the
+    /// acknowledgement has no sample.
+    pub(crate) fn finish(&mut self, least_rtt: Option<Duration>) -> Option<RateSample> {
+        let (prior, sending) = self.sample.take()?;
         let span = sending.max(self.delivered_at.since(prior.delivered_at));
+        let sample = RateSample {
+            rate: None,
+            prior_delivered: prior.delivered,
+            delivered: self.delivered,
+            app_limited: prior.app_limited,
+        };
         if span.is_zero() || least_rtt.is_some_and(|least| span < least) {
-            return;
+            return Some(sample);
         }
         let bytes = u128::from(self.delivered - prior.delivered) * 1_000_000_000;
         let rate = u64::try_from(bytes / span.as_nanos()).unwrap_or(u64::MAX);
         if !prior.app_limited || rate >= self.bytes_per_second {
             self.bytes_per_second = rate;
         }
+        Some(RateSample { rate: Some(rate), ..sample })
     }
 
     /// Returns the recent delivery rate in bytes per second; 0 before the first sample.

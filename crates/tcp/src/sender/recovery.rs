@@ -6,7 +6,8 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 
 use super::Sender;
-use crate::congestion::CongestionWindow;
+use super::leg::Leg;
+use crate::congestion::{CongestionWindow, Control};
 use crate::constants::MIN_SSTHRESH;
 use crate::timers::Timers;
 
@@ -163,13 +164,14 @@ impl Sender {
     /// Begins `phase`, and lowers the slow-start threshold.
     fn begin_recovery(&mut self, phase: Phase) {
         let again = self.board.again();
+        let Leg { window, control, .. } = &mut self.legs[0];
         self.recovery = Recovery {
             phase,
             point: self.nxt,
             marker: self.una,
             early: phase == Phase::Loss,
-            prior_cwnd: self.window.cwnd,
-            prior_ssthresh: self.recovery.threshold(&self.window),
+            prior_cwnd: window.cwnd,
+            prior_ssthresh: self.recovery.threshold(window),
             prr_delivered: 0,
             prr_out: 0,
             undoable: true,
@@ -177,7 +179,9 @@ impl Sender {
             // Acknowledgements of retransmissions that are still in flight echo the time of those.
             first_retransmission: self.recovery.first_retransmission.filter(|_| again > 0),
         };
-        self.window.ssthresh = self.control.ssthresh(self.window.cwnd);
+        if let Some(controller) = control.losses() {
+            window.ssthresh = controller.ssthresh(window.cwnd);
+        }
     }
 
     /// Enters the state after a timeout (RFC 5681, section 3.1; RFC 6298, section 5).
@@ -194,18 +198,26 @@ impl Sender {
         }
         self.recovery.prr_out = 0;
         self.recovery.prr_delivered = 0;
-        self.control.on_timeout();
-        self.window.cwnd = self.board.in_flight() + 1;
+        let place = self.board.front().map_or(0, |first| first.leg);
+        let in_flight = self.flying(place);
+        let Leg { window, control, .. } = &mut self.legs[place];
+        match control {
+            Control::Losses(controller) => controller.on_timeout(),
+            Control::Model(bbr) => bbr.on_timeout(window.cwnd),
+        }
+        window.cwnd = in_flight + 1;
     }
 
     fn leave_recovery(&mut self, progress: &Progress) {
         let delayed = self.recovery.is_delayed(progress.echo);
         if self.recovery.undoable && (delayed || self.recovery.all_reported()) {
             self.undo();
-        } else if self.recovery.phase == Phase::Recovery {
-            self.window.cwnd = self.window.ssthresh.max(MIN_SSTHRESH);
+        } else if self.recovery.phase == Phase::Recovery
+            && let Some(window) = self.window_of_losses()
+        {
+            window.cwnd = window.ssthresh.max(MIN_SSTHRESH);
         }
-        self.rack.on_recovered();
+        self.legs.iter_mut().for_each(|leg| leg.rack.on_recovered());
         self.board.take_duplicates(u32::MAX);
         self.recovery.phase = Phase::Open;
     }
@@ -214,27 +226,40 @@ impl Sender {
     fn undo(&mut self) {
         self.stats.undone += 1;
         self.board.unmark_lost();
-        self.window.cwnd = self.window.cwnd.max(self.recovery.prior_cwnd);
-        self.window.ssthresh = self.window.ssthresh.max(self.recovery.prior_ssthresh);
+        let (cwnd, ssthresh) = (self.recovery.prior_cwnd, self.recovery.prior_ssthresh);
+        if let Some(window) = self.window_of_losses() {
+            window.cwnd = window.cwnd.max(cwnd);
+            window.ssthresh = window.ssthresh.max(ssthresh);
+        }
         self.recovery.undoable = false;
         self.recovery.phase = Phase::Open;
     }
 
+    /// Returns the congestion window, if losses reduce it.
+    fn window_of_losses(&mut self) -> Option<&mut CongestionWindow> {
+        let Leg { window, control, .. } = &mut self.legs[0];
+        matches!(control, Control::Losses(_)).then_some(window)
+    }
+
     /// Reduces the window after a tail loss probe has repaired a loss (RFC 8985, section 7.4).
     pub(super) fn reduce_for_probe(&mut self) {
-        self.window.ssthresh = self.control.ssthresh(self.window.cwnd);
-        self.window.cwnd = self.window.ssthresh;
+        let Leg { window, control, .. } = &mut self.legs[0];
+        if let Some(controller) = control.losses() {
+            window.ssthresh = controller.ssthresh(window.cwnd);
+            window.cwnd = window.ssthresh;
+        }
     }
 
     /// Sets the window by proportional rate reduction (RFC 9937, section 6).
     pub(super) fn reduce_proportionally(&mut self, progress: &Progress) {
+        let Control::Losses(_) = self.legs[0].control else { return };
         if progress.delivered == 0 {
             return;
         }
         let recovery = &mut self.recovery;
         let pipe = self.board.in_flight();
         recovery.prr_delivered += progress.delivered;
-        let ssthresh = self.window.ssthresh;
+        let ssthresh = self.legs[0].window.ssthresh;
         let send = if pipe > ssthresh {
             let delivered = u64::from(recovery.prr_delivered) * u64::from(ssthresh);
             let allowed = delivered.div_ceil(u64::from(recovery.prior_cwnd.max(1)));
@@ -251,6 +276,6 @@ impl Sender {
         // of a peer without SACK (RFC 6582, section 3.2).
         let partial = !self.sack && progress.advanced && progress.lost > 0;
         let send = send.max(u32::from(recovery.prr_out == 0 || partial));
-        self.window.cwnd = (pipe + send).max(1);
+        self.legs[0].window.cwnd = (pipe + send).max(1);
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use anabranch_multipath::Time;
 
 use super::rate::Snapshot;
+use crate::config::MAX_LEGS;
 use crate::ranges::Ranges;
 
 /// A segment that was sent and is not acknowledged cumulatively.
@@ -20,6 +21,15 @@ pub(crate) struct Sent {
     /// Whether a retransmission of the segment is in flight.
     pub(crate) again: bool,
     pub(crate) rate: Snapshot,
+    /// Leg of the last transmission.
+    pub(crate) leg: usize,
+}
+
+impl Sent {
+    /// Returns whether the last transmission of the segment is in flight.
+    fn is_flying(&self) -> bool {
+        !self.sacked && (!self.lost || self.again)
+    }
 }
 
 /// The segments in flight, by number. Segments are never split or merged, so the number of a
@@ -37,8 +47,10 @@ pub(crate) struct Scoreboard {
     sacked_ranges: Ranges,
     /// Numbers of lost segments that have not been sent again since.
     pending: BTreeSet<u64>,
-    /// Transmissions in the order of time. Only the last one of each segment is valid.
-    order: VecDeque<(u64, u32)>,
+    /// Transmissions on each leg, in the order of time. Only the last one of each segment is valid.
+    order: [VecDeque<(u64, u32)>; MAX_LEGS],
+    /// Number of segments in flight on each leg, by their last transmissions.
+    flying: [u32; MAX_LEGS],
 }
 
 impl Scoreboard {
@@ -70,6 +82,11 @@ impl Scoreboard {
         (self.count() + self.again).saturating_sub(self.sacked() + self.lost)
     }
 
+    /// Returns the number of segments in flight on `leg`.
+    pub(crate) fn flying(&self, leg: usize) -> u32 {
+        self.flying[leg]
+    }
+
     pub(crate) fn get(&self, id: u64) -> Option<&Sent> {
         self.segments.get(usize::try_from(id.checked_sub(self.first)?).ok()?)
     }
@@ -94,7 +111,9 @@ impl Scoreboard {
 
     /// Adds a segment that is sent for the first time, after all others.
     pub(crate) fn push(&mut self, sent: Sent) {
-        self.order.push_back((self.first + self.segments.len() as u64, sent.count));
+        let id = self.first + self.segments.len() as u64;
+        self.order[sent.leg].push_back((id, sent.count));
+        self.flying[sent.leg] += u32::from(sent.is_flying());
         self.segments.push_back(sent);
     }
 
@@ -106,9 +125,10 @@ impl Scoreboard {
         self.sacked -= u32::from(sent.sacked);
         self.lost -= u32::from(sent.lost);
         self.again -= u32::from(sent.again);
+        self.flying[sent.leg] -= u32::from(sent.is_flying());
         self.sacked_ranges.trim(sent.end);
         // `oldest` is never called if the peer has no SACK, so outdated entries are removed here.
-        while self.order.pop_front_if(|(id, _)| *id < self.first).is_some() {}
+        while self.order[sent.leg].pop_front_if(|(id, _)| *id < self.first).is_some() {}
         Some(sent)
     }
 
@@ -138,7 +158,9 @@ impl Scoreboard {
     fn mark_sacked(&mut self, id: u64) {
         let Some(sent) = self.get_mut(id) else { return };
         let (lost, again) = (sent.lost, sent.again);
+        let (leg, was_flying) = (sent.leg, sent.is_flying());
         (sent.sacked, sent.lost, sent.again) = (true, false, false);
+        self.flying[leg] -= u32::from(was_flying);
         self.sacked += 1;
         self.lost -= u32::from(lost);
         self.again -= u32::from(again);
@@ -148,12 +170,10 @@ impl Scoreboard {
     /// Marks a segment as lost, and also its retransmission, if there was one. Returns false if
     /// the segment has arrived or was already marked.
     pub(crate) fn mark_lost(&mut self, id: u64) -> bool {
-        let Some(sent) = self.get_mut(id).filter(|sent| !sent.sacked && (!sent.lost || sent.again))
-        else {
-            return false;
-        };
-        let (lost, again) = (sent.lost, sent.again);
+        let Some(sent) = self.get_mut(id).filter(|sent| sent.is_flying()) else { return false };
+        let (lost, again, leg) = (sent.lost, sent.again, sent.leg);
         (sent.lost, sent.again) = (true, false);
+        self.flying[leg] -= 1;
         self.lost += u32::from(!lost);
         self.again -= u32::from(again);
         self.pending.insert(id);
@@ -165,29 +185,41 @@ impl Scoreboard {
         self.pending.first().copied()
     }
 
-    /// Records another transmission of a segment.
-    pub(crate) fn sent_again(&mut self, id: u64, now: Time, rate: Snapshot) {
+    /// Records another transmission of a segment, on `leg`.
+    pub(crate) fn sent_again(&mut self, id: u64, now: Time, leg: usize, rate: Snapshot) {
         let Some(sent) = self.get_mut(id) else { return };
+        let (before, was_flying) = (sent.leg, sent.is_flying());
         let already = std::mem::replace(&mut sent.again, true);
         sent.count += 1;
-        (sent.sent_at, sent.rate) = (now, rate);
-        let count = sent.count;
+        (sent.sent_at, sent.rate, sent.leg) = (now, rate, leg);
+        let (count, is_flying) = (sent.count, sent.is_flying());
+        self.flying[before] -= u32::from(was_flying);
+        self.flying[leg] += u32::from(is_flying);
         self.again += u32::from(!already);
         self.pending.remove(&id);
-        self.order.push_back((id, count));
+        self.order[leg].push_back((id, count));
     }
 
-    /// Returns the segment with the oldest transmission in flight, and its number.
-    pub(crate) fn oldest(&mut self) -> Option<(u64, &Sent)> {
-        while let Some(&(id, count)) = self.order.front() {
-            let flying =
-                |sent: &Sent| sent.count == count && !sent.sacked && (!sent.lost || sent.again);
-            if self.get(id).is_some_and(flying) {
+    /// Returns the segment with the oldest transmission in flight on `leg`, and its number.
+    pub(crate) fn oldest(&mut self, leg: usize) -> Option<(u64, &Sent)> {
+        while let Some(&(id, count)) = self.order[leg].front() {
+            let is_last = |sent: &Sent| sent.count == count && sent.is_flying();
+            if self.get(id).is_some_and(is_last) {
                 return self.get(id).map(|sent| (id, sent));
             }
-            self.order.pop_front();
+            self.order[leg].pop_front();
         }
         None
+    }
+
+    /// Marks all segments in flight on `leg` as lost. Returns their number.
+    pub(crate) fn lose_leg(&mut self, leg: usize) -> u32 {
+        let mut count = 0;
+        while let Some((id, _)) = self.oldest(leg) {
+            self.mark_lost(id);
+            count += 1;
+        }
+        count
     }
 
     /// Marks all segments as lost. Discards the peer's reports of arrived segments, because the
@@ -196,7 +228,9 @@ impl Scoreboard {
         self.sacked_ranges.clear();
         self.sacked = 0;
         self.duplicates = 0;
-        self.segments.iter_mut().for_each(|sent| sent.sacked = false);
+        for sent in &mut self.segments {
+            self.flying[sent.leg] += u32::from(std::mem::take(&mut sent.sacked));
+        }
         (self.first..self.first + self.segments.len() as u64).for_each(|id| {
             self.mark_lost(id);
         });
@@ -208,7 +242,8 @@ impl Scoreboard {
         let first = self.first;
         for (sent, id) in self.segments.iter_mut().zip(first..) {
             if sent.lost && !sent.again {
-                self.order.push_back((id, sent.count));
+                self.order[sent.leg].push_back((id, sent.count));
+                self.flying[sent.leg] += u32::from(!sent.sacked);
             }
             sent.lost = false;
         }
@@ -242,6 +277,7 @@ mod tests {
             lost: false,
             again: false,
             rate: Snapshot::default(),
+            leg: 0,
         }
     }
 
@@ -263,15 +299,17 @@ mod tests {
         board.sack(500, 1_000);
         assert!(board.mark_lost(0) && board.mark_lost(1) && !board.mark_lost(7));
         assert_eq!((board.in_flight(), board.next_lost()), (3, Some(0)));
-        board.sent_again(0, Time::from_secs(1), Snapshot::default());
+        board.sent_again(0, Time::from_secs(1), 0, Snapshot::default());
         assert_eq!((board.in_flight(), board.next_lost()), (4, Some(1)));
         assert!(board.mark_lost(0), "the retransmission is lost, too");
         assert_eq!((board.in_flight(), board.lost()), (3, 2));
         board.pop();
         assert_eq!((board.in_flight(), board.lost(), board.next_lost()), (3, 1, Some(1)));
-        assert_eq!(board.oldest().map(|(id, _)| id), Some(2));
+        assert_eq!(board.oldest(0).map(|(id, _)| id), Some(2));
+        assert_eq!(board.flying(0), 3);
         board.renege();
         assert_eq!((board.in_flight(), board.sacked(), board.lost()), (0, 0, 9));
+        assert_eq!(board.flying(0), 0);
     }
 
     #[test]
@@ -279,9 +317,29 @@ mod tests {
         let mut board = Scoreboard::default();
         for number in 0..1_000 {
             board.push(sent(number));
-            board.sent_again(number, Time::from_secs(1), Snapshot::default());
+            board.sent_again(number, Time::from_secs(1), 0, Snapshot::default());
             board.pop();
         }
-        assert!(board.order.len() <= 2, "{}", board.order.len());
+        assert!(board.order[0].len() <= 2, "{}", board.order[0].len());
+    }
+
+    #[test]
+    fn each_leg_knows_what_is_in_flight_on_it() {
+        let mut board = Scoreboard::default();
+        (0..9).for_each(|number| board.push(Sent { leg: number as usize % 3, ..sent(number) }));
+        let flying = |board: &Scoreboard| [0, 1, 2].map(|leg| board.flying(leg));
+        assert_eq!(flying(&board), [3, 3, 3]);
+        assert!(board.mark_lost(0));
+        board.sent_again(0, Time::from_secs(1), 2, Snapshot::default());
+        assert_eq!(flying(&board), [2, 3, 4]);
+        assert_eq!(board.oldest(0).map(|(id, _)| id), Some(3));
+        board.sack(100, 300);
+        assert_eq!(flying(&board), [2, 2, 3]);
+        assert_eq!(board.lose_leg(1), 2);
+        assert_eq!((flying(&board), board.next_lost()), ([2, 0, 3], Some(4)));
+        board.unmark_lost();
+        assert_eq!(flying(&board), [2, 2, 3]);
+        (0..9).for_each(|_| drop(board.pop()));
+        assert_eq!(flying(&board), [0, 0, 0]);
     }
 }

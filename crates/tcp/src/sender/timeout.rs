@@ -2,6 +2,7 @@
 
 use anabranch_multipath::Time;
 
+use super::leg::Leg;
 use super::recovery::{Phase, Progress};
 use super::{AckSegment, Chunk, Sender};
 use crate::constants::{DATA_RETRIES, TIMEOUT_MIN, TLP_MAX_ACK_DELAY, TLP_SRTT_FACTOR};
@@ -24,13 +25,13 @@ impl Sender {
         }
         if timers.expire(now, Timer::Probe) && !self.board.is_empty() {
             self.probe_due = true;
-            timers.set(Timer::Retransmit, now + self.rtt.rto());
+            timers.set(Timer::Retransmit, now + self.rtt().rto());
         }
         if timers.expire(now, Timer::Persist) {
             self.probes += 1;
             self.retries += 1;
             self.window_probe_due = true;
-            timers.set(Timer::Persist, now + self.rtt.doubled(self.probes));
+            timers.set(Timer::Persist, now + self.rtt().doubled(self.probes));
         }
         if timers.expire(now, Timer::Retransmit) && !self.board.is_empty() {
             self.retransmission_timeout(now, timers);
@@ -51,7 +52,7 @@ impl Sender {
             progress.delivered = 1;
             self.reduce_proportionally(&progress);
         }
-        timers.set(Timer::Retransmit, now + self.rtt.rto());
+        timers.set(Timer::Retransmit, now + self.rtt().rto());
     }
 
     fn retransmission_timeout(&mut self, now: Time, timers: &mut Timers) {
@@ -64,14 +65,31 @@ impl Sender {
             // counts as lost.
             self.board.renege();
         } else {
-            self.rack.on_timeout(now, &mut self.board, &self.rtt);
+            self.time_out_legs(now);
         }
         self.enter_loss();
         self.retries += 1;
-        self.rtt.back_off();
+        self.legs.iter_mut().for_each(|leg| leg.rtt.back_off());
         timers.stop(Timer::Probe);
         timers.stop(Timer::Reorder);
-        timers.set(Timer::Retransmit, now + self.rtt.rto());
+        timers.set(Timer::Retransmit, now + self.rtt().rto());
+    }
+
+    /// Marks segments as lost after a timeout: the first one, and on each leg all segments whose
+    /// reordering window has passed.
+    fn time_out_legs(&mut self, now: Time) {
+        if let Some((first, _)) = self.board.first_and_last() {
+            self.board.mark_lost(first);
+        }
+        for (place, leg) in self.legs.iter_mut().enumerate() {
+            leg.rack.on_timeout(now, (&mut self.board, place), &leg.rtt);
+        }
+        if let Some(first) = self.board.front().filter(|_| self.has_legs()) {
+            self.legs[first.leg].note_timeout(now);
+        }
+        if !self.legs.iter().any(|leg| leg.is_usable(now)) {
+            self.legs.iter_mut().for_each(Leg::end_rest);
+        }
     }
 
     /// Sets the timer of the tail loss probe (RFC 8985, section 7.2).
@@ -81,7 +99,7 @@ impl Sender {
             timers.stop(Timer::Probe);
             return;
         }
-        let Some(srtt) = self.rtt.srtt() else { return };
+        let Some(srtt) = self.rtt().srtt() else { return };
         let alone = self.board.count() == 1;
         let allowance = if alone { TLP_MAX_ACK_DELAY } else { TIMEOUT_MIN };
         let at = now + srtt * TLP_SRTT_FACTOR + allowance;
@@ -91,18 +109,19 @@ impl Sender {
 
     /// Sends a tail loss probe: new data if there are any, otherwise the last segment again (RFC
     /// 8985, section 7.3).
-    pub(super) fn tail_probe(&mut self, now: Time, timers: &mut Timers) -> Option<Chunk> {
+    pub(super) fn tail_probe(&mut self, now: Time, timers: &mut Timers) -> Option<(Chunk, usize)> {
         self.stats.probes += 1;
         let new = self.new_chunk();
+        let leg = self.best(|_, leg| leg.is_usable(now)).unwrap_or(0);
         let chunk = if let Some(chunk) = new {
-            Some(self.transmit(now, chunk, timers))
+            Some((self.transmit(now, leg, chunk, timers), leg))
         } else {
             let (_, last) = self.board.first_and_last()?;
-            self.retransmit(now, last, timers)
+            self.retransmit(now, last, leg, timers)
         };
         self.tail_probe = Some(TailProbe { end: self.nxt, again: new.is_none() });
         timers.stop(Timer::Probe);
-        timers.set(Timer::Retransmit, now + self.rtt.rto());
+        timers.set(Timer::Retransmit, now + self.rtt().rto());
         chunk
     }
 

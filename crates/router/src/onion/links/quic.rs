@@ -18,7 +18,7 @@ use anabranch_onion::wire::cell::{self, CELL, Command, NUMBERED_CELL, Width};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::sha256;
 use anabranch_onion::wire::link::EXPORT_LABEL;
-use anabranch_onion::{CarrierFault, LinkId};
+use anabranch_onion::{CarrierFault, LinkId, LossyCongestion};
 use anabranch_os::poller::{Interest, Poller, Ready};
 use anabranch_os::udp::{Datagrams, RecvBatch, SendQueue, UdpOptions, UdpSocket};
 use libc::EAGAIN;
@@ -74,8 +74,9 @@ pub struct QuicLinking {
     pub unless_unordered: bool,
     /// Congestion control of the links.
     pub congestion: Congestion,
-    /// Whether to send and accept lossy cells in datagrams, if the neighbour does too.
-    pub lossy: bool,
+    /// Whether to send and accept lossy cells in datagrams, if the neighbour does too. The value is
+    /// the congestion control of the streams in these cells, at an end of a circuit.
+    pub lossy: Option<LossyCongestion>,
 }
 
 /// Counters of QUIC links.
@@ -245,7 +246,7 @@ impl QuicLinks {
         let mut seed = [0; 32];
         anabranch_os::entropy::generator()?.fill_bytes(&mut seed);
         let (takes_at, congestion) = (takes.then_some(self.place), self.linking.congestion);
-        let lossy = if self.linking.lossy { NUMBERED_CELL } else { 0 };
+        let lossy = if self.linking.lossy.is_some() { NUMBERED_CELL } else { 0 };
         let units = Units { lossy, ..CELLS };
         let endpoint = Endpoint::new(&self.context, units, seed, takes_at, congestion);
         let endpoint = endpoint.map_err(io::Error::other)?;
@@ -343,7 +344,7 @@ impl QuicLinks {
 
     /// Returns whether links carry lossy cells, if their neighbours support that too.
     pub(in crate::onion) fn carries_lossy(&self) -> bool {
-        self.linking.lossy
+        self.linking.lossy.is_some()
     }
 
     /// Returns the counters of all links.
@@ -599,7 +600,7 @@ impl Carrier for QuicLinks {
         while self.fill(now, link, fetch) {
             self.transmit(now, place, id);
         }
-        if self.linking.lossy {
+        if self.linking.lossy.is_some() {
             self.count_dropped(link);
         }
         !closing

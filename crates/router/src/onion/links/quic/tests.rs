@@ -230,7 +230,10 @@ fn a_neighbour_that_breaks_the_rules_of_streams_is_told_from_others() {
 
 #[test]
 fn datagrams_carry_lossy_cells_where_both_ends_want_them() {
-    let only = |lossy| QuicLinking { lossy, ..QuicLinking::default() };
+    let only = |lossy: bool| QuicLinking {
+        lossy: lossy.then_some(LossyCongestion::Bbr),
+        ..QuicLinking::default()
+    };
     for (wants, grants) in [(true, true), (true, false), (false, true), (false, false)] {
         let clock = Clock::start();
         let (mut near, mut far) = (End::with(only(wants)), End::with(only(grants)));
