@@ -359,7 +359,7 @@ impl ClientHost {
                 self.ended(io.now, stream, reason);
             }
             Output::Connected { stream } => self.connected(io.now, stream),
-            Output::Extended { circuit, hops } => circmgr.extended(circuit, hops),
+            Output::Extended { circuit, hops } => circmgr.extended(io.now, circuit, hops),
             Output::Built { circuit, .. } => circmgr.built(at, circuit, rng),
             Output::Linked { circuit, .. } => circmgr.linked(at, circuit, rng),
             Output::Silent { circuit } => circmgr.silent(circuit),
