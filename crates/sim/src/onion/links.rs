@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use anabranch_multipath::Time;
-use anabranch_onion::channel::Start;
+use anabranch_onion::channel::{Capabilities, Start};
 use anabranch_onion::circuitmux::kist;
 use anabranch_onion::wire::crypto::Sha256;
 use anabranch_onion::wire::extend::Target;
@@ -13,7 +13,7 @@ use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput};
 use digest::Digest;
 
 use super::documents::{ORPORT, START};
-use super::records::{self, CLIENT_HELLO, FINISHED, Read, Reader, SERVER_FLIGHT};
+use super::records::{self, CLIENT_HELLO, FINISHED, MAX_CONTENT, Read, Reader, SERVER_FLIGHT};
 use crate::queue::HostId;
 use crate::simulation::Io;
 use crate::stack::{ConnId, TcpEvent};
@@ -23,6 +23,17 @@ use crate::stack::{ConnId, TcpEvent};
 const UNSENT: usize = 32 << 10;
 /// Maximum bytes that are fetched from a core at once.
 const BATCH: usize = 32 << 10;
+
+/// Links between relays, and between clients and relays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkLayer {
+    /// TLS over TCP. A cell waits for all earlier cells of the link.
+    #[default]
+    Tls,
+    /// TLS over TCP whose records are read as they arrive (uTLS). A cell waits for earlier cells of
+    /// its circuit only.
+    Utls,
+}
 
 /// The addresses and certificates of all hosts, which links need.
 #[derive(Debug, Default)]
@@ -70,6 +81,8 @@ struct Link {
     /// links.
     session: [u8; 12],
     reader: Reader,
+    /// Maximum bytes of content in the records that are sent.
+    content: usize,
     /// Whether the core has something to send by this link.
     wants: bool,
     /// Time at which the room in the TCP connection was last read. `room` is what is left of it.
@@ -83,6 +96,9 @@ pub(super) struct Links {
     hosts: Arc<Hosts>,
     /// Whether cells wait until the TCP connection has room for them.
     by_room: bool,
+    kind: LinkLayer,
+    /// Number of bytes of cells that were opened before earlier ones.
+    early: u64,
     links: BTreeMap<LinkId, Link>,
     numbers: BTreeMap<ConnId, LinkId>,
     last: u64,
@@ -93,10 +109,12 @@ pub(super) struct Links {
 }
 
 impl Links {
-    pub(super) fn new(hosts: Arc<Hosts>, by_room: bool) -> Links {
+    pub(super) fn new(hosts: Arc<Hosts>, by_room: bool, kind: LinkLayer) -> Links {
         Links {
             hosts,
             by_room,
+            kind,
+            early: 0,
             links: BTreeMap::new(),
             numbers: BTreeMap::new(),
             last: 0,
@@ -114,6 +132,16 @@ impl Links {
     /// Returns the number of links.
     pub(super) fn len(&self) -> usize {
         self.links.len()
+    }
+
+    /// Returns whether records of links may be opened before earlier ones.
+    pub(super) fn are_unordered(&self) -> bool {
+        self.kind == LinkLayer::Utls
+    }
+
+    /// Returns the number of bytes of cells that were opened before earlier ones.
+    pub(super) fn early(&self) -> u64 {
+        self.early
     }
 
     pub(super) fn next_timeout(&self) -> Option<Time> {
@@ -154,8 +182,14 @@ impl Links {
             LinkOutput::OpenBeside { link, .. } => {
                 core.handle_link(io.now, LinkInput::NoneBeside { link });
             }
-            // In the simulation all links are ordered TLS over TCP.
-            LinkOutput::AdmitCircuits { .. } | LinkOutput::FixRecords { .. } => {}
+            LinkOutput::FixRecords { link, content } => {
+                let Some(at) = self.links.get_mut(&link) else { return };
+                at.content = content;
+                at.reader.fix(content);
+                core.handle_link(io.now, LinkInput::RecordsFixed { link });
+            }
+            // In the simulation all links are over TCP.
+            LinkOutput::AdmitCircuits { .. } => {}
         }
     }
 
@@ -184,6 +218,7 @@ impl Links {
             stage: Stage::Hello,
             session: [0; 12],
             reader: Reader::default(),
+            content: MAX_CONTENT,
             wants: false,
             looked: None,
             room: 0,
@@ -259,12 +294,35 @@ impl Links {
                 }
             }
         }
+        let early = self.open_early(io, (conn, link), &mut plain);
+        if early > 0 {
+            core.handle_link(io.now, LinkInput::Bytes { link, bytes: &plain });
+        }
         self.plain = plain;
         if io.tcp.is_finished(conn) && io.tcp.readable(conn) == 0 {
             self.lose(io, core, conn);
             io.tcp.close(conn);
         }
-        taken
+        taken + early
+    }
+
+    /// Opens records that have arrived before earlier ones. Appends their content to `plain`, and
+    /// returns its length.
+    fn open_early(
+        &mut self,
+        io: &mut Io<'_>,
+        (conn, link): (ConnId, LinkId),
+        plain: &mut Vec<u8>,
+    ) -> usize {
+        let before = plain.len();
+        if let Some(at) = self.links.get_mut(&link).filter(|at| at.content != MAX_CONTENT) {
+            while let Some((offset, bytes)) = io.tcp.early(conn) {
+                at.reader.open_early(offset, &bytes, plain);
+            }
+        }
+        let opened = plain.len() - before;
+        self.early += opened as u64;
+        opened
     }
 
     /// Handles a received flight of the handshake.
@@ -298,6 +356,7 @@ impl Links {
         let start = Start {
             own: is_relay.then(|| self.hosts.address(io.host)).into_iter().collect(),
             peer_certificate: certificate.copied().filter(|_| at.target.is_some()),
+            capabilities: Capabilities { early: self.are_unordered(), ..Capabilities::ORDERED },
             ..Start::new(io.now, unix, self.hosts.address(at.peer))
         };
         let target = at.target.clone();
@@ -322,7 +381,7 @@ impl Links {
             sealed.clear();
             at.wants = core.transmit(io.now, link, plain, batch);
             at.room = at.room.saturating_sub(plain.len());
-            records::seal(plain, sealed);
+            records::seal_in(plain, at.content, sealed);
             io.tcp.write(at.conn, sealed);
             if core.wants_look(link)
                 && let Some(view) = io.tcp.view(io.now, at.conn)
@@ -337,7 +396,7 @@ impl Link {
     /// Returns the number of bytes that may be sent by the link now.
     fn room(&mut self, io: &Io<'_>, by_room: bool) -> usize {
         // A batch may exceed its limit by one cell.
-        let needed = records::sealed_length(BATCH + 1024);
+        let needed = records::sealed_length(BATCH + 1024, self.content);
         if io.tcp.room(self.conn) < needed {
             return 0;
         }
