@@ -60,6 +60,56 @@ fn bad_input_is_refused_before_anything_runs() {
     assert_eq!(fs::read_to_string(folder.path().join("mine")).unwrap(), "mine");
 }
 
+/// A table of relays: guards, exits of which one permits port 80 only, and others.
+fn consensus() -> String {
+    let mut text = "# valid-after 2026-04-18 23:00:00\n# params cc_alg=2\n\
+        # bandwidth-weights Wgg=5888 Wgd=1040 Wgm=5888 Wmg=4112 Wmd=1040 Wme=0 Wmm=10000 Wee=10000 \
+        Wed=7920 Weg=7920 Wem=10000 Wbd=1040 Wbe=0 Wbg=4112 Wbm=10000 Wdb=10000 Web=10000 Wgb=10000 \
+        Wmb=10000\n#fp\tnick\tip\n"
+        .to_owned();
+    for place in 0..24 {
+        let id = format!("{place:02X}").repeat(20);
+        let (flags, policy) = match place % 4 {
+            0 => ("Exit Fast Running Stable V2Dir Valid", "accept 80,443"),
+            1 | 2 => ("Fast Guard Running Stable V2Dir Valid", ""),
+            _ => ("Fast Running Valid", ""),
+        };
+        let (weight, ip) = (1000 + 100 * place, format!("10.{place}.0.1"));
+        text +=
+            &format!("{id}\tr{place}\t{ip}\t9001\t0\tSE\t{weight}\t0\t{flags}\t0.4\t{policy}\t\n");
+    }
+    text
+}
+
+const SAMPLED: &str = "duration = '8s'\ndelay = '10ms'\n[relays]\nconsensus = 'c.tsv'\n\
+    count = 12\n[clients]\nbulk = 1\n";
+
+#[test]
+fn a_network_is_sampled_from_a_consensus_beside_the_scenario() {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("c.tsv"), consensus()).unwrap();
+    let first = json(folder.path(), SAMPLED, &[]);
+    assert!(first["runs"][0]["bulk"]["downloads"].as_u64().unwrap() > 0, "{first}");
+    assert_eq!(json(folder.path(), SAMPLED, &[]), first);
+    let other = json(folder.path(), &format!("network = 2\n{SAMPLED}"), &[]);
+    assert_ne!(other["runs"][0]["hash"], first["runs"][0]["hash"]);
+    let refused = |text: &str, told: &str| {
+        let output = sim(folder.path(), text, &["--out", "d.parquet"]);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains(told) && message.lines().count() == 1, "{message}");
+        assert!(!folder.path().join("d.parquet").exists(), "nothing half written");
+    };
+    refused(&SAMPLED.replace("12", "25"), "s.toml:5: the consensus has 24 relays");
+    // Half a consensus: the last line ends in the middle.
+    let text = consensus();
+    fs::write(folder.path().join("c.tsv"), &text[..text.len() - 9]).unwrap();
+    refused(SAMPLED, "s.toml:4: c.tsv: the file ends within a line");
+    fs::write(folder.path().join("c.tsv"), "hello\n").unwrap();
+    refused(SAMPLED, "s.toml:4: c.tsv: the file is neither a consensus");
+    refused(SAMPLED, "name a complete consensus");
+}
+
 /// Lines and delays from lists, so that networks differ.
 const DRAWN: &str = "duration = '8s'\ndelay = ['5ms', '20ms']\n\
     [relays]\ncount = 4\nexits = 1\nrate = ['5mbit', '20mbit']\n[clients]\nbulk = 1\n";
@@ -111,6 +161,32 @@ fn a_sweep_has_one_hash_for_any_number_of_workers_and_grows() {
     refused(&["a", "one.toml"], "belongs to an experiment with other settings (arms");
     refused(&["d", "one.toml", "./one.toml"], "two scenarios are called `one`");
     assert!(!at.join("d").exists(), "nothing half written");
+}
+
+#[test]
+fn a_run_of_a_sweep_can_be_carried_out_in_another_folder() {
+    let folder = TempDir::new().unwrap();
+    let at = folder.path();
+    fs::write(at.join("one.toml"), DRAWN).unwrap();
+    let words = |into: &'static str, more: &[&'static str]| {
+        let output = sweep(at, &[&[into, "one.toml", "--networks", "2"], more].concat());
+        (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    let (code, listed) = words("a", &["--list"]);
+    assert_eq!((code, &*listed), (Some(0), "one-n1-s1\none-n2-s1\n"));
+    let journal = fs::read_to_string(at.join("a/units.jsonl")).unwrap();
+    assert_eq!(journal.lines().count(), 1, "nothing was run");
+    let (code, told) = words("b", &["--run", "one-n2-s1"]);
+    assert_eq!(code, Some(0), "{told}");
+    let told: Value = serde_json::from_str(&told).unwrap();
+    let header: Value = serde_json::from_str(&journal).unwrap();
+    assert_eq!(told["header"], header);
+    assert!(at.join("b/runs/one-n2-s1.parquet").exists() && !at.join("b/units.jsonl").exists());
+    // Its record continues the first folder.
+    fs::write(at.join("a/units.jsonl"), format!("{journal}{}\n", told["record"])).unwrap();
+    assert_eq!(words("a", &["--list"]).1, "one-n1-s1\n");
+    let (code, told) = words("b", &["--run", "two"]);
+    assert!(code == Some(2) && told.contains("this sweep has no run `two`; --list"), "{told}");
 }
 
 /// The larger experiment, with ten clients for ten seconds on one network.

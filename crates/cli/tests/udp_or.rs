@@ -114,7 +114,8 @@ fn files_from_a_byte_to_five_mebibytes_arrive_whole_both_ways() {
 fn client(folder: &TempDir, line: &str, design: &[&str]) -> (Program, SocketAddr) {
     let name = design.concat().replace('-', "");
     let data = folder.path().join(name).to_str().unwrap().to_owned();
-    let words = ["client", "--json", "--listen", "127.0.0.1:0", "--authority", line, "--data", &data];
+    let words =
+        ["client", "--json", "--listen", "127.0.0.1:0", "--authority", line, "--data", &data];
     let mut client = Program::start(&[&words[..], design].concat());
     let listening = client.next("listening");
     let socks = listening["addresses"][0].as_str().unwrap().parse().unwrap();

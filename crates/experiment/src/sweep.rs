@@ -31,6 +31,16 @@ pub struct Arm {
     pub plan: NetworkPlan,
 }
 
+impl Arm {
+    /// Returns the digest of the scenario file, and of the consensus that it names.
+    fn digest(&self) -> String {
+        let mut bytes = self.text.clone().into_bytes();
+        let consensus = self.plan.sample.as_ref().map(|sample| sample.consensus.digest());
+        bytes.extend(consensus.into_iter().flatten());
+        digest(&bytes)
+    }
+}
+
 /// A sweep: scenarios, networks and seeds.
 #[derive(Clone, Debug)]
 pub struct Sweep {
@@ -83,8 +93,10 @@ impl Unit for SweepUnit {
 
 /// Estimates the real duration of a run, from the bytes of all downloads at 5 ms per megabyte.
 pub(super) fn cost(plan: &NetworkPlan) -> Duration {
-    // Rates in bytes per second: of a web client (320 KiB in some 12 s) and of a bulk client.
-    let rate = plan.web as f64 * 27e3 + plan.bulk as f64 * 500e3;
+    // Rates in bytes per second: of a web client, whose download takes some 2 s, and of a bulk
+    // client.
+    let web = f64::from(320 << 10) / (plan.common.web_pause.as_secs_f64() / 2.0 + 2.0);
+    let rate = plan.web as f64 * web + plan.bulk as f64 * 500e3;
     plan.duration.mul_f64(rate * 5e-9).max(Duration::from_millis(1))
 }
 
@@ -105,8 +117,7 @@ impl Sweep {
     /// be added.
     #[must_use]
     pub fn header(&self) -> Value {
-        let arms =
-            self.arms.iter().map(|arm| (arm.name.clone(), digest(arm.text.as_bytes()).into()));
+        let arms = self.arms.iter().map(|arm| (arm.name.clone(), arm.digest().into()));
         let arms: serde_json::Map<String, Value> = arms.collect();
         json!({ "experiment": "sweep", "version": 1, "arms": arms })
     }
@@ -148,6 +159,22 @@ impl Sweep {
             let took = begun.elapsed();
             turns.done(unit, record(unit, &run, took), took);
         }
+    }
+
+    /// Carries out the run `unit`, and writes its downloads. Returns `None` if `stop` was set.
+    ///
+    /// # Errors
+    /// The downloads cannot be written.
+    pub fn carry_out_one(
+        &self,
+        unit: &SweepUnit,
+        stop: &AtomicBool,
+    ) -> Result<Option<SweepRecord>, String> {
+        let begun = Instant::now();
+        let keys = unit.plan.keyring();
+        let Some(run) = simulate(&unit.plan, unit.seed, &keys, stop) else { return Ok(None) };
+        self.store(unit, &run)?;
+        Ok(Some(record(unit, &run, begun.elapsed())))
     }
 
     /// Writes the downloads of a run to its file.
@@ -209,6 +236,7 @@ mod tests {
             common: Common { legs, crypto: Crypto::Elided, ..Common::default() },
             relays: 4,
             exits: 1,
+            sample: None,
             servers: 1,
             web: 0,
             bulk: 1,

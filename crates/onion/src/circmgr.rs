@@ -27,6 +27,8 @@ use crate::wire::message::{IPV6_OKAY, IPV6_PREFERRED};
 use crate::wire::netdoc::Speaks;
 use entry::Entry;
 use legs::{LegState, LeglessSet};
+use selection::Timing;
+pub use selection::{Selection, UnknownSelection};
 pub use testing::testing_path;
 use unanswered::{PendingDemand, SuspectRelays, UnansweredDemands};
 
@@ -34,6 +36,7 @@ mod bridges;
 mod caches;
 mod entry;
 mod legs;
+mod selection;
 mod testing;
 mod unanswered;
 
@@ -201,6 +204,7 @@ struct Circuit {
     /// Time for which the circuit is kept if no stream uses it.
     spare: Duration,
     streams: usize,
+    timing: Timing,
     leg: LegState,
 }
 
@@ -235,6 +239,10 @@ pub struct CircuitManager {
     wanted_legs: Option<usize>,
     /// Design of the client's sets of circuits.
     design: Design,
+    /// Criterion for the selection of a stream's circuit.
+    selection: Selection,
+    /// Age at which a leg is replaced while its set has streams.
+    leg_age: Option<Duration>,
     /// True if circuits for streams are lossy.
     lossy: bool,
     /// True if the share of exits that link circuits is at least `cfx_low_exit_threshold`.
@@ -277,6 +285,8 @@ impl CircuitManager {
             congestion_control: true,
             wanted_legs: Some(1),
             design: Design::default(),
+            selection: Selection::default(),
+            leg_age: None,
             lossy: false,
             many_link: false,
             unlinkable: BTreeSet::new(),
@@ -389,10 +399,18 @@ impl CircuitManager {
         self.demands.retain(|pending| pending.demand.number != number);
     }
 
+    /// Sets the criterion for the selection of a stream's circuit.
+    pub fn set_selection(&mut self, selection: Selection) {
+        self.selection = selection;
+    }
+
     /// Sets the number of hops that the circuit `key` has now.
-    pub fn extended(&mut self, key: CircuitKey, hops: usize) {
+    pub fn extended(&mut self, now: Time, key: CircuitKey, hops: usize) {
         if let Some(circuit) = self.circuits.get_mut(&key) {
             circuit.hops = hops;
+            if hops < circuit.path.len() {
+                circuit.timing.extended(now);
+            }
         }
     }
 
@@ -404,6 +422,7 @@ impl CircuitManager {
         let Moment { now, unix: unix_now } = at;
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         circuit.built = true;
+        circuit.timing.built(now, circuit.begun);
         circuit.waits = !self.entry.guards().succeeded(unix_now, key.0, rng);
         let (late, taken) = (circuit.late, now.since(circuit.begun));
         self.times.built(u64::try_from(taken.as_millis()).unwrap_or(u64::MAX));
@@ -474,6 +493,7 @@ impl CircuitManager {
         if let Some(network) = &network {
             self.rescue(network, at, rng);
             self.link(network);
+            self.replace_aged(now);
         }
         self.attach(now);
         let Some(network) = network else { return };
@@ -568,6 +588,7 @@ impl CircuitManager {
             .chain(waits.then_some(self.looked + LOOK))
             .chain(dirty)
             .chain(self.leg_due())
+            .chain(self.age_due())
             .chain(self.legless_due())
             .chain(demands)
             .chain(self.unanswered.next_timeout())
@@ -644,18 +665,17 @@ impl CircuitManager {
         self.drop_further(key);
     }
 
-    /// Attaches each demand to a built circuit that fits it, if there is one. A circuit in use with
-    /// the same isolation is preferred to an unused one.
+    /// Attaches each demand to a built circuit that fits it, if there is one.
     fn attach(&mut self, now: Time) {
         let Some(network) = self.network.clone() else { return };
-        let mut waiting = Vec::new();
+        let (selection, mut waiting) = (self.selection, Vec::new());
         for pending in std::mem::take(&mut self.demands) {
             let demand = &pending.demand;
             let fits = |circuit: &&mut Circuit| circuit.takes(&network, demand, now);
             let fitting = self.circuits.iter_mut().map(|(key, circuit)| (*key, circuit));
             let best = fitting
                 .filter(|(_, circuit)| fits(circuit))
-                .min_by_key(|(key, circuit)| (circuit.isolation.is_none(), *key));
+                .min_by_key(|(key, circuit)| selection.rank(*key, circuit));
             let Some((key, circuit)) = best else {
                 waiting.push(pending);
                 continue;
@@ -784,6 +804,7 @@ impl Circuit {
             retired: false,
             spare,
             streams: 0,
+            timing: Timing::default(),
             leg: LegState::default(),
         }
     }

@@ -183,6 +183,12 @@ impl Stack {
         self.with(conn, |tcp| tcp.read(into))
     }
 
+    /// Returns the next part of a connection's stream that arrived before earlier parts, with its
+    /// offset. The stack's settings have to provide for that ([`Config::early`]).
+    pub fn early(&mut self, conn: ConnId) -> Option<(u64, Vec<u8>)> {
+        self.socket(conn)?.tcp.early()
+    }
+
     /// Closes this host's side of a connection.
     pub fn close(&mut self, conn: ConnId) {
         self.with(conn, Connection::close);

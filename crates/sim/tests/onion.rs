@@ -11,7 +11,7 @@ use anabranch_multipath::Time;
 use anabranch_onion::LossyCongestion;
 use anabranch_onion::conflux::Dealing;
 use anabranch_sim::onion::{
-    ClientHostSettings, ClientLoad, Common, Cpu, Crypto, NetworkDocuments, OnionNetwork,
+    ClientHostSettings, ClientLoad, Common, Cpu, Crypto, LinkLayer, NetworkDocuments, OnionNetwork,
     RelayDescription, Scenario,
 };
 use anabranch_sim::{HostSettings, Latencies, LineSettings};
@@ -43,7 +43,7 @@ fn lossy_documents() -> NetworkDocuments {
 
 fn scenario(common: Common, loads: &[ClientLoad]) -> Scenario {
     let documents = if common.udp_or.is_some() { lossy_documents() } else { documents() };
-    let client = |load: &ClientLoad| ClientHostSettings { host: host(50), load: *load };
+    let client = |load: &ClientLoad| ClientHostSettings { host: host(50), load: *load, pins: None };
     Scenario {
         common,
         documents,
@@ -155,6 +155,28 @@ fn elided_cryptography_changes_no_event() {
 }
 
 #[test]
+fn cells_overtake_lost_ones_of_other_circuits_on_unordered_links() {
+    let lossy = |link, crypto| {
+        let common = Common { link, crypto, ..Common::default() };
+        let mut scenario = scenario(common, &[ClientLoad::bulk(), ClientLoad::bulk(), one()]);
+        for relay in &mut scenario.relays {
+            (relay.up.loss, relay.down.loss) = (0.01, 0.01);
+        }
+        let network = run(&scenario, 25);
+        assert_eq!(network.relays().map(|relay| relay.violations()).sum::<u64>(), 0);
+        let downloads: Vec<_> = network.downloads().copied().collect();
+        assert!(downloads.len() > 3 && downloads.iter().all(|one| one.complete), "{downloads:?}");
+        let early = network.relays().map(|relay| relay.early()).sum::<u64>();
+        (early, downloads, network.trace())
+    };
+    let (none, _, ordered) = lossy(LinkLayer::Tls, Crypto::Full);
+    let unordered = lossy(LinkLayer::Utls, Crypto::Full);
+    assert!(none == 0 && unordered.0 > 100_000, "{none} {}", unordered.0);
+    assert_ne!(unordered.2, ordered);
+    assert_eq!(lossy(LinkLayer::Utls, Crypto::Elided), unordered);
+}
+
+#[test]
 fn relays_without_time_to_spare_are_slower() {
     let time = |cpu| {
         let common = Common { cpu, ..Common::default() };
@@ -170,4 +192,18 @@ fn relays_without_time_to_spare_are_slower() {
     assert_eq!(none, Duration::ZERO);
     assert!(some > Duration::from_millis(1), "{some:?}");
     assert!(infinite >= quick && quick > 2 * slow && slow > 0, "{infinite} {quick} {slow}");
+}
+
+#[test]
+fn a_client_uses_the_relays_that_it_may_use_and_makes_its_second_download() {
+    let load = ClientLoad { second: Some(100_000), ..one() };
+    let mut pinned = scenario(Common::default(), &[load]);
+    pinned.clients[0].pins = Some([vec![1], vec![2], vec![5]]);
+    let network = run(&pinned, 30);
+    let sizes: Vec<u64> = network.downloads().map(|download| download.received).collect();
+    assert!(sizes.len() > 3, "{sizes:?}");
+    let alternate = [320 << 10, 100_000].into_iter().cycle();
+    assert!(sizes.iter().zip(alternate).all(|(size, expected)| *size == expected), "{sizes:?}");
+    let relayed: Vec<bool> = network.relays().map(|relay| relay.stats().relayed > 1_000).collect();
+    assert!(relayed[1] && relayed[2] && !relayed[0] && !relayed[3], "{relayed:?}");
 }

@@ -3,12 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeSet;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use anabranch_onion::circmgr::Selection;
 use anabranch_onion::conflux::{Dealing, Design};
 use anabranch_sim::onion::{
-    Common, Crypto, Keyring, LineRates, NetworkPlan, PublicRates, QuantileTable, planetlab_delays,
+    Common, ConsensusRelays, Crypto, Keyring, LineRates, NetworkDocuments, NetworkPlan,
+    PublicRates, QuantileTable, RelaySample, planetlab_delays,
 };
 
 fn plan() -> NetworkPlan {
@@ -18,6 +20,7 @@ fn plan() -> NetworkPlan {
         common: Common { crypto: Crypto::Elided, ..Common::default() },
         relays: 8,
         exits: 2,
+        sample: None,
         servers: 2,
         web: 1,
         bulk: 1,
@@ -116,4 +119,76 @@ fn a_single_circuit_with_fixed_windows_downloads() {
     let (fixed, complete) = run(&NetworkPlan { congestion_control: false, ..plan() });
     assert!(complete > 1, "{complete}");
     assert_ne!(fixed, run(&plan()).0);
+}
+
+/// The relays of [`plan`], as a consensus lists them.
+fn consensus() -> Arc<ConsensusRelays> {
+    Arc::new(ConsensusRelays::new(plan().documents(keys()).network()))
+}
+
+#[test]
+fn relays_sampled_from_a_consensus_keep_its_flags_policies_and_weights() {
+    let all = consensus();
+    assert_eq!((all.count(), all.counts(10), all.counts(5)), (10, [8, 2], [4, 1]));
+    let with = |network, lines_by_weight| {
+        let sample = Some(RelaySample { consensus: consensus(), lines_by_weight });
+        NetworkPlan { relays: 4, exits: 1, sample, network, ..plan() }
+    };
+    let sampled = with(1, true).documents(keys());
+    let original = plan().documents(keys());
+    let weights = |documents: &NetworkDocuments| -> BTreeSet<u32> {
+        documents.network().consensus().relays.iter().map(|relay| relay.bandwidth).collect()
+    };
+    assert!(weights(&sampled).is_subset(&weights(&original)));
+    assert_eq!(sampled.network().consensus().weights, original.network().consensus().weights);
+    let exits: Vec<bool> =
+        sampled.network().relays().map(|relay| relay.microdesc.exits_to(80, false)).collect();
+    assert_eq!(exits.iter().filter(|exits| **exits).count(), 1);
+    let flagged = sampled.network().consensus().relays.iter().filter(|relay| relay.flags.exit);
+    assert_eq!(flagged.count(), 1);
+    // Lines have the rates of the weights, or those of the plan.
+    let rates = |plan: &NetworkPlan| -> Vec<u64> {
+        let scenario = plan.scenario(1, &sampled);
+        scenario.relays.iter().map(|host| host.up.rate.get()).collect()
+    };
+    let weighed: BTreeSet<u64> =
+        weights(&sampled).iter().map(|weight| u64::from(*weight) * 8000).collect();
+    assert_eq!(rates(&with(1, true)).into_iter().collect::<BTreeSet<_>>(), weighed);
+    assert_ne!(rates(&with(1, true)), rates(&with(1, false)));
+    assert_ne!(rates(&with(1, true)), rates(&with(2, true)), "another network, other relays");
+}
+
+#[test]
+fn clients_download_in_a_sampled_network() {
+    let sample = Some(RelaySample { consensus: consensus(), lines_by_weight: true });
+    let sampled = NetworkPlan { relays: 6, exits: 2, sample, ..plan() };
+    let (hash, complete) = run(&sampled);
+    assert!(complete > 1, "{complete}");
+    assert_eq!(run(&sampled).0, hash);
+    assert_ne!(run(&NetworkPlan { network: 2, ..sampled }).0, hash);
+}
+
+/// Which circuit takes a stream, and whether it stays there, changes the run.
+#[test]
+fn selection_and_attachment_of_streams_change_the_run() {
+    let with = |selection, leg_age: Option<u64>| {
+        let design = "anabranch".parse().unwrap();
+        let leg_age = leg_age.map(Duration::from_secs);
+        // Several circuits are built when the first stream asks for one.
+        let first_pause = Duration::from_secs(5);
+        let common = Common { selection, leg_age, first_pause, legs: 2, design, ..plan().common };
+        run(&NetworkPlan { common, web: 0, bulk: 2, ..plan() })
+    };
+    let mut hashes = BTreeSet::new();
+    for (selection, leg_age) in [
+        (Selection::Oldest, None),
+        (Selection::Newest, None),
+        (Selection::Oldest, Some(4)),
+        (Selection::Oldest, Some(8)),
+    ] {
+        let (hash, complete) = with(selection, leg_age);
+        assert!(complete > 1, "{selection:?}, {leg_age:?}: {complete}");
+        hashes.insert(hash);
+    }
+    assert_eq!(hashes.len(), 4, "{hashes:?}");
 }

@@ -17,6 +17,7 @@ from anabranch.camouflage.command import camouflage
 from anabranch.commands.convert import convert
 from anabranch.commands.evaluate import evaluate
 from anabranch.commands.inspect import inspect
+from anabranch.commands.simulate import simulate
 from anabranch.commands.split import split
 from anabranch.commands.sweep import sweep
 from anabranch.compare import compare
@@ -96,6 +97,7 @@ def _options(
 for _command in (
     evaluate,
     sweep,
+    simulate,
     compare,
     report,
     doctor,

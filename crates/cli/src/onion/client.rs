@@ -393,7 +393,8 @@ impl ClientArgs {
             )));
         }
         let windows = self.dealing()?.filter(|dealing| dealing.schedule.family().needs_windows);
-        if let Some(dealing) = windows.filter(|_| self.udp_or_congestion == Some(SegmentControl::Cubic))
+        if let Some(dealing) =
+            windows.filter(|_| self.udp_or_congestion == Some(SegmentControl::Cubic))
         {
             return Err(Failure::misuse(format!(
                 "--schedule {} needs a window for each circuit, and the transport layer's cubic has \

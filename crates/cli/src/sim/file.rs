@@ -1,6 +1,7 @@
 //! Scenario files.
 
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anabranch_emulator::Span;
@@ -8,11 +9,16 @@ use anabranch_onion::LossyCongestion;
 use anabranch_onion::circuitmux::Kind;
 use anabranch_onion::conflux::{Dealing, Design};
 use anabranch_os::toml_keys::{self, Section, TomlError};
-use anabranch_sim::onion::{Common, Cpu, Crypto, LineRates, NetworkPlan, PlanError};
+use anabranch_sim::TcpConfig;
+use anabranch_sim::onion::{
+    ClientLoad, Common, Cpu, Crypto, LineRates, NetworkPlan, PlanError, RelaySample,
+};
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::consensus;
 use super::drawn::{Delays, Rates};
+use super::switches::{self, only};
 
 const KEYS: &[Section<'_>] = &[
     Section {
@@ -26,6 +32,7 @@ const KEYS: &[Section<'_>] = &[
             "delay",
             "queue",
             "congestion-control",
+            "tcp",
             "relays",
             "servers",
             "clients",
@@ -33,7 +40,17 @@ const KEYS: &[Section<'_>] = &[
     },
     Section {
         path: "relays",
-        keys: &["count", "exits", "rate", "link", "circuitmux", "cell-time", "circuit-time"],
+        keys: &[
+            "count",
+            "exits",
+            "consensus",
+            "rate",
+            "link",
+            "mapping",
+            "circuitmux",
+            "cell-time",
+            "circuit-time",
+        ],
     },
     Section { path: "servers", keys: &["count", "rate"] },
     Section {
@@ -41,9 +58,13 @@ const KEYS: &[Section<'_>] = &[
         keys: &[
             "web",
             "bulk",
+            "pause",
             "rate",
             "selection",
+            "attachment",
+            "topology",
             "legs",
+            "merging",
             "multipath",
             "schedule",
             "udp-or-congestion",
@@ -55,7 +76,7 @@ const KEYS: &[Section<'_>] = &[
 /// property that a layer lacks.
 const NOT_BUILT: [(&str, &str); 2] = [
     ("more", "the circuit layer has no circuits whose relays change with each message"),
-    ("utor", "the link layer of the simulator delivers in order only"),
+    ("utor", "it is a link layer: write `link = \"utls\"` in [relays]"),
 ];
 
 /// Designs whose streams are TCP connections between client and exit: over one circuit, and over
@@ -81,6 +102,7 @@ struct RawScenario {
     queue: Option<Span>,
     #[serde(default)]
     congestion_control: RawCongestionControl,
+    tcp: Option<Spanned<String>>,
     relays: RawRelays,
     #[serde(default)]
     servers: RawServers,
@@ -115,10 +137,11 @@ enum RawCrypto {
 #[serde(rename_all = "kebab-case")]
 struct RawRelays {
     count: Spanned<usize>,
-    exits: Spanned<usize>,
-    #[serde(default = "relay_rate")]
-    rate: Rates,
+    exits: Option<Spanned<usize>>,
+    consensus: Option<Spanned<PathBuf>>,
+    rate: Option<Rates>,
     link: Option<Spanned<String>>,
+    mapping: Option<Spanned<String>>,
     circuitmux: Option<Spanned<String>>,
     cell_time: Option<Span>,
     circuit_time: Option<Span>,
@@ -144,10 +167,14 @@ struct RawClients {
     web: usize,
     #[serde(default)]
     bulk: usize,
+    pause: Option<Span>,
     #[serde(default = "client_rate")]
     rate: Spanned<Rates>,
     selection: Option<Spanned<String>>,
+    attachment: Option<Spanned<String>>,
+    topology: Option<Spanned<String>>,
     legs: Option<Spanned<i64>>,
+    merging: Option<Spanned<String>>,
     multipath: Option<Spanned<String>>,
     schedule: Option<Spanned<String>>,
     #[serde(rename = "udp-or-congestion")]
@@ -185,7 +212,8 @@ pub(super) struct ScenarioFile {
 }
 
 impl ScenarioFile {
-    /// Parses `text`, the content of the file `name`.
+    /// Parses `text`, the content of the file `name`. Reads the consensus that it names, whose path
+    /// is relative to the file's folder.
     ///
     /// # Errors
     /// The first mistake, with its line.
@@ -195,7 +223,8 @@ impl ScenarioFile {
         if raw.seeds.get_ref().is_empty() {
             return Err(at(raw.seeds.span(), "no seed; write `seeds = [1]`".to_owned()));
         }
-        let plan = raw.plan(&at)?;
+        let folder = Path::new(name).parent().unwrap_or(Path::new(""));
+        let plan = raw.plan(folder, &at)?;
         plan.check().map_err(|error| at(raw.place_of(error), error.to_string()))?;
         Ok(ScenarioFile { plan, seeds: raw.seeds.into_inner() })
     }
@@ -204,34 +233,46 @@ impl ScenarioFile {
 impl RawScenario {
     fn plan(
         &self,
+        folder: &Path,
         at: &dyn Fn(Range<usize>, String) -> TomlError,
     ) -> Result<NetworkPlan, TomlError> {
         let (relays, servers, clients) = (&self.relays, &self.servers, self.clients.get_ref());
-        relays.check_link(at)?;
-        clients.check_selection(at)?;
+        relays.check(at)?;
+        clients.check_topology(at)?;
+        let (design, legs) = (clients.joined_design(at)?, clients.legs(at)?);
+        let ([count, exits], sample) = relays.chosen(folder, at)?;
         let usual = Cpu::default();
         let cpu = Cpu {
             cell: relays.cell_time.map_or(usual.cell, |time| time.0),
             circuit: relays.circuit_time.map_or(usual.circuit, |time| time.0),
         };
         let common = Common {
+            link: switches::link(relays.link.as_ref(), at)?,
             policy: relays.policy(at)?,
-            design: clients.design(at)?,
-            legs: clients.legs(at)?,
+            design,
+            legs,
             dealing: clients.dealing(at)?,
             udp_or: clients.udp_or(at)?,
+            selection: switches::selection(clients.selection.as_ref(), at)?,
+            leg_age: switches::leg_age(clients.attachment.as_ref(), (design, legs), at)?,
             cpu: Some(cpu),
             crypto: match self.crypto {
                 RawCrypto::Full => Crypto::Full,
                 RawCrypto::Elided => Crypto::Elided,
             },
             first_pause: Duration::from_secs(5),
+            web_pause: clients.pause.map_or(ClientLoad::web().pause, |time| time.0),
+            tcp: TcpConfig {
+                congestion: switches::congestion(self.tcp.as_ref(), at)?,
+                ..TcpConfig::default()
+            },
             ..Common::default()
         };
         Ok(NetworkPlan {
             common,
-            relays: *relays.count.get_ref(),
-            exits: *relays.exits.get_ref(),
+            relays: count,
+            exits,
+            sample,
             servers: *servers.count.get_ref(),
             web: clients.web,
             bulk: clients.bulk,
@@ -252,7 +293,7 @@ impl RawScenario {
         let others = |rates: &Spanned<Rates>| {
             rates.get_ref().of_others().map_err(|message| at(rates.span(), message))
         };
-        let [relays, exits] = self.relays.rate.of_relays();
+        let [relays, exits] = self.relays.rate.clone().unwrap_or_else(relay_rate).of_relays();
         Ok(LineRates {
             relays,
             exits,
@@ -264,7 +305,10 @@ impl RawScenario {
     /// Returns the range of the file's bytes to which `error` refers.
     fn place_of(&self, error: PlanError) -> Range<usize> {
         match error {
-            PlanError::NoExit => self.relays.exits.span(),
+            PlanError::NoExit => {
+                let relays = &self.relays;
+                relays.exits.as_ref().map_or(relays.count.span(), Spanned::span)
+            }
             PlanError::NoServer => self.servers.count.span(),
             PlanError::NoClient => self.clients.span(),
             PlanError::NoCongestionControl(_) => {
@@ -277,25 +321,45 @@ impl RawScenario {
     }
 }
 
-/// Refuses a value other than `known`, the only one that a layer supports. No value means `known`.
-fn only(
-    written: Option<&Spanned<String>>,
-    (key, known, lacks): (&str, &str, &str),
-    at: &dyn Fn(Range<usize>, String) -> TomlError,
-) -> Result<(), TomlError> {
-    match written.filter(|written| written.get_ref() != known) {
-        None => Ok(()),
-        Some(other) => Err(at(
-            other.span(),
-            format!("`{}` cannot be built: {lacks}; write `{key} = \"{known}\"`", other.get_ref()),
-        )),
-    }
-}
-
 impl RawRelays {
-    fn check_link(&self, at: &dyn Fn(Range<usize>, String) -> TomlError) -> Result<(), TomlError> {
-        let lacks = "the link layer of the simulator has ordered TLS links over TCP only";
-        only(self.link.as_ref(), ("link", "tls", lacks), at)
+    fn check(&self, at: &dyn Fn(Range<usize>, String) -> TomlError) -> Result<(), TomlError> {
+        let lacks = "the link layer has one link for all circuits between two relays";
+        only(self.mapping.as_ref(), ("mapping", "n:1", lacks), at)
+    }
+
+    /// Returns the numbers of relays that are not exits, and of exits. If the file names a
+    /// consensus, they are those of a sample.
+    fn chosen(
+        &self,
+        folder: &Path,
+        at: &dyn Fn(Range<usize>, String) -> TomlError,
+    ) -> Result<([usize; 2], Option<RelaySample>), TomlError> {
+        let count = *self.count.get_ref();
+        let (file, exits) = match (&self.consensus, &self.exits) {
+            (None, Some(exits)) => return Ok(([count, *exits.get_ref()], None)),
+            (None, None) => {
+                let problem = "`exits` is missing in [relays]; write how many exits there are, or \
+                               name a `consensus`";
+                return Err(at(self.count.span(), problem.to_owned()));
+            }
+            (Some(file), exits) => (file, exits),
+        };
+        if let Some(exits) = exits {
+            let problem = "the consensus decides which relays are exits; remove `exits`, or \
+                           `consensus`";
+            return Err(at(exits.span(), problem.to_owned()));
+        }
+        let read = consensus::read(&folder.join(file.get_ref()));
+        let consensus = read.map_err(|problem| at(file.span(), problem))?;
+        let most = consensus.count();
+        if count > most {
+            let problem =
+                format!("the consensus has {most} relays with a weight; write a smaller `count`");
+            return Err(at(self.count.span(), problem));
+        }
+        let counts = consensus.counts(count);
+        let lines_by_weight = self.rate.is_none();
+        Ok((counts, Some(RelaySample { consensus, lines_by_weight })))
     }
 
     fn policy(&self, at: &dyn Fn(Range<usize>, String) -> TomlError) -> Result<Kind, TomlError> {
@@ -319,12 +383,21 @@ impl RawRelays {
 }
 
 impl RawClients {
-    fn check_selection(
+    fn check_topology(
         &self,
         at: &dyn Fn(Range<usize>, String) -> TomlError,
     ) -> Result<(), TomlError> {
-        let lacks = "the circuit manager chooses relays by bandwidth only";
-        only(self.selection.as_ref(), ("selection", "bandwidth", lacks), at)
+        let lacks = "the circuit layer has no circuits whose relays change with each message";
+        only(self.topology.as_ref(), ("topology", "partial-mesh", lacks), at)
+    }
+
+    /// Returns the design of sets, with the merging point of the file.
+    fn joined_design(
+        &self,
+        at: &dyn Fn(Range<usize>, String) -> TomlError,
+    ) -> Result<Design, TomlError> {
+        let named = (self.design(at)?, self.multipath.is_some());
+        switches::joining(self.merging.as_ref(), named, at)
     }
 
     fn legs(&self, at: &dyn Fn(Range<usize>, String) -> TomlError) -> Result<usize, TomlError> {
@@ -351,18 +424,18 @@ impl RawClients {
         if !self.is(UDP_OR) && !self.is(MUDP_OR) {
             let remedy = "is for the designs `udp-or` and `mudp-or`: remove it";
             return match control {
-                Some(written) => {
-                    Err(at(written.span(), format!("`udp-or-congestion` {remedy}")))
-                }
+                Some(written) => Err(at(written.span(), format!("`udp-or-congestion` {remedy}"))),
                 None => Ok(None),
             };
         }
-        if let Some(legs) = self.legs.as_ref().filter(|legs| self.is(UDP_OR) && *legs.get_ref() != 1)
+        if let Some(legs) =
+            self.legs.as_ref().filter(|legs| self.is(UDP_OR) && *legs.get_ref() != 1)
         {
             let told = "`udp-or` uses one circuit for a stream; write `legs = 1`, or `mudp-or`";
             return Err(at(legs.span(), told.to_owned()));
         }
-        let is_cubic = control.is_some_and(|written| *written.get_ref() == RawSegmentControl::Cubic);
+        let is_cubic =
+            control.is_some_and(|written| *written.get_ref() == RawSegmentControl::Cubic);
         let windows = self.dealing(at)?.filter(|dealing| dealing.schedule.family().needs_windows);
         match (is_cubic, windows, &self.schedule) {
             (true, Some(dealing), Some(written)) => Err(at(
@@ -384,7 +457,8 @@ impl RawClients {
             return Ok(Design::default());
         }
         if let Some((design, lacks)) = NOT_BUILT.iter().find(|(known, _)| known == name.get_ref()) {
-            let built = [&Design::ALL.map(Design::name)[..], &[UDP_OR, MUDP_OR]].concat().join(", ");
+            let built =
+                [&Design::ALL.map(Design::name)[..], &[UDP_OR, MUDP_OR]].concat().join(", ");
             let message = format!(
                 "the multipath design `{design}` cannot be simulated: {lacks}; choose one of \
                  {built}"
@@ -448,6 +522,22 @@ mod tests {
     }
 
     #[test]
+    fn switches_of_the_taxonomy_reach_the_plan() {
+        let more = "legs = 2\nmerging = 'middle'\nattachment = '30s'\nselection = 'rtt'\n\
+                    pause = '60s'\ntopology = 'partial-mesh'\n";
+        let text = format!("tcp = 'reno'\n{GOOD}{more}");
+        let common = ScenarioFile::parse(&text, "s.toml").unwrap().plan.common;
+        assert_eq!((common.design, common.legs), (Design::Merged, 2));
+        assert_eq!(common.leg_age, Some(Duration::from_secs(30)));
+        assert_eq!(common.selection, anabranch_onion::circmgr::Selection::Rtt);
+        assert_eq!(common.web_pause, Duration::from_secs(60));
+        assert_eq!(common.tcp.congestion, anabranch_sim::Congestion::Reno);
+        let fixed = text.replace("'30s'", "'fixed'").replace("'middle'", "'exit'");
+        let common = ScenarioFile::parse(&fixed, "s.toml").unwrap().plan.common;
+        assert_eq!((common.design, common.leg_age), (Design::Conflux, None));
+    }
+
+    #[test]
     fn a_mistake_is_named_with_its_line_and_remedy() {
         for (written, instead, told) in [
             ("web = 3", "wbe = 3", "s.toml:9: unknown key `wbe` in [clients]; known: web, bulk"),
@@ -487,9 +577,47 @@ mod tests {
             ),
             (
                 "web = 3",
-                "web = 3\nselection = 'rtt'",
-                "s.toml:10: `rtt` cannot be built: the circuit manager chooses relays by bandwidth",
+                "web = 3\nselection = 'bandwidth'",
+                "s.toml:10: no circuit selection is called 'bandwidth'; choose one of oldest, newe",
             ),
+            ("web = 3", "web = 3\npause = '-1s'", "s.toml:10: "),
+            (
+                "web = 3",
+                "web = 3\ntopology = 'full-mesh'",
+                "s.toml:10: `full-mesh` cannot be built: the circuit layer has no circuits whose",
+            ),
+            (
+                "count = 6",
+                "count = 6\nmapping = '1:1'",
+                "s.toml:6: `1:1` cannot be built: the link",
+            ),
+            ("duration", "tcp = 'bbr'\nduration", "s.toml:1: `bbr` cannot be built: the simulator"),
+            (
+                "web = 3",
+                "web = 3\nattachment = '30s'",
+                "s.toml:10: a dynamic attachment cannot be built: a single circuit has no multi-pa",
+            ),
+            (
+                "web = 3",
+                "web = 3\nlegs = 2\nattachment = '30s'",
+                "s.toml:11: `conflux` cannot be built with a dynamic attachment: its multi-path la",
+            ),
+            ("web = 3", "web = 3\nattachment = '0s'", "s.toml:10: `0s` is no attachment"),
+            ("web = 3", "web = 3\nattachment = 'often'", "s.toml:10: `often` is no attachment"),
+            ("web = 3", "web = 3\nmerging = 'guard'", "s.toml:10: no merging point is called `gu"),
+            (
+                "web = 3",
+                "web = 3\nmultipath = 'mtor'\nmerging = 'middle'",
+                "s.toml:11: `mtor` cannot be built with this merging point: its multi-path layer",
+            ),
+            (
+                "web = 3",
+                "web = 3\nmultipath = 'merged'\nmerging = 'exit'",
+                "s.toml:11: `merged` cannot be built with this merging point",
+            ),
+            ("exits = 2", "", "s.toml:5: `exits` is missing in [relays]; write how many"),
+            ("count = 6", "count = 6\nconsensus = 'c'", "s.toml:7: the consensus decides which"),
+            ("exits = 2", "consensus = 'none/c'", "s.toml:6: none/c: "),
             ("count = 6", "count = 6\nlink = 'quic'", "s.toml:6: `quic` cannot be built: the link"),
             (
                 "duration",

@@ -1,8 +1,10 @@
 //! `anabranch sim`: simulates an onion network in virtual time.
 
+mod consensus;
 mod drawn;
 mod file;
 mod sweep;
+mod switches;
 
 use std::fs;
 use std::io::{self, Write};
@@ -52,6 +54,9 @@ enum Many {
     Sweep(sweep::SweepArgs),
 }
 
+/// Number of relays whose keys take more than a few seconds.
+const MANY_RELAYS: usize = 200;
+
 /// Results of a run.
 struct RunResult {
     seed: u64,
@@ -73,6 +78,10 @@ impl SimArgs {
             ScenarioFile::parse(&text, &name).map_err(Failure::misuse)?;
         self.out.as_deref().map_or(Ok(()), writable)?;
         let seeds = self.seed.map_or(seeds, |seed| vec![seed]);
+        let relays = plan.relays + plan.exits;
+        if relays >= MANY_RELAYS && !self.quiet {
+            eprintln!("creating the keys of {relays} relays");
+        }
         let documents = plan.documents(&plan.keyring());
         let mut results = Vec::new();
         for seed in seeds {
@@ -88,7 +97,10 @@ impl SimArgs {
         let mut shown = io::stdout().lock();
         let printed = match self.json {
             true => writeln!(shown, "{}", as_json(&results)),
-            false => results.iter().try_for_each(|run| print(&mut shown, run, plan.duration)),
+            false => results
+                .iter()
+                .try_for_each(|run| print(&mut shown, run, plan.duration))
+                .and_then(|()| print_memory(&mut shown)),
         };
         printed.map_err(Failure::trouble)
     }
@@ -168,6 +180,14 @@ fn print(out: &mut impl Write, run: &RunResult, simulated: Duration) -> io::Resu
         )?;
     }
     Ok(())
+}
+
+/// Prints the largest resident memory of this process, if the system reports it.
+fn print_memory(out: &mut impl Write) -> io::Result<()> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kilobytes = peak.and_then(|peak| peak.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kilobytes.map_or(Ok(()), |kilobytes| writeln!(out, "memory: {} MiB", kilobytes.div_ceil(1024)))
 }
 
 /// Returns the results as JSON (docs/formats.md). They do not depend on the machine.

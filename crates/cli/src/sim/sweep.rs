@@ -1,5 +1,6 @@
 //! `anabranch sim sweep`: simulates many scenarios on many networks, with many seeds.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
 use std::num::NonZero;
@@ -43,6 +44,14 @@ pub(crate) struct SweepArgs {
     /// scenarios.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
+    /// Print the names of the runs that are still to be done, one per line, and run nothing.
+    #[arg(long, conflicts_with_all = ["run", "json"])]
+    list: bool,
+    /// Carry out only the run NAME, and print its result as one JSON object. FOLDER gets the
+    /// downloads, but no line in units.jsonl. This is for programs that share a sweep among
+    /// machines.
+    #[arg(long, value_name = "NAME")]
+    run: Option<String>,
     /// Run N simulations at the same time [default: one for each processor].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     workers: Option<u32>,
@@ -62,10 +71,16 @@ impl SweepArgs {
         };
         make(&self.folder)?;
         let header = origin(sweep.header())?;
+        if let Some(name) = &self.run {
+            return self.carry_out_one(&sweep, name, &header);
+        }
         let journal = self.folder.join(JOURNAL);
         let mut journal: Journal<SweepRecord> =
             Journal::open(&journal, &header).map_err(Failure::misuse)?;
         let units = sweep.units();
+        if self.list {
+            return list(&units, journal.records()).map_err(Failure::trouble);
+        }
         let whole = self.carry_out(&sweep, &units, &mut journal)?;
         let wanted: Vec<SweepRecord> = of_plan(&units, journal.records());
         self.conclude(&wanted).map_err(Failure::trouble)?;
@@ -101,6 +116,23 @@ impl SweepArgs {
         whole.map_err(Failure::trouble)
     }
 
+    /// Carries out the run `name`, and prints its record with the first line of the journal.
+    fn carry_out_one(&self, sweep: &Sweep, name: &str, header: &Value) -> Result<(), Failure> {
+        let units = sweep.units();
+        let Some(unit) = units.iter().find(|unit| unit.id() == name) else {
+            return Err(Failure::misuse(format!(
+                "this sweep has no run `{name}`; --list names its runs"
+            )));
+        };
+        let stop = told_to_stop()?;
+        let record = sweep.carry_out_one(unit, &stop).map_err(Failure::trouble)?;
+        let Some(record) = record else {
+            return Err(Failure::trouble(format!("the run `{name}` was stopped")));
+        };
+        let line = json!({ "header": header, "record": record });
+        writeln!(io::stdout().lock(), "{line}").map_err(Failure::trouble)
+    }
+
     fn conclude(&self, records: &[SweepRecord]) -> io::Result<()> {
         let (mut out, hash) = (io::stdout().lock(), sweep_hash(records));
         match self.json {
@@ -114,8 +146,19 @@ impl SweepArgs {
 
 /// Returns the records of `units`. The folder may contain records of further runs.
 fn of_plan(units: &[SweepUnit], records: &[SweepRecord]) -> Vec<SweepRecord> {
-    let ids: std::collections::BTreeSet<String> = units.iter().map(SweepUnit::id).collect();
+    let ids: BTreeSet<String> = units.iter().map(SweepUnit::id).collect();
     records.iter().filter(|record| ids.contains(&record.unit)).cloned().collect()
+}
+
+/// Prints the names of the runs without a record.
+fn list(units: &[SweepUnit], records: &[SweepRecord]) -> io::Result<()> {
+    let done: BTreeSet<&str> = records.iter().map(|record| record.unit.as_str()).collect();
+    let mut out = io::stdout().lock();
+    let left = units.iter().map(SweepUnit::id).filter(|id| !done.contains(id.as_str()));
+    for id in left {
+        writeln!(out, "{id}")?;
+    }
+    Ok(())
 }
 
 /// Adds the program's build to the header, so that results of two builds are not mixed. The

@@ -254,6 +254,7 @@ impl Settings {
             common: arm.common(),
             relays: RELAYS[0],
             exits: RELAYS[1],
+            sample: None,
             servers: RELAYS[2],
             web: clients - bulk,
             bulk,

@@ -81,6 +81,9 @@ pub(super) struct LegState {
     again: Time,
     /// True if the circuit stopped answering, and no other leg of its set answers.
     silent: bool,
+    /// True if another leg replaces this leg because of its age. It is closed once the
+    /// set is complete without it.
+    aged: bool,
     /// The core's name for the circuit's set: the key of its first circuit, if the set has outlived
     /// that circuit.
     name: Option<CircuitKey>,
@@ -126,6 +129,12 @@ impl CircuitManager {
     /// Sets the design of the client's sets. Call this before any other method.
     pub fn set_design(&mut self, design: Design) {
         self.design = design;
+    }
+
+    /// Makes streams change their circuits while they live: a leg of a set with streams is replaced
+    /// once it is `age` old. This concerns designs in which a set continues without a lost leg.
+    pub fn set_leg_age(&mut self, age: Option<Duration>) {
+        self.leg_age = age;
     }
 
     /// Makes circuits for streams lossy if `lossy` is true. They then have one leg, unless the user
@@ -544,6 +553,54 @@ impl CircuitManager {
             let head = self.circuits.entry(head);
             head.and_modify(|head| head.leg.begun = head.leg.begun.saturating_sub(1));
         }
+    }
+
+    /// Returns the age at which legs are replaced, if the design permits that.
+    fn leg_age(&self) -> Option<Duration> {
+        self.leg_age.filter(|_| self.design.is_resilient() && self.legs() >= 2)
+    }
+
+    /// Replaces legs of sets with streams because of their age, one at a time for each set. Another
+    /// leg is begun first.
+    pub(super) fn replace_aged(&mut self, now: Time) {
+        let Some(age) = self.leg_age() else { return };
+        let legs = self.legs();
+        let is_used = |circuit: &Circuit| circuit.leg.head.is_none() && circuit.streams > 0;
+        let heads = self.circuits.iter().filter(|(_, circuit)| is_used(circuit));
+        let heads: Vec<CircuitKey> = heads.map(|(key, _)| *key).collect();
+        for head in heads {
+            let own = self.circuits.get(&head).map(|circuit| (head, circuit));
+            let set = || own.into_iter().chain(self.further(head));
+            let linked: Vec<(Time, CircuitKey)> = set()
+                .filter(|(_, circuit)| circuit.leg.linked && !circuit.leg.silent)
+                .map(|(key, circuit)| (circuit.begun, key))
+                .collect();
+            if linked.len() < legs {
+                continue;
+            }
+            let aged: Vec<CircuitKey> =
+                set().filter(|(_, circuit)| circuit.leg.aged).map(|(key, _)| key).collect();
+            let oldest = linked.into_iter().min().filter(|(begun, _)| now >= *begun + age);
+            match oldest.filter(|_| aged.is_empty()) {
+                Some((_, key)) => {
+                    self.silent(key);
+                    self.circuits.entry(key).and_modify(|circuit| circuit.leg.aged = true);
+                }
+                None => aged.into_iter().for_each(|key| self.close_aged(key)),
+            }
+        }
+    }
+
+    fn close_aged(&mut self, key: CircuitKey) {
+        self.circuits.entry(key).and_modify(|circuit| circuit.leg.aged = false);
+        self.orders.push_back(Order::Destroy(key));
+    }
+
+    /// Returns the next time at which a leg reaches the age at which it is replaced.
+    pub(super) fn age_due(&self) -> Option<Time> {
+        let age = self.leg_age()?;
+        let linked = self.circuits.values().filter(|circuit| circuit.leg.linked);
+        linked.map(|circuit| circuit.begun + age).filter(|due| *due > self.looked).min()
     }
 
     /// Serves sets that have no circuits: begins circuits for each, and makes the first built

@@ -278,7 +278,7 @@ fn a_stream_may_go_to_ipv6_where_the_exit_lets_it_out() {
 fn what_there_is_to_see_follows_a_circuit_from_its_first_hop_to_its_last_stream() {
     let mut world = World::new();
     let begun = world.begun();
-    world.circmgr.extended(begun[0], 2);
+    world.circmgr.extended(world.now, begun[0], 2);
     let seen: Vec<Overview> = world.circmgr.overview().collect();
     assert_eq!(
         (seen[0].key, seen[0].stage, seen[0].begun),
@@ -472,7 +472,7 @@ fn a_leg_that_fails_is_begun_again_a_second_later_and_not_for_ever() {
                     Order::Build(key, _) if world.circmgr.circuits[&key].leg.head.is_some() => {
                         begun += 1;
                         // Its guard is not to blame.
-                        world.circmgr.extended(key, 1);
+                        world.circmgr.extended(world.now, key, 1);
                         world.gone(key, Cause::Destroyed(DestroyReason::CONNECT_FAILED));
                     }
                     Order::Build(key, _) => world.built(key),

@@ -155,6 +155,13 @@ impl Microdesc {
         if v6 { &self.ports.ipv6 } else { &self.ports.ipv4 }.allows_port(port)
     }
 
+    /// Returns the ports that [`Microdesc::exits_to`] permits over IPv4, in the form of a
+    /// microdescriptor: `accept 80,443`, or `reject 1-65535` if there are none.
+    #[must_use]
+    pub fn ports_v4(&self) -> String {
+        self.ports.ipv4.to_string()
+    }
+
     pub(crate) fn ports(&self) -> &Ports {
         &self.ports
     }

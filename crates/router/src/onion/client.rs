@@ -710,7 +710,7 @@ impl<'r> ClientLoop<'r> {
         match output {
             Output::Link(output) => station.obey(now, output),
             Output::Stream(output) => programs.stir(now, station, circmgr, output),
-            Output::Extended { circuit, hops } => circmgr.extended(circuit, hops),
+            Output::Extended { circuit, hops } => circmgr.extended(now, circuit, hops),
             Output::Built { circuit, cgo } => {
                 watch(ClientEvent::Built(circuit.0, names(circmgr, circuit), cgo));
                 let at = self.station.moment(now);

@@ -29,6 +29,8 @@ const TRIES: u32 = 3;
 pub struct ClientLoad {
     /// Number of bytes in a download.
     pub bytes: u64,
+    /// Number of bytes in a further download that follows each one at once, without a pause.
+    pub second: Option<u64>,
     /// Maximum pause after a download. Pauses are uniformly distributed. The first download also
     /// begins after a pause.
     pub pause: Duration,
@@ -41,13 +43,14 @@ impl ClientLoad {
     /// of up to 20 s.
     pub fn web() -> ClientLoad {
         let [pause, timeout] = [20, 60].map(Duration::from_secs);
-        ClientLoad { bytes: 320 << 10, pause, timeout }
+        ClientLoad { bytes: 320 << 10, second: None, pause, timeout }
     }
 
     /// Returns the load of a bulk client (paper 001, section 5): downloads of 1 MiB without
     /// pauses.
     pub fn bulk() -> ClientLoad {
-        ClientLoad { bytes: 1 << 20, pause: Duration::ZERO, timeout: Duration::from_secs(120) }
+        let timeout = Duration::from_secs(120);
+        ClientLoad { bytes: 1 << 20, second: None, pause: Duration::ZERO, timeout }
     }
 }
 
@@ -109,6 +112,8 @@ pub struct ClientHost {
     /// behaviour.
     draws: Stream,
     load: ClientLoad,
+    /// Whether the present or next download is the load's second one.
+    is_second: bool,
     servers: Arc<Vec<Ipv4Addr>>,
     stage: Stage,
     /// Whether the circuit manager has received input since it was last run.
@@ -121,7 +126,7 @@ impl ClientHost {
     pub(super) fn new(
         common: &Common,
         (place, load): (usize, ClientLoad),
-        network: &Arc<Network>,
+        (network, wishes): (&Arc<Network>, Wishes),
         (hosts, servers): (&Arc<Hosts>, &Arc<Vec<Ipv4Addr>>),
     ) -> ClientHost {
         let params = &network.consensus().params;
@@ -139,11 +144,13 @@ impl ClientHost {
         if common.crypto == Crypto::Elided {
             core.elide_crypto();
         }
-        let mut circmgr = CircuitManager::new(KeptGuards::default(), &[], Wishes::default());
+        let mut circmgr = CircuitManager::new(KeptGuards::default(), &[], wishes);
         circmgr.set_design(common.design);
         circmgr.set_legs(Some(common.legs));
         circmgr.set_lossy(common.udp_or.is_some());
         common.udp_or.into_iter().for_each(|control| core.set_lossy_congestion(control));
+        circmgr.set_selection(common.selection);
+        circmgr.set_leg_age(common.leg_age);
         circmgr.set_network(Arc::clone(network));
         let mut draws = of("client's load");
         let first = pause(&mut draws, load.pause.max(common.first_pause));
@@ -153,11 +160,13 @@ impl ClientHost {
             links: Links::new(
                 Arc::clone(hosts),
                 common.policy.waits_for_room(),
+                common.link,
                 common.udp_or.is_some(),
             ),
             rng: of("client's paths"),
             draws,
             load,
+            is_second: false,
             servers: Arc::clone(servers),
             stage: Stage::Paused(Time::ZERO + first),
             stirred: true,
@@ -207,9 +216,19 @@ impl ClientHost {
         self.stage = Stage::Busy(running);
     }
 
-    /// Ends the present download. The next one begins after a pause.
+    /// Returns the number of bytes in the present or next download.
+    fn wanted(&self) -> u64 {
+        self.load.second.filter(|_| self.is_second).unwrap_or(self.load.bytes)
+    }
+
+    /// Ends the present download. The next one begins after a pause, or at once if it is the second
+    /// one.
     fn end(&mut self, now: Time, complete: bool) {
-        let pause = pause(&mut self.draws, self.load.pause);
+        self.is_second = self.load.second.is_some() && !self.is_second;
+        let pause = match self.is_second {
+            true => Duration::ZERO,
+            false => pause(&mut self.draws, self.load.pause),
+        };
         let Stage::Busy(running) = std::mem::replace(&mut self.stage, Stage::Paused(now + pause))
         else {
             return;
@@ -369,7 +388,7 @@ impl ClientHost {
                 self.ended(io.now, stream, reason);
             }
             Output::Connected { stream } => self.connected(io.now, stream),
-            Output::Extended { circuit, hops } => circmgr.extended(circuit, hops),
+            Output::Extended { circuit, hops } => circmgr.extended(io.now, circuit, hops),
             Output::Built { circuit, .. } => circmgr.built(at, circuit, rng),
             Output::Linked { circuit, .. } => circmgr.linked(at, circuit, rng),
             Output::Silent { circuit } => circmgr.silent(circuit),
@@ -393,7 +412,7 @@ impl ClientHost {
         let (number, circuit) = (running.number, running.stream.map(|(_, circuit)| circuit));
         self.circmgr.answered(number);
         if !circuit.is_some_and(|circuit| self.core.is_lossy(circuit)) {
-            self.core.write(now, stream, &web::request(self.load.bytes));
+            self.core.write(now, stream, &web::request(self.wanted()));
         }
     }
 
@@ -408,7 +427,7 @@ impl ClientHost {
     }
 
     fn ended(&mut self, now: Time, stream: StreamKey, reason: EndReason) {
-        let wanted = self.load.bytes;
+        let wanted = self.wanted();
         let Some(running) = self.on(stream) else { return };
         let DownloadRecord { connected, received, .. } = running.download;
         let Some((_, circuit)) = running.stream else { return };

@@ -10,12 +10,14 @@ use anabranch_onion::authority::{About, Authority, First, Judgement, Room, Setti
 use anabranch_onion::channel::Credentials;
 use anabranch_onion::directory::bandwidth::BandwidthHistory;
 use anabranch_onion::directory::descriptor::Description;
-use anabranch_onion::directory::network::Network;
+use anabranch_onion::directory::network::{Network, Wishes};
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::relay::protocols;
 use anabranch_onion::wire::dirkeys::IdentityKey;
 use anabranch_onion::wire::keys::RelayKeys;
-use anabranch_onion::wire::netdoc::{Unproven, parse_certs, parse_microdescs};
+use anabranch_onion::wire::netdoc::{Consensus, Unproven, parse_certs, parse_microdescs};
+
+use super::sample::ListedRelay;
 
 /// Time at which a simulation and the validity of its consensus begin, in seconds since 1970.
 pub const START: u64 = 1_800_000_000;
@@ -48,6 +50,8 @@ pub(super) struct Papers {
     pub(super) credentials: Arc<Credentials>,
     pub(super) onion_secret: [u8; 32],
     pub(super) address: IpAddr,
+    /// RSA identity of the relay.
+    pub(super) identity: [u8; 20],
 }
 
 impl Papers {
@@ -58,7 +62,8 @@ impl Papers {
         let credentials = credentials.expect("fresh keys make certificates");
         let (onion_secret, _) = keys.ntor();
         let address = IpAddr::V4(relay_address(place));
-        Papers { credentials: Arc::new(credentials), onion_secret, address }
+        let identity = keys.rsa_identity();
+        Papers { credentials: Arc::new(credentials), onion_secret, address, identity }
     }
 }
 
@@ -107,14 +112,70 @@ impl NetworkDocuments {
         relays: &[RelayDescription],
         params: &BTreeMap<String, i32>,
     ) -> NetworkDocuments {
+        let rules = |place: usize| {
+            let rule = if relays[place].exit { "accept *:*" } else { "reject *:*" };
+            vec![rule.to_owned()]
+        };
+        NetworkDocuments::made(keys, (relays, &rules), params, |_| {})
+    }
+
+    /// Creates the documents of relays that were sampled from a consensus, with existing keys. The
+    /// relays have the flags and exit policies of that consensus, and the network has its `weights`
+    /// of positions. `lossy`: whether the relays grant lossy circuits (UDP-OR).
+    ///
+    /// # Panics
+    /// As [`NetworkDocuments::with_keys`].
+    pub(super) fn of_sample(
+        keys: &Keyring,
+        relays: &[&ListedRelay],
+        weights: &BTreeMap<String, i32>,
+        params: &BTreeMap<String, i32>,
+        lossy: bool,
+    ) -> NetworkDocuments {
+        let describe = |relay: &&ListedRelay| RelayDescription {
+            exit: relay.permits_streams(),
+            bandwidth: u64::from(relay.weight) * 1000,
+            lossy,
+        };
+        let described: Vec<RelayDescription> = relays.iter().map(describe).collect();
+        let identities = keys.keys.iter().map(RelayKeys::rsa_identity);
+        let listed: BTreeMap<[u8; 20], &ListedRelay> =
+            identities.zip(relays.iter().copied()).collect();
+        let rules = |place: usize| relays[place].rules();
+        NetworkDocuments::made(keys, (&described, &rules), params, |consensus| {
+            for relay in &mut consensus.relays {
+                relay.flags = listed[&relay.rsa_identity].flags;
+            }
+            consensus.weights.clone_from(weights);
+        })
+    }
+
+    /// Creates the documents of `relays` with the rules of their exit policies. `amend` changes the
+    /// consensus after its signature was verified.
+    fn made(
+        keys: &Keyring,
+        (relays, rules): (&[RelayDescription], &dyn Fn(usize) -> Vec<String>),
+        params: &BTreeMap<String, i32>,
+        amend: impl FnOnce(&mut Consensus),
+    ) -> NetworkDocuments {
         assert!(relays.len() <= MAX_RELAYS, "{} relays", relays.len());
         let keys = &keys.keys[..relays.len()];
-        let network = network(relays, keys, params);
+        let network = network((relays, rules), keys, params, amend);
         let papers = keys.iter().enumerate().map(|(place, keys)| Papers::new(place, keys));
         NetworkDocuments {
             network: Arc::new(network),
             relays: papers.collect(),
             descriptions: relays.to_vec(),
+        }
+    }
+
+    /// Returns the preferences of a client that may use only the relays `pins` at each position.
+    pub(super) fn wishes(&self, pins: Option<&[Vec<usize>; 3]>) -> Wishes {
+        let identities =
+            |places: &Vec<usize>| places.iter().map(|&place| self.relays[place].identity).collect();
+        match pins.map(|pins| pins.each_ref().map(identities)) {
+            Some([entry, middle, exit]) => Wishes { entry, middle, exit, ..Wishes::default() },
+            None => Wishes::default(),
         }
     }
 
@@ -139,9 +200,10 @@ pub(super) fn web_address(place: usize) -> Ipv4Addr {
 }
 
 fn network(
-    relays: &[RelayDescription],
+    (relays, rules): (&[RelayDescription], &dyn Fn(usize) -> Vec<String>),
     keys: &[RelayKeys],
     params: &BTreeMap<String, i32>,
+    amend: impl FnOnce(&mut Consensus),
 ) -> Network {
     let mut rng = stream(0, 0, "authority keys");
     let identity = IdentityKey::generate(&mut rng).expect("a generator of the right kind");
@@ -168,7 +230,8 @@ fn network(
     };
     let mut authority = Authority::new(about, settings, signing);
     for (place, (relay, keys)) in relays.iter().zip(keys).enumerate() {
-        let text = description(place, relay).sign(keys, START).expect("its fields fit their lines");
+        let description = description(place, relay, &rules(place));
+        let text = description.sign(keys, START).expect("its fields fit their lines");
         authority.upload(START, &text, None).expect("the authority takes any relay");
     }
     let room = Room { running: relays.len(), others: relays.len() };
@@ -178,7 +241,9 @@ fn network(
     let documents = authority.publish(START).expect("its keys hold");
     let consensus = Unproven::parse(&documents.microdesc).expect("it was just written");
     let consensus = consensus.prove(&[identity.identity()], &certs, START + 1);
-    let mut network = Network::new(consensus.expect("it was just signed"));
+    let mut consensus = consensus.expect("it was just signed");
+    amend(&mut consensus);
+    let mut network = Network::new(consensus);
     for (text, _) in documents.microdescs.values() {
         let (microdescs, _) = parse_microdescs(text).expect("it was just written");
         for (microdesc, _) in microdescs {
@@ -195,8 +260,7 @@ fn measured(relays: &[RelayDescription], keys: &[RelayKeys]) -> BTreeMap<[u8; 20
     keys.iter().zip(relays).map(|(keys, relay)| (keys.rsa_identity(), kilobytes(relay))).collect()
 }
 
-fn description(place: usize, relay: &RelayDescription) -> Description {
-    let rules: &[&str] = if relay.exit { &["accept *:*"] } else { &["reject *:*"] };
+fn description(place: usize, relay: &RelayDescription, rules: &[String]) -> Description {
     Description {
         nickname: format!("relay{place}"),
         address: relay_address(place),
@@ -211,7 +275,7 @@ fn description(place: usize, relay: &RelayDescription) -> Description {
         contact: None,
         family: Vec::new(),
         family_keys: Vec::new(),
-        policy: ExitPolicy::parse(rules).expect("a policy of one rule"),
+        policy: ExitPolicy::parse(rules).expect("rules of a list of ports"),
         directory_cache: true,
         bridge: None,
     }

@@ -70,6 +70,8 @@ impl Exits {
                 core.handle(io.now, Input::Connected { stream, reached });
             }
             TcpEvent::Progress { conn } => {
+                // Destinations send ordered streams, also where links are not ordered.
+                while io.tcp.early(conn).is_some() {}
                 let Some(&stream) = self.conns.get(&conn) else { return };
                 self.send(io, core, stream);
                 self.receive(io, core, stream);

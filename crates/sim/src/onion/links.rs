@@ -14,7 +14,7 @@ use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput};
 use digest::Digest;
 
 use super::documents::{ORPORT, QUIC_PORT, START};
-use super::records::{self, CLIENT_HELLO, FINISHED, Read, Reader, SERVER_FLIGHT};
+use super::records::{self, CLIENT_HELLO, FINISHED, MAX_CONTENT, Read, Reader, SERVER_FLIGHT};
 use crate::queue::HostId;
 use crate::simulation::Io;
 use crate::stack::{ConnId, TcpEvent};
@@ -31,6 +31,17 @@ const QUIC: usize = 26;
 const FRAME: usize = 3;
 /// Length of a session's number, in bytes.
 const SESSION: usize = 12;
+
+/// Links between relays, and between clients and relays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkLayer {
+    /// TLS over TCP. A cell waits for all earlier cells of the link.
+    #[default]
+    Tls,
+    /// TLS over TCP whose records are read as they arrive (uTLS). A cell waits for earlier cells of
+    /// its circuit only.
+    Utls,
+}
 
 /// The addresses and certificates of all hosts, which links need.
 #[derive(Debug, Default)]
@@ -82,6 +93,8 @@ struct Link {
     /// links.
     session: [u8; SESSION],
     reader: Reader,
+    /// Maximum bytes of content in the records that are sent.
+    content: usize,
     /// Whether the core has something to send by this link.
     wants: bool,
     /// Time at which the room in the TCP connection was last read. `room` is what is left of it.
@@ -95,6 +108,9 @@ pub(super) struct Links {
     hosts: Arc<Hosts>,
     /// Whether cells wait until the TCP connection has room for them.
     by_room: bool,
+    kind: LinkLayer,
+    /// Number of bytes of cells that were opened before earlier ones.
+    early: u64,
     /// Whether links with lossy cells are opened alongside others.
     lossy: bool,
     /// Links that stand for QUIC links, by their sessions.
@@ -109,10 +125,12 @@ pub(super) struct Links {
 }
 
 impl Links {
-    pub(super) fn new(hosts: Arc<Hosts>, by_room: bool, lossy: bool) -> Links {
+    pub(super) fn new(hosts: Arc<Hosts>, by_room: bool, kind: LinkLayer, lossy: bool) -> Links {
         Links {
             hosts,
             by_room,
+            kind,
+            early: 0,
             lossy,
             sessions: BTreeMap::new(),
             links: BTreeMap::new(),
@@ -132,6 +150,16 @@ impl Links {
     /// Returns the number of links.
     pub(super) fn len(&self) -> usize {
         self.links.len()
+    }
+
+    /// Returns whether records of links may be opened before earlier ones.
+    pub(super) fn are_unordered(&self) -> bool {
+        self.kind == LinkLayer::Utls
+    }
+
+    /// Returns the number of bytes of cells that were opened before earlier ones.
+    pub(super) fn early(&self) -> u64 {
+        self.early
     }
 
     pub(super) fn next_timeout(&self) -> Option<Time> {
@@ -176,9 +204,14 @@ impl Links {
             LinkOutput::OpenBeside { link, .. } => {
                 core.handle_link(io.now, LinkInput::NoneBeside { link });
             }
-            // In the simulation all links keep all cells in order, also those that stand for QUIC
-            // links.
-            LinkOutput::AdmitCircuits { .. } | LinkOutput::FixRecords { .. } => {}
+            LinkOutput::FixRecords { link, content } => {
+                let Some(at) = self.links.get_mut(&link) else { return };
+                at.content = content;
+                at.reader.fix(content);
+                core.handle_link(io.now, LinkInput::RecordsFixed { link });
+            }
+            // A simulated connection admits all circuits, also one that stands for a QUIC link.
+            LinkOutput::AdmitCircuits { .. } => {}
         }
     }
 
@@ -221,6 +254,7 @@ impl Links {
             stage: Stage::Hello,
             session: [0; SESSION],
             reader: Reader::default(),
+            content: MAX_CONTENT,
             wants: false,
             looked: None,
             room: 0,
@@ -328,12 +362,35 @@ impl Links {
                 }
             }
         }
+        let early = self.open_early(io, (conn, link), &mut plain);
+        if early > 0 {
+            core.handle_link(io.now, LinkInput::Bytes { link, bytes: &plain });
+        }
         self.plain = plain;
         if io.tcp.is_finished(conn) && io.tcp.readable(conn) == 0 {
             self.lose(io, core, conn);
             io.tcp.close(conn);
         }
-        taken
+        taken + early
+    }
+
+    /// Opens records that have arrived before earlier ones. Appends their content to `plain`, and
+    /// returns its length.
+    fn open_early(
+        &mut self,
+        io: &mut Io<'_>,
+        (conn, link): (ConnId, LinkId),
+        plain: &mut Vec<u8>,
+    ) -> usize {
+        let before = plain.len();
+        if let Some(at) = self.links.get_mut(&link).filter(|at| at.content != MAX_CONTENT) {
+            while let Some((offset, bytes)) = io.tcp.early(conn) {
+                at.reader.open_early(offset, &bytes, plain);
+            }
+        }
+        let opened = plain.len() - before;
+        self.early += opened as u64;
+        opened
     }
 
     /// Handles a received flight of the handshake.
@@ -369,10 +426,11 @@ impl Links {
             self.sessions.insert(at.session, link);
         }
         let usual = Start::new(io.now, unix, self.hosts.address(at.peer));
+        let early = self.are_unordered() && !lanes;
         let made = if lanes { Capabilities::LANES } else { Capabilities::ORDERED };
         let offers = lossy && is_relay && at.target.is_none();
         let start = Start {
-            capabilities: Capabilities { beside: lossy, lossy, ..made },
+            capabilities: Capabilities { beside: lossy, lossy, early, ..made },
             beside: QuicWish { port: if offers { QUIC_PORT } else { 0 }, ..usual.beside },
             own: is_relay.then(|| self.hosts.address(io.host)).into_iter().collect(),
             peer_certificate: certificate.copied().filter(|_| at.target.is_some()),
@@ -400,7 +458,7 @@ impl Links {
             sealed.clear();
             at.wants = core.transmit(io.now, link, plain, batch);
             at.room = at.room.saturating_sub(plain.len());
-            records::seal(plain, sealed);
+            records::seal_in(plain, at.content, sealed);
             io.tcp.write(at.conn, sealed);
             if core.wants_look(link)
                 && let Some(view) = io.tcp.view(io.now, at.conn)
@@ -415,7 +473,7 @@ impl Link {
     /// Returns the number of bytes that may be sent by the link now.
     fn room(&mut self, io: &Io<'_>, by_room: bool) -> usize {
         // A batch may exceed its limit by one cell.
-        let needed = records::sealed_length(BATCH + 1024);
+        let needed = records::sealed_length(BATCH + 1024, self.content);
         if io.tcp.room(self.conn) < needed {
             return 0;
         }

@@ -7,19 +7,23 @@
 
 mod client;
 mod documents;
+mod early;
 mod exits;
 mod links;
 mod plan;
 mod records;
 mod relay;
+mod sample;
 mod tables;
 mod web;
 mod world;
 
 pub use client::{ClientHost, ClientLoad, DownloadRecord};
 pub use documents::{Keyring, MAX_RELAYS, NetworkDocuments, RelayDescription, START};
-pub use plan::{NetworkPlan, PlanError, PlannedRun, quantiles};
+pub use links::LinkLayer;
+pub use plan::{NetworkPlan, PlanError, PlannedRun, RelaySample, quantiles};
 pub use relay::{Cpu, RelayHost};
+pub use sample::ConsensusRelays;
 pub use tables::{LineRates, PublicRates, QuantileTable, planetlab_delays};
 pub use web::WebServer;
 pub use world::{ClientHostSettings, Common, Crypto, OnionHost, OnionNetwork, Scenario};

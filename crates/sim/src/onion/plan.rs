@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_multipath::Time;
@@ -9,6 +10,7 @@ use anabranch_onion::conflux::Design;
 
 use super::client::{ClientLoad, DownloadRecord};
 use super::documents::{Keyring, MAX_RELAYS, NetworkDocuments, RelayDescription};
+use super::sample::{ConsensusRelays, ListedRelay};
 use super::tables::{self, LineRates, QuantileTable};
 use super::world::{ClientHostSettings, Common, OnionNetwork, Scenario};
 use crate::line::LineSettings;
@@ -25,6 +27,10 @@ pub struct NetworkPlan {
     pub relays: usize,
     /// Number of exits.
     pub exits: usize,
+    /// Consensus from which the relays are sampled, by [`NetworkPlan::network`]. The numbers of
+    /// relays are then those of [`ConsensusRelays::counts`]. `None` for relays that differ in
+    /// nothing but their rates.
+    pub sample: Option<RelaySample>,
     /// Number of web servers.
     pub servers: usize,
     /// Number of clients with the load [`ClientLoad::web`], which come first.
@@ -46,6 +52,16 @@ pub struct NetworkPlan {
     pub duration: Duration,
     /// Duration of the warm-up. Downloads that end in it do not count.
     pub warm_up: Duration,
+}
+
+/// Relays sampled from a consensus. They have its flags, exit policies and weights.
+#[derive(Clone, Debug)]
+pub struct RelaySample {
+    /// The relays of the consensus.
+    pub consensus: Arc<ConsensusRelays>,
+    /// Whether the weight of each relay is the rate of its line, in place of
+    /// [`NetworkPlan::rates`].
+    pub lines_by_weight: bool,
 }
 
 /// Reason why a [`NetworkPlan`] is invalid.
@@ -141,9 +157,18 @@ impl NetworkPlan {
         needs && !self.congestion_control
     }
 
+    /// Returns the relays that are sampled from a consensus, if there is one.
+    fn sampled(&self) -> Option<(&RelaySample, Vec<&ListedRelay>)> {
+        let sample = self.sample.as_ref()?;
+        Some((sample, sample.consensus.draw(self.relays + self.exits, self.network)))
+    }
+
     /// Returns the rate of each relay's line. Relays that are not exits come first.
     fn relay_rates(&self) -> Vec<NonZeroU64> {
         let rates = &self.rates;
+        if let Some((_, relays)) = self.sampled().filter(|(sample, _)| sample.lines_by_weight) {
+            return relays.into_iter().map(ListedRelay::rate).collect();
+        }
         let of = |place| tables::rate(&rates.relays, (self.network, place), "relay line");
         let exit = |place| tables::rate(&rates.exits, (self.network, place), "exit line");
         (0..self.relays).map(of).chain((0..self.exits).map(exit)).collect()
@@ -155,11 +180,18 @@ impl NetworkPlan {
     }
 
     /// Creates the documents of the relays, which all runs of this network share. In clients'
-    /// choices of paths, a relay's weight is the rate of its line.
+    /// choices of paths, a relay's weight is the rate of its line, or its weight in the consensus.
     ///
     /// # Panics
     /// `keys` has too few relays.
     pub fn documents(&self, keys: &Keyring) -> NetworkDocuments {
+        // The algorithm 2 is Vegas, and 0 means fixed windows (proposal 324).
+        let algorithm = if self.congestion_control { 2 } else { 0 };
+        let params = BTreeMap::from([("cc_alg".to_owned(), algorithm)]);
+        if let Some((sample, relays)) = self.sampled() {
+            let (weights, lossy) = (&sample.consensus.weights, self.common.udp_or.is_some());
+            return NetworkDocuments::of_sample(keys, &relays, weights, &params, lossy);
+        }
         let rates = self.relay_rates();
         let describe = |(place, rate): (usize, &NonZeroU64)| RelayDescription {
             exit: place >= self.relays,
@@ -167,9 +199,6 @@ impl NetworkPlan {
             lossy: self.common.udp_or.is_some(),
         };
         let described: Vec<RelayDescription> = rates.iter().enumerate().map(describe).collect();
-        // The algorithm 2 is Vegas, and 0 means fixed windows (proposal 324).
-        let algorithm = if self.congestion_control { 2 } else { 0 };
-        let params = BTreeMap::from([("cc_alg".to_owned(), algorithm)]);
         NetworkDocuments::with_keys(keys, &described, &params)
     }
 
@@ -187,7 +216,8 @@ impl NetworkPlan {
             |place| tables::rate(&self.rates.servers, (self.network, place), "server line");
         let client =
             |place| tables::rate(&self.rates.clients, (self.network, place), "client line");
-        let load = |place| if place < self.web { ClientLoad::web() } else { ClientLoad::bulk() };
+        let web = ClientLoad { pause: self.common.web_pause, ..ClientLoad::web() };
+        let load = |place| if place < self.web { web } else { ClientLoad::bulk() };
         let rates = self.relay_rates();
         Scenario {
             common: Common { seed, ..self.common.clone() },
@@ -198,6 +228,7 @@ impl NetworkPlan {
                 .map(|place| ClientHostSettings {
                     host: host(client(place), relays + self.servers + place),
                     load: load(place),
+                    pins: None,
                 })
                 .collect(),
             latencies: core,
@@ -294,6 +325,7 @@ mod tests {
             common: Common::default(),
             relays: 4,
             exits: 1,
+            sample: None,
             servers: 1,
             web: 1,
             bulk: 0,

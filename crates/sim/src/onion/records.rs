@@ -1,13 +1,15 @@
 //! The overhead of TLS on a link, without its cryptography: records have the same lengths, and the
 //! handshake takes one round trip (RFC 8446, sections 2 and 5).
 
+use super::early::EarlyRecords;
+
 /// Length of a record's header, in bytes.
 const HEADER: usize = 5;
 /// Number of bytes in a record besides header and content: the content's type and the tag of the
 /// cipher.
 const OVERHEAD: usize = 17;
 /// Maximum bytes of a record's content (RFC 8446, section 5.1).
-const MAX_CONTENT: usize = 1 << 14;
+pub(super) const MAX_CONTENT: usize = 1 << 14;
 
 /// Content type of a record with handshake messages.
 const HANDSHAKE: u8 = 22;
@@ -21,14 +23,14 @@ pub(super) const SERVER_FLIGHT: usize = 1_400;
 /// Length in bytes of a client's Finished.
 pub(super) const FINISHED: usize = 58;
 
-/// Returns the length of `content` bytes once they are in records.
-pub(super) fn sealed_length(content: usize) -> usize {
-    content + content.div_ceil(MAX_CONTENT) * (HEADER + OVERHEAD)
+/// Returns the length of `content` bytes once they are in records of up to `most` bytes of content.
+pub(super) fn sealed_length(content: usize, most: usize) -> usize {
+    content + content.div_ceil(most) * (HEADER + OVERHEAD)
 }
 
-/// Appends `content` to `out` as records of application data.
-pub(super) fn seal(content: &[u8], out: &mut Vec<u8>) {
-    for content in content.chunks(MAX_CONTENT) {
+/// Appends `content` to `out` as records of application data with up to `most` bytes of content.
+pub(super) fn seal_in(content: &[u8], most: usize, out: &mut Vec<u8>) {
+    for content in content.chunks(most) {
         header(APPLICATION, content.len() + OVERHEAD, out);
         out.extend_from_slice(content);
         out.resize(out.len() + OVERHEAD, 0);
@@ -51,6 +53,10 @@ fn header(kind: u8, length: usize, out: &mut Vec<u8>) {
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     bytes: Vec<u8>,
+    /// Number of bytes of complete records that were read.
+    read: u64,
+    /// Records that may arrive before earlier ones; `None` on ordered links.
+    early: Option<EarlyRecords>,
 }
 
 /// The records that one call has read.
@@ -68,9 +74,22 @@ impl Reader {
         &mut self.bytes
     }
 
+    /// Expects records with `content` bytes from now on, which may be opened early.
+    pub(super) fn fix(&mut self, content: usize) {
+        self.early = Some(EarlyRecords::new(self.read, [HEADER, content, OVERHEAD]));
+    }
+
+    /// Opens the records of a part of the stream that arrived before earlier ones. Appends their
+    /// content to `plain`.
+    pub(super) fn open_early(&mut self, offset: u64, bytes: &[u8], plain: &mut Vec<u8>) {
+        if let Some(early) = &mut self.early {
+            early.insert(offset, bytes, plain);
+        }
+    }
+
     /// Removes complete records from the front: one handshake record, or all consecutive records
-    /// of application data, whose content is appended to `plain`. Returns `None` if no record is
-    /// complete.
+    /// of application data, whose content is appended to `plain`. Records that were opened early
+    /// are left out. Returns `None` if no record is complete.
     pub(super) fn next(&mut self, plain: &mut Vec<u8>) -> Option<Read> {
         let (mut at, mut read) = (0, None);
         while let Some((kind, content)) = record(&self.bytes[at..]) {
@@ -82,10 +101,14 @@ impl Reader {
                 }
                 break;
             }
-            plain.extend_from_slice(&content[..content.len().saturating_sub(OVERHEAD)]);
+            let early = self.early.as_mut();
+            if !early.is_some_and(|early| early.reached(self.read + at as u64)) {
+                plain.extend_from_slice(&content[..content.len().saturating_sub(OVERHEAD)]);
+            }
             (at, read) = (end, Some(Read::Data));
         }
         self.bytes.drain(..at);
+        self.read += at as u64;
         read
     }
 }
@@ -108,8 +131,8 @@ mod tests {
         handshake(b"hello", CLIENT_HELLO, &mut sent);
         assert_eq!(sent.len(), CLIENT_HELLO + HEADER);
         let before = sent.len();
-        seal(&content, &mut sent);
-        assert_eq!(sent.len() - before, sealed_length(content.len()));
+        seal_in(&content, MAX_CONTENT, &mut sent);
+        assert_eq!(sent.len() - before, sealed_length(content.len(), MAX_CONTENT));
         for piece in [1, 7, 1448, 100_000] {
             let (mut reader, mut plain, mut hellos) = (Reader::default(), Vec::new(), 0);
             for piece in sent.chunks(piece) {
@@ -128,8 +151,9 @@ mod tests {
 
     #[test]
     fn a_record_of_16_kib_has_22_bytes_more() {
-        assert_eq!(sealed_length(MAX_CONTENT), MAX_CONTENT + 22);
-        assert_eq!(sealed_length(MAX_CONTENT + 1), MAX_CONTENT + 1 + 44);
-        assert_eq!(sealed_length(0), 0);
+        let length = |content| sealed_length(content, MAX_CONTENT);
+        assert_eq!(length(MAX_CONTENT), MAX_CONTENT + 22);
+        assert_eq!(length(MAX_CONTENT + 1), MAX_CONTENT + 1 + 44);
+        assert_eq!(length(0), 0);
     }
 }

@@ -125,7 +125,12 @@ impl RelayHost {
         let lossy = common.udp_or.is_some();
         RelayHost {
             core,
-            links: Links::new(Arc::clone(hosts), common.policy.waits_for_room(), lossy),
+            links: Links::new(
+                Arc::clone(hosts),
+                common.policy.waits_for_room(),
+                common.link,
+                lossy,
+            ),
             exits: Exits::new(Arc::clone(hosts)),
             processor: Processor {
                 settings: common.cpu,
@@ -147,6 +152,12 @@ impl RelayHost {
     /// Returns the number of the relay's links.
     pub fn links(&self) -> usize {
         self.links.len()
+    }
+
+    /// Returns the number of bytes of cells that the relay read before earlier ones of the same
+    /// link had arrived.
+    pub fn early(&self) -> u64 {
+        self.links.early()
     }
 
     /// Returns the CPU time that the relay has used.
@@ -223,7 +234,8 @@ impl HostProgram for RelayHost {
             self.exits.take(io, &mut self.core, event);
         } else {
             self.links.take(io, &mut self.core, event);
-            if io.tcp.readable(conn) > 0 || io.tcp.is_finished(conn) {
+            let may_have_early = self.links.are_unordered() && self.links.has(conn);
+            if io.tcp.readable(conn) > 0 || io.tcp.is_finished(conn) || may_have_early {
                 self.wait(conn);
             }
         }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_multipath::Time;
+use anabranch_onion::circmgr::Selection;
 use anabranch_onion::conflux::{Dealing, Design};
 use anabranch_onion::{LossyCongestion, circuitmux};
 use anabranch_tcp::Config;
 
 use super::client::{ClientHost, ClientLoad, DownloadRecord};
 use super::documents::{NetworkDocuments, web_address};
-use super::links::Hosts;
+use super::links::{Hosts, LinkLayer};
 use super::relay::{Cpu, RelayHost};
 use super::web::WebServer;
 use crate::latency::Latencies;
@@ -35,6 +36,8 @@ pub enum Crypto {
 pub struct Common {
     /// Seed of all random numbers.
     pub seed: u64,
+    /// Links between relays, and between clients and relays.
+    pub link: LinkLayer,
     /// Scheduling policy for the circuits of a link.
     pub policy: circuitmux::Kind,
     /// Design of sets of several circuits (Conflux).
@@ -47,6 +50,11 @@ pub struct Common {
     /// Congestion control of streams that are TCP connections between client and exit, over lossy
     /// circuits: UDP-OR, or mUDP-OR with several legs. `None` for streams as in Tor.
     pub udp_or: Option<LossyCongestion>,
+    /// Criterion for clients' selection of a stream's circuit.
+    pub selection: Selection,
+    /// Age at which a circuit of a set is replaced while the set has streams (dynamic attachment).
+    /// `None` if streams stay on their circuits.
+    pub leg_age: Option<Duration>,
     /// CPU time that relays take; `None` if they take no time.
     pub cpu: Option<Cpu>,
     /// Whether the layers of circuits encrypt.
@@ -54,6 +62,8 @@ pub struct Common {
     /// Maximum of the random pause before a client's first download. If the load's pause is
     /// longer, that is the maximum. The pause ensures that clients are not synchronised.
     pub first_pause: Duration,
+    /// Maximum pause of web clients after a download.
+    pub web_pause: Duration,
     /// TCP settings of all hosts.
     pub tcp: Config,
 }
@@ -62,26 +72,32 @@ impl Default for Common {
     fn default() -> Common {
         Common {
             seed: 1,
+            link: LinkLayer::default(),
             policy: circuitmux::Kind::Kist,
             design: Design::default(),
             legs: 1,
             dealing: None,
             udp_or: None,
+            selection: Selection::default(),
+            leg_age: None,
             cpu: Some(Cpu::default()),
             crypto: Crypto::default(),
             first_pause: Duration::ZERO,
+            web_pause: ClientLoad::web().pause,
             tcp: Config::default(),
         }
     }
 }
 
 /// Settings of a client: its access line and its load.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ClientHostSettings {
     /// Access line and place of the client.
     pub host: HostSettings,
     /// Downloads that the client makes.
     pub load: ClientLoad,
+    /// Relays that the client may use as first, middle and last hops, by index; `None` for all.
+    pub pins: Option<[Vec<usize>; 3]>,
 }
 
 /// The description of a network: the relays of its [`NetworkDocuments`], servers and clients.
@@ -172,8 +188,11 @@ impl OnionNetwork {
         let hosts = Arc::new(hosts(scenario, &web));
         let params = &documents.network.consensus().params;
         let mut simulation = Simulation::new(latencies.clone(), common.seed);
+        let linked = Config { early: common.link == LinkLayer::Utls, ..common.tcp.clone() };
         let mut add = |settings: HostSettings, node: OnionHost| {
-            simulation.add_host(settings, common.tcp.clone(), node);
+            let is_server = matches!(node, OnionHost::Web(_));
+            let tcp = if is_server { &common.tcp } else { &linked };
+            simulation.add_host(settings, tcp.clone(), node);
         };
         for (place, (settings, papers)) in relays.iter().zip(&documents.relays).enumerate() {
             let exit = documents.descriptions[place].exit;
@@ -184,7 +203,7 @@ impl OnionNetwork {
             add(*settings, OnionHost::Web(WebServer::default()));
         }
         for (place, client) in clients.iter().enumerate() {
-            let network = &documents.network;
+            let network = (&documents.network, documents.wishes(client.pins.as_ref()));
             let node = ClientHost::new(common, (place, client.load), network, (&hosts, &web));
             add(client.host, OnionHost::Client(Box::new(node)));
         }

@@ -4,6 +4,7 @@
 |---|---|
 | `convert`, `inspect`, `split` | on files of traces |
 | `evaluate`, `sweep` | one evaluation, and lists of them |
+| `simulate` | a sweep of the simulator, on several machines |
 | `evaluation_options` | the options of `evaluate`, in a group for each concern |
 | `groups` | groups of options as dataclasses |
 | `options` | options that several commands have |

@@ -1,0 +1,132 @@
+//! Switches of the taxonomy of "Analysis of Multi-path Onion Routing" (section 4) in a scenario
+//! file. A combination that cannot be built is refused with the layer that lacks something.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use anabranch_emulator::Span;
+use anabranch_onion::circmgr::Selection;
+use anabranch_onion::conflux::Design;
+use anabranch_os::toml_keys::TomlError;
+use anabranch_sim::Congestion;
+use anabranch_sim::onion::LinkLayer;
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::Error;
+use toml::Spanned;
+
+/// Function that makes an error for a range of the file's bytes.
+pub(super) type At<'a> = &'a dyn Fn(Range<usize>, String) -> TomlError;
+/// Value of a key, if the file has the key.
+pub(super) type Written<'a> = Option<&'a Spanned<String>>;
+
+/// Refuses a value other than `known`, the only one that a layer supports. No value means `known`.
+pub(super) fn only(
+    written: Written<'_>,
+    (key, known, lacks): (&str, &str, &str),
+    at: At<'_>,
+) -> Result<(), TomlError> {
+    match written.filter(|written| written.get_ref() != known) {
+        None => Ok(()),
+        Some(other) => Err(at(
+            other.span(),
+            format!("`{}` cannot be built: {lacks}; write `{key} = \"{known}\"`", other.get_ref()),
+        )),
+    }
+}
+
+/// Parses the links between relays.
+pub(super) fn link(written: Written<'_>, at: At<'_>) -> Result<LinkLayer, TomlError> {
+    match written.map(|written| (written, written.get_ref().as_str())) {
+        None | Some((_, "tls")) => Ok(LinkLayer::Tls),
+        Some((_, "utls")) => Ok(LinkLayer::Utls),
+        Some((written, other)) => Err(at(
+            written.span(),
+            format!(
+                "`{other}` cannot be built: the link layer of the simulator has TLS over TCP only; \
+                 write `link = \"tls\"`, or `link = \"utls\"` for unordered records"
+            ),
+        )),
+    }
+}
+
+/// Parses the congestion control of all TCP connections.
+pub(super) fn congestion(written: Written<'_>, at: At<'_>) -> Result<Congestion, TomlError> {
+    match written.map(|written| (written, written.get_ref().as_str())) {
+        None | Some((_, "cubic")) => Ok(Congestion::Cubic),
+        Some((_, "reno")) => Ok(Congestion::Reno),
+        Some((written, other)) => Err(at(
+            written.span(),
+            format!(
+                "`{other}` cannot be built: the simulator's TCP has CUBIC and Reno only; write \
+                 `tcp = \"cubic\"` or `tcp = \"reno\"`"
+            ),
+        )),
+    }
+}
+
+/// Parses the criterion for the selection of a stream's circuit.
+pub(super) fn selection(written: Written<'_>, at: At<'_>) -> Result<Selection, TomlError> {
+    let Some(written) = written else { return Ok(Selection::default()) };
+    let read = written.get_ref().parse();
+    read.map_err(|error| at(written.span(), format!("{error}")))
+}
+
+/// Returns `design`, or the design whose circuits join at the point `written`. `is_named` is true
+/// if the file names the design.
+pub(super) fn joining(
+    written: Written<'_>,
+    (design, is_named): (Design, bool),
+    at: At<'_>,
+) -> Result<Design, TomlError> {
+    let Some(written) = written else { return Ok(design) };
+    let name = design.name();
+    let problem = match written.get_ref().as_str() {
+        "exit" if !design.is_merged() => return Ok(design),
+        "middle" if design.is_merged() || !is_named => return Ok(Design::Merged),
+        "exit" => format!(
+            "`{name}` cannot be built with this merging point: its multi-path layer joins circuits \
+             at a middle; write `merging = \"middle\"`, or another design"
+        ),
+        "middle" => format!(
+            "`{name}` cannot be built with this merging point: its multi-path layer has one end at \
+             the exit; write `merging = \"exit\"`, or `multipath = \"merged\"`"
+        ),
+        other => format!("no merging point is called `{other}`; write `exit` or `middle`"),
+    };
+    Err(at(written.span(), problem))
+}
+
+/// Parses the attachment of streams to circuits: `fixed`, or the age at which a circuit of a stream
+/// is replaced.
+pub(super) fn leg_age(
+    written: Written<'_>,
+    (design, legs): (Design, usize),
+    at: At<'_>,
+) -> Result<Option<Duration>, TomlError> {
+    let Some(written) = written.filter(|written| written.get_ref() != "fixed") else {
+        return Ok(None);
+    };
+    let text = written.get_ref().as_str();
+    let age: Result<Span, Error> = Span::deserialize(text.into_deserializer());
+    let problem = match age {
+        Ok(Span(age)) if legs > 1 && design.is_resilient() && !age.is_zero() => {
+            return Ok(Some(age));
+        }
+        Ok(Span(age)) if !age.is_zero() && legs == 1 => {
+            "a dynamic attachment cannot be built: a single circuit has no multi-path layer that \
+             could move a stream; write `legs = 2` or more"
+                .to_owned()
+        }
+        Ok(Span(age)) if !age.is_zero() => format!(
+            "`{}` cannot be built with a dynamic attachment: its multi-path layer ends a set that \
+             loses a circuit; write `multipath = \"anabranch\"` or `multipath = \"merged\"`",
+            design.name()
+        ),
+        _ => format!(
+            "`{text}` is no attachment; write `fixed`, or the age at which a circuit of a stream \
+             is replaced, such as `30s`"
+        ),
+    };
+    Err(at(written.span(), problem))
+}
