@@ -1,5 +1,5 @@
-//! Journals: the results of an experiment so far, in a file of lines. Each line is durable before
-//! the next unit begins.
+//! Journals: files with the results of an experiment so far, one JSON record per line. Each line is
+//! durable before the next unit begins.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -38,7 +38,7 @@ pub enum JournalError {
     Io(PathBuf, io::Error),
     /// Another process uses the file.
     Busy(PathBuf),
-    /// The file is not a journal, or a line is malformed. The number is the line's, from 1.
+    /// The file is not a journal, or the line with this number (from 1) is malformed.
     Line(PathBuf, usize, String),
     /// The journal belongs to a run with other settings. The fields are the name of the first
     /// setting that differs, its value in the journal, and its value in this run.
@@ -181,8 +181,8 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
     }
 }
 
-/// Returns all complete lines of a journal. Invalid UTF-8 is replaced by a text that the parser
-/// rejects.
+/// Returns all complete lines of a journal. If they are not valid UTF-8, returns a text that the
+/// parser rejects.
 fn whole_lines(bytes: &[u8]) -> String {
     let end = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
     String::from_utf8(bytes[..end].to_vec()).unwrap_or_else(|_| "?\n".to_owned())

@@ -16,8 +16,7 @@ use super::Programs;
 /// Programs that are started through a script, Debian's or ours. The output of `--version`
 /// identifies them better than the script's hash.
 const SCRIPTS: [&str; 2] = ["chromium", "aioquic-server"];
-/// Number of bytes of a hash that are kept: enough to distinguish builds, few enough for
-/// comparison by eye.
+/// Length of a truncated hash in bytes: enough to distinguish builds, few enough to compare by eye.
 const KEPT: usize = 8;
 
 /// Properties that must be the same for all results of a journal. Two builds of one version have

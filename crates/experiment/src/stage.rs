@@ -49,7 +49,8 @@ impl Stage {
         Stage::with_rate(USUAL_RATE, rtts)
     }
 
-    /// Builds such paths with a rate of `rate` bits per second.
+    /// Builds a path of `rate` bits per second for each of `rtts`, a round-trip time in
+    /// milliseconds.
     ///
     /// # Errors
     /// A step of the set-up fails.

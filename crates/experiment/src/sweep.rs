@@ -132,7 +132,7 @@ impl Sweep {
         Keyring::new(relays.max().unwrap_or_default())
     }
 
-    /// Carries out runs until none is left. Called once in each thread.
+    /// Carries out runs until none is left. Each thread calls this once.
     pub fn work(
         &self,
         turns: &Turns<'_, SweepUnit, SweepRecord>,

@@ -1,4 +1,4 @@
-//! The paper's claims that hold here, judged by intervals.
+//! Verdicts on the paper's claims, by the intervals of our measured values.
 
 use super::super::{Median, ratio};
 use super::measured::Measured;

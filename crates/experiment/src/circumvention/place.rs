@@ -39,7 +39,7 @@ pub(super) const COUNTED: [&str; 2] = ["direct", "abroad"];
 /// Name of the client's interface for the direct path, and of the link from there to the censor.
 pub(super) const UPLINK: &str = "uplink";
 
-/// Builds the network. Only for `Access::Open` it has no censor.
+/// Builds the network, with a censor unless `access` is [`Access::Open`].
 ///
 /// # Errors
 /// A step of the set-up fails, or `nft` is missing.

@@ -36,8 +36,8 @@ pub(super) fn serve<'a>(stage: &'a Stage, programs: &Programs) -> io::Result<Mem
     Ok(process)
 }
 
-/// Fetches the page with OpenSSL's client; times count from the client's start. A missing answer
-/// is no error here, but is part of the report.
+/// Fetches the page with OpenSSL's client. Times count from the client's start. If no answer
+/// arrives, the report has an error message.
 ///
 /// # Errors
 /// The client cannot be started.

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Time for which a server waits for a request.
 const IDLE: Duration = Duration::from_secs(300);
-/// SOCKS5 messages: the greetings without and with a user name (RFC 1928), and the answer to a user
-/// name (RFC 1929). The next constants are the start of a request for an IPv4 address and the
-/// length of its answer.
+/// SOCKS5 greetings: without authentication, and with a user name (RFC 1928, section 3).
 const GREETINGS: [[u8; 3]; 2] = [[5, 1, 0], [5, 1, 2]];
+/// Answer to an accepted user name (RFC 1929, section 2).
 const NAMED: [u8; 2] = [1, 0];
+/// Start of a request to connect to an IPv4 address (RFC 1928, section 4).
 const CONNECT: [u8; 4] = [5, 1, 0, 1];
+/// Length in bytes of an answer with an IPv4 address (RFC 1928, section 6).
 const ANSWER: usize = 10;
 const HEAD_END: &[u8] = b"\r\n\r\n";
 /// Interval at which a server checks whether it was stopped.

@@ -1,4 +1,4 @@
-//! Commands that start the programs of a network, as nodes.
+//! Start of a network's programs: authority, relays, clients and pluggable transports.
 
 use std::fs;
 use std::io;
@@ -35,7 +35,7 @@ pub(in super::super) struct Makers<'a> {
 }
 
 impl<'a> Makers<'a> {
-    /// Starts the program of `command` at its seat.
+    /// Starts the program of `command` on the host of `seat`.
     fn start(&self, seat: &Seat<'_>, command: &mut Command) -> io::Result<Node<'a>> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let process = self.stage.crew.start(seat.host, command)?;

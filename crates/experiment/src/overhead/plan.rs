@@ -215,8 +215,8 @@ impl FromStr for Net {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed. Settings that are left out
-    /// may grow.
+    /// Returns the settings that must not change when a run is resumed. The others, such as the
+    /// number of repetitions, may be extended.
     pub fn header(&self) -> Value {
         json!({
             "experiment": "overhead",

@@ -46,13 +46,13 @@ pub struct Counts {
     pub without: usize,
 }
 
-/// How evenly single loads use the paths, over all successful split loads. A short load has few
-/// runs, so its shares differ from those over all loads together.
+/// Distribution of single loads over the paths, for all successful split loads. A short load
+/// switches paths only a few times, so its shares differ from those over all loads together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evenness {
-    /// Number of loads that used one path for data to the client, two paths, and so on.
+    /// Numbers of loads whose downlink used one path, two paths, and so on.
     pub by_paths: Vec<usize>,
-    /// Number of loads of which one path carried at least [`NEARLY_ALL`] of the downlink.
+    /// Number of loads with at least [`NEARLY_ALL`] of their downlink on one path.
     pub nearly_one: usize,
     /// Time to the load event, in seconds.
     pub seconds: Spread,

@@ -31,8 +31,8 @@ pub struct CellDelays {
     pub wanted: u32,
     /// Number of cells that arrived in time.
     pub came: u32,
-    /// Share of the cells in `came` that arrived more than a millisecond before their turn in the
-    /// stream.
+    /// Share of the cells in `came` that arrived more than a millisecond before their delivery in
+    /// order.
     pub early: f64,
     /// Delays if cells are delivered in the order of the stream, as by the kernel.
     pub in_order: Delays,

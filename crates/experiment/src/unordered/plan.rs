@@ -168,8 +168,8 @@ impl Line {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed. Settings that are left out
-    /// may grow.
+    /// Returns the settings that must not change when a run is resumed. The others, such as the
+    /// number of rounds, may be extended.
     #[must_use]
     pub fn header(&self) -> Value {
         json!({
