@@ -32,7 +32,7 @@ pub(super) struct Stage {
     links: Vec<String>,
 }
 
-/// Bytes of IP packets that each path has carried, as counted at its client's end.
+/// Bytes of IP packets that each path has carried, as counted at the path's client end.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Carried {
     pub(super) up: Vec<u64>,

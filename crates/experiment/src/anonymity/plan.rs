@@ -42,7 +42,7 @@ pub struct Variant {
     pub adversary: Adversary,
     /// Mean time for which a relay is listed, in days; `None` if relays never leave.
     pub churn: Option<f64>,
-    /// Whether hostile relays leave the network like others.
+    /// Whether hostile relays leave the network at the same rate as others.
     pub hostile_churn: bool,
 }
 

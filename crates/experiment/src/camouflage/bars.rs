@@ -113,8 +113,8 @@ fn of_downloads(records: &[Measured], arm: Arm, bar: Bar, bound: f64) -> Option<
     Some(Held { bar, arm, bound, found: median, interval, rounds: count, cut, to_tor, is_met })
 }
 
-/// Compares the slow stream of `http-opaque` with its limit, from the verdict on the paper's
-/// claim. `None` if `one` is another verdict.
+/// Converts the verdict `one` to the comparison of the 50 kB/s stream through `http-opaque` with
+/// its limit. `None` if `one` is the verdict on another claim, arm or rate.
 fn of_stream(one: &Judged) -> Option<Held> {
     let (bound, _) = one.claim.bound();
     let is_it = (one.claim, one.arm, one.rate) == (Claim::Flat, Arm::Opaque, Some(50));

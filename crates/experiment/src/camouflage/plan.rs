@@ -179,8 +179,8 @@ impl Settings {
 }
 
 impl Unit {
-    /// Returns the sizes of the unit's downloads in order, which are the same for all arms of a
-    /// round.
+    /// Returns the sizes of the unit's downloads in bytes, in order. All arms of a round have the
+    /// same sizes and order.
     #[must_use]
     pub fn lengths(&self, seed: u64) -> Vec<u32> {
         if self.what == What::Bare {
@@ -191,8 +191,8 @@ impl Unit {
         self.shuffled(seed, "lengths", lengths)
     }
 
-    /// Returns the rates of the unit's streams in kB/s in order, which are the same for all arms
-    /// of a round.
+    /// Returns the rates of the unit's streams in kB/s, in order. All arms of a round have the same
+    /// order.
     #[must_use]
     pub fn rates(&self, settings: &Settings) -> Vec<u32> {
         self.shuffled(settings.seed, "rates", settings.rates.clone())

@@ -81,7 +81,7 @@ impl Tunnel {
         programs.path(PROGRAMS[1].0).display().to_string()
     }
 
-    /// Returns the transport option with the tunnel's URL, which client and server share.
+    /// Returns the transport option `url`, which is the same for client and server.
     pub(super) fn option(&self) -> String {
         format!("url={}", self.url)
     }

@@ -33,7 +33,7 @@ const FILE: usize = 10_000_000;
 /// Duration in seconds of a measurement for which the other systems' limit is a number of bytes.
 /// The paper states no duration.
 const MOST: f64 = 60.0;
-/// Minimum number of bytes from which the first screen of the file counts as displayed.
+/// Bytes of terminal output from which the first screen of the file counts as displayed.
 const SCREEN: u64 = 1500;
 /// Timeout for the first screen, which needs a few round trips.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -18,7 +18,7 @@ pub struct Cell {
     pub goodput: Spread,
     /// Goodput in Mbit/s of the repetitions that count ([`Measured::counts`]); `None` if none does.
     pub counted: Option<Spread>,
-    /// Shares of the downlink on single paths, in the repetitions that do not count; `None` if all
+    /// Shares of the downlink on each path, over the repetitions that do not count; `None` if all
     /// repetitions count.
     pub uncounted: Option<Spread>,
     /// Goodput divided by the median without switching; `None` if that was not measured. Only

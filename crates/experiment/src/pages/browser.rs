@@ -172,7 +172,7 @@ impl<'a> Browser<'a> {
         Err(io::Error::other(format!("the browser did not answer the command {method} in time")))
     }
 
-    /// Returns the next message of the browser, or `None` if none arrives soon.
+    /// Returns the next message of the browser, or `None` if none arrives within [`GLANCE`].
     fn hear(&mut self, stop: &AtomicBool) -> io::Result<Option<Value>> {
         if stop.load(Ordering::Relaxed) {
             return Err(io::Error::other("stopped"));

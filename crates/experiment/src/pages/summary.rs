@@ -6,7 +6,7 @@ use super::super::together::Attempt as _;
 use super::super::{Spread, quartiles};
 use super::{Loaded, Mode};
 
-/// Share of a load's downlink on one path from which the load counts as nearly unsplit.
+/// Minimum share of a load's downlink on one path for the load to count as nearly unsplit.
 pub const NEARLY_ALL: f64 = 0.95;
 
 /// Summary of all successful loads of a page in one mode.
@@ -56,7 +56,7 @@ pub struct Evenness {
     pub nearly_one: usize,
     /// Time to the load event, in seconds.
     pub seconds: Spread,
-    /// Quartiles over the loads of the largest share that one path carried.
+    /// Quartiles, over the loads, of the downlink share of the path that carried most.
     pub largest: [f64; 3],
 }
 

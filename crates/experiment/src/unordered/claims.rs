@@ -8,8 +8,8 @@ use super::plan::{Arm, Line};
 /// A claim that compares unordered links with ordered ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// With loss, more than half of the downloads over unordered links are done at the time at
-    /// which [`paper::ORDERED`] of the downloads over ordered links are.
+    /// With loss, more than half of the downloads over unordered links are done when
+    /// [`paper::ORDERED`] of the downloads over ordered links are done.
     HalfDone,
     /// Without loss, the fastest [`paper::ALIKE`] of the downloads take about the same time.
     Alike,
