@@ -252,14 +252,14 @@ mod tests {
         Journal::open(path, &header())
     }
 
-    /// A place for a journal, and the folder that goes with the test.
+    /// Returns a path for a journal, and its directory, which is deleted on drop.
     fn place() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("units.jsonl");
         (folder, path)
     }
 
-    /// That it is refused, and has not changed.
+    /// Checks that the journal is refused and that its file does not change. Returns the error.
     fn refused(path: &Path, header: &Value) -> String {
         let before = fs::read(path).unwrap();
         let error = Journal::<u32>::open(path, header).unwrap_err().to_string();
@@ -300,7 +300,7 @@ mod tests {
         let (_folder, path) = place();
         open(&path).unwrap().append(7).unwrap();
         let whole = fs::read(&path).unwrap();
-        // Whatever of the next line got to the disk.
+        // Parts of the next line that may have been written before a power failure.
         for cut in [&b"1"[..], b"12", b"\xff\xfe"] {
             fs::write(&path, [&whole, cut].concat()).unwrap();
             match open(&path) {
@@ -313,7 +313,7 @@ mod tests {
                 Err(error) => panic!("{error}"),
             }
         }
-        // The header itself was cut: nothing was done yet.
+        // An incomplete header means that the journal has no record yet.
         fs::write(&path, &whole[..9]).unwrap();
         assert!(open(&path).unwrap().records().is_empty());
         fs::write(&path, "mine").unwrap();

@@ -130,8 +130,8 @@ mod tests {
         assert!(Origin::of("x", &folder.path().join("none"), &peers).is_err());
     }
 
-    /// A shell writes it: a child that another test forks meanwhile would hold a file of ours open
-    /// for writing, and such a one is not run ("Text file busy").
+    /// Writes a program with a shell. If this process wrote it, a child forked by another test
+    /// could hold the file open for writing, and its execution would fail ("Text file busy").
     fn write_program(file: &Path, text: &str) {
         let mut shell = Command::new("sh");
         shell.args(["-c", "cat >\"$0\"; chmod 755 \"$0\""]).arg(file).stdin(Stdio::piped());

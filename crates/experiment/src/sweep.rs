@@ -237,13 +237,13 @@ mod tests {
         Sweep { arms, networks: 2, seeds: 2, folder: folder.to_owned() }
     }
 
-    /// The keys of the relays of [`sweep`].
+    /// Returns the keys of the relays of [`sweep`], generated once for all tests.
     fn keys() -> &'static Keyring {
         static MADE: OnceLock<Keyring> = OnceLock::new();
         MADE.get_or_init(|| plan(1).keyring())
     }
 
-    /// Carries out what is left, on `workers` threads, until `most` runs are done.
+    /// Executes the remaining runs on `workers` threads until `most` runs are done.
     fn carry(sweep: &Sweep, workers: u32, most: usize) -> Vec<SweepRecord> {
         let path = sweep.folder.join("units.jsonl");
         let mut journal = Journal::open(&path, &sweep.header()).unwrap();

@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(told(journal.records()), expected);
         assert_eq!(again, ["1: no 1", "2: no 1", "2: no 2"]);
         assert_eq!(last, (4, 4), "given up is settled too");
-        // Gone on with, nothing is left to do.
+        // A resumed run has nothing left to do.
         let all = carry_out_together(&plan(), &mut journal, &stop, (1, 3), work, |_, _| {});
         assert!(all.unwrap());
         assert_eq!(journal.records().len(), 7);

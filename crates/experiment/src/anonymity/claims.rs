@@ -416,7 +416,8 @@ mod tests {
         assert_eq!(listed(&[], 0, 1.0, ""), "");
     }
 
-    /// A year of a network, in which a client with one, two and three legs has these shares.
+    /// Returns a summary with one simulated year. `shares` are the shares of compromised clients
+    /// with one, two and three legs.
     fn year(shares: [f64; 3]) -> Summary {
         let listing = Listing {
             name: "2026-01-01T00".to_owned(),

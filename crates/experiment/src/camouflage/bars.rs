@@ -150,7 +150,7 @@ mod tests {
         Measured { what: What::Bare, ..measured(arm, round, each) }
     }
 
-    /// Five rounds without Tor inside.
+    /// Returns five rounds of downloads without Tor inside.
     fn bares(arm: Arm, each: (f64, u64)) -> Vec<Measured> {
         (0..5).map(|round| bare(arm, round, &[each; 4])).collect()
     }

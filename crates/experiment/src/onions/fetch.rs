@@ -313,10 +313,10 @@ fn at_rate(mut link: &TcpStream, body: &[u8], rate: f64) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// How long the proxy lets a request wait.
+    /// Delay of the proxy's answer to a request.
     const WAIT: Duration = Duration::from_millis(50);
 
-    /// A proxy that takes every request and passes bytes on; what came with the request.
+    /// Runs a SOCKS proxy for one request to `to`. Returns the data that arrived with the request.
     fn proxy(listener: &TcpListener, to: SocketAddrV4) -> io::Result<Vec<u8>> {
         let (mut near, _) = listener.accept()?;
         let mut room = [0; 4096];
@@ -330,7 +330,8 @@ mod tests {
         }
         let count = near.read(&mut room)?;
         let early = room[ANSWER..count].to_vec();
-        // Behind the request: the fetch's clock runs by now, however late its thread had its turn.
+        // The wait follows the request, so that the fetch's clock runs, however late its thread
+        // ran.
         thread::sleep(WAIT);
         near.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0])?;
         let mut far = TcpStream::connect(to)?;

@@ -127,7 +127,8 @@ mod tests {
 
     static GO: AtomicBool = AtomicBool::new(false);
 
-    /// Gives what it was given, then nothing more, in the way it was told.
+    /// Source of reads with the given sizes, from the last one. Then it returns the error, or the
+    /// end of the data if there is none.
     struct Source(Vec<usize>, Option<io::ErrorKind>);
 
     impl Read for Source {

@@ -25,8 +25,8 @@ pub(super) const NEEDS: &[(&str, &str)] = &[("chromium", "package chromium")];
 /// Its other output is discarded.
 const PIPES: &str = r#"exec 3<&0 4>&1 </dev/null >/dev/null 2>&1; exec "$@""#;
 
-/// Options that disable the browser's own traffic, which must not be in a trace. Where they fail,
-/// such traffic could leave only through the tunnel.
+/// Options that disable the browser's own traffic, which must not be in a trace. Traffic that
+/// remains could leave only through the tunnel.
 const OPTIONS: [&str; 17] = [
     "--headless=new",
     "--disable-gpu",

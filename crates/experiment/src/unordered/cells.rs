@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_cell_waits_for_those_of_its_own_circuit_alone() {
-        // The first is late by 200 ms; the eleventh, 50 ms behind it, is of its circuit.
+        // Cell 0 is late by 200 ms. Cell 10, sent 50 ms after it, belongs to the same circuit.
         let all = (0..20).map(|number| match number {
             0 => (0, cell(250, 250)),
             number => (number, cell(50, 250 - 5 * u64::from(number))),

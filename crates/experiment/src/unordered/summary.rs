@@ -191,7 +191,8 @@ mod tests {
     use super::super::measured::tests::{LINE, link, measured};
     use super::*;
 
-    /// Ten rounds in which what is unordered takes half as long.
+    /// Returns ten rounds in which downloads over unordered links take half as long, and five
+    /// rounds of a single link.
     fn records() -> Vec<Measured> {
         let times = |factor: f64, round: u32| {
             (1..40).map(|at| f64::from(at * (round + 1)) * factor).collect::<Vec<_>>()
@@ -222,7 +223,8 @@ mod tests {
         let pairings = pairings(&records());
         assert_eq!(pairings.len(), 1, "there is no stock arm");
         let done = Median::of(&pairings[0].done).unwrap();
-        // The twelfth of 40 is the ordered moment; 24 of the faster ones are done then.
+        // The 12th of 40 ordered downloads (30 %) sets the time, at which 24 unordered ones are
+        // done.
         assert_eq!((done.median, done.interval, done.count), (0.6, Some([0.6, 0.6]), 10));
         let ratio = Median::of(&pairings[0].ratios).unwrap();
         assert_eq!((ratio.median, pairings[0].line), (0.5, LINE));
