@@ -1,5 +1,5 @@
-//! Journals: the results of an experiment so far, in a file of lines. Each line is durable before
-//! the next unit begins.
+//! Journals: files with the results of an experiment so far, one JSON record per line. Each line is
+//! durable before the next unit begins.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -38,7 +38,7 @@ pub enum JournalError {
     Io(PathBuf, io::Error),
     /// Another process uses the file.
     Busy(PathBuf),
-    /// The file is not a journal, or a line is malformed. The number is the line's, from 1.
+    /// The file is not a journal, or the line with this number (from 1) is malformed.
     Line(PathBuf, usize, String),
     /// The journal belongs to a run with other settings. The fields are the name of the first
     /// setting that differs, its value in the journal, and its value in this run.
@@ -181,8 +181,8 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
     }
 }
 
-/// Returns all complete lines of a journal. Invalid UTF-8 is replaced by a text that the parser
-/// rejects.
+/// Returns all complete lines of a journal. If they are not valid UTF-8, returns a text that the
+/// parser rejects.
 fn whole_lines(bytes: &[u8]) -> String {
     let end = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
     String::from_utf8(bytes[..end].to_vec()).unwrap_or_else(|_| "?\n".to_owned())
@@ -252,14 +252,14 @@ mod tests {
         Journal::open(path, &header())
     }
 
-    /// A place for a journal, and the folder that goes with the test.
+    /// Returns a path for a journal, and its directory, which is deleted on drop.
     fn place() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("units.jsonl");
         (folder, path)
     }
 
-    /// That it is refused, and has not changed.
+    /// Checks that the journal is refused and that its file does not change. Returns the error.
     fn refused(path: &Path, header: &Value) -> String {
         let before = fs::read(path).unwrap();
         let error = Journal::<u32>::open(path, header).unwrap_err().to_string();
@@ -300,7 +300,7 @@ mod tests {
         let (_folder, path) = place();
         open(&path).unwrap().append(7).unwrap();
         let whole = fs::read(&path).unwrap();
-        // Whatever of the next line got to the disk.
+        // Parts of the next line that may have been written before a power failure.
         for cut in [&b"1"[..], b"12", b"\xff\xfe"] {
             fs::write(&path, [&whole, cut].concat()).unwrap();
             match open(&path) {
@@ -313,7 +313,7 @@ mod tests {
                 Err(error) => panic!("{error}"),
             }
         }
-        // The header itself was cut: nothing was done yet.
+        // An incomplete header means that the journal has no record yet.
         fs::write(&path, &whole[..9]).unwrap();
         assert!(open(&path).unwrap().records().is_empty());
         fs::write(&path, "mine").unwrap();

@@ -4,13 +4,13 @@
 //! All experiments share these parts, one per file:
 //!
 //! * [`Journal`] stores the results so far, one line per unit, and survives a power failure.
-//! * [`carry_out`] runs one unit after another, each with a second attempt, until all are done or
-//!   the run is stopped.
+//! * [`carry_out`] runs one unit after another until all are done or the run is stopped. A failed
+//!   unit has a second attempt.
 //! * [`carry_out_together`] shares the units among workers. It stores failed attempts, too.
 //! * [`Progress`] counts finished units and estimates the remaining time.
 //! * [`Probe`] measures how busy the machine was during a unit.
-//! * [`Origin`] names the build, the peers and the machine of a journal's results, so that results
-//!   of different ones are never mixed.
+//! * [`Origin`] identifies the build, the third-party programs and the machine of a journal's
+//!   results, so that results of different origins are never mixed.
 //! * [`Programs`] finds third-party software, or explains how to install it.
 //! * [`Spread`] is a median with its minimum and maximum. [`quartiles`], [`Mean`] and [`Median`]
 //!   summarise rounds.

@@ -35,7 +35,8 @@ pub struct Probe {
     napper: Option<JoinHandle<Vec<f64>>>,
 }
 
-/// CPU time that the machine's processors have used so far, from which a later use is computed.
+/// CPU time of the machine's processors so far, as the start of an interval for
+/// [`Cores::busy_since`].
 #[derive(Clone, Copy)]
 pub(crate) struct Cores {
     worked: f64,
@@ -140,7 +141,7 @@ fn nap(stop: &AtomicBool) -> Vec<f64> {
     }
 }
 
-/// Returns the percentile of `values` at `rank`, a share of 1.
+/// Returns the quantile of `values` at `rank`, from 0 to 1; 0 if there is no value.
 fn percentile(mut values: Vec<f64>, rank: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let at = (values.len() as f64 * rank) as usize;

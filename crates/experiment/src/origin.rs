@@ -16,8 +16,7 @@ use super::Programs;
 /// Programs that are started through a script, Debian's or ours. The output of `--version`
 /// identifies them better than the script's hash.
 const SCRIPTS: [&str; 2] = ["chromium", "aioquic-server"];
-/// Number of bytes of a hash that are kept: enough to distinguish builds, few enough for
-/// comparison by eye.
+/// Length of a truncated hash in bytes: enough to distinguish builds, few enough to compare by eye.
 const KEPT: usize = 8;
 
 /// Properties that must be the same for all results of a journal. Two builds of one version have
@@ -131,8 +130,8 @@ mod tests {
         assert!(Origin::of("x", &folder.path().join("none"), &peers).is_err());
     }
 
-    /// A shell writes it: a child that another test forks meanwhile would hold a file of ours open
-    /// for writing, and such a one is not run ("Text file busy").
+    /// Writes a program with a shell. If this process wrote it, a child forked by another test
+    /// could hold the file open for writing, and its execution would fail ("Text file busy").
     fn write_program(file: &Path, text: &str) {
         let mut shell = Command::new("sh");
         shell.args(["-c", "cat >\"$0\"; chmod 755 \"$0\""]).arg(file).stdin(Stdio::piped());

@@ -9,8 +9,9 @@ pub struct Progress {
     total: usize,
     /// Nominal duration of the remaining units.
     left: Duration,
-    /// Nominal duration of the units done in this run. The next field is their real duration.
+    /// Nominal duration of the units done in this run.
     due: Duration,
+    /// Real duration of the units done in this run.
     took: Duration,
 }
 

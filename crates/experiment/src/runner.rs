@@ -169,7 +169,7 @@ mod tests {
         let mut worked = Vec::new();
         let work = |unit: &Number| {
             worked.push(unit.0);
-            // Somebody presses Ctrl-C during the third.
+            // The run is stopped during the third unit.
             stop.store(unit.0 == 2, Ordering::Relaxed);
             square(unit)
         };

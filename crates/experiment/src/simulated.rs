@@ -56,7 +56,7 @@ impl Simulated {
         }
     }
 
-    /// Downloads of web clients, or those of bulk clients.
+    /// Returns the downloads of bulk clients if `bulk`, otherwise those of web clients.
     pub fn of_load(&self, bulk: bool) -> impl Iterator<Item = &DownloadRecord> + Clone {
         self.rows.iter().filter(move |row| row.bulk == bulk).map(|row| &row.download)
     }
@@ -68,10 +68,10 @@ impl Simulated {
     }
 }
 
-/// Runs `plan` with its network and this seed; `None` if `stop` was set before its end.
+/// Runs `plan` on its network with `seed`. Returns `None` if `stop` was set before the end.
 ///
 /// # Panics
-/// The keyring is of fewer relays than the plan has.
+/// `keys` has fewer relays than `plan`.
 #[must_use]
 pub fn simulate(
     plan: &NetworkPlan,

@@ -59,9 +59,9 @@ impl Median {
     }
 }
 
-/// Applies `amount` to the values of each round, and returns the results by round. Each value is
-/// given with the number of its round. Values of one round share its programs, its circuit and its
-/// time. So an interval that counts them individually would be too narrow.
+/// Applies `amount` to the values of each round, and returns the results by round. Each of `values`
+/// has the number of its round first. Values of one round are not independent, because they share
+/// programs, circuit and time. An interval over single values would be too narrow.
 pub fn by_round(
     values: impl IntoIterator<Item = (u32, f64)>,
     amount: impl Fn(&[f64]) -> Option<f64>,

@@ -32,7 +32,7 @@ pub(super) struct Stage {
     links: Vec<String>,
 }
 
-/// Bytes of IP packets that each path has carried, as counted at its client's end.
+/// Bytes of IP packets that each path has carried, as counted at the path's client end.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Carried {
     pub(super) up: Vec<u64>,
@@ -49,7 +49,8 @@ impl Stage {
         Stage::with_rate(USUAL_RATE, rtts)
     }
 
-    /// Builds such paths with a rate of `rate` bits per second.
+    /// Builds a path of `rate` bits per second for each of `rtts`, a round-trip time in
+    /// milliseconds.
     ///
     /// # Errors
     /// A step of the set-up fails.

@@ -143,7 +143,7 @@ impl Sweep {
         Keyring::new(relays.max().unwrap_or_default())
     }
 
-    /// Carries out runs until none is left. Called once in each thread.
+    /// Carries out runs until none is left. Each thread calls this once.
     pub fn work(
         &self,
         turns: &Turns<'_, SweepUnit, SweepRecord>,
@@ -265,13 +265,13 @@ mod tests {
         Sweep { arms, networks: 2, seeds: 2, folder: folder.to_owned() }
     }
 
-    /// The keys of the relays of [`sweep`].
+    /// Returns the keys of the relays of [`sweep`], generated once for all tests.
     fn keys() -> &'static Keyring {
         static MADE: OnceLock<Keyring> = OnceLock::new();
         MADE.get_or_init(|| plan(1).keyring())
     }
 
-    /// Carries out what is left, on `workers` threads, until `most` runs are done.
+    /// Executes the remaining runs on `workers` threads until `most` runs are done.
     fn carry(sweep: &Sweep, workers: u32, most: usize) -> Vec<SweepRecord> {
         let path = sweep.folder.join("units.jsonl");
         let mut journal = Journal::open(&path, &sweep.header()).unwrap();

@@ -102,9 +102,9 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
         Turns { shared: Mutex::new(shared), changed: Condvar::new(), stop, workers, tries }
     }
 
-    /// Returns the next unit and the number of its attempt, from 1. If no unit is left but one is
-    /// under way, waits, because that unit may fail and be tried again. `None` if nothing is left
-    /// to do.
+    /// Returns the next unit and the number of its attempt, from 1. If all remaining units are
+    /// under way, waits for them, because a failed unit is tried again. Returns `None` if nothing
+    /// is left to do or the run was stopped.
     pub fn next(&self) -> Option<(&'a U, u32)> {
         let mut shared = self.lock();
         loop {
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(told(journal.records()), expected);
         assert_eq!(again, ["1: no 1", "2: no 1", "2: no 2"]);
         assert_eq!(last, (4, 4), "given up is settled too");
-        // Gone on with, nothing is left to do.
+        // A resumed run has nothing left to do.
         let all = carry_out_together(&plan(), &mut journal, &stop, (1, 3), work, |_, _| {});
         assert!(all.unwrap());
         assert_eq!(journal.records().len(), 7);

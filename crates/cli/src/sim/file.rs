@@ -537,9 +537,8 @@ mod tests {
         assert_eq!((common.design, common.leg_age), (Design::Conflux, None));
     }
 
-    #[test]
-    fn a_mistake_is_named_with_its_line_and_remedy() {
-        for (written, instead, told) in [
+    /// A line of [`GOOD`], what replaces it, and a part of the message.
+    const MISTAKES: &[(&str, &str, &str)] = &[
             ("web = 3", "wbe = 3", "s.toml:9: unknown key `wbe` in [clients]; known: web, bulk"),
             ("web = 3", "web = 0", "s.toml:8: nothing happens without clients; add one"),
             ("web = 3", "web = -3", "s.toml:9: "),
@@ -637,8 +636,12 @@ mod tests {
             ("count = 6", "count = 6\ncircuitmux = 'x'", "s.toml:6: no circuit scheduler"),
             ("delay = '20ms'", "", "is missing"),
             ("duration", "seeds = []\nduration", "s.toml:1: no seed; write `seeds = [1]`"),
-        ] {
-            let mut text = GOOD.replacen(written, instead, 1);
+    ];
+
+    #[test]
+    fn a_mistake_is_named_with_its_line_and_remedy() {
+        for (written, instead, told) in MISTAKES {
+            let mut text = GOOD.replacen(*written, instead, 1);
             assert_ne!(text, GOOD);
             if instead.contains("'fixed'") {
                 text += "legs = 2\n";

@@ -21,8 +21,8 @@ use super::{Analysed, Analysis, Listing, Named, Outcome, SHARES, Settings, Unit}
 /// Destination port of streams.
 const PORT: u16 = 443;
 
-/// Function that returns the bytes of a consensus file. If `file` is an archive, they are those of
-/// the consensus valid after `hour`.
+/// Function that returns the bytes of the consensus in `file`. If `file` is an archive, `hour`
+/// selects the consensus by its valid-after time.
 pub type Reader = fn(file: &Path, hour: Option<&str>) -> Result<Vec<u8>, String>;
 
 /// Executor of units, with one consensus in memory at a time.
@@ -33,8 +33,8 @@ pub struct Bench {
     current: RefCell<Option<(String, Listed)>>,
 }
 
-/// Reads the consensus in `file`. If `file` is an archive, reads the consensus that is valid after
-/// `hour`.
+/// Reads the consensus in `file`. If `file` is an archive, `hour` selects the consensus by its
+/// valid-after time.
 ///
 /// # Errors
 /// The file cannot be read, is no consensus, or has too few relays. The message has the file's

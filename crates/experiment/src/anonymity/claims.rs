@@ -63,9 +63,9 @@ impl Verdict {
         }
     }
 
-    /// Judges the number `paper`, which the paper took from one network. A value in `found` agrees
-    /// with it within `near`. If `paper` is only between two of the values, the claim depends on
-    /// the network.
+    /// Compares the number `paper`, which the paper measured on one network, with the values
+    /// `found` on several networks. A value agrees if it differs by at most `near`. If none agrees,
+    /// but `paper` lies between two of them, returns [`Verdict::Depends`].
     fn between(paper: f64, found: &[f64], near: f64) -> Verdict {
         let readings: Vec<bool> = found.iter().map(|one| (one - paper).abs() <= near).collect();
         let (least, most) = found
@@ -416,7 +416,8 @@ mod tests {
         assert_eq!(listed(&[], 0, 1.0, ""), "");
     }
 
-    /// A year of a network, in which a client with one, two and three legs has these shares.
+    /// Returns a summary with one simulated year. `shares` are the shares of compromised clients
+    /// with one, two and three legs.
     fn year(shares: [f64; 3]) -> Summary {
         let listing = Listing {
             name: "2026-01-01T00".to_owned(),

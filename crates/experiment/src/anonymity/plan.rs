@@ -21,8 +21,8 @@ const ENTRY_SHARE: f64 = 0.1;
 const DAYS: [u64; 13] = [7, 30, 60, 90, 120, 150, 182, 210, 240, 270, 300, 330, 365];
 /// Number of draws of the adversary in one unit, if each draw has its own clients.
 const DRAWS: usize = 5;
-/// Divisor of [`Settings::clients`]: the result is the number of clients in a unit, if all draws
-/// share the same clients.
+/// Number of units among which [`Settings::clients`] is divided, if all draws share the same
+/// clients.
 const PIECES: usize = 20;
 /// Approximate time to simulate a client's year with one, two and three legs, in seconds.
 const YEAR: f64 = 150e-6;
@@ -42,7 +42,7 @@ pub struct Variant {
     pub adversary: Adversary,
     /// Mean time for which a relay is listed, in days; `None` if relays never leave.
     pub churn: Option<f64>,
-    /// Whether hostile relays leave the network like others.
+    /// Whether hostile relays leave the network at the same rate as others.
     pub hostile_churn: bool,
 }
 
@@ -127,9 +127,9 @@ pub struct Named {
 pub struct Settings {
     /// Consensuses. The first is that of Figure 5: all adversaries are applied to it.
     pub consensuses: Vec<Named>,
-    /// Number of clients of the year for each number of legs, over all draws of the adversary. For
-    /// consensuses after the first, it is a tenth. For adversaries whose draws need separate
-    /// clients, each draw has a fiftieth.
+    /// Number of clients in the simulation of a year, for each number of legs. If all draws of the
+    /// adversary share their clients, the first consensus uses this number, others use a tenth.
+    /// Otherwise, each draw has a fiftieth.
     pub clients: usize,
     /// Number of draws of the adversary.
     pub draws: usize,
@@ -148,8 +148,8 @@ pub struct Settings {
 /// Analysis of one unit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Analysis {
-    /// Drawn circuits against an adversary that holds `share` of the entry weight and of the exit
-    /// weight.
+    /// Compromise of drawn circuits by an adversary that holds `share` of the entry weight and of
+    /// the exit weight.
     Paths {
         /// The adversary's share of the entry weight and of the exit weight.
         share: f64,
@@ -233,8 +233,8 @@ impl Settings {
         parts.map(|analysis| Unit { consensus: consensus.name.clone(), analysis }).collect()
     }
 
-    /// Divides the simulation of a year into units: returns the numbers of the clients and of the
-    /// draws of each one. `is_first` is whether the consensus is that of Figure 5.
+    /// Divides the simulation of a year into units. Returns for each unit its range of clients and
+    /// its range of draws. `is_first` is whether the consensus is that of Figure 5.
     fn parts(&self, variant: &Variant, is_first: bool) -> Vec<(Range<usize>, Range<usize>)> {
         let is_fixed = variant.adversary == Adversary::Replaces(Spread::Heaviest);
         let draws = if is_fixed { 1 } else { self.draws };
@@ -252,8 +252,8 @@ impl Settings {
     }
 }
 
-/// Returns the numbers of guards for a client with one leg that are analysed: the parameter of the
-/// consensus, and one as in the paper.
+/// Returns the numbers of guards to analyse for a client with one leg: the consensus parameter, and
+/// 1 as in the paper.
 fn rules(consensus: &Named) -> Vec<usize> {
     let mut rules = vec![consensus.in_use, 1];
     rules.dedup();

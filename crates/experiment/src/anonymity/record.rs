@@ -46,7 +46,7 @@ impl Listing {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// Circuits against each draw of the adversary.
+    /// Compromise of circuits by each draw of the adversary.
     Paths {
         /// The adversary's share of the entry weight and of the exit weight.
         share: f64,

@@ -165,11 +165,11 @@ pub struct Value {
     pub measure: &'static str,
     /// The value; if it was drawn, the mean over draws.
     pub mean: f64,
-    /// Lower bound of the value. For paths, it is that of the 95 % interval over draws, otherwise
-    /// the 5 % quantile of the draws. It equals the value if nothing was drawn.
+    /// Lower bound: for paths, of the 95 % interval over draws; for other analyses, the 5 %
+    /// quantile of the draws. Equals `mean` if nothing was drawn.
     pub low: f64,
-    /// Upper bound of the value. For paths, it is that of the 95 % interval over draws, otherwise
-    /// the 95 % quantile of the draws. It equals the value if nothing was drawn.
+    /// Upper bound: for paths, of the 95 % interval over draws; for other analyses, the 95 %
+    /// quantile of the draws. Equals `mean` if nothing was drawn.
     pub high: f64,
     /// Number of clients in each draw; for paths, the number of all circuits that were built.
     pub clients: u64,

@@ -1,5 +1,6 @@
-//! Required limits of our transport's cost. They apply to goodput and bytes for downloads of 1 MB
-//! on the paper's line without Tor inside, and to the evenness of a slow stream through Tor.
+//! Limits that our transport's cost must meet. They apply to goodput and bytes of 1 MB downloads
+//! without Tor inside, on the paper's line. One more limit applies to a slow stream through Tor:
+//! its bandwidth on the wire must not depend on the round trip.
 
 use super::super::Median;
 use super::claims::{Claim, Judged, Verdict};
@@ -19,8 +20,8 @@ pub enum Bar {
     Down,
     /// Bytes of IP packets from the client per byte of payload.
     Up,
-    /// Deviation of a stream of 50 kB/s at longer round trips from the same stream at the shortest
-    /// round trip.
+    /// Largest relative deviation of a 50 kB/s stream's bandwidth on the wire from that at the
+    /// shortest round trip.
     Flat,
 }
 
@@ -33,10 +34,11 @@ pub struct Held {
     pub arm: Arm,
     /// The limit: a minimum for goodput, a maximum for other quantities.
     pub bound: f64,
-    /// Measured value: the median over rounds. For a stream, it is the maximum that the intervals
-    /// allow (NaN if there are too few rounds).
+    /// Measured value: the median over rounds. For a stream, the upper end of `interval`, or NaN if
+    /// there are too few rounds.
     pub found: f64,
-    /// 95 % interval of the median. For a stream, minimum and maximum of the deviation.
+    /// 95 % interval of the median. For a stream, the smallest and the largest deviation that the
+    /// 95 % intervals of the bandwidths allow.
     pub interval: Option<[f64; 2]>,
     /// Number of rounds. For a stream, the smallest number at any round trip.
     pub rounds: usize,
@@ -111,8 +113,8 @@ fn of_downloads(records: &[Measured], arm: Arm, bar: Bar, bound: f64) -> Option<
     Some(Held { bar, arm, bound, found: median, interval, rounds: count, cut, to_tor, is_met })
 }
 
-/// Compares the slow stream of `http-opaque` with its limit, from the verdict on the paper's
-/// claim. `None` if `one` is another verdict.
+/// Converts the verdict `one` to the comparison of the 50 kB/s stream through `http-opaque` with
+/// its limit. `None` if `one` is the verdict on another claim, arm or rate.
 fn of_stream(one: &Judged) -> Option<Held> {
     let (bound, _) = one.claim.bound();
     let is_it = (one.claim, one.arm, one.rate) == (Claim::Flat, Arm::Opaque, Some(50));
@@ -148,7 +150,7 @@ mod tests {
         Measured { what: What::Bare, ..measured(arm, round, each) }
     }
 
-    /// Five rounds without Tor inside.
+    /// Returns five rounds of downloads without Tor inside.
     fn bares(arm: Arm, each: (f64, u64)) -> Vec<Measured> {
         (0..5).map(|round| bare(arm, round, &[each; 4])).collect()
     }

@@ -21,15 +21,16 @@ use super::streams::{self, Pace};
 use super::way::{self, Kit, OBFS4, Way};
 use super::webtunnel::{NGINX, PROGRAMS};
 
-/// Timeout of a first fetch, for which a circuit must be built. The next constant is the maximum
-/// number of attempts at it.
+/// Timeout of an attempt at the first fetch, for which a circuit must be built.
 const FIRST: Duration = Duration::from_secs(60);
+/// Maximum number of attempts at the first fetch.
 const TRIES: u32 = 5;
 /// Time after a download for which packets under way still count towards it.
 const LINGER: Duration = Duration::from_millis(300);
 /// The line counts as quiet if both directions together carry at most this number of bytes in this
-/// interval. The next constant is the maximum wait for a quiet line.
+/// interval.
 const QUIET: (u64, Duration) = (1_500, Duration::from_millis(500));
+/// Maximum wait for a quiet line.
 const QUIET_BY: Duration = Duration::from_secs(10);
 
 /// Settings and programs of the measurements.

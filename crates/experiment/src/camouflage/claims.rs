@@ -1,4 +1,4 @@
-//! The paper's claims that hold here, judged by intervals.
+//! Verdicts on the paper's claims, by the intervals of our measured values.
 
 use super::super::{Median, ratio};
 use super::measured::Measured;
@@ -265,7 +265,8 @@ mod tests {
         assert!(judged.iter().all(|one| one.cut == 18));
     }
 
-    /// Six rounds of a stream at a round trip, of which so much comes in a second.
+    /// Returns six rounds of a stream at the round trip `rtt`, of which `came` kB arrive each
+    /// second.
     fn rounds(arm: Arm, rate: u32, (rtt, came): (u32, u64)) -> Vec<Measured> {
         (0..6).map(|round| streamed(arm, (rtt, round), rate, came)).collect()
     }
@@ -279,7 +280,7 @@ mod tests {
         assert_eq!(verdicts(&judged, Claim::Flat), [(Arm::Opaque, Verdict::Holds)]);
         let expected = [(Arm::Opaque, Verdict::Fails), (Arm::Text, Verdict::Holds)];
         assert_eq!(verdicts(&judged, Claim::Breaks), expected);
-        // One that was cut is not flat, whatever came until then.
+        // A stream that was cut is not flat, whatever arrived until then.
         let mut cut = flat;
         cut[7].streams[0].whole = None;
         let judged = judge(&[], &boxes(&cut));

@@ -152,7 +152,8 @@ pub(super) mod tests {
     use super::super::plan::{LONGEST, RTT};
     use super::*;
 
-    /// Downloads of 1 MB that took so long and cost so many bytes down, and as many hundredths up.
+    /// Returns a round of 1 MB downloads. `each` has their times and their bytes to the client; a
+    /// hundredth of these bytes goes up.
     pub(in super::super) fn measured(arm: Arm, round: u32, each: &[(f64, u64)]) -> Measured {
         let download = |&(whole, down): &(f64, u64)| Download {
             bytes: LONGEST,
@@ -178,8 +179,8 @@ pub(super) mod tests {
         }
     }
 
-    /// A stream of so many kB/s at a round trip in a round, of which so many came in each of 20
-    /// seconds, a tenth more on the wire.
+    /// Returns a stream of `rate` kB/s of which about `came` kB arrive in each of 20 seconds. The
+    /// bytes on the wire are a tenth more.
     pub(in super::super) fn streamed(
         arm: Arm,
         (rtt, round): (u32, u32),

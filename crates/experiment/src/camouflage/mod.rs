@@ -11,7 +11,7 @@
 //! * [`Bench`] and [`Town`]: execute one measurement;
 //! * [`Measured`]: the result of a measurement;
 //! * [`summary`]: all results together, compared with [`paper`];
-//! * [`claims`]: the paper's claims that hold;
+//! * [`claims`]: verdicts on the paper's claims;
 //! * [`bars`]: required limits of our transport's cost.
 
 mod bare;

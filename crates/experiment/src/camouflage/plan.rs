@@ -24,7 +24,7 @@ const STARTING: Duration = Duration::from_secs(20);
 /// Total length of the pauses in a measurement.
 const PAUSES: Duration = Duration::from_secs(12);
 
-/// The client's way of fetching, which is compared with others.
+/// Method by which the client fetches: directly, through Tor, or through Tor with a transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Arm {
@@ -53,7 +53,8 @@ pub enum Arm {
     TextShort,
     /// C tor through our transport: HTTP with JPEGs towards the client.
     Image,
-    /// C tor through our transport: HTTP with the objects of a site, which keep their meaning.
+    /// C tor through our transport: HTTP with the objects of a site, whose content stays
+    /// meaningful.
     Site,
     /// C tor through our transport, with the connection sizes and pauses of recorded traffic.
     Embed,
@@ -142,8 +143,8 @@ pub struct Unit {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed. Settings that are left out
-    /// may grow.
+    /// Returns the settings that must not change when a run is resumed. The others, such as the
+    /// number of rounds, may be extended.
     #[must_use]
     pub fn header(&self) -> Value {
         let mut header = json!({
@@ -178,8 +179,8 @@ impl Settings {
 }
 
 impl Unit {
-    /// Returns the sizes of the unit's downloads in order, which are the same for all arms of a
-    /// round.
+    /// Returns the sizes of the unit's downloads in bytes, in order. All arms of a round have the
+    /// same sizes and order.
     #[must_use]
     pub fn lengths(&self, seed: u64) -> Vec<u32> {
         if self.what == What::Bare {
@@ -190,8 +191,8 @@ impl Unit {
         self.shuffled(seed, "lengths", lengths)
     }
 
-    /// Returns the rates of the unit's streams in kB/s in order, which are the same for all arms
-    /// of a round.
+    /// Returns the rates of the unit's streams in kB/s, in order. All arms of a round have the same
+    /// order.
     #[must_use]
     pub fn rates(&self, settings: &Settings) -> Vec<u32> {
         self.shuffled(settings.seed, "rates", settings.rates.clone())

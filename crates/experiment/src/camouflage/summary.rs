@@ -243,7 +243,7 @@ mod tests {
             measured(Arm::Direct, 0, &[(1.0, 1_000_000); 4]),
             measured(Arm::Tor, 0, &[(2.0, 1_100_000); 4]),
             measured(Arm::Opaque, 0, &[(4.0, 1_200_000); 4]),
-            // No Tor stands beside this round.
+            // This round has no downloads through Tor to compare with.
             measured(Arm::Opaque, 1, &[(8.0, 1_300_000); 4]),
         ];
         let table = table(&records);

@@ -15,8 +15,8 @@ use super::webtunnel::{BEHIND, Front, Tunnel};
 
 /// Program `obfs4proxy`, and its source.
 pub(super) const OBFS4: (&str, &str) = ("obfs4proxy", "package obfs4proxy");
-/// Address of the site that a bridge's transport shows to visitors. Nothing listens there, because
-/// no visitor reaches the site.
+/// Address of the site that our transport's server shows to clients that are not its own. Nothing
+/// listens there, because a measurement has no such clients.
 const NO_SITE: &str = "127.0.0.1:9";
 const CLIENT_RULES: &str =
     "ClientOnly 1\nUseBridges 1\nConfluxEnabled 0\nLearnCircuitBuildTimeout 0\n";
@@ -115,8 +115,9 @@ pub(super) fn options(arm: Arm, kit: Kit<'_>) -> Vec<(&'static str, String)> {
 struct Transport {
     /// Name of the transport in `torrc`.
     name: &'static str,
-    /// Command of the transport's client. The next field is that of its server at the bridge.
+    /// Command of the transport's client.
     client: String,
+    /// Command of the transport's server at the bridge.
     server: String,
     /// Address at which the transport's server listens.
     listen: SocketAddrV4,
@@ -129,7 +130,7 @@ struct Transport {
 enum Line {
     /// The transport's server writes the bridge line to this file.
     File(&'static str),
-    /// The bridge line is known in advance and ends with this text.
+    /// The bridge line is known in advance; this is the text after the bridge's fingerprint.
     Known(String),
 }
 
@@ -190,8 +191,8 @@ impl Transport {
     }
 }
 
-/// Returns the bridge line for a client's `torrc`, from the file that the transport writes for its
-/// operator.
+/// Returns the bridge line for a client's `torrc`. If the transport's server writes it to a file,
+/// waits for that file.
 fn bridge_line<'a>(
     network: &OnionNetwork<'a>,
     bridge: &mut Node<'a>,
@@ -214,7 +215,8 @@ fn bridge_line<'a>(
         .ok_or_else(|| io::Error::other(format!("{file} has no line: {text}")))
 }
 
-/// Returns the bridge line in `text`. The address `at` and the identity `identity` are filled in.
+/// Returns the first bridge line in `text`. Its placeholders are replaced by the address `at` and
+/// the fingerprint `identity`.
 fn line_of(text: &str, at: &str, identity: &str) -> Option<String> {
     let line = text.lines().find(|line| line.starts_with("Bridge "))?;
     let line = line.replace("<IP ADDRESS>:<PORT>", at).replace("<FINGERPRINT>", identity);

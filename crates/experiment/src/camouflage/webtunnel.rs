@@ -22,8 +22,8 @@ pub(super) const NGINX: (&str, &str) = ("nginx", "package nginx-light");
 pub(super) const BEHIND: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 15_000);
 /// Secret path of the tunnel.
 const SECRET: &str = "/8d1Tn0Yw2eRfKq7uVbXcJ5hLs";
-/// Program that sets the environment of webtunnel's client. The certificates that the client
-/// trusts are set there, and tor cannot set it.
+/// Program that sets `SSL_CERT_FILE`, the certificates that webtunnel's client trusts. tor cannot
+/// set the environment of a transport.
 const ENV: &str = "/usr/bin/env";
 
 /// nginx in front of a bridge. It is stopped on drop.
@@ -81,7 +81,7 @@ impl Tunnel {
         programs.path(PROGRAMS[1].0).display().to_string()
     }
 
-    /// Returns the transport option with the tunnel's URL, which client and server share.
+    /// Returns the transport option `url`, which is the same for client and server.
     pub(super) fn option(&self) -> String {
         format!("url={}", self.url)
     }

@@ -15,8 +15,8 @@ use super::place::{self, NAME, UPLINK};
 use super::{Access, Reached, Settings, Unit, tls};
 use anabranch_emulator::Member;
 
-/// Niceness of all measured programs. They precede other work of the machine, but not the thread
-/// that carries the packets.
+/// Niceness of all measured programs. They have priority over other work of the machine, but not
+/// over the emulator's thread, which carries the packets.
 const NICE: i32 = -5;
 /// Program for address translation at the VPN's exit, and its source.
 const NFT: (&str, &str) = ("nft", "package nftables");

@@ -12,9 +12,9 @@
 //!   wireguard-go           wireguard-go, address translation
 //! ```
 //!
-//! The paper did not measure this. Each measurement here is one fetch on its own network. It has
-//! four arms: without censor and splitter as the baseline, directly through the censor, everything
-//! through the VPN, and only the handshake through the VPN.
+//! The paper did not measure this. Each measurement here is one fetch on its own network, over one
+//! of four routes: without censor and splitter as the baseline, directly through the censor,
+//! everything through the VPN, or only the handshake through the VPN.
 //!
 //! * [`Settings`] and [`plan`]: the measurements and their order;
 //! * [`Bench`]: executes one measurement;

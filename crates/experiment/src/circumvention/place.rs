@@ -24,8 +24,8 @@ pub const RATES: [u32; 2] = [100, 20];
 
 /// Address at which the VPN's exit listens.
 const EXIT: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 1);
-/// Metrics of the routes to the server: of the direct route, of the VPN's if it is preferred, and
-/// of the VPN's if it is not. The smallest is preferred.
+/// Metrics of the routes to the server: the direct route, the VPN's route if preferred, and the
+/// VPN's route if not preferred. The route with the smallest metric is used.
 const METRICS: [u32; 3] = [100, 50, 200];
 /// Timeout for the VPN's tunnel to be up.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -39,7 +39,7 @@ pub(super) const COUNTED: [&str; 2] = ["direct", "abroad"];
 /// Name of the client's interface for the direct path, and of the link from there to the censor.
 pub(super) const UPLINK: &str = "uplink";
 
-/// Builds the network. Only for `Access::Open` it has no censor.
+/// Builds the network, with a censor unless `access` is [`Access::Open`].
 ///
 /// # Errors
 /// A step of the set-up fails, or `nft` is missing.

@@ -152,8 +152,8 @@ impl Access {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed. Settings that are left out
-    /// may grow.
+    /// Returns the settings that must not change when a run is resumed. The others, such as the
+    /// number of repetitions, may be extended.
     pub fn header(&self) -> Value {
         json!({
             "experiment": "circumvention",

@@ -14,7 +14,7 @@ pub struct Cell {
     pub server: Server,
     /// Route to the server.
     pub access: Access,
-    /// Number of fetches that got through the censor or the VPN.
+    /// Number of fetches of which all requested bytes arrived.
     pub through: usize,
     /// Number of all fetches.
     pub count: usize,

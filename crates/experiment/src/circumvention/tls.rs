@@ -17,7 +17,7 @@ use anabranch_emulator::Member;
 pub(super) const NEEDS: &[(&str, &str)] = &[("openssl", "package openssl")];
 
 const PORT: u16 = 4433;
-/// Timeout for the first byte, the same as quic-go's client has for a handshake.
+/// Timeout of a fetch, equal to the handshake timeout of quic-go's client.
 const GIVES_UP: Duration = Duration::from_secs(5);
 /// Interval at which a waiting fetch checks whether the run was stopped.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -36,8 +36,8 @@ pub(super) fn serve<'a>(stage: &'a Stage, programs: &Programs) -> io::Result<Mem
     Ok(process)
 }
 
-/// Fetches the page with OpenSSL's client; times count from the client's start. A missing answer
-/// is no error here, but is part of the report.
+/// Fetches the page with OpenSSL's client. Times count from the client's start. If no answer
+/// arrives, the report has an error message.
 ///
 /// # Errors
 /// The client cannot be started.

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Time for which a server waits for a request.
 const IDLE: Duration = Duration::from_secs(300);
-/// SOCKS5 messages: the greetings without and with a user name (RFC 1928), and the answer to a user
-/// name (RFC 1929). The next constants are the start of a request for an IPv4 address and the
-/// length of its answer.
+/// SOCKS5 greetings: without authentication, and with a user name (RFC 1928, section 3).
 const GREETINGS: [[u8; 3]; 2] = [[5, 1, 0], [5, 1, 2]];
+/// Answer to an accepted user name (RFC 1929, section 2).
 const NAMED: [u8; 2] = [1, 0];
+/// Start of a request to connect to an IPv4 address (RFC 1928, section 4).
 const CONNECT: [u8; 4] = [5, 1, 0, 1];
+/// Length in bytes of an answer with an IPv4 address (RFC 1928, section 6).
 const ANSWER: usize = 10;
 const HEAD_END: &[u8] = b"\r\n\r\n";
 /// Interval at which a server checks whether it was stopped.
@@ -312,10 +313,10 @@ fn at_rate(mut link: &TcpStream, body: &[u8], rate: f64) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// How long the proxy lets a request wait.
+    /// Delay of the proxy's answer to a request.
     const WAIT: Duration = Duration::from_millis(50);
 
-    /// A proxy that takes every request and passes bytes on; what came with the request.
+    /// Runs a SOCKS proxy for one request to `to`. Returns the data that arrived with the request.
     fn proxy(listener: &TcpListener, to: SocketAddrV4) -> io::Result<Vec<u8>> {
         let (mut near, _) = listener.accept()?;
         let mut room = [0; 4096];
@@ -329,7 +330,8 @@ mod tests {
         }
         let count = near.read(&mut room)?;
         let early = room[ANSWER..count].to_vec();
-        // Behind the request: the fetch's clock runs by now, however late its thread had its turn.
+        // The wait follows the request, so that the fetch's clock runs, however late its thread
+        // ran.
         thread::sleep(WAIT);
         near.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0])?;
         let mut far = TcpStream::connect(to)?;

@@ -1,4 +1,4 @@
-//! Commands that start the programs of a network, as nodes.
+//! Start of a network's programs: authority, relays, clients and pluggable transports.
 
 use std::fs;
 use std::io;
@@ -35,7 +35,7 @@ pub(in super::super) struct Makers<'a> {
 }
 
 impl<'a> Makers<'a> {
-    /// Starts the program of `command` at its seat.
+    /// Starts the program of `command` on the host of `seat`.
     pub(super) fn start(&self, seat: &Seat<'_>, command: &mut Command) -> io::Result<Node<'a>> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let process = self.stage.crew.start(seat.host, command)?;
@@ -70,8 +70,8 @@ impl<'a> Makers<'a> {
         self.start(seat, &mut command)
     }
 
-    /// Starts one of our relays with the additional arguments `words`. `line` describes the
-    /// authority.
+    /// Starts one of our relays with the additional arguments `words`. `line` is the authority's
+    /// `DirAuthority` line.
     pub(super) fn relay(
         &self,
         seat: &Seat<'_>,
@@ -94,7 +94,7 @@ impl<'a> Makers<'a> {
     }
 
     /// Starts one of our clients with the SOCKS port `proxy` and the additional arguments `words`.
-    /// `line` describes the authority.
+    /// `line` is the authority's `DirAuthority` line.
     pub(super) fn client(
         &self,
         seat: &Seat<'_>,
@@ -108,7 +108,8 @@ impl<'a> Makers<'a> {
         self.start(seat, command.args(words))
     }
 
-    /// Starts C tor with the additional configuration `own`. `line` describes the authority.
+    /// Starts C tor with the additional configuration `own`. `line` is the authority's
+    /// `DirAuthority` line.
     pub(super) fn stock(&self, seat: &Seat<'_>, line: &str, own: &str) -> io::Result<Node<'a>> {
         let mut command = Command::new(self.tor);
         command.arg("-f").arg(self.torrc(&seat.name, line, own)?);
@@ -130,7 +131,7 @@ impl<'a> Makers<'a> {
         self.stage.crew.write(&format!("{name}.torrc"), rules.as_bytes())
     }
 
-    /// Starts a relay of C tor. `line` describes the authority.
+    /// Starts a relay of C tor. `line` is the authority's `DirAuthority` line.
     pub(super) fn stock_relay(
         &self,
         seat: &Seat<'_>,
@@ -146,8 +147,8 @@ impl<'a> Makers<'a> {
         self.stock(seat, line, &own)
     }
 
-    /// Starts a bridge of C tor with the additional configuration `rules`. `line` describes the
-    /// authority.
+    /// Starts a bridge of C tor with the additional configuration `rules`. `line` is the
+    /// authority's `DirAuthority` line.
     pub(super) fn stock_bridge(
         &self,
         seat: &Seat<'_>,

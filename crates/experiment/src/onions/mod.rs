@@ -12,10 +12,11 @@ pub(super) use more::{MoreNetwork, MoreSeat};
 pub(super) use network::{OnionNetwork, RelaySeat};
 pub(super) use node::Node;
 
-/// Port of a relay. The next constants are the port of a client's SOCKS proxy and that of a web
-/// server.
+/// Port of a relay.
 pub(super) const ONION: u16 = 9_001;
+/// Port of a client's SOCKS proxy.
 pub(super) const SOCKS: u16 = 9_100;
+/// Port of a web server.
 pub(super) const WEB_PORT: u16 = 8_000;
 /// Program C tor, and its source.
 pub(super) const TOR: (&str, &str) = ("tor", "package tor");

@@ -22,9 +22,9 @@ pub(in super::super) struct OnionNetwork<'a> {
     // The authority runs until this field is dropped.
     _authority: Node<'a>,
     pub(in super::super) relays: Vec<Node<'a>>,
-    /// Identities of the relays, in the order of the relays.
+    /// Fingerprints of the relays, in the order of `relays`.
     pub(in super::super) fingerprints: Vec<String>,
-    /// Line that describes the authority to relays and clients.
+    /// The authority's `DirAuthority` line, for relays and clients.
     line: String,
     stock: bool,
 }

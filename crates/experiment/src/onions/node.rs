@@ -114,8 +114,8 @@ fn ticks(stat: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Experiments read lines of relays, clients and authorities. These lines are of commit
-    /// 0e0b824b: an experiment may run other programs than its own.
+    /// Checks that output of commit 0e0b824b is still understood, because an experiment may run
+    /// programs of another version.
     #[test]
     fn lines_of_earlier_programs_have_what_is_read() {
         let relay = include_str!("../../../../tests/formats/0e0b824b/events/relay.jsonl");

@@ -11,8 +11,8 @@ use super::super::{Missing, Probe, Programs};
 use super::session::Session;
 use super::{Limit, Measured, Settings, System, Unit, mosh, quic, wireguard};
 
-/// Niceness of all measured programs. They precede other work of the machine, but not the thread
-/// that carries the packets.
+/// Niceness of all measured programs. They have priority over other work of the machine, but not
+/// over the emulator's thread, which carries the packets.
 const NICE: i32 = -5;
 
 /// Executor of measurements. Each measurement has its own network, which is removed afterwards.
@@ -99,8 +99,8 @@ impl Bench {
     }
 
     /// Returns the weights of the paths, and the splitter's options for `unit`. The baseline
-    /// without switching uses a single path, another one in each repetition. It has none of the
-    /// additional arguments, because all splitters are compared with it.
+    /// without switching uses a single path, which changes with the repetition. It ignores the
+    /// user's additional arguments, because all splitters are compared with it.
     fn schedule(&self, unit: &Unit) -> (Vec<f64>, Vec<String>) {
         let first = unit.repetition as usize % unit.paths;
         let (weights, schedule, every, rotate) = if unit.every == 0 {

@@ -63,9 +63,10 @@ impl Measured {
         self.down.iter().map(|&bytes| bytes as f64 / whole.max(1) as f64).collect()
     }
 
-    /// Returns whether the traffic was really split, so that its cost is meaningful. Each path
-    /// must carry a part of the downlink: 20 to 50 % of three paths, 30 to 70 % of two. Each path
-    /// has its own address. Measurements without switching always count.
+    /// Returns whether the traffic was really split, so that its cost is meaningful. Each of three
+    /// paths must carry 20 to 50 % of the downlink, each of two paths 30 to 70 %. A server that
+    /// does not follow the client to another path's address fails this. Measurements without
+    /// switching always count.
     pub fn counts(&self) -> bool {
         let (least, most) = if self.paths > 2 { (0.2, 0.5) } else { (0.3, 0.7) };
         self.every == 0 || self.shares().iter().all(|share| (least..=most).contains(share))

@@ -1,10 +1,10 @@
 //! Mosh: the server displays a file of 10 MB repeatedly, and the client's output is counted.
 //!
 //! The program at the server is `cat` in a loop. Mosh does not transfer the output of a program. It
-//! transfers the resulting screen, as often as the round-trip time allows, and skips what scrolled
-//! by in between. So its throughput is that of its screens: the bytes that `mosh-client` writes to
-//! its terminal. Bytes on the wire would include retransmissions. The speed of the file would only
-//! measure how fast the server's terminal accepts text.
+//! transfers the current screen, as often as the round-trip time allows, and skips output that
+//! scrolled by in between. So its throughput is measured in the bytes that `mosh-client` writes to
+//! its terminal. Bytes on the wire would include retransmissions. The speed of `cat` would only
+//! show how fast the server's terminal accepts text.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -30,10 +30,10 @@ pub(super) const NEEDS: &[(&str, &str)] =
 const PORT: u16 = 60001;
 /// Size of the paper's file in bytes.
 const FILE: usize = 10_000_000;
-/// Maximum duration of a measurement in seconds, in which other systems transfer a gigabyte. The
-/// paper states no duration.
+/// Duration in seconds of a measurement for which the other systems' limit is a number of bytes.
+/// The paper states no duration.
 const MOST: f64 = 60.0;
-/// Minimum number of bytes from which the first screen of the file counts as displayed.
+/// Bytes of terminal output from which the first screen of the file counts as displayed.
 const SCREEN: u64 = 1500;
 /// Timeout for the first screen, which needs a few round trips.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -135,8 +135,8 @@ fn terminal() -> io::Result<(File, OwnedFd)> {
     Ok((ours.into(), inner))
 }
 
-/// Generates the file: numbered lines. Successive lines hardly share a letter at the same
-/// position.
+/// Generates the file: numbered lines. Successive lines hardly share a letter at the same position,
+/// because Mosh sends only the characters that change.
 fn text() -> Vec<u8> {
     let words = "the quick brown fox jumps over the lazy dog and runs along the river to the sea in no time ";
     let mut text = Vec::with_capacity(FILE + 80);

@@ -215,8 +215,8 @@ impl FromStr for Net {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed. Settings that are left out
-    /// may grow.
+    /// Returns the settings that must not change when a run is resumed. The others, such as the
+    /// number of repetitions, may be extended.
     pub fn header(&self) -> Value {
         json!({
             "experiment": "overhead",
@@ -234,8 +234,8 @@ impl Unit {
     /// all systems and intervals of a repetition.
     ///
     /// A draw that leaves a path nearly unused is repeated. A session that is hardly split costs
-    /// hardly anything, so its result would be too good. Accepted are weights of 25 to 45 % for
-    /// each of three paths, 35 to 65 % for each of two.
+    /// hardly anything, so its result would be too good. Each of three paths has a weight of 25 to
+    /// 45 %, each of two 35 to 65 %.
     pub fn weights(&self, seed: u64) -> Vec<f64> {
         let (least, most) = if self.paths > 2 { (0.25, 0.45) } else { (0.35, 0.65) };
         let purpose = format!("overhead weights {} {}", self.net.name(), self.paths);

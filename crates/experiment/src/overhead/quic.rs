@@ -18,7 +18,7 @@ struct Serving<'a> {
     programs: &'a Programs,
 }
 
-/// Starts a QUIC server whose content lasts until `limit` is reached.
+/// Starts a QUIC server with enough content for a transfer up to `limit`.
 ///
 /// # Errors
 /// The server does not start.
@@ -46,7 +46,8 @@ impl Session for Serving<'_> {
 }
 
 /// Converts the client's report. A transfer that ended because the time limit was reached is no
-/// error. A transfer of fixed duration that was interrupted before counts with its full time.
+/// error. If a transfer of fixed duration was interrupted, its duration is `limit.seconds`, so that
+/// the interruption lowers its goodput.
 fn arrived(told: ClientReport, limit: Limit) -> Arrived {
     let early = told.seconds < limit.seconds * 0.98;
     let whole = limit.bytes.is_some_and(|bytes| told.bytes >= bytes);

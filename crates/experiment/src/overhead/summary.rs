@@ -18,13 +18,12 @@ pub struct Cell {
     pub goodput: Spread,
     /// Goodput in Mbit/s of the repetitions that count ([`Measured::counts`]); `None` if none does.
     pub counted: Option<Spread>,
-    /// Shares of the downlink on single paths, in the repetitions that do not count; `None` if all
+    /// Shares of the downlink on each path, over the repetitions that do not count; `None` if all
     /// repetitions count.
     pub uncounted: Option<Spread>,
-    /// Goodput divided by the median without switching; `None` if that was not measured. It is
-    /// over the repetitions that count, or over all repetitions if none counts. QUIC that was not
-    /// split has no value, because the cost arises when a server follows the client to another
-    /// path.
+    /// Goodput divided by the median without switching; `None` if that was not measured. Only
+    /// repetitions that count are included; if none counts, all are. For QUIC the result is then
+    /// `None`, because the cost arises only when a server follows the client to another path.
     pub kept: Option<Spread>,
     /// Longest interval without data in any repetition, in seconds.
     pub longest_gap: f64,

@@ -79,8 +79,8 @@ impl<'a> Meter<'a> {
             || self.stop.load(Ordering::Relaxed)
     }
 
-    /// Returns the data that arrived. An interrupted transfer of fixed duration counts with its
-    /// full time.
+    /// Returns the data that arrived. If a transfer of fixed duration was interrupted, its duration
+    /// is that of the limit, so that the interruption lowers its goodput.
     pub(super) fn finish(mut self, error: Option<String>) -> Arrived {
         let now = Instant::now();
         self.gap(now);
@@ -127,7 +127,8 @@ mod tests {
 
     static GO: AtomicBool = AtomicBool::new(false);
 
-    /// Gives what it was given, then nothing more, in the way it was told.
+    /// Source of reads with the given sizes, from the last one. Then it returns the error, or the
+    /// end of the data if there is none.
     struct Source(Vec<usize>, Option<io::ErrorKind>);
 
     impl Read for Source {

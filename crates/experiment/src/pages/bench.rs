@@ -11,12 +11,12 @@ use super::house::House;
 use super::setup::Setup;
 use super::{Loaded, Settings, Unit, Web, browser, caddy};
 
-/// Niceness of browsers, tunnel and server. They precede other work of the machine, but not the
-/// thread that carries the packets.
+/// Niceness of browsers, tunnel and server. They have priority over other work of the machine, but
+/// not over the emulator's thread, which carries the packets.
 const NICE: i32 = -5;
 /// Number of failures in a row after which a network is rebuilt.
 const FAILURES: u32 = 6;
-/// Number of networks in a row without a good load after which the run ends.
+/// Number of networks in a row without a successful load after which the run ends.
 const HOUSES: u32 = 2;
 
 /// Reason for leaving a network.

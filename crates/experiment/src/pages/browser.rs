@@ -25,8 +25,8 @@ pub(super) const NEEDS: &[(&str, &str)] = &[("chromium", "package chromium")];
 /// Its other output is discarded.
 const PIPES: &str = r#"exec 3<&0 4>&1 </dev/null >/dev/null 2>&1; exec "$@""#;
 
-/// Options that disable the browser's own traffic, which must not be in a trace. Where they fail,
-/// such traffic could leave only through the tunnel.
+/// Options that disable the browser's own traffic, which must not be in a trace. Traffic that
+/// remains could leave only through the tunnel.
 const OPTIONS: [&str; 17] = [
     "--headless=new",
     "--disable-gpu",
@@ -172,7 +172,7 @@ impl<'a> Browser<'a> {
         Err(io::Error::other(format!("the browser did not answer the command {method} in time")))
     }
 
-    /// Returns the next message of the browser, or `None` if none arrives soon.
+    /// Returns the next message of the browser, or `None` if none arrives within [`GLANCE`].
     fn hear(&mut self, stop: &AtomicBool) -> io::Result<Option<Value>> {
         if stop.load(Ordering::Relaxed) {
             return Err(io::Error::other("stopped"));

@@ -1,4 +1,4 @@
-//! An onion network on the client's host, by whose circuits splitters reach the far end.
+//! An onion network on the client's host. Splitters use its circuits as paths to the far end.
 
 use std::io;
 use std::path::Path;

@@ -38,7 +38,7 @@ pub(super) struct House<'a> {
     stage: &'a Stage,
     pin: String,
     far_end: Option<FarEnd<'a>>,
-    /// The onion network whose circuits are the paths, if they are.
+    /// The onion network, if the paths are its circuits.
     circuits: Option<Circuits<'a>>,
     _tunnel: Tunnel<'a>,
     _caddy: Member<'a>,

@@ -101,7 +101,7 @@ mod tests {
     use super::super::loaded::tests::loaded;
     use super::*;
 
-    /// A trace that began two seconds before the page was opened.
+    /// Writes a trace that begins two seconds before the page is opened.
     fn trace(folder: &Path, load: &Loaded) {
         let start = UNIX_EPOCH + Duration::from_secs_f64(load.started - 2.0);
         let paths = (0..load.mode.paths()).map(|n| format!("p{n}")).collect();

@@ -6,7 +6,7 @@ use super::super::together::Attempt as _;
 use super::super::{Spread, quartiles};
 use super::{Loaded, Mode};
 
-/// Share of a load's downlink on one path from which the load counts as nearly unsplit.
+/// Minimum share of a load's downlink on one path for the load to count as nearly unsplit.
 pub const NEARLY_ALL: f64 = 0.95;
 
 /// Summary of all successful loads of a page in one mode.
@@ -46,17 +46,17 @@ pub struct Counts {
     pub without: usize,
 }
 
-/// How evenly single loads use the paths, over all successful split loads. A short load has few
-/// runs, so its shares differ from those over all loads together.
+/// Distribution of single loads over the paths, for all successful split loads. A short load
+/// switches paths only a few times, so its shares differ from those over all loads together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evenness {
-    /// Number of loads that used one path for data to the client, two paths, and so on.
+    /// Numbers of loads whose downlink used one path, two paths, and so on.
     pub by_paths: Vec<usize>,
-    /// Number of loads of which one path carried at least [`NEARLY_ALL`] of the downlink.
+    /// Number of loads with at least [`NEARLY_ALL`] of their downlink on one path.
     pub nearly_one: usize,
     /// Time to the load event, in seconds.
     pub seconds: Spread,
-    /// Quartiles over the loads of the largest share that one path carried.
+    /// Quartiles, over the loads, of the downlink share of the path that carried most.
     pub largest: [f64; 3],
 }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Time without a request under way after the load event, from which a page counts as complete.
+/// A page counts as complete after its load event and this time without a request under way.
 const QUIET: Duration = Duration::from_millis(500);
-/// Time after the load event from which a page counts as complete even if requests are under way.
+/// A page counts as complete this time after its load event, even if requests are under way.
 const SETTLE: Duration = Duration::from_secs(10);
 /// Names of errors with which requests fail in each load because of the page itself. Third parties
 /// have no address here, and a page may request files that its site does not have.
@@ -36,7 +36,7 @@ pub(super) struct Visit {
     pub(super) protocols: BTreeSet<String>,
     /// Time from the first request to the load event, in seconds by the browser's clock.
     pub(super) seconds: Option<f64>,
-    /// Failure of this load that another attempt may not have; `None` so far.
+    /// Failure of this load that another attempt may avoid; `None` if there was none so far.
     pub(super) trouble: Option<String>,
     open: BTreeSet<String>,
     first: Option<f64>,

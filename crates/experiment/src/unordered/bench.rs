@@ -206,8 +206,8 @@ fn cpu(network: &OnionNetwork<'_>) -> [f64; 3] {
 /// links.
 ///
 /// # Errors
-/// Relays with unordered links cannot read out-of-order data (they have no tap). Or no circuit
-/// uses a QUIC link in an arm with QUIC links.
+/// A relay with unordered links cannot read out-of-order data, which needs a capability of root. In
+/// [`Arm::Quic`], no circuit uses a QUIC link.
 fn early_records(network: &OnionNetwork<'_>, arm: Arm) -> io::Result<u64> {
     if !matches!(arm, Arm::Unordered | Arm::UnorderedKist | Arm::Quic) {
         return Ok(0);
@@ -238,7 +238,8 @@ fn early_records(network: &OnionNetwork<'_>, arm: Arm) -> io::Result<u64> {
 /// Checks that circuits used the links that the arm requires.
 ///
 /// # Errors
-/// The middle has fewer links than downloads, or no link with two subflows.
+/// In [`Arm::PerCircuit`], the middle has too few links: fewer than `downloads` and than [`LINKS`].
+/// In [`Arm::Mptcp`], it has no link with two subflows.
 fn must_go_apart(network: &OnionNetwork<'_>, arm: Arm, downloads: u32) -> io::Result<()> {
     if !matches!(arm, Arm::PerCircuit | Arm::Mptcp) {
         return Ok(());

@@ -17,14 +17,15 @@ use super::plan::{CELL_CIRCUITS, CELL_RATE};
 
 /// Time to wait for the last cells.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Minimum time by which a cell must arrive before its turn to count as early.
+/// A cell counts as early if it arrives more than this time before its delivery in order.
 const EARLY: Duration = Duration::from_millis(1);
 
 /// Sends cells for `seconds` from the line's second end to its first. Returns the cells' delays,
 /// and the number of records that were opened out of order.
 ///
 /// # Errors
-/// The link fails, or out-of-order data cannot be read (there is no tap).
+/// The link fails, or this process may not read out-of-order data, which needs `CAP_BPF` or
+/// `CAP_NET_RAW`.
 pub(super) fn carry(
     stage: &Stage,
     seconds: u32,
@@ -87,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_cell_waits_for_those_of_its_own_circuit_alone() {
-        // The first is late by 200 ms; the eleventh, 50 ms behind it, is of its circuit.
+        // Cell 0 is late by 200 ms. Cell 10, sent 50 ms after it, belongs to the same circuit.
         let all = (0..20).map(|number| match number {
             0 => (0, cell(250, 250)),
             number => (number, cell(50, 250 - 5 * u64::from(number))),

@@ -8,8 +8,8 @@ use super::plan::{Arm, Line};
 /// A claim that compares unordered links with ordered ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// With loss, more than half of the downloads over unordered links are done at the time at
-    /// which [`paper::ORDERED`] of the downloads over ordered links are.
+    /// With loss, more than half of the downloads over unordered links are done when
+    /// [`paper::ORDERED`] of the downloads over ordered links are done.
     HalfDone,
     /// Without loss, the fastest [`paper::ALIKE`] of the downloads take about the same time.
     Alike,
@@ -124,8 +124,9 @@ mod tests {
     use super::super::measured::tests::{LINE, measured};
     use super::*;
 
-    /// Six rounds of 40 downloads; unordered ones take these parts of the time of the ordered ones:
-    /// the fastest 34, and the slowest six.
+    /// Returns six rounds of 40 downloads over both kinds of links. The times over unordered links
+    /// are those over ordered links times `fast` for the fastest 34, and times `slow` for the
+    /// slowest six.
     fn records(line: Line, [fast, slow]: [f64; 2]) -> Vec<Measured> {
         let both = |round: u32| {
             let time = |at: u32| f64::from(at) * (1.0 + f64::from(round) / 100.0);
@@ -151,7 +152,8 @@ mod tests {
         let line = Line { loss: 0, ..LINE };
         let found = answers(&records(line, [1.0, 0.95]));
         assert_eq!(found, [(Claim::Alike, Answer::Holds), (Claim::Slowest, Answer::Fails)]);
-        // Slow ones that become faster than the fastest ones are others' ranks then.
+        // Both parts have the same factor, because the slowest would otherwise change ranks with
+        // others.
         let found = answers(&records(line, [0.62, 0.62]));
         assert_eq!(found, [(Claim::Alike, Answer::Fails), (Claim::Slowest, Answer::Holds)]);
     }
@@ -159,7 +161,8 @@ mod tests {
     #[test]
     fn with_loss_a_share_of_half_is_not_over_half() {
         let done = |part| answers(&records(LINE, [part, part]));
-        // The moment is that of the twelfth: of 40 that take half as long, 24 are done.
+        // The 12th of 40 ordered downloads (30 %) sets the time. With half the times, 24 are done
+        // then.
         assert_eq!(done(0.5), [(Claim::HalfDone, Answer::Holds)]);
         assert_eq!(done(0.59), [(Claim::HalfDone, Answer::Fails)], "20 of 40");
         assert_eq!(done(1.0), [(Claim::HalfDone, Answer::Fails)]);

@@ -31,8 +31,8 @@ pub struct CellDelays {
     pub wanted: u32,
     /// Number of cells that arrived in time.
     pub came: u32,
-    /// Share of the cells in `came` that arrived more than a millisecond before their turn in the
-    /// stream.
+    /// Share of the cells in `came` that arrived more than a millisecond before their delivery in
+    /// order.
     pub early: f64,
     /// Delays if cells are delivered in the order of the stream, as by the kernel.
     pub in_order: Delays,
@@ -195,7 +195,7 @@ pub(super) mod tests {
         order: SegmentOrder::Kept,
     };
 
-    /// Downloads that took so long, and one that was cut.
+    /// Returns a round of downloads that took `times`, and one that was cut.
     pub(in super::super) fn measured(arm: Arm, round: u32, times: &[f64]) -> Measured {
         let one = |whole| Download { bytes: 10_000, whole };
         let times = times.iter().map(|time| Some(*time)).chain([None]);
@@ -216,7 +216,8 @@ pub(super) mod tests {
         }
     }
 
-    /// A link whose cells took so many ms in the mean: in order, and by circuit.
+    /// Returns a round of a single link. The mean delays of its cells are `in_order` and
+    /// `by_circuit`, in ms.
     pub(in super::super) fn link(round: u32, in_order: f64, by_circuit: f64) -> Measured {
         let delays = |mean| Delays { mean, ranks: [mean; 3] };
         let cells = CellDelays {

@@ -3,8 +3,8 @@
 //!
 //! The network is a path of three relays over lines of 50 ms, the last of which loses segments.
 //! Downloads start together, each over its own circuit. A second experiment uses the last line
-//! alone: a link carries cells at a steady rate. Each cell is timed at its arrival, at its turn in
-//! its circuit, and when the kernel delivers it in order.
+//! alone: a link carries cells at a steady rate. Each cell has three delays: until it arrives,
+//! until all earlier cells of its circuit have arrived, and until the kernel delivers it in order.
 //!
 //! * [`Settings`] and [`plan`]: the measurements and their order;
 //! * [`Bench`]: executes one measurement;

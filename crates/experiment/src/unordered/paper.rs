@@ -6,9 +6,10 @@ pub const MOMENT: f64 = 5.0;
 pub const ORDERED: f64 = 0.3;
 /// Minimum share of downloads that are done at [`MOMENT`] over unordered links, at 5 % loss.
 pub const UNORDERED: f64 = 0.5;
-/// Share of downloads, the fastest, that take the same time over both kinds of links without loss.
+/// Share of downloads, from the fastest, that take the same time over both kinds of links without
+/// loss.
 pub const ALIKE: f64 = 0.8;
-/// Share of downloads, the slowest, that take less time over unordered links without loss.
+/// Share of downloads, from the slowest, that take less time over unordered links without loss.
 pub const SLOWEST: f64 = 0.15;
 /// Maximum ratio of the time of the slowest downloads over unordered links to that over ordered
 /// ones. It is 30 % less than 1; the paper states 30 to 40 %.

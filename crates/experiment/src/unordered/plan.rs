@@ -168,8 +168,8 @@ impl Line {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed. Settings that are left out
-    /// may grow.
+    /// Returns the settings that must not change when a run is resumed. The others, such as the
+    /// number of rounds, may be extended.
     #[must_use]
     pub fn header(&self) -> Value {
         json!({
@@ -304,7 +304,7 @@ pub(super) mod tests {
     #[test]
     fn the_usual_plan_has_every_arm_over_every_line_in_every_round() {
         let units = plan(&settings());
-        // Without loss there is one direction, and a link alone loses in one.
+        // Lines without loss have no direction, and a single link loses in one direction only.
         assert_eq!(units.len(), 10 * 2 * 3 * (5 * 8 + 3));
         let ids: BTreeSet<_> = units.iter().map(|unit| unit.id()).collect();
         assert_eq!(ids.len(), units.len(), "each id once");

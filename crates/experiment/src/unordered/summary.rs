@@ -33,11 +33,11 @@ pub struct Pairing {
     pub arm: Arm,
     /// Properties of the lines.
     pub line: Line,
-    /// Share of the arm's downloads that are done at the time at which [`paper::ORDERED`] of those
-    /// over ordered links are. There is a value for each round.
+    /// Share of the arm's downloads that are done when [`paper::ORDERED`] of the downloads over
+    /// ordered links are done: at most one value per round.
     pub done: Vec<f64>,
-    /// Median over downloads of the time divided by that of the same download over ordered links.
-    /// There is a value for each round.
+    /// Median over downloads of a download's time divided by its time over ordered links: at most
+    /// one value per round.
     pub ratios: Vec<f64>,
 }
 
@@ -50,7 +50,7 @@ pub struct LinkRow {
     pub rounds: usize,
     /// Number of cells to send, and number of cells that arrived.
     pub cells: (u64, u64),
-    /// Share of cells that arrived before their turn in the stream.
+    /// Share of cells that arrived before their delivery in order ([`CellDelays::early`]).
     pub early: Option<Mean>,
     /// Mean delays in ms in three orders of delivery: in the stream's order, in each circuit's
     /// order, without order.
@@ -115,7 +115,7 @@ fn curve(of: &[&Measured], arm: Arm, line: Line) -> Option<Curve> {
     })
 }
 
-/// Compares each other arm with ordered links of our relays, over all lines that have both.
+/// Compares each arm with [`Arm::Ordered`], over all lines on which both were measured.
 #[must_use]
 pub fn pairings(records: &[Measured]) -> Vec<Pairing> {
     let arms = Arm::DOWNLOADS.into_iter().filter(|arm| *arm != Arm::Ordered);
@@ -135,8 +135,9 @@ pub fn pairings(records: &[Measured]) -> Vec<Pairing> {
     keys.filter_map(pairing).collect()
 }
 
-/// Returns the median of the downloads' ratios of times. The ratio of an incomplete download
-/// counts as infinite. `None` if the median is infinite.
+/// Returns the median over downloads of the time in `one` divided by that in `ordered`. The ratio
+/// is infinite if only the download in `one` is incomplete, and 0 if only the other is. `None` if
+/// the median is infinite or no download completed.
 fn ratio(one: &Measured, ordered: &Measured) -> Option<f64> {
     let pairs = one.downloads.iter().zip(&ordered.downloads);
     let ratios = pairs.filter_map(|(one, ordered)| match (one.whole, ordered.whole) {
@@ -190,7 +191,8 @@ mod tests {
     use super::super::measured::tests::{LINE, link, measured};
     use super::*;
 
-    /// Ten rounds in which what is unordered takes half as long.
+    /// Returns ten rounds in which downloads over unordered links take half as long, and five
+    /// rounds of a single link.
     fn records() -> Vec<Measured> {
         let times = |factor: f64, round: u32| {
             (1..40).map(|at| f64::from(at * (round + 1)) * factor).collect::<Vec<_>>()
@@ -221,7 +223,8 @@ mod tests {
         let pairings = pairings(&records());
         assert_eq!(pairings.len(), 1, "there is no stock arm");
         let done = Median::of(&pairings[0].done).unwrap();
-        // The twelfth of 40 is the ordered moment; 24 of the faster ones are done then.
+        // The 12th of 40 ordered downloads (30 %) sets the time, at which 24 unordered ones are
+        // done.
         assert_eq!((done.median, done.interval, done.count), (0.6, Some([0.6, 0.6]), 10));
         let ratio = Median::of(&pairings[0].ratios).unwrap();
         assert_eq!((ratio.median, pairings[0].line), (0.5, LINE));
