@@ -1,5 +1,7 @@
 //! Nodes of MORE on loopback, and programs that fetch through them by SOCKS.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
@@ -58,8 +60,9 @@ impl Net {
             };
             nodes.push((end, thread::spawn(run)));
         }
-        let found = (0..NODES).filter_map(|_| listening.recv_timeout(PATIENCE).unwrap());
-        let proxy = found.last().expect("the client's node has a SOCKS port");
+        let proxies: Vec<_> =
+            (0..NODES).filter_map(|_| listening.recv_timeout(PATIENCE).unwrap()).collect();
+        let proxy = *proxies.last().expect("the client's node has a SOCKS port");
         Net { proxy, nodes }
     }
 

@@ -1,5 +1,7 @@
 //! Connections over several legs, and random losses, in virtual time.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::num::NonZeroU64;
 use std::time::Duration;
 
@@ -253,7 +255,7 @@ fn a_leg_that_falls_silent_is_left_alone() {
 fn segments_that_a_retransmission_overtook_count_without_paws() {
     let jitter = LinkSettings { jitter: MS * 15, reorder: true, ..leg(20, 20, 0.02) };
     let retransmitted = |paws| {
-        let mut net = Net::new(Congestion::Cubic, &[jitter.clone()], 5);
+        let mut net = Net::new(Congestion::Cubic, std::slice::from_ref(&jitter), 5);
         net.config.paws = paws;
         net.download(2 << 20);
         net.stats().retransmitted

@@ -339,7 +339,9 @@ mod tests {
         assert_eq!((flying(&board), board.next_lost()), ([2, 0, 3], Some(4)));
         board.unmark_lost();
         assert_eq!(flying(&board), [2, 2, 3]);
-        (0..9).for_each(|_| drop(board.pop()));
+        for _ in 0..9 {
+            board.pop();
+        }
         assert_eq!(flying(&board), [0, 0, 0]);
     }
 }
