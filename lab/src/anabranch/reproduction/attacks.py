@@ -10,6 +10,17 @@ from anabranch.report.tables import inline
 from anabranch.reproduction.data import Data, Row
 from anabranch.reproduction.found import ALIKE, FAILS, HOLDS, MISSING, OPEN, Found
 
+_FULLEST = "largest"
+#: The systems of `lab/results/systems.toml`, by schedule and mode.
+_SYSTEMS = {
+    (None, "together"): "not split",
+    ("batched", "independent"): "TrafficSliver",
+    ("hywf", "independent"): "HyWF",
+    ("weighted", "follow"): "CoMPS",
+    ("uniform", "follow"): "MIMIQ",
+    ("weighted:4", "follow"): "ours without a far end",
+    ("uniform", "independent"): "ours with a far end",
+}
 _SPLIT = ("schedule", "every", "paths", "defence")
 
 
@@ -84,6 +95,24 @@ def split(data: Data, attack: str, protocol: str) -> Found:
     text += f"; undefended: recall {_inline(found[False], 'recall')}"
     verdict = HOLDS if less["high"] < more["low"] else FAILS if less["low"] > more["high"] else OPEN
     return Found(text, verdict, "the intervals overlap" if verdict == OPEN else "", quotes)
+
+
+def systems(data: Data, attack: str) -> Found:
+    """Returns what an attack recognises on the fullest path of each system.
+
+    Args:
+        data: of `systems.jsonl`.
+        attack: its name.
+    """
+    found = {
+        (each["spec"]["schedule"], each["spec"]["mode"]): _inline(each, "accuracy")
+        for each in data.results("systems.jsonl")
+        if each["spec"]["attack"] == attack
+        and each["spec"]["observer"] == (_FULLEST if each["spec"]["schedule"] else "any")
+    }
+    text = f"{attack_name(attack)}: "
+    text += ", ".join(f"{name} {found[setting]}" for setting, name in _SYSTEMS.items())
+    return Found(text, OPEN, "the paper has no numbers to compare with", tuple(found.values()))
 
 
 def time_or_packets(data: Data, attack: str, every: tuple[str, str] = ("50p", "100ms")) -> Found:

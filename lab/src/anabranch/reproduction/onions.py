@@ -107,6 +107,84 @@ def costs(data: Data, place: str, claim: str) -> Found:
     )
 
 
+WIDE = ("conflux", "conflux-2013", "mtor", "merged", "anabranch")
+"""Designs whose schedules are compared in the larger network."""
+ALL, FLOOR = 228, 140
+"""Numbers of clients: all, and those at which the paper's speed is lowest."""
+
+
+def wide_schedules(data: Data, claim: str) -> Found:
+    """Judges whether round robin is faster than the designs' own rules in the larger network.
+
+    Args:
+        data: of `wide.parquet`.
+        claim: in the page's words.
+    """
+    rows = data.table("wide.parquet")
+    ratios = {
+        f"{design} × 2": _faster(rows, (design, "round robin", ALL), (design, "own", ALL))
+        for design in WIDE
+    }
+    quote = f"| {claim} | 3 | {{}} | {{}} |"
+    return _wide(quote, ratios, lambda ratio: above(ratio, 1))
+
+
+def wide_floor(data: Data, claim: str) -> Found:
+    """Judges whether bulk downloads are as fast with all clients as with 140 of them.
+
+    Args:
+        data: of `wide.parquet`.
+        claim: in the page's words.
+    """
+    rows = data.table("wide.parquet")
+    paths = [("tor", "–"), ("tor-fixed", "–")]
+    ratios = {
+        design: _faster(rows, (design, schedule, ALL), (design, schedule, FLOOR))
+        for design, schedule in paths
+    }
+    found = _wide(f"| {claim} | 4 | {{}} | {{}} |", ratios, lambda ratio: within(ratio, AS_LONG))
+    return _doubted(found, "exits use 30 % of their lines, so that nothing is congested")
+
+
+def _faster(
+    rows: Sequence[Row], one: tuple[str, str, int], other: tuple[str, str, int]
+) -> Interval:
+    """Returns how much faster bulk downloads are: geometric mean over networks, of medians.
+
+    Args:
+        rows: of `wide.parquet`.
+        one: design, schedule and number of clients.
+        other: those that it is compared with.
+    """
+    times = {
+        key: {
+            (row["network"], row["seed"]): row["time_to_last_byte"]
+            for row in rows
+            if (row["design"], row["schedule"], row["clients"], row["load"]) == (*key, "bulk")
+            and math.isclose(row["quantile"], 0.5)
+        }
+        for key in (one, other)
+    }
+    shared = times[one].keys() & times[other].keys()
+    logs = [math.log(times[other][run] / times[one][run]) for run in sorted(shared)]
+    mean_log = mean_interval(logs)
+    ends = (mean_log.low, mean_log.high)
+    low, high = (None if end is None else math.exp(end) for end in ends)
+    return Interval(math.exp(mean_log.value), low, high)
+
+
+def _wide(quote: str, ratios: dict[str, Interval], judge: Callable[[Interval], str]) -> Found:
+    """Returns one verdict on several ratios with the larger network's kind of numbers."""
+    numbers = {
+        name: f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+        for name, ratio in ratios.items()
+    }
+    verdict, why = all_of([judge(ratio) for ratio in ratios.values()])
+    text = ", ".join(f"{name}: {number}" for name, number in numbers.items())
+    quotes = tuple(quote.format(name, number) for name, number in numbers.items())
+    return Found(text, verdict, why, quotes)
+
+
 def _compared(
     quote: str, of: str, ratios: dict[str, Interval], judge: Callable[[Interval], str]
 ) -> Found:
