@@ -47,7 +47,7 @@ pub struct Course {
     pub lanes: Vec<Lane>,
     /// Sum of the sizes in each step: of path -1 if that was recorded, otherwise of all paths.
     pub whole: Ways<Vec<u64>>,
-    /// The first [`RUNS`] runs of a session. Empty if the course combines several sessions.
+    /// The first [`RUNS`] runs of a session. Empty if this value combines several sessions.
     pub runs: Ways<Vec<Run>>,
 }
 

@@ -73,7 +73,7 @@ pub struct Config {
 
 impl Config {
     /// Returns the number of paths that the schedule may use: all paths, or all but the last if
-    /// that is the handshake path alone.
+    /// the last is used for handshakes only.
     pub fn scheduled(&self) -> usize {
         let apart = self.handshake.is_some() && !self.handshake_scheduled;
         self.ports.len() - usize::from(apart)

@@ -380,7 +380,8 @@ impl Channel {
         cell::put_fixed_as(&mut self.outbox, width, circuit, command, body);
     }
 
-    /// Appends a variable-length cell to the outbox of an open link with unnumbered cells.
+    /// Appends a variable-length cell to the outbox. The link must be open and must not number its
+    /// cells.
     pub(crate) fn say_long(&mut self, command: Command, body: &[u8]) {
         cell::put_variable(&mut self.outbox, Width::Four, command, body);
     }

@@ -268,8 +268,8 @@ impl Inbox {
         }
     }
 
-    /// Returns up to `most` block counts to send. Each is sent [`TOLD`] times, because an
-    /// acknowledgement may be lost with its connection.
+    /// Returns up to `most` acknowledgements to send: a stream and the number of blocks received.
+    /// Each is sent [`TOLD`] times, because one may be lost with its connection.
     fn tell_receipts(&mut self, most: usize) -> Vec<(u64, u64)> {
         let told = self.receipts.iter_mut().take(RECEIPTS.min(most)).map(|(&id, (count, told))| {
             *told += 1;

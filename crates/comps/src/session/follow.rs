@@ -228,7 +228,7 @@ pub(super) struct Follow {
     alone: Box<[Alone]>,
     delay: AnswerDelay,
     heard: Option<Time>,
-    /// Latest time at which at least [`VISITS`] visits were unanswered.
+    /// Latest time at which [`VISITS`] or more visits of the uplink to other paths had no answer.
     stayed: Option<Time>,
     next_report: Time,
 }

@@ -200,7 +200,7 @@ impl InOrder {
         probe.into_iter().chain(held).min()
     }
 
-    /// Updates the length of the silence of the path in front, at the arrival of `bytes` by
+    /// Updates how long the path that the downlink now uses has been silent, when `bytes` arrive by
     /// `path`.
     fn listen(&mut self, now: Time, path: PathId, bytes: usize) {
         let pause = now.since(std::mem::replace(&mut self.heard, now)).min(PAUSE);

@@ -55,7 +55,7 @@ pub struct LinkRow {
     /// Mean delays in ms in three orders of delivery: in the stream's order, in each circuit's
     /// order, without order.
     pub delays: [Option<Mean>; 3],
-    /// 90 % quantiles of the delays in ms, in the three orders of `delays`.
+    /// 90 % quantiles of the delays in ms, one for each order of delivery, as in `delays`.
     pub p90: [Option<Mean>; 3],
     /// Ratio of the mean delay in each circuit's order to that in the stream's order, in the same
     /// round.

@@ -49,7 +49,8 @@ struct Numbers {
 }
 
 impl Adaptive {
-    /// Returns a numbering without legs. Messages lost with a leg may be sent again on another.
+    /// Returns a numbering to which no leg has been added. Messages lost with
+    /// a leg may be sent again on another.
     #[must_use]
     pub fn new() -> Adaptive {
         Adaptive::default()

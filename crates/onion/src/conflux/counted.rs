@@ -28,7 +28,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Returns a numbering without legs.
+    /// Returns a numbering to which no leg has been added.
     #[must_use]
     pub fn new() -> Counted {
         Counted::default()

@@ -26,7 +26,7 @@ struct Last {
 }
 
 impl Explicit {
-    /// Returns a numbering without legs.
+    /// Returns a numbering to which no leg has been added.
     #[must_use]
     pub fn new() -> Explicit {
         Explicit::default()

@@ -41,7 +41,8 @@ impl Numbers {
 }
 
 impl Runs {
-    /// Returns a numbering without legs. Cells lost with a leg may be sent again on another.
+    /// Returns a numbering to which no leg has been added. Cells lost with a
+    /// leg may be sent again on another.
     #[must_use]
     pub fn new() -> Runs {
         Runs::default()

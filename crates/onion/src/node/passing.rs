@@ -73,8 +73,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the set of streams on the trunk of the set `id`; `None` if there is no trunk, or its
-    /// streams end elsewhere.
+    /// Returns the set of streams that the joined circuits of the set `id` carry. `None` if the set
+    /// joins no circuits, or if their streams do not end at this relay.
     pub(crate) fn streams_set_over(&self, id: SetId) -> Option<SetId> {
         self.set_of(self.trunk_of(id)?)
     }

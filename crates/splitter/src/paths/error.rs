@@ -158,7 +158,7 @@ pub enum Fault {
     Outward(IpAddr, String),
     /// The interface has no route to the server: (server, interface).
     NoRouteBy(IpAddr, String),
-    /// The other path of this name uses the same interface and source address.
+    /// Another path, whose name this is, uses the same interface and source address.
     SameEgress(String),
     /// The name of the far end does not resolve.
     Name(Target, io::Error),

@@ -28,7 +28,7 @@ pub struct PathSpec {
     pub name: String,
     /// Interface of the path's sockets (`if:`, or derived from `wg:`), which are bound to it.
     pub device: Option<String>,
-    /// The wg-quick file of the tunnel that is the interface (`wg:`). The file is not read.
+    /// Name of a wg-quick file (`wg:`), whose tunnel is the path's interface. The file is not read.
     pub tunnel: Option<String>,
     /// Source address of the path's sockets (`addr:`), which are bound to it.
     pub source: Option<IpAddr>,

@@ -103,7 +103,8 @@ impl WgQuick {
         mark(self.interface("FwMark")?).ok().flatten()
     }
 
-    /// Returns whether the file is for AmneziaWG: it has a key that obfuscates WireGuard.
+    /// Returns whether the file is for AmneziaWG: it has a setting of the obfuscation (`Jc`, `S1`,
+    /// `H1` and others).
     pub fn is_obfuscated(&self) -> bool {
         self.settings().any(|(_, _, key, _)| key.obfuscates)
     }
