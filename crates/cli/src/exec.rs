@@ -108,7 +108,7 @@ mod tests {
         let gone = why(&missing, Place::Here, "browse", "firefx");
         assert_eq!(gone, "there is no program 'firefx': install it, or give its path");
         let elsewhere = why(&io::Error::from_raw_os_error(22), Place::MountsOf(17), "b", "bash");
-        let cure = "sudo nsenter --target 17 --mount anabranch exec b bash";
+        let cure = "run 'sudo nsenter --target 17 --mount anabranch exec b bash'";
         assert!(elsewhere.ends_with(cure), "{elsewhere}");
     }
 }

@@ -766,7 +766,7 @@ mod tests {
         ends
     }
 
-    /// Two ends that have agreed, of which these want QUIC beside it and cells with numbers.
+    /// Two ends that have agreed; both want QUIC alongside the link, and numbered cells.
     pub(super) fn wanting(one: (Option<u16>, bool), two: (Option<u16>, bool)) -> [Channel; 2] {
         let them = credentials(2);
         let of = |(port, unordered): (Option<u16>, bool), certificate| {

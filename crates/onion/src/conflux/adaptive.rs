@@ -49,7 +49,7 @@ struct Numbers {
 }
 
 impl Adaptive {
-    /// Returns a numbering to which no leg has been added. Messages lost with
+    /// Returns a numbering that has no legs yet. Messages lost with
     /// a leg may be sent again on another.
     #[must_use]
     pub fn new() -> Adaptive {

@@ -28,7 +28,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Returns a numbering to which no leg has been added.
+    /// Returns a numbering that has no legs yet.
     #[must_use]
     pub fn new() -> Counted {
         Counted::default()

@@ -26,7 +26,7 @@ struct Last {
 }
 
 impl Explicit {
-    /// Returns a numbering to which no leg has been added.
+    /// Returns a numbering that has no legs yet.
     #[must_use]
     pub fn new() -> Explicit {
         Explicit::default()

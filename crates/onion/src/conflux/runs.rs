@@ -41,7 +41,7 @@ impl Numbers {
 }
 
 impl Runs {
-    /// Returns a numbering to which no leg has been added. Cells lost with a
+    /// Returns a numbering that has no legs yet. Cells lost with a
     /// leg may be sent again on another.
     #[must_use]
     pub fn new() -> Runs {
