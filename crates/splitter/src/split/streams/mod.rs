@@ -426,8 +426,12 @@ impl Streams {
     ) -> Option<(PathId, Option<String>)> {
         let State::Open(wire) = &mut self.places.get_mut(&path)?.state else { return None };
         let flushed = wire.connection.flush(now, poller, token(path));
+        let ended = flushed.err().map(|ending| {
+            // Bytes that arrived before the end explain more than a failed write.
+            wire.connection.read(&mut self.buffer, |_| {}).err().unwrap_or(ending)
+        });
         self.recorded.extend(StreamBytes::of(path, wire.connection.wire()));
-        let ending = flushed.err()?;
+        let ending = ended?;
         Some((path, self.fail(now, path, &ending.to_string())))
     }
 
