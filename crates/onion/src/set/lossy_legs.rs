@@ -208,7 +208,9 @@ mod tests {
         legs.answered(now + Duration::from_millis(80), 11);
         assert_eq!((legs.linked(), legs.rtts()[1]), (0b111, Some(Duration::from_millis(80))));
         let room = |ms, room| {
-            let leg = LegView { size: 100, bdp: 50, ..LegView::NOTHING };
+            // A leg without room has packets in flight; `eta` waits for no other.
+            let inflight = if room == 0 { 60 } else { 0 };
+            let leg = LegView { size: 100, bdp: 50, inflight, ..LegView::NOTHING };
             PathView::leg(Some(Duration::from_millis(ms)), room, leg)
         };
         let views = [room(50, 10), room(20, 0), room(80, 10)];
