@@ -389,7 +389,7 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ([data, "--schedule", "weighted"], "no default for when it changes the path"),
         ([data, "--attack", "kfp"], "did you mean 'k-fp'"),
         ([data, "--parameter", "trees"], "write NAME=VALUE"),
-        ([data, "--observer", "all"], "expected random, largest, any"),
+        ([data, "--observer", "all"], "expected random (one path), largest"),
         (
             [data, "--observer", "largest"],
             "--observer: without a split every observer sees everything",

@@ -228,7 +228,7 @@ def units_of_which_one_breaks(data: Path) -> list[Unit]:
     would refuse.
     """
     specs = [Spec.of(parameters={"trees": 5}, loads=3, seed=seed) for seed in range(3)]
-    object.__setattr__(specs[1], "bootstrap", "many")
+    object.__setattr__(specs[1].scoring, "bootstrap", "many")
     return [Unit(f"unit {spec.seed}", data, None, None, spec) for spec in specs]
 
 

@@ -431,7 +431,7 @@ mod tests {
             ("shape a\nup 700 0\ndown 900 10001", "10,000 ms"),
             ("shape a\nup 63 0\ndown 900 1", "the first step must go"),
             ("shape a\ndown 900 1\nup 700 0", "the first step must go"),
-            ("shape a\nup 700 0\ndown 63 1\nup 9 1\ndown 900 1", "answer to the first"),
+            ("shape a\nup 700 0\ndown 63 1\nup 9 1\ndown 900 1", "must answer the first step"),
             ("shape a\nup 700 0\ndown 900 1\nup 9 9", "the last step must go"),
             ("shape a\nup 700 0\ndown 900 1\nshape a\nup 700 0\ndown 900 1", "two shapes"),
             ("shape a\nup 64 0\ndown 900 1", "a step 'up' of 600"),
