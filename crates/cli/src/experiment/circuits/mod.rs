@@ -166,7 +166,7 @@ mod tests {
         // MORE has one row, on loopback.
         assert_eq!(plan(&settings("").unwrap()).len(), 10 * (2 * 21 + 1));
         let short = plan(&settings("--short").unwrap());
-        assert_eq!(short.len(), 2 * 12);
+        assert_eq!(short.len(), 2 * 13);
         let lasts: f64 = short.iter().map(|unit| unit.lasts().as_secs_f64()).sum();
         assert!((300.0..900.0).contains(&lasts), "{lasts} s");
         assert_eq!(plan(&settings("--designs mtor --legs 3 --places lines").unwrap()).len(), 10);
