@@ -51,9 +51,6 @@ pub enum Design {
     /// Merged circuits whose scheduler sends batches of 50 to 70 cells, by weights that are
     /// redrawn (TrafficSliver's `batched weighted`).
     MergedBatches,
-    /// MORE: a path for each packet. The paper has rows for 1, 2 and 3 paths without an explanation
-    /// of that number; here there is one row.
-    More,
     /// C tor as clients and relays, without Conflux.
     Stock,
     /// C tor as clients and relays, with Conflux.
@@ -142,7 +139,7 @@ pub struct Unit {
 
 impl Design {
     /// All designs.
-    pub const ALL: [Design; 13] = [
+    pub const ALL: [Design; 12] = [
         Design::Tor,
         Design::Conflux,
         Design::Conflux2013,
@@ -153,7 +150,6 @@ impl Design {
         Design::OursTurns,
         Design::Merged,
         Design::MergedBatches,
-        Design::More,
         Design::Stock,
         Design::StockConflux,
     ];
@@ -171,7 +167,6 @@ impl Design {
             Design::OursTurns => "anabranch-turns",
             Design::Merged => "merged",
             Design::MergedBatches => "merged-batches",
-            Design::More => "more",
             Design::Stock => "stock",
             Design::StockConflux => "stock-conflux",
         }
@@ -182,17 +177,11 @@ impl Design {
         matches!(self, Design::Stock | Design::StockConflux)
     }
 
-    /// Returns whether the design can be measured in `place`. Relays of MORE send to clients,
-    /// whose addresses are routed on loopback only.
-    fn fits(self, place: Place) -> bool {
-        self != Design::More || place == Place::Loopback
-    }
-
     /// Returns the numbers of circuits to measure the design with, out of the requested numbers
     /// `asked`. C tor's Conflux always uses two, designs with one circuit always one.
     fn legs(self, asked: &[u32]) -> Vec<u32> {
         match self {
-            Design::Tor | Design::More | Design::Stock => vec![1],
+            Design::Tor | Design::Stock => vec![1],
             Design::StockConflux => vec![2],
             _ => asked.iter().copied().filter(|legs| *legs > 1).collect(),
         }
@@ -357,9 +346,9 @@ pub fn plan(settings: &Settings) -> Vec<Unit> {
     let mut units = Vec::new();
     for round in 0..settings.rounds {
         let mut of_round = Vec::new();
-        let pairs =
-            settings.designs.iter().flat_map(|d| settings.places.iter().map(move |p| (d, p)));
-        for (&design, &place) in pairs.filter(|(design, place)| design.fits(**place)) {
+        for (&design, &place) in
+            settings.designs.iter().flat_map(|d| settings.places.iter().map(move |p| (d, p)))
+        {
             let starting = STARTING[usize::from(design.is_stock())];
             let one = Duration::from_millis(1_000 + u64::from(settings.bulk) * 500);
             let lasts = starting + settings.repetitions * one;
@@ -403,12 +392,11 @@ mod tests {
     #[test]
     fn the_usual_plan_has_every_design_over_every_number_of_circuits_in_every_round() {
         let units = plan(&settings());
-        // MORE is measured on loopback only.
-        assert_eq!(units.len(), 10 * (2 * (1 + 9 * 2 + 1 + 1) + 1));
+        assert_eq!(units.len(), 10 * 2 * (1 + 9 * 2 + 1 + 1));
         let ids: BTreeSet<_> = units.iter().map(|unit| unit.id()).collect();
         assert_eq!(ids.len(), units.len(), "each id once");
         assert!(units.is_sorted_by_key(|unit| unit.round));
-        assert_ne!(units[..43], plan(&Settings { seed: 2, ..settings() })[..43]);
+        assert_ne!(units[..42], plan(&Settings { seed: 2, ..settings() })[..42]);
         let one = plan(&Settings { designs: vec![Design::MTor], ..settings() });
         let mut all = units;
         all.retain(|unit| unit.design == Design::MTor);
@@ -435,8 +423,7 @@ mod tests {
         let levels = vec![0, 30, 58, 90];
         let places = vec![Place::Loopback, Place::Line];
         let units = plan(&Settings { levels, places, rounds: 1, ..settings() });
-        // MORE has one row, on loopback.
-        assert_eq!(units.len(), 21 * 5 + 1);
+        assert_eq!(units.len(), 21 * 5);
         assert!(units.iter().all(|unit| unit.level.is_some() == (unit.place == Place::Line)));
         let ids: BTreeSet<_> = units.iter().map(|unit| unit.id()).collect();
         assert!(ids.contains("mtor/2/line/58/0") && ids.contains("mtor/2/loopback/0"));

@@ -212,12 +212,11 @@ impl Claim {
         }
     }
 
-    /// Returns the paper's value; `None` if there is none.
-    fn of_paper(self, row: &Row) -> Option<f64> {
-        Some(match self {
+    fn of_paper(self, row: &Row) -> f64 {
+        match self {
             Claim::FirstByte => row.first_byte,
             Claim::Web => row.web,
-            Claim::Bulk => row.bulk?,
+            Claim::Bulk => row.bulk,
             Claim::Guard => row.cpu[0],
             Claim::Middle => row.cpu[1],
             Claim::Exit => row.cpu[2],
@@ -225,15 +224,15 @@ impl Claim {
             // The paper shows one of the `legs` middles of a circuit. All of them together use
             // `legs` times as much CPU.
             Claim::ExitCostsLess => row.cpu[2] / row.cpu[1] / f64::from(row.legs),
-        })
+        }
     }
 
     /// Returns the paper's ratio for this claim about the design in `row`: to one circuit, or
     /// within the design.
-    fn ratio_of_paper(self, row: &Row) -> Option<f64> {
+    fn ratio_of_paper(self, row: &Row) -> f64 {
         match self.is_within() {
             true => self.of_paper(row),
-            false => Some(self.of_paper(row)? / self.of_paper(&paper::ONE)?),
+            false => self.of_paper(row) / self.of_paper(&paper::ONE),
         }
     }
 
@@ -276,8 +275,7 @@ pub fn verdicts(records: &[Measured]) -> Vec<Verdict> {
         // Claims that compare with one circuit are about several circuits. C tor is compared with
         // the paper's row of Tor.
         let claims = Claim::ALL.into_iter().filter(|claim| row.legs > 1 || claim.is_within());
-        // Any node of MORE is an entry and a middle.
-        let claims = claims.filter(|_| !matches!(cell.design, Design::Stock | Design::More));
+        let claims = claims.filter(|_| cell.design != Design::Stock);
         found.extend(claims.filter_map(|claim| verdict(records, &cell, &row, claim)));
     }
     found
@@ -296,7 +294,7 @@ fn verdict(records: &[Measured], cell: &Cell, row: &Row, claim: Claim) -> Option
     let mine: Vec<&Measured> = records.iter().filter(|record| key(record) == own).collect();
     let ratio = |record: &&Measured| spread::ratio(of(own, record.round)?, one(record.round)?);
     let ratio = Mean::of(&mine.iter().filter_map(ratio).collect::<Vec<_>>())?;
-    let paper = claim.ratio_of_paper(row)?;
+    let paper = claim.ratio_of_paper(row);
     let answer = match mine.iter().all(|record| claim.can_show(record.load)) {
         true => claim.judge(ratio),
         false => Answer::Open,

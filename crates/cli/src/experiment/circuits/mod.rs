@@ -37,8 +37,8 @@ pub(crate) struct CircuitsArgs {
     common: Common,
     /// Compare these designs: tor (one circuit), conflux, conflux-2013, mtor, anabranch (our own
     /// design); conflux-2013-turns, mtor-turns, anabranch-turns (those three with round robin);
-    /// merged, merged-batches (circuits that meet at a middle relay); more (MORE: a path for each
-    /// packet; on loopback only); stock (C tor), stock-conflux (C tor with Conflux) [default: all].
+    /// merged, merged-batches (circuits that meet at a middle relay); stock (C tor), stock-conflux
+    /// (C tor with Conflux) [default: all].
     #[arg(long, value_name = "DESIGN,...", value_delimiter = ',')]
     designs: Vec<Design>,
     /// Use N circuits for each stream, in designs that use several. C tor always uses two.
@@ -163,10 +163,9 @@ mod tests {
 
     #[test]
     fn the_forms_have_the_plans_that_they_promise() {
-        // MORE has one row, on loopback.
-        assert_eq!(plan(&settings("").unwrap()).len(), 10 * (2 * 21 + 1));
+        assert_eq!(plan(&settings("").unwrap()).len(), 10 * 2 * 21);
         let short = plan(&settings("--short").unwrap());
-        assert_eq!(short.len(), 2 * 13);
+        assert_eq!(short.len(), 2 * 12);
         let lasts: f64 = short.iter().map(|unit| unit.lasts().as_secs_f64()).sum();
         assert!((300.0..900.0).contains(&lasts), "{lasts} s");
         assert_eq!(plan(&settings("--designs mtor --legs 3 --places lines").unwrap()).len(), 10);

@@ -32,7 +32,7 @@ impl Subject<'_> {
     /// Returns the paper's time for a bulk download; `None` if the paper's download had another
     /// size.
     pub(super) fn bulk_of(&self, row: &paper::Row) -> Option<f64> {
-        row.bulk.filter(|_| self.bulk() == PAPERS_BULK)
+        (self.bulk() == PAPERS_BULK).then_some(row.bulk)
     }
 }
 
@@ -52,7 +52,6 @@ pub(super) fn title(design: Design) -> &'static str {
         Design::OursTurns => "Anabranch, round robin",
         Design::Merged => "merged in the middle",
         Design::MergedBatches => "merged in the middle, batches",
-        Design::More => "MORE",
         Design::Stock => "C tor",
         Design::StockConflux => "C tor, Conflux",
     }
