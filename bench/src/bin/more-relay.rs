@@ -1,5 +1,6 @@
-//! What a relay of MORE takes for a packet: the Sphinx library alone, the core with it, and the
-//! program on loopback; and what a client takes for a packet and a reply block.
+//! Measures the CPU time of a relay of MORE for a packet: of the Sphinx library alone, of the core
+//! with it, and of the program on loopback. Measures the client's too, for a packet and a reply
+//! block.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};

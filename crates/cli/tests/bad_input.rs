@@ -312,8 +312,7 @@ fn a_delay_that_is_none_or_alike_for_all_or_longer_than_a_protocols_timer() {
     }
     let long = ["--jitter", "0-5s", "--protocol", "wireguard"];
     let message = refused(&[LISTEN, TO, PATH, &long]);
-    let timer = "WireGuard sends an unanswered packet again, so everything would be sent twice; that \
-                 time is 5000 ms (Rekey-Timeout";
+    let timer = "would be sent twice; that time is 5000 ms (Rekey-Timeout";
     assert!(message.contains(timer), "{message}");
     let message = refused_file("\njitter = '20ms'\n");
     assert!(message.starts_with("split.toml:2: `jitter`: '20ms' delays all"), "{message}");

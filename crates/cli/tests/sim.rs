@@ -60,7 +60,7 @@ fn bad_input_is_refused_before_anything_runs() {
     assert_eq!(fs::read_to_string(folder.path().join("mine")).unwrap(), "mine");
 }
 
-/// A table of relays: guards, exits of which one permits port 80 only, and others.
+/// A table of relays: guards, exits and others. One exit permits port 80 only.
 fn consensus() -> String {
     let mut text = "# valid-after 2026-04-18 23:00:00\n# params cc_alg=2\n\
         # bandwidth-weights Wgg=5888 Wgd=1040 Wgm=5888 Wmg=4112 Wmd=1040 Wme=0 Wmm=10000 Wee=10000 \

@@ -97,7 +97,7 @@ impl Supply {
     }
 
     /// Returns true if no reply has arrived for the probe interval: the exit may have no block.
-    /// What is on its way counts as lost then.
+    /// Blocks that are on their way count as lost then.
     pub(crate) fn probe(&mut self, now: Time) -> bool {
         if now < self.probe_at {
             return false;

@@ -265,8 +265,7 @@ mod tests {
         assert!(judged.iter().all(|one| one.cut == 18));
     }
 
-    /// Returns six rounds of a stream at the round trip `rtt`, of which `came` kB arrive each
-    /// second.
+    /// Returns six rounds of a stream at the round trip `rtt`. `came` kB of it arrive each second.
     fn rounds(arm: Arm, rate: u32, (rtt, came): (u32, u64)) -> Vec<Measured> {
         (0..6).map(|round| streamed(arm, (rtt, round), rate, came)).collect()
     }

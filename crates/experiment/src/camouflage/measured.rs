@@ -179,7 +179,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Returns a stream of `rate` kB/s of which about `came` kB arrive in each of 20 seconds. The
+    /// Returns a stream of `rate` kB/s over 20 s. About `came` kB of it arrive in each second. The
     /// bytes on the wire are a tenth more.
     pub(in super::super) fn streamed(
         arm: Arm,

@@ -14,7 +14,7 @@ pub struct Cell {
     pub server: Server,
     /// Route to the server.
     pub access: Access,
-    /// Number of fetches of which all requested bytes arrived.
+    /// Number of fetches whose requested bytes all arrived.
     pub through: usize,
     /// Number of all fetches.
     pub count: usize,

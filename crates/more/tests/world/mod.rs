@@ -134,12 +134,12 @@ pub struct World {
     pub sent: u64,
     /// Datagrams sent, if they are kept.
     pub seen: Option<Vec<Seen>>,
-    /// What happens to each datagram before it is sent.
+    /// Changes, drops or doubles each datagram before it is sent.
     pub tamper: Option<Tamper>,
 }
 
 impl World {
-    /// Seven nodes, of which the last two are exits, and a client.
+    /// Seven nodes and a client. The last two nodes are exits.
     pub fn new(link: LinkSettings, config: &Config, seed: u64) -> World {
         World::of(8, link, config, seed)
     }

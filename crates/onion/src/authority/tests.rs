@@ -86,7 +86,7 @@ fn target(number: u64) -> Target {
     Target { addresses: vec![(address, orport).into()], rsa, ed25519: Some(ed) }
 }
 
-/// Returns an authority with the relays 0 (itself) to `count` - 1, all of which answer.
+/// Returns an authority with the relays 0 (itself) to `count` - 1. All of them answer.
 fn authority(count: u64) -> Authority {
     let mut authority = Authority::new(about(), settings(), keys());
     for number in 0..count {

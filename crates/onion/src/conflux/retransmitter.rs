@@ -66,7 +66,7 @@ impl SentMessage {
 /// An action that is due because time has passed, or because a leg was added or lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LegAction {
-    /// Send RECEIVED, from [`Retransmitter::told`], on this leg.
+    /// Send RECEIVED on this leg. [`Retransmitter::told`] returns its content.
     Tell(PathId),
     /// Send PROBE on this leg.
     Probe(PathId),

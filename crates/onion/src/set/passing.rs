@@ -22,8 +22,7 @@ pub(crate) struct Passing {
     early: u8,
     /// True if cells have arrived since queued cells were last distributed among the legs.
     undealt: bool,
-    /// Reason for the closing of the trunk (`cut`), and whether it has been reported to the client
-    /// (`told`).
+    /// Reason for the closing of the trunk. `told` is true once the client knows it.
     cut: Option<DestroyReason>,
     told: bool,
 }
