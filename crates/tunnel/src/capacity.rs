@@ -1,20 +1,20 @@
 //! The capacity of a path: the rate at which the path forwards packets. It is estimated from
 //! packet trains (Dovrolis, Ramanathan and Moore, INFOCOM 2001).
 //!
-//! A train is a group of packets that are sent one directly after the other. The delivery rate of
-//! a round trip shows only the rate of sending. A train, however, arrives spaced as the slowest
-//! link of the path allows. A few packets of slow start suffice to measure the capacity, while the
-//! delivery rate needs a full window.
+//! A train is a group of packets that are sent one directly after the other. It arrives with the
+//! spacing that the slowest link of the path gives it, so a few packets of slow start suffice to
+//! measure the capacity. The delivery rate over a round trip shows the capacity only once the
+//! window is full. Until then it is the sending rate.
 
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Minimum number of packets in a train that is used.
+/// Minimum number of packets of a train that yields a sample.
 const TRAIN: u32 = 3;
-/// Minimum bytes of a train that is used, without its first packet. An end that waits for a core
-/// reads packets late. With trains of short packets, such as acknowledgements, the capacity would
-/// follow that wait.
+/// Minimum bytes of a train that yields a sample, without its first packet. An end that waits for a
+/// CPU core reads packets late. Trains of short packets, such as acknowledgements, would measure
+/// that wait.
 const TRAIN_BYTES: f64 = 2_400.0;
 /// Weight of a new sample in the average, as for the smoothed round-trip time of RFC 6298.
 const WEIGHT: f64 = 1.0 / 8.0;
@@ -25,7 +25,7 @@ const STRETCHED: f64 = 2.0;
 /// paces slow start, bursts overflowed queues of 100 kB. With 1.25, ends that share a core lost a
 /// tenth (`tests/goodput.rs`, `window.rs`).
 const PACING_GAIN: f64 = 1.4;
-/// Maximum time of pacing that may be used at once, as a burst.
+/// Maximum length of a burst, as time at the pacing rate.
 const BURST: Duration = Duration::from_millis(4);
 /// Minimum size of a burst, in packets: large enough for a train.
 const BURST_PACKETS: f64 = 4.0;
@@ -33,7 +33,8 @@ const BURST_PACKETS: f64 = 4.0;
 /// that always reads whole trains at once shows no capacity. Without this bound the average would
 /// shrink until its inverse is infinite, and pacing would stop the path.
 const FASTEST: f64 = 1e-11;
-/// Maximum time of pacing that a caller can make up for after it has waited for a CPU core.
+/// Maximum delay of a caller, such as a wait for a CPU core, that it may make up for by sending
+/// faster than the pacing rate.
 const LATE: Duration = Duration::from_millis(20);
 
 /// The train of packets that one acknowledgement ([`Receipt`](crate::window::Receipt)) reports.
@@ -60,7 +61,7 @@ pub(crate) struct Capacity {
     free: Time,
     /// Time at which pacing allows the next packets; `None` if pacing delays none.
     opens: Option<Time>,
-    /// Time from `opens` to the caller's return, which the caller may make up for.
+    /// Time by which the caller was late: from `opens` to its next call. See [`LATE`].
     late: Duration,
 }
 
@@ -98,14 +99,15 @@ impl Capacity {
         let Some(rate) = self.pace() else { return };
         self.free = self.begins(now) + seconds(bytes / rate);
         if self.room(now, bytes) < bytes {
-            // The next packets may be sent when half of the burst is used up.
+            // The next packets may be sent once half of a burst is available again.
             let half = seconds(self.burst(bytes) / rate / 2.0);
             self.opens = Some(earlier(self.free, half)).filter(|due| *due > now);
             self.late = Duration::ZERO;
         }
     }
 
-    /// Returns the time from which packets sent at `now` occupy the path.
+    /// Returns the time at which pacing starts to count packets sent at `now`. It is before `now`
+    /// by the caller's delay, at most [`LATE`].
     fn begins(&self, now: Time) -> Time {
         let late = self.opens.filter(|due| *due <= now).map_or(self.late, |due| now.since(due));
         self.free.max(earlier(now, late.min(LATE)))

@@ -1,29 +1,30 @@
-//! Differences in delay between paths, from timestamps of the sender's clock. They are one-way
-//! delays except for a constant that is the same for all paths.
+//! Differences in delay between paths, from timestamps of the sender's clock. The unknown offset
+//! between the clocks is the same for all paths, so it cancels out in a difference.
 
 use std::time::Duration;
 
 use anabranch_multipath::{PathId, Time};
 
-/// Shortest time for which a path's least delay counts. The longest is twice that.
+/// Minimum time for which a path's minimum delay is used. The maximum is twice that.
 const SPAN: Duration = Duration::from_secs(10);
-/// Shortest time that a datagram waits for a missing one.
+/// Minimum time for which a datagram waits for a missing datagram.
 const LEAST: Duration = Duration::from_millis(2);
-/// Longest time that a datagram waits for a missing one. A datagram that arrives by another path
-/// later than this after the fastest one is out of order.
+/// Maximum time for which a datagram waits for a missing datagram. A datagram that a slower path
+/// delivers later than this after the fastest path would have is delivered out of order.
 pub const LONGEST: Duration = Duration::from_millis(250);
 
 /// The delays of all paths.
 #[derive(Default)]
 pub(crate) struct Delays {
-    /// The first difference of the clocks, from which the others are counted.
+    /// Arrival time minus stamp of the first packet, in microseconds (32 bits). All delays are
+    /// relative to it.
     base: Option<u32>,
     paths: Vec<Delay>,
 }
 
 #[derive(Clone, Default)]
 struct Delay {
-    /// The least delays of the present span and of the one before, in microseconds.
+    /// Minimum delays in the current [`SPAN`] and in the previous one, in microseconds.
     least: [Option<i64>; 2],
     until: Time,
     /// Average delay in microseconds, times 8.
@@ -47,15 +48,17 @@ impl Delays {
         Time::from_nanos(now.nanos().saturating_sub(longer * 1000))
     }
 
-    /// Returns how long a datagram waits for older ones, after the time when it would have arrived
-    /// by the fastest path. This is the delay that the slowest path has in addition.
+    /// Returns how long a datagram waits for older ones, counted from the time at which it would
+    /// have arrived by the fastest path: the difference between the delays of the slowest and the
+    /// fastest path.
     pub(crate) fn patience(&self) -> Duration {
         let most = self.paths.iter().filter_map(Delay::usual).max();
         let spread = most.map_or(0, |most| (most - self.least()).max(0).unsigned_abs());
         Duration::from_micros(spread).clamp(LEAST, LONGEST)
     }
 
-    /// Returns the delay that the slowest path has in addition to that of `path`, without queues.
+    /// Returns the difference between the minimum delays of the slowest path and of `path`, at most
+    /// [`LONGEST`].
     pub(crate) fn shorter(&self, path: PathId) -> Duration {
         let most = self.paths.iter().filter_map(Delay::least).max();
         let own = self.paths.get(path.index()).and_then(Delay::least);
@@ -85,7 +88,8 @@ impl Delay {
         self.deviation += error.abs() - (self.deviation + 3) / 4;
     }
 
-    /// Returns a delay that hardly a packet exceeds.
+    /// Returns the average delay plus four mean deviations, in microseconds, as in the timeout of
+    /// RFC 6298. Few packets exceed it.
     fn usual(&self) -> Option<i64> {
         Some(self.mean? / 8 + self.deviation)
     }
@@ -95,7 +99,7 @@ impl Delay {
     }
 }
 
-/// Returns the timestamp of `now`: microseconds, the lowest 32 bits.
+/// Returns the timestamp of `now`: the lowest 32 bits of its microseconds.
 pub(crate) fn micros(now: Time) -> u32 {
     (now.nanos() / 1000) as u32
 }

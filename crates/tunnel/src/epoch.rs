@@ -56,8 +56,8 @@ impl Epoch {
         &self.back.ids
     }
 
-    /// Appends a packet that contains `frame` to `out`. Each `number` may be used only once in an
-    /// epoch. Returns `None` if `path` has no ID.
+    /// Seals `frame` in a packet, and appends the packet to `out`. Each `number` may be used only
+    /// once in an epoch. Returns `None` if `path` has no ID.
     pub(crate) fn seal(
         &self,
         disguise: &Disguise,

@@ -18,8 +18,8 @@ use crate::session::{DecoyCount, Session, UNCONFIRMED};
 
 /// Maximum number of paths of a session.
 const MOST_PATHS: u8 = 64;
-/// Number of handshakes per second that are answered without proof of address. For more, the far
-/// end requires a cookie.
+/// Maximum number of handshakes per second that are answered without proof of address. Above it,
+/// the far end requires a cookie.
 const CALM: u32 = 50;
 /// Time for which a cookie proves an address (WireGuard: `COOKIE_SECRET_MAX_AGE`).
 const COOKIES: Duration = Duration::from_secs(120);
@@ -65,8 +65,8 @@ pub struct NewRun {
 pub enum PacketKind {
     /// The packet is not for this far end. Its sender gets no answer.
     Nothing,
-    /// The packet is a handshake. The fields are the answer, to be sent to the packet's source,
-    /// and the new run if the handshake starts one.
+    /// The packet is a handshake. The fields are the answer, to be sent to the packet's source, and
+    /// the new session if the handshake starts one.
     Handshake(Vec<u8>, Option<NewRun>),
     /// The packet belongs to a session, which may now have datagrams to take.
     Session(ClientId),
@@ -103,8 +103,9 @@ impl Client {
         Client { psk, stamp: None, answered: VecDeque::new(), generation: 0, session: None }
     }
 
-    /// Returns the answer to a copy of an earlier handshake with the Noise message `noise`; `None`
-    /// if there was none, or `nonce` shows that the packet is a replay.
+    /// Returns the answer to a copy of an answered handshake with the Noise message `noise`.
+    /// Returns `None` if no such handshake was answered, if `nonce` shows that the packet is a
+    /// replay, or after [`MOST_COPIES`] copies.
     fn repeat(&mut self, noise: &[u8], nonce: [u8; NONCE]) -> Option<&[u8]> {
         let answered = self.answered.iter_mut().find(|one| one.noise == noise)?;
         if answered.nonces.len() >= MOST_COPIES || !answered.nonces.insert(nonce) {
@@ -120,9 +121,9 @@ impl Client {
     }
 }
 
-/// A handshake that was answered. A near end sends copies of one handshake by several paths. Each
-/// is disguised with its own nonce, which only a holder of the public key can do. So a packet with
-/// a known nonce is a replay of an observer, and gets no answer.
+/// A handshake that was answered. A near end sends copies of one handshake by several paths, and
+/// disguises each with its own nonce. An observer cannot: the disguise needs the far end's public
+/// key. So a packet with a known nonce was replayed, and gets no answer.
 struct Answered {
     noise: Vec<u8>,
     answer: Vec<u8>,
@@ -141,7 +142,7 @@ struct ClientSession {
 }
 
 struct Cookies {
-    /// The present secret of cookies, and the one before.
+    /// The current secret of cookies, and the previous one.
     secrets: [[u8; 32]; 2],
     until: Time,
 }
@@ -395,7 +396,8 @@ impl<R: CryptoRng> Far<R> {
         running.map_or_else(Default::default, |running| running.session.decoys())
     }
 
-    /// Drops the sessions of clients that left or were silent for too long. Returns these clients.
+    /// Drops the sessions that clients have closed, and those of clients that were silent for
+    /// `FORGET`. Returns these clients.
     pub fn expire(&mut self, now: Time) -> Vec<ClientId> {
         let mut gone = Vec::new();
         for (id, client) in (0..).map(ClientId).zip(&mut self.clients) {

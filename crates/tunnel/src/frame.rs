@@ -16,8 +16,8 @@
 //! * `run`: the number of packets directly before this one, with consecutive numbers, that were
 //!   sent by the same path. If some of them are missing when later packets of the path have
 //!   arrived, they are lost.
-//! * `ack`: acknowledges data, for a sender with windows. The data of each path are acknowledged
-//!   by the same path.
+//! * `ack`: acknowledges data to a sender that has windows. It is sent by the path on which the
+//!   data arrived.
 //! * `decoy`: has the length that data would have. The receiver drops it.
 
 use std::ops::Range;

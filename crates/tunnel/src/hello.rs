@@ -1,4 +1,4 @@
-//! The messages of a handshake, as they are before a packet disguises them.
+//! The messages of a handshake, before they are disguised as packets.
 //!
 //! ```text
 //! INIT   = 1 · cookie (16, or zeros) · Noise message 1 (hello)
@@ -61,8 +61,8 @@ impl<'a> Message<'a> {
 /// The near end's content of the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
-    /// A random name of this run of the program. Another run has another name, and its packet
-    /// numbers begin at 0 again.
+    /// A random name of this run of the program. If the name changes, the near end was restarted,
+    /// and its packet numbers begin at 0 again.
     pub(crate) run: [u8; 8],
     /// The number of the near end's next packet.
     pub(crate) first: u64,

@@ -21,8 +21,8 @@
 //! * `frame`: the content of a packet. `resequencer`: restores order and spacing, with `delays`
 //!   (the differences between the paths) and the `pacer`.
 //! * `parts`: splits datagrams that are too long for one packet.
-//! * `capacity`: the rate that each path passes on, and pacing by it.
-//! * `round_trip`: the time in which a path answers.
+//! * `capacity`: the rate at which each path forwards packets, and pacing by it.
+//! * `round_trip`: the round-trip time of each path, and its timeout.
 //! * [`carrier`]: packets on a byte stream, for paths that are TCP connections.
 //! * `window`: the data in flight that each path may have, for schedules that use windows.
 //! * Decoys ([`Session::send_decoys`]) look like data, and the other end drops them.

@@ -32,12 +32,12 @@ const HASTE: [Duration; 3] =
 /// `REJECT_AFTER_TIME`). The other end may have forgotten them.
 const REJECT: Duration = Duration::from_secs(180);
 
-/// Pause between the far end's farewell and the next handshake. Each further farewell that follows
-/// soon doubles it.
+/// Pause between the far end's farewell and the next handshake. It doubles with each further
+/// farewell within [`LASTING`] of a handshake.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// Most doublings of the pause.
+/// Maximum number of doublings of [`FAREWELL`].
 const FAREWELLS: u32 = 6;
-/// Length of a session after which its farewell does not count as following soon.
+/// Time from a handshake to a farewell after which the pause is [`FAREWELL`] again.
 const LASTING: Duration = Duration::from_secs(10);
 
 /// The progress of a near end.
@@ -78,11 +78,12 @@ pub struct Near<R> {
     /// Time at which the next handshake begins.
     due: Time,
     tries: u32,
-    /// Whether the far end has fallen silent since it agreed on the keys. A far end that is gone
-    /// leaves keys that no packet answers.
+    /// Whether the far end has stopped answering: no path answers, and a handshake was not answered
+    /// or cannot be sent. The session still has keys then, so [`Session::is_up`] does not show it.
     is_lost: bool,
     agreed: Option<Time>,
-    /// Farewells of the far end in a row, each soon after it had answered.
+    /// Number of the far end's farewells in a row that arrived within [`LASTING`] of a handshake, at
+    /// most [`FAREWELLS`].
     farewells: u32,
     /// The random name of the far end's part of the session.
     theirs: Option<[u8; 8]>,
@@ -168,12 +169,13 @@ impl<R: CryptoRng> Near<R> {
         })
     }
 
-    /// Sets whether AES is fast on this machine. If it is on both, packets are sealed with AES.
+    /// Sets whether AES is fast on this machine. If both ends have set it, packets are sealed with
+    /// AES.
     pub fn prefer_aes(&mut self, aes: bool) {
         self.aes = aes;
     }
 
-    /// Returns the progress.
+    /// Returns whether the session is established.
     #[must_use]
     pub fn state(&self) -> State {
         let is_lost = self.is_lost && self.session.is_deaf();
@@ -189,7 +191,8 @@ impl<R: CryptoRng> Near<R> {
     }
 
     /// Appends the packet that carries a datagram of a flow, or a part of one, by `path`; see
-    /// [`Session`]. Returns false if it has to wait.
+    /// [`Session`]. Returns false, and appends nothing, if the end has no valid keys or no such
+    /// path.
     pub fn seal<'p>(
         &mut self,
         now: Time,
@@ -295,9 +298,9 @@ impl<R: CryptoRng> Near<R> {
         }
     }
 
-    /// Notes that `path` now leads to the far end and did not before, or leads there by another
-    /// route, so that its round-trip time is measured again. With a session, all paths are probed
-    /// at once. Without one, a handshake is sent by this path at once.
+    /// Reports that `path` leads to the far end again, or by another route. Its round-trip time is
+    /// measured again. In an established session, all paths are probed at once. Otherwise a
+    /// handshake is sent by this path at once.
     pub fn on_path(&mut self, now: Time, path: PathId) {
         self.session.forget_round_trip(path);
         if self.state() == State::Up {
@@ -312,7 +315,7 @@ impl<R: CryptoRng> Near<R> {
         self.copy_by(path);
     }
 
-    /// Returns whether a path carries packets now.
+    /// Returns whether a handshake can be sent: some path carries packets now.
     fn may_greet(&self) -> bool {
         (0..self.paths).any(|path| self.session.carries(PathId(path.into())))
     }
@@ -324,7 +327,8 @@ impl<R: CryptoRng> Near<R> {
         }
     }
 
-    /// Begins a handshake: by one path, or if that got no answer, by all.
+    /// Begins a handshake: by the path that answered last, or by all paths if the last handshake
+    /// got no answer.
     fn greet(&mut self, now: Time, unix_millis: u64) {
         let paths = (0..self.paths).map(|path| PathId(path.into()));
         let mut by: Vec<PathId> = paths.filter(|path| self.session.carries(*path)).collect();
@@ -379,7 +383,7 @@ impl<R: CryptoRng> Near<R> {
         self.session.seal_frame(&self.disguise, path, skip, &[frame], out)
     }
 
-    /// Returns when this end has to be polled again.
+    /// Returns when [`Near::say`] has to be called again.
     #[must_use]
     pub fn next_timeout(&self) -> Time {
         let greets = match self.pending.is_empty() || self.copies.is_empty() {

@@ -8,10 +8,10 @@ use anabranch_multipath::Time;
 
 use crate::delays::LONGEST;
 
-/// Datagrams that are due within this time leave together.
+/// Maximum time by which a datagram leaves early, together with those that are due.
 const TOGETHER: Duration = Duration::from_millis(1);
-/// Part of each gap between datagrams that is left out, as a divisor (a sixteenth), so that a late
-/// queue catches up.
+/// Divisor of the part by which gaps between datagrams are shortened. With 16, a queue that is late
+/// catches up.
 const FASTER: u32 = 16;
 /// Maximum number of queued datagrams. Beyond it the first ones leave before they are due. This
 /// bounds the memory at any rate.
@@ -20,7 +20,7 @@ const MOST: usize = 8_192;
 /// A queue of datagrams, in the order in which they leave.
 pub(crate) struct Pacer<T> {
     queue: VecDeque<(Time, T)>,
-    /// The last datagram's due time, its steady time, and the sender's timestamp.
+    /// The last datagram's due time, its steady time ([`Pacer::push`]), and the sender's timestamp.
     last: Option<(Time, Time, u32)>,
 }
 
@@ -36,11 +36,13 @@ impl<T> Pacer<T> {
         self.queue.push_front((now, one));
     }
 
-    /// Adds a datagram that leaves at `steady` or later, and after all others. Its gap to the
-    /// datagram before is at least the difference of their steady times, less a sixteenth.
+    /// Adds a datagram that leaves after all others. `steady` is the earliest time at which it
+    /// leaves: when it would have arrived by the slowest path. Its gap to the previous datagram is
+    /// at least the difference between their steady times, less a sixteenth. It leaves within
+    /// [`LONGEST`] in any case.
     ///
-    /// If several paths are used at once, the datagrams of each path arrive with larger gaps than
-    /// the whole sequence was sent with. So the gap is limited to the difference of the senders'
+    /// Gaps between the datagrams of one path are larger than those of the whole sequence if
+    /// several paths are used at once. So the gap is limited to the difference between the sender's
     /// `stamp`s, in microseconds.
     pub(crate) fn push(&mut self, now: Time, (steady, stamp): (Time, u32), one: T) {
         let due = self.last.map_or(now, |(last, before, sent)| {

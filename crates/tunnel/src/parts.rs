@@ -16,8 +16,8 @@ pub const PADDED_OVERHEAD: usize = epoch::OVERHEAD + frame::OVERHEAD;
 const MOST: usize = LAST as usize;
 /// Length of the longest UDP datagram, in bytes.
 const LONGEST: usize = 65_527;
-/// Minimum room of a path, in bytes: smaller values are not believed. Packets of this length pass
-/// wherever IPv4 does (RFC 791: 576 bytes with the header).
+/// Minimum length in bytes that a path's longest packet is assumed to have; smaller values are
+/// ignored. Packets of this length pass wherever IPv4 does (RFC 791: 576 bytes with the header).
 const LEAST: usize = 548;
 
 /// Splits a datagram into parts of about equal length, so that each packet has at most `room`

@@ -23,8 +23,8 @@ use crate::pacer::Pacer;
 /// Maximum number of datagrams that wait for missing ones. Beyond it the missing datagrams are
 /// given up.
 const WAITING: usize = 4_096;
-/// Maximum number of packets that one packet overtakes on its path (like QUIC's packet threshold:
-/// RFC 9002, section 6.1.1).
+/// Number of packets of the same path after which an earlier one counts as lost (QUIC's
+/// `kPacketThreshold`: RFC 9002, section 6.1.1).
 const DISORDER: u64 = 3;
 
 /// An arrived packet: the data that matter for its order, and its content.

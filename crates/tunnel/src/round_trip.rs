@@ -1,12 +1,12 @@
-//! A path's round trip, and the time in which an answer is awaited (RFC 6298).
+//! A path's round-trip time, and the timeout for its answers (RFC 6298).
 
 use std::time::Duration;
 
-/// Timeout of a path at most: no answer is under way longer.
+/// Maximum timeout of a path.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Number of samples before the smoothed round-trip time is meaningful: the first sample has full
-/// weight.
+/// Number of samples from which the smoothed round-trip time is used. With fewer, the first sample
+/// weighs too much.
 const FEW: u8 = 5;
 
 /// Samples of one path.
@@ -19,7 +19,7 @@ pub(crate) struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// Takes a sample.
+    /// Updates `SRTT` and `RTTVAR` with a sample (RFC 6298, section 2).
     pub(crate) fn note(&mut self, sample: Duration) {
         self.last = Some(sample);
         self.samples = self.samples.saturating_add(1);

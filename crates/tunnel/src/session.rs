@@ -29,13 +29,14 @@ const ASK_IDLE: Duration = Duration::from_secs(20);
 const ASK_AGAIN: Duration = Duration::from_millis(300);
 /// Time within which probes that arrive by several paths count as one round.
 const ROUND: Duration = Duration::from_millis(150);
-/// Silence after which there is no traffic.
+/// Time without datagrams after which paths are probed at [`ASK_IDLE`].
 const IDLE: Duration = Duration::from_secs(5);
-/// Unanswered probes in a row that a path may have. With one more it is silent.
+/// Maximum number of unanswered probes in a row of a usable path.
 const UNANSWERED: u32 = 3;
-/// Epochs whose packets are opened: the present one, and two that are older or unconfirmed.
+/// Number of epochs whose packets are opened: the current one, and two that are older or
+/// unconfirmed.
 const EPOCHS: usize = 3;
-/// Newest handshakes whose keys the far end has for certain, whatever the present epoch is.
+/// Number of newest handshakes whose keys the far end still has, whichever epoch is current.
 pub(crate) const UNCONFIRMED: usize = EPOCHS - 1;
 
 /// The state of a session at either end.
@@ -48,7 +49,7 @@ pub struct Session {
     current: Option<u32>,
     /// The number of the next packet.
     number: u64,
-    /// The directly preceding packets that were sent on one path.
+    /// The packets sent last, all by one path.
     run: Run,
     replay: Replay,
     order: Resequencer<Datagram>,
@@ -121,11 +122,11 @@ enum Word {
 struct Path {
     rtt: RoundTrip,
     heard: Option<Time>,
-    /// Rounds of probes since a packet last arrived by this path: our own, or those of the other
-    /// end that arrived by other paths. Only those count that came after the time within which the
-    /// first of them would have been answered.
+    /// Number of unanswered rounds of probes since a packet last arrived by this path. At the near
+    /// end these are its own rounds, at the far end those that arrived by other paths. The first
+    /// round counts at once, later ones only after the path's timeout.
     unanswered: u32,
-    /// Time at which the first of the probes counted in `unanswered` was sent.
+    /// Time of the first round that `unanswered` counts.
     asked: Time,
     /// Whether the other end has reported that it receives nothing by this path.
     deaf: bool,
@@ -145,7 +146,8 @@ impl Path {
         self.unanswered <= UNANSWERED && !self.deaf
     }
 
-    /// Notes a question at `now`. On a slow path the answer to an earlier one may be under way.
+    /// Counts a round of probes at `now`, unless the answer to an earlier one may still be under
+    /// way.
     fn ask(&mut self, now: Time) {
         if self.unanswered == 0 {
             self.asked = now;
@@ -158,7 +160,7 @@ impl Path {
 
 impl Session {
     /// Returns a session without keys. `asks` is whether this end probes the paths. A packet is
-    /// padded to the least of `sizes` that it fits into. If it fits into none, it keeps its
+    /// padded to the smallest of `sizes` that it fits into. If it fits into none, it keeps its
     /// length.
     #[must_use]
     pub fn new(paths: u16, asks: bool, sizes: &[usize]) -> Session {
@@ -269,8 +271,9 @@ impl Session {
         self.ask = self.ask.min(now);
     }
 
-    /// Adds the keys of a handshake. With `confirmed` the other end has them for certain, and we
-    /// send with them. Returns the IDs that are no longer awaited.
+    /// Adds the keys of a handshake. If they are `confirmed`, the other end has them, and this end
+    /// sends with them. Otherwise it does so once a packet arrives that is sealed with them.
+    /// Returns the IDs of the epochs that are dropped.
     pub(crate) fn renew(&mut self, generation: u32, epoch: Epoch, confirmed: bool) -> Vec<Id> {
         self.epochs.push_back((generation, epoch));
         if confirmed {
@@ -540,7 +543,7 @@ impl Session {
 
     fn question(&mut self, now: Time) {
         let busy = self.busy.is_some_and(|last| now.since(last) < IDLE);
-        // The end of such a state is reported to us, and need not be found by probes.
+        // The caller reports when a cut path works again, so probes need not detect that.
         let all_cut = self.paths.iter().all(|path| path.is_cut);
         let any = |range: RangeInclusive<u32>| {
             let mut probed = self.paths.iter().filter(|path| all_cut || !path.is_cut);
@@ -555,14 +558,15 @@ impl Session {
         for (place, path) in self.paths.iter_mut().enumerate() {
             path.ask(now);
             let deaf = path.unanswered > UNANSWERED;
-            // A number that is never sent would be awaited by the other end.
+            // A probe that cannot be sent would use a packet number, for which the other end would
+            // wait.
             if !path.is_cut {
                 self.words.push_back((PathId::at(place), Word::Ping { deaf }));
             }
         }
     }
 
-    /// Sends a farewell by every path, so that the other end need not detect the end by silence.
+    /// Queues a farewell for every path, so that the other end need not detect the end by silence.
     pub fn close(&mut self) {
         let open = self.paths.iter().enumerate().filter(|(_, path)| !path.is_cut);
         self.words.extend(open.map(|(place, _)| (PathId::at(place), Word::Close)));
@@ -599,7 +603,7 @@ impl Session {
         view
     }
 
-    /// Returns how long a datagram waits at most for an older one.
+    /// Returns the maximum time for which a datagram waits for an older one.
     #[must_use]
     pub fn patience(&self) -> Duration {
         self.order.patience()
@@ -622,7 +626,8 @@ impl Session {
         Some(own.saturating_sub(least) / 2)
     }
 
-    /// Returns the packets that never arrived or are known to be lost. Some may have arrived late.
+    /// Returns the number of packets that were given up or are known to be lost. Some may have
+    /// arrived late.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.order.lost()

@@ -23,52 +23,53 @@ use crate::capacity::{Capacity, Train};
 const INITIAL: f64 = 32.0 * 1_400.0;
 /// Minimum window, in packets (`BBRMinPipeCwnd`, section 2.8).
 const LEAST: f64 = 4.0;
-/// Window during the search, in bandwidth-delay products. This is the counterpart of
-/// `BBRStartupCwndGain` (section 2.6), which is 2 there.
+/// Window in Startup, in bandwidth-delay products. This is the counterpart of `BBRStartupCwndGain`
+/// (section 2.6), which is 2 there.
 const SEEK: f64 = 3.0;
-/// Window after the search, in bandwidth-delay products, one value per round trip. This is
-/// ProbeBW's pacing-gain cycle of the first BBR (draft-cardwell-iccrg-bbr-congestion-control-00),
-/// applied to the window. One round probes for a higher rate, and the next one drains the queue
-/// that this has built.
+/// Window in ProbeBW, in bandwidth-delay products, one value per round. The cycle is that of the
+/// pacing gain in the first BBR (draft-cardwell-iccrg-bbr-congestion-control-00), with 0.85 in
+/// place of 0.75. One round probes for a higher rate, and the next one drains the queue of the
+/// probe.
 const CRUISE: [f64; 8] = [1.25, 0.85, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
-/// Maximum queue that a probe builds, as time at the current rate: shallow queues hold little
-/// more.
+/// Maximum queue that a probe in ProbeBW builds, or Startup once the capacity is known, as time at
+/// the path's rate. Shallow queues hold little more.
 const PROBE: Duration = Duration::from_millis(10);
 /// Number of rounds over which the maximum rate is taken: `BtlBwFilterLen` of the first BBR
 /// (draft-cardwell-iccrg-bbr-congestion-control-00), 10 round trips.
 const ROUNDS: u64 = 10;
-/// Number of rounds in which the rate has not grown by a quarter, after which the search ends.
-/// This is the limit of `BBR.full_bw_count` (sections 2.13 and 4.3.1.2), which is 3 there.
+/// Number of rounds in which the rate has not grown by a quarter, after which Startup ends. This is
+/// the limit of `BBR.full_bw_count` (sections 2.13 and 4.3.1.2), which is 3 there.
 const FLAT: u32 = 3;
-/// Share of lost packets in a round (beyond two packets) above which the search ends and the rates
-/// are reduced (`BBRLossThresh`, section 2.8).
+/// Share of lost packets in a round (beyond two packets) above which Startup ends and the rates are
+/// reduced (`BBRLossThresh`, section 2.8).
 const LOSSY: f64 = 0.02;
-/// Mean length of the packets of a round, in bytes, below which they are not a program's bulk data:
-/// half of a usual packet, and more than an acknowledgement of TCP.
+/// Mean packet length of a round, in bytes, below which the round carries no bulk data: less than
+/// half of a full packet, but more than a TCP acknowledgement.
 const SHORT: i64 = 600;
-/// Number of app-limited rounds of short packets after which the path is unknown again. A handshake
-/// has fewer.
+/// Number of app-limited rounds of short packets after which Startup begins again. A program's
+/// handshake has fewer.
 const IDLE: u32 = 10;
 /// Factor by which a lossy round reduces the rates, at most once in a cycle of [`CRUISE`]. This is
 /// the counterpart of `BBRBeta` (section 2.8), which is 0.7 there.
 const LESS: f64 = 0.9;
-/// Queueing delay that ends the search, in addition to a sixteenth of the minimum delay. It is
-/// compared with the minimum delay of a round. The draft's Startup has no such rule.
+/// Queueing delay that ends Startup, in addition to a sixteenth of `BBR.min_rtt`. A round's
+/// queueing delay is its minimum round-trip time minus `BBR.min_rtt`. The draft's Startup has no
+/// such rule.
 const LONGER: Duration = Duration::from_millis(2);
-/// Minimum time for which a minimum delay is used (`MinRTTFilterLen`, section 2.14.1). The maximum
-/// is twice that.
+/// Minimum time for which a minimum round-trip time is used (`MinRTTFilterLen`, section 2.14.1).
+/// The maximum is twice that.
 const SPAN: Duration = Duration::from_secs(10);
 /// Round-trip time of a path before the first sample (`kInitialRtt`, RFC 9002, section 6.2.2).
 const UNKNOWN: Duration = Duration::from_millis(333);
-/// Minimum time without an acknowledgement after which all packets in flight count as lost; three
-/// round trips if they take longer.
+/// Time without an acknowledgement after which all packets in flight count as lost. It is three
+/// round trips if those take longer.
 const GIVE_UP: Duration = Duration::from_secs(1);
 /// Number of packets after which an acknowledgement is sent, if [`DELAY`] has not passed before.
 pub(crate) const STEP: u32 = 16;
 /// Maximum delay of an acknowledgement, counted from the first packet that it covers.
 pub(crate) const DELAY: Duration = Duration::from_millis(5);
 
-/// A report of the other end about the packets that arrived by a path.
+/// An acknowledgement: the other end's report on the packets that arrived by a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Receipt {
     /// The lowest 32 bits of the greatest packet number that arrived.
@@ -77,8 +78,8 @@ pub(crate) struct Receipt {
     pub(crate) count: u32,
     /// Time since the packet with the greatest number arrived, in microseconds.
     pub(crate) ago: u32,
-    /// Time from the first arrival after the last receipt to the packet with the greatest number,
-    /// in microseconds.
+    /// Time from the first arrival since the previous acknowledgement to the arrival of the packet
+    /// with the greatest number, in microseconds.
     pub(crate) span: u32,
 }
 
@@ -93,8 +94,8 @@ struct Sent {
     delivered_at: Time,
     /// Time at which the last packet of those bytes had been sent (`P.first_sent_time`).
     first_at: Time,
-    /// Whether the window was full within the last round trip. The measured rate is then the
-    /// path's limit and not the program's: the opposite of BBR's app-limited (`P.is_app_limited`).
+    /// Whether the window was full within the last round trip: the opposite of `P.is_app_limited`.
+    /// The path, not the program, then limits the measured rate.
     pressed: bool,
 }
 
@@ -112,14 +113,14 @@ pub(crate) struct Window {
     first_at: Time,
     /// Time at which the window was last full.
     full_at: Option<Time>,
-    /// Candidates for the maximum rate (`BBR.MaxBwFilter`): round number and rate in bytes per
-    /// second, with the highest rate first.
+    /// Candidates for `BBR.max_bw` (`BBR.MaxBwFilter`): round number and rate in bytes per second,
+    /// with the highest rate first.
     rates: VecDeque<(u64, f64)>,
     round: Round,
     srtt: Option<Duration>,
     least: Least,
-    /// State of BBR's Startup: the best rate (`BBR.full_bw`), and the number of rounds since it
-    /// last grew (`BBR.full_bw_count`), section 2.13. `None` when the search is over.
+    /// State of Startup (section 2.13): the best rate (`BBR.full_bw`), and the number of rounds
+    /// since it last grew (`BBR.full_bw_count`). `None` in ProbeBW.
     search: Option<(f64, u32)>,
     /// Number of app-limited rounds of short packets since the last round that was not app-limited.
     short: u32,
@@ -138,14 +139,14 @@ struct Round {
     ends: f64,
     least: Option<Duration>,
     sent: u32,
-    /// Bytes of these packets.
+    /// Bytes of the `sent` packets.
     bytes: i64,
     lost: i64,
-    /// Whether any sample of this round was not app-limited.
+    /// Whether the round has a sample that is not app-limited.
     pressed: bool,
 }
 
-/// The minimum round-trip times of the present time span and of the one before (`BBR.min_rtt`).
+/// The minimum round-trip times in the current [`SPAN`] and in the previous one, for `BBR.min_rtt`.
 #[derive(Clone, Copy, Default)]
 struct Least {
     spans: [Option<Duration>; 2],
@@ -214,7 +215,7 @@ impl Window {
         });
     }
 
-    /// Processes `receipt`, a report of the other end.
+    /// Processes an acknowledgement.
     pub(crate) fn acknowledged(&mut self, now: Time, receipt: Receipt) {
         let fresh = receipt.count.wrapping_sub(self.count).cast_signed();
         let place = self.sent.iter().position(|sent| sent.number as u32 == receipt.largest);
@@ -266,8 +267,8 @@ impl Window {
     }
 
     /// Records the delivery rate that a packet sent at `at` shows. The tuple is that packet's
-    /// `delivered`, `delivered_at` and `first_at`. An app-limited sample counts only if it is
-    /// higher than the present rate (section 4.5.2.3).
+    /// `delivered`, `delivered_at` and `first_at`. An app-limited sample counts only if it is not
+    /// below `BBR.max_bw` (section 4.5.2.3).
     fn note_rate(&mut self, (delivered, came, sent): (f64, Time, Time), at: Time, pressed: bool) {
         let took = self.delivered_at.since(came).max(at.since(sent));
         if took < self.least.get().unwrap_or_default() / 2 || took.is_zero() {
@@ -301,10 +302,10 @@ impl Window {
         self.go_on_searching(&round, lossy);
     }
 
-    /// Ends the search if the path is full. Begins it again in the first round that uses the window
-    /// after [`IDLE`] app-limited rounds of short packets: such rounds show nothing about the path
-    /// (BBRCheckStartupFullBandwidth, section 4.3.1.2), but may have ended the search, as the path
-    /// back was full.
+    /// Ends Startup if the path is full (BBRCheckStartupFullBandwidth, section 4.3.1.2). Begins
+    /// Startup again in the first round that is not app-limited after [`IDLE`] app-limited rounds
+    /// of short packets. These show nothing about the path, but a queue on the way back may have
+    /// ended Startup in one of them.
     fn go_on_searching(&mut self, round: &Round, lossy: bool) {
         if !round.pressed && round.bytes < i64::from(round.sent) * SHORT {
             self.short += 1;
@@ -316,7 +317,7 @@ impl Window {
         let (rate, Some((best, flat))) = (self.rate(), self.search) else { return };
         let least = self.least.get().unwrap_or_default();
         let queued = round.least.is_some_and(|rtt| rtt > least + least / 16 + LONGER);
-        // These are random losses: paced packets below the capacity overflow no queue.
+        // Losses below the capacity are random: packets that are paced at it overflow no queue.
         let below = self.capacity.limit().is_some_and(|limit| rate < 0.9 * limit);
         self.search = match () {
             () if queued || lossy && !below => None,
@@ -332,19 +333,19 @@ impl Window {
         self.rates.front().map_or(0.0, |(_, rate)| *rate)
     }
 
-    /// Returns the bandwidth-delay product in bytes: the number of bytes in flight that need no
-    /// queue. `None` before the first sample.
+    /// Returns the bandwidth-delay product in bytes (`BBR.bdp`): the maximum bytes in flight that
+    /// need no queue. `None` before the first sample.
     fn product(&self) -> Option<f64> {
         let product = self.rate() * self.least.get()?.as_secs_f64();
         (product > 0.0).then_some(product)
     }
 
-    /// Returns the minimum round-trip time of the last 10 to 20 s.
+    /// Returns the minimum round-trip time of the last 10 to 20 s (`BBR.min_rtt`).
     pub(crate) fn least_rtt(&self) -> Option<Duration> {
         self.least.get()
     }
 
-    /// Returns the window in bytes: how many may be in flight (BBR's `cwnd`).
+    /// Returns the window (`cwnd`): the maximum bytes in flight.
     fn size(&self) -> f64 {
         let unit = self.unit();
         let Some(product) = self.product() else { return INITIAL };
@@ -361,9 +362,8 @@ impl Window {
         (product + probed + late + 2.0 * unit).max(LEAST * unit)
     }
 
-    /// Returns the maximum window of the search, in bytes: the capacity times the minimum delay,
-    /// plus a queue of a quarter of that delay, at most [`PROBE`]. `None` if the capacity is
-    /// unknown.
+    /// Returns the maximum window in Startup, in bytes: the capacity times `BBR.min_rtt`, plus a
+    /// queue of a quarter of `BBR.min_rtt`, at most [`PROBE`]. `None` if the capacity is unknown.
     fn bound(&self) -> Option<f64> {
         let (rate, least) = self.capacity.limit().zip(self.least.get())?;
         Some(rate * (least + (least / 4).min(PROBE)).as_secs_f64())
