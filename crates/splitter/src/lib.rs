@@ -2,10 +2,10 @@
 //!
 //! * **The splitter.** [`split`] is its driver. [`paths`] parses a user's `--path` and finds the
 //!   route out of this machine; [`socks`] has the paths through proxies. [`wg_quick`] and [`mosh`]
-//!   prepare a user's own tunnel or login. [`metered`] counts for Prometheus.
+//!   prepare a user's own tunnel or login. [`metered`] exports the counters to Prometheus.
 //! * **A far end.** [`merge`] is the driver in front of a server. [`far_end`] has the settings of
-//!   both ends, above all the key files. [`streams`] has what both ends need if a path is a TCP
-//!   connection. TLS is used through a trait there.
+//!   both ends and the key files. [`streams`] implements paths that are TCP connections, for both
+//!   ends. The calling program provides TLS through the trait [`streams::TlsEnd`].
 //! * **Any program** (`--tun`). [`steer`] routes traffic into an interface, and undoes that at the
 //!   end.
 //!

@@ -1,12 +1,12 @@
 //! Key files, which hold an end's own keys and the peers that it accepts.
 //!
 //! ```toml
-//! end = "splitter"          # or "far"; may be left out
+//! end = "splitter"          # or "far"; optional
 //! private = "4GgU...="      # 32 bytes, base64
 //! [[peer]]
 //! name = "home"
 //! public = "Rk2x...="
-//! psk = "9hQe...="          # may be left away
+//! psk = "9hQe...="          # optional
 //! ```
 
 use std::fmt::{self, Write as _};
@@ -76,7 +76,8 @@ pub struct Peer {
 pub enum KeyFileError {
     /// The file cannot be read or written.
     Io(PathBuf, io::Error),
-    /// Users other than the file's owner may read it.
+    /// The file's mode gives access to users other than its owner: (file, mode). A file of root may
+    /// be readable for its group.
     Open(PathBuf, u32),
     /// The file's content is invalid.
     Content(TomlError),
@@ -84,8 +85,8 @@ pub enum KeyFileError {
     Empty(PathBuf),
     /// The file is a wg-quick file of a tunnel.
     WgQuick(PathBuf),
-    /// The file is the other end's half of a pair. The fields include that end, and the name that
-    /// the file gives to this end, if any.
+    /// The file was made for the other end of a session: (file, the end for which it was made, the
+    /// name that it gives to its peer).
     OtherHalf(PathBuf, KeyEnd, Option<String>),
     /// The public key of this peer occurs twice, or is our own.
     Twice(PathBuf, String),
@@ -198,7 +199,7 @@ impl KeyFile {
     /// Reads the key file at `path`, which must not be made for an end other than `end`.
     ///
     /// # Errors
-    /// The errors of [`KeyFile::read`], or the file is the other end's half of a pair.
+    /// The errors of [`KeyFile::read`], or the file was made for the other end.
     pub fn read_for(end: KeyEnd, path: &Path) -> Result<KeyFile, KeyFileError> {
         let file = KeyFile::read(path)?;
         match file.end.filter(|&other| other != end) {
@@ -213,7 +214,8 @@ impl KeyFile {
     /// Reads the key file at `path`.
     ///
     /// # Errors
-    /// The file does not exist, others may read it, or its content is invalid.
+    /// The file does not exist, its mode gives access to others ([`KeyFileError::Open`]), or its
+    /// content is invalid.
     pub fn read(path: &Path) -> Result<KeyFile, KeyFileError> {
         let io = |error| KeyFileError::Io(path.to_owned(), error);
         let about = fs::metadata(path).map_err(io)?;
@@ -258,7 +260,7 @@ impl KeyFile {
         self.peers.iter().enumerate().find(twice).map(|(_, peer)| peer)
     }
 
-    /// Parses a public key in the form that `anabranch key` prints.
+    /// Parses a public key in the form that `anabranch key` prints; `None` if `text` is not a key.
     #[must_use]
     pub fn public_of(text: &str) -> Option<PublicKey> {
         bytes_of(text).map(PublicKey)

@@ -1,4 +1,4 @@
-//! User settings that both ends of a tunnel have: keys, and the padding of packets.
+//! User settings of a tunnel between a splitter and a far end: keys, padding and decoys.
 //! [`crate::split`] implements the near end, [`crate::merge`] the far end.
 
 mod file;
@@ -45,8 +45,8 @@ impl FarEnd {
         Inner::of(&self.public, &self.own.public)
     }
 
-    /// Returns the maximum number of bytes that a packet has in addition to its datagram, without
-    /// padding zeros.
+    /// Returns the maximum number of bytes that a packet adds to its datagram, excluding padding
+    /// zeros.
     #[must_use]
     pub fn overhead(&self) -> usize {
         if self.pad.is_empty() { OVERHEAD } else { PADDED_OVERHEAD }

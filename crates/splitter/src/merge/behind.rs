@@ -1,5 +1,5 @@
-//! A stranger's stream that is relayed to the web server of `--behind`. Bytes pass in both
-//! directions, and none is interpreted.
+//! A stranger's stream that is relayed to the web server of `--behind`. Bytes are copied in both
+//! directions and not interpreted.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -10,8 +10,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::streams::{Ending, Wire, is_passing};
 
-/// Number of waiting bytes of one direction from which on no more are read. The last read may
-/// exceed this.
+/// Number of waiting bytes at which reading from the sender stops, for each direction. The last
+/// read may exceed it.
 const WAITING: usize = 16 << 10;
 
 /// The connection to the web server, and the bytes that wait between it and the stranger.
@@ -23,18 +23,18 @@ pub(super) struct Relay {
     to_stranger: Vec<u8>,
     /// Whether the stranger, and the web server, have closed their sending side.
     ended: [bool; 2],
-    /// Whether our sending side to the web server is closed, because the stranger has closed its
-    /// own.
+    /// Whether our sending side of the connection to the web server is shut down, as the stranger
+    /// has closed its own.
     is_told: bool,
     interests: [Interest; 2],
 }
 
 impl Relay {
-    /// Connects to the web server, and sends it `begun`, the bytes that the stranger has sent
-    /// until now.
+    /// Begins to connect to the web server. `begun` has the bytes received from the stranger so
+    /// far, which are sent first.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub(super) fn new(
         server: SocketAddr,
         begun: Vec<u8>,
@@ -55,11 +55,11 @@ impl Relay {
         Ok(Relay { web, tokens, to_web: begun, to_stranger, ended, is_told: false, interests })
     }
 
-    /// Passes waiting bytes on, in both directions.
+    /// Copies waiting bytes in both directions.
     ///
     /// # Errors
-    /// The relay is over: one side failed, or the stranger has received all of the web server's
-    /// answer.
+    /// The relay has ended: one side failed, or all of the web server's answer was sent to the
+    /// stranger.
     pub(super) fn pump(
         &mut self,
         wire: &mut Wire,
@@ -113,7 +113,8 @@ impl Relay {
         write_out(to_stranger, |bytes| wire.write(&[IoSlice::new(bytes)])).map_err(Ending::Broken)
     }
 
-    /// Watches both sockets for the events that are needed next.
+    /// Sets the events for which the poller watches both sockets: readable if a buffer has room,
+    /// writable if bytes wait.
     fn watch(&mut self, wire: &Wire, poller: &Poller) -> io::Result<()> {
         let wanted = [
             Interest {
@@ -142,7 +143,7 @@ impl AsFd for Relay {
     }
 }
 
-/// Writes `bytes` as far as there is room, and removes what was written.
+/// Writes `bytes` until `write` would block, and removes the written bytes.
 fn write_out(
     bytes: &mut Vec<u8>,
     mut write: impl FnMut(&[u8]) -> io::Result<usize>,

@@ -47,7 +47,7 @@ const RUNS: usize = 32;
 const ROUND: usize = 64;
 /// Maximum number of ready files per wait.
 const EVENTS: usize = 256;
-/// Interval at which idle flows and silent clients are looked for.
+/// Interval between checks for idle flows and silent clients.
 const SWEEP: Duration = Duration::from_secs(1);
 /// Minimum interval between reports that a server's port is closed.
 const COMPLAINT: Duration = Duration::from_secs(10);
@@ -55,13 +55,13 @@ const COMPLAINT: Duration = Duration::from_secs(10);
 /// Runs the far end until SIGINT, SIGTERM or SIGHUP. Returns the counters at the end.
 ///
 /// # Errors
-/// The settings cannot be applied, or the system fails.
+/// The settings cannot be applied, or a system call fails.
 pub fn run(settings: Settings, screen: &mut dyn Screen) -> Result<Snapshot, Failure> {
     run_rereading(settings, None, screen)
 }
 
-/// Runs the far end as [`run`] does. SIGHUP makes it read its settings again with `reread`, if
-/// that is given.
+/// Runs the far end as [`run`] does. If `reread` is given, SIGHUP instead reads the settings again
+/// with it.
 ///
 /// # Errors
 /// As [`run`].
@@ -145,8 +145,8 @@ pub(super) struct Driver<'s> {
     next_snapshot: Time,
     next_sweep: Time,
     next_complaint: Time,
-    /// Counters of handshakes answered, packets of strangers, and datagrams to clients that were
-    /// not sent.
+    /// Counters that the driver keeps itself: `handshakes`, `strangers`, `unsent`, `hurried` and
+    /// `refused`. The other fields are unused.
     counted: Snapshot,
     /// Reused buffer, empty between calls.
     came: Vec<Datagram>,
@@ -238,7 +238,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Returns the clients that are in the key file.
+    /// Returns the clients that the key file lists now.
     fn present(&self) -> impl Iterator<Item = &Guest> {
         self.guests.iter().filter(|guest| !guest.is_gone())
     }
@@ -284,7 +284,8 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Relays for a stranger whose web server has answered, or has room.
+    /// Copies bytes between a stranger and the web server after an event on the web server's
+    /// connection.
     fn on_web(&mut self, number: u64) {
         self.streams.iter_mut().for_each(|streams| streams.pump(number, &self.poller));
     }
@@ -315,8 +316,8 @@ impl<'s> Driver<'s> {
         self.send(now);
     }
 
-    /// Takes a packet of a stream as [`Driver::take`] does. The packet also shows whether the
-    /// stream is a client's.
+    /// Processes a packet of a stream as [`Driver::take`] does, and records whether it was a
+    /// client's or a stranger's.
     fn take_of_stream(&mut self, now: Time, from: Peer, packet: &[u8]) -> Option<ClientId> {
         let (strangers, handshakes) = (self.counted.strangers, self.counted.handshakes);
         let client = self.take(now, from, packet);
@@ -343,8 +344,8 @@ impl<'s> Driver<'s> {
         self.streams.iter_mut().for_each(|streams| streams.close_all(client));
     }
 
-    /// Takes a packet, and returns the client that sent it; `None` for a stranger's packet or a
-    /// repeated one.
+    /// Processes a packet, and returns the client whose session it belongs to or starts; `None` for
+    /// other packets.
     fn take(&mut self, now: Time, from: Peer, packet: &[u8]) -> Option<ClientId> {
         match self.far.receive(now, from, packet) {
             PacketKind::Session(client) => Some(client),
@@ -395,8 +396,8 @@ impl<'s> Driver<'s> {
         id
     }
 
-    /// Returns the destination with a client's `label`, and its name here; `None` if there is
-    /// none.
+    /// Returns the destination that a client requests by `label`, with its name at this end; `None`
+    /// if there is none.
     fn wanted(&self, label: &str) -> Option<(String, Destination)> {
         if label == INTERFACE {
             return self.hub.as_ref().map(|hub| (hub.name.clone(), Destination::Interface));
@@ -407,7 +408,8 @@ impl<'s> Driver<'s> {
         found.or(only).map(|(name, server)| (name.clone(), Destination::Server(*server)))
     }
 
-    /// Forwards what a client has sent, sends it what is due, and sets its timer.
+    /// Forwards a client's datagrams, sends the packets due to it, reports changes of its paths,
+    /// and sets its timer.
     pub(super) fn tend(&mut self, now: Time, client: ClientId) {
         self.hand_on(now, client);
         self.say(now, client);
@@ -539,7 +541,8 @@ impl<'s> Driver<'s> {
         Ok(())
     }
 
-    /// Assigns a server's datagrams to the client's paths, after their delay if there is one.
+    /// Assigns a server's datagrams to the client's paths, or queues them if the settings demand a
+    /// delay.
     fn deal(&mut self, now: Time, key: FlowKey, run: &Received<'_>) {
         let Some(guest) = self.guests.get_mut(key.0.0 as usize) else { return };
         match guest.delays(now, key.1, run) {
@@ -548,7 +551,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Assigns the datagrams whose delay is over to paths.
+    /// Assigns the datagrams whose delay has expired to paths.
     fn deal_delayed(&mut self, now: Time, client: ClientId) {
         let place = client.0 as usize;
         while let Some((flow, bytes)) = self.guests[place].next_delayed(now) {
@@ -582,7 +585,8 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Sends the datagrams that wait for a window, as far as the paths have room.
+    /// Sends the datagrams that wait for a congestion window, as far as the windows of the paths
+    /// allow.
     fn use_windows(&mut self, now: Time, client: ClientId) {
         let guest = &mut self.guests[client.0 as usize];
         while let Some((path, units)) = guest.next_run(now, &self.far) {
@@ -605,7 +609,7 @@ impl<'s> Driver<'s> {
         self.counted.unsent += self.outbox.send(&self.listener, &mut self.queue);
     }
 
-    /// Sets a client's timer to the time that is next due, if that is earlier than before.
+    /// Moves a client's timer to its next due time, if that is earlier than the time already set.
     fn arm(&mut self, now: Time, client: ClientId) {
         let due = self.far.session(client).and_then(|session| session.next_timeout());
         let guest = &mut self.guests[client.0 as usize];
@@ -671,7 +675,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Sends a farewell to all clients, and shows the final counters.
+    /// Sends a farewell to all clients, and reports the final counters.
     fn end(mut self) -> Snapshot {
         tell(&[NotifyState::Stopping]);
         let now = self.clock.now();

@@ -31,7 +31,7 @@ pub(super) struct FlowSocket {
 pub(super) struct Flows {
     sockets: HashMap<u64, FlowSocket>,
     tokens: HashMap<FlowKey, u64>,
-    /// The next socket's token. No token is used again.
+    /// Token of the next socket. No token is reused.
     next: u64,
     most: usize,
 }

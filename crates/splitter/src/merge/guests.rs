@@ -52,8 +52,8 @@ pub(super) struct Guest {
     /// the schedule does not use windows.
     backlog: Option<Backlog<(u16, Box<[u8]>)>>,
     paths: Vec<PathSnapshot>,
-    /// Counts of decoys sent to the client and received from it: of its earlier sessions, and of
-    /// the present one.
+    /// Counts of decoys, of the client's earlier sessions and of the present one. Each pair counts
+    /// decoys sent to the client and decoys received from it.
     decoys: [[DecoyCount; 2]; 2],
     /// Time for which the client's timer is set in the driver's table.
     pub(super) armed: Option<Time>,
@@ -95,7 +95,7 @@ impl Guest {
         name.clone_into(&mut self.name);
     }
 
-    /// Ends the client's session, and rejects later ones.
+    /// Ends the client's session, and marks the client as removed from the key file.
     pub(super) fn leave(&mut self) {
         self.end();
         self.gone = true;
@@ -148,8 +148,8 @@ impl Guest {
         self.paths.iter_mut().for_each(|path| path.up = false);
     }
 
-    /// Delays the answers in `datagrams` if the settings demand a delay, and returns whether they
-    /// do. [`Guest::next_delayed`] later returns the answers.
+    /// If the settings demand a delay, queues the answers in `datagrams` and returns true.
+    /// [`Guest::next_delayed`] returns them when they are due.
     pub(super) fn delays(&mut self, now: Time, flow: u16, datagrams: &Received<'_>) -> bool {
         let Some(delay) = &mut self.delay else { return false };
         for datagram in datagrams.datagrams() {
@@ -255,8 +255,8 @@ impl Guest {
         }
     }
 
-    /// Assigns a path to the next datagrams. Returns the path and how many of the `count`
-    /// datagrams it takes.
+    /// Assigns a path to the next datagrams. Returns the path, and how many of the `count`
+    /// datagrams it takes; `None` if no path can be assigned now.
     pub(super) fn assign(&mut self, now: Time, count: u64) -> Option<(PathId, u64)> {
         use anabranch_multipath::Assignment::{Hold, Nowhere, Send};
         match self.splitter.as_mut()?.assign(now, &self.views, count) {

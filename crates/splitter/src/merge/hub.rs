@@ -1,5 +1,5 @@
-//! The interface of a far end, through which clients' IP packets are forwarded and answers return.
-//! The kernel routes and filters the packets as on any other interface.
+//! The interface of a far end, which forwards clients' IP packets and returns the answers. The
+//! kernel routes and filters the packets as on any other interface.
 
 use std::collections::HashMap;
 use std::io;
@@ -73,8 +73,8 @@ impl Hub {
         Ok(tun)
     }
 
-    /// Sets routes to the clients in `named`, and drops packets to all others. The route of a
-    /// removed client stays until the interface is removed, but packets to it are dropped.
+    /// Sets routes to the clients in `named`. From now on, packets to other addresses are dropped,
+    /// even though the route of a removed client stays until the interface is removed.
     ///
     /// # Errors
     /// An error of the kernel.
@@ -100,16 +100,16 @@ impl Hub {
         Ok(())
     }
 
-    /// Passes a client's packet to the kernel. Returns false, and drops the packet, if its source
-    /// is not the client's own address.
+    /// Passes a client's packet to the kernel. Returns false if the packet was dropped: its source
+    /// is not the client's own address, or the kernel refuses it.
     pub(super) fn write(&self, client: ClientId, packet: &[u8]) -> bool {
         let from = packet::ends(packet).map(|(from, _)| from);
         let is_own = from.is_some_and(|from| self.clients.get(&from) == Some(&client));
         is_own && self.tun.write(packet).is_ok()
     }
 
-    /// Reads at most `most` packets for clients, and drops packets for unknown addresses. Return
-    /// the result to [`Hub::recycle`] afterwards.
+    /// Reads at most `most` packets, and drops those for unknown addresses. The caller returns the
+    /// result to [`Hub::recycle`].
     ///
     /// # Errors
     /// The interface was removed.
@@ -131,7 +131,7 @@ impl Hub {
         Ok(arena)
     }
 
-    /// Takes back the memory of packets for reuse.
+    /// Takes back the memory of an [`Arena`] for the next read.
     pub(super) fn recycle(&mut self, mut arena: Arena) {
         arena.places.clear();
         self.arena = arena;

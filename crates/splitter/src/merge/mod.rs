@@ -1,9 +1,10 @@
-//! The far end's driver: sockets and a clock around [`anabranch_tunnel::Far`], in front of UDP
-//! servers that know nothing of it.
+//! The far end's driver: sockets and a clock around [`anabranch_tunnel::Far`], in front of
+//! unmodified UDP servers.
 //!
-//! [`run`] is the whole program. Clients' packets arrive at one socket on all paths, or on streams
-//! (`streams`). A stranger's stream may be passed to a web server (`behind`). Each flow of a
-//! client has its own socket to the server. Each client has its own schedule, which assigns
+//! [`run`] runs a far end. UDP packets of all clients and paths arrive at one socket; a path that
+//! is a stream has a connection of its own (`streams`). A *stranger* is a peer that no client's key
+//! authenticates; its stream may be passed to a web server (`behind`). Each flow of a client has
+//! its own socket to the server. Each client has its own schedule, which assigns the server's
 //! answers to the client's paths.
 
 mod behind;

@@ -25,16 +25,18 @@ pub struct Settings {
     /// Address at which clients' TLS streams arrive, and this end's certificate; `None` if they
     /// are not accepted.
     pub listen_tls: Option<(SocketAddr, Arc<dyn TlsEnd>)>,
-    /// SHA-256 of that certificate in hexadecimal digits, which clients pin; `None` without TLS.
+    /// SHA-256 of the certificate in `listen_tls`, in hexadecimal digits, which clients pin; `None`
+    /// without TLS.
     pub fingerprint: Option<String>,
-    /// The web server that answers strangers' streams, if any. Its name is looked up once.
+    /// The web server that answers strangers' streams, if any. Its name is looked up at the start
+    /// and at each reload.
     pub behind: Option<Target>,
     /// Maximum time for which a packet waits for room in a stream.
     pub stream_age: Duration,
     /// Our keys, and those of the clients.
     pub keys: KeyFile,
-    /// The servers: at least one, unless there is an interface. Their names are looked up once, at
-    /// the start.
+    /// The servers: at least one, unless there is an interface. Their names are looked up at the
+    /// start and at each reload.
     pub servers: Vec<Server>,
     /// Name of the interface to create, which forwards clients' IP packets; `None` for no
     /// interface.
@@ -54,10 +56,10 @@ pub struct Settings {
     pub seed: u64,
     /// Lengths that packets may have, in bytes of UDP payload; empty for any.
     pub pad: Vec<usize>,
-    /// A flow is closed after this time without a datagram.
+    /// Time without a datagram after which a flow is closed.
     pub idle: Duration,
-    /// Maximum number of open flows. A further one closes the flow of its client that was idle
-    /// longest.
+    /// Maximum number of open flows. At the limit, a new flow replaces the one of the same client
+    /// that was idle longest.
     pub flows: usize,
 }
 
@@ -76,8 +78,8 @@ pub struct Listening {
     /// Address at which packets arrive. Its port was chosen by the kernel if the settings name
     /// port 0.
     pub listen: SocketAddr,
-    /// Address at which TCP streams arrive, with its real port as in `listen`; `None` if they are
-    /// not accepted.
+    /// Address at which TCP streams arrive, with the port as in `listen`; `None` if they are not
+    /// accepted.
     pub listen_tcp: Option<SocketAddr>,
     /// Address at which TLS streams arrive, and the SHA-256 of our certificate; `None` if they are
     /// not accepted.
@@ -115,7 +117,7 @@ impl Listening {
     }
 }
 
-/// An event to show to a person. Clients have their names. It contains no payload and no keys.
+/// An event to show to a person. It contains names of clients, but no payload and no keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     /// A client has begun a session.
@@ -127,7 +129,7 @@ pub enum News {
         /// Name of the requested server, or the interface.
         server: String,
     },
-    /// A client asked for a server that this far end does not have.
+    /// A client requested a server that this far end does not have.
     NoServer {
         /// Name of the client.
         client: String,
@@ -148,14 +150,14 @@ pub enum News {
         /// Source address of the client's packets on this path.
         from: SocketAddr,
     },
-    /// Packets of a client arrive no longer by a path, but still by others.
+    /// A client's packets no longer arrive by a path. Its session may continue on other paths.
     PathDown {
         /// Name of the client.
         client: String,
         /// The path.
         path: PathId,
     },
-    /// A server's port is closed. Reported once in a while.
+    /// A server's port is closed. Reported at most once in 10 s.
     ServerRefused {
         /// Address of the server.
         server: SocketAddr,
@@ -171,7 +173,7 @@ pub struct Snapshot {
     pub flows: usize,
     /// Number of answered handshakes.
     pub handshakes: u64,
-    /// Number of packets that came from no client, or arrived twice. None was answered.
+    /// Number of packets that belong to no client, or arrived twice. None was answered.
     pub strangers: u64,
     /// Number of datagrams that the kernel dropped on arrival because our socket's buffer was
     /// full.
@@ -201,7 +203,7 @@ pub struct StreamsSnapshot {
     pub aged: u64,
 }
 
-/// Counters of the stream that is a path.
+/// Counters of a path that is a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamSnapshot {
     /// Bytes that wait for room in the stream.
@@ -219,7 +221,7 @@ pub struct ClientSnapshot {
     pub up: bool,
     /// Counters of the client's paths, in the client's own order.
     pub paths: Vec<PathSnapshot>,
-    /// Number of the client's packets that did not arrive while they were waited for.
+    /// Number of the client's packets that did not arrive before the wait for them ended.
     pub lost: u64,
     /// Maximum time for which a datagram waits for earlier ones.
     pub patience: Duration,
@@ -231,7 +233,8 @@ pub struct ClientSnapshot {
 /// Counters of a client's path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathSnapshot {
-    /// Source address of the client's packets on this path; `None` if none has arrived.
+    /// Source address of the client's packets on this path; `None` if none has arrived in this
+    /// session.
     pub from: Option<SocketAddr>,
     /// Whether the client's packets arrive by this path.
     pub up: bool,
@@ -267,7 +270,7 @@ pub trait Screen {
     }
 }
 
-/// Reason why a run did not start, or ended early. Each is shown in one line.
+/// Reason why a run did not start, or ended early. Its message has one line.
 #[derive(Debug)]
 pub enum Failure {
     /// A server's name cannot be resolved.
@@ -283,7 +286,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Returns whether the user's settings are the cause, not the course of events.
+    /// Returns whether the settings are the cause, rather than an event during the run.
     #[must_use]
     pub fn is_misuse(&self) -> bool {
         !matches!(self, Failure::System(..))

@@ -1,10 +1,12 @@
-//! Streams of clients, and of strangers. A stream is bound to a client by the first packet that
-//! this client's keys open, and closed when it is of no more use.
+//! Streams of clients and of strangers. A stream is bound to a client by the first packet that this
+//! client's keys authenticate. It is closed when it fails, when its client's session ends, or when
+//! the client has too many streams.
 //!
-//! A stranger gets nothing: no answer, and no close after a wrong byte. Its bytes are read and
-//! dropped until its time is over, or until other strangers need its place. With `--behind`, the
-//! web server answers it instead ([`Relay`]): the bytes received before are kept until a client is
-//! recognised.
+//! A stranger receives no answer, and its stream stays open after an invalid packet: its bytes are
+//! read and dropped until its deadline, or until newer streams exceed the limit on strangers. Only
+//! a TLS error is answered, with an alert, and ends the stream. With `--behind`, a stranger's
+//! stream is relayed to a web server instead ([`Relay`]). The bytes received until then are kept
+//! for this purpose.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -28,8 +30,8 @@ pub(super) const STREAMS: u64 = 1 << 62;
 /// Bit that marks the token of a web server's connection. The other bits are the number of the
 /// stranger's stream.
 pub(super) const BEHIND: u64 = 1 << 61;
-/// Maximum number of streams on which no client's packet has arrived. A further one closes the
-/// oldest.
+/// Maximum number of streams that are not bound to a client. A further one closes the oldest of
+/// them.
 const STRANGERS: usize = 1_024;
 /// Timeout for the first packet of a client, without a web server. A handshake through an onion
 /// circuit is faster than that.
@@ -49,7 +51,7 @@ struct Carrier {
     connection: Connection,
     from: SocketAddr,
     owner: Owner,
-    /// Bytes that a stranger has sent, for the web server.
+    /// Bytes received from a stranger so far, to be relayed to the web server.
     begun: Vec<u8>,
     /// The relay to the web server, if the stream was passed to it.
     relay: Option<Box<Relay>>,
@@ -88,13 +90,13 @@ impl Entry {
 enum Owner {
     /// Unknown. The field is the deadline for a client's packet.
     Stranger(Time),
-    /// Unknown, after bytes that no client sends. The field is the time at which the stream is
-    /// closed.
+    /// Unknown, after bytes that no client sends; its bytes are dropped. The field is the time at
+    /// which the stream is closed.
     Muted(Time),
-    /// Somebody who knows our public key, as its handshake was answered. The field is the deadline
-    /// for a client's packet.
+    /// A peer whose handshake was answered, so it knows our public key. The field is the deadline
+    /// for a packet of a session.
     Greeted(Time),
-    /// A stranger whom the web server answers.
+    /// A stranger whose stream is relayed to the web server.
     Handed,
     /// This client.
     Client(ClientId),
@@ -127,8 +129,8 @@ pub(super) struct Streams {
     /// Maximum time for which a packet waits for room in a stream.
     age: Duration,
     carriers: BTreeMap<u64, Carrier>,
-    /// Numbers of streams in the order in which they were accepted. Streams that are bound or
-    /// closed since then are skipped when their turn comes.
+    /// Numbers of streams in the order of their arrival. Streams that were bound or closed
+    /// meanwhile are skipped.
     strangers: VecDeque<u64>,
     /// Number of streams without a client.
     unbound: usize,
@@ -178,8 +180,8 @@ impl Streams {
         self.entries.iter().find(|entry| entry.token == token)?.local_addr().ok()
     }
 
-    /// Sets the web server that answers strangers, and the certificate of new TLS streams. A
-    /// certificate can thus be renewed while the program runs.
+    /// Replaces the web server that answers strangers, and the certificate of future TLS streams.
+    /// Certificates can thus be renewed while the program runs.
     pub(super) fn replace(&mut self, behind: Option<SocketAddr>, tls: Option<&Arc<dyn TlsEnd>>) {
         self.behind = behind;
         let entries = self.entries.iter_mut().filter_map(|entry| entry.tls.as_mut());
@@ -282,8 +284,8 @@ impl Streams {
         (!is_muted).then_some(peer)
     }
 
-    /// Passes a stranger's stream to the web server, if there is one, because its packet was no
-    /// client's.
+    /// Relays a stranger's stream to the web server, if there is one. Called after a packet that
+    /// belongs to no client.
     pub(super) fn doubt(&mut self, number: u64, poller: &Poller) {
         let (Some(server), Some(carrier)) = (self.behind, self.carriers.get_mut(&number)) else {
             return;
@@ -302,8 +304,8 @@ impl Streams {
         }
     }
 
-    /// Records that a stream carried a client's handshake, so that it is not passed to the web
-    /// server.
+    /// Records that a handshake on the stream was answered, so that the stream is not relayed to
+    /// the web server.
     pub(super) fn trust(&mut self, now: Time, number: u64) {
         if let Some(carrier) = self.carriers.get_mut(&number)
             && matches!(carrier.owner, Owner::Stranger(_))
@@ -352,7 +354,8 @@ impl Streams {
         }
     }
 
-    /// Appends a packet to a stream. Returns false if the stream has ended or its queue is full.
+    /// Appends a packet to a stream. If `lasts`, the packet is never dropped for its age. Returns
+    /// false if the stream has ended or its queue is full.
     pub(super) fn push(&mut self, now: Time, number: u64, packet: &[u8], lasts: bool) -> bool {
         let Some(carrier) = self.carriers.get_mut(&number) else { return false };
         if self.touched.last() != Some(&number) {
@@ -380,8 +383,8 @@ impl Streams {
         }
     }
 
-    /// Closes the streams of strangers whose time is over, or passes them to the web server.
-    /// Watches all entries again.
+    /// Handles strangers whose deadline has passed: closes their streams, or relays them to the web
+    /// server. Watches all entries again.
     pub(super) fn sweep(&mut self, now: Time, poller: &Poller) {
         let strangers = std::mem::take(&mut self.strangers);
         for number in strangers {
@@ -399,8 +402,9 @@ impl Streams {
         }
     }
 
-    /// Passes the stream of a stranger that has sent no whole packet in time to the web server. If
-    /// the TLS handshake is not done, the web server cannot answer, and the stream is closed later.
+    /// Handles a stranger that has sent no valid packet by its deadline. Closes its stream, or
+    /// relays it to the web server if there is one. If a TLS handshake is incomplete, the web
+    /// server cannot answer, and the stream is closed at a later deadline.
     fn give_up(&mut self, now: Time, number: u64, poller: &Poller) {
         let Some(carrier) = self.carriers.get_mut(&number) else { return };
         match self.behind {
