@@ -1,7 +1,7 @@
 //! The counters of a splitter for Prometheus (`docs/formats.md`).
 //!
-//! [`Metered`] wraps a [`Screen`] and stores the latest counters. A separate thread serves them,
-//! so that no client of the metrics delays a datagram, however slow or frequent its requests are.
+//! [`Metered`] wraps a [`Screen`] and stores the latest counters. A separate thread serves them, so
+//! that slow or frequent requests do not delay datagrams.
 
 mod run;
 

@@ -36,7 +36,7 @@ impl Numbers {
     }
 }
 
-/// The source of the metrics page: the shared numbers of a splitter's run.
+/// A collector for the metrics page, which reads the shared counters of a run.
 #[derive(Debug)]
 pub(super) struct Run(pub(super) Arc<Mutex<Numbers>>);
 

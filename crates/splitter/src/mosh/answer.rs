@@ -1,5 +1,5 @@
-//! The output of a login. It contains mosh-server's answer, among lines of ssh and of the server's
-//! shell.
+//! The output of a login, which contains mosh-server's answer among lines of ssh and of the
+//! server's shell.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -50,7 +50,7 @@ impl std::error::Error for KeyError {}
 /// The meaning of one line of a login's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnswerLine {
-    /// The line is for the user, or has no meaning.
+    /// The line is not a part of the answer. It may be meant for the user.
     Other,
     /// The line is a part of the answer.
     Part,
@@ -65,8 +65,8 @@ pub struct Answer {
     pub connect: Option<(u16, Key)>,
     /// The address that ssh connected to (`MOSH IP ADDRESS`, printed by the proxy command).
     pub reached: Option<IpAddr>,
-    /// The server's own address in the login, from `MOSH SSH_CONNECTION …` (client, its port,
-    /// server, its port).
+    /// The server's address at which the ssh connection arrived, from `MOSH SSH_CONNECTION CLIENT
+    /// PORT SERVER PORT`.
     pub remote: Option<IpAddr>,
 }
 

@@ -28,7 +28,8 @@ pub enum Family {
 }
 
 impl Family {
-    /// Returns the accepted ones of `addresses`, in the order in which they are to be tried.
+    /// Returns those of `addresses` that have an accepted version, in the order in which they are
+    /// tried.
     pub fn sorted(self, addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<SocketAddr> {
         let will_do = |address: &SocketAddr| match self {
             Family::Any => true,
@@ -49,16 +50,15 @@ impl Family {
     }
 }
 
-/// The way in which the address of mosh-server is determined, as in mosh(1)'s
-/// `--experimental-remote-ip`.
+/// Method to determine mosh-server's address, as in mosh(1)'s `--experimental-remote-ip`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemoteIp {
     /// ssh connects through this command (see [`super::carry`]), which prints the address that
-    /// answered. The command gets the host and the port as additional arguments.
+    /// answered. ssh appends the host and the port to the command.
     Proxy(Vec<String>),
     /// The server reports the address at which the ssh connection arrived (SSH_CONNECTION).
     Remote,
-    /// This program resolves the name, and ssh gets the address.
+    /// This program resolves the name, and gives ssh the address.
     Local,
 }
 
@@ -101,7 +101,7 @@ pub struct Login {
     pub host: String,
     /// Accepted IP versions of the server's address.
     pub family: Family,
-    /// The way in which mosh-server's address is determined.
+    /// Method to determine mosh-server's address.
     pub remote: RemoteIp,
     /// Whether ssh requests a terminal on the other machine, as mosh does.
     pub terminal: bool,
@@ -135,11 +135,11 @@ pub struct Learnt {
 pub enum LoginError {
     /// ssh could not be run: (ssh's name, error).
     Ssh(String, io::Error),
-    /// The name has no address of the accepted families.
+    /// The name does not resolve to an address of an accepted IP version: (name, error).
     Resolve(String, io::Error),
     /// Reading ssh's output failed.
     Read(io::Error),
-    /// ssh ended before mosh-server answered.
+    /// ssh ended before mosh-server answered: (destination, status).
     Ended(String, ExitStatus),
     /// A line begins like mosh-server's answer but is malformed.
     Malformed,
@@ -179,8 +179,8 @@ impl fmt::Display for LoginError {
 impl std::error::Error for LoginError {}
 
 impl Login {
-    /// Logs in. Copies output of ssh and the server that is meant for the user to `said` as it
-    /// arrives.
+    /// Logs in. Output of ssh and of the server that is not a part of the answer is copied to
+    /// `said` as it arrives.
     ///
     /// # Errors
     /// [`LoginError`] if the login gave no session.
@@ -203,8 +203,7 @@ impl Login {
         Ok(Learnt { server: SocketAddr::new(ip, port), key })
     }
 
-    /// Resolves the name of the other machine if this program has to do that. Returns `None` if
-    /// ssh does it.
+    /// Resolves the name of the other machine; `None` if ssh resolves it.
     fn look_up(&self) -> Result<Option<IpAddr>, LoginError> {
         if self.remote != RemoteIp::Local {
             return Ok(None);
@@ -279,7 +278,7 @@ impl Login {
     }
 }
 
-/// Ends an ssh process that is no longer needed. It would otherwise keep running.
+/// Kills an ssh process, which would otherwise keep running.
 fn end(child: &mut Child) {
     // An error means that the process has already ended.
     let _ = child.kill();

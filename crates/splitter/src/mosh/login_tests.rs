@@ -1,6 +1,6 @@
 use super::*;
 
-/// Of nobody: letters in order.
+/// A key in the form of a session's: the first 22 letters.
 const KEY: &str = "abcdefghijklmnopqrstuv";
 
 fn login(ssh: &str) -> Login {

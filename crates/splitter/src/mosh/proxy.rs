@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use super::Family;
 
-/// Maximum time to wait for an address before the next one is tried. The kernel alone would wait
+/// Timeout for connecting to one address, before the next one is tried. The kernel alone would try
 /// for over two minutes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Time after which the user is notified that the connection is still being made.
+/// Time after which the user is notified that the connection is not established yet.
 const NOTICE: Duration = Duration::from_secs(3);
 
 /// Hint for the case that this program and ssh reach the server by different routes: a
@@ -20,9 +20,10 @@ const NOTICE: Duration = Duration::from_secs(3);
 const JUMP: &str = "if ssh reaches it through another machine (ProxyJump), add --remote-ip \
                         remote";
 
-/// Implements a `ProxyCommand` of ssh_config(5): connects to `host`, copies standard input to it,
-/// and its answers to standard output. Before that, prints `MOSH IP ADDRESS` on standard error.
-/// This is the address that answered, to which the session's datagrams must be sent, too.
+/// Implements a `ProxyCommand` of ssh_config(5): connects to `host`, and copies standard input to
+/// it and its answers to standard output. Before copying, prints `MOSH IP ADDRESS` on standard
+/// error. The session's datagrams must be sent to the same address, because the server answers
+/// there.
 ///
 /// # Errors
 /// The name has no address of the accepted IP versions, no address answers, or a copy fails.
@@ -72,7 +73,7 @@ fn reach(addresses: &[SocketAddr], patience: Duration) -> io::Result<TcpStream> 
     outcome
 }
 
-/// Copies each piece as soon as it arrives, because in a dialogue the other side waits for it.
+/// Copies bytes, and flushes after each read: in a dialogue the other side waits for them.
 fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
     let mut buffer = vec![0; 1 << 16];
     loop {
@@ -109,7 +110,8 @@ mod tests {
     fn an_address_that_does_not_answer_gives_way_to_the_next() {
         let patience = Duration::from_millis(200);
         let [dead, alive] = ["127.0.0.1:0"; 2].map(|any| TcpListener::bind(any).unwrap());
-        // A queue of none that nobody empties: the kernel drops what comes when it is full.
+        // Connections are never accepted, so the kernel drops further ones once the backlog is
+        // full.
         rustix::net::listen(&dead, 0).unwrap();
         let (dead_at, alive_at) = (dead.local_addr().unwrap(), alive.local_addr().unwrap());
         let connect = |_| TcpStream::connect_timeout(&dead_at, patience).ok();

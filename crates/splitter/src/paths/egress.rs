@@ -20,8 +20,9 @@ const LARGEST_PACKET: u32 = 65_535;
 pub struct Egress {
     /// The path's name.
     pub name: String,
-    /// The interface to bind to (SO_BINDTODEVICE). `None` if packets stay on this machine without
-    /// being addressed to loopback: the kernel would find no route for a socket bound to `lo`.
+    /// The interface to bind to (SO_BINDTODEVICE). `None` if the destination is this machine, under
+    /// an address other than a loopback address: the kernel would find no route for a socket bound
+    /// to `lo`.
     pub device: Option<String>,
     /// The kernel's index of the outgoing interface.
     pub index: u32,
@@ -38,18 +39,18 @@ pub struct Egress {
     pub mtu: Option<u32>,
     /// Number of source ports to rotate over, at least 1.
     pub ports: u16,
-    /// The address (TCP) of the proxy for datagrams; `None` without a proxy. Interface, route and
-    /// MTU are those of the way to the proxy.
+    /// TCP address of the proxy or, if the path is a stream, of its first hop. `None` for datagrams
+    /// without a proxy, and if OpenSSH makes the connection. Interface, route and MTU are those of
+    /// the route to this address.
     pub proxy: Option<SocketAddr>,
-    /// If the path is a stream, the feature that distinguishes it, for observers, from other
-    /// streams on the same interface. `None` if the path is not a stream.
+    /// Identifies the observers of this path if it is a stream; `None` if the path is not a stream.
     pub stream: Option<Apart>,
     /// Warning about a setting that works but is probably a mistake.
     pub note: Option<String>,
 }
 
-/// The feature that distinguishes a stream from other streams for their observers: the proxy and
-/// the login at it, or the ssh host. `None` for a direct connection.
+/// Text that identifies the observers of a stream, among streams on the same interface: the proxy
+/// with its user, or the ssh host. `None` for a direct connection.
 pub type Apart = Option<String>;
 
 impl Egress {
@@ -62,13 +63,14 @@ impl Egress {
         self.scoped(SocketAddr::new(self.source.unwrap_or(unspecified), 0))
     }
 
-    /// Returns `server` in the form in which a socket is connected to it: a link-local address
-    /// gets the interface of this path.
+    /// Returns `server` as an address to connect to: a link-local address gets the interface of
+    /// this path as its zone.
     pub fn remote(&self, server: SocketAddr) -> SocketAddr {
         self.scoped(server)
     }
 
-    /// Returns the destination of this path's packets: the proxy, or the server of the lookup.
+    /// Returns the destination of this path's packets: the proxy, the first hop, or the server of
+    /// the lookup.
     pub fn peer(&self) -> SocketAddr {
         self.proxy.unwrap_or(self.server)
     }
@@ -91,9 +93,9 @@ impl Egress {
         ip_header + UDP_HEADER + self.overhead()
     }
 
-    /// Returns whether datagrams to `server` certainly use this egress. With a proxy they do, as a
-    /// proxy forwards to any server. Without an interface to bind to, this is certain only for the
-    /// server of the lookup: the route to another server may use any interface.
+    /// Returns whether datagrams to `server` certainly use this egress. Those through a proxy or a
+    /// stream do, whatever the server. Without an interface to bind to, this is certain only for
+    /// the server of the lookup: the route to another server may use any interface.
     pub fn leads_to(&self, server: SocketAddr) -> bool {
         if self.proxy.is_some() || self.stream.is_some() {
             return true;
@@ -112,7 +114,7 @@ impl Egress {
     }
 }
 
-/// The limits of the path that has the smallest MTU.
+/// The limits that the path with the smallest MTU sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mtu {
     /// Maximum bytes of UDP payload.

@@ -12,8 +12,8 @@ use super::{MAX_NAME, MAX_PORTS, PathSpec};
 use crate::socks::{ProxyError, ProxyFault};
 use crate::wg_quick::invocation;
 
-/// Reason why the text of a path, or a list of paths, is malformed. It is found before the kernel
-/// is asked.
+/// Reason why the text of a path, or a list of paths, is malformed. No system call is needed to
+/// find it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpecError {
     /// The text is not of the form `NAME=KIND`.
@@ -42,9 +42,10 @@ pub enum SpecError {
     ProxyPorts,
     /// The stream is invalid, for this reason.
     Stream(String),
-    /// The named path is a stream, and has a setting that applies only to datagrams.
+    /// The named path is a stream, but has a setting that applies only to datagrams.
     StreamAnd(String),
-    /// The named path uses OpenSSH, and names an interface or an address.
+    /// The named path uses OpenSSH, which cannot be bound to the interface or address that the path
+    /// names.
     SshBound(String),
     /// No path is given.
     None,
@@ -129,7 +130,7 @@ pub struct PathError {
     pub fault: Fault,
 }
 
-/// The fault of a path on this machine, at present.
+/// Reason why a path cannot be used at present, as found on this machine.
 #[derive(Debug)]
 pub enum Fault {
     /// No interface has this name. The second field has the names of the existing interfaces.
@@ -158,22 +159,22 @@ pub enum Fault {
     Outward(IpAddr, String),
     /// The interface has no route to the server: (server, interface).
     NoRouteBy(IpAddr, String),
-    /// Another path, whose name this is, uses the same interface and source address.
+    /// The path named here uses the same interface and source address.
     SameEgress(String),
     /// The name of the far end does not resolve.
     Name(Target, io::Error),
     /// The proxy cannot be used, for this reason.
     Proxy(Target, ProxyFault),
-    /// The kernel has no route to this address.
+    /// The kernel returned no route to this address, for this reason.
     Route(IpAddr, RouteError),
-    /// The kernel did not answer the query.
+    /// The list of this machine's interfaces or addresses could not be read.
     Io(io::Error),
 }
 
 impl Fault {
-    /// Adapts a fault of an interface for a path with a wg-quick tunnel. Missing interfaces and
-    /// interfaces that are down get the same message, with the remedy: wg-quick has to start the
-    /// interface.
+    /// Converts an interface's fault for a path with a wg-quick tunnel. Missing interfaces and
+    /// interfaces that are down get the same message, which names the remedy: wg-quick has to start
+    /// the tunnel.
     pub(super) fn of_tunnel(self, spec: &PathSpec) -> Fault {
         match (self, &spec.tunnel) {
             (Fault::NoDevice(device, _), Some(file)) if !Path::new(file).exists() => {
@@ -186,7 +187,7 @@ impl Fault {
         }
     }
 
-    /// Returns whether only the lookup failed (no file or memory left, an interruption). The path
+    /// Returns whether only the lookup failed, for example because no memory was left. The path
     /// itself may work, and the lookup can be repeated.
     pub fn is_passing(&self) -> bool {
         matches!(self, Fault::Io(_) | Fault::Route(_, RouteError::Io(_)))

@@ -16,16 +16,16 @@ pub type Names<'n> = &'n dyn Fn(&Target) -> io::Result<Vec<SocketAddr>>;
 
 /// Returns the egress of each path to the first of `destinations` that all paths reach.
 ///
-/// * `if:` the interface must exist, be up and have a route to the server. Where only a rule for
-///   one of its own addresses gives that route (usual for a second uplink), that address becomes
-///   the source.
-/// * `wg:` is the interface of a tunnel that is up, and the same as `if:` in all else.
-/// * `addr:` the address must be this machine's; its route is looked up *with that source*, and the
-///   interface that this gives is bound to.
-/// * `ports:` alone takes the route of the moment and is bound to its interface too. Unbound, such
-///   a path would follow the default route wherever it goes; the first full tunnel to come up would
-///   take it, and with it our own datagrams, back into the tunnel that they carry. Bound, the path
-///   is what `--check` showed until it is gone.
+/// * `if:` the interface must exist, be up and have a route to the server. If only a rule for one
+///   of its own addresses gives that route (usual for a second uplink), that address becomes the
+///   source.
+/// * `wg:` names the interface of a tunnel that is up, and otherwise equals `if:`.
+/// * `addr:` the address must be this machine's. The route is looked up *with that source*, and the
+///   path is bound to its interface.
+/// * `ports:` alone uses the present route, and the path is bound to its interface. Unbound, the
+///   path would follow every change of the default route. A full tunnel that starts later would
+///   then take our own datagrams back into the tunnel that they carry.
+/// * If the path uses a proxy or is a stream, these rules apply to its first hop.
 ///
 /// `fwmark` is the mark of our sockets, which routing rules may use. Without destinations the
 /// result is empty.
@@ -42,7 +42,8 @@ pub fn resolve(
     resolve_by(specs, destinations, fwmark, same_egress, &Target::resolve)
 }
 
-/// Resolves paths as [`resolve`] does. `lookup` returns the addresses of proxies' names.
+/// Resolves paths as [`resolve`] does. `lookup` returns the addresses of the names of proxies and
+/// other first hops.
 ///
 /// # Errors
 /// Those of [`resolve`].
@@ -64,11 +65,12 @@ pub fn resolve_by(
     outcome
 }
 
-/// Resolves paths again after the machine's network changed. Each path keeps the interface of its
-/// egress `before`, or has none. The results are in the order of the paths; an error with
-/// [`Fault::is_passing`] means that nothing is known about the path.
+/// Resolves paths again after the machine's network changed. Each path stays on the interface of
+/// its egress in `before`; if this interface no longer leads to the server, the result is an error.
+/// The results are in the order of the paths. An error with [`Fault::is_passing`] means that
+/// nothing is known about the path.
 ///
-/// A lookup without that interface would move the path to the present route, even for `addr:`. The
+/// Without that interface, a lookup would move the path to the present route, even for `addr:`. The
 /// rules of a full tunnel (wg-quick's `not fwmark`) send every unmarked packet into the tunnel,
 /// whatever its source.
 ///
@@ -92,8 +94,9 @@ pub fn again(
     Ok(specs.iter().zip(before).map(look).collect())
 }
 
-/// Returns the egress of a path whose proxy has moved: to the first address in `found` that can be
-/// reached by the interface of `before`.
+/// Returns the egress of a path after the name of its proxy or first hop was resolved to `found`:
+/// towards the first of these addresses that the interface of `before` reaches; `None` if it
+/// reaches none.
 pub fn redirect(
     spec: &PathSpec,
     before: &Egress,
@@ -152,9 +155,9 @@ fn uplink(device: &str) -> Option<PathSpec> {
     PathSpec::new(&name, Some(device), None, None).ok()
 }
 
-/// Checks paths as far as possible without their server. It finds an interface or address that
-/// does not exist, a proxy's password that cannot be read, and two equal paths. [`resolve`] finds
-/// the other faults.
+/// Checks paths as far as possible without their server: that their interfaces and addresses exist
+/// and are up, that the passwords of proxies can be read, and that no two paths are equal.
+/// [`resolve`] finds the other faults.
 ///
 /// # Errors
 /// The first path with such a fault.
@@ -207,7 +210,8 @@ fn all_towards(
     Ok(egresses)
 }
 
-/// Returns the egress to the first address of the proxy in `found` that can be reached.
+/// Returns the egress towards the first address in `found`, those of the proxy, that can be
+/// reached.
 fn to_proxy(
     machine: &Machine,
     spec: &PathSpec,
@@ -234,8 +238,8 @@ fn to_first(
     first.or_else(|fault| ways.find_map(Result::ok).ok_or(fault))
 }
 
-/// Returns the egress to the first hop of a stream. For a stream straight to the far end, or
-/// through OpenSSH, it is the egress to the server. OpenSSH chooses its own route.
+/// Returns the egress towards the first hop of a stream. A direct stream's first hop is the far
+/// end. For OpenSSH, returns the egress towards the server, although OpenSSH chooses its own route.
 fn to_stream(
     machine: &Machine,
     spec: &PathSpec,
@@ -257,8 +261,8 @@ fn to_stream(
     }
 }
 
-/// Refuses two paths with the same interface and source address, which are one path to an
-/// observer. Paths through different proxies are distinct, because each proxy has other observers.
+/// Refuses two paths with the same interface and source address, because one observer sees both.
+/// Paths through different proxies are distinct, because each proxy has other observers.
 pub(crate) fn refuse_same<'e>(
     egresses: impl IntoIterator<Item = &'e Egress>,
 ) -> Result<(), PathError> {
@@ -291,7 +295,8 @@ impl Machine {
         Ok(Machine { links: netlink::links()?, addresses: netlink::addresses()? })
     }
 
-    /// Checks that the interface, address and password of a path exist.
+    /// Checks that the interface and the address of a path exist and are up, and that its password
+    /// can be read.
     fn check(&self, spec: &PathSpec) -> Result<(), Fault> {
         if let Some(name) = &spec.device {
             self.device(name).map_err(|fault| fault.of_tunnel(spec))?;
@@ -325,7 +330,7 @@ impl Machine {
         Ok(self.egress(spec, server, route, source))
     }
 
-    /// Returns the egress to `proxy`, through which `server` is reached.
+    /// Returns the egress towards `proxy`, which forwards to `server`.
     fn way_through(
         &self,
         spec: &PathSpec,
@@ -380,7 +385,8 @@ impl Machine {
         if confined { Err(Fault::Outward(server, holder.name.clone())) } else { Ok(()) }
     }
 
-    /// Returns the route by `link`, and the source address to bind to, if one is needed.
+    /// Returns the route by `link`, and the source address to bind to; `None` if the kernel may
+    /// choose the address.
     fn by(&self, link: &Link, question: Question) -> Result<(Route, Option<IpAddr>), Fault> {
         let (server, name) = (question.server, || link.name.clone());
         match (self.holder(server).is_some(), link.kind == LinkKind::Loopback) {

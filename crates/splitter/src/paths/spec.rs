@@ -16,12 +16,12 @@ pub const MAX_NAME: usize = 32;
 pub const MAX_PORTS: u16 = 64;
 /// Keyword of a proxy.
 const PROXY: &str = "socks5";
-/// Keywords of the parts of a path that are no streams.
+/// Keywords of the kinds other than streams.
 const KINDS: [&str; 5] = ["if", "wg", "addr", "ports", PROXY];
 
 /// A path: `NAME=KIND[,KIND]…`, where a kind is `if:DEVICE`, `wg:FILE`, `addr:ADDRESS`, `ports:N`,
-/// `socks5:[USER[:PASSWORD]@]HOST:PORT` or one of [`StreamKind`]. A proxy may contain commas. It
-/// extends to the next comma that a known kind follows.
+/// `socks5:[USER[:PASSWORD]@]HOST:PORT` or one of [`StreamKind`]. A password may contain commas: a
+/// proxy ends at the next comma that is followed by a known kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathSpec {
     /// Name of the path: at most [`MAX_NAME`] letters, digits, `_`, `.` and `-`, not only dots.
@@ -43,10 +43,11 @@ pub struct PathSpec {
 }
 
 impl PathSpec {
-    /// Creates a path of these parts. `ports` counts as a kind of its own, even if it is 1.
+    /// Creates a path of these parts. With `ports` alone, even if it is 1, the path uses the
+    /// kernel's route.
     ///
     /// # Errors
-    /// A part is malformed, or there is none.
+    /// A part is malformed, or no part is given.
     pub fn new(
         name: &str,
         device: Option<&str>,
@@ -80,13 +81,14 @@ impl PathSpec {
         Ok(PathSpec { tunnel: Some(tunnel.into()), ..spec })
     }
 
-    /// Returns the path through `proxy`. The present path becomes the route to the proxy.
+    /// Returns the path with `proxy`. `device` and `source` then apply to the connection to the
+    /// proxy.
     pub fn by(self, proxy: Proxy) -> PathSpec {
         PathSpec { proxy: Some(proxy), ..self }
     }
 
-    /// Returns the path as a stream of `kind`. The present path becomes the route to the stream's
-    /// first hop.
+    /// Returns the path as a stream of `kind`. `device` and `source` then apply to the connection
+    /// to the stream's first hop.
     pub fn streaming(self, kind: StreamKind) -> PathSpec {
         PathSpec { stream: Some(kind), ..self }
     }
@@ -164,8 +166,8 @@ struct Parts<'t> {
     stream: Option<StreamKind>,
 }
 
-/// Splits the kinds of a path into pairs of keyword and value. A comma that no known kind follows
-/// belongs to a proxy's password.
+/// Splits the kinds of a path into pairs of keyword and value. After a proxy, a comma that no known
+/// kind follows belongs to the password.
 fn split(kinds: &str) -> Result<Vec<(&str, &str)>, SpecError> {
     let mut found = Vec::new();
     let mut rest = kinds;
@@ -183,7 +185,7 @@ fn split(kinds: &str) -> Result<Vec<(&str, &str)>, SpecError> {
     }
 }
 
-/// Returns all keywords of parts of a path.
+/// Returns the keywords of all kinds.
 fn words() -> impl Iterator<Item = &'static str> {
     KINDS.into_iter().chain(StreamKind::WORDS)
 }
@@ -197,8 +199,8 @@ fn starts(text: &str, kind: &str) -> bool {
     text.strip_prefix(kind).is_some_and(|rest| rest.starts_with(':'))
 }
 
-/// Returns `text` without a possible password of a proxy: everything before the last `@` is left
-/// out.
+/// Returns `text` without a proxy's password: everything before the last `@` is replaced by three
+/// dots.
 fn hide(text: &str) -> String {
     text.rsplit_once('@').map_or_else(|| text.to_owned(), |(_, behind)| format!("...@{behind}"))
 }

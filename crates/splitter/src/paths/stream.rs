@@ -47,8 +47,8 @@ pub struct SshHost {
 pub enum Circuits {
     /// Number of circuits. Each becomes a path of its own.
     Count(u8),
-    /// A circuit: the client's SOCKS port, with a user name of its own. The client never puts
-    /// streams of different users on one circuit.
+    /// One circuit: the client's SOCKS port, with a user name of its own. The client isolates
+    /// streams of different users on different circuits.
     One(Proxy),
 }
 
@@ -69,7 +69,8 @@ impl StreamKind {
         StreamKind::WORDS[place]
     }
 
-    /// Parses the kind with the keyword `word`; `None` if no stream has this keyword.
+    /// Parses `value` as the kind with the keyword `word`; `None` if no kind of stream has this
+    /// keyword.
     pub(super) fn read(word: &str, value: &str) -> Option<Result<StreamKind, SpecError>> {
         let proxy = || value.parse().map_err(SpecError::Proxy);
         let target =
@@ -110,8 +111,9 @@ impl StreamKind {
         }
     }
 
-    /// Returns a text that identifies the observers of this stream, among streams through the same
-    /// interface. Returns `None` if an observer of the interface sees the whole connection.
+    /// Returns a text that identifies the observers of this stream, among streams on the same
+    /// interface; `None` for a direct connection, which an observer of the interface sees as a
+    /// whole.
     pub(super) fn apart(&self) -> Option<String> {
         match self {
             StreamKind::Tcp(_) | StreamKind::Tls(_) => None,
@@ -145,7 +147,8 @@ fn count(text: &str) -> Result<u8, SpecError> {
 }
 
 impl Circuits {
-    /// Replaces the circuit by that of a new user name, whose streams the client keeps separate.
+    /// Changes the user name to a new one. The client builds another circuit for it, because it
+    /// isolates streams of different users.
     pub(crate) fn renew(&mut self, dice: &mut impl RngExt) {
         let Circuits::One(Proxy { login: Some(login), .. }) = self else { return };
         let own = login.user().split('+').next().unwrap_or_default();
@@ -156,9 +159,9 @@ impl Circuits {
     }
 }
 
-/// Returns the kinds of `count` circuits. Each has a user name of its own at the SOCKS port `at`
-/// of an onion network's client, which isolates streams by user and password. `run` makes the user
-/// names of this run unique.
+/// Returns `count` kinds, one for each circuit. Each has a user name of its own at the SOCKS port
+/// `at` of an onion network's client, which isolates streams by user name and password. `run` makes
+/// the user names of this run unique.
 pub fn circuits(count: u8, at: &Target, run: &str) -> Vec<StreamKind> {
     let user = |n: u8| format!("anabranch-{run}-{n}");
     let login = |n| Login::new(&user(n), Password::Text("stream".into()));

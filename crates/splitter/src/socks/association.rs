@@ -1,5 +1,5 @@
-//! An association: the TCP connection to a proxy, and the relay that exists as long as this
-//! connection.
+//! An association: the TCP connection to a proxy, and the UDP relay that exists as long as this
+//! connection (RFC 1928, section 7).
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -11,18 +11,18 @@ use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use super::dialogue::converse;
 use super::fault::ProxyFault;
 
-/// Maximum time of the whole setup, until the relay's address is known.
+/// Timeout of the whole setup, until the relay's address is known.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// Keepalive intervals and number of probes: the failure of a proxy's machine is detected after
-/// some 20 s.
+/// Idle time before the first TCP keep-alive. With this and the next two constants, the failure of
+/// a proxy's machine is detected after 20 s.
 const KEEPALIVE: Duration = Duration::from_secs(8);
 const KEEPALIVE_AGAIN: Duration = Duration::from_secs(4);
 const KEEPALIVES: u32 = 3;
 
-/// Parameters of a connection to a proxy.
+/// Parameters of the TCP connection to a proxy, or to another first hop.
 #[derive(Clone, Debug)]
 pub struct Reach {
-    /// The proxy's address (TCP).
+    /// TCP address of the proxy or other first hop.
     pub proxy: SocketAddr,
     /// The local address to bind to; with port 0 the kernel chooses the port.
     pub local: SocketAddr,
@@ -43,8 +43,8 @@ pub struct Association {
 }
 
 impl Association {
-    /// Returns whether the proxy has ended the association. Any data that the proxy sends are
-    /// ignored (RFC 1928 defines none).
+    /// Returns whether the proxy has ended the association. Data from the proxy is ignored (RFC
+    /// 1928 defines none).
     pub fn is_over(&self) -> bool {
         is_over(&self.control)
     }
@@ -78,16 +78,16 @@ pub fn associate(
     Ok(Association { control, relay: SocketAddr::new(ip, relay.port()) })
 }
 
-/// Returns the address of the relay that a proxy reports as `named`. Behind an address translator,
-/// a proxy may report an address that is valid only on its own side. In this case, and for the
-/// unspecified address, the relay is at the proxy's own address.
+/// Returns the address of the relay that a proxy reports as `named`. Behind a NAT, a proxy may
+/// report an address that is valid only in its own network. In this case, and for the unspecified
+/// address, returns the proxy's own address.
 fn relay_at(proxy: IpAddr, named: IpAddr) -> IpAddr {
     let named = named.to_canonical();
     let is_narrower = Scope::of(named) < Scope::of(proxy.to_canonical());
     if named.is_unspecified() || is_narrower { proxy } else { named }
 }
 
-/// The part of the Internet in which an address is valid, in order from the narrowest.
+/// Part of the Internet in which an address is valid, from the narrowest to the widest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Scope {
     Machine,
@@ -109,7 +109,8 @@ impl Scope {
     }
 }
 
-/// Returns whether `ip` is an address of a provider's translator (RFC 6598: 100.64.0.0/10).
+/// Returns whether `ip` is in the shared address space of carrier-grade NAT, 100.64.0.0/10 (RFC
+/// 6598).
 fn is_shared(ip: Ipv4Addr) -> bool {
     let [first, second, ..] = ip.octets();
     first == 100 && second & 0xc0 == 64
@@ -133,7 +134,7 @@ pub(crate) fn connect(reach: &Reach, patience: Duration) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// A stream whose reads and writes share one deadline, however slowly the other side sends.
+/// A stream whose reads and writes share one deadline, even if the other side sends byte by byte.
 pub(crate) struct Hasty<'s> {
     stream: &'s Socket,
     until: Instant,

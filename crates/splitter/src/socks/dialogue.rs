@@ -9,8 +9,8 @@ use anabranch_proxy::client::{Credentials, SocksDialogue, SocksGrant, SocksReque
 use super::fault::ProxyFault;
 
 /// Asks the proxy at the other end of `stream` to relay UDP (RFC 1928, sections 3, 4 and 7).
-/// Returns the relay's address as the proxy reports it. The unspecified address means the address
-/// at which we reached the proxy. `v6` is whether we reached the proxy over IPv6.
+/// Returns the relay's address as the proxy reports it; the unspecified address stands for the
+/// proxy's own. `v6` is whether the proxy was reached over IPv6.
 ///
 /// # Errors
 /// The proxy refuses, or sends an invalid answer.
@@ -43,7 +43,7 @@ fn relay_of(grant: SocksGrant) -> Result<SocketAddr, ProxyFault> {
     }
 }
 
-/// Writes each message in one piece, so that it is sent as one segment.
+/// Writes a message in one call, so that it is sent as one segment.
 fn say(stream: &mut impl Write, message: &[u8]) -> Result<(), ProxyFault> {
     if message.is_empty() {
         return Ok(());

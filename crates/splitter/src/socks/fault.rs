@@ -11,7 +11,7 @@ use anabranch_proxy::client::ClientFault;
 pub enum ProxyFault {
     /// The proxy's name does not resolve.
     Name(io::Error),
-    /// The password for the proxy could not be read from this source.
+    /// The password for the proxy cannot be used, for this reason.
     Password(String),
     /// The TCP connection to the proxy could not be established.
     Connect(io::Error),
@@ -29,9 +29,9 @@ pub enum ProxyFault {
     NoUdp,
     /// The proxy refuses to relay for us, for this reason.
     Refused(String),
-    /// The proxy closed the connection during the dialogue.
+    /// The proxy closed the connection during the SOCKS dialogue.
     HungUp,
-    /// The proxy sent an answer that RFC 1928 does not allow, as described.
+    /// The proxy sent an answer that RFC 1928 does not allow. The field describes it.
     Garbage(String),
     /// The connection to the proxy broke.
     Io(io::Error),

@@ -7,8 +7,8 @@
 //!   caller uses a separate thread.
 //! * [`Header`] precedes each datagram to the relay; [`Opened`] removes it from the answers.
 //!
-//! The dialogue uses the messages of `anabranch_proxy`: those client libraries that support
-//! relayed UDP require an asynchronous runtime.
+//! The dialogue uses the messages of `anabranch_proxy`, because SOCKS libraries that support UDP
+//! require an asynchronous runtime.
 
 mod association;
 mod dialogue;

@@ -38,9 +38,8 @@ impl Header {
         if server.is_ipv4() { 10 } else { 22 }
     }
 
-    /// Puts the header before each datagram of a run. Each datagram has `stride` bytes (the last
-    /// may have fewer), and the result is a run, too. The copy costs less than a separate send for
-    /// each datagram.
+    /// Puts the header before each datagram of `run`. Datagrams have `stride` bytes, except that
+    /// the last may be shorter. The result has the same form, and can be sent in one system call.
     pub fn wrap(&self, run: &[u8], stride: usize) -> Vec<u8> {
         let stride = stride.max(1);
         let datagrams = run.len().div_ceil(stride).max(1);
@@ -56,7 +55,8 @@ impl Header {
     }
 }
 
-/// Datagrams received from a relay, without their headers, stored as runs.
+/// Datagrams received from a relay, without their headers. Consecutive ones of equal length are
+/// stored as one run.
 #[derive(Debug, Default)]
 pub struct Opened {
     bytes: Vec<u8>,
@@ -69,14 +69,14 @@ struct Run {
     at: Range<usize>,
     stride: usize,
     ecn: u8,
-    /// Whether another datagram may be appended: all datagrams of the run have the same length so
-    /// far.
+    /// Whether another datagram may be appended, because all datagrams of the run have the same
+    /// length so far.
     open: bool,
 }
 
 impl Opened {
     /// Processes a run received from the relay. Drops and counts fragments, malformed datagrams,
-    /// and datagrams that are not from `server`: anybody may send to the relay's outer side.
+    /// and datagrams that are not from `server`: any host can send to the relay.
     pub fn take(&mut self, run: &Received<'_>, server: SocketAddr) {
         // Datagrams that the kernel delivered separately stay separate, because their ECN bits may
         // differ.
@@ -108,8 +108,8 @@ impl Opened {
         self.unfit
     }
 
-    /// Adds a datagram to the last run if that has index `first` or later, or else begins a new
-    /// run.
+    /// Adds a datagram to the last run, if that has index `first` or later and can take it.
+    /// Otherwise begins a new run.
     fn add(&mut self, first: usize, payload: &[u8], ecn: u8) {
         let start = self.bytes.len();
         self.bytes.extend(payload);
@@ -128,9 +128,8 @@ impl Opened {
     }
 }
 
-/// Returns the sender and the payload of a relayed datagram. Returns `None` for a fragment and for
-/// a malformed header (RFC 1928). The reserved bytes are ignored. A sender that is given by name
-/// is rejected.
+/// Returns the sender and the payload of a relayed datagram. Returns `None` for a fragment, a
+/// malformed header, and a sender given by name. Reserved bytes are ignored (RFC 1928, section 7).
 fn inside(datagram: &[u8]) -> Option<(SocketAddr, &[u8])> {
     let [_, _, 0, rest @ ..] = datagram else { return None };
     match SocksAddress::read(rest) {

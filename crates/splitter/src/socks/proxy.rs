@@ -38,7 +38,7 @@ pub struct Login {
 pub enum Password {
     /// The password itself.
     Text(String),
-    /// The first line of this file, which is read again for each association.
+    /// The first line of this file, which is read again for each connection.
     File(PathBuf),
     /// The environment variable [`PASSWORD_VARIABLE`].
     Environment,
@@ -68,8 +68,8 @@ impl Login {
         Login::new(user, self.password.clone())
     }
 
-    /// Creates a login. User name and password, if the latter is known yet, have to fit into the
-    /// messages of RFC 1929.
+    /// Creates a login. The user name, and a password given as text, must fit into the messages of
+    /// RFC 1929.
     ///
     /// # Errors
     /// The user name or the password is empty, or longer than 255 bytes.
@@ -84,7 +84,7 @@ impl Login {
         if good { Ok(Login { user: user.into(), password }) } else { Err(ProxyError::Length) }
     }
 
-    /// Returns user name and password. The password is read from its source.
+    /// Returns the user name and the password, which is read from its source.
     ///
     /// # Errors
     /// The password cannot be read, is empty, or is too long.
@@ -112,7 +112,8 @@ impl Login {
 }
 
 impl Proxy {
-    /// Returns the proxy's credentials as [`Login::credentials`] does; `None` if it requires none.
+    /// Returns the proxy's credentials as [`Login::credentials`] does; `None` if the proxy has no
+    /// login.
     ///
     /// # Errors
     /// Those of [`Login::credentials`].

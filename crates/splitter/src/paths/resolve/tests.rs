@@ -1,4 +1,4 @@
-//! On loopback, which every machine has, and in a namespace of our own.
+//! Tests on loopback, and in a network namespace made for them.
 
 use std::io;
 use std::process::Command;
@@ -87,9 +87,9 @@ fn a_link_local_server_needs_an_interface() {
     assert!(error(&["a=if:lo"], "[fe80::1%4000]:9").contains("not on the network of 'lo'"));
 }
 
-/// Runs `work` in a namespace with `t0` (10.1.0.2, the default route), `t1` (10.2.0.2, no route but
-/// its own network) and `v0` (an Ethernet interface, 10.3.0.2, likewise). Without the right to make
-/// one, or without iproute2, it says so and passes.
+/// Runs `work` in a namespace with three interfaces: `t0` (10.1.0.2) has the default route, `t1`
+/// (10.2.0.2) and the Ethernet interface `v0` (10.3.0.2) have only the routes of their own
+/// networks. If the namespace cannot be made, prints that and passes.
 fn with_three_interfaces(work: impl FnOnce() + Send) {
     let outcome = Namespace::new().and_then(|namespace| {
         namespace.run(|| {
@@ -113,8 +113,8 @@ fn with_three_interfaces(work: impl FnOnce() + Send) {
     }
 }
 
-/// The kernel gives a link its local route a moment after the carrier came, which may take a
-/// second.
+/// Waits for the link-local route of `device`, which the kernel adds up to a second after the
+/// carrier is up.
 fn wait_for_the_local_route_of(device: &str) {
     let found = || {
         let show = ["-6", "route", "show", "fe80::/64", "dev", device];
