@@ -61,7 +61,7 @@ pub(crate) struct Capacity {
     free: Time,
     /// Time at which pacing allows the next packets; `None` if pacing delays none.
     opens: Option<Time>,
-    /// Time by which the caller was late: from `opens` to its next call. See [`LATE`].
+    /// Delay of the caller: the time from `opens` to its next call. See [`LATE`].
     late: Duration,
 }
 

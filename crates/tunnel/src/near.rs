@@ -82,8 +82,8 @@ pub struct Near<R> {
     /// or cannot be sent. The session still has keys then, so [`Session::is_up`] does not show it.
     is_lost: bool,
     agreed: Option<Time>,
-    /// Number of the far end's farewells in a row that arrived within [`LASTING`] of a handshake, at
-    /// most [`FAREWELLS`].
+    /// Number of the far end's farewells in a row, each within [`LASTING`] of a handshake. At most
+    /// [`FAREWELLS`].
     farewells: u32,
     /// The random name of the far end's part of the session.
     theirs: Option<[u8; 8]>,
@@ -383,7 +383,7 @@ impl<R: CryptoRng> Near<R> {
         self.session.seal_frame(&self.disguise, path, skip, &[frame], out)
     }
 
-    /// Returns when [`Near::say`] has to be called again.
+    /// Returns the time at which the caller has to send again, even if nothing arrives.
     #[must_use]
     pub fn next_timeout(&self) -> Time {
         let greets = match self.pending.is_empty() || self.copies.is_empty() {

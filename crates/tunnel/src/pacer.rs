@@ -8,9 +8,9 @@ use anabranch_multipath::Time;
 
 use crate::delays::LONGEST;
 
-/// Maximum time by which a datagram leaves early, together with those that are due.
+/// Time before its due time from which a datagram may leave, together with earlier ones.
 const TOGETHER: Duration = Duration::from_millis(1);
-/// Divisor of the part by which gaps between datagrams are shortened. With 16, a queue that is late
+/// Gaps between datagrams are shortened by their `FASTER`th part, so that a queue that is late
 /// catches up.
 const FASTER: u32 = 16;
 /// Maximum number of queued datagrams. Beyond it the first ones leave before they are due. This

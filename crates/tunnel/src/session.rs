@@ -122,9 +122,9 @@ enum Word {
 struct Path {
     rtt: RoundTrip,
     heard: Option<Time>,
-    /// Number of unanswered rounds of probes since a packet last arrived by this path. At the near
-    /// end these are its own rounds, at the far end those that arrived by other paths. The first
-    /// round counts at once, later ones only after the path's timeout.
+    /// Number of unanswered rounds of probes since a packet last arrived by this path. The near end
+    /// counts its own rounds, the far end the rounds received by other paths. The first round
+    /// counts at once, later ones only after the path's timeout.
     unanswered: u32,
     /// Time of the first round that `unanswered` counts.
     asked: Time,

@@ -49,7 +49,7 @@ const SHORT: i64 = 600;
 /// Number of app-limited rounds of short packets after which Startup begins again. A program's
 /// handshake has fewer.
 const IDLE: u32 = 10;
-/// Factor by which a lossy round reduces the rates, at most once in a cycle of [`CRUISE`]. This is
+/// Factor that a lossy round applies to the rates, at most once in a cycle of [`CRUISE`]. This is
 /// the counterpart of `BBRBeta` (section 2.8), which is 0.7 there.
 const LESS: f64 = 0.9;
 /// Queueing delay that ends Startup, in addition to a sixteenth of `BBR.min_rtt`. A round's
