@@ -22,7 +22,7 @@ pub const DELAY: Duration = Duration::from_millis(10);
 /// The address that a server sees: it identifies a socket of the splitter.
 pub type Seen = (SessionId, TupleId);
 
-/// A server: its answers, each with the address to send it to.
+/// A server. `hear` returns its answers to a datagram, each with the address to send it to.
 pub trait Server {
     fn hear(&mut self, now: Time, from: Seen, datagram: &[u8]) -> Vec<(Seen, Vec<u8>)>;
 }
@@ -53,10 +53,10 @@ pub struct World<S> {
     pub events: Vec<(Time, Event)>,
     /// Datagrams returned to each client.
     pub returned: BTreeMap<SocketAddr, Vec<(Time, Vec<u8>)>>,
-    /// Server that each session wants to reach.
+    /// Server that each session requests.
     pub wanted: BTreeMap<SessionId, Option<SocketAddr>>,
-    /// Clients of all returned datagrams, each with the source address that the client sees, in
-    /// order.
+    /// For each returned datagram, in order: its client, and the source address that the client
+    /// sees.
     pub seems: Vec<(SocketAddr, Option<SocketAddr>)>,
     /// Paths that do not reach the server.
     pub barred: Vec<PathId>,
@@ -66,8 +66,8 @@ pub struct World<S> {
     pub resolves: bool,
     /// Index of the link of each path.
     lines: Vec<usize>,
-    /// Socket of each tuple, under the name that the server sees: the first tuple that used it, or
-    /// a free one.
+    /// Socket of each tuple. A socket is named by the address that the server sees: that of the
+    /// first tuple that used it, or a free one.
     sockets: BTreeMap<Seen, Seen>,
 }
 

@@ -1,7 +1,7 @@
 //! Conformance suite of all links, over every kind of line that a link supports.
 //!
-//! Some links have further rules: `links/tests/conformance.rs` those over a stream that a tap
-//! reads, `links/tests/quic` those of lanes.
+//! Further rules are in `links/tests/conformance.rs` (streams that an observer reads) and in
+//! `links/tests/quic` (lanes).
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use anabranch_links::{Fault, Link, State};
 pub const MAKES: u8 = 10;
 /// Any other command that does not close the lane.
 pub const DATA: u8 = 3;
-/// Lanes that each end opens. Lanes of the opener have no highest bit.
+/// Lanes that each end opens. The highest bit is 0 in the lanes of the end that opened the link.
 const LANES: [[u32; 3]; 2] = [[1, 2, 3], [0x8000_0001, 0x8000_0002, 0x8000_0003]];
 /// Units in each lane.
 const UNITS: u32 = 40;

@@ -9,7 +9,7 @@ use anabranch_multipath::Time;
 pub struct MockLink {
     record: usize,
     unsent: Vec<u8>,
-    /// Time and value of a byte that it sends by itself.
+    /// Time and value of a byte that it sends although nothing was written.
     due: Option<(Time, u8)>,
 }
 

@@ -55,13 +55,13 @@ pub struct RelayNode {
 #[derive(Clone)]
 pub struct Setting {
     pub seed: u64,
-    /// Whether bytes arrive in pieces of any length and the run is hashed: useful for tests, not
-    /// for measurements.
+    /// Whether bytes arrive in pieces of random length, and the run is hashed. Tests need both;
+    /// measurements would be slowed down.
     pub pieces: bool,
     pub relays: usize,
     /// Whether the relays are exits.
     pub exit: bool,
-    /// Whether they extend circuits to private addresses, which all of them have.
+    /// Whether relays extend circuits to private addresses. All relays have one.
     pub allow_private: bool,
     /// Number of cores of each relay.
     pub shards: usize,
@@ -69,9 +69,9 @@ pub struct Setting {
     pub delay: Duration,
     /// Rates and delays of links to these relays, in place of the usual ones.
     pub lines: BTreeMap<usize, (u64, Duration)>,
-    /// Design of the sets.
+    /// Design of the sets of circuits (Conflux or another).
     pub design: Design,
-    /// Schedule by which the exit and the client distribute data among the legs of a set.
+    /// Schedule with which exit and client distribute data among the circuits (legs) of a set.
     pub dealing: Option<Dealing>,
     /// Schedule of the client, if it differs from that of the exit.
     pub client_dealing: Option<Dealing>,
@@ -87,14 +87,14 @@ pub struct Setting {
     pub stock: Vec<usize>,
     /// Whether nodes open QUIC links alongside others; links to the nodes in `stock` have none.
     pub quic: bool,
-    /// Whether QUIC links reach the shard that they are for; otherwise they reach any.
+    /// Whether a QUIC link arrives at the shard that it names. Otherwise it arrives at any shard.
     pub steered: bool,
     /// Whether QUIC links cannot be opened, as if UDP were blocked.
     pub blocked: bool,
     /// Number of cells per thousand on unordered links that arrive one round trip late.
     pub lost: u32,
-    /// Whether QUIC links carry lossy cells, and relays grant them, except the relays in
-    /// `ungranting` (by the same numbers as in `stock`).
+    /// Whether QUIC links carry lossy cells, and relays grant them. The relays in `ungranting`
+    /// grant none; they are numbered as in `stock`.
     pub lossy: bool,
     pub ungranting: Vec<usize>,
     /// Number of lossy cells per thousand that are lost on each link, and the jitter of the others.
@@ -200,16 +200,16 @@ pub struct World {
     /// Times at which data arrived on a link, at either end.
     pub moves: BTreeMap<LinkId, Vec<Time>>,
     pub trace: u64,
-    /// Relay whose core's CPU time is measured; `spent` is that time.
+    /// Relay whose core's CPU time is measured, in `spent`.
     pub timed: Option<usize>,
     pub spent: Duration,
     links: u64,
-    /// Links that represent QUIC links; `tried_beside` counts the attempts that failed.
+    /// Links that stand for QUIC links. `tried_beside` counts failed attempts to open one.
     pub quic: BTreeSet<LinkId>,
     pub tried_beside: usize,
     /// Table of each relay: the shard that has the link to each neighbour.
     claims: Vec<Claims>,
-    /// Links that are in those tables: by link and node, the identity of the neighbour.
+    /// The links in `claims`: for each link and node, the RSA identity of the neighbour.
     reached: BTreeMap<(LinkId, usize), [u8; 20]>,
     /// Number of links that each relay has accepted.
     came: Vec<usize>,
@@ -234,8 +234,8 @@ pub struct Papers {
 }
 
 impl Papers {
-    /// Returns those of a relay. They are generated once: RSA keys take most of the time of a
-    /// short test.
+    /// Returns the keys of a relay. They are generated once for each `seed`, because RSA keys take
+    /// most of the time of a short test.
     pub fn new(seed: u64, relay: usize) -> Papers {
         type Kept = BTreeMap<(u64, usize), Arc<OnceLock<Papers>>>;
         static KEPT: Mutex<Kept> = Mutex::new(BTreeMap::new());
@@ -380,7 +380,7 @@ impl World {
         self.siblings.values().map(|id| self.pipes[id].carried).sum()
     }
 
-    /// Runs until nothing is left to happen, or for `span`.
+    /// Runs until no event is left, at most for `span`.
     pub fn run_for(&mut self, span: Duration) {
         let until = self.now + span;
         loop {
@@ -417,7 +417,7 @@ impl World {
         self.tell(node, LinkInput::Lost { link: id });
     }
 
-    /// Delivers bytes to a node that its neighbour did not send.
+    /// Delivers `bytes` to a node as if its neighbour had sent them.
     pub fn forge(&mut self, node: usize, link: LinkId, bytes: &[u8]) {
         self.tell(node, LinkInput::Bytes { link, bytes });
     }
@@ -444,7 +444,7 @@ impl World {
         self.taking_time(node, |core| core.handle_link(now, input));
     }
 
-    /// Runs `act` on a core, and adds the time if this core is measured.
+    /// Runs `act` on a core, and adds its duration to `spent` if this core is measured.
     fn taking_time<T>(&mut self, node: usize, act: impl FnOnce(&mut dyn Core) -> T) -> T {
         if self.timed.is_none_or(|timed| timed + 1 != node) {
             return act(self.core(node));
@@ -494,7 +494,7 @@ impl World {
         self.pipes.get_mut(&id)?.lossy_arrival(self.now, side)
     }
 
-    /// Reports a link to both ends once the handshake below it is done.
+    /// Reports a link to both ends once the handshakes of TCP and TLS are over.
     fn opening(&mut self, id: LinkId) {
         let Some(target) = self.pipes.get_mut(&id).and_then(|pipe| pipe.opening(self.now)) else {
             return;
@@ -737,8 +737,8 @@ impl World {
         self.raw_link_that_is([true, false], relay, peer)
     }
 
-    /// Opens such a link; cells may be lost on it if it is not `whole`, and overtake each other if
-    /// it is `unordered`.
+    /// Opens a link like [`World::raw_link`]. Cells may be lost on it if it is not `whole`, and
+    /// overtake each other if it is `unordered`.
     pub fn raw_link_that_is(
         &mut self,
         [whole, unordered]: [bool; 2],

@@ -34,18 +34,18 @@ pub fn head(bytes: &[u8], _: bool) -> Option<Head> {
     Some(Head { lane, length, makes: command == MAKES, ends: command == ENDS })
 }
 
-/// Parser of such units.
+/// Parser of the units that [`head`] describes.
 pub const UNITS: Units = Units { head, end, longest: 4_000, longest_of_lane: UNIT, lossy: 0 };
 /// Length of a lossy unit, in bytes.
 pub const LOSSY: usize = 518;
-/// Parser of such units and of lossy ones.
+/// Parser of the same units, and of lossy ones of [`LOSSY`] bytes.
 pub const WITH_LOSSY: Units = Units { lossy: LOSSY, ..UNITS };
 
 fn end(lane: u32) -> Vec<u8> {
     unit(lane, ENDS, 0)
 }
 
-/// Returns a unit that differs from those with another lane, command or number.
+/// Returns the unit with this lane, command and number. Its other bytes follow from `number`.
 pub fn unit(lane: u32, command: u8, number: u32) -> Vec<u8> {
     every_link::unit(lane, command, number, UNIT)
 }
@@ -79,16 +79,16 @@ pub fn lossy_units_of(came: &[u8]) -> Vec<u32> {
     came.chunks(LOSSY).map(read).collect()
 }
 
-/// A line for datagrams, each with its source address.
+/// One direction of the line: datagrams with their source addresses.
 type Way = netem::Link<(SocketAddr, Vec<u8>)>;
 
 /// Two endpoints; the first opens a link to the second.
 pub struct QuicPair {
-    /// Current time of both.
+    /// Current time of both endpoints.
     pub now: Time,
     /// Endpoints; the first opens links.
     pub ends: [Endpoint; 2],
-    /// Lines by the sending end.
+    /// The direction from each end.
     pub ways: [Way; 2],
     /// The link at each end, once it exists.
     pub ids: [Option<ConnId>; 2],
@@ -96,11 +96,11 @@ pub struct QuicPair {
     pub came: [Vec<u8>; 2],
     /// Bytes that each end received in datagrams.
     pub came_lossy: [Vec<u8>; 2],
-    /// Whether nobody reads the bytes of datagrams.
+    /// Whether the ends leave received datagrams unread.
     pub is_unread: bool,
     /// Datagrams sent by each end.
     pub sent: [u64; 2],
-    /// Datagrams to lose: the end, and the number.
+    /// Datagrams to lose: the sending end, and the datagram's number from 0.
     pub lose: Vec<(usize, u64)>,
     /// Bytes sent by each end.
     pub bytes: [u64; 2],
@@ -127,12 +127,12 @@ impl QuicPair {
         QuicPair::with_units([UNITS, UNITS], settings, seed)
     }
 
-    /// Creates such a pair, with a congestion control for both.
+    /// Creates two endpoints with this congestion control.
     pub fn by(congestion: Congestion, settings: &LinkSettings, seed: u64) -> QuicPair {
         QuicPair::with([UNITS, UNITS], congestion, settings, seed)
     }
 
-    /// Creates such a pair, with a parser of units for each end.
+    /// Creates two endpoints with a parser of units for each.
     pub fn with_units(units: [Units; 2], settings: &LinkSettings, seed: u64) -> QuicPair {
         QuicPair::with(units, Congestion::default(), settings, seed)
     }
@@ -166,7 +166,7 @@ impl QuicPair {
         }
     }
 
-    /// Creates such a pair, with an open link.
+    /// Creates two endpoints with an open link.
     pub fn open(settings: &LinkSettings, seed: u64) -> QuicPair {
         QuicPair::new(settings, seed).opened()
     }
@@ -206,7 +206,7 @@ impl QuicPair {
         self.send(end, self.ids[end].unwrap());
     }
 
-    /// Sends the data of a link, and answers to unknown peers.
+    /// Sends the data of a link, and the endpoint's answers to unknown peers.
     pub fn send(&mut self, end: usize, id: ConnId) {
         let mut bytes = Vec::new();
         while let Some(packets) = self.ends[end].transmit(self.now, id, &mut bytes) {
@@ -265,7 +265,7 @@ impl QuicPair {
         self.ends[end].receive(self.now, arrival, &mut |_, _| true);
     }
 
-    /// Reads the data of an end's links, and sends their data.
+    /// Reads and sends the data of an end's links.
     pub fn look(&mut self, end: usize) {
         while let Some(id) = self.ends[end].next_touched() {
             self.ids[end].get_or_insert(id);

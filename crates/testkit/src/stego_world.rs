@@ -13,7 +13,8 @@ use anabranch_stego::{
     ServerConfig, ServerKey, ServerOutput,
 };
 
-/// Size of a segment, of a connection's window, and of a socket's buffer, in bytes.
+/// Maximum bytes in a segment, in a connection's window (`WINDOW`), and in a socket's buffer
+/// (`BUFFER`).
 const SEGMENT: usize = 1_400;
 const WINDOW: usize = 128 << 10;
 const BUFFER: usize = 32 << 10;
@@ -25,16 +26,16 @@ const HEADERS: usize = 52;
 /// Fate of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// Works.
+    /// Carries everything.
     Fine,
-    /// Both ends see it closed after this time; data in flight is lost.
+    /// Is closed at both ends after this time. Data in flight is lost.
     Killed(Duration),
     /// Loses everything in both directions without notice, once this number of bytes has arrived
     /// at the client.
     Frozen(usize),
     /// Opens, but delivers nothing.
     Hole,
-    /// Is not answered; the kernel gives up after two minutes.
+    /// Is not answered; the kernel gives up after [`UNANSWERED`].
     Unanswered,
 }
 
@@ -44,7 +45,7 @@ struct Pipe {
     waits: VecDeque<u8>,
     under_way: usize,
     closing: bool,
-    /// Free bytes in the socket's buffer, as the core knows them.
+    /// Free bytes in the socket's buffer, as last reported to the core.
     told: usize,
 }
 
@@ -77,13 +78,14 @@ pub struct World {
     dice: Stream,
     pub link: Option<LinkId>,
     pub ends: [Option<Ending>; 2],
-    /// Time at which the client's link was over.
+    /// Time at which the client's link ended.
     pub over: Time,
     pub strangers: usize,
     /// Bytes that crossed the line on uplink and downlink, including headers.
     pub crossed: [u64; 2],
     pub dialled: usize,
-    /// Messages sent on each connection: direction and number of bytes.
+    /// Messages sent on each connection: direction (0 for the uplink, 1 for the downlink) and
+    /// number of bytes.
     pub said: BTreeMap<ConnId, Vec<(usize, usize)>>,
     /// Requests that the client has sent so far, if it speaks HTTP.
     pub asked: Requests,
@@ -226,8 +228,8 @@ impl World {
         }
     }
 
-    /// Runs until both streams are complete and the link is over at both ends, at most for
-    /// `limit`. Returns the time.
+    /// Runs until the link has ended in order at both ends, at most for `limit`. Returns the time
+    /// of the end.
     pub fn carry(&mut self, task: &mut Task, limit: Duration) -> Time {
         let until = self.now + limit;
         while self.now < until && self.ends != [Some(Ending::Done); 2] {
@@ -446,7 +448,7 @@ pub fn line(up: u64, down: u64, trip: u64) -> [LinkSettings; 2] {
     [one(up), one(down)]
 }
 
-/// Returns the line of the paper: 5.6 and 0.7 Mbit/s, 85 ms.
+/// Returns the line of the paper: 0.7 Mbit/s up, 5.6 Mbit/s down, a round-trip time of 85 ms.
 pub fn dsl() -> [LinkSettings; 2] {
     line(700_000, 5_600_000, 85)
 }

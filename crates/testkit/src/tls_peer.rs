@@ -35,7 +35,7 @@ pub enum Role {
 }
 
 /// Returns an open TLS 1.3 link with cipher suite number `suite`. Its key changes after `limit`
-/// records if that is less than the suite's own limit.
+/// records, or at the suite's own limit if that is lower.
 #[must_use]
 pub fn open_link(role: Role, suite: usize, limit: Option<u64>) -> Tls {
     let length = Suite::of(suite).length;

@@ -44,8 +44,8 @@ pub struct World {
     /// Number of sessions opened at the far end.
     pub begun: usize,
     splitters: [Splitter; 2],
-    /// Whether the schedule uses windows; `backlogs` are the datagrams that wait for them, up and
-    /// down.
+    /// Whether the schedule uses windows. `backlogs` are the datagrams that wait for room in them,
+    /// up and down.
     windows: bool,
     pub backlogs: [Backlog<Vec<u8>>; 2],
     /// Datagrams delivered at the far end and at the near end, with their times.
@@ -53,15 +53,15 @@ pub struct World {
     /// All packets that the observer of each path saw.
     pub seen: Vec<Vec<Vec<u8>>>,
     seed: u64,
-    /// Waits for a processor core; `None`: each end has one of its own.
+    /// The CPU cores that the ends share with other programs; `None` if each end has its own.
     cores: Option<Cores>,
 }
 
-/// A machine on which both ends have to wait for a processor core, as they do if more programs
-/// run than there are cores. An end then reads everything that has arrived meanwhile at once.
+/// A machine with fewer CPU cores than busy programs, so that both ends wait for one. After a wait,
+/// an end reads everything that has arrived meanwhile at once.
 struct Cores {
     dice: Stream,
-    /// For each end that has something to do: since when, and when it gets a core.
+    /// For each end that has something to do: since when, and the time at which it gets a core.
     turns: [Option<(Time, Time)>; 2],
     /// Datagrams of the programs at both ends, with their times, which the end has not read yet.
     unread: [VecDeque<(Time, Vec<u8>)>; 2],
@@ -76,8 +76,8 @@ impl Cores {
         }
     }
 
-    /// Draws the time until an end that was woken runs. Mostly a core is free within 0.2 ms. Else
-    /// another program uses up its slice (3 ms in Linux 6), or several do.
+    /// Draws the time from an end's wake-up until it runs. Mostly (80 %) a core is free within 0.2
+    /// ms. Otherwise another program uses up its time slice (3 ms in Linux 6), or several do.
     fn wait(&mut self) -> Duration {
         let longest = match self.dice.random_range(0..100) {
             0..80 => 200,
@@ -87,7 +87,7 @@ impl Cores {
         Duration::from_micros(self.dice.random_range(20..longest))
     }
 
-    /// Returns when `end`, which has something to do at `due`, gets a core.
+    /// Returns the time at which `end` gets a core, if it has something to do at `due`.
     fn turn(&mut self, now: Time, end: usize, due: Time) -> Time {
         match self.turns[end] {
             Some((since, runs)) if since <= due => runs,
@@ -100,7 +100,7 @@ impl Cores {
     }
 }
 
-/// The client's end of the tunnel. The other one is [`FAR`].
+/// Index of the near end, the client's. That of the far end is [`FAR`].
 const NEAR: usize = 0;
 const FAR: usize = 1;
 
@@ -122,7 +122,7 @@ impl World {
         World::scheduled(seed, paths, "uniform", every)
     }
 
-    /// Creates such a world with another schedule.
+    /// Creates a world like [`World::new`], with `schedule` instead of `uniform`.
     pub fn scheduled(seed: u64, paths: &[LinkSettings], schedule: &str, every: &str) -> World {
         let spec = Spec::over_windows(schedule).unwrap();
         let windows = spec.family().needs_windows;
@@ -167,7 +167,7 @@ impl World {
         }
     }
 
-    /// Makes both ends wait for a core from now on, by chances that `seed` decides.
+    /// Makes both ends wait for a CPU core from now on, for times drawn with `seed`.
     #[must_use]
     pub fn on_busy_cores(mut self, seed: u64) -> World {
         self.cores = Some(Cores::new(seed));

@@ -1,5 +1,5 @@
-//! A server that follows its client in one of the ways that real ones do, a client that sends or
-//! acknowledges, and machines that are late.
+//! A server that follows its client to another address by the rules of real programs, a client that
+//! sends or acknowledges, and pauses of either or of the machine.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -14,46 +14,48 @@ use rand::RngExt as _;
 use super::{DELAY, Seen, Server, World, client, numbered};
 
 const MS: Duration = Duration::from_millis(1);
-/// Time after which a sender of bulk data that hears nothing probes.
+/// Time without a datagram after which an end of a bulk transfer sends a probe.
 const PROBE: Duration = Duration::from_millis(60);
 
-/// How a server answers.
+/// The traffic of a server.
 #[derive(Clone, Copy, Debug)]
 pub enum Says {
-    /// An answer to each datagram.
+    /// One answer to each datagram.
     Echo,
-    /// A download: a datagram for each that came, and one more for every eighth, up to a window.
+    /// A download: ten datagrams at first, then one for each acknowledgement, and one more for
+    /// every fourth until 400 are in flight.
     Bulk,
 }
 
-/// When a server moves to another address of its client.
+/// The rule for a server's move to another address of its client.
 #[derive(Clone, Copy, Debug)]
 pub enum Moves {
-    /// At once, as WireGuard.
+    /// At the first datagram from the address, like WireGuard.
     Always,
-    /// After a round trip of validation at the first visit, as quinn.
+    /// After a round trip of validation, which each address needs only once, like quinn.
     Validated,
-    /// After a round trip of validation at each visit, if no newer datagram came by another
-    /// address meanwhile: a server that remembers no validated address.
+    /// After a round trip of validation at each change, because the server remembers no validated
+    /// address. It does not move if a newer datagram arrives from its current address meanwhile.
     Revalidated,
-    /// For as many changes as this, as quic-go up to 0.64.1 does.
+    /// At the first datagram from the address, but only for this number of changes, like quic-go up
+    /// to 0.64.1.
     Times(usize),
-    /// At most once in two seconds, as Nebula.
+    /// At most once in two seconds, like Nebula.
     EachTwoSeconds,
 }
 
-/// A party that stands still for 200 to 800 ms now and then.
+/// A process or machine that sometimes pauses for 200 to 800 ms, as if it waited for a CPU.
 #[derive(Clone, Copy, Debug)]
 pub enum Late {
     /// The machine on which everything runs: nothing is sent, received or answered.
     Host,
-    /// The server: it hears afterwards what arrived meanwhile.
+    /// The server: it processes what has arrived after the pause.
     Server,
-    /// The client's program: it sends afterwards what it would have sent.
+    /// The client's program: it sends its datagrams after the pause.
     Program,
 }
 
-/// A server of one session that follows its client in some way.
+/// A server of one session that follows its client by a rule of [`Moves`].
 pub struct Moving {
     moves: Moves,
     says: Says,
@@ -116,14 +118,15 @@ impl Moving {
         }
     }
 
-    /// Returns whether `from` has been validated since the server was last at another address.
+    /// Starts to validate `from`, unless that is under way. Returns whether the validation has
+    /// ended: a round trip has passed since its start.
     fn validates(&mut self, now: Time, from: Seen) -> bool {
         let candidate = self.candidate.filter(|(address, _)| *address == from);
         let (_, since) = *self.candidate.insert(candidate.unwrap_or((from, now)));
         now.since(since) >= 2 * DELAY
     }
 
-    /// Returns a probe if the server sends bulk data and has heard nothing for a while.
+    /// Returns a probe if the server sends bulk data and [`PROBE`] has passed without a datagram.
     fn probe(&mut self, now: Time) -> Option<(Seen, Vec<u8>)> {
         let is_due = matches!(self.says, Says::Bulk) && now.since(self.busy) >= PROBE;
         let place = self.place.filter(|_| is_due && !self.stands_still)?;
@@ -131,7 +134,8 @@ impl Moving {
         Some((place, vec![0x55; 1200]))
     }
 
-    /// Hears what arrived while the server stood still. Returns its answers.
+    /// Ends the server's pause: processes the datagrams that arrived in it, and returns the
+    /// answers.
     fn go_on(&mut self, now: Time) -> Vec<(Seen, Vec<u8>)> {
         self.stands_still = false;
         let unheard = std::mem::take(&mut self.unheard);
@@ -161,17 +165,17 @@ impl Server for Moving {
     }
 }
 
-/// The times at which someone is late.
+/// The times of the pauses.
 struct Spells {
     late: Late,
     dice: Stream,
     next: Time,
-    /// Time from one spell to the next, in milliseconds.
+    /// Range of the time from the end of one pause to the start of the next, in milliseconds.
     pauses: RangeInclusive<u32>,
 }
 
 impl Spells {
-    /// Returns who is late and for how long, if a spell begins at `now`.
+    /// Returns what pauses and for how long, if a pause begins at `now`.
     fn begins(&mut self, now: Time) -> Option<(Late, Duration)> {
         if now < self.next {
             return None;
@@ -182,7 +186,8 @@ impl Spells {
     }
 }
 
-/// Runs a session for `seconds`: a client that sends every 5 ms, or acknowledges each datagram.
+/// Runs a session for `seconds`. The client sends a datagram every 5 ms, or in a download one for
+/// each datagram received.
 pub fn session(
     settings: Config,
     server: Moving,
@@ -194,8 +199,8 @@ pub fn session(
     world
 }
 
-/// Runs a session in `world` for `seconds`, as [`session`] does, but with probes. Someone is late
-/// from time to time, after pauses of some milliseconds.
+/// Runs a session in `world` for `seconds` like [`session`], with probes and with pauses of `late`.
+/// The range is the time between two pauses in milliseconds.
 pub fn late_session(
     world: &mut World<Moving>,
     seconds: u64,

@@ -18,8 +18,8 @@ pub struct Pipe {
     pub nodes: [usize; 2],
     /// Bytes sent in both directions.
     pub carried: u64,
-    /// Bytes that side 1 receives, or sends (negative), each with its time; recorded once a test
-    /// sets it.
+    /// Bytes that side 1 receives (positive) or sends (negative), each with its time. `None` unless
+    /// a test records them.
     pub seen: Option<Vec<(Time, i64)>>,
     /// Circuit of the last cell from side 0.
     pub last_circuit: Option<u32>,
@@ -44,7 +44,7 @@ pub struct Pipe {
     rest: [Vec<u8>; 2],
     /// Size of a record in bytes by the sending side, once records may overtake each other.
     records: [Option<usize>; 2],
-    /// Number of such records per thousand that are lost, and sent again one round trip later.
+    /// Number of those records per thousand that are lost, and sent again one round trip later.
     lost: u32,
     dice: Stream,
     /// Lost records with the time at which they are sent again.
@@ -107,12 +107,12 @@ impl Pipe {
         wires.chain(again).chain(self.opens.as_ref().map(|(time, _)| *time)).min()
     }
 
-    /// Returns the target of the link when it opens; only once.
+    /// Returns the target of the link in the first call after the link has opened.
     pub fn opening(&mut self, now: Time) -> Option<Target> {
         self.opens.take_if(|(time, _)| *time <= now).map(|(_, target)| target)
     }
 
-    /// Returns the target of the link, if it has not opened.
+    /// Cancels the opening of the link. Returns its target; `None` if the link has opened already.
     pub fn unopened(&mut self) -> Option<Target> {
         self.opens.take().map(|(_, target)| target)
     }
@@ -133,7 +133,7 @@ impl Pipe {
         self.records[usize::from(self.nodes[0] != node)] = Some(record);
     }
 
-    /// Returns whether both sides send such records.
+    /// Returns whether records may overtake each other in both directions.
     pub fn is_unordered(&self) -> bool {
         self.records.iter().all(Option::is_some)
     }
@@ -196,12 +196,13 @@ impl Pipe {
         self.ready[side] = true;
     }
 
-    /// Returns whether to fetch bytes from a side's core: it has some, and the wire has room.
+    /// Returns whether to fetch bytes from a side's core: the core has some, and fewer than `batch`
+    /// bytes wait for the wire.
     pub fn wants(&self, side: usize, batch: usize) -> bool {
         self.ready[side] && self.wires[side].backlog() < batch
     }
 
-    /// Sends bytes; `more` is set if the core has more.
+    /// Sends bytes; `more` is whether the core has more. Returns whether there were any.
     pub fn push(&mut self, now: Time, side: usize, bytes: Vec<u8>, more: bool) -> bool {
         self.ready[side] = more;
         let length = bytes.len();
@@ -233,7 +234,7 @@ impl Pipe {
         }
     }
 
-    /// Returns the view of a kernel whose TCP connection has grown to the line's rate.
+    /// Returns the state that a kernel would report for a TCP connection at the line's rate.
     pub fn view(&self, side: usize) -> LinkView {
         let settings = self.wires[side].settings();
         LinkView {

@@ -1,5 +1,5 @@
 //! Bulk transfers in a tunnel like WireGuard's. They use `anabranch-tcp`, which behaves like
-//! Linux's TCP. The tunnel's datagrams pass through both ends, or over one line without them.
+//! Linux's TCP. The tunnel's datagrams pass through a near and a far end, or over one plain line.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -16,20 +16,20 @@ const IP: usize = 20;
 const OUTER: usize = 28;
 /// Bytes that WireGuard adds to a packet: the header of a data message, and its tag.
 const WIREGUARD: usize = 32;
-/// WireGuard pads packets to a multiple of these bytes, up to the MTU.
+/// WireGuard pads packets to a multiple of this number of bytes, up to the MTU.
 const PADDED: usize = 16;
-/// Longest packet in the tunnel: lines take 1,500 bytes.
+/// Maximum length of an IP packet in the tunnel, in bytes, on lines with an MTU of 1,500 bytes.
 pub const MTU: usize = 1_500 - OUTER - WIREGUARD - anabranch_tunnel::OVERHEAD;
 /// Bytes of an echo request and its answer, with their IP header (as those of `ping`).
 const ECHO: usize = 84;
 /// Time between two echo requests.
 const ECHO_EVERY: Duration = Duration::from_millis(50);
-/// Addresses in the tunnel, which only the checksums contain.
+/// Source and destination in the tunnel. Only TCP's checksums depend on it.
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Time between the end of a transfer and the next one.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Way of the uplink, from the client to the server. The other one is [`DOWN`].
+/// Direction (`way`) from the client to the server. The opposite one is [`DOWN`].
 pub const UP: usize = 0;
 pub const DOWN: usize = 1;
 
@@ -42,7 +42,7 @@ pub trait DatagramCarrier {
 
     fn send(&mut self, way: usize, datagram: Vec<u8>);
 
-    /// Returns the datagrams that have arrived.
+    /// Returns the datagrams that have arrived in the direction `way`.
     fn take(&mut self, way: usize) -> Vec<Vec<u8>>;
 }
 
@@ -68,7 +68,7 @@ impl DatagramCarrier for World {
     }
 }
 
-/// One line without our ends.
+/// A plain line, without a near and a far end.
 pub struct Line {
     now: Time,
     ways: [Link<Vec<u8>>; 2],
@@ -106,7 +106,7 @@ impl DatagramCarrier for Line {
 /// Content of a datagram of the tunnel.
 enum Packet {
     Segment(Segment),
-    /// An echo request (sent in way [`UP`]) or its answer, with the time of the request.
+    /// An echo request (sent [`UP`]) or its answer, with the time of the request.
     Echo(Time),
 }
 
@@ -140,7 +140,7 @@ impl Packet {
     }
 }
 
-/// A connection that sends as much as it can in one way.
+/// A TCP connection that sends as much as it can in one direction.
 struct Transfer {
     way: usize,
     port: u16,
@@ -166,7 +166,7 @@ impl Transfer {
         }
     }
 
-    /// Writes and reads. Returns the segments to send, with their ways.
+    /// Writes and reads. Returns the segments to send, with their directions.
     fn work(&mut self, now: Time) -> Vec<(usize, Segment)> {
         const ZEROS: [u8; 16 << 10] = [0; 16 << 10];
         while self.sender.write(&ZEROS) > 0 {}
@@ -206,7 +206,7 @@ pub struct Bulk<C> {
 pub struct Outcome {
     /// Mbit/s of payload.
     pub rate: f64,
-    /// Median of the round-trip times under load, less the least without load.
+    /// Median of the round-trip times under load, minus the minimum without load.
     pub delay: Duration,
     pub stats: Stats,
     pub cwnd: u32,
@@ -261,8 +261,8 @@ impl<C: DatagramCarrier> Bulk<C> {
         }
     }
 
-    /// Transfers in `way` for `skip` and then `time`, and does not count `skip` (as `iperf3
-    /// --omit`). Calls `look` every 250 ms with the rate of the last ones.
+    /// Transfers in the direction `way` for `skip` plus `time`, and measures only `time` (as
+    /// `iperf3 --omit`). Calls `look` every 250 ms with the rate in these, in Mbit/s.
     pub fn transfer(
         &mut self,
         way: usize,
@@ -301,7 +301,8 @@ impl<C: DatagramCarrier> Bulk<C> {
         }
     }
 
-    /// Returns congestion window, segments in flight and counters of the present transfer.
+    /// Returns congestion window and segments in flight, both in segments, and the counters of the
+    /// current transfer.
     pub fn inner(&self) -> (u32, u32, Stats) {
         let sender = &self.transfers[0].sender;
         let view = sender.view(self.carrier.now());
@@ -311,7 +312,7 @@ impl<C: DatagramCarrier> Bulk<C> {
 
 impl<C: DatagramCarrier> Bulk<C> {
     /// Transfers up, and then down in the same session, as `bench/far_end.py` does. `round` shifts
-    /// the start. Calls `look` as [`Bulk::transfer`] does, with the way.
+    /// the start. Calls `look` as [`Bulk::transfer`] does, with the direction.
     pub fn up_then_down(
         &mut self,
         round: u64,
