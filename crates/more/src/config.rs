@@ -1,7 +1,7 @@
 //! The settings of a node.
 
-/// Content of a packet in bytes: with it, a packet and its overhead of QUIC fit a datagram of 1,200
-/// bytes, so that no path is too narrow.
+/// Default content of a packet in bytes. With the overhead of Sphinx and of QUIC, the packet then
+/// fits a UDP datagram of 1,200 bytes, which every path with QUIC carries (RFC 9000, section 14).
 pub const PAYLOAD: usize = 795;
 /// Content in bytes of a packet that carries the data of one of Tor's relay cells, as the paper's
 /// prototype did.
@@ -17,15 +17,15 @@ pub const MAX_HOPS: usize = 5;
 pub struct Config {
     /// Content of a packet in bytes, at least [`MIN_PAYLOAD`].
     pub payload: usize,
-    /// Number of nodes on a path away from the client, with the exit: 2 to [`MAX_HOPS`]. A reply
-    /// passes one less, and ends at the client.
+    /// Number of nodes on a path from the client, including the exit: 2 to [`MAX_HOPS`]. A reply
+    /// passes one relay less than `hops`, and then ends at the client.
     pub hops: usize,
-    /// Maximum number of tags stored against replay. The default has room for 13,900 packets a
-    /// second, and takes about 32 MiB then.
+    /// Maximum number of tags stored against replay. The default suffices for 13,900 packets a
+    /// second, and takes about 32 MiB if it is used up.
     pub tags: usize,
-    /// Maximum number of streams that end at this node, at the client's side and at the exit's.
+    /// Maximum number of streams that end at this node, as client and as exit together.
     pub streams: usize,
-    /// Maximum bytes of a stream that wait for the program, and that wait for the other end.
+    /// Maximum bytes of a stream in its receive buffer, and in its send buffer.
     pub buffer: usize,
 }
 

@@ -1,4 +1,4 @@
-//! NodeCounters of a node's packets.
+//! Counters of a node's packets.
 
 /// The reason why a node has dropped a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -7,11 +7,12 @@ pub enum DropReason {
     UnknownSource,
     /// The datagram or its content has the wrong form.
     Malformed,
-    /// The header's MAC is wrong: made up, changed on its way, or for another key.
+    /// The header's MAC is wrong: the header is forged, was changed on its way, or is for another
+    /// key.
     Forged,
     /// A packet with this tag was accepted before.
     Replayed,
-    /// The packet has expired, or expires too late.
+    /// The packet has expired, or expires later than any packet that is made now.
     Expired,
     /// The set of tags is full.
     Full,
@@ -68,7 +69,7 @@ impl DropReason {
 
 /// Numbers of packets since the start of a node.
 ///
-/// `received` = `relayed` + `delivered` + the dropped ones.
+/// `received` = `relayed` + `delivered` + the sum of [`NodeCounters::dropped`] over all reasons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeCounters {
     /// Datagrams received.
@@ -79,7 +80,7 @@ pub struct NodeCounters {
     pub delivered: u64,
     /// Packets of this node's own streams that were sent.
     pub sent: u64,
-    /// ReplyContent blocks made.
+    /// Reply blocks made.
     pub reply_blocks: u64,
     dropped: [u64; DropReason::ALL.len()],
 }

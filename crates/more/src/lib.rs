@@ -14,7 +14,7 @@
 //! * [`Network`] lists the nodes, and draws paths by weight.
 //! * `sphinx` builds and unwraps packets, by the crate `sphinx-packet`.
 //! * [`wire`] has the content of packets: a segment, and reply blocks for the exit.
-//! * [`tags`] has the ticks of packets and the protection against replay.
+//! * [`tags`] has the expiry of packets, in ticks of 30 s, and the protection against replay.
 //! * `supply` keeps an exit's stock of reply blocks filled.
 //! * `stream` is one end of a stream, `node` connects them all.
 //!

@@ -18,8 +18,8 @@ pub struct Peer {
     pub key: [u8; KEY],
     /// Address of the node's UDP socket.
     pub address: SocketAddr,
-    /// Share of the packets that others relay through the node, relative to the others' weights.
-    /// 0 for a node that relays nothing.
+    /// Weight of the node when others draw relays and exits: its probability is proportional to it.
+    /// A node with weight 0 is never drawn.
     pub weight: u32,
     /// Whether streams may leave the network here.
     pub is_exit: bool,
@@ -59,7 +59,7 @@ impl Network {
     /// Returns the network of `peers`.
     ///
     /// # Errors
-    /// [`NetworkError`]: two nodes could be taken for each other.
+    /// [`NetworkError`]: two nodes have equal addresses or key prefixes.
     pub fn new(peers: Vec<Peer>) -> Result<Network, NetworkError> {
         let (mut by_prefix, mut by_address) = (BTreeMap::new(), BTreeMap::new());
         for (at, peer) in peers.iter().enumerate() {

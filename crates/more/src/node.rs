@@ -28,7 +28,8 @@ const MAX_QUEUE: usize = 4_096;
 pub enum NodeError {
     /// The network does not list the node's key.
     NotListed,
-    /// The network has fewer other relays than a path needs; the field is that number.
+    /// The network has fewer relays, without this node and the exit, than a path needs. The field
+    /// is the number needed.
     TooFewRelays(usize),
     /// [`Config::hops`] is not in `2..=5`.
     Hops,
@@ -86,7 +87,7 @@ pub enum Output {
     Event(Event),
 }
 
-/// Use of an accepted packet.
+/// How an accepted packet was used.
 enum Handled {
     Relayed,
     Delivered,
@@ -108,15 +109,15 @@ pub struct MoreNode {
     me: usize,
     rng: Box<dyn CryptoRng + Send>,
     tags: Tags,
-    /// This node's reply blocks that were not used yet, and their order.
+    /// This node's unused reply blocks, by identifier. `order` has their identifiers, oldest first.
     outstanding: BTreeMap<[u8; IDENTIFIER], Outstanding>,
     order: VecDeque<[u8; IDENTIFIER]>,
     streams: BTreeMap<StreamId, Stream>,
     next_stream: u64,
-    /// The streams of this node as an exit.
+    /// The streams that end at this node as the exit.
     flows: BTreeMap<Flow, StreamId>,
-    /// Flows that have ended here, and their order. A late SYN must not contact the destination
-    /// twice.
+    /// Flows that have ended here, as a set and from old to new. A late SYN of such a flow must not
+    /// contact the destination again.
     recent: (BTreeSet<Flow>, VecDeque<Flow>),
     /// Streams that may have something to send, in turn.
     due: VecDeque<StreamId>,
@@ -127,8 +128,8 @@ pub struct MoreNode {
 }
 
 impl MoreNode {
-    /// Returns the node of `network` that has `key`. All times that are passed to it are those
-    /// since the beginning of the network, so that nodes agree on ticks.
+    /// Returns the node of `network` that has `key`. All times passed to the node count from the
+    /// start of the network, so that nodes agree on ticks.
     ///
     /// # Errors
     /// [`NodeError`]
@@ -145,7 +146,7 @@ impl MoreNode {
         if config.payload < MIN_PAYLOAD {
             return Err(NodeError::Payload);
         }
-        // Besides this node and an exit, which may be relays, too.
+        // In addition to this node and an exit, which may be relays, too.
         if network.relays() < config.hops + 1 {
             return Err(NodeError::TooFewRelays(config.hops - 1));
         }
@@ -251,7 +252,8 @@ impl MoreNode {
     }
 
     /// Returns the next datagram to send, or the next event; `None` if there is nothing before
-    /// [`MoreNode::next_timeout`] or the next input. To be called until it returns `None`.
+    /// [`MoreNode::next_timeout`] or the next input. The caller repeats the call until it returns
+    /// `None`.
     pub fn poll(&mut self, now: Time) -> Option<Output> {
         if let Some(event) = self.events.pop_front() {
             return Some(Output::Event(event));

@@ -1,8 +1,8 @@
 //! Sphinx packets, by the crate `sphinx-packet`: how nodes build, unwrap and answer them.
 //!
-//! A hop's name in a header is the hop's public key. The field for a hop's delay has the last
-//! tick of the packet; for the last hop, the first 8 bytes of the destination have it. Forward
-//! packets have the identifier 0, replies that of their reply block.
+//! A hop's name in a header is the hop's public key. The packet's last tick is in each hop's delay
+//! field. The last hop has no such field, and reads it from the first 8 bytes of the destination.
+//! The identifier is 0 in forward packets. In a reply it is that of the reply block.
 
 use rand_core::Rng;
 use sphinx_packet::constants::{DESTINATION_ADDRESS_LENGTH, PAYLOAD_KEY_SEED_SIZE};
@@ -68,7 +68,7 @@ pub(crate) enum Content {
 
 /// A packet without the layer of one hop.
 pub(crate) struct Unwrapped {
-    /// Last tick of the packet: it expires at its end.
+    /// Last tick in which the packet is valid.
     pub(crate) expiry: u64,
     /// The first 8 bytes of the packet's tag.
     pub(crate) tag: u64,
@@ -84,7 +84,7 @@ pub(crate) enum Data {
 }
 
 /// Removes the layer of the hop with `key` from a packet. `is_known` returns true for the tag of a
-/// packet that was accepted before: such a packet costs no more than its first half.
+/// packet that was accepted before: for such a packet, the payload is not decrypted.
 ///
 /// # Errors
 /// The reason to drop the packet.
@@ -163,8 +163,9 @@ impl Route<'_> {
         packet.ok().map(|packet| packet.to_bytes())
     }
 
-    /// Returns a reply block with a random identifier, and the keys to its reply. The last hop of
-    /// the route must be this node.
+    /// Returns a reply block with a random identifier, and the keys that decrypt its reply. The
+    /// last hop of the route must be this node. Returns `None` if the route has no hop or more than
+    /// 5.
     pub(crate) fn reply_block(&self, rng: &mut dyn Rng) -> Option<(ReplyBlock, ReplyKeys)> {
         let mut identifier = [0; IDENTIFIER];
         rng.fill_bytes(&mut identifier);
@@ -208,7 +209,7 @@ impl ReplyBlock {
     }
 }
 
-/// The keys to the reply that uses a reply block.
+/// The keys that decrypt the reply to a reply block.
 pub(crate) struct ReplyKeys {
     pub(crate) identifier: [u8; IDENTIFIER],
     recovery: SurbReplyRecovery,

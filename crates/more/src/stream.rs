@@ -1,7 +1,7 @@
 //! One end of a stream: a TCP connection, the first message of each direction, and reply blocks.
 //!
-//! The client's bytes begin with the stream's destination, the exit's with one byte: connected, or
-//! the reason for a refusal.
+//! The client's first bytes are the stream's destination. The exit's first byte reports that the
+//! destination is connected, or why it is not.
 
 use std::net::SocketAddr;
 
@@ -62,7 +62,7 @@ pub enum Ending {
 /// An event of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// At an exit: a client requests a connection to this destination. To be answered by
+    /// At an exit: a client requests a connection to this destination. The caller answers with
     /// [`MoreNode::connected`](crate::MoreNode::connected) or
     /// [`MoreNode::refuse`](crate::MoreNode::refuse).
     Begun(StreamId, SocketAddr),
@@ -72,11 +72,11 @@ pub enum Event {
     Readable(StreamId),
     /// Bytes can be written, after [`MoreNode::write`](crate::MoreNode::write) took too few.
     Writable(StreamId),
-    /// The stream has ended. Its name means nothing any more.
+    /// The stream has ended. Its ID is no longer valid.
     Ended(StreamId, Ending),
 }
 
-/// The part of a stream that its two ends do not have in common.
+/// The state of a stream that differs between client and exit.
 #[derive(Debug)]
 pub(crate) enum Role {
     /// The client sends forward packets to the exit at this position in the network.
@@ -97,7 +97,8 @@ pub(crate) struct Stream {
     has_head: bool,
     /// True if the destination is connected: bytes may flow.
     is_open: bool,
-    /// True if the program found no room for bytes and waits.
+    /// True if [`Stream::write`] had no room for all bytes, and the program has to be notified of
+    /// room.
     starved: bool,
     /// True if the stream waits for its turn to send.
     pub(crate) is_due: bool,
@@ -149,7 +150,7 @@ impl Stream {
         }
     }
 
-    /// Takes as many of the program's `bytes` as there is room for. Returns their number.
+    /// Takes as many of the program's `bytes` as fit the send buffer. Returns their number.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
         let taken = self.tcp.write(bytes);
         self.starved = taken < bytes.len() || self.tcp.room() == 0;
@@ -230,7 +231,8 @@ impl Stream {
         self.has_head = true;
     }
 
-    /// Drops bytes that nobody reads. Returns the events of room and of the stream's end.
+    /// Returns the events that the stream has room again, and that it has ended. If the program has
+    /// left, drops the bytes that arrived.
     pub(crate) fn settle(&mut self, id: StreamId) -> [Option<Event>; 2] {
         if self.left {
             self.tcp.consume(usize::MAX);
@@ -247,8 +249,8 @@ impl Stream {
         [has_room.then_some(Event::Writable(id)), ended]
     }
 
-    /// Returns true if the program knows the stream: at a client from the beginning, at an exit
-    /// from the destination on.
+    /// Returns true if the program knows the stream: always at a client, and at an exit once the
+    /// destination has arrived.
     pub(crate) fn is_known(&self) -> bool {
         self.has_head || matches!(self.role, Role::Client(..))
     }
@@ -270,7 +272,8 @@ fn tcp_config(config: &Config, rng: &mut dyn Rng) -> TcpConfig {
     }
 }
 
-/// Returns the reason to report for a connection that has failed; `None` if it has ended in order.
+/// Returns the reason to report for a failed connection; `None` if it was closed or aborted on
+/// purpose.
 fn failure(ending: TcpEnding) -> Option<Ending> {
     match ending {
         TcpEnding::Finished | TcpEnding::Aborted => None,

@@ -1,7 +1,8 @@
 //! The reply blocks of a stream: how a client replenishes them, and an exit's stock.
 //!
 //! Each reply reports how many blocks the exit lacks, and the highest number of a forward packet
-//! that had arrived then. Blocks in later packets are on their way.
+//! that has arrived. The client counts the blocks in packets with higher numbers as still on their
+//! way.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,13 +13,14 @@ use crate::sphinx::ReplyBlock;
 use crate::tags::LIFETIME;
 use crate::wire::ReplyContent;
 
-/// Number of blocks that an exit keeps if nothing waits: an initial window of TCP (RFC 6928), and
-/// two acknowledgements.
+/// Number of blocks that an exit keeps in reserve if it has no data to send: for TCP's initial
+/// window (RFC 6928), and for two acknowledgements.
 const RESERVE: i64 = 12;
 /// Maximum number of blocks of a stream at the exit.
 const MAX_STOCK: usize = 256;
-/// Maximum number of blocks that a client makes for each reply that has arrived. Half of the
-/// packets may be lost on six links, and an exit cannot request more.
+/// Maximum number of blocks that a client makes for each reply that has arrived. It allows for the
+/// loss of half of the packets on the six links of both ways, because an exit without a block
+/// cannot request more.
 const PER_REPLY: u64 = 4;
 /// Number of blocks that a client makes before the first reply, in addition to the reserve.
 const FIRST: u64 = 36;
@@ -26,9 +28,9 @@ const FIRST: u64 = 36;
 const MAX_IN_FLIGHT: usize = 256;
 /// Time without a reply after which a client sends blocks unrequested. It doubles each time.
 const PROBE: Duration = Duration::from_millis(250);
-/// Maximum time between two such packets.
+/// Maximum time between two unrequested packets.
 const PROBE_MAX: Duration = Duration::from_secs(16);
-/// Number of blocks in such a packet, if it has room.
+/// Maximum number of blocks in an unrequested packet.
 const PROBE_BLOCKS: i64 = 2;
 
 /// A client's account of the blocks at the exit of a stream.
@@ -38,10 +40,10 @@ pub(crate) struct Supply {
     number: u32,
     /// Number of blocks that the exit lacks, by the last report.
     lacking: i64,
-    /// Number and blocks of the packets that the last report does not include.
+    /// Packets that the last report does not cover: the number of each, and its number of blocks.
     in_flight: VecDeque<(u32, usize)>,
     serial: Option<u32>,
-    /// Blocks that may still be made.
+    /// Number of blocks that the client may still make; see [`PER_REPLY`].
     allowance: u64,
     probe_at: Time,
     interval: Duration,
@@ -61,8 +63,8 @@ impl Supply {
         }
     }
 
-    /// Returns the number of blocks to send now. The exit needs one for each acknowledgement of the
-    /// `unacked` segments in flight, in addition to what it has reported.
+    /// Returns the number of blocks to send now. In addition to the blocks that the exit lacks by
+    /// its last report, it needs one to acknowledge each of the `unacked` segments in flight.
     pub(crate) fn deficit(&self, unacked: u32) -> usize {
         let on_their_way: usize = self.in_flight.iter().map(|(_, blocks)| blocks).sum();
         let lacking = (self.lacking + i64::from(unacked)).clamp(0, MAX_STOCK as i64) as u64;
@@ -96,8 +98,8 @@ impl Supply {
         self.in_flight.retain(|(number, _)| number.wrapping_sub(reply.seen) as i32 > 0);
     }
 
-    /// Returns true if no reply has arrived for the probe interval: the exit may have no block.
-    /// Blocks that are on their way count as lost then.
+    /// Returns true if no reply has arrived for the probe interval. The exit may then have no
+    /// block, so blocks on their way count as lost.
     pub(crate) fn probe(&mut self, now: Time) -> bool {
         if now < self.probe_at {
             return false;
@@ -147,7 +149,7 @@ impl Stock {
         self.blocks.is_empty()
     }
 
-    /// Returns true if no block is left.
+    /// Returns true if there is no block, valid or expired.
     pub(crate) fn is_spent(&self) -> bool {
         self.blocks.is_empty()
     }
@@ -162,8 +164,9 @@ impl Stock {
         Some((block, ReplyContent { serial, seen, wanted, segment: None }))
     }
 
-    /// Returns the number of blocks that are lacking: for what waits and fits the window after it
-    /// has doubled, for retransmissions, and the reserve.
+    /// Returns the number of blocks that the exit lacks. It needs blocks for the unsent segments
+    /// that twice the congestion window allows, for retransmissions (an eighth of those in flight),
+    /// and for the reserve. Negative if it has more.
     fn wanted(&self, tcp: &LinkView) -> i16 {
         let waiting = i64::from(tcp.notsent.div_ceil(tcp.mss.max(1)));
         let window = 2 * i64::from(tcp.snd_cwnd);

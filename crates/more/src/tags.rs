@@ -1,8 +1,8 @@
 //! Replay protection with bounded memory.
 //!
-//! Each packet names, for each hop, its last tick, and expires at the end of it. A relay keeps the
-//! tag of each accepted packet until then. Ticks are coarse, so packets of the same tick do not
-//! differ by them.
+//! Each packet contains, for each hop, the last tick in which it is valid. A relay stores the tag
+//! of each accepted packet until the end of this tick. Ticks are long, so that a relay cannot
+//! distinguish packets made in the same tick by it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub fn tick(now: Time) -> u64 {
 pub(crate) enum Verdict {
     /// The tag is new, and is now stored.
     Fresh,
-    /// The packet has expired, or expires later than its creator could have written.
+    /// The packet has expired, or expires more than [`LIFETIME`] + [`SKEW`] ticks from now.
     Expired,
     /// The tag is stored already.
     Replayed,
@@ -54,8 +54,8 @@ impl Tags {
         self.by_expiry.values().any(|tags| tags.contains(&tag))
     }
 
-    /// Checks a packet at the tick `now`, and stores its tag. A full set accepts nothing more: it
-    /// forgets no tag before its packet has expired.
+    /// Checks a packet at the tick `now`, and stores its tag if the result is [`Verdict::Fresh`]. A
+    /// full set accepts no packet until some tags have expired.
     pub(crate) fn insert(&mut self, now: u64, expiry: u64, tag: u64) -> Verdict {
         self.expire(now);
         if expiry < now || expiry > now + LIFETIME + SKEW {

@@ -6,21 +6,23 @@ use anabranch_tcp::Segment;
 
 use crate::sphinx::{ReplyBlock, SURB_LENGTH};
 
-/// Number of bytes of a forward packet before its reply blocks: their number, flow, packet number.
+/// Number of bytes of a forward packet before its reply blocks: number of blocks, flow, packet
+/// number.
 pub const FORWARD_HEAD: usize = 1 + FLOW + 4;
-/// Number of bytes of a reply before its segment: serial number, packet number, wanted blocks.
+/// Number of bytes of a reply before its segment: its serial number, the highest forward packet
+/// number that has arrived, number of wanted blocks.
 pub const REPLY_HEAD: usize = 4 + 4 + 2;
 /// Number of bytes of a TCP header without options (RFC 9293, section 3.1).
 const TCP_HEADER: usize = 20;
 /// Number of bytes that name a flow.
 const FLOW: usize = 8;
-/// Port of both ends in segments. The flow names the connection.
+/// TCP port of both ends in segments. Connections are distinguished by their flow.
 pub(crate) const PORT: u16 = 1;
-/// Segments name no addresses.
+/// IP address of both ends in TCP's checksum: segments travel without addresses.
 const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// The random name of a stream in its forward packets. Only the stream's two ends learn it, and
-/// whoever knows it may send packets of the stream.
+/// The random name of a stream in its forward packets. Only the stream's two ends learn it. It
+/// authorizes: a node that knows it can send packets of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flow(pub [u8; FLOW]);
 
@@ -31,7 +33,7 @@ pub struct ForwardContent {
     pub flow: Flow,
     /// Number of the packet among those of the stream, from 0.
     pub number: u32,
-    /// ReplyContent blocks for the exit.
+    /// Reply blocks for the exit.
     pub blocks: Vec<ReplyBlock>,
     /// A segment of the stream's TCP connection.
     pub segment: Option<Segment>,
@@ -117,7 +119,8 @@ pub(crate) fn mss(payload: usize) -> u16 {
     u16::try_from(room).unwrap_or(u16::MAX)
 }
 
-/// Parses the rest of a content. Outside, `None` is an error; inside, there is no segment.
+/// Parses the rest of a content. Returns `Some(None)` if it is empty, and `None` if it is no
+/// segment.
 fn parse_segment(bytes: &[u8]) -> Option<Option<Segment>> {
     if bytes.is_empty() {
         return Some(None);
@@ -126,7 +129,7 @@ fn parse_segment(bytes: &[u8]) -> Option<Option<Segment>> {
     (segment.source == PORT && segment.destination == PORT).then_some(Some(segment))
 }
 
-/// Maximum length of a [`target`](put_target) in bytes.
+/// Maximum length of a client's first message ([`put_target`]) in bytes.
 pub const TARGET: usize = 1 + 16 + 2;
 
 /// Returns the first message of a client: the destination of its stream.

@@ -9,8 +9,8 @@ use crate::stream::{Role, StreamId};
 use crate::tags::{LIFETIME, tick};
 use crate::wire::{FORWARD_HEAD, Flow, ForwardContent, ReplyContent};
 
-/// Maximum number of unused reply blocks of a node's streams. Beyond it, the oldest is forgotten:
-/// it was probably lost.
+/// Maximum number of unused reply blocks that a node remembers, over all streams. Beyond it, the
+/// oldest is forgotten: it was probably lost.
 const MAX_OUTSTANDING: usize = 1 << 15;
 
 impl MoreNode {
@@ -70,7 +70,8 @@ impl MoreNode {
         Some(block)
     }
 
-    /// Forgets reply blocks that have expired or were used, and the oldest of too many.
+    /// Forgets reply blocks that have expired or were used, and the oldest ones beyond
+    /// [`MAX_OUTSTANDING`].
     fn forget_old(&mut self, now: u64) {
         while let Some(first) = self.order.front() {
             let sent = self.outstanding.get(first);
@@ -103,7 +104,8 @@ impl MoreNode {
         Some(Output::Send { to: peer.address, bytes })
     }
 
-    /// Answers `segment` of an unknown stream with a reset, by a reply block of the same packet.
+    /// Answers the segment in `forward`, whose stream is unknown, with a TCP reset. It is sent with
+    /// a reply block from `forward`.
     pub(super) fn reset(&mut self, forward: &ForwardContent) {
         let reset = forward.segment.as_ref().and_then(Segment::reset);
         let (Some(reset), Some(block)) = (reset, forward.blocks.first()) else { return };
@@ -120,7 +122,7 @@ impl MoreNode {
     }
 }
 
-/// Returns the route over `path` of a packet that is made at `now`.
+/// Returns the route over `path` (positions in `network`) for a packet made at `now`.
 fn route<'n>(network: &'n crate::Network, path: &[usize], now: Time) -> Route<'n> {
     let hops = path.iter().map(|&at| &network.peers()[at]).collect();
     Route { hops, expiry: tick(now) + LIFETIME }

@@ -13,15 +13,15 @@ use crate::supply::Stock;
 use crate::tags::tick;
 use crate::wire::{Flow, ForwardContent, ReplyContent};
 
-/// Number of ended flows whose names an exit does not accept again.
+/// Number of ended flows that an exit remembers and does not accept again.
 const RECENT: usize = 4_096;
-/// Time without a packet of the client after which an exit ends a stream. A client sends reply
-/// blocks at least each 16 s.
+/// Time without a packet from the client after which an exit ends a stream. A client sends reply
+/// blocks at least every 16 s.
 const IDLE: Duration = Duration::from_secs(120);
 
 impl MoreNode {
     /// Opens a stream to `target`, over an exit drawn by weight. Bytes that are written before the
-    /// next [`MoreNode::poll`] leave with its first packet, as far as there is room.
+    /// next [`MoreNode::poll`] are sent in the stream's first packet, as far as they fit.
     ///
     /// # Errors
     /// [`OpenError`]
@@ -62,8 +62,9 @@ impl MoreNode {
         self.wake(id);
     }
 
-    /// Takes as many of the program's `bytes` as there is room for. Returns their number; if it is
-    /// too small, [`Event::Writable`] follows. Bytes of unknown streams are all dropped.
+    /// Takes as many of the program's `bytes` as fit the send buffer, and returns their number. If
+    /// these are not all, [`Event::Writable`] follows. If the stream is unknown, all bytes are
+    /// dropped, and count as taken.
     pub fn write(&mut self, id: StreamId, bytes: &[u8]) -> usize {
         let Some(stream) = self.streams.get_mut(&id) else { return bytes.len() };
         let taken = stream.write(bytes);
@@ -145,7 +146,7 @@ impl MoreNode {
         Ok(())
     }
 
-    /// Reads the destination, if the SYN carried all of it.
+    /// Handles bytes that arrived with the SYN: the destination, if it is complete.
     fn progress(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let events = stream.progress(id, true);
@@ -170,7 +171,7 @@ impl MoreNode {
         Ok(())
     }
 
-    /// Reports room and the end of the stream `id`.
+    /// Reports as events that the stream `id` has room again, or has ended.
     fn settle(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let events = stream.settle(id);
@@ -226,7 +227,7 @@ impl MoreNode {
         }
     }
 
-    /// Keeps an ended flow from being begun again.
+    /// Remembers an ended flow, so that a late SYN does not begin it again.
     fn retire(&mut self, flow: Flow) {
         let (known, order) = &mut self.recent;
         known.insert(flow);
