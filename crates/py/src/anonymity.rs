@@ -18,26 +18,29 @@ use crate::split::refuse;
 
 /// A flat array of fractions; the Python side reshapes it.
 type Flat<'py> = Bound<'py, PyArray1<f64>>;
-/// Result of `paths`:
+/// Result of `paths`, with a row for each number of legs from 1. The kinds are those of
+/// [`PathRow`]: any, all, merge, entries.
 ///
 /// * entry, exit and middle share, and number of relays
-/// * probabilities: rows × 4 kinds × (closed, drawn, low, high)
-/// * shares by hostile entries: rows × (1 + most legs)
-/// * shares of bytes: rows
-/// * circuits: rows × (built, not built)
+/// * probabilities: rows × kinds × (closed, drawn, low, high)
+/// * shares of circuits by their number of hostile entries: rows × (1 + most legs)
+/// * shares of bytes that hostile entries see: rows
+/// * numbers of circuits: rows × (built, not built)
 type Paths<'py> = ((f64, f64, f64, f64), Flat<'py>, Flat<'py>, Flat<'py>, Vec<(u64, u64)>);
-/// Result of `year`:
+/// Result of `year`, with rows for 1, 2 and 3 legs and for the mixture of these ([`year::rows`]).
+/// The kinds are those of [`Compromised`]: any ever, all ever, any now, all now.
 ///
 /// * guards in use: rows
 /// * number of different guards: rows
-/// * bands: 4 rows × days × 4 kinds × (mean, low, high)
-/// * shares: draws × days × 3 numbers of legs × 4 kinds
+/// * shares of compromised clients: rows × days × kinds × (mean, low, high)
+/// * the same for each draw of the adversary: draws × days × (1, 2 and 3 legs) × kinds
 type Year<'py> = (Vec<Option<usize>>, Vec<f64>, Flat<'py>, Flat<'py>);
-/// Result of `fingerprints`:
+/// Result of `fingerprints`, with a row for each number of legs. The measures are those of
+/// [`Sharing`], in the order of `measures`.
 ///
 /// * guards in use: rows
-/// * the formula: rows
-/// * bands: rows × (drawn, fixed) × 6 measures × (mean, low, high)
+/// * clients that share a set of guards, by the formula of the paper: rows
+/// * bands: rows × (drawn, fixed) × measures × (mean, low, high)
 type Fingerprints<'py> = (Vec<usize>, Vec<f64>, Flat<'py>);
 
 /// A consensus of the Tor network in memory.
@@ -55,7 +58,7 @@ impl Consensus {
         py.detach(|| decode(data)).map(|listed| Consensus { listed }).map_err(refuse)
     }
 
-    /// Start of its validity, in seconds since 1970.
+    /// Start of the consensus's validity (`valid-after`), in seconds since 1970.
     #[getter]
     fn valid_after(&self) -> u64 {
         self.listed.network.consensus().valid_after
@@ -215,8 +218,8 @@ impl Consensus {
     }
 }
 
-/// Returns the probabilities that at least one of `legs` entries and the exit are hostile, and that
-/// all entries and the exit are, for independent relays.
+/// Returns two probabilities for circuits of independently drawn relays: that the exit and at least
+/// one of `legs` entries are hostile, and that the exit and all entries are.
 #[pyfunction]
 pub(crate) fn closed_form(entry: f64, exit: f64, legs: usize) -> (f64, f64) {
     paths::closed_form(entry, exit, legs)

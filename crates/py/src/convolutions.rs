@@ -1,6 +1,6 @@
 //! Convolutions of slot counts with kernels of nine taps, three of weight 2 and six of weight -1
-//! (Dempster, Schmidt and Webb, "MiniRocket", KDD 2021). They count the results above a threshold.
-//! NumPy needs a dozen passes over memory for this; the code here needs one.
+//! (Dempster, Schmidt and Webb, "MiniRocket", KDD 2021). The functions count the results above
+//! thresholds. They need one pass over memory, while NumPy needs a dozen.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Number of taps of a kernel. The next constant is the number of taps with weight 2.
+/// Number of taps of a kernel; `HEAVY` of them have weight 2, the others weight -1.
 const TAPS: usize = 9;
 const HEAVY: usize = 3;
 /// Number of thresholds of a kernel.
@@ -16,7 +16,7 @@ const THRESHOLDS: usize = 4;
 
 /// A kernel that is applied to one channel.
 struct Kernel {
-    /// Index of the kernel, and so of its counts in the result.
+    /// Index of the kernel in the arguments, and of its counts in the result.
     place: usize,
     heavy: [usize; HEAVY],
     thresholds: [f32; THRESHOLDS],

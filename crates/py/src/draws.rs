@@ -1,4 +1,5 @@
-//! Draws without a trace: the paths that a scheduler chooses, and the lengths of runs.
+//! Draws without a trace: the paths that a scheduler chooses, and the lengths of runs. A run is a
+//! sequence of consecutive packets on one path.
 
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::{Boundary, Every, PathView, Time, seed};
@@ -55,8 +56,9 @@ pub(crate) fn draw_run_packets<'py>(
     Ok((0..runs).map(length).collect::<Vec<_>>().into_pyarray(py))
 }
 
-/// Draws the lengths of `runs` runs whose length is set in time. Returns float64 seconds. If runs
-/// become longer during a load, each length is that of a load's first run.
+/// Draws the lengths of `runs` runs whose length is set in time. Returns float64 seconds. If
+/// `every` makes runs longer in the course of a load, each result is the length of a load's first
+/// run.
 #[pyfunction]
 #[pyo3(signature = (every, runs, seed, entity=0))]
 pub(crate) fn draw_run_seconds<'py>(

@@ -14,11 +14,12 @@ mod split;
 use anabranch_multipath::schedule::without_windows;
 use pyo3::prelude::*;
 
-/// Description of a family of schedulers: name, syntax, one line of help, published run length.
+/// Description of a family of schedulers: name, syntax, one line of help, and the published run
+/// length (`every`) or `None`.
 type Described = (&'static str, &'static str, &'static str, Option<&'static str>);
 
-/// Latest time of a packet in the lab, in seconds. Sums of times, 32-bit floats and a `Duration`
-/// can hold it, but times since 1970 are below it.
+/// Maximum time of a packet in the lab, in seconds. It is above times since 1970, and small enough
+/// for sums of times, 32-bit floats and a `Duration`.
 const LATEST: f64 = 1e10;
 
 /// The Python module `anabranch._core`. Its type stubs are in `lab/src/anabranch/_core.pyi`.
