@@ -65,8 +65,8 @@ impl Bench {
         &self.programs
     }
 
-    /// Makes the measurement `unit`. It ends soon after `stop` is set, and its result is then
-    /// useless.
+    /// Makes the measurement `unit`. If `stop` is set, the measurement ends early, and its result
+    /// is incomplete.
     ///
     /// # Errors
     /// The network or its clients could not be started. Failed fetches are no error.

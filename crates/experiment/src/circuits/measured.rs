@@ -36,7 +36,8 @@ pub struct Measured {
     /// Choice of circuits by the clients that loaded the network.
     #[serde(default)]
     pub load: Load,
-    /// Load in percent of one guard's line, in [`Place::Line`]; `None` in other topologies.
+    /// Load in [`Place::Line`], in percent of the rate of one guard's line; `None` in other
+    /// topologies.
     #[serde(default)]
     pub level: Option<u32>,
     /// Number of the round, from 0.
@@ -58,9 +59,9 @@ pub struct Measured {
     pub cpu: [f64; 7],
     /// Share of the machine's CPUs that was in use by any process.
     pub busy: f64,
-    /// Reason of a fetch's failure; empty if no fetch failed.
+    /// Error of the last failed fetch; empty if none failed.
     pub error: String,
-    /// Other load of the machine meanwhile.
+    /// Load of the machine by other processes during the repetitions.
     pub machine: Disturbance,
 }
 

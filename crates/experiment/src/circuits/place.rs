@@ -9,9 +9,9 @@ use super::super::stage::Stage;
 use super::plan::{LOADED, Place};
 use anabranch_emulator::Namespace;
 
-/// Lines of the three guards: the rate in Mbit/s each way, and the round trip in ms that the
-/// guard's two lines add between the measuring client and the core. Half of the round trip is on
-/// either side of the guard.
+/// Lines of the three guards: the rate in Mbit/s in each direction, and the round-trip time in ms
+/// that they add between the measuring client and the core. Each guard has a line to the client and
+/// one to the core, with half of this time each.
 pub const LINES: [(u32, u32); 3] = [(20, 20), (20, 40), (10, 60)];
 /// Queue length of a line, as the time in ms for which a full queue delays a packet.
 const QUEUE_MS: u32 = 100;
@@ -53,7 +53,7 @@ impl Role {
         Seat { name: self.name(), ip: self.address(place), host }
     }
 
-    /// Returns the name of the program with this role, which its files have, too.
+    /// Returns the name of the program with this role. The program's files have the same name.
     fn name(self) -> String {
         match self {
             Role::Authority => "authority".to_owned(),

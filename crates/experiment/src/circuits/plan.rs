@@ -13,8 +13,8 @@ use super::super::runner;
 
 /// Size of a web page in bytes, as in the paper.
 pub const WEB: usize = 320 << 10;
-/// Line of each guard in [`Place::Line`]: the rate in Mbit/s each way, and the added round trip in
-/// ms.
+/// Lines of each guard in [`Place::Line`], as in [`LINES`](super::LINES): rate in Mbit/s, and added
+/// round-trip time in ms.
 pub const LOADED: (u32, u32) = (20, 20);
 /// Number of bytes on a guard's line for each byte of a page. Cells of 514 bytes carry 498 bytes
 /// of data. TLS records, TCP and IP headers add 4 %.
@@ -64,7 +64,7 @@ pub enum Place {
     /// All programs on loopback: no line is slower than the machine. The paper had an isolated
     /// LAN.
     Loopback,
-    /// Guards with their own lines, of different rates and delays.
+    /// Guards with lines of different rates and delays.
     Lines,
     /// Guards with equal lines, which the loading clients use to a given share of their rate
     /// (`levels` of [`Settings`]).
@@ -130,7 +130,8 @@ pub struct Unit {
     pub legs: u32,
     /// Topology to measure in.
     pub place: Place,
-    /// Load in percent of one guard's line, in [`Place::Line`]; `None` in other topologies.
+    /// Load in [`Place::Line`], in percent of the rate of one guard's line; `None` in other
+    /// topologies.
     pub level: Option<u32>,
     /// Number of the round, from 0.
     pub round: u32,
@@ -277,8 +278,8 @@ impl FromStr for Place {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed. Settings that are left out
-    /// may grow.
+    /// Returns the settings that must be the same when a run is resumed. The other settings may be
+    /// extended: more designs, numbers of circuits, topologies, levels of load or rounds.
     pub fn header(&self) -> Value {
         json!({
             "experiment": "circuits",
@@ -305,8 +306,8 @@ impl Settings {
         }
     }
 
-    /// Returns the loads to measure in a topology; only `None` if the topology has no levels of
-    /// load.
+    /// Returns the levels of load to measure in a topology. The only element is `None` if the
+    /// topology has no such levels.
     fn levels(&self, place: Place) -> Vec<Option<u32>> {
         match place {
             Place::Line => self.levels.iter().copied().map(Some).collect(),
@@ -340,8 +341,8 @@ impl runner::Unit for Unit {
     }
 }
 
-/// Returns all measurements in the order of execution: round by round, each round shuffled. So a
-/// temporarily busy machine does not disturb the same setting in all rounds.
+/// Returns all measurements in the order of execution: round by round, each round shuffled. The
+/// shuffle avoids that a temporarily busy machine disturbs the same setting in all rounds.
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let mut units = Vec::new();
     for round in 0..settings.rounds {

@@ -58,14 +58,15 @@ pub enum Claim {
 /// Answer of the measurements to a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The whole interval of the ratio is on the claim's side.
+    /// The whole interval of the ratio is on the claim's side, and [`Answer::Alike`] does not
+    /// apply.
     Holds,
-    /// The whole interval of the ratio is on the other side.
+    /// The whole interval of the ratio is on the other side, and [`Answer::Alike`] does not apply.
     Fails,
-    /// The whole interval is within 10 % of 1. This answer exists for claims that the ratio is
-    /// above or below 1.
+    /// The whole interval is within 10 % of 1. Not for [`Claim::Exit`], which claims that the ratio
+    /// is 1.
     Alike,
-    /// The interval is on both sides, or the run's load cannot show the effect.
+    /// The interval has parts on both sides, or the run's load cannot show the effect.
     Open,
 }
 
@@ -80,8 +81,8 @@ pub struct Verdict {
     pub place: (Place, Option<u32>),
     /// Claim that was judged.
     pub claim: Claim,
-    /// Measured ratio that the claim is about: to one circuit in the same round, or between the
-    /// relays of one design.
+    /// Measured ratio that the claim is about: between the design and one circuit in the same
+    /// round, or between the relays of one design.
     pub ratio: Mean,
     /// The ratio in the paper that corresponds to `ratio`.
     pub paper: f64,
@@ -89,7 +90,7 @@ pub struct Verdict {
     pub answer: Answer,
 }
 
-/// Maximum relative difference at which the exit's CPU use counts as the same.
+/// Maximum relative difference in CPU use at which [`Claim::Exit`] holds.
 const SAME: f64 = 0.06;
 /// Maximum distance of an interval's ends from 1 for [`Answer::Alike`].
 const ALIKE: f64 = 0.1;
@@ -157,9 +158,8 @@ fn share_narrow(means: impl Iterator<Item = Mean>) -> f64 {
 }
 
 /// Returns the share of mean times whose confidence interval is as narrow as the paper's, if
-/// intervals are computed over the repetitions of all rounds. The paper seems to compute them so.
-/// Repetitions of a round share circuits, so these intervals are narrower than the variation
-/// between runs.
+/// intervals are computed over all repetitions, as the paper seems to do. Repetitions of a round
+/// share circuits, so these intervals understate the variation between rounds.
 #[must_use]
 pub fn narrow_by_repetitions(records: &[Measured]) -> f64 {
     let mut by_cell = BTreeMap::<_, [Vec<f64>; 4]>::new();
@@ -187,8 +187,8 @@ impl Claim {
         Claim::ExitCostsLess,
     ];
 
-    /// Returns whether the claim compares relays within a design, instead of a design with one
-    /// circuit.
+    /// Returns whether the claim compares relays within a design. Other claims compare a design
+    /// with one circuit.
     fn is_within(self) -> bool {
         matches!(self, Claim::EntriesCostMore | Claim::ExitCostsLess)
     }
@@ -227,8 +227,8 @@ impl Claim {
         }
     }
 
-    /// Returns the paper's ratio for this claim about the design in `row`: to one circuit, or
-    /// within the design.
+    /// Returns the paper's ratio for this claim about the design in `row`: between the design and
+    /// one circuit, or within the design.
     fn ratio_of_paper(self, row: &Row) -> f64 {
         match self.is_within() {
             true => self.of_paper(row),

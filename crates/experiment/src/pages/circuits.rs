@@ -12,8 +12,8 @@ use tempfile::TempDir;
 /// Address at which the network's client accepts streams.
 const SOCKS: &str = "127.0.0.1:9150";
 
-/// A running onion network (`anabranch up`), for any number of splitters one after another. It is
-/// stopped on drop.
+/// A running onion network (`anabranch up`). Any number of splitters may use it, one after another.
+/// It is stopped on drop.
 pub(super) struct Circuits<'a> {
     _up: Member<'a>,
     _data: TempDir,

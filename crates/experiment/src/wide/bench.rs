@@ -22,7 +22,7 @@ impl Bench {
         Bench { keys: Keyring::new(relays.unwrap_or_default()) }
     }
 
-    /// Carries out runs until none is left. Called once in each thread.
+    /// Carries out runs until none is left or `stop` is set. Each thread calls it once.
     pub fn work(&self, turns: &Turns<'_, Unit, Measured>, stop: &AtomicBool) {
         while let Some((unit, _)) = turns.next() {
             let begun = Instant::now();

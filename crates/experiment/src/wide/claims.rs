@@ -11,7 +11,7 @@ use super::{ARMS_GROWN, Arm, Measured, Schedule};
 
 /// Minimum number of networks for an interval.
 const FEWEST_NETWORKS: usize = 3;
-/// Number of clients from which the speed is constant, in the paper.
+/// Number of clients from which the paper finds the speed constant.
 const FLOOR: usize = 140;
 /// Maximum difference from 1 of a ratio that counts as equal.
 const EQUAL: f64 = 0.1;
@@ -83,7 +83,7 @@ pub fn claims(records: &[Measured], clients: usize) -> Vec<Claim> {
     claims
 }
 
-/// Returns the claims about UDP designs, as published and ours.
+/// Returns the claims about the UDP designs, in the published form (CUBIC) and in ours (BBR).
 fn udp_claims(records: &[Measured], clients: usize) -> Vec<Claim> {
     let sets = [2, 3].into_iter().flat_map(|legs| [true, false].map(|it| Arm::mudp_or(legs, it)));
     let arms: Vec<Arm> = [true, false].map(Arm::udp_or).into_iter().chain(sets).collect();
@@ -159,13 +159,14 @@ fn equal(ratio: Option<Ratio>) -> Verdict {
     }
 }
 
-/// Returns `part / whole` for each run that has both values.
+/// Returns `part / whole` for each network and seed with both values.
 fn quotient(part: &ByRun, whole: &ByRun) -> ByRun {
     let of = |(run, part): (&(u64, u64), &f64)| Some((*run, part / whole.get(run)?));
     part.iter().filter_map(of).collect()
 }
 
-/// Returns the values of an arm, each divided by that of a single path in the same run.
+/// Returns the values of an arm, each divided by that of a single path with the same network and
+/// seed.
 fn gain(records: &[Measured], (arm, clients): (&Arm, usize), measure: Measure) -> ByRun {
     let alone = arm.alone();
     quotient(
@@ -254,7 +255,7 @@ fn constant(records: &[Measured], arm: &Arm, most: usize) -> Claim {
     }
 }
 
-/// Measures of a class of clients, with their names.
+/// Measures of web or bulk clients, with their names.
 pub const MEASURES: [(&str, Measure); 4] = [
     ("first byte, web (s)", web_first),
     ("first byte, bulk (s)", bulk_first),

@@ -26,7 +26,8 @@ pub const SHARES: [f64; 25] = {
 pub struct Class {
     /// Number of downloads that ended after the warm-up.
     pub downloads: usize,
-    /// Number of failed downloads. Their times count as the time after which a client gives up.
+    /// Number of failed downloads. A time that such a download did not reach is stored as the
+    /// client's timeout.
     pub failed: usize,
     /// Times to the first byte in seconds, at the quantiles [`SHARES`].
     pub first: Vec<f64>,
@@ -51,9 +52,10 @@ pub struct Measured {
     pub hash: String,
     /// Number of events.
     pub events: u64,
-    /// Used shares of the lines' capacity: of relays that are not exits, and of exits.
+    /// Used share of the lines' capacity: first of the relays that are not exits, then of the
+    /// exits.
     pub loads: [f64; 2],
-    /// Real duration of the run, in seconds.
+    /// Duration of the simulation in real time, in seconds.
     pub took: f64,
     /// Downloads of web clients.
     pub web: Class,

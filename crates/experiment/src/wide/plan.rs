@@ -19,9 +19,9 @@ const RELAYS: [usize; 3] = [59, 14, 14];
 pub const MOST_CLIENTS: usize = 228;
 /// Numbers of clients in Figure 4. The paper mentions only the last one and 140.
 pub const STEPS: [usize; 6] = [20, 60, 100, 140, 180, MOST_CLIENTS];
-/// Maximum time in the queue of a line.
+/// Queue length of a line, as the time for which a full queue delays a packet.
 const QUEUE: Duration = Duration::from_millis(50);
-/// Rates of the lines of servers and clients, in bits per second.
+/// Rates of the lines of servers, and of clients, in bits per second.
 const OTHERS: [u64; 2] = [1_000_000_000, 50_000_000];
 
 /// Rule that assigns cells to the paths of a set.
@@ -193,8 +193,8 @@ pub struct Settings {
     pub networks: u64,
     /// Number of seeds for each network.
     pub seeds: u64,
-    /// Whether relays have the whole capacity of their lines, instead of the part that the public
-    /// network left free.
+    /// Whether relays have the whole capacity of the lines in the public network. Otherwise they
+    /// have the part that was free there.
     pub whole_lines: bool,
     /// Whether arms with three paths are simulated, too.
     pub three_paths: bool,
@@ -287,8 +287,8 @@ impl Settings {
     }
 }
 
-/// Returns all runs. The runs of a network and seed are consecutive; they have the same lines and
-/// delays, and clients pause equally long, so that designs can be compared.
+/// Returns all runs. Those of a network and seed are consecutive. They have the same lines, delays
+/// and clients' pauses, so that designs can be compared.
 #[must_use]
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let first = settings.seed;
