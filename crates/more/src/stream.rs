@@ -97,8 +97,8 @@ pub(crate) struct Stream {
     has_head: bool,
     /// True if the destination is connected: bytes may flow.
     is_open: bool,
-    /// True if [`Stream::write`] had no room for all bytes, and the program has to be notified of
-    /// room.
+    /// True if [`Stream::write`] has filled the send buffer, so that the program has to be notified
+    /// of room.
     starved: bool,
     /// True if the stream waits for its turn to send.
     pub(crate) is_due: bool,
