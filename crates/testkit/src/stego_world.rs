@@ -35,7 +35,7 @@ pub enum Fate {
     Frozen(usize),
     /// Opens, but delivers nothing.
     Hole,
-    /// Is not answered; the kernel gives up after [`UNANSWERED`].
+    /// Is not answered; the kernel gives up after 127 s.
     Unanswered,
 }
 

@@ -61,7 +61,7 @@ pub struct Measured {
     pub busy: f64,
     /// Error of the last failed fetch; empty if none failed.
     pub error: String,
-    /// Load of the machine by other processes during the repetitions.
+    /// Signs of other load on the machine during the repetitions.
     pub machine: Disturbance,
 }
 
