@@ -5,14 +5,14 @@ Usage: bench/camouflage.py [--anabranch FILE] [--runs 5] [--delay 42.5ms] [--byt
        [--hostile frozen|killed] [PROFILE...]
 
 Client and server are in namespaces, joined by a link of .7 Mbit/s up and 5.6 Mbit/s down (Weinberg
-et al., CCS 2012, section 6). Each run fetches random bytes, a million, over a new connection of the
-program, whose link is not up before: `all_s` includes its handshake, `goodput` covers the time from
-the first byte to the last. Overhead is IP bytes on the link, by direction, for each byte of
-payload. Values are medians. `direct` is TCP without a transport. `http-image` hides in the JPEGs of
-the folder PICTURES, and is left out without it. It needs root.
+et al., CCS 2012, section 6). Each run fetches a million random bytes over a new connection of the
+transport: `all_s` includes its handshake, `kB/s` is the goodput from the first byte to the last.
+`down` and `up` are IP bytes on the link for each byte of payload. Values are medians. `direct` is
+TCP without a transport. `http-image` hides data in the JPEGs of the folder that the environment
+variable PICTURES names, and is left out without it. The bench needs root.
 
-With `--hostile` each run is made twice, one after the other, the second time over a line that acts
-as censors do. `frozen` silently drops all packets of a connection after 15,000 IP bytes down,
+With `--hostile` each run is repeated at once over a line that disturbs connections as censors do.
+`frozen` silently drops all packets of a connection after 15,000 IP bytes down,
 retransmissions included. `killed` resets all connections at both ends every 20 s, and a run fetches
 20 MB, so that it is affected. Then `alone` and `hostile` are goodputs in kB/s (median, minimum,
 maximum), and `ratio` is hostile over alone within rounds.
@@ -105,7 +105,7 @@ print(came, first - began, ended - began)
 
 @dataclass(frozen=True)
 class Run:
-    """One download."""
+    """One download of `length` bytes: seconds from its start, and IP bytes per payload byte."""
 
     first_s: float
     all_s: float
@@ -121,7 +121,7 @@ class Run:
 
 @contextmanager
 def ends(network: Network, profile: str, folder: Path) -> Iterator[tuple[str, int]]:
-    """Runs both ends of a profile; yields the address for the client's programs."""
+    """Runs both ends of a profile; yields address and port for downloads."""
     if profile == "direct":
         yield "10.99.0.1", 9000
         return
@@ -129,7 +129,7 @@ def ends(network: Network, profile: str, folder: Path) -> Iterator[tuple[str, in
     server = [anabranch(), "pt", "server", "--json", "--listen", "10.99.0.1:80", "--key", str(key)]
     server += ["--to", "127.0.0.1:9000", "--profile", profile]
     if profile.startswith("http"):
-        # No probe comes, so that the site is unused.
+        # Nothing probes the server, so it never contacts the site.
         server += ["--site", "127.0.0.1:9"]
     if profile == "http-image":
         server += ["--pictures", os.environ["PICTURES"]]
@@ -144,7 +144,7 @@ def ends(network: Network, profile: str, folder: Path) -> Iterator[tuple[str, in
 
 @contextmanager
 def frozen(network: Network) -> Iterator[None]:
-    """Freezes connections during the block."""
+    """Drops the packets of each connection after 15,000 IP bytes down, during the block."""
     network.server.must(["nft", "-f", "-"], text=FREEZE)
     # The kernel counts bytes only for connections from now on.
     network.server.must(["sysctl", "-qw", "net.netfilter.nf_conntrack_acct=1"])
@@ -171,7 +171,7 @@ def killed(network: Network) -> Iterator[None]:
     finally:
         over.set()
         killer.join()
-    # Kernels may lack this (INET_DIAG_DESTROY), and ss still succeeds.
+    # ss succeeds even if the kernel cannot close sockets (CONFIG_INET_DIAG_DESTROY).
     if not any(said):
         raise SystemExit("no connection was killed")
 
@@ -192,7 +192,7 @@ def measured(network: Network, at: tuple[str, int], length: int) -> Run:
 
 
 def alone(network: Network, at: tuple[str, int], runs: int, length: int) -> list[str]:
-    """Returns the medians of a profile's runs."""
+    """Returns the medians of a profile's runs, in the order of the table's columns."""
     done = [measured(network, at, length) for _ in range(runs)]
     names = ("first_s", "all_s", "goodput", "down", "up")
     medians = (statistics.median(getattr(run, name) for run in done) for name in names)
@@ -202,7 +202,7 @@ def alone(network: Network, at: tuple[str, int], runs: int, length: int) -> list
 def beside_hostile(
     network: Network, at: tuple[str, int], runs: int, length: int, what: str
 ) -> list[str]:
-    """Returns a profile's goodput alone and over a hostile line, and their ratio."""
+    """Returns a profile's goodput in kB/s on the plain and the hostile line, and the ratio."""
     quiet, struck = [], []
     for _ in range(runs):
         quiet.append(measured(network, at, length).goodput)

@@ -5,13 +5,13 @@ Usage: bench/camouflage_fingerprinting.py [--anabranch FILE] [--turns 20] [--sit
        [--together 2] [--seconds N] [--web FOLDER] [--short] FOLDER [KIND...]
 
 In each turn every kind of client (`harness/siteloads.py`) loads each of the sites once, and
-`--others` pages that are loaded in no other turn. A kind loads its pages one after the other in a
-drawn order; `--together` kinds do so at a time, and all take turns, so that other load of the
+`--others` pages that are loaded in no other turn. A kind loads its pages one after the other in
+random order. `--together` kinds load at a time, and all take turns, so that other load of the
 machine affects all of them.
 
 FOLDER gets a capture of each kind and turn, `loads.jsonl` with a line for each load, and
-`databases`. Existing captures are not made again. A load that fails has the reason in its line. It
-needs root, the local web (`make web`) and the peers of `tests/interop/setup --area pt`.
+`databases`. Existing captures are not made again. The line of a failed load has the reason. The
+bench needs root, the local web (`make web`) and the peers of `tests/interop/setup --area pt`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Turn:
 
 
 def turns(kinds: Sequence[Kind], pages: Pages, count: int) -> Iterator[Turn]:
-    """Yields all turns of all kinds: first the first turn of each kind, in a drawn order."""
+    """Yields turn 0 of each kind in random order, then turn 1 of each kind, and so on."""
     each = len(pages.others) // count
     for number in range(count):
         others = pages.others[number * each : (number + 1) * each]
@@ -74,7 +74,7 @@ def turns(kinds: Sequence[Kind], pages: Pages, count: int) -> Iterator[Turn]:
 
 
 def load(browser: Chromium, page: Page) -> dict[str, object]:
-    """Loads a page with an empty cache; returns when it began and ended, and why it failed."""
+    """Loads a page with an empty cache; returns Unix times of the load, and why it failed."""
     browser.fresh()
     time.sleep(SETTLE_S)
     began, failed = time.time(), ""
@@ -92,7 +92,7 @@ def record(client: Client, turn: Turn, recorder: Recorder) -> None:
     """Captures the loads of one turn.
 
     Raises:
-        PeerFailed: all of them failed, so that the client itself is broken.
+        PeerFailed: all loads failed, so the client itself is broken.
     """
     server = f"{SERVER}:{client.port}"
     fixed: dict[str, object] = {"file": turn.file, "kind": turn.kind.name, "server": server}
@@ -112,7 +112,7 @@ def record(client: Client, turn: Turn, recorder: Recorder) -> None:
 
 def collect(world: World, waiting: Sequence[Turn], together: int, until: float,
             recorder: Recorder) -> None:  # fmt: skip
-    """Records turns, `together` at a time, and begins none after the moment `until`.
+    """Records turns, `together` at a time, and begins none after `until` (`time.monotonic`).
 
     Two turns of one kind are never recorded at once: they would share its line.
     """

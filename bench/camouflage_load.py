@@ -11,10 +11,10 @@ that one core per side could sustain. `direct` is the same fetch without a trans
 medians of the runs, with minimum and maximum.
 
 Then a client of the first profile opens `--links` connections, receives a byte on each, and keeps
-them open: `links` is the growth of the server's process (resident memory).
+them open. `client MB` and `server MB` are the growth of both processes (resident memory).
 
 With `--short RATE` a client then opens RATE connections a second for `--seconds`. Each fetches 100
-bytes and ends. The last table has the server's resident memory every ten seconds.
+bytes and closes. The last table has the growth of the server's resident memory every ten seconds.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from harness.tools import anabranch
 
 PROFILES = ("nosteg", "http-opaque", "http-text")
 PATIENCE = 60.0
-# Reads a length from a line, sends that many bytes, and closes; with `hold` after the length, it
-# stays.
+# Reads a length from a line, sends that many bytes, and closes. With `hold` after the length, it
+# keeps the connection open.
 SOURCE = """\
 import os, socket, threading
 listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
@@ -70,7 +70,7 @@ class Process:
             self.child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
 
     def cpu(self) -> float:
-        """Returns the seconds of CPU, user and system, so far."""
+        """Returns the CPU time so far, user and system, in seconds."""
         fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -113,13 +113,13 @@ def free_port() -> int:
 
 @contextmanager
 def ends(profile: str, source: int, folder: Path) -> Iterator[tuple[Process, Process, int]]:
-    """Runs client and server of a profile; yields them and the port for the client's programs."""
+    """Runs client and server of a profile; yields both and the port that the client listens on."""
     public, local = free_port(), free_port()
     server = [anabranch(), "pt", "server", "--json", "--listen", f"127.0.0.1:{public}"]
     server += ["--key", str(folder / f"{profile}.key"), "--to", f"127.0.0.1:{source}"]
     server += ["--profile", profile]
     if profile.startswith("http"):
-        # No probe comes, so that the site is unused.
+        # Nothing probes the server, so it never contacts the site.
         server += ["--site", "127.0.0.1:9"]
     with started(server, folder / "server.log") as far:
         line = far.wait_for('"bridge":"').split('"bridge":"')[1].split('"')[0]
@@ -157,7 +157,7 @@ def fetch(port: int, length: int) -> float:
 
 
 def speed(profile: str, source: int, folder: Path, runs: int, megabytes: int) -> list[str]:
-    """Returns a row of the first table."""
+    """Returns a row of the table of speeds, in MB/s and MB for each second of CPU."""
     length = megabytes * 1_000_000
     if profile == "direct":
         return [profile, spread([megabytes / fetch(source, length) for _ in range(runs)]), "", ""]
@@ -177,7 +177,7 @@ def spread(values: list[float]) -> str:
 
 
 def idle(profile: str, source: int, folder: Path, links: int) -> list[str]:
-    """Returns a row of the second table."""
+    """Returns the row of the table of idle links: growth of memory in MB."""
     with ends(profile, source, folder) as (near, far, port), ExitStack() as held:
         fetch(port, 1)
         before = near.resident(), far.resident()
@@ -192,7 +192,7 @@ def idle(profile: str, source: int, folder: Path, links: int) -> list[str]:
 
 
 def short(profile: str, source: int, folder: Path, rate: int, seconds: int) -> list[list[str]]:
-    """Returns the rows of the third table."""
+    """Returns the rows of the table of short links, one for each ten seconds."""
     rows, done, every = [], 0, 10
     with ends(profile, source, folder) as (_, far, port), ThreadPoolExecutor(64) as pool:
         fetch(port, 1)

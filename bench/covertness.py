@@ -4,17 +4,18 @@
 Usage: bench/covertness.py [--anabranch FILE] [--sites 12] [--sessions 4] [--together 4]
        [--firsts 10000] FOLDER [CLASS...]
 
-A session visits the three pages of a site, with pauses after each. It uses Chromium, from nginx,
-without cache (`real-a` and `real-b`, of the same distribution), or a transport, with as many bytes
-of each object in one TLS link, as tor has it. Each session has a new client in a namespace of its
-own with a line of .7 Mbit/s up and 5.6 Mbit/s down and a round trip of 85 ms (Weinberg et al., CCS
-2012, section 6), so that sessions share no connections, kernel or browser. All classes take turns,
-so that other load of the machine affects all of them. Then each transport makes `--firsts`
-connections without a line, and the client's first packets are kept.
+A session visits the three pages of a site and pauses after each. In the classes `real-a` and
+`real-b`, which have the same distribution, Chromium loads the pages from nginx without a cache. In
+each other class, one TLS link through a transport carries as many bytes as each object has, as a
+link of tor does. Each session has a new client in a namespace of its own, with a line of .7 Mbit/s
+up and 5.6 Mbit/s down and a round trip of 85 ms (Weinberg et al., CCS 2012, section 6), so that
+sessions share no connections, kernel state or browser. All classes take turns, so that other load
+of the machine affects all of them. Then each transport makes `--firsts` connections without such a
+line; of these only the client's first packets are kept.
 
 FOLDER gets a capture for each session and `manifest.jsonl`; existing captures are not made again. A
-session that fails is reported and left out. It needs root, the local web (`make web`) and the peers
-of `tests/interop/setup --area pt`.
+session that fails is reported and left out. The bench needs root, the local web (`make web`) and
+the peers of `tests/interop/setup --area pt`.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ AFTER_S = 0.3
 WAY_UP = 1.5
 """Seconds for connections to close before their client is stopped."""
 MOST_TURNS = 100
+"""Maximum of `--sessions`: numbers of sessions are site * MOST_TURNS + turn."""
 CLIENTS = 60
 """Clients of a network; each makes one session."""
 
@@ -75,10 +77,10 @@ class Visit:
 
 
 def visits(sites: Sequence[Site], sessions: int, classes: Sequence[str]) -> Iterator[Visit]:
-    """Yields all sessions: for each site every class once, in a drawn order, then the next site.
+    """Yields all sessions: for each site every class once, in random order, then the next site.
 
-    The sessions of all classes for one site and turn share one number, whichever classes are
-    visited in this run.
+    The sessions of all classes for one site and turn share one number. It does not depend on the
+    classes of this run.
     """
     draws = random.Random(1)
     for turn in range(sessions):
@@ -123,7 +125,7 @@ def batch(world: World, visits_: Sequence[Visit], together: int, recorder: Recor
 
 
 def firsts(world: World, count: int, recorder: Recorder) -> None:
-    """Captures the missing first packets of every transport."""
+    """Captures the first packets of each transport that has no such capture yet."""
     for name in world.classes:
         file = f"{name}/firsts.pcap"
         if name in REAL or file in recorder.done:

@@ -1,4 +1,4 @@
-"""Downloads of a bench: complete, or the bench exits."""
+"""Downloads for benches; a download that fails ends the bench."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.webfiles import Download, FileServer, fetch
 
 
 def download(server: FileServer, proxy: str, into: Path, length: int, user: str = "") -> Download:
-    """Downloads one file; `user` is a SOCKS user with circuits of her own.
+    """Downloads one file; a SOCKS `user` has circuits of its own.
 
     Raises:
         SystemExit: it failed, or has the wrong hash.
@@ -26,8 +26,8 @@ def at_once(server: FileServer, proxy: str, folder: Path, length: int, circuits:
     """Returns the seconds that `circuits` simultaneous downloads took, each on a circuit of its
     own.
 
-    The time until the last one's first byte is left out, as the server makes the bytes first. So is
-    the time after the last one's end, for their hashes.
+    The longest time to a first byte is left out, because the server generates the bytes before it
+    sends. The time to hash the files is left out too.
     """
     begin = time.monotonic()
     users = [f"user{number}" for number in range(circuits)]

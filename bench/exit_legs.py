@@ -1,9 +1,9 @@
 """CPU cost of an exit whose clients have several legs, for our exit and C tor's.
 
 A client of ours downloads through stock guards and middles and either C tor's or our exit (one
-thread). It uses one circuit or sets of two legs: with proposal 329 (``conflux``), and with our own
-ends' version, whose legs may fail (``anabranch``), at our exit only. CPU is utime and stime of the
-exit's process during a download, divided by the bytes of the file; it carries nothing else
+thread). It uses one circuit or a set of two legs. The set follows proposal 329 (``conflux``) or, at
+our exit only, our own version, whose legs may fail (``anabranch``). CPU is the run time of the
+exit's threads during a download, divided by the bytes of the file; the exit carries nothing else
 meanwhile. Runs are interleaved; the result is the median of the ratios to one leg within a round.
 """
 
@@ -34,7 +34,7 @@ WAYS = {
     CONFLUX: ["--legs", "2", "--multipath", "conflux"],
     OWN: ["--legs", "2", "--multipath", "anabranch"],
 }
-# An exit, and the client's way to it.
+# The exit (`STOCK` or `OURS`), and the client's legs (a key of `WAYS`).
 Case = tuple[str, str]
 
 
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def measure(folder: Path, runs: int, length: int) -> list[dict[Case, Run]]:
-    """Returns rounds of runs, by exit and way."""
+    """Returns the rounds: in each, one run of every case."""
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(TorNetwork(folder, relays=4, exits=1))
         options = ("--exit", "accept *:*", "--threads", "1")

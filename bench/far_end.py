@@ -6,13 +6,13 @@ program of ours. For unequal paths, where in-order delivery has the delay of the
 alone is a baseline too. Runs take turns (unsplit, then each setting, and again); a ratio is of two
 values of one turn, and the result is the median of the ratios.
 
-`hiding` is about settings with lower recognition of page loads: short runs, and a random delay of
-each datagram before the split, at both ends. A new connection has `--seconds` plus two to open its
-window, which takes longer with a longer round trip.
+`hiding` measures settings under which attacks recognise fewer page loads: short runs, and a random
+delay of each datagram before the split, at both ends. A connection is measured for `--seconds`
+after its first two seconds. Its window opens more slowly over a longer round trip.
 
-`sum` and `unlike` are about aggregating paths, by schedules that look at each path's window and
-schedules that do not: three paths of 30 Mbit/s, and paths of 50, 30 and 10. There `unsplit` is the
-best path alone.
+`sum` and `unlike` aggregate paths: three of 30 Mbit/s, and paths of 50, 30 and 10 Mbit/s. They
+compare schedules that consider each path's window with schedules that do not. There `unsplit` is
+the best path alone.
 
 `lines` compares with the kernel's Multipath TCP over the same lines in the same turn (one
 connection, cubic, no tunnel around it: headers cost the tunnel a tenth), and with the sum of one
@@ -53,7 +53,10 @@ KINDS = ("quic-go", "quinn", "s2n-quic", "aioquic")
 
 @dataclass(frozen=True)
 class Setting:
-    """One way from the client to the server."""
+    """Paths from client to server, and the far end's options; unsplit if `every` is empty.
+
+    Delays are one way in ms, rates in Mbit/s, and `target` is the least ratio to `unsplit`.
+    """
 
     name: str
     delays: tuple[int, ...]
@@ -78,7 +81,7 @@ class Setting:
 
 
 EQUAL, UNEQUAL, FIVE = (20,) * 3, (20, 35, 60), (20,) * 5
-# Reordering the datagrams costs round trips of the slowest path.
+# In-order delivery has the delay of the slowest path, so that path alone is a baseline too.
 SLOWEST = Setting("unsplit by 60 ms", (60, 60, 60))
 TUNNELS = [
     Setting("unsplit", EQUAL),
@@ -122,7 +125,10 @@ SERVERS = [
 
 
 def sums(rates: tuple[int, ...], target: float) -> list[Setting]:
-    """Returns one path, schedules that do not look at windows, and some that do."""
+    """Returns `unsplit`, then schedules that ignore paths' windows, then some that use them.
+
+    Only the latter have `target`.
+    """
     ways = [
         Setting("far end, uniform, every 100ms", EQUAL, "100ms"),
         Setting("far end, uniform, every ~10p", EQUAL, "~10p"),
@@ -184,7 +190,7 @@ def main() -> int:
 
 
 def lines(runs: int, seconds: int, ways: str) -> list[list[object]]:
-    """Returns the table's lines of `lines`; without Multipath TCP, compared with the sum only."""
+    """Returns the table rows of `lines`; without Multipath TCP, they compare with the sum only."""
     if why := mptcp.missing():
         print(f"  lines: {why}", file=sys.stderr)
     rows: list[list[object]] = []
@@ -214,7 +220,7 @@ def lines(runs: int, seconds: int, ways: str) -> list[list[object]]:
 def compare_lines(
     name: str, alone: list[str], turns: list[dict[str, dict[str, float]]]
 ) -> list[list[object]]:
-    """Returns the ratios to both baselines, of the values of one turn."""
+    """Returns table rows with ratios to both baselines; each ratio is of values of one turn."""
     rows: list[list[object]] = []
     for way in turns[0]:
         for direction in ("up", "down"):
@@ -278,7 +284,7 @@ def measured(
 def compare(
     what: str, settings: list[Setting], turns: list[list[dict[str, float]]]
 ) -> list[list[object]]:
-    """Returns the lines of one program's table."""
+    """Returns the table rows of one program."""
     rows: list[list[object]] = []
     for place, setting in enumerate(settings):
         for way in turns[0][0]:
@@ -295,7 +301,7 @@ def compare(
 
 
 def wireguard(setting: Setting, seconds: int) -> dict[str, float]:
-    """Measures TCP cubic in a new tunnel, one direction after the other, without its slow start."""
+    """Returns Mbit/s of TCP cubic in a new tunnel, up and then down, after 2 s of slow start."""
     with (
         way(setting, f"{SERVER}:{PORT}", LISTEN) as (network, endpoint),
         Tunnel(network.server, network.client, endpoint) as tunnel,
@@ -335,7 +341,7 @@ def download(kind: str, setting: Setting) -> dict[str, float]:
 
 @contextlib.contextmanager
 def way(setting: Setting, server: str, listen: str) -> Iterator[tuple[Network, str]]:
-    """Yields the network, and the endpoint for the client's program."""
+    """Yields the network, and the address to which the client's program sends."""
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(Network(topology(setting.links())))
         if not setting.every:

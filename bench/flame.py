@@ -78,7 +78,7 @@ def record(folder: Path, into: Path, length: int, threads: int) -> None:
 
 
 def fold(data: Path) -> str:
-    """Returns the stacks, a line for each, with their counts."""
+    """Returns one line for each stack: its functions, and its number of samples."""
     script = [tool("perf"), "script", "--no-inline", "-i", str(data)]
     told = subprocess.run(script, capture_output=True, text=True, check=True).stdout
     return piped([tool("inferno-collapse-perf"), "--kernel"], told)

@@ -2,10 +2,10 @@
 
 A client of ours downloads and uploads through one relay of ours (one thread): as the middle of one
 circuit, and as the joining relay of two legs (``--multipath merged``, `docs/spec/middle-merge.md`).
-Guards and the exit are C tor's. CPU is utime and stime of that relay's process during a transfer,
-divided by the file's bytes. It includes links, their records and the kernel, as in real use. It
-carries nothing else meanwhile. Runs are interleaved; the result is the median of the ratios to the
-middle within a round.
+Guards and the exit are C tor's. CPU is the run time of the relay's threads during a transfer,
+divided by the file's bytes, including links, their records and the kernel. The relay carries
+nothing else meanwhile. Runs are interleaved; the result is the median of the ratios to the middle
+within a round.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def measure(folder: Path, runs: int, length: int) -> list[dict[Case, Run]]:
-    """Returns rounds of runs, by the relay's role and the direction."""
+    """Returns the rounds: in each, one run of every role and direction."""
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(TorNetwork(folder, relays=4, exits=1))
         own = stack.enter_context(OurRelay(network, folder / "ours", "ours", "--threads", "1"))

@@ -25,7 +25,7 @@ class Way:
 
 
 def ready(client: OurClient, server: FileServer, folder: Path, legs: int) -> None:
-    """Waits until the client has `legs` legs; two unmeasured downloads open its windows."""
+    """Waits until the client has `legs` legs, and opens its windows with unmeasured downloads."""
     client.wait_ready()
     at_once(server, client.proxy, folder, MIB, 1)
     linked = lambda: len(client.events("circuit_linked")) >= legs  # noqa: E731
@@ -36,7 +36,7 @@ def ready(client: OurClient, server: FileServer, folder: Path, legs: int) -> Non
 def run(
     name: str, server: FileServer, way: Way, folder: Path, length: int, *, up: bool = False
 ) -> Run:
-    """Runs one download or upload and returns the relay's CPU; prints a line with `name`."""
+    """Returns the relay's CPU and the speed of one transfer; prints both in a line with `name`."""
     before = cpu_ms(way.pid)
     if up:
         seconds = upload(server, way.client.proxy, folder, length)

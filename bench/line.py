@@ -1,9 +1,9 @@
 """A bench's line: loopback with Ethernet's MTU, in a network namespace of its own.
 
-Loopback's own MTU of 64 KiB makes one segment of a set's output in a turn (31 cells), and C tor
-leaves Nagle's algorithm on. Each turn then waits for an acknowledgement that Linux delays by 40 ms,
-and goodput reflects that delay, not the relays (2 MB/s where two legs join, 47 MB/s by one
-circuit). No line between hosts behaves so.
+With loopback's own MTU of 64 KiB, the cells that a leg set sends in one turn (31) fit into one
+segment. C tor leaves Nagle's algorithm on, so each turn waits for an acknowledgement, which Linux
+delays by 40 ms. Goodput then reflects that delay and not the relays: 2 MB/s where two legs join,
+47 MB/s on one circuit. With Ethernet's MTU this does not happen.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ def add_option(parser: argparse.ArgumentParser, default: int = ETHERNET) -> None
 
 
 def enter(mtu: int) -> None:
-    """Runs this program again in a namespace whose loopback has this MTU, if possible.
+    """Restarts this program in a network namespace whose loopback has an MTU of `mtu` bytes.
 
-    Without root it continues in the current namespace, and prints a warning.
+    With 0, the program continues in the current namespace. Without root it does too, and prints a
+    warning.
     """
     if mtu == 0 or os.environ.get(_INSIDE):
         return

@@ -2,13 +2,14 @@
 
 Our client downloads over a pinned path of relays of ours with one thread each. Guard and exit have
 `--link quic,utls`. The middle relay has TLS links only, or `--link quic`, or `--link utls` with
-each tap and without any. The one without a tap is started without the capabilities for it, and
-shows the cost of records of one size and of numbered cells alone. The tap that captures packets has
-a network of its own, after the others', next to a relay without a tap: it sees all of the machine's
-packets, and the sender's CPU pays for that. No line loses anything. CPU is time of the middle
-relay's threads during a download, divided by the bytes of the file. Runs are interleaved; the
-result is the median of the ratios within a round. A line has Ethernet's MTU: loopback's own would
-give TCP segments of 64 KiB where QUIC has datagrams of 1,452 bytes on any line.
+each kind of tap (how a relay reads the segments that arrive out of order) or without one. The relay
+without a tap is started without the capabilities for it, and shows the cost of numbered cells in
+records of one size. The relay whose tap captures packets is measured later, in a network of its own
+next to a relay without a tap: its tap receives all packets of the machine, which costs the senders
+CPU. No packets are lost. CPU is the run time of the middle relay's threads during a download,
+divided by the bytes of the file. Runs are interleaved; the result is the median of the ratios
+within a round. The MTU is Ethernet's: with loopback's own, TCP would have segments of 64 KiB, but
+QUIC datagrams of 1,452 bytes.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ PASSES: dict[tuple[str, ...], dict[tuple[str, str], float | None]] = {
     (TLS, QUIC, NO_TAP, FILTER): {(QUIC, TLS): 1.6, (NO_TAP, TLS): None, (FILTER, NO_TAP): 1.02},
     (NO_TAP, PACKETS): {(PACKETS, NO_TAP): None},
 }
-# More circuits than a client builds ahead, as those may be older than a QUIC link.
+# Circuits to open first, more than a client builds in advance: those may be older than the relay's
+# QUIC links, and then use TLS.
 SPARE = 6
 
 
@@ -130,7 +132,10 @@ def relay(network: TorNetwork, number: int, name: str) -> OurRelay:
 
 
 def limited(folder: Path, without: str) -> str:
-    """Returns a wrapper of our program without these capabilities; empty if it keeps all."""
+    """Writes a script that runs our program without the capabilities `without`; returns its path.
+
+    Returns an empty string if `without` is empty.
+    """
     if not without:
         return ""
     folder.mkdir()
@@ -143,7 +148,7 @@ def limited(folder: Path, without: str) -> str:
 
 
 def has_links(relay: OurRelay, name: str) -> bool:
-    """Returns whether it has links of its kind to both of its neighbours, and its tap."""
+    """Returns whether `relay` has links of its kind to both neighbours, and its tap if any."""
     series = relay.scrape()
     if name in TAPS:
         tapped = series.get(f'anabranch_relay_tap{{kind="{TAPS[name]}"}}', 0) == 1

@@ -1,10 +1,10 @@
 """CPU per byte of our client and our exit where one circuit carries many streams.
 
-Over one circuit of three relays of ours: the same number of bytes by one stream, by some and by
-many; then by one stream with idle ones open. CPU is that of all threads of a process. One stream
-alone is the baseline, measured first and last in the same run; the result is the ratio to it.
-Streams are opened before, and each is read on a connection of its own, so that some difference
-remains: a program gets its bytes in smaller pieces, each with a system call.
+One circuit of three relays of ours carries the same number of bytes in one stream, in each number
+of `--streams`, and in one stream while `--idle` others are open. CPU is that of all threads of a
+process. The baseline is one stream alone, the cheaper of two measurements, first and last.
+Streams are opened before the measurement. Each is read on a connection of its own, in smaller
+pieces with a system call for each, so some difference remains.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OPENING = 50  # streams that open at the same time
 
 @dataclass(frozen=True)
 class Cost:
-    """CPU of a run, in milliseconds for each MB."""
+    """CPU of client and exit in one run, in ms for each MB."""
 
     what: str
     client: float
@@ -114,7 +114,10 @@ def spent(pids: list[int]) -> Iterator[list[float]]:
 
 
 def cpu_ms(pid: int) -> float:
-    """Returns the CPU in milliseconds of a process's running threads so far, to a nanosecond."""
+    """Returns the CPU time in ms that the current threads of a process have used so far.
+
+    `schedstat` has it in nanoseconds; `/proc/PID/stat` counts clock ticks, which are too coarse.
+    """
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e6
 
@@ -146,7 +149,7 @@ async def take(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter], length
 async def open_all(
     socks: int, port: int, count: int
 ) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """Opens `count` streams of one user, with one circuit."""
+    """Opens `count` streams without SOCKS authentication, so that they share one circuit."""
     places = asyncio.Semaphore(OPENING)
 
     async def one() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

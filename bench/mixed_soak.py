@@ -1,8 +1,9 @@
 """Kills relays in a network of stock relays and ours, and in its twin of stock relays alone.
 
-Both run at once: eight relays each, four stock clients, a stock onion service. It prints the failed
-streams of each. The exit status is 1 if the mixed network fails more streams than chance explains,
-or if a stock tor has a complaint that the twin lacks (``tests/interop/harness/mixed.py``).
+Both networks run at once, each with eight relays, four stock clients and a stock onion service. The
+program prints the failed streams of each. The exit status is 1 if more streams fail in the mixed
+network than chance explains, or if a stock tor logs a complaint that none in the twin logs
+(``tests/interop/harness/mixed.py``).
 """
 
 from __future__ import annotations

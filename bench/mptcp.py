@@ -1,7 +1,7 @@
 """One connection of the kernel's Multipath TCP (RFC 8684) over all links of an emulated network.
 
-As a program, one end of it: `serve ADDRESS PORT` or `run ADDRESS PORT up|down SECONDS SKIP`, which
-prints Mbit/s of payload at the receiver.
+As a program, this module is one end of the connection: `serve ADDRESS PORT`, or `run ADDRESS PORT
+up|down SECONDS SKIP`, which prints Mbit/s of payload at the receiver.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def missing() -> str:
 
 
 def serve(address: str, port: int) -> None:
-    """Serves one connection after another; its first byte is the direction."""
+    """Serves one connection after another; the client's first byte is the direction, d or u."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, MPTCP) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((address, port))
@@ -72,7 +72,10 @@ def send(connection: socket.socket) -> None:
 
 
 def receive(connection: socket.socket, seconds: float, skip: float) -> float:
-    """Returns the Mbit/s within `seconds`; then reads on until the end, or closes."""
+    """Returns the Mbit/s that arrive in `seconds`, after `skip` seconds.
+
+    It then reads until the other end closes, at most 1.5 s.
+    """
     start = time.monotonic()
     while time.monotonic() < start + skip:
         connection.recv(1 << 20)

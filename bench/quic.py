@@ -1,10 +1,10 @@
 """QUIC's goodput while the splitter switches paths, against the same server unsplit.
 
 Three emulated paths of 100 Mbit/s, 10 ms each way and a queue of 250 kB. quic-go's client downloads
-for a fixed time, unsplit (without the splitter, over the first path) and then with each set of
-options, round after round, so that a ratio is of neighbours in time. A split counts only if each
+for a fixed time, in each round first unsplit (without the splitter, over the first path) and then
+with each set of options. A ratio is of two values of one round. A split run counts only if each
 path, which has a client address of its own, carried 20-50 % of the downlink's bytes. Medians are
-over the splits that count, with their number; the shares are over all.
+over the runs that count; `count` has their number. The shares are over all runs.
 
     bench/quic.py --server s2n-quic --split "--every 100ms" --split "--every 100ms --in-order 30ms"
 """
@@ -42,7 +42,7 @@ FILES = {"gtlsserver", "caddy"}  # file servers, which need a file of that lengt
 
 @dataclass(frozen=True)
 class Run:
-    """One download: goodput in Mbit/s, each path's share of the downlink, changes of path."""
+    """One download: goodput in Mbit/s, each path's share of downlink bytes, changes of path."""
 
     goodput: float
     shares: tuple[float, ...] = ()
@@ -191,7 +191,7 @@ def row(name: str, pairs: list[tuple[Run, Run]]) -> list[object]:
 
 
 def judge(pairs: list[tuple[Run, Run]], target: float) -> str:
-    """Returns whether the median ratio of the split runs reaches the target."""
+    """Returns the verdict of the table: `ok`, `MISSED`, or `NOT SPLIT` if no run counts."""
     if not counted(pairs):
         return "NOT SPLIT"
     return "ok" if statistics.median(ratios(pairs)) >= target else "MISSED"
@@ -203,7 +203,7 @@ def counted(pairs: list[tuple[Run, Run]]) -> list[tuple[Run, Run]]:
 
 
 def ratios(pairs: list[tuple[Run, Run]]) -> list[float]:
-    """Returns the split goodput as a share of the unsplit neighbour's, for the pairs that count."""
+    """Returns split goodput over the same round's unsplit goodput, for the pairs that count."""
     return [run.goodput / unsplit.goodput for unsplit, run in counted(pairs)]
 
 

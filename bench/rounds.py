@@ -1,7 +1,7 @@
-"""Common parts of benches of interleaved rounds: each round runs every case once.
+"""Common parts of benches with interleaved rounds: each round runs every case once.
 
-Other load of the machine affects all cases of a round alike, so that the result is the median of
-the ratios within rounds, never a ratio of medians.
+The result is the median of the ratios within rounds, not a ratio of medians, because other load of
+the machine affects all cases of a round alike.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def ratios(
     beside: Case,
     value: Callable[[Result], float],
 ) -> list[float]:
-    """Returns a case's value as a share of another's, in each round."""
+    """Returns the value of `case` divided by that of `beside`, in each round."""
     return [value(one[case]) / value(one[beside]) for one in rounds]
 
 

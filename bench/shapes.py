@@ -121,7 +121,7 @@ def serve_shell(folder: Path) -> list[str]:
 
 
 def browse(pages: list[Page]) -> None:
-    """Reads pages and their parts over one connection."""
+    """Fetches pages and their parts over one connection."""
     near = http.client.HTTPSConnection("localhost", WEB, context=UNCHECKED)
     for page, parts, pause in pages:
         for length in (page, *parts):
@@ -132,7 +132,7 @@ def browse(pages: list[Page]) -> None:
 
 
 def post() -> None:
-    """Stores three files over one connection."""
+    """Uploads three files over one connection."""
     near = http.client.HTTPSConnection("localhost", WEB, context=UNCHECKED)
     for length in (310_000, 24_000, 702_000):
         near.request("POST", "/", os.urandom(length), HEADERS)
@@ -179,7 +179,7 @@ def main() -> None:
     folder = parser.parse_args().folder.resolve()
     inside()
     folder.mkdir(parents=True, exist_ok=True)
-    # Segments as long as on Ethernet.
+    # Ethernet's MTU, for segments of its length.
     must("ip", "link", "set", "lo", "mtu", "1500", "up")
     with tempfile.TemporaryDirectory() as kept:
         for name, (port, session) in sessions(Path(kept)).items():
@@ -191,8 +191,9 @@ def main() -> None:
 
 
 def sessions(folder: Path) -> dict[str, tuple[int, Callable[[], None]]]:
-    """Starts both servers; returns the sessions, each with its port. `folder` is for
-    their files.
+    """Starts both servers; returns the port and the function of each session, by name.
+
+    The servers keep their files in `folder`.
     """
     serve_web(folder)
     login = serve_shell(folder)

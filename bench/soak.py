@@ -1,9 +1,9 @@
 """Soaks many clients in one process in a network whose relays are killed.
 
-The nodes of ``anabranch up`` run as processes of their own. SIGKILL ends one of them at random
-times, and a few seconds later it is restarted on the same folder. Two relays, one of them an exit,
-are spared, to check that memory is flat where cells pass all the time.
-``tests/interop/harness/soak.py`` has the rules; the exit status is 1 if one does not hold.
+Each node of ``anabranch up`` runs as a process of its own. At random times SIGKILL ends one of
+them, which is restarted a few seconds later on the same folder. Two relays, one of them an exit,
+are never killed, to check that memory does not grow where cells pass all the time.
+``tests/interop/harness/soak.py`` has the rules; the exit status is 1 if one is broken.
 """
 
 from __future__ import annotations

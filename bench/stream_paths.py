@@ -1,19 +1,19 @@
-"""What a TCP connection to a far end is worth as a path, beside a UDP path of the same line.
+"""Compares TCP connections to a far end, as paths, with UDP paths over the same lines.
 
 * `sum`: goodput of WireGuard (TCP cubic inside) over one and over three `tcp:` paths of 30 Mbit/s
-  and 20 ms, over two of them mixed with one UDP path, and over three UDP paths, by a schedule that
-  adds paths up (`--schedule`). Both directions, one after the other. `--rate 10` makes lines of 10
-  Mbit/s: if the ratios grow, the machine was the limit and not the paths.
-* `delay`: what one `tcp:` path adds to the round trip of a ping in the tunnel, at idle, compared
-  with a ping on the line itself. The rows without a target divide this: the tunnel without a
-  splitter adds a part of it, and so does a UDP path.
+  and 20 ms, over two of them with one UDP path, and over three UDP paths, with a schedule that
+  aggregates paths (`--schedule`). Both directions, one after the other. `--rate 10` makes lines of
+  10 Mbit/s: if the ratios grow, the machine was the limit and not the paths.
+* `delay`: the time that one `tcp:` path adds to the round trip of a ping in the idle tunnel,
+  compared with a ping on the line itself. The rows without a target compare it with a tunnel
+  without a splitter, and with one over a UDP path.
 * `cpu`: CPU time of the near end for each packet, over one `tcp:` path and over one UDP path, at a
   steady load of UDP in the tunnel.
 * `loss`: goodput over one path that loses 0, 1 and 3 % of its packets: UDP, `tcp:`, and `tcp:`
   without the age limit (`--stream-age 1h` at both ends).
 
-In each round every case runs once; a ratio is that of two values of one round, and what counts is
-the median of the ratios. Figures of a machine with other load are worth nothing.
+In each round every case runs once. A ratio is of two values of one round, and the result is the
+median of the ratios. Figures of a machine with other load are worth nothing.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ from harness.splitter import LISTEN, Splitter
 from harness.wireguard import INSIDE_SERVER, PORT, Tunnel
 
 STREAMS = 443
-# The headers of IPv4, UDP and WireGuard around what is in the tunnel, and those of the far end.
+# Ethernet's MTU less the headers of IPv4, UDP, WireGuard and the far end.
 MTU = 1500 - 20 - 8 - 32 - farend.OVERHEAD
 OF_ONE, OF_UDP, ADDED_MS, OF_UDP_CPU = 2.5, 0.9, 1.0, 2.5
 PINGS = 50
-# Bytes of a line's queue for each Mbit/s of its rate: those of 100 kB at 30 Mbit/s.
+# Bytes of a line's queue for each Mbit/s of its rate: 100 kB at 30 Mbit/s.
 QUEUE = 100_000 / 30
-# Load of `cpu`: packets of this length, Mbit/s.
+# Load of `cpu`: payload of a datagram in bytes, and rate in Mbit/s.
 LOAD_LENGTH, LOAD_MBITS = 1_200, 60
 WITHOUT_AGE = ("--stream-age", "1h")
-# A case without a splitter.
+# Kinds of a case without a splitter.
 NONE = ("none",)
 
 
 @dataclass(frozen=True)
 class Case:
-    """Paths of one kind or of several, and the lines under them."""
+    """Paths of one kind or several (`udp`, `tcp`), and the lines that carry them."""
 
     name: str
     kinds: tuple[str, ...]
@@ -70,12 +70,12 @@ class Case:
     options: tuple[str, ...] = ()
 
     def links(self) -> list[Link]:
-        """A line for each path."""
+        """Returns a line for each path."""
         line = Link("", self.rate, self.delay, self.loss, self.queue)
         return [replace(line, name=f"p{place}") for place in range(len(self.kinds))]
 
     def paths(self) -> list[str]:
-        """As on the command line."""
+        """Returns the paths as arguments of `anabranch split`."""
         streams = {"udp": "", "tcp": ",tcp:"}
         return [f"p{place}=if:p{place}{streams[kind]}" for place, kind in enumerate(self.kinds)]
 
@@ -84,7 +84,10 @@ Turn = Mapping[str, Mapping[str, float]]
 
 
 def main() -> int:
-    """Measures what the command line asks for and prints a table; 1 if a target was missed."""
+    """Measures the areas on the command line and prints a table.
+
+    Returns 1 if a target was missed with `--strict`.
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", nargs="*", help="sum, delay, cpu, loss (all)")
     parser.add_argument("--runs", type=int, default=5, help="rounds (5)")
@@ -108,7 +111,7 @@ def main() -> int:
 
 
 def sums(runs: int, seconds: int, schedule: str, mbits: int) -> list[list[object]]:
-    """Goodput of several paths beside one, and of mixed ones beside UDP alone."""
+    """Returns rows of `sum`: three streams against one, mixed paths against UDP alone."""
     rate, queue = f"{mbits}mbit", f"{QUEUE * mbits / 1000:.0f}kB"
     one = Case("1 tcp", ("tcp",), rate=rate, queue=queue, schedule=schedule, every="1p")
     cases = [
@@ -127,7 +130,7 @@ def sums(runs: int, seconds: int, schedule: str, mbits: int) -> list[list[object
 
 
 def loss(runs: int, seconds: int) -> list[list[object]]:
-    """Goodput of one path that loses packets. No target: the guide tells what it is."""
+    """Returns rows of `loss`: goodput of one path that loses packets, without a target."""
     cases = []
     for share in (0.0, 0.01, 0.03):
         cases += [
@@ -139,7 +142,7 @@ def loss(runs: int, seconds: int) -> list[list[object]]:
 
 
 def delay(runs: int) -> list[list[object]]:
-    """What a stream adds to a ping's round trip."""
+    """Returns rows of `delay`: milliseconds that a stream adds to a ping's round trip."""
     kinds = {"1 tcp": "tcp", "1 udp": "udp", "no splitter": "none"}
     cases = [Case(name, (kind,)) for name, kind in kinds.items()]
     turns = turns_of(cases, runs, lambda case: alone(case) if case.kinds == NONE else pings(case))
@@ -154,8 +157,8 @@ def delay(runs: int) -> list[list[object]]:
 
 
 def cpu(runs: int, seconds: int) -> list[list[object]]:
-    """CPU time of the near end for each packet that comes."""
-    # Wide enough that a stream carries the whole load.
+    """Returns rows of `cpu`: microseconds of the near end for each packet that arrives."""
+    # The rate is high enough that a stream carries the whole load.
     udp = Case("1 udp", ("udp",), rate="200mbit", delay="1ms", queue="1MB")
     cases = [replace(udp, name="1 tcp", kinds=("tcp",)), udp]
     turns = turns_of(cases, runs, lambda case: cost(case, seconds))
@@ -168,7 +171,7 @@ def cpu(runs: int, seconds: int) -> list[list[object]]:
 def turns_of(
     cases: Sequence[Case], runs: int, measure: Callable[[Case], dict[str, float]]
 ) -> list[Turn]:
-    """Each case once in each round."""
+    """Measures each case once in each round, and prints each value as it is measured."""
 
     def told(case: Case) -> Callable[[], dict[str, float]]:
         def run() -> dict[str, float]:
@@ -183,7 +186,7 @@ def turns_of(
 
 
 def values(area: str, turns: Sequence[Turn], digits: int) -> list[list[object]]:
-    """The table's lines of what was measured."""
+    """Returns one table row for each measured value of each case."""
     return [
         [area, case, name, spread([turn[case][name] for turn in turns], digits), "", ""]
         for case, found in turns[0].items()
@@ -194,14 +197,14 @@ def values(area: str, turns: Sequence[Turn], digits: int) -> list[list[object]]:
 def at_least(
     area: str, case: str, name: str, found: Sequence[float], target: float
 ) -> list[object]:
-    """The table's line of ratios that have to reach a target."""
+    """Returns a table row of ratios whose median has to reach `target`."""
     met = "ok" if statistics.median(found) >= target else "MISSED"
     return [area, case, name, spread(list(found), 2), f">= {target:g}", met]
 
 
 @dataclass(frozen=True)
 class Ends:
-    """What runs for one case."""
+    """The network and the running programs of one case."""
 
     network: Network
     splitter: Splitter
@@ -210,7 +213,7 @@ class Ends:
 
 @contextlib.contextmanager
 def running(case: Case) -> Iterator[Ends]:
-    """Both ends on lines of their own, all paths up, and a WireGuard tunnel by them."""
+    """Yields near and far end in a new network, all paths up, with a WireGuard tunnel."""
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(Network(topology(case.links())))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -240,14 +243,14 @@ def running(case: Case) -> Iterator[Ends]:
 
 
 def goodput(case: Case, seconds: int) -> dict[str, float]:
-    """TCP cubic in the tunnel, one direction after the other, Mbit/s; its slow start left out."""
+    """Returns Mbit/s of TCP cubic in the tunnel, up and then down, without its slow start."""
     with running(case) as ends:
         up, down = (iperf(ends.tunnel, seconds, options) for options in ([], ["-R"]))
         return {"up": up, "down": down}
 
 
 def pings(case: Case) -> dict[str, float]:
-    """Median round trips in the tunnel and on the line, milliseconds."""
+    """Returns the median round trips in the tunnel and on the line, in milliseconds."""
     with running(case) as ends:
         client = ends.network.client
         return {
@@ -257,7 +260,7 @@ def pings(case: Case) -> dict[str, float]:
 
 
 def alone(case: Case) -> dict[str, float]:
-    """The same of a WireGuard tunnel by the line itself, without a splitter and a far end."""
+    """Returns the same as `pings` for a WireGuard tunnel without splitter and far end."""
     with (
         Network(topology(case.links())) as network,
         Tunnel(network.server, network.client, f"{SERVER}:{PORT}") as tunnel,
@@ -270,17 +273,20 @@ def alone(case: Case) -> dict[str, float]:
 
 
 def ping(to: str) -> list[str]:
-    """A few pings each second: nothing else is sent."""
+    """Returns the command of `PINGS` pings, five each second."""
     return ["ping", "-c", str(PINGS), "-i", "0.2", to]
 
 
 def round_trip(told: str) -> float:
-    """The median of what ping printed."""
+    """Returns the median round trip in milliseconds of ping's output."""
     return statistics.median(float(found) for found in re.findall(r"time=([\d.]+) ms", told))
 
 
 def cost(case: Case, seconds: int) -> dict[str, float]:
-    """CPU time of the near end for a packet that came up, microseconds; what did not come."""
+    """Returns the near end's CPU time for each uplink packet that arrived, and the loss in %.
+
+    The time is in microseconds.
+    """
     with running(case) as ends:
         load = ["iperf3", "-c", INSIDE_SERVER, "-J", "-u", "-b", f"{LOAD_MBITS}M"]
         load += ["-l", str(LOAD_LENGTH), "-t", str(seconds)]
@@ -294,7 +300,7 @@ def cost(case: Case, seconds: int) -> dict[str, float]:
 
 
 def ticks(pid: int) -> int:
-    """User and system time of a process so far, in clock ticks."""
+    """Returns the user and system time of a process so far, in clock ticks."""
     stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(stat[11]) + int(stat[12])
 

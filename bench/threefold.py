@@ -1,4 +1,4 @@
-"""A bench's path: three relays of ours in a network of stock authorities, and its pins."""
+"""Three relays of ours in a network of stock authorities, and the options that pin them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from harness.torours import OurRelay
 def three_relays(
     stack: contextlib.ExitStack, network: TorNetwork, folder: Path, *options: str
 ) -> list[OurRelay]:
-    """Starts guard, middle and exit with the same options; the network waits for them.
+    """Starts guard, middle and exit with the same options; returns them in this order.
 
-    Call it before the network is started.
+    Call it before `network.start`, which then waits until the consensus has them.
     """
     ours = [
         stack.enter_context(

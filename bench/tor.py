@@ -1,16 +1,16 @@
-"""CPU cost of a middle relay: ours against C tor's, in the same network and minutes.
+"""CPU cost of a middle relay: ours against C tor's, interleaved in one network.
 
 A stock client downloads over a pinned path whose middle relay is either C tor's or ours, with one
 thread or with two (C tor has one for cells), on one circuit and on four at once. Guard, exit, file
 server and consensus are the same. A stock client negotiates CGO with its exit only: the middle
 relay's layer is tor1 in either case. With two threads it matters whether one thread has both the
-link to the guard and the link to the exit. That follows from the order in which links opened. There
-are two such relays; the exit has built a circuit through one of them before. Each is named by the
-observed distribution over its threads. CPU is utime and stime of the middle relay's process during
-a download, divided by the bytes of the file: a process carries nothing else meanwhile. C tor's KIST
-runs every millisecond (its default of 2 ms costs it more). Loopback's segments of 64 KiB are cheap;
-``--mtu 1500`` has Ethernet's. Runs are interleaved; the result is the median of the ratios within a
-round.
+link to the guard and the link to the exit, which depends on the order in which the links opened.
+So there are two such relays, and only one of them has carried a circuit that begins at the exit.
+The table names each by the observed distribution over its threads. CPU is the run time of the
+middle relay's threads during a download, divided by the bytes of the file; the relay carries
+nothing else meanwhile. C tor's KIST runs every millisecond (its default of 2 ms costs it more).
+Loopback's segments of 64 KiB are cheap; ``--mtu 1500`` sets Ethernet's MTU. Runs are interleaved;
+the result is the median of the ratios within a round.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def also(word: str) -> tuple[str, Build]:
     """Parses a name and a build from the option's value.
 
     Raises:
-        SystemExit: it has them otherwise.
+        SystemExit: `word` is not NAME=PROGRAM[@THREADS].
     """
     parts = re.fullmatch(r"([^=]+)=([^@]+)(?:@(\d+))?", word)
     if parts is None:
@@ -104,7 +104,7 @@ def also(word: str) -> tuple[str, Build]:
 def measure(
     folder: Path, builds: dict[str, Build], runs: int, length: int
 ) -> list[dict[Case, Run]]:
-    """Returns rounds of runs, by middle relay."""
+    """Returns the rounds: in each, one run of every middle relay and number of circuits."""
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(TorNetwork(folder, relays=2, exits=2))
         ours = {
@@ -144,8 +144,8 @@ def measure(
 
 @dataclass(frozen=True)
 class Way:
-    """A client of a middle relay, that relay's process, and the number of its threads
-    with cells.
+    """A client with circuits through one middle relay, that relay's process ID, and the number of
+    its threads that carry cells.
     """
 
     client: Node
@@ -176,14 +176,17 @@ def one_round(
 
 
 def cpu_ms(pid: int) -> float:
-    """Returns the user and system time of a process so far; its threads never end."""
+    """Returns the CPU time of a process's current threads so far, in ms.
+
+    It is the whole process's: threads of relays do not end.
+    """
     return sum(threads_ms(pid).values())
 
 
 def threads_ms(pid: int) -> dict[str, float]:
-    """Returns the user and system time of each thread of a process so far.
+    """Returns the CPU time of each thread of a process so far, in ms, by thread ID.
 
-    ``/proc/PID/stat`` has their sum in clock ticks, which are too coarse for 50 MB.
+    ``/proc/PID/stat`` has the sum in clock ticks, which are too coarse for 50 MB.
     """
     tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return {task.parent.name: int(task.read_text().split()[0]) / 1e6 for task in tasks}

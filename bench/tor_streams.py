@@ -1,9 +1,9 @@
-"""Users' speeds: streams through three relays of ours from our client, and through C tor's.
+"""Speeds for users: our client through three relays of ours, against C tor's client and relays.
 
 Both paths are pinned, in one private network with one consensus, to one file server. All processes
 share this machine: throughput is bounded by CPU, and round trips are a millisecond. C tor's KIST
-runs every millisecond. Relay crypto: CGO at the exit and tor1 before it, with ours as with C tor (a
-client negotiates it with no other hop). The result is the median of the ratios within a round: the
+runs every millisecond. Relay crypto is CGO at the exit and tor1 at the other hops, with our client
+as with C tor's. The result is the median of the ratios within a round: the
 two take turns, so that other load of the machine affects both.
 """
 
@@ -36,7 +36,7 @@ CIRCUITS = 4
 
 @dataclass(frozen=True)
 class Round:
-    """Results of one side."""
+    """Results of one side: its client and its relays. Speeds are in MB/s."""
 
     bootstrap_s: float
     one_mb_s: float
@@ -84,7 +84,7 @@ def main() -> int:
 
 
 def measure(folder: Path, runs: int, length: int) -> list[dict[str, Round]]:
-    """Returns the rounds, by the owner of client and relays."""
+    """Returns the rounds: in each, the results of `STOCK` and of `OURS`."""
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(TorNetwork(folder, relays=2, exits=1))
         ours = three_relays(stack, network, folder)
@@ -114,14 +114,14 @@ def boot_stock(network: TorNetwork, number: int) -> float:
 
 
 def boot_ours(network: TorNetwork, number: int) -> float:
-    """Returns the same for our client."""
+    """Returns the seconds from the start of a new client of ours until it is ready."""
     with OurClient(network, network.folder / f"ours-new{number}") as client:
         client.wait_ready()
         return age(client.process.pid)
 
 
 def age(pid: int) -> float:
-    """Returns the seconds for which a process has run, to a clock tick."""
+    """Returns the age of a process in seconds, with the resolution of a clock tick."""
     stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return time.clock_gettime(time.CLOCK_BOOTTIME) - int(stat[19]) / os.sysconf("SC_CLK_TCK")
 
@@ -153,7 +153,7 @@ def seconds(got: Download) -> float:
 
 
 def middle(downloads: list[Download], of: Callable[[Download], float]) -> float:
-    """Returns the median in milliseconds."""
+    """Returns the median of `of`, which is in seconds, in milliseconds."""
     return statistics.median(of(got) for got in downloads) * 1000
 
 

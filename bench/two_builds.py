@@ -1,10 +1,10 @@
 """Compares the cost of two builds of ours: a relay's CPU, a far end, and forwarding.
 
-Both are measured in each round, in alternating order, and compared within the round. Prints the
-geometric mean of the ratios new / old with its 95 % interval (Student's t of their logarithms), and
-whether the interval lies within ``--within`` of 1. OLD and NEW are folders with ``anabranch``, and
-with ``udp-blast``, ``udp-sink`` and ``forward`` (``make bench`` builds them). ``relay`` needs
-Debian's tor.
+Each round measures both builds and compares them; ``forward`` and ``far-end`` alternate the order.
+The program prints the geometric mean of the ratios new / old with its 95 % interval (Student's t of
+their logarithms), and whether the interval lies within ``--within`` of 1. OLD and NEW are folders
+with ``anabranch``, ``udp-blast``, ``udp-sink`` and ``forward``, and NEW also has ``bench``, which
+measures both (``make bench`` builds them). ``relay`` needs Debian's tor.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from harness.report import table
 from harness.seeded import MIB
 
 AREAS = ("forward", "far-end", "relay")
-# Student's t for a two-sided 95 % interval, by degrees of freedom; above 30 it is about 2.
+# Student's t for a two-sided 95 % interval, by degrees of freedom; the value of 30 also serves for
+# more.
 T = {
     2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228,
     11: 2.201, 12: 2.179, 13: 2.160, 14: 2.145, 15: 2.131, 16: 2.120, 17: 2.110, 18: 2.101,
@@ -37,7 +38,7 @@ Values = dict[str, float]
 
 
 def main() -> int:
-    """Prints the table; returns 1 if an interval reaches beyond the bound."""
+    """Prints the table; returns 1 if an interval is not within ``--within`` of 1."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("old", type=Path, help="folder with the programs of the old build")
     parser.add_argument("new", type=Path, help="folder with the programs of the new build")
@@ -57,7 +58,7 @@ def main() -> int:
 
 
 def forwarders(args: argparse.Namespace, area: str) -> tuple[list[Values], list[Values]]:
-    """Returns rounds of one area of the splitter's bench: medians of CPU times and rates."""
+    """Returns the values of both builds in each round of one area of the splitter's bench."""
     found: dict[Path, list[Values]] = {args.old: [], args.new: []}
     for number in range(args.rounds):
         for build in (args.old, args.new) if number % 2 else (args.new, args.old):
@@ -68,9 +69,10 @@ def forwarders(args: argparse.Namespace, area: str) -> tuple[list[Values], list[
 
 
 def values(lines: str) -> Values:
-    """Returns the medians of a bench's lines that allow ratios, without the baselines.
+    """Returns the medians in a bench's JSON lines, by measurement and subject.
 
-    Shares of lost packets are left out: they are nearly 0, so their ratios have no meaning.
+    The baselines and the shares of lost packets are left out. The shares are nearly 0, so their
+    ratios have no meaning.
     """
     found = {}
     for line in lines.splitlines():
@@ -83,7 +85,7 @@ def values(lines: str) -> Values:
 
 
 def relays(args: argparse.Namespace) -> tuple[list[Values], list[Values]]:
-    """Returns rounds of downloads by a middle relay of each build: CPU ms for each MB."""
+    """Returns CPU ms for each MB of both builds' middle relays in each round of downloads."""
     builds = {name: tor.Build(str(getattr(args, name) / "anabranch"), 1) for name in ("old", "new")}
     with rounds.scratch() as folder:
         measured = tor.measure(folder, builds, args.rounds, 100 * MIB)

@@ -110,7 +110,7 @@ def emulated(count: int, args: argparse.Namespace) -> Iterator[Tunnel]:
 def loopback(count: int, args: argparse.Namespace) -> Iterator[Tunnel]:
     """Yields a tunnel whose ends communicate over one host's loopback.
 
-    The client's interface is there too; the server's is moved to another host, its socket stays.
+    The server's interface is moved to another network namespace, but its socket stays on this host.
     """
     paths = [f"l{i}=addr:127.0.0.{2 + i}" for i in range(count)]
     with (
