@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds the book of all documents: HTML with a search, without the network; a dead link fails.
+"""Builds the book of all documents: HTML with a search, without the network; fails on a dead link.
 
 Usage: scripts/book.py INTO [--api FOLDER] [--python FOLDER]
 
@@ -190,14 +190,14 @@ class Links(HTMLParser):
 
 
 def dead(folder: Path) -> Iterator[str]:
-    """Yields the links of the pages that lead to no file, or to no id in one."""
+    """Yields the links of the pages whose file, or whose id in it, does not exist."""
     pages = {}
     for file in folder.rglob("*.html"):
         if file.relative_to(folder).parts[0] not in ("api", "python"):
             pages[file] = Links()
             pages[file].feed(file.read_text(encoding="utf-8"))
     for file, links in pages.items():
-        # It has absolute links, and may be served from anywhere.
+        # These pages have absolute links, because they may be served for any address.
         if file.name in ("404.html", "print.html", "toc.html"):
             continue
         for link in links.found:

@@ -30,7 +30,7 @@ PARTS = {
     ],
     "uTor: numbers and each circuit's order": ["crates/onion/src/order.rs"],
 }
-#: The whole that the parts are shares of: all code of a relay or a client.
+#: All code of a relay or a client, of which the parts are shares.
 WHOLE = [
     "crates/links/src",
     "crates/onion/src",
@@ -50,7 +50,7 @@ def code_lines(text: str) -> int:
 
 
 def files(places: Iterable[str]) -> list[Path]:
-    """Returns the Rust files in `places`, without files of tests."""
+    """Returns the Rust files in `places`, without `tests.rs` and `testing.rs`."""
     found = []
     for place in places:
         path = ROOT / place

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Guards of the design's invariants that no compiler checks.
 
-Prints every breach; exit status 1 then.
+Prints every breach, and then exits with status 1.
 
-Each guard takes the repository and yields breaches, so that scripts/test_guards.py can show each of
-them a bad sample. To add one: write it, name it in GUARDS, and give it its sample.
+Each guard takes the repository and yields breaches, so that scripts/test_guards.py can test it with
+a bad sample. To add a guard, write it, name it in GUARDS, and add its sample.
 """
 
 from __future__ import annotations
@@ -299,7 +299,7 @@ class Repository:
 
     @cached_property
     def files(self) -> dict[str, str]:
-        """The text files by their path within the repository."""
+        """Text files by their path within the repository."""
         command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         listed = subprocess.run(command, cwd=self.root, capture_output=True, check=True).stdout
         names = sorted(name for name in listed.decode().split("\0") if name)
@@ -399,8 +399,8 @@ def test_features(repository: Repository) -> Iterator[str]:
             yield f"{name}: code for tests behind the feature {feature!r}"
 
 
-# The largest share of all crates' lines for one crate, tests included, and the exception: `onion`
-# is the Tor protocol in one crate.
+# Maximum share of all crates' lines for one crate, tests included, and the exception: `onion` is
+# the Tor protocol in one crate.
 LARGEST_SHARE, LARGE = 0.16, {"onion"}
 
 
@@ -580,7 +580,7 @@ def comment_width(repository: Repository) -> Iterator[str]:
                 yield f"{name}:{number}: a comment of {len(line)} columns"
 
 
-# Numbers and identifiers in doc comments, at least so often per 1,000 words over all crates.
+# Minimum number of digits and backticks per 1,000 words of doc comments, over all crates.
 CONCRETE = 65
 
 
@@ -604,7 +604,7 @@ def plain_comments(repository: Repository) -> Iterator[str]:
         )
 
 
-# The most words of the documents that a newcomer reads first, and where longer text belongs.
+# Maximum words of the documents that a newcomer reads first, and where longer text belongs.
 LONGEST_DOCUMENTS = {
     "README.md": (700, "docs/guide"),
     "ARCHITECTURE.md": (2500, "docs/design"),

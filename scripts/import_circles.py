@@ -1,7 +1,7 @@
 """Finds files of a Rust crate that import each other in a circle.
 
-A folder's own file and the files in it are a facade and its parts. A facade depends on its parts;
-an import of a part from its own facade does not count. An import of an item that a facade
+A folder's own file is the facade of the files in the folder, its parts. A facade depends on its
+parts; a part's import from its own facade does not count. An import of an item that a facade
 re-exports with `pub use` also counts as an import from the item's module. Test files do not count.
 """
 

@@ -2,8 +2,8 @@
 """Counts markers of hard English in the doc comments of the workspace, by crate.
 
 Usage: scripts/language.py [--record] [CRATE]
-Without arguments: a table. With CRATE: each comment of it that has a marker. --record writes the
-counts to scripts/language.json, which the guard `plain_comments` holds them to; no count may rise.
+Without arguments it prints a table; with CRATE, each comment of that crate with a marker. --record
+writes the counts to scripts/language.json; the guard `plain_comments` fails if one is exceeded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rust_source import without_tests  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = "scripts/language.json"
-# The first is looked for at the beginning of a comment, the others anywhere.
+# The first pattern is matched at the beginning of a comment, the others anywhere in it.
 MARKERS = {
     "begins with What or Who": r"^(What|Who|Whose|Whom|By which|To whom|Of what|Of which)\b",
     "tell, say": r"\b(told|tells?|said|says?)\b",
@@ -29,7 +29,7 @@ MARKERS = {
     "by which": r"\b(by|of|to) (which|whom)\b",
     "one that": r"\b(one|those|all|it) that\b",
 }
-# Each hit names a number or an identifier: here more is better.
+# Digits and backticks show numbers and identifiers; for this marker, more is better.
 CONCRETE = re.compile("[`0-9]")
 _DOC = re.compile(r"\s*//[/!] ?(.*)")
 
@@ -52,7 +52,7 @@ class Counts:
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """The first in % of the comments, the others per 1,000 words, `concrete` last."""
+        """The first marker in % of comments, the others and then `concrete` per 1,000 words."""
         first, *rest = self.markers
         words = max(self.words, 1)
         share = 100 * first / max(self.comments, 1)
@@ -60,7 +60,7 @@ class Counts:
 
 
 def comments(text: str) -> Iterator[tuple[int, str]]:
-    """Each doc comment outside tests as one line, with the number of its first line."""
+    """Yields each doc comment outside tests as one line, with the number of its first line."""
     parts: list[str] = []
     first = 0
     for number, line in enumerate([*without_tests(text).split("\n"), ""], 1):
@@ -73,7 +73,7 @@ def comments(text: str) -> Iterator[tuple[int, str]]:
 
 
 def counted(comment: str) -> Counts:
-    """The counts of one comment."""
+    """Returns the counts of one comment."""
     first, *rest = MARKERS.values()
     begins = int(re.search(first, comment) is not None)
     others = (len(re.findall(marker, comment, re.IGNORECASE)) for marker in rest)
@@ -83,12 +83,12 @@ def counted(comment: str) -> Counts:
 
 
 def is_source(name: str) -> bool:
-    """Whether a file is part of a crate's program, and no test."""
+    """Returns whether a file is part of a crate's program, and not of its tests."""
     return bool(re.match(r"crates/\w+/src/.*\.rs$", name)) and "tests" not in name
 
 
 def by_crate(files: dict[str, str]) -> dict[str, Counts]:
-    """The counts of each crate; `files` are texts by their paths in the repository."""
+    """Returns the counts of each crate; `files` has texts by their paths in the repository."""
     found: dict[str, Counts] = {}
     for name, text in files.items():
         if is_source(name):

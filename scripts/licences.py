@@ -2,8 +2,8 @@
 """Lists the licences of all crates that are linked into the program.
 
 Usage: scripts/licences.py            prints each crate's name, version and licence, then every text
-       scripts/licences.py --check    only checks that each licence is one that we take; prints
-                                      every breach; exit status 1 then
+       scripts/licences.py --check    only checks that each licence is accepted; prints each breach
+                                      and then exits with status 1
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-# Licences that may be linked into a program under MIT or Apache-2.0, with their notices.
+# Licences of code that may be linked, with its notices, into a program under MIT or Apache-2.0.
 TAKEN = {
     "0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-1-Clause", "BSD-2-Clause",
     "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "CDLA-Permissive-2.0", "ISC", "MIT", "MIT-0",
@@ -77,7 +77,7 @@ def _value(terms: list[str]) -> bool:
 def texts(package: dict[str, Any]) -> dict[str, str]:
     """Returns the licence texts that a package ships, by file name."""
     folder = Path(package["manifest_path"]).parent
-    # C libraries are in folders of their own, with texts of their own.
+    # C libraries in subfolders have licence texts of their own.
     there = [path for path in [*folder.glob("*"), *folder.glob("*/*")] if path.is_file()]
     files = sorted(path for path in there if TEXTS.match(path.name) and path.suffix != ".rs")
     read = {str(path.relative_to(folder)): path.read_bytes() for path in files}

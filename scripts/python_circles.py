@@ -2,8 +2,8 @@
 
 Imports inside functions count: they only hide a circle from the interpreter. Imports that only type
 checkers read do not count. An import of a name that an `__init__.py` imports from elsewhere counts
-as an import from there. A package's `__init__.py` and its modules are a facade and its parts: an
-import of a part from its own facade does not count.
+as an import from there. A package's `__init__.py` is the facade of its modules, its parts: a part's
+import from its own facade does not count.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def rows(golden: str) -> list[tuple[str, str]]:
 
 
 def spans(line: str, styles: str) -> str:
-    """Returns a line as `tspan` elements, one for each stretch of one style."""
+    """Returns a line as `tspan` elements, one for each run of characters of one style."""
     parts, column = [], 0
     for style, stretch in groupby(zip(line, styles, strict=False), key=lambda pair: pair[1]):
         text = "".join(letter for letter, _ in stretch)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the quantile tables of the simulator (crates/sim/data) from public data.
+"""Writes the quantile tables of the simulator (crates/sim/data) from public data.
 
     scripts/simulator_tables.py RELAYS.csv[.xz] RTTS.tsv[.xz]
 
@@ -22,31 +22,31 @@ from typing import TextIO
 
 TARGET = Path(__file__).resolve().parent.parent / "crates/sim/data"
 VALUES = 100
-# Lines below this carry no traffic that counts: 128 kbit/s.
+# Minimum rate in bit/s: slower lines carry no considerable traffic.
 LEAST = 128_000
 
 
 def text(file: Path) -> TextIO:
-    """Open a plain or xz-compressed text file."""
+    """Opens a plain or xz-compressed text file."""
     return lzma.open(file, "rt") if file.suffix == ".xz" else file.open()
 
 
 def quantiles(values: list[float]) -> list[int]:
-    """Return the values at the middle of each hundredth."""
+    """Returns the quantiles at the middle of each hundredth."""
     ordered = sorted(values)
     places = ((2 * part + 1) / (2 * VALUES) * len(ordered) for part in range(VALUES))
     return [round(ordered[int(place)]) for place in places]
 
 
 def write(name: str, unit: str, source: str, values: list[float]) -> None:
-    """Write one table."""
+    """Writes one table."""
     head = f"# {unit}\n# From {len(values)} {source}\n"
     lines = "".join(f"{value}\n" for value in quantiles(values))
     (TARGET / name).write_text(head + lines)
 
 
 def rates(file: Path) -> None:
-    """Write the rates of relays: whole lines, and what their load leaves of them."""
+    """Writes the rates of relays: of their lines, and the rest that their load leaves."""
     with text(file) as rows:
         relays = list(csv.DictReader(rows))
     for name, is_exit in (("exits", "True"), ("relays", "False")):
@@ -64,7 +64,7 @@ def rates(file: Path) -> None:
 
 
 def delays(file: Path) -> None:
-    """Write the one-way delays between places: half of the round trip."""
+    """Writes the one-way delays between hosts: half of the round-trip times."""
     with text(file) as rows:
         matrix = [[float(cell) for cell in row.split()] for row in rows]
     pairs = [matrix[a][b] for a in range(len(matrix)) for b in range(a)]
@@ -74,7 +74,7 @@ def delays(file: Path) -> None:
 
 
 def main() -> None:
-    """Write all tables."""
+    """Writes all tables."""
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     rates(Path(sys.argv[1]))

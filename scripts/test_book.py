@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The book's checks can fail: on dead links, and on documents without a part."""
+"""Tests that the book's checks fail on dead links, and on documents without a part."""
 
 from __future__ import annotations
 

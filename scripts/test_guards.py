@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Each guard can fail: gives every one of them a good sample and bad ones."""
+"""Tests that each guard can fail, with a good sample and bad ones."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Guards(unittest.TestCase):
         self.assert_told(guards.comment_width, {name: f"fn f() {{}}\n{wide}"}, f"{name}:2")
 
     def test_plain_comments(self) -> None:
-        """A marker more than the record is reported, one fewer is not; so is a lack of names."""
+        """More markers than recorded and too few names are reported; fewer markers are not."""
         name, record = "crates/comps/src/lib.rs", '{"comps": [1, 0, 0, 0, 0, 0]}'
         what = "/// What `a` holds, as it is told.\nfn f() {}\n"
         tests = f"#[cfg(test)]\nmod tests {{\n{what}}}\n"
@@ -394,7 +394,7 @@ class Fence(unittest.TestCase):
 
 
 class Licences(unittest.TestCase):
-    """Expressions are satisfied by accepted licences only."""
+    """Only accepted licences satisfy expressions."""
 
     def test_expressions(self) -> None:
         for taken in ("MIT", "MIT/Apache-2.0", "GPL-3.0 OR MIT", "(MIT OR GPL-2.0) AND ISC",

@@ -2,9 +2,9 @@
 """Verifies ARCHITECTURE.md's table "To add ...".
 
 Adds a minimal scheduler, relay command, link, attack, defence and experiment to a copy of the
-repository, each only in the files of its row, and runs them. Fails where a stub had to touch
-another file, where a row names a file that the stub did not touch, where the copy does not compile,
-or where a list for users lacks the stub: the lab's help, messages, reports and figures.
+repository, each only in the files of its row, and runs them. Fails if a stub has to touch another
+file, if a row names a file that its stub does not touch, if the copy does not compile, or if a list
+for users lacks the stub: the lab's help, messages, reports and figures.
 
 Usage: scripts/to_add.py FOLDER (for the copy; kept between runs, so that a second one is quick).
 """
@@ -30,9 +30,9 @@ class Stub:
     """The minimal implementation of one kind.
 
     Attributes:
-        what: its row in the table.
-        new: files by path.
-        lines: (path, the line after which to insert, lines).
+        what: name of its row in the table.
+        new: texts of new files by path.
+        lines: additions: (path, line after which to insert, lines to insert).
     """
 
     what: str

@@ -72,7 +72,7 @@ def main() -> int:
 
 
 def _enough(sites: list[Site], most: int, dice: random.Random) -> list[Site]:
-    """Returns at most `most` sites in drawn order, npm's before others, one of a family."""
+    """Returns at most `most` sites in random order, npm's first, one for each family of names."""
     dice.shuffle(sites)
     sites = list({family(site.name): site for site in sites}.values())
     kept = sorted(sites, key=lambda site: site.package.registry != "npm")[:most]
@@ -102,7 +102,7 @@ def _sites(
 def _site(
     package: Package, folder: Path, layers: tuple[Path, ...], dice: random.Random
 ) -> Site | None:
-    """Returns the first page that fits, in a random order."""
+    """Returns the first fitting page of a package, in random order; None if none fits."""
     tree = Tree((folder, *layers))
     pages = sorted(_pages(folder))
     for page in dice.sample(pages, min(LOOKED_AT, len(pages))):

@@ -46,8 +46,9 @@ def family(name: str) -> str:
 def read(path: Path) -> Manifest:
     """Reads the manifest from a TOML file.
 
-    Raises KeyError or ValueError if it is damaged, or if two of its sites are the same: a monitored
-    page must not be among the others in another version.
+    Raises:
+        KeyError, ValueError: it is damaged, or two of its sites are versions of one: a monitored
+            page must not be among the others in another version.
     """
     table = tomllib.loads(path.read_text())
     sites = tuple(

@@ -43,8 +43,10 @@ def plain(name: str) -> str:
 
 
 def fetch(package: Package, folder: Path) -> Path:
-    """Returns the package's archive in `folder`, after fetching it if needed. Raises
-    Unavailable.
+    """Returns the package's archive in `folder`, after fetching it if needed.
+
+    Raises:
+        Unavailable: the registry does not have it, or it has another hash.
     """
     at = package.archive(folder)
     if not at.exists():

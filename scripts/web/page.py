@@ -49,7 +49,7 @@ def needs(tree: Tree, root: PurePosixPath, page: PurePosixPath) -> Needs:
     """Returns the files that a browser fetches for `page`, with style sheets and frames.
 
     `root` is the site's root within the tree, `page` a path from there. Fetches by scripts are not
-    seen, so that this is a lower bound.
+    found, so the result is a lower bound.
     """
     found = Needs()
     waiting = [page]
