@@ -1,8 +1,8 @@
-"""Counts together what several divisions of the same loads found, such as those of rotated.toml.
+"""Pools results whose test sets are different runs of the same loads, as in rotated.toml.
 
-Usage: pooled.py FOLDER. Results that differ in `test_run` alone are one setting: its loads, each
-predicted once, give one accuracy, with an interval by page. Below each setting is how it differs
-from the first one by the same attack, load by load.
+Usage: pooled.py FOLDER. Results that differ in `test_run` alone are one setting. Their test loads
+together give one accuracy, with an interval by page. Below each setting is its difference to the
+attack's first setting, paired by load.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from anabranch.metrics.outcomes import Outcomes
 
 
 def pooled(folder: Path) -> dict[str, list[tuple[Spec, Outcomes]]]:
-    """By attack: settings, each with what all of its divisions predicted."""
+    """Returns the settings of each attack, with the pooled predictions of all their test runs."""
     parts: dict[str, list[tuple[Spec, Outcomes]]] = {}
     for file in sorted(folder.glob("*.json")):
         found = results.load(file)

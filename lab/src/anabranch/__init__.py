@@ -1,9 +1,9 @@
-"""The lab: what an observer of one path learns of a split session.
+"""The lab: measures what the observer of one path learns from a split session.
 
-Every decision of a schedule is made by `anabranch._core`, the same Rust code that splits live
-traffic; there is no second scheduler here. A tour:
+`anabranch._core`, the Rust code that also splits live traffic, takes all decisions of schedules. A
+tour:
 
-* `anabranch.traces`: recorded loads in memory; `anabranch.io`: the files that hold them.
+* `anabranch.traces`: recorded page loads in memory; `anabranch.io`: their files.
 * `anabranch.splitting`: a `Split` assigns each packet to a path.
 * `anabranch.attacks`: attacks that try to recognise the page.
 * `anabranch.anonymity`: how much hostile relays of an onion network learn about multi-path clients.

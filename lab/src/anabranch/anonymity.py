@@ -54,12 +54,12 @@ class AnonymityError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Values over draws: each array has the shape given at the field.
+    """Mean and quantiles over random draws; the field's class gives the shape of the arrays.
 
     Attributes:
-        mean: over all draws.
+        mean: mean over all draws.
         low: the 5 % quantile of the draws.
-        high: the 95 % quantile.
+        high: the 95 % quantile of the draws.
     """
 
     mean: Floats
@@ -69,13 +69,13 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """Probabilities by the number of legs, from one: arrays of shape (legs,).
+    """Probabilities for circuits of 1, 2, ... legs: arrays of shape (legs,), values 0 to 1.
 
     Attributes:
-        closed: for independent relays, from the actual shares of the adversary.
-        drawn: the share of the drawn circuits.
-        low: the lower end of its 95 % interval over the draws of the adversary.
-        high: the upper end.
+        closed: from the closed form for independent relays, with the drawn adversaries' shares.
+        drawn: the share of the simulated circuits.
+        low: the lower end of the 95 % interval of `drawn`, over the draws of the adversary.
+        high: the upper end of that interval.
     """
 
     closed: Floats
@@ -91,10 +91,11 @@ class Paths:
     Attributes:
         entry_share, exit_share, middle_share: the adversary's share of the weight of each position,
             mean over its draws, 0 to 1.
-        relays: number of its relays, mean over its draws.
-        any: one entry at least and the exit are hostile.
-        all: all entries and the exit are.
-        merge: one entry at least and the middle where the legs merge, if that is not the exit.
+        relays: number of the adversary's relays, mean over its draws.
+        any: at least one entry and the exit are hostile.
+        all: all entries and the exit are hostile.
+        merge: at least one entry is hostile, and so is the middle relay where the legs merge, if
+            they do not merge at the exit.
         entries: all entries are hostile: together they see all traffic.
         seen: shape (legs, legs + 1): the share of circuits with 0, 1, ... hostile entries; each
             sees 1 / legs of the bytes if they are distributed evenly.
@@ -124,12 +125,12 @@ class Year:
     Bands have shape (4, days): one, two and three entries, then `COMB`.
 
     Attributes:
-        days: shape (days,): the days of counting.
+        days: shape (days,): the days on which compromised clients are counted.
         in_use: number of guards that clients of one, two and three legs use at a time.
         guards: shape (4,): mean number of different guards that a client used.
-        any_ever: one entry was hostile on or before that day (model 1).
+        any_ever: at least one entry was hostile on or before that day (model 1).
         all_ever: all entries of a circuit were hostile at once, on or before that day (model 2).
-        any_now: one entry is hostile on that day.
+        any_now: at least one entry is hostile on that day.
         all_now: all entries are hostile on that day.
         draws: shape (draws, days, 3, 4): each draw of the adversary, one to three entries, and the
             four measures above in their order.
@@ -151,8 +152,9 @@ class Sharing:
 
     Attributes:
         over_sets: clients per set in use.
-        over_clients: clients with a client's set, including itself, mean over clients: Σn²/N.
-        median: the same, median over clients.
+        over_clients: number of clients that share a client's set, including itself; mean over
+            clients, Σn²/N.
+        median: median of that number over clients.
         unique: the share of clients with a set of their own.
         largest: clients of the most common set.
         effective: N / 2^H, where H is the entropy of sets in bits.
@@ -173,8 +175,9 @@ class Fingerprints:
     Attributes:
         in_use: number of guards that such clients use at a time.
         formula: shape (legs,): clients over C(guards, in use), the paper's formula.
-        drawn: each client draws its guards itself.
-        fixed: guards are divided into random sets, and each client draws a set by its weight.
+        drawn: sharing if each client draws its guards itself.
+        fixed: sharing if guards are divided into random sets, and each client draws a set by
+            weight.
     """
 
     in_use: tuple[int, ...]
@@ -222,9 +225,10 @@ class Consensus:
         """Reads a file (xz, gzip or uncompressed), or one consensus of a tar archive.
 
         Args:
-            path: of the file; the format is detected from its first bytes.
-            valid_after: first hour of a consensus in an archive (such as CollecTor's for a month):
-                `2024-05-17T17`. None: the only one.
+            path: path of the file; the format is detected from the content.
+            valid_after: first hour of validity of the consensus to read from an archive (such as
+                CollecTor's for a month), for example `2024-05-17T17`. None: the archive's only
+                consensus.
 
         Raises:
             AnonymityError: it is not a complete consensus, or `valid_after` is missing for an
@@ -256,12 +260,12 @@ class Consensus:
             entries: the adversary's share of the entry weight, above 0 and below 1.
             exits: its share of the weight of exits to `port`.
             heaviest: it runs the heaviest relays; otherwise random ones.
-            legs: the largest number of legs of a circuit; from 1 to this are computed.
-            port: of the destination, 1 to 65535.
+            legs: the largest number of legs of a circuit; 1 to `legs` are computed.
+            port: port of the destination, 1 to 65535.
             circuits: number of circuits for each number of legs and each draw, each of a new
                 client.
-            draws: of the adversary.
-            seed: of all draws.
+            draws: number of draws of the adversary.
+            seed: seed of all draws.
             threads: to use; None: one for each processor.
 
         Raises:
@@ -300,19 +304,19 @@ class Consensus:
 
         Args:
             clients: number for each draw and each number of entries. 500,000, as in the paper, take
-                a minute of CPU. They take a minute for each draw if draws share no clients: with
-                `adds`, or with `churn` while hostile relays stay.
-            draws: of the adversary.
+                a minute of CPU time. With `adds`, or with `churn` while hostile relays stay, draws
+                share no clients, and each draw takes a minute.
+            draws: number of draws of the adversary.
             share: the adversary's share of the entry weight, including its own relays, above 0 and
                 below 1.
             adds: number of relays of equal weight that it adds; None: it runs relays of the
                 consensus.
-            heaviest: these are the heaviest; otherwise random ones.
+            heaviest: it runs the heaviest relays; otherwise random ones.
             churn: mean lifetime of relays in days; None: all stay.
             hostile_churn: with `churn`: hostile relays leave too.
-            days: days of counting, in order, from 1 to 3650.
+            days: days on which to count compromised clients, in order, from 1 to 3650.
             guards_in_use: number for a client with one leg; None: from the consensus.
-            seed: of all draws.
+            seed: seed of all draws.
             threads: to use; None: one for each processor.
 
         Raises:
@@ -355,10 +359,11 @@ class Consensus:
 
         Args:
             clients: size of each population.
-            legs: the largest number of legs of a circuit, each with its own guard; from 1 to this.
-            draws: populations.
+            legs: the largest number of legs of a circuit, each with its own guard; 1 to `legs` are
+                measured.
+            draws: number of populations.
             guards_in_use: number for a client with one leg; None: from the consensus.
-            seed: of all draws.
+            seed: seed of all draws.
             threads: to use; None: one for each processor.
 
         Raises:
@@ -375,9 +380,9 @@ class Consensus:
 
 
 def closed_form(entry: float, exit: float, legs: int) -> tuple[float, float]:
-    """Computes the chances that at least one entry, or all, are hostile together with the exit.
+    """Computes the probabilities that the exit and at least one entry, or all, are hostile.
 
-    `f_x (1 - (1 - f_g)^m)` and `f_x f_g^m`, where relays are independent (section 6.1).
+    They are `f_x (1 - (1 - f_g)^m)` and `f_x f_g^m`, for independent relays (section 6.1).
 
     Args:
         entry: f_g, the adversary's share of the entry weight, 0 to 1.
@@ -385,7 +390,7 @@ def closed_form(entry: float, exit: float, legs: int) -> tuple[float, float]:
         legs: m, from 1.
 
     Raises:
-        AnonymityError: a share is not from 0 to 1, or there is no leg.
+        AnonymityError: a share is not from 0 to 1, or `legs` is below 1.
     """
     if not (0 <= entry <= 1 and 0 <= exit <= 1):
         raise AnonymityError(f"the shares are {entry} and {exit}: expected numbers from 0 to 1")
@@ -395,7 +400,7 @@ def closed_form(entry: float, exit: float, legs: int) -> tuple[float, float]:
 
 
 def _document(path: Path, valid_after: str | None) -> bytes:
-    """Returns the consensus of a file, cut one byte above the maximum, which the core refuses.
+    """Returns the consensus of a file, cut to `LONGEST` + 1 bytes, which the core refuses.
 
     Raises:
         ValueError: no consensus, or several, fit `valid_after`.

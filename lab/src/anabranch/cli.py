@@ -51,7 +51,7 @@ def main() -> None:
     except (TraceError, SplitError, DefenceError, OutsideError) as error:
         _end(str(error))
     except OSError as error:
-        # Errors of files name the file; what remains is our output, whose reader is gone.
+        # File errors are `TraceError`: this is our output, which nobody reads any more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         _end(f"standard output: {error.strerror}")
     else:

@@ -37,10 +37,10 @@ class Estimate:
     """Predicted needs of a unit of a sweep.
 
     Attributes:
-        unit: for people.
+        unit: readable name of the unit.
         memory: upper bound in bytes.
-        seconds: alone on this machine; None if it could not be tried.
-        made: source of the seconds, or the reason why there are none.
+        seconds: duration if it runs alone on this machine; None if no trial was possible.
+        made: source of the duration, or the reason why there is none.
     """
 
     unit: str
@@ -84,7 +84,7 @@ def doctor(
 
 
 def installed() -> dict[str, Any]:
-    """Returns dependencies' versions by part (None if missing), and items from outside."""
+    """Returns versions of dependencies by part (None if missing), and third-party items."""
     parts = {
         name: {
             "versions": {package: _version(package) for package in packages},
@@ -110,7 +110,7 @@ def machine() -> dict[str, Any]:
 
 
 def devices() -> dict[str, Any]:
-    """Returns JAX's devices, which networks use unchanged, and advice on a missing GPU.
+    """Returns the devices on which JAX runs networks, and advice if a GPU is not used.
 
     Returns:
         `found`: a text for each device; `advice`: a line, or None.
@@ -183,8 +183,8 @@ def estimates(units: list[Unit], seconds: float) -> list[Estimate]:
     """Estimates the needs of units; tries each attack once per data set and design of pages.
 
     Args:
-        units: of a sweep.
-        seconds: to try each attack for, about.
+        units: units of a sweep.
+        seconds: approximate duration of the trials of each attack.
 
     Raises:
         TraceError: if data cannot be read.

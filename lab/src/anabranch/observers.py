@@ -20,7 +20,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Paths: TypeAlias = NDArray[np.int16]
 
 _STREAM = 0x6F627376
-"""Separates an observer's draws from all others of the same seed."""
+"""Makes an observer's draws independent of all other draws with the same seed."""
 
 
 class SettingError(ValueError):
@@ -28,7 +28,7 @@ class SettingError(ValueError):
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """Returns one line that names the unknown value and what it may have meant."""
+    """Returns one line that names the unknown value, and the nearest or all known ones."""
     known = list(known)
     near = get_close_matches(name, known, 1)
     hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(known)}"
@@ -44,8 +44,8 @@ class View:
         watched: bool (n, paths), the paths that the observer watches.
         share: float64 (n,), the part of the load's packets that is seen.
         counter: whether the observer reads the counters of `traces`.
-        usual: float64 (n,), the probable share of the load's path, from earlier loads of the
-            session; None without them.
+        usual: float64 (n,), the share of packets that the watched path probably carries, estimated
+            from earlier loads of the session; None if the observer does not know these.
     """
 
     traces: Traces
@@ -79,8 +79,8 @@ class Observer:
     Attributes:
         rule: `random`: one path, drawn again for each load; `largest`: for each load the path with
             most of its packets (the first on ties); `any`: independent observers, one on each path:
-            a load is lost if one of them names it (CoMPS, section 3.2); `merged`: several, their
-            packets in the order of time.
+            a load is recognised if one of them names its page (CoMPS, section 3.2); `merged`:
+            several paths, whose packets are merged by time.
         paths: number of paths that `merged` watches, drawn again for each load; None is all.
         counter: whether packets have a cleartext counter: those of WireGuard and Mosh do, those of
             QUIC do not (RFC 9001, 5.4). At each packet seen the observer then knows how many
@@ -136,9 +136,9 @@ class Observer:
         session: int | None = None,
         path: int | None = None,
     ) -> View:
-        """Returns the view of each load; of loads that are not split, everything.
+        """Returns the view of each load; loads that are not split are seen completely.
 
-        Of several observers (`any`), the view of the one on `path`.
+        With `any`, the view is that of the observer on `path`.
 
         The drawn paths depend on `seed`, `replica` and the load's run and number, not on the other
         loads; earlier loads' information depends on the loads of the session that are present.
@@ -207,10 +207,9 @@ def carried_forward(traces: Traces) -> NDArray[np.int64]:
 
 
 def _usual(traces: Traces, shares: Floats, session: int) -> Floats:
-    """float64 (n, paths): the mean share of each path in the earlier loads of a load's session.
+    """Returns float64 (n, paths): mean share of each path in earlier loads of a load's session.
 
-    An even share for every path counts as one additional load: the prior of an observer that has
-    seen none.
+    The prior is one additional load with an even share for every path.
     """
     usual = np.empty_like(shares)
     sums: dict[tuple[int, int], tuple[Floats, int]] = {}
@@ -225,7 +224,7 @@ def _usual(traces: Traces, shares: Floats, session: int) -> Floats:
 
 
 def _estimated(seen: Traces, usual: Floats) -> NDArray[np.int64]:
-    """int64 (packets,): estimated number of packets on all paths in each packet's direction.
+    """Returns int64 (packets,): estimated packets on all paths so far, in a packet's direction.
 
     `usual` (n,) is the probable share of the path seen.
     """
@@ -239,7 +238,7 @@ def _estimated(seen: Traces, usual: Floats) -> NDArray[np.int64]:
 
 
 def path_count(traces: Traces) -> int:
-    """Returns the number of paths of split traces, by their names or by the greatest number."""
+    """Returns the number of paths, by their names or the greatest number; 1 if unsplit."""
     if traces.paths is None:
         return 1
     if traces.paths.size and traces.paths.min() < 0:

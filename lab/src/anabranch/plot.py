@@ -1,7 +1,8 @@
 """Figures of results for notebooks and papers: each function draws into axes and returns them.
 
-They use matplotlib, and not our own SVG: notebook users want axes that they can title, scale,
-colour and save, and the reports need it anyway. `pip install './lab[report]'` installs it.
+They use matplotlib rather than our own SVG, because notebook users want axes that they can title,
+scale, colour and save, and because reports need it anyway. `pip install './lab[report]'` installs
+it.
 
 ```python
 from anabranch import plot, results

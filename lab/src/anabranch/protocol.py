@@ -30,7 +30,7 @@ PAPER_PARTS = 10
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """The protocol, and size and use of the data. None means all.
+    """The protocol, and the pages and loads that it uses; None means all.
 
     Attributes:
         protocol: `honest` or `paper`.
@@ -118,7 +118,7 @@ class Pages:
 
     @property
     def unmonitored(self) -> Ints:
-        """Both halves."""
+        """Codes of all unmonitored pages: both halves."""
         return np.concatenate(self.halves)
 
     def classes(self, traces: Traces) -> Ints:
@@ -155,11 +155,11 @@ def honest(traces: Traces, design: Design, pages: Pages, seed: int = 0) -> Itera
     """Yields the folds of the honest protocol: one in a closed world, two in an open one.
 
     Loads are divided by the runs of monitored pages; with fewer than three runs, each page's loads
-    are divided 3:1:1. An unmonitored page that has no load in the set it belongs to brings all of
-    its loads there, as its page alone keeps it separate. In an open world one half of the
-    unmonitored pages is for training and validation, and the other for the test; in the second fold
-    the halves change places. A quarter of the pages outside the test, drawn at random, is for
-    validation only, so that thresholds are chosen on pages that the attack has not learnt.
+    are divided 3:1:1. In an open world one half of the unmonitored pages is for training and
+    validation, and the other for the test; in the second fold the halves change places. A quarter
+    of the pages outside the test, drawn at random, is for validation only, so that thresholds are
+    chosen on pages that the attack has not learnt. An unmonitored page without a load in the runs
+    of its set gives all of its loads to that set: none of them can be in another set.
 
     Raises:
         SettingError: if a side would be empty.
@@ -182,9 +182,9 @@ def honest(traces: Traces, design: Design, pages: Pages, seed: int = 0) -> Itera
 def paper(classes: Ints, folds: int, seed: int) -> Iterator[tuple[Ints, Ints]]:
     """Yields training and test indices of samples, divided 9:1 within each class, `folds` times.
 
-    Sub-traces of one load do occur in both sets: the protocol exists to show that. Loads that the
-    paper's program leaves whole, of at most (paths x run length) packets, are split like all others
-    (lab/README.md has their number).
+    Sub-traces of one load are in both sets; the protocol exists to show the effect. The paper's
+    program does not split loads of at most (paths x run length) packets; here they are split like
+    all others (lab/README.md has their number).
 
     Raises:
         SettingError: if `folds` is not between 1 and 10, or there are too few samples for a test.
@@ -233,9 +233,9 @@ def describe(traces: Traces, design: Design, pages: Pages) -> str:
 
 
 class _Draw:
-    """Draws loads of some pages in one set, at most as many per page as the design wants.
+    """Draws loads of some pages for one set, at most as many per page as the design has for it.
 
-    A page of `unmonitored` without a load in that set gives all of its loads.
+    A page of `unmonitored` without a load in the set's runs gives all of its loads.
     """
 
     def __init__(

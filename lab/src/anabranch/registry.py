@@ -20,12 +20,12 @@ class AttackRow:
     """A built-in attack.
 
     Attributes:
-        name: its name in settings and result files; without a colon.
+        name: its name in settings and result files; names with a colon are third-party attacks'.
         place: module in `anabranch.attacks` and class, such as `rf:RobustFingerprinting`.
         label: its name in tables and figures.
         colour: its colour in figures.
-        alias: another name that options and sweeps accept, and which help texts show.
-        expected: whether a full report shows it as not run if it has no results.
+        alias: another name that options and sweeps accept, and that help texts show.
+        expected: whether a full report shows the attack as not run if it has no results.
     """
 
     name: str
@@ -76,10 +76,10 @@ class ObserverRow:
     """A rule by which an observer watches paths.
 
     Attributes:
-        syntax: as in settings; K stands for a number of paths.
-        about: what the attack sees, for help texts and messages.
+        syntax: its name in settings; K stands for a number of paths.
+        about: the paths that the attack sees, for help texts and messages.
         label: its name in tables and figures.
-        earlier: whether it can have `+earlier`.
+        earlier: whether `+earlier` can follow the name.
     """
 
     syntax: str
@@ -103,7 +103,7 @@ OBSERVERS: Final[tuple[ObserverRow, ...]] = (
 EXTRAS: Final[Mapping[str, str]] = MappingProxyType(
     {"counter": "with the counter", "earlier": "earlier loads known"}
 )
-"""Additional knowledge of an observer, by its name after `+`, under its name in tables."""
+"""Names in tables of an observer's additional knowledge, by its name after `+` in settings."""
 
 
 def observer_rules() -> str:

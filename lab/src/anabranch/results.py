@@ -38,10 +38,11 @@ class Numbers:
 
     Attributes:
         spec: its settings.
-        data: digest of the data, as `digest` makes it.
-        facts: the division of the data, and its sizes.
+        data: digest of the data, as `digest` returns it.
+        facts: the division of the data, and the sizes of its sets.
         metrics: the numbers; each `{"value", "low", "high"}` is a value with its 95 % interval.
-        took: seconds of wall clock and of the processor; the only part that is not determined.
+        took: seconds of wall clock and of processor time; the only part that differs between equal
+            evaluations.
     """
 
     spec: Spec
@@ -65,7 +66,7 @@ class Result(Numbers):
 
 
 def digest(path: Path, form: str | None = None) -> str:
-    """Returns SHA-256 of a file, or of the files, with names, that `io.read` reads in a folder.
+    """Returns SHA-256 of a file, or of the files that `io.read` reads in a folder and their names.
 
     Raises:
         TraceError: if it cannot be read.
@@ -85,7 +86,7 @@ def key(spec: Spec, data: str, reading: Mapping[str, Any] | None = None) -> str:
     Args:
         spec: the settings, seed included.
         data: digest of the data.
-        reading: options of reading that change the data.
+        reading: options that change how the data are read.
     """
     from anabranch.evaluate.attack import origin
 

@@ -1,16 +1,16 @@
 """Sweeps of simulations over several machines: `anabranch sim sweep`, driven by an executor.
 
-The program `anabranch` simulates; this module shares its runs among processes of this machine, or
-among the machines of a Ray cluster::
+The program `anabranch` simulates; this module distributes its runs to processes of this machine, or
+to the machines of a Ray cluster::
 
     from anabranch.sim import Plan, sweep
 
     plan = Plan(Path("results"), (Path("tor.toml"), Path("conflux.toml")), networks=5, seeds=2)
     print(sweep(plan, executor="ray").hash)
 
-The folder is that of `anabranch sim sweep`, which can continue it, and which this module can
-continue. The results are the same. Each machine needs the program, the scenarios and the
-consensuses that they name at the same paths.
+The folder has the format of `anabranch sim sweep`: each can continue a sweep of the other, with the
+same results. Each machine needs the program, the scenarios and the consensuses that these name at
+the same paths.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Plan:
     """A sweep: each scenario on each drawn network with each seed.
 
     Attributes:
-        folder: of the results; created if missing.
+        folder: folder of the results; created if missing.
         scenarios: TOML files.
         networks: number of drawn networks.
         seeds: number of seeds for each network.
@@ -65,7 +65,7 @@ class Plan:
     program: str = "anabranch"
 
     def command(self, folder: Path, *more: str) -> list[str]:
-        """Returns the words of `anabranch sim sweep` with another folder and further options."""
+        """Returns the command `anabranch sim sweep` with another folder and further options."""
         program = shutil.which(self.program)
         if program is None:
             raise SimError(f"the program '{self.program}' is not there: install it, or name it")
@@ -87,8 +87,8 @@ class Report:
     """The outcome of a sweep.
 
     Attributes:
-        kept: number of runs of an earlier sweep.
-        done: number of runs of this one.
+        kept: number of runs of earlier sweeps.
+        done: number of runs of this sweep.
         nodes: machines that carried out runs: names, or Ray's node identifiers.
         hash: hash of all runs, as `anabranch sim sweep` prints it.
     """
@@ -104,10 +104,10 @@ class Done:
     """A run that was carried out.
 
     Attributes:
-        node: where.
-        header: first line of the sweep's journal, by the program of that node.
-        record: line of the journal.
-        downloads: content of the Parquet file.
+        node: name of the machine, or Ray's node identifier.
+        header: first line of the sweep's journal, as that machine's program writes it.
+        record: the run's line of the journal.
+        downloads: content of the run's Parquet file.
     """
 
     node: str
@@ -129,7 +129,7 @@ def sweep(
 ) -> Report:
     """Carries out the runs that are not in the journal.
 
-    A run is in the journal when its downloads are stored, so that a stopped sweep loses only the
+    A run is added to the journal after its downloads are stored, so a stopped sweep loses only the
     runs under way.
 
     Args:

@@ -1,4 +1,4 @@
-"""Splits traces over paths: a thin wrapper of the Rust trace splitter, open to other schedules."""
+"""Splits traces over paths, by the Rust trace splitter or by third-party schedules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from anabranch.traces import Traces
 from anabranch.validate import TraceError, TraceWarning
 
 MOST_RESPLITS = 10_000
-"""Maximum number of splits of one load: far more than help an attack."""
+"""Maximum number of splits of one load, far more than improve an attack."""
 
 Delay = float | tuple[float, float]
 """Seconds of delay of a path: the same in both directions, or (up, down)."""
@@ -31,10 +31,10 @@ DEFAULT_SCHEDULE, DEFAULT_EVERY = _core.DEFAULT_SCHEDULE, _core.DEFAULT_EVERY
 
 
 _TOGETHER = "mode together"
-"""Beginning of the warning of such a split, which identifies it."""
+"""Beginning of the warning about the mode `together`, by which `after_warning` finds it."""
 
 _STREAM = 0x6465616C
-"""Separates the draws of schedules from outside from all others of the same seed."""
+"""Makes the draws of third-party schedules independent of other draws with the same seed."""
 
 
 class Schedule(ABC):
@@ -56,16 +56,16 @@ class Schedule(ABC):
         Args:
             times: float64 (packets,), seconds, ascending.
             sizes: int32 (packets,), + from client to server, - from server to client.
-            paths: how many.
-            chance: the only source of randomness, so that a seed is reproducible; each load has its
-                own.
+            paths: number of paths.
+            chance: the only source of randomness to use, so that results are reproducible; each
+                load has a generator of its own.
         """
 
 
 def published_every(schedule: str | Schedule) -> str | None:
     """Returns the run length that a schedule was published with, or None if it has none.
 
-    One from outside ends its runs itself: `never`.
+    It is `never` for third-party schedules, which end runs themselves.
 
     Raises:
         SplitError: if the schedule does not exist.
@@ -86,10 +86,10 @@ def published_every(schedule: str | Schedule) -> str | None:
 def usual_mode(schedule: str | Schedule | None, path_defence: str | None = None) -> str:
     """Returns the default `mode`: that of the program that can make the split.
 
-    `follow`: an unmodified server with the splitter in front of it, the usual case. `independent`:
-    a far end. Without one, nothing removes a path's padding, or schedules both directions as other
-    systems do (`batched`, `hywf`). A schedule from outside decides for both directions itself:
-    `together`, like traces that are not split.
+    It is `follow` (a splitter with an unmodified server) in the usual case, and `independent` (a
+    far end) for padding of paths and for schedules of other systems (`batched`, `hywf`). Only a far
+    end can remove padding and schedule the downlink. It is `together` for third-party schedules,
+    which decide for both directions themselves, and for traces that are not split.
     """
     if isinstance(schedule, Schedule):
         return "together"
@@ -140,7 +140,7 @@ def after_warning() -> Iterator[None]:
 
 
 def _from_outside(schedule: str | Schedule) -> Schedule | None:
-    """Returns the schedule of a text if it is from outside; its package parses the rest."""
+    """Returns a third-party schedule, made by its package from text; None for a built-in one."""
     if isinstance(schedule, Schedule):
         return schedule
     name, _, rest = schedule.partition(":")
@@ -160,11 +160,11 @@ def _from_outside(schedule: str | Schedule) -> Schedule | None:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How traces are split. Equal values split equal traces equally, on every machine.
+    """A split of traces over paths. Equal values split equal traces equally, on every machine.
 
     Attributes:
         schedule: as `anabranch split --schedule`: `weighted`, `weights:0.6,0.4`, `batched`, ...; or
-            one from outside, a `Schedule` or its name. A schedule from outside decides for both
+            a third-party one, a `Schedule` or its name. A third-party schedule decides for both
             directions of each load itself: its `every` is `never`, its `mode` `together`, its
             `draw` `load`.
         every: the length of a run: `50p`, `~50p`, `50-70p`, `100ms`, `~100ms`, `80-120ms`,
@@ -172,14 +172,14 @@ class Split:
             `hywf`).
         paths: number of paths, from 1.
         mode: `follow` or `follow:20ms`: a schedule for the client's packets; an unmodified server
-            sends to the address of the last packet it received, a round-trip time late (20 ms by
-            default), and stays there while the client is silent. `independent`: a schedule for each
-            direction, as a splitter with a far end has. `together`: one for both, as in the CoMPS
-            evaluation and in no program. Empty: `usual_mode` of the schedule; `together` must be
-            given explicitly.
+            sends to the address of the last packet it received, one round-trip time late (20 ms by
+            default), and does not change paths while the client is silent. `independent`: a
+            schedule for each direction, as a splitter with a far end has. `together`: one schedule
+            for both, as in the CoMPS evaluation; no program has it. Empty: `usual_mode` of the
+            schedule; for a built-in schedule `together` must be given explicitly.
         delays: seconds of delay on each path, in both directions or (up, down); none if empty.
         resplits: number of splits of each load that `replicas` makes.
-        seed: of all draws, 0 to 2^64 - 1.
+        seed: seed of all draws, 0 to 2^64 - 1.
         draw: how long a schedule keeps its drawn probabilities: `load`: each load has its own;
             `session:20`: twenty consecutive loads of a run have the same, as in a splitter's
             session; `silence:1s`: redrawn after each silence of the scheduled packets, as with
@@ -227,7 +227,7 @@ class Split:
 
     @property
     def is_simulation_only(self) -> bool:
-        """Whether no program can make this split: a schedule of ours, at both ends at once."""
+        """Whether no program can make this split: a built-in schedule in the mode `together`."""
         return self.mode == "together" != usual_mode(self.schedule)
 
     def __str__(self) -> str:
@@ -239,11 +239,10 @@ class Split:
         """Returns the same packets with their paths, as drawn in split `replica` of each load.
 
         Without delays, times and sizes are shared with `traces`, not copied. With delays, each
-        load's packets are sorted by their new times; packets of equal time keep their order. A
-        load's paths depend on its `load`, its `run` and `replica`, not on the other loads.
-
-        If paths delay, each packet keeps the counter that it was sent with (`Traces.counted`). A
-        split for simulation only gives a warning.
+        load's packets are sorted by their new times; packets of equal time keep their order, and
+        each packet keeps the counter that it was sent with (`Traces.counted`). A load's paths
+        depend on its `load`, its `run` and `replica`, not on the other loads. A split that no
+        program can make (`is_simulation_only`) gives a warning.
 
         Raises:
             TraceError: if the traces are split already, or have no times where runs end by time.
@@ -284,7 +283,7 @@ class Split:
             yield self.split(traces, replica)
 
     def _assigned(self, own: Schedule, traces: Traces, replica: int) -> NDArray[np.int16]:
-        """Returns int16 (packets,): paths by a schedule from outside, load by load."""
+        """Returns int16 (packets,): paths by a third-party schedule, load by load."""
         paths = np.zeros(traces.times.size, np.int16)
         for k, (load, run) in enumerate(zip(traces.load, traces.run, strict=True)):
             packets = traces.packets(k)
@@ -307,7 +306,7 @@ class Split:
 
     def _core(self) -> _core.TraceSplit:
         pairs = [delay if isinstance(delay, tuple) else (delay, delay) for delay in self.delays]
-        # The core applies delays in any case; a schedule from outside only assigns paths.
+        # The core also applies the delays; a third-party schedule only assigns paths.
         ours = self.schedule if isinstance(self.schedule, str) else None
         if ours is None or _from_outside(ours) is not None:
             ours = "round-robin"

@@ -92,7 +92,7 @@ class Traces:
 
     @property
     def shape(self) -> tuple[int]:
-        """(n,): scikit-learn uses it to treat this as indexable, to divide and shuffle."""
+        """(n,). scikit-learn needs it to recognise an indexable object, to split and shuffle it."""
         return (len(self),)
 
     @property
@@ -122,7 +122,7 @@ class Traces:
     def on_paths(self, paths: Sequence[int]) -> Traces:
         """Returns the view of an observer of `paths`. Every load stays, even an unseen one.
 
-        Times keep the load's clock: an attacker who does not know it subtracts the first one.
+        Times keep the load's origin; an attacker, who does not know it, subtracts the first time.
         """
         if self.paths is None:
             raise TraceError(
@@ -142,11 +142,11 @@ class Traces:
         )
 
     def counted(self) -> Traces:
-        """Returns the same with counters: recorded ones, or those of a simulated tunnel per load.
+        """Returns the traces with counters: recorded ones, or those of a simulated tunnel per load.
 
-        A simulated counter is the packet's position among those of its load and direction, in
-        order, on all paths. That is what WireGuard and Mosh count, dummies included. The exceptions
-        are handshakes, which have no counter, and rekeying, which restarts it: most loads contain
+        A simulated counter is the packet's position among all packets of its load and direction, on
+        all paths. WireGuard and Mosh count in this way, dummies included. The exceptions are
+        handshakes, which have no counter, and rekeying, which restarts it: most loads contain
         neither, and an observer sees both.
         """
         if self.counters is not None:

@@ -19,7 +19,7 @@ from anabranch.io import draft
 SUFFIX = ".training"
 
 EVERY_S = 300.0
-"""Seconds of a long epoch that an interruption costs at most; writing a state takes one or two."""
+"""Default of `every_s`, about the maximum cost of an interruption; a write takes 1 to 2 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Unfinished:
 
     Args:
         stem: path of the files, to which the parts' names and `SUFFIX` are added.
-        every_s: seconds between two writings after which another is `due`.
+        every_s: seconds after a write until the next one is `due`.
     """
 
     def __init__(self, stem: Path, every_s: float = EVERY_S) -> None:

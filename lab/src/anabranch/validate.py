@@ -1,7 +1,7 @@
 """Validity of traces, and errors that name the file and the column.
 
 The rules are those of docs/formats.md, "Validity". Structure is checked whenever traces are made;
-labels only where they are to be learnt (`labels`), as a user's own capture has none.
+labels only before training (`labels`), because a user's own capture has none.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class TraceError(ValueError):
 
     Attributes:
         problem: the problem, as the end of a sentence.
-        column: the wrong column or array, if it is one.
-        file: the file, if there is one.
+        column: the wrong column or array; None if the problem is another.
+        file: the file; None if it is not known.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class TraceError(ValueError):
 
 
 class TraceWarning(UserWarning):
-    """Traces are read, though a part of their file is doubtful."""
+    """Warning about traces that are read although a part of their file is doubtful."""
 
 
 def doubt(problem: str, file: Source) -> None:
@@ -107,8 +107,8 @@ def labels(traces: Traces, codes: NDArray[np.int64] | None = None) -> None:
     """Refuses a label with a single load: it cannot be both learnt and tested.
 
     Args:
-        traces: of these loads.
-        codes: of the labels to learn; None means the monitored ones.
+        traces: the loads.
+        codes: codes of the labels to learn; None means the monitored ones.
 
     Raises:
         TraceError: with the label.

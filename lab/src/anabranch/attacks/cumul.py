@@ -31,9 +31,9 @@ class Cumul(Attack):
     given. Without a search, `cost` and `width` are used as given.
 
     Departures: Probabilities are vote shares. A pairwise classifier splits its vote between its two
-    classes within its margin, so that an open world can rank loads. Predicted labels and the search
-    follow these shares, whereas libsvm counts whole votes. Platt scaling is not used, because its
-    inner folds would put sub-traces of one load on both sides.
+    classes within its margin, so that loads can be ranked in an open world. Predicted labels and
+    the search follow these shares, whereas libsvm counts whole votes. Platt scaling is not used,
+    because its inner folds would put sub-traces of one load on both sides.
 
     Attributes:
         machine_: the fitted pipeline.

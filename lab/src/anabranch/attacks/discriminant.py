@@ -23,7 +23,7 @@ this floor stays above that error.
 
 @dataclass(frozen=True, slots=True)
 class LinearDiscriminants:
-    """Gaussian classes with one shared covariance, so that decision boundaries are planes.
+    """Gaussian classes with one shared covariance: linear decision boundaries.
 
     Corresponds to scikit-learn's `LinearDiscriminantAnalysis(solver="lsqr", shrinkage=...)` on
     standardised features, but computes the covariance once for several shrinkages.

@@ -139,7 +139,7 @@ class _Foreign(Attack):
         return rows
 
     def _own(self, call: Callable[[], Any]) -> Any:
-        """Calls the estimator; an exception becomes one line, with the line number in its file."""
+        """Calls the estimator; its exceptions become `AttackError`, with the line in its file."""
         try:
             return call()
         except Exception as error:

@@ -23,8 +23,8 @@ class KFingerprinting(Attack):
 
     Departures: The default is 200 trees to bound the training time on large sets of re-splits; the
     authors' program grows 1,000 (`trees=1000` is the published setting). `features.kfp` describes
-    how the features differ. Where packets show counters, additional features use them; the paper
-    has none of these.
+    how the features differ. Where packets show counters, there are additional features, which the
+    paper does not have.
 
     Attributes:
         forest_: the fitted forest.

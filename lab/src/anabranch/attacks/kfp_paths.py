@@ -19,9 +19,9 @@ from .sequences import PathSequences
 class PathForest(Attack):
     """A random forest over k-FP's features of all packets seen and of each watched path alone.
 
-    For observers of several paths. Path numbers mean nothing from load to load, so paths are
-    ordered by their number of packets, most first. Packets without a path count as those of one
-    path.
+    It is for observers of several paths. A path number has no meaning across loads, so a load's
+    paths are ordered by their number of packets, most first. Packets without a path count as those
+    of one path.
 
     Attributes:
         forest_: the fitted forest.

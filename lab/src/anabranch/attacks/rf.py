@@ -26,12 +26,12 @@ class RobustFingerprinting(NetworkAttack):
     `train.py`): 30 epochs of mini-batches of 200, Adam at 0.0005 times 0.2^(epoch / 30), weight
     decay 0.001, no scaling of the counts.
 
-    Departures: None in the network. The last mini-batch is filled up to full size, so that only one
-    shape is compiled. The running averages are corrected for their start at zero. Where packets
+    Departures: The last mini-batch is filled up to full size, so that only one shape is compiled.
+    The running averages of batch normalisation are corrected for their start at zero. Where packets
     show counters, two more rows count the packets of all paths that these newly reveal.
 
     Args:
-        slots: columns of the TAM, at least 54; pooling would leave nothing of fewer.
+        slots: columns of the TAM, at least 54, so that pooling leaves at least one.
         window: seconds that the slots cover; later packets are counted in the last slot.
         width: filters of the first convolution; those of the others are multiples of it.
     """

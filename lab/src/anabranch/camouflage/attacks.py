@@ -7,8 +7,8 @@ from typing import Any
 ATTACKS: dict[str, dict[str, Any]] = {
     "k-fp": {},
     "rocket": {},
-    # A load rarely takes 20 s; slots of 44 ms as published. There are few loads, so that batches
-    # are small and epochs are many.
+    # Loads rarely take 20 s; slots have 44 ms, as published. Batches are small and epochs many,
+    # because there are few loads.
     "rf": {"slots": 450, "window": 20.0, "epochs": 40, "batch_size": 16, "learning_rate": 0.001},
 }
 """Parameters by attack; unlisted parameters have the attack's defaults."""

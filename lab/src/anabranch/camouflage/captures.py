@@ -6,9 +6,8 @@
      "turn": 3, "monitored": true, "site": "lodash", "began": 1764449000.1,
      "loaded": 1764449002.3, "ended": 1764449002.8}
 
-`began` and `ended` are the moments between which the capture has the load's packets, `loaded` is
-that of the browser's load event, all in seconds since 1970. A load that failed has the reason as
-`failed`.
+The capture has the load's packets between `began` and `ended`; `loaded` is the time of the
+browser's load event, all in seconds since 1970. For a failed load, `failed` is the reason.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Load:
     Attributes:
         file: name of the capture in its folder.
         kind: the client's tunnel, profile and database.
-        server: address and port of the client's peer.
+        server: address and port to which the client connects.
         turn: the repetition of the experiment.
         monitored: whether the site is loaded in every turn.
         site: name of the site.
@@ -80,8 +79,8 @@ _NEEDED = [each.name for each in fields(Load) if each.default is MISSING]
 def traces(folder: Path, loads: Sequence[Load]) -> dict[str, Traces]:
     """Returns the packets of all loads that did not fail, by kind.
 
-    A load's number is its position in the listing, its run is its turn. Sizes are those of IP
-    packets, times are seconds since the load's first packet.
+    A load's number counts the listing's loads from 1, capture by capture; its run is its turn.
+    Sizes are those of IP packets, times are seconds since the load's first packet.
 
     Raises:
         TraceError: if a capture is damaged, or has no packet of a load.

@@ -1,4 +1,4 @@
-"""Predictions of an attack for every load, each by an attack that was trained on other turns."""
+"""Predictions for every load, each by an attack that was trained on other turns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Parameters = dict[str, int | float]
 
 
 def folds_of(turns: Sequence[int]) -> list[NDArray[np.int32]]:
-    """Divides turns into folds: the turns that test, one array for each training."""
+    """Returns the turns that test in each fold: at most `FOLDS` int32 arrays."""
     known = np.unique(np.asarray(turns, np.int32))
     count = min(FOLDS, known.size)
     return [known[number::count] for number in range(count)]
@@ -31,8 +31,8 @@ def trained(
     """Returns an attack for each fold, trained on the loads of all other turns.
 
     Args:
-        name: of the attack.
-        parameters: of the attack.
+        name: name of the attack.
+        parameters: parameters of the attack.
         learnt: loads to train on; unmonitored sites are one class.
         folds: as returned by `folds_of`.
 

@@ -3,9 +3,10 @@
     {"measure": "closed", "attack": "k-fp", "learnt": "tor", "tested": "tor-http-text",
      "data": "1f…", "numbers": {"accuracy": {"value": 0.9, "low": 0.8, "high": 1.0}, …}}
 
-`learnt` and `tested` are the kinds of loads that train and that test. Measures: `closed` (the share
-of loads whose site is named), `open` (unmonitored sites are one more class) and `sums` (the paper's
-classifier, area under the ROC curve of each site). Intervals are 95 %: sites are drawn again.
+`learnt` and `tested` are the kinds of the training and the test loads. Measures: `closed` (the
+share of loads whose site is recognised), `open` (unmonitored sites are one more class) and `sums`
+(the paper's classifier, area under the ROC curve of each site). Intervals are 95 %, by bootstrap
+over sites.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """An evaluation: what is measured, the attack (empty for `sums`), and both kinds of loads."""
+    """An evaluation: the measure, the attack (empty for `sums`), kinds to train and to test on."""
 
     measure: str
     attack: str
@@ -51,7 +52,7 @@ class Task:
 def tasks(names: Sequence[str], attacks: Sequence[str]) -> Iterator[Task]:
     """Yields all evaluations: the paper's classifier first, then attack by attack.
 
-    Those that share a training follow each other.
+    Evaluations with the same training follow each other.
     """
     chosen = sorted(pairs(names), key=lambda pair: names.index(pair[0]))
     yield from (Task("sums", "", *pair) for pair in chosen)
@@ -63,8 +64,8 @@ def tasks(names: Sequence[str], attacks: Sequence[str]) -> Iterator[Task]:
 def pairs(names: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yields the kinds to train and to test on.
 
-    An attack is trained on the kind that it meets, on the same tunnel without a transport, and on
-    the same profile with the other database.
+    An attack is trained on the tested kind, on the same tunnel without a transport, and on the same
+    profile with the other database.
     """
     for tested in names:
         tunnel, _, profile = tested.partition("-")
@@ -80,8 +81,8 @@ def pairs(names: Sequence[str]) -> Iterator[tuple[str, str]]:
 def judge(folder: Path, attacks: Sequence[str], begun: Callable[[Task], None]) -> list[Row]:
     """Runs the evaluations whose results are missing, and returns the results of all attacks.
 
-    Each result is added to `results.jsonl` in the folder as soon as it is there. Results of older
-    traces are removed from it.
+    Each result is added to `results.jsonl` in the folder as soon as it is computed. Results of
+    older traces are removed from the file.
 
     Raises:
         TraceError: if traces or results cannot be read.
@@ -148,7 +149,7 @@ def _key_of(folder: Path, task: Task) -> Key:
 
 
 class Loads:
-    """The traces of a folder, and the latest training."""
+    """The traces of a folder, and the latest trained attacks, both cached."""
 
     def __init__(self, folder: Path) -> None:
         self.of = cache(lambda name: io.read(folder / f"{name}.parquet"))

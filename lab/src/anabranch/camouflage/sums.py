@@ -1,8 +1,8 @@
 """The site classifier of StegoTorus' paper (Weinberg et al., CCS 2012, section 5.2).
 
-The classifier of a site learns from some of its loads: the payload bytes up, and those down, after
-each of the first `n` packets with payload, as independent Gaussians. The score of another load is
-the sum of the logarithms of their densities.
+The classifier of a site fits independent Gaussians to some of its loads: to the payload bytes up,
+and to those down, after each of the first `n` packets with payload. The score of another load is
+the sum of their log densities.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WINDOWS = (50, 100, 150, 200, 500)
 HEADERS = 52
 """Bytes of the headers of IPv4 and TCP with timestamps."""
 LEAST_DEVIATION = 50.0
-"""Least standard deviation of a sum, in bytes: equal loads give none. The paper names no value."""
+"""Least standard deviation of a sum, in bytes, for loads that are equal. The paper has no value."""
 
 
 def cumulative(traces: Traces, packets: int) -> Floats:
@@ -61,9 +61,9 @@ def area(scores_of: Floats, positive: Bools) -> float:
 
 
 def areas(learnt: Traces, tested: Traces, windows: Sequence[int] = WINDOWS) -> dict[str, float]:
-    """Returns the area of each monitored site, by its name, with the window that is best for it.
+    """Returns the area of each monitored site, by its name, for the window with the largest area.
 
-    Half of the turns train and the other half test, and the reverse; an area is the mean of both.
+    One half of the turns trains and the other tests, then the reverse; an area is the mean of both.
 
     Args:
         learnt: loads to train on.

@@ -18,7 +18,7 @@ from anabranch.splitting import parse_delay
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How IN is read."""
+    """Options for reading IN."""
 
     PANEL: ClassVar[str] = "Traces"
 
@@ -35,7 +35,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """How loads are split over paths."""
+    """Options of the split over paths."""
 
     PANEL: ClassVar[str] = "Split"
 
@@ -65,7 +65,7 @@ class Splitting:
     ] = None
 
     def settings(self) -> dict[str, Any]:
-        """Returns the settings; without a mode, the usual one is chosen later."""
+        """Returns the settings; without `mode`, `Spec` chooses the usual one."""
         found = asdict(self) | {"delays": [parse_delay(text) for text in self.delay or []]}
         del found["delay"]
         if self.mode is None:
@@ -75,7 +75,7 @@ class Splitting:
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """How loads and paths are padded."""
+    """Options of padding."""
 
     PANEL: ClassVar[str] = "Padding"
 
@@ -94,7 +94,7 @@ class Padding:
 
 @dataclass(frozen=True, slots=True)
 class Attacker:
-    """What the attacker sees, and how it attacks."""
+    """Options of the observer and its attacks."""
 
     PANEL: ClassVar[str] = "Attacker"
 
@@ -128,7 +128,7 @@ class Attacker:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """Which loads are used, and for what."""
+    """Options of the choice of loads, and of their division."""
 
     PANEL: ClassVar[str] = "Loads"
 
@@ -154,7 +154,7 @@ class Division:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """On what the attack is trained."""
+    """Options of the training set."""
 
     PANEL: ClassVar[str] = "Training"
 
@@ -181,7 +181,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """How predictions become numbers."""
+    """Options of the metrics."""
 
     PANEL: ClassVar[str] = "Numbers"
 
@@ -196,7 +196,7 @@ class Scoring:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where the result goes."""
+    """Options of the output."""
 
     PANEL: ClassVar[str] = "Output"
 

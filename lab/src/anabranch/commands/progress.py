@@ -49,7 +49,7 @@ class EachMinute:
     """Prints progress at most once a minute, where there is no terminal for a bar.
 
     Args:
-        clock: seconds; for tests.
+        clock: returns the time in seconds; tests replace it.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:

@@ -26,7 +26,7 @@ from anabranch.validate import TraceError, source
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """The split."""
+    """Options of the split."""
 
     PANEL: ClassVar[str] = "Split"
 

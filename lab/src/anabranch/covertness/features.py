@@ -3,7 +3,7 @@
 `PAPER`'s are those of Weinberg et al. (CCS 2012, section 5.3, Figure 4). The others proved useful
 in later work: sizes and directions of first packets, gaps, simultaneous connections, requests,
 bytes that are too random, and responses slower than the round trip (Xue et al., NDSS 2025). Values
-of headers are not used: a headless browser identifies itself there.
+of headers are not used, because a headless browser identifies itself in them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 FIRST = 20
 """Number of first packets whose sizes and gaps are separate features."""
 LOOKED_AT = 1 << 16
-"""Maximum bytes of a direction, or of the bodies of a kind, for byte frequencies."""
+"""Maximum bytes of a direction, or of the bodies of one kind, whose frequencies are computed."""
 KINDS = ("image", "video", "text", "application")
 """Kinds of bodies: the first word of their Content-Type."""
 
@@ -50,9 +50,9 @@ NAMES = (
 
 
 def matrix(sessions: Sequence[Sequence[Flow]]) -> Floats:
-    """Returns float64 (flows, `NAMES`); a sequence is one client's connections to one server.
+    """Returns float64 (flows, `NAMES`): one row per connection, NaN for features that it lacks.
 
-    NaN where a connection lacks the feature.
+    Each sequence of `sessions` has the connections of one client to one server.
     """
     rows = [_row(flow, context) for flows in sessions
             for flow, context in zip(flows, _contexts(flows), strict=True)]  # fmt: skip
@@ -93,7 +93,11 @@ def _spread(gaps: Floats) -> list[float]:
 
 
 def _contexts(flows: Sequence[Flow]) -> list[list[float]]:
-    """Returns the client's open connections at each start, their maximum, and the last gap."""
+    """Returns numbers of the client's other open connections, and seconds since the last start.
+
+    For each connection: others at its start, their maximum while it is open, and the time since the
+    connection before it began (NaN for the first).
+    """
     began = np.array([flow.began for flow in flows])
     ended = np.array([flow.ended for flow in flows])
     rows = []
@@ -109,7 +113,7 @@ def _contexts(flows: Sequence[Flow]) -> list[list[float]]:
 
 
 def _talk(flow: Flow) -> list[float]:
-    """Returns the turns of any protocol, and the features of cleartext HTTP."""
+    """Returns the number of the client's turns, in any protocol, and features of cleartext HTTP."""
     sides = np.sign(flow.sizes)
     turns = int(((sides[1:] > 0) & (sides[:-1] < 0)).sum() + (sides[:1] > 0).sum())
     asked, got = http.requests(flow.up), http.answers(flow.down)

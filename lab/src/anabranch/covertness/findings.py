@@ -14,13 +14,16 @@ from anabranch.report.markdown import escaped
 BAR = 0.6
 """Maximum area by the paper's features for a class to count as similar to the browser."""
 WANTED = 10_000
-"""Number of first packets of all HTTP classes together that fixed detectors must not hit."""
+"""Least number of first packets, of all HTTP classes together, to judge that no detector hits."""
 HTTP = "http-"
-"""Prefix of the names of such classes."""
+"""Prefix of the names of HTTP classes."""
 
 
 def caught(found: Judgement) -> Iterator[str]:
-    """Yields reasons to discard all results, then classes by their best adversary, worst first."""
+    """Yields reasons to discard all results, then each class, and the fixed detectors' hits.
+
+    Classes are sorted by the area for one connection with all features, the largest first.
+    """
     yield from _leaks(found)
     yield from _broken(found)
     rows = [each for each in found.told
@@ -38,7 +41,7 @@ def caught(found: Judgement) -> Iterator[str]:
 
 
 def controls(found: Judgement) -> Iterator[str]:
-    """Yields the browser compared with itself, and the detectors' required hits and misses."""
+    """Yields the browser compared with itself, and detectors' required hits and false alarms."""
     own = [each for each in found.told if each.name == REAL[1] and each.area is not None]
     below = [each for each in own if each.area and each.area.high < 0.5]
     if below:
@@ -133,7 +136,7 @@ def _share(hit: Hits) -> float:
 
 
 def _later(found: Judgement, name: str) -> Iterator[str]:
-    """Yields the areas with more connections of a server."""
+    """Yields the areas after more connections of a server, and after a whole session."""
     for after in (*AFTER[1:], 0):
         for each in found.told:
             if (each.name, each.after) == (name, after):

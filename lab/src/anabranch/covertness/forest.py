@@ -1,4 +1,4 @@
-"""A random forest, tested on connections of sites, or of sessions, that it never saw."""
+"""A random forest, tested on connections of sites, or of sessions, that did not train it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TREES = 200
 LEAF = 2
 """Minimum number of connections in a leaf."""
 _SURE = 1e-3
-"""Minimum distance of scores from 0 and 1, so that no single connection decides for a server."""
+"""Minimum distance of scores from 0 and 1, which limits the weight of one connection."""
 
 
 def scores(
@@ -23,13 +23,13 @@ def scores(
     groups: NDArray[np.int64],
     seed: int,
 ) -> NDArray[np.float64]:
-    """Returns float64 (n,): scores of being positive, each by a forest that did not see it.
+    """Returns float64 (n,): probabilities of being positive, each by a forest not trained on it.
 
     Args:
         features: (n, features), NaN where there is none.
-        positive: (n,).
+        positive: (n,), whether a connection is of the positive class.
         groups: (n,), sites or sessions; no group is on both sides of a fold.
-        seed: of the forests.
+        seed: seed of the forests.
 
     Raises:
         TraceError: if a class has too few groups for two folds.

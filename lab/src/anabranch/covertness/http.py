@@ -19,8 +19,8 @@ class Message:
     Attributes:
         start: method or status, from the first line.
         head: bytes from the first line to the empty one, including both.
-        names: of the headers, in their order and case.
-        kind: Content-Type without parameters, in small letters; empty if there is none.
+        names: names of the headers, in their order and case.
+        kind: Content-Type without parameters, in lower case; empty if there is none.
         body: as sent, encoded and chunked; incomplete if the stream ended or was cut.
     """
 
@@ -58,7 +58,7 @@ def _messages(stream: bytes, first_line: re.Pattern[bytes]) -> Iterator[Message]
 
 
 def _length(stream: bytes, begin: int, headers: dict[str, str], start: str, *, asked: bool) -> int:
-    """Returns the length in bytes of a body that begins there."""
+    """Returns the length in bytes of a body that begins at `begin` (RFC 9112, section 6.3)."""
     rest = len(stream) - begin
     if start in _UNBODIED:
         return 0

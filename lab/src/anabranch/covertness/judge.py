@@ -66,7 +66,10 @@ def collect(
 
 
 def hits(groups: dict[str, Group]) -> list[Hits]:
-    """Counts every fixed detector's hits by class; rules on sizes use captures `for` all only."""
+    """Counts the hits of each fixed detector in each class.
+
+    Detectors that use more than the first packet skip captures made `for` detectors.
+    """
     found = []
     for name, group in groups.items():
         every = {True: group.firsts, False: [flow for flows in group.sessions for flow in flows]}

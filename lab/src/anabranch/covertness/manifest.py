@@ -4,11 +4,11 @@
      "server": "10.99.0.1:80", "for": "all"}
 
 `class` is the program that made the traffic, `site` the site that it loaded or imitated. `session`
-is the number of a visit: it is unique within a class, and other classes' captures with this number
-are of the same visit, made at about the same time. Forests never train on one class and test on
-another within one visit. `server`, which may be missing, excludes connections to others. `for` is
-`all` (the default) or `detectors`: made for its first packets, with meaningless sizes and times;
-such a capture needs neither site nor session.
+is the number of a visit: it is unique within a class, and captures of several classes with one
+number were made at about the same time. Forests never train on one class and test on another within
+one visit. `server`, which may be missing, excludes connections to other servers. `for` is `all`
+(the default) or `detectors`: the capture was made for its first packets, its sizes and times have
+no meaning, and it needs neither site nor session.
 """
 
 from __future__ import annotations

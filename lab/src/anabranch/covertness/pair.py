@@ -25,9 +25,9 @@ class Group:
     """The connections of a class.
 
     Attributes:
-        sessions: its connections, by session, from captures for `all`.
-        sites: the site of each.
-        numbers: the visit of each; classes share the numbers of visits.
+        sessions: the class's connections, by session, from captures for `all`.
+        sites: the site of each session.
+        numbers: the visit of each session; classes share the numbers of visits.
         firsts: every connection, also from captures for `detectors`.
         headless: packets of connections that began before the capture.
     """
@@ -45,13 +45,13 @@ class Told:
 
     Attributes:
         features: `paper`, `all` or `server` (totals of a session).
-        apart: the groups that no fold has on both sides: `site`, and so no session either; or
-            `session`, whose site the adversary has seen in other visits.
+        apart: the groups that are never in training and test at once: `site`, which separates
+            sessions too; or `session`: the adversary has seen the site in other visits.
         after: number of a server's connections that the adversary has seen; 0 is a whole session.
         positives, negatives: connections, or sessions where `after` is 0.
-        area: under the ROC curve; None if there are too few.
-        rate: of true positives at a false-positive rate of `statistics.RARE`; None below
-            `statistics.NEGATIVES` negatives, which are too few.
+        area: area under the ROC curve; None if there are too few connections.
+        rate: true-positive rate at a false-positive rate of `statistics.RARE`; None with fewer than
+            `statistics.NEGATIVES` negatives.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """A server's score after many connections, from whole sessions.
 
-A server is simulated: a site, its sessions in a drawn order, then another site's, until there are
-enough connections. A session's connections are used together or not at all. Their scores are from
-forests that have not seen their sites.
+A server is simulated from the sessions of a site, in random order, then of another site, until
+there are enough connections. A session's connections are used together or not at all. Their scores
+are from forests that were not trained on their sites.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Pool:
         """Takes one sequence of scores (0 to 1, both excluded) for each session.
 
         Args:
-            scores: by session, of its connections: at least one.
-            positive: bool (sessions,).
-            site: int64 (sessions,).
+            scores: scores of each session's connections, of which it has at least one.
+            positive: bool (sessions,), whether a session is of the positive class.
+            site: int64 (sessions,), the site of each session.
         """
         self.lengths = np.array([each.size for each in scores], np.int64)
         self.sums = np.array([np.log(each / (1 - each)).sum() for each in scores])

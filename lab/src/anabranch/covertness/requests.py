@@ -19,13 +19,13 @@ class Requests:
     """The requests of a class; bytes of bodies count in `up` and `down` only.
 
     Attributes:
-        name: of the class, or of classes counted together.
+        name: name of the class, or of classes counted together.
         gets: bytes of a GET's head at each of `PERCENTILES`; empty if there is no GET.
         least, most: bytes of a request's head: extremes of the means of connections with requests.
         requests: per connection with any, on average.
         posts: POSTs per session, on average.
         up, down: bytes of payload per session, on average, of any protocol.
-        etags: connections whose first response has an ETag, as of a file.
+        etags: connections whose first response has an ETag, which servers send for files.
         connections: all, including those without requests.
     """
 

@@ -1,10 +1,11 @@
 """Distances, areas and rates, with intervals over sites.
 
-Connections of one session are alike, and so are sessions of one site, in all classes at once. So
-sites are resampled, with all of their connections in every class. Ends of a 95 % interval are
-percentiles of these resamples, moved outwards for the number of sites as in Hesterberg ("What
-Teachers Should Know About the Bootstrap", The American Statistician 69, 2015, section 5.3): for few
-sites they would be too narrow. So intervals of shares and areas stay within 0 to 1.
+Connections of one session are alike, and so are sessions of one site, in all classes at once.
+Therefore sites are resampled, with all of their connections in every class. Ends of a 95 % interval
+are percentiles of these resamples, so that intervals of shares and areas stay within 0 to 1. The
+percentiles are moved outwards for the number of sites as in Hesterberg ("What Teachers Should Know
+About the Bootstrap", The American Statistician 69, 2015, section 5.3), because intervals of few
+sites would be too narrow.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 RARE = 1e-3
-"""The false-positive rate for the true-positive rate."""
+"""False-positive rate at which the true-positive rate is reported."""
 NEGATIVES = 10_000
 """Minimum number of negatives for a rate of `RARE`: with fewer, a handful decides."""
 _BLOCK = 1 << 22
@@ -35,10 +36,10 @@ class Sample:
     """Connections of two classes.
 
     Attributes:
-        positive: bool (n,), whether it is of the wanted class.
+        positive: bool (n,), whether a connection is of the positive class.
         site: int64 (n,), equal for all connections of a site, of both classes.
         resamples: number of resamples of the sites.
-        seed: of these draws.
+        seed: seed of the resamples.
     """
 
     positive: Bools

@@ -8,7 +8,7 @@ KEPT = 1 << 20
 """Maximum bytes of a direction to keep; sizes and times are of all bytes."""
 _HALF, _WHOLE = 1 << 31, 1 << 32
 _MOST_WAITING = 4096
-"""Maximum number of segments that wait for an earlier one; a sender of more is not trusted."""
+"""Maximum number of segments that wait for an earlier one; further ones are dropped."""
 
 
 @dataclass(slots=True)

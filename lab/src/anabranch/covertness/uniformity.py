@@ -23,7 +23,7 @@ def printable(message: bytes) -> float:
 
 
 def longest_printable(message: bytes) -> int:
-    """Returns the longest run of such bytes."""
+    """Returns the length of the longest run of bytes from 0x20 to 0x7E."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], _PRINTABLE[_array(message)], [0]))))
     return int((edges[1::2] - edges[::2]).max(initial=0))
 

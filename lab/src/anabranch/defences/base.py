@@ -1,4 +1,4 @@
-"""The interface that all defences share: they add packets to traces, and mark those they added."""
+"""The interface of all defences, which pad or delay packets and mark those that they add."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_BYTES = 65_535
 
 
 class DefenceError(ValueError):
-    """Defence that cannot be made or applied; the message names the setting."""
+    """A defence cannot be made or applied; the message names the setting."""
 
 
 @dataclass(frozen=True, slots=True)

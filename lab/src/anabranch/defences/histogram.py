@@ -19,12 +19,12 @@ LONGEST = 10.0
 """End of the last finite bin in seconds, as published."""
 
 TOKENS = 10_000
-"""Tokens of a fit before those for times below zero are dropped, as published."""
+"""Number of tokens that a fit distributes, as published; those for times below zero are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A histogram as published configurations define it: a distribution and an infinity bin.
+    """A distribution and an infinity bin, by which published configurations define a histogram.
 
     Attributes:
         rest: sets the infinity bin (see `tokens`): the dummies of a burst (`gap`), or the ratio of

@@ -30,9 +30,9 @@ NAMED: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
 """Machines of client and server, by the name of their defence.
 
 `front` has the budgets and windows of FT-1, and 50 steps for the Rayleigh density. `regulator` has
-the numbers of RegulaTor-Heavy. `tamaraw` has the paper's intervals between packets, and a soft stop
-after a second without real packets, which is armed by an end's second packet. Here every machine
-ends with the load's last real packet.
+the numbers of RegulaTor-Heavy. `tamaraw` has the paper's intervals between packets. From an end's
+second packet on, it stops after a second without real packets (soft stop). Here every machine ends
+with the load's last real packet.
 """
 
 

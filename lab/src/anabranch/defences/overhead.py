@@ -34,12 +34,12 @@ class Overhead:
 
     @property
     def down(self) -> float:
-        """The same from server to client."""
+        """Bytes of padding for each real byte from server to client, over all loads."""
         return _ratio(self.padding[:, 1], self.real[:, 1])
 
     @property
     def bandwidth(self) -> float:
-        """The same for both directions together; papers call it bandwidth overhead."""
+        """Bytes of padding for each real byte in both directions: papers' bandwidth overhead."""
         return _ratio(self.padding, self.real)
 
     @property
@@ -58,7 +58,7 @@ class Overhead:
         return _median(self.added, self.duration)
 
     def summary(self) -> dict[str, float | int | None]:
-        """Returns the number of loads and all of these by name; None where a denominator is 0."""
+        """Returns the number of loads and all sums and medians by name; None if undefined."""
         names = ("up", "down", "bandwidth", "median_bandwidth", "time", "median_time")
         values = {name: float(getattr(self, name)) for name in names}
         known = {name: value if np.isfinite(value) else None for name, value in values.items()}

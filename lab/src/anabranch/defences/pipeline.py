@@ -13,8 +13,8 @@ from anabranch.traces import Traces
 class Pipeline:
     """Stages in the order of packets: `[Front(), Split()]` pads, then splits the padded traces.
 
-    A defence after the split runs on each path separately, with a seed of its own: one machine for
-    each path, without knowledge of the others. Paths without packets stay empty.
+    A defence after the split runs on each path separately, with a seed of its own and without
+    knowledge of the other paths. Paths without packets stay empty.
 
     Attributes:
         stages: defences, and at most one `Split`, which contains the seed of its paths.

@@ -24,7 +24,7 @@ class Family:
         make: class or function that makes a defence from its settings.
         settings: names of the settings, each with the parser of its value.
         bare: setting of a value without a name; None if there is none.
-        syntax: syntax, as shown to users.
+        syntax: syntax of its settings, as shown to users.
         about: description in one line.
         label: its name in tables and figures; empty if that is the name in settings.
     """
@@ -46,7 +46,7 @@ def _machines(text: str) -> tuple[str, ...]:
 
 
 def _maybenot(machines: str = "none", **settings: Any) -> Maybenot:
-    """Makes a `Maybenot`; a serialised machine is used at each end that is not given."""
+    """Makes a `Maybenot`; serialised `machines` run at each end without machines of its own."""
     if not machines.startswith(SERIALISED):
         return Maybenot(machines, **settings)
     serialised = _machines(machines)

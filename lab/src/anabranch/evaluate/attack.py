@@ -19,7 +19,7 @@ from anabranch.registry import ALIASES
 
 
 def is_foreign(name: str) -> bool:
-    """Returns whether a name is that of a third-party attack, known or not."""
+    """Returns whether a name has the form of a third-party attack's, which may not exist."""
     return ":" in name
 
 

@@ -1,7 +1,7 @@
-"""The settings of a `Spec` under one flat list of names, as files, sweeps and options have them.
+"""The settings of a `Spec` under a flat list of names, which files, sweeps and options use.
 
-Results of all versions of this program have these names, and the names of stored results are made
-from them: a setting that moves to another part keeps its name here.
+Results of all versions of this program have these names, and the names of stored results are
+hashes over them. So a setting that moves to another part keeps its name here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PARTS: Final[Mapping[str, type[Any]]] = MappingProxyType(
 
 
 class Place(NamedTuple):
-    """The place of a setting: a part of a `Spec`, and a field of it; or an attribute, and ''."""
+    """The place of a setting: a part of a `Spec` and its field; or an attribute of it, and ''."""
 
     part: str
     field: str
@@ -79,7 +79,7 @@ def flat(spec: Spec) -> dict[str, Any]:
 
 
 def parts(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of a `Spec` with these settings; others have their defaults.
+    """Returns the arguments of a `Spec` with these settings; other settings have their defaults.
 
     Raises:
         SettingError: with the nearest name if one is unknown, or with the expected type.
@@ -125,7 +125,7 @@ _KINDS: Mapping[Any, str] = {
     Mapping: "table",
     tuple: "list of seconds, or of pairs up, down",
 }
-"""Types, as messages name them."""
+"""Names of types in messages."""
 
 
 def _bare(hint: Any) -> tuple[Any, bool]:

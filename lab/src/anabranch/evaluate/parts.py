@@ -1,6 +1,6 @@
 """The settings of one evaluation by concern. Each part checks its own settings.
 
-Messages name a setting as files and options do (`anabranch.evaluate.flat`).
+Messages use the names of settings in files and options (`anabranch.evaluate.flat`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from anabranch.splitting import Delay, Split
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """How loads are split over paths.
+    """Settings of the split over paths.
 
     Attributes:
         schedule: schedule of the split, as `anabranch-lab split --schedule`; None leaves traces
             whole (or split as they were recorded).
-        every, paths, mode, delays, draw: of the split, as in `Split`. A `Spec` replaces an empty
-            mode by `usual_mode` for the schedule and the padding of each path.
+        every, paths, mode, delays, draw: as in `Split`. A `Spec` replaces an empty mode by
+            `usual_mode` for the schedule and the padding of each path.
 
     Raises:
         SplitError: if a setting is wrong.
@@ -44,7 +44,7 @@ class Splitting:
         self.split()
 
     def split(self, resplits: int = 1, seed: int = 0) -> Split | None:
-        """Returns the split, or None.
+        """Returns the split, or None without a schedule.
 
         Raises:
             SplitError: if `resplits` or `seed` is wrong.
@@ -65,19 +65,20 @@ class Splitting:
 
     @property
     def session(self) -> int | None:
-        """Number of loads in a session, which share their probabilities; None without sessions."""
+        """Number of loads in a session, which share their probabilities; None if none do."""
         rule, _, loads = self.draw.partition(":")
         return int(loads) if rule == "session" else None
 
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """How loads and paths are padded.
+    """Settings of padding.
 
     Attributes:
         defence: padding of whole loads before the split, in the syntax of
             `anabranch.defences.parse`; None for none.
-        path_defence: padding of each path separately, after the split.
+        path_defence: padding of each path separately after the split, in the same syntax; None for
+            none.
 
     Raises:
         DefenceError, SettingError: if a setting is wrong.
@@ -106,12 +107,12 @@ class Padding:
 
 @dataclass(frozen=True, slots=True)
 class AttackSettings:
-    """An attack.
+    """Name and parameters of an attack.
 
     Attributes:
-        name: name of the attack. The name of a third-party attack is that returned by
-            `evaluate.attack` (`name_of`, `add`). If no such attack is found, it is checked only by
-            the evaluation, so that its results can be read where it is not installed.
+        name: name of the attack. For a third-party attack, it is the name that `name_of` or `add`
+            of `evaluate.attack` returned. Whether it exists is checked only by the evaluation, so
+            that its results can be read where it is not installed.
         parameters: parameters of the attack; its seed is that of the `Spec` unless given here.
 
     Raises:
@@ -128,7 +129,7 @@ class AttackSettings:
 
     @property
     def is_known(self) -> bool:
-        """Whether the attack is built in, or was found."""
+        """Whether the attack is built in, or a third-party one that was found."""
         return known(self.name) is not None
 
     def make(self, seed: int) -> Attack:
@@ -151,15 +152,15 @@ class AttackSettings:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """On what the attack is trained.
+    """Settings of the training set.
 
     Attributes:
         resplits: number of splits of each training load.
         merged: whether training also uses whole traces, in addition to the split ones.
-        on: `train_on` in files: data on which the attacker trains and validates, if they differ
-            from those it meets. `unsplit`: the whole loads before padding and split, since the
-            attacker does not expect these. `data:` and a digest: other traces with the same pages.
-            None: the same as it meets.
+        on: `train_on` in files: data for training and validation, if they differ from the tested
+            data. `unsplit`: the whole loads before padding and split, for an attacker that does not
+            know of these. `data:` and a digest: other traces with the same pages. None: the tested
+            data.
 
     Raises:
         SettingError: if a setting is wrong.
@@ -192,7 +193,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """How predictions become numbers.
+    """Settings of the metrics.
 
     Attributes:
         r: number of unmonitored loads for each monitored one.

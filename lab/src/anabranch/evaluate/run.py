@@ -212,9 +212,9 @@ def _judge(
 def _refuse_blind(task: _Task, sampler: Sampler) -> None:
     """Rejects a set in which no packet is seen, and a page that is tested but not learnt.
 
-    A page may be missing in training although each set had loads of it. The observer may see
-    nothing of its few training loads. The paper's protocol divides only the sub-traces that are
-    left.
+    A page may be missing in training although each set had loads of it: the observer may see no
+    packet of its training loads, and the paper's protocol divides only sub-traces of more than ten
+    packets.
     """
     for name in THREE_SETS:
         side: Samples | None = getattr(task, name)
@@ -229,7 +229,7 @@ def _refuse_blind(task: _Task, sampler: Sampler) -> None:
 
 
 def _predicted(attack: Attack, samples: Samples, sampler: Sampler, fold: int) -> Outcomes:
-    """Predicts the most probable monitored page of each sample; `any` combines those of a load."""
+    """Predicts the most probable monitored page of each sample; `any` combines a load's samples."""
     traces = sampler.traces
     combined = sampler.observer.rule == "any" and sampler.spec.design.protocol == "honest"
     proba = attack.predict_proba(samples.X)
@@ -254,7 +254,10 @@ def _predicted(attack: Attack, samples: Samples, sampler: Sampler, fold: int) ->
 
 
 def _sizes(task: _Task) -> dict[str, Any]:
-    """Counts each set's samples, loads and packets; adds the share of test samples trained on."""
+    """Counts samples, loads and packets of each set, and the share of test samples in training.
+
+    A test sample is in training if another sample of its load is.
+    """
     sides = {name: getattr(task, name) for name in THREE_SETS if getattr(task, name) is not None}
     facts: dict[str, Any] = {
         name: {

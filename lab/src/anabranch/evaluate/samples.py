@@ -26,7 +26,7 @@ class Samples:
         X: the packets seen.
         y: int64 (n,), the page, or `UNMONITORED`.
         rows: int64 (n,), index of the load in the data; samples of one load share it.
-        share: float64 (n,), fraction of the load's packets that is seen.
+        share: float64 (n,), fraction of the load's packets that the observer sees.
         path: int16 (n,), the path watched, or -1.
     """
 
@@ -62,7 +62,7 @@ class Samples:
 
 
 class Sampler:
-    """Source of samples from loads, by the defence, split and observer of the spec.
+    """Makes samples from loads with the padding, split and observer of the spec.
 
     A load's samples depend on the spec, the load's run and number, and the replica, not on other
     loads.
@@ -95,7 +95,10 @@ class Sampler:
             )
 
     def train(self, rows: Ints) -> Samples:
-        """Returns re-splits of the loads at `rows`, and whole loads if `merged`; none is empty."""
+        """Returns re-splits of the loads at `rows`, and whole loads if `merged`.
+
+        Samples without packets are left out.
+        """
         parts = [self.seen(rows, replica) for replica in range(self.spec.training.resplits)]
         if self.spec.training.merged:
             parts.append(self.see(rows, 0, Observer("merged", counter=self.observer.counter)))
@@ -110,7 +113,7 @@ class Sampler:
         return Samples.joined([self._view(divided, rows, self.observer, 0, path) for path in paths])
 
     def see(self, rows: Ints, replica: int = 0, observer: Observer | None = None) -> Samples:
-        """Returns one sample for each load at `rows`, which may be empty."""
+        """Returns one sample for each load at `rows`; a sample may have no packets."""
         divided = self._divided(rows, replica)
         return self._view(divided, rows, observer or self.observer, replica)
 

@@ -20,16 +20,16 @@ class Spec:
     """Settings of one evaluation. Equal settings, data and versions give equal results.
 
     The parts check their own settings; a spec checks those that concern several parts. `of` makes a
-    spec from settings by the names that files and options have.
+    spec from settings under the names that files and options use.
 
     Attributes:
-        splitting: how loads are split over paths.
-        padding: how loads and paths are padded.
-        observer: what the attack sees.
+        splitting: the split over paths.
+        padding: padding of loads and of paths.
+        observer: the paths that the attack sees.
         attack: the attack and its parameters.
-        design: the protocol, and which loads it uses.
-        training: on what the attack is trained.
-        scoring: how predictions become numbers.
+        design: the protocol, and the loads that it uses.
+        training: the training set.
+        scoring: the metrics.
         seed: seed of every random draw.
 
     Raises:
@@ -92,7 +92,7 @@ class Spec:
 
     @classmethod
     def of(cls, **settings: Any) -> Self:
-        """Returns a spec with these settings, by their names in files; others have their defaults.
+        """Returns a spec with these settings, named as in files; others have their defaults.
 
         Raises:
             SettingError: with the nearest name if one is unknown, or with the expected type.
@@ -131,7 +131,7 @@ class Spec:
 
     @property
     def is_simulation_only(self) -> bool:
-        """Whether no program splits loads like this: a built-in schedule, at both ends at once."""
+        """Whether no program can make the split: a built-in schedule in the mode `together`."""
         split = self.split()
         return split is not None and split.is_simulation_only
 
@@ -146,10 +146,10 @@ class Spec:
         return Pipeline([stage for stage in (before, split, after) if stage is not None])
 
     def idle(self, recorded: bool | None = None) -> Iterator[tuple[str, str]]:
-        """Yields settings without an effect, given the others, each with the reason.
+        """Yields settings that have no effect because of the others, each with the reason.
 
-        In a grid of settings, some are without effect in places. In a single evaluation, the user
-        expects an effect of each given setting.
+        In a grid of settings this is allowed. In a single evaluation, the user expects each given
+        setting to have an effect.
 
         Args:
             recorded: whether the traces are split already; None if that is not known yet.

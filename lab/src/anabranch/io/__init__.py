@@ -55,7 +55,7 @@ _UNTOLD: Mapping[str, tuple[str, ...]] = {
     "directions": ("monitored", "unmonitored"),
     "cells": (),
 }
-"""Attributes of `Meaning` that a format's files lack."""
+"""Attributes of `Meaning` that each format's files lack."""
 
 
 def read(path: Path | str, form: str | None = None, meaning: Meaning | None = None) -> Traces:
@@ -63,7 +63,7 @@ def read(path: Path | str, form: str | None = None, meaning: Meaning | None = No
 
     Args:
         path: `loads.parquet`, `wflib.npz`, `path.pcapng`, or a folder of captures or `.cell` files.
-        form: one of `FORMATS`; None finds it (`detect`).
+        form: one of `FORMATS`; None detects it (`detect`).
         meaning: facts that the file does not contain.
 
     Raises:
@@ -118,7 +118,7 @@ def files(path: Path, form: str | None = None) -> list[Path]:
 
 
 def refuse_source(target: Path, path: Path, form: str | None = None) -> None:
-    """Refuses to write `target` if `read` reads it as traces of `path`.
+    """Refuses to write `target` if it is a file that `read` reads for `path`.
 
     Raises:
         TraceError: if it is one of their files, or the traces cannot be read.

@@ -38,7 +38,7 @@ class Clear(NamedTuple):
     kind: int
     """`NEITHER`, `WIREGUARD` or `MOSH`."""
     session: int = 0
-    """WireGuard's receiver index: with another one, counting restarts."""
+    """WireGuard's receiver index; a new index restarts the counter."""
     number: int = -1
     """The counter, or -1 if there is none."""
 
@@ -67,14 +67,15 @@ def clear(payload: bytes, length: int, outward: bool) -> Clear:
 
 
 def counters(outward: Bools, shown: Ints) -> Ints | None:
-    """Returns int64 (packets,): each packet's position, from 1, in its direction; 0 without one.
+    """Returns int64 (packets,): each packet's position, from 1, in its direction.
 
-    Counting begins with the least number of the first session, on any path. A later session
-    continues from the greatest position of the one before.
+    The position is 0 for packets without a counter. Counting begins with the least counter of the
+    first session, on any path. A later session continues from the greatest position of the session
+    before it.
 
     Args:
-        outward: (packets,), whether the client sent it, in the order of time.
-        shown: (packets, 3), `Clear` of each.
+        outward: (packets,), whether the client sent the packet, in the order of time.
+        shown: (packets, 3), `Clear` of each packet.
 
     Returns:
         None unless all packets are of one known kind, and any has a counter.

@@ -23,7 +23,8 @@ _LOOKED_AT = 1 << 20
 def matches(path: Path) -> bool:
     """Returns whether the file's `X` holds whole numbers, as directions are, and no times.
 
-    If it holds floats, the first ones must be -1, 0 or 1; a warning names the other reading.
+    If it holds floats, the first million must be -1, 0 or 1. A warning then says that `wflib` would
+    read them as times.
     """
     try:
         with (

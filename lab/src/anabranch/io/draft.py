@@ -18,7 +18,8 @@ from anabranch.validate import TraceError
 def file(target: Path) -> Iterator[Path]:
     """Yields a path next to `target` to write to; renamed to it at the end, removed on an error.
 
-    An older file of the name stays until then. Traces are readable by their owner only.
+    An older file of that name stays until then. The file is readable by its owner only, as traces
+    are private.
     """
     if target.is_dir():
         raise TraceError("is a folder, not a file", file=target)

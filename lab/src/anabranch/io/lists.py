@@ -1,6 +1,6 @@
 """Parquet with a row for each load: `label`, `instance`, maybe `run`, and lists `times`, `sizes`.
 
-Times are seconds from the load's first packet, sizes signed as ours.
+Times are seconds from the load's first packet; sizes are positive from client to server.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _unit(sizes: NDArray[np.int32]) -> str:
 
 
 def write(traces: Traces, path: Path) -> None:
-    """Writes such a file, for any paths. A load's number and its monitored mark are lost.
+    """Writes such a file. Paths, counters, numbers of loads and monitored marks are lost.
 
     Times are float64 and sizes int32, wider than usual in such files, so that nothing else is lost.
     """

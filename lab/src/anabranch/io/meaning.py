@@ -13,7 +13,7 @@ class Meaning:
     """Attributes of loads in formats that do not record them.
 
     Attributes:
-        label: of a capture's only load.
+        label: label of a capture's only load.
         monitored: whether the labels are monitored, for files without this information.
         server: address and port of the server, for captures without packet directions; other
             packets are ignored.

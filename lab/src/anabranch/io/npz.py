@@ -47,9 +47,9 @@ class Table:
 def read(path: Path, meaning: Meaning) -> Table:
     """Reads `X` and `y`, or `X_NAME` and `y_NAME` of several groups, which become runs 0, 1, ...
 
-    Labels are the numbers of `y`, all monitored, unless our arrays or `meaning` have more. A load
-    with the number of all unmonitored ones is a page of its own, `open 0`, `open 1`, ..., unless an
-    array of ours has its page: crawls load each of these once.
+    Labels are the numbers of `y`, all monitored, unless our arrays or `meaning` say otherwise. If
+    no array of ours has the pages of unmonitored loads, each of these loads is a page of its own,
+    `open 0`, `open 1`, ...: crawls load each unmonitored page once.
 
     Raises:
         TraceError: if an array is missing or of the wrong shape, or there are no rows.
@@ -94,7 +94,7 @@ def rows(X: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 
 def refuse_gap(row: NDArray[Any], number: int, first: int) -> None:
-    """Refuses a 0 from index `first` on: nothing may follow it."""
+    """Refuses a 0 from index `first` on, because packets follow it (see `rows`)."""
     gaps = np.flatnonzero(row[first:] == 0)
     if gaps.size:
         raise TraceError(f"row {number} has a 0 at {gaps[0] + first}, before its end", column="X")
@@ -187,7 +187,7 @@ def _given_labels(arrays: Arrays, y: NDArray[np.int64]) -> list[str]:
 
 
 def _monitored(arrays: Arrays, y: NDArray[np.int64], meaning: Meaning) -> NDArray[np.bool_]:
-    """Returns which loads are monitored: neither the file nor the user marks them otherwise."""
+    """Returns bool (n,): loads that neither the file nor the user marks as unmonitored."""
     monitored = np.full(y.size, meaning.monitored)
     if "monitored" in arrays:
         monitored &= _added(arrays, "monitored", "b", y.size)
@@ -195,7 +195,7 @@ def _monitored(arrays: Arrays, y: NDArray[np.int64], meaning: Meaning) -> NDArra
 
 
 def _outside(y: NDArray[np.int64], meaning: Meaning) -> NDArray[np.bool_]:
-    """Returns which loads have the user's number of all unmonitored ones."""
+    """Returns bool (n,): loads whose `y` is the user's number of unmonitored pages."""
     outside: NDArray[np.bool_] = y == meaning.unmonitored
     if meaning.unmonitored is not None and not outside.any():
         problem = f"holds no {meaning.unmonitored}: its numbers are {y.min()} to {y.max()}"
@@ -213,7 +213,7 @@ def _added(arrays: Arrays, name: str, kinds: str, loads: int) -> NDArray[Any]:
 
 
 def _numbers(traces: Traces) -> Arrays:
-    """Returns `y` as WFlib counts, and our own arrays: names of monitored pages come first."""
+    """Returns `y` in WFlib's numbering, and our own arrays, with monitored pages first."""
     watched = np.unique(traces.label[traces.monitored])
     order = np.concatenate([watched, np.setdiff1d(traces.label, watched)])
     places = np.zeros(len(traces.names), np.int64)

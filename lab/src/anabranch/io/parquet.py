@@ -40,7 +40,7 @@ _TYPES = {
 """The columns that every trace has."""
 
 _ENCODINGS = dict.fromkeys(("load", "run", "path", "counter"), "DELTA_BINARY_PACKED")
-"""The others are plain or have a dictionary: some readers support no more."""
+"""Encodings of columns. Others are plain or have a dictionary: some readers support no more."""
 
 Any1: TypeAlias = NDArray[Any]
 
@@ -48,8 +48,8 @@ Any1: TypeAlias = NDArray[Any]
 def read(path: Path, meaning: Meaning | None = None) -> Traces:
     """Reads a trace, a batch of rows at a time; loads may be interleaved.
 
-    Rows of path -1 describe a load a second time: if a load also has rows of paths, those are used.
-    The file is self-contained, so that `meaning` is ignored.
+    Rows of path -1 describe the whole load. If a load also has rows of paths, only those are used.
+    `meaning` is ignored, because the file contains all facts.
 
     Raises:
         TraceError: if the file breaks a rule of the schema.
@@ -82,8 +82,8 @@ class Writer:
     """A writer of traces that arrive in pieces; the file appears at the end if there was no error.
 
     Args:
-        path: of the file.
-        facts: of all pieces.
+        path: path of the file.
+        facts: metadata of all pieces.
         counters: whether the pieces have counters, and the file a column of them.
     """
 
@@ -128,7 +128,7 @@ class Writer:
             self._file.write_table(self._table(traces, first, last))
 
     def close(self) -> None:
-        """Completes the draft's content; the file is still renamed at the end."""
+        """Completes the draft's content; the context's end still renames the file."""
         self._file.close()
 
     def _refuse_nothing(self, error: type[BaseException] | None, *_: Any) -> None:
@@ -255,7 +255,7 @@ def _check_constant(stretches: Any1, member: Any1, first: Any1) -> None:
 
 
 def _one_description(owners: Any1, paths: Any1, loads: int) -> Any1:
-    """Returns the rows that describe each load once: those of paths, or else the whole."""
+    """Returns the rows that describe each load once: rows of paths, or else of the whole load."""
     split = np.zeros(loads, np.bool_)
     split[owners[paths != WHOLE]] = True
     kept: Any1 = np.flatnonzero((paths != WHOLE) | ~split[owners])

@@ -1,7 +1,8 @@
 """Captures: a folder with NAME.pcapng or NAME.pcap for each path (docs/formats.md, "Captures").
 
-They do not record the session of a datagram: all of a folder is one load. The splitter's own
-captures have the direction of each packet; for others, the server's address determines it.
+Captures do not record the session of a datagram, so all packets of a folder are one load. The
+splitter's own captures have the direction of each packet; for others, the server's address
+determines it.
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ class _Interface(NamedTuple):
 
 
 def _records(data: bytes) -> Iterator[Record]:
-    """Yields the packets of a pcapng file; each by the link type and the clock of its interface."""
+    """Yields the packets of a pcapng file, with the link type and the clock of their interfaces."""
     order, interfaces = "<", list[_Interface]()
     for kind, body, at in _blocks(data):
         try:

@@ -1,7 +1,7 @@
 """WFlib's npz: `X` is direction times timestamp [s], + from client to server; `y` the label.
 
-A product does not contain the direction of a packet at time 0. When reading, leading zeros of a row
-are packets of the client, which speaks first; when writing, time 0 becomes `SOON`, so that nothing
+The product does not contain the direction of a packet at time 0. Reading takes leading zeros of a
+row for packets of the client, which sends first. Writing replaces time 0 by `SOON`, so that nothing
 is lost.
 """
 

@@ -1,7 +1,7 @@
 """Bootstrap intervals with pages as clusters.
 
-Loads of one page are alike, so that an interval over loads would be far too narrow for the relevant
-question, the accuracy on other pages. Pages are resampled with all of their loads.
+Loads of one page are alike, so an interval over loads would be far too narrow for the accuracy on
+other pages, which is the relevant question. Pages are resampled with all of their loads.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def intervals(
     """Computes a statistic at each of `t` thresholds, with intervals over `resamples`.
 
     Args:
-        counts: of the pages.
-        statistic: of rates (..., t), with one value for each.
+        counts: numbers of loads by page.
+        statistic: function of rates (..., t) that returns one value for each of them.
         resamples: number of resamples of the pages, with replacement; monitored and unmonitored
-            pages separately.
-        seed: of these draws; equal seeds draw equal pages, whatever the statistic.
+            pages are drawn separately.
+        seed: seed of these draws; equal seeds draw equal pages, whatever the statistic.
     """
     chance = np.random.default_rng(seed)
     inside = draws(chance, counts.monitored.size, resamples)

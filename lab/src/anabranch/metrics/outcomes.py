@@ -21,8 +21,8 @@ class Outcomes:
     """An attack's predictions for `n` observed loads. All attributes are of shape (n,).
 
     Attributes:
-        run: int32, of the load.
-        load: int64, its number within the run.
+        run: int32, run of the load.
+        load: int64, number of the load within the run.
         path: int16, the path watched, or -1 for several or all.
         page: int32, code of the page that was loaded.
         monitored: bool, whether the page is monitored.
@@ -69,8 +69,8 @@ class Outcomes:
     def of_any(self) -> Outcomes:
         """Returns one row for each load from those of several observers, in the order of loads.
 
-        A load is lost if one of them names it: the right prediction with the highest score counts,
-        or, without one, the prediction with the highest score.
+        A load is recognised if one observer names its page: the right prediction with the highest
+        score counts, or, without one, the prediction with the highest score.
         """
         order = np.lexsort((self.score, self.right, self.load, self.run))
         run, load = self.run[order], self.load[order]

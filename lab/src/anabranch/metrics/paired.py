@@ -12,7 +12,7 @@ from anabranch.metrics.outcomes import Bools, Floats, Outcomes
 
 
 class PairError(ValueError):
-    """Two results without common loads to compare."""
+    """Two results cannot be compared load by load; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +22,9 @@ class Difference:
     Attributes:
         loads: number of loads that both predicted.
         pages: number of their pages.
-        first, second: each one's accuracy on them, with 95 % intervals by page.
-        gain: second minus first, with its 95 % interval.
-        only_first, only_second: number of loads that only this one recognised.
+        first, second: accuracy of each result on these loads, with 95 % intervals by page.
+        gain: second accuracy minus first, with its 95 % interval.
+        only_first, only_second: number of loads that only this result recognised.
     """
 
     loads: int
@@ -39,12 +39,12 @@ class Difference:
 def difference(first: Outcomes, second: Outcomes, resamples: int, seed: int) -> Difference:
     """Compares closed-world predictions; the bootstrap draws the same pages for both.
 
-    An easy page is easy for both, and cancels out of their difference: its interval is mostly far
-    narrower than those of the two would suggest.
+    An easy page is easy for both results, and cancels out of their difference. The interval of the
+    difference is therefore mostly far narrower than those of the accuracies suggest.
 
     Raises:
-        PairError: if one has several predictions of a load, or they have no load in common, or
-            give one different pages.
+        PairError: if a result has several predictions of a load, or the results have no load in
+            common, or have different pages for a load.
     """
     ours, theirs = _common(first, second)
     page = first.page[ours]
@@ -90,7 +90,7 @@ def _names(outcomes: Outcomes) -> NDArray[np.void]:
 
 
 def _by_page(page: NDArray[np.int32], right: Bools) -> tuple[NDArray[np.int32], Floats]:
-    """Returns pages, and for each its loads and the first's and second's recognised ones."""
+    """Returns the pages, and float64 (pages, 3): loads, and those that either result recognised."""
     pages, codes = np.unique(page, return_inverse=True)
     counts = np.zeros((pages.size, 3))
     np.add.at(counts, codes, np.column_stack([np.ones(page.size), right]))

@@ -46,7 +46,7 @@ class Rates:
 
 
 def count(outcomes: Outcomes, accepted: Bools) -> Counts:
-    """Counts by page the loads `accepted` (n, t) as monitored."""
+    """Counts by page the loads that are `accepted`, bool (n, t), as monitored."""
     seen = accepted & (outcomes.packets > 0)[:, None]
     right = outcomes.right[:, None]
     inside, outside = outcomes.monitored, ~outcomes.monitored
@@ -63,7 +63,7 @@ def rates(counts: Counts, inside: ArrayLike = 1.0, outside: ArrayLike = 1.0) -> 
     """Returns rates with monitored pages weighted by `inside`, unmonitored ones by `outside`.
 
     Args:
-        counts: of the pages.
+        counts: numbers of loads by page.
         inside: a number, or float64 (b, monitored pages).
         outside: a number, or float64 (b, unmonitored pages).
     """
@@ -75,9 +75,9 @@ def rates(counts: Counts, inside: ArrayLike = 1.0, outside: ArrayLike = 1.0) -> 
 
 
 def r_precision(rates: Rates, r: float) -> Floats:
-    """TPR / (TPR + WPR + r FPR): precision with `r` unmonitored loads per monitored one.
+    """Returns TPR / (TPR + WPR + r FPR): precision with `r` unmonitored loads per monitored one.
 
-    NaN if no load is accepted as monitored: precision is undefined then.
+    It is NaN if no load is accepted as monitored: precision is undefined then.
     """
     below = rates.true + rates.wrong + r * rates.false
     with np.errstate(invalid="ignore"):

@@ -76,9 +76,10 @@ def open_world(
 def by_share(
     outcomes: Outcomes, accepted: Bools, resamples: int, seed: int
 ) -> list[dict[str, Any]]:
-    """Computes accuracy (recall, in an open world) by quarters of monitored loads' shares seen.
+    """Computes accuracy (recall, in an open world) for quarters of the monitored loads.
 
-    Fewer than four if shares are equal, as they all are without a split.
+    Quarters are by the share of a load's packets that the observer sees. There are fewer than four
+    if shares are equal, as all shares are without a split.
     """
     chosen = outcomes.monitored
     rows, taken = outcomes[chosen], accepted[chosen]
@@ -111,8 +112,8 @@ def resolution(numbers: Mapping[str, Any], *, unseen: bool, most: int | None = N
     Args:
         numbers: as returned by `open_world`.
         unseen: whether the unmonitored test pages were not in training.
-        most: if `numbers` stand for several results, the maximum number of test loads of these
-            pages; `numbers` are then of the result with the fewest.
+        most: if the text is about several results, the maximum of their numbers of unmonitored test
+            loads; `numbers` are then those of the result with the fewest.
     """
     pages, loads = (numbers[f"unmonitored_{name}"] for name in ("pages", "predictions"))
     r = float(numbers["r"])

@@ -10,7 +10,7 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
 """Numbers of glibc's parameters (mallopt(3))."""
 
 _KEPT = {_TRIM_THRESHOLD: (1 << 31) - 1, _TOP_PAD: 256 << 20, _MMAP_MAX: 0}
-"""Bytes to keep at the heap's end; for the last, the number of mappings apart from the heap."""
+"""Values of the parameters: bytes to keep at the heap's end, and number of separate mappings."""
 
 
 @cache
@@ -21,8 +21,8 @@ def keep_freed_memory() -> bool:
     kernel clears their pages again: a tenth to a sixth of a training's processor time.
 
     Returns:
-        whether it succeeded: it needs glibc, and leaves the user's settings (`MALLOC_...`,
-        `GLIBC_TUNABLES`) alone.
+        Whether it succeeded. It needs glibc, and changes nothing if the user has settings
+        (`MALLOC_...`, `GLIBC_TUNABLES`).
     """
     if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
         return False

@@ -1,9 +1,9 @@
-"""Convolution, twice: XLA's own operation, and shifted slices with one matrix product.
+"""Two implementations of convolution: XLA's operation, and shifted slices with a matrix product.
 
-On a CPU, XLA's own is up to twice as fast (Robust Fingerprinting 16 against 22 processor seconds
-for each 1,000 loads and epoch, Deep Fingerprinting 13 against 25), as long as time is the middle
-axis and the output is no longer than the input: else its gradient is ten to a hundred times slower.
-Both give the same numbers up to rounding; a test verifies it.
+On a CPU, XLA's operation is up to twice as fast (Robust Fingerprinting 16 against 22 processor
+seconds for each 1,000 loads and epoch, Deep Fingerprinting 13 against 25), as long as time is the
+middle axis and the output is no longer than the input. Otherwise its gradient is ten to a hundred
+times slower. A test verifies that both give the same numbers up to rounding.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Method: TypeAlias = Literal["slices", "lax"]
 
 
 def default_method(taps: int, padding: tuple[int, int]) -> Method:
-    """Returns `lax`, unless a CPU's gradient would be slow; `taps` includes the dilation."""
+    """Returns `lax`, unless its gradient would be slow on a CPU; `taps` includes the dilation."""
     longer = sum(padding) > taps - 1
     return "slices" if longer and jax.default_backend() == "cpu" else "lax"
 
@@ -37,10 +37,10 @@ def convolve(
     Args:
         x: (batch, time, channels in).
         kernel: (taps, channels in, channels out).
-        padding: zeros before and after.
+        padding: numbers of zeros before and after the input.
         stride: distance of the outputs.
         dilation: distance of the taps.
-        method: None takes the faster.
+        method: implementation; None chooses the faster (`default_method`).
 
     Returns:
         (batch, time out, channels out).
@@ -69,8 +69,8 @@ def convolve_rows(
     Args:
         x: (batch, time, rows, channels in).
         kernel: (row taps, time taps, channels in, channels out).
-        padding: zeros at either end of the rows, and of time.
-        method: None takes the faster.
+        padding: numbers of zeros at either end of the rows, and of time.
+        method: implementation; None chooses the faster (`default_method`).
 
     Returns:
         (batch, time out, rows out, channels out).

@@ -1,8 +1,8 @@
 """Layers: Equinox modules with separate running statistics.
 
 A layer maps `(x, state, key)` to `(y, state)`. `state` holds values that training changes without a
-gradient (batch normalisation's running statistics). `key` is a random key in training, None in
-inference; a layer without either passes an empty tuple through.
+gradient (batch normalisation's running statistics); a layer without such values has an empty tuple.
+`key` is a random key in training, None in inference.
 """
 
 from __future__ import annotations
@@ -137,9 +137,9 @@ class ConvRows(Layer):
 class BatchNorm(Layer):
     """Batch normalisation over all axes but the last.
 
-    The running averages are corrected for their start at zero (as Adam's moments are): after a
-    few hundred steps they are the usual ones, after ten they are already right. Without it a
-    momentum of 0.99 makes a network useless on small training sets.
+    The running averages are corrected for their start at zero, as Adam's moments are: they are
+    unbiased from the first steps on, and after a few hundred steps the correction has no effect.
+    Without it, a momentum of 0.99 makes a network useless on small training sets.
     """
 
     scale: Weights
@@ -186,7 +186,7 @@ class Dropout(Layer):
 
 
 class MaxPool(Layer):
-    """Greatest of `size` neighbours along time, every `stride`; `padding` counts as -inf.
+    """Maximum of `size` neighbours along time, every `stride`; with `same`, padded with -inf.
 
     Implemented with reshapes: a window is some whole blocks of `stride` elements and the beginning
     of one more. XLA's own pooling, and above all its gradient, is slow on a CPU.
@@ -214,7 +214,7 @@ class MaxPool(Layer):
 
 
 class Sequential(Layer):
-    """One layer after the other."""
+    """Layers in a chain, each applied to the output of the previous one."""
 
     layers: tuple[Layer, ...]
 

@@ -1,4 +1,4 @@
-"""Numbers of a network's training; free of JAX, so that attacks can state them."""
+"""Hyperparameters of a network's training; without JAX, so that attacks can define them."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ Optimizer: TypeAlias = Literal["adam", "adamax", "sgd"]
 
 @dataclass(frozen=True, slots=True)
 class Plateau:
-    """Lower the learning rate, then stop, when the validation score no longer improves.
+    """Rule to lower the learning rate, and then stop, when the validation score does not improve.
 
-    Better is a higher accuracy, or an equal one with less cross entropy.
+    A score is better with a higher accuracy, or with an equal accuracy and a lower cross entropy.
     """
 
     patience: int
     """Epochs without a new best before the rate falls; after twice as many, training stops."""
     factor: float
-    """Factor on the rate."""
+    """Factor by which the learning rate falls."""
     floor: float
-    """Minimum rate."""
+    """Minimum learning rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A training recipe."""
+    """Hyperparameters of a training."""
 
     optimizer: Optimizer
     learning_rate: float
     epochs: int
     batch_size: int
     decay: Callable[[int, int], float] = lambda epoch, step: 1.0
-    """Factor on the rate; arguments are the epoch and the step of all training, from 0."""
+    """Factor on the learning rate; arguments: epoch, and step over all epochs, both from 0."""
     weight_decay: float = 0.0
     """Multiple of every parameter that is added to the gradient (as in PyTorch's Adam)."""
     penalty: Callable[[Any], Any] | None = None
     """Term of the loss: a module-level function of the network."""
     plateau: Plateau | None = None
-    """Schedule that needs a validation set; without one it has no effect."""
+    """Learning-rate schedule by the validation set; without such a set it has no effect."""

@@ -53,15 +53,16 @@ def train(
     """Trains on mini-batches and returns the last epoch, or the best on `validation`.
 
     Args:
-        network: with its initial weights.
+        network: the network with its initial weights.
         inputs: arrays with the samples along the first axis; cast to float32 batch by batch.
         codes: classes (n,), from 0.
         recipe: the training's parameters.
-        seed: of the order of the samples and of dropout.
-        validation: chooses the epoch by accuracy, on ties by cross entropy, then the first.
+        seed: seed of the order of the samples and of dropout.
+        validation: inputs and codes that choose the epoch: by accuracy, on ties by cross entropy,
+            then the first.
         on_epoch: called after each epoch, including those of an earlier process.
-        unfinished: stores the state after each epoch, and within one whenever that is due; training
-            resumes from a stored state, with the same result.
+        unfinished: stores the state after each epoch, and within an epoch whenever it is `due`;
+            training resumes from a stored state, with the same result.
     """
     keep_freed_memory()
     run = _Run(recipe, network, inputs, codes, seed)
@@ -90,7 +91,10 @@ def logits(trained: Trained, inputs: Inputs, batch_size: int = 128) -> NDArray[n
 
 
 def evaluate(trained: Trained, inputs: Inputs, codes: Codes) -> tuple[float, float]:
-    """Returns the accuracy, and the mean cross entropy [nats] of the samples with a known class."""
+    """Returns the accuracy, and the mean cross entropy [nats].
+
+    Samples of an unknown class (negative code) count as wrong, and not in the cross entropy.
+    """
     scores = logits(trained, inputs)
     if scores.shape[0] == 0:
         return 0.0, 0.0
@@ -212,7 +216,7 @@ class _Run:
 
 
 class _Best:
-    """The epoch to keep: the best score, or the last without scores."""
+    """The epoch to keep: the one with the best score, or the last one if there are no scores."""
 
     def __init__(
         self, trained: Trained, score: tuple[float, float] = (-1.0, np.inf), epoch: int = -1

@@ -1,4 +1,4 @@
-"""Tables without a counterpart in the paper."""
+"""Tables without a counterpart in the CoMPS paper."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def settings(collection: Collection) -> list[Setting]:
 
 
 def closed_settings(collection: Collection) -> list[Setting]:
-    """Returns the rows of tables of the closed world and one path: settings with such results."""
+    """Returns settings with closed-world results for one path; in a full report all settings."""
     found = collection.select(world="closed", protocol="honest", observer=collection.rule)
     there = {entry.setting for entry in found}
     return [each for each in settings(collection) if collection.paper or each in there]
@@ -59,7 +59,7 @@ def closed_world(collection: Collection) -> Table:
 
 
 def closed_attacks(collection: Collection) -> list[str]:
-    """Returns the columns of that table."""
+    """Returns the attacks of the columns of `closed_world`."""
     found = collection.select(world="closed", protocol="honest", observer=collection.rule)
     there = {entry.attack for entry in found}
     return [each for each in collection.one_path_attacks if collection.paper or each in there]
@@ -90,7 +90,7 @@ def closed(collection: Collection, setting: Setting, name: str) -> list[Entry]:
 
 
 def observers(collection: Collection) -> Table:
-    """Returns a table of the accuracy with more paths, or with a better one."""
+    """Returns a table of the accuracy of every observer."""
     rules = watched(collection)
     rows = []
     for setting, name in watched_pairs(collection):
@@ -131,7 +131,10 @@ def watched_pairs(collection: Collection) -> list[tuple[Setting, str]]:
 
 
 def _watches(entry: Entry) -> bool:
-    """Returns whether its observer sees split traces; those with a counter have their own table."""
+    """Returns whether the observer sees split traces without a counter.
+
+    Observers with a counter have a table of their own.
+    """
     return entry.observer != WHOLE and not entry.observer.endswith(COUNTER)
 
 
@@ -240,7 +243,10 @@ _COSTS = {
 
 
 def overheads(collection: Collection) -> Table:
-    """Returns padding's costs. A split adds no packet, and no time unless its paths have delays."""
+    """Returns a table of padding's costs.
+
+    A split adds no packets, and no time unless its paths have delays.
+    """
     rows = []
     for setting in settings(collection):
         if setting.defence is None and setting.path_defence is None:
@@ -303,12 +309,12 @@ def _listing(entry: Entry) -> tuple[Cell, ...]:
 
 
 def _place(entry: Entry) -> str:
-    """Returns the name of its file, after the name from its sweep."""
+    """Returns the name of the result's file, after its name in the sweep, if any."""
     return f"{entry.run_name}: {entry.file.name}" if entry.run_name else entry.file.name
 
 
 def options(entry: Entry) -> str:
-    """Returns the options that reproduce a result: the non-default ones."""
+    """Returns the options that reproduce a result: those whose values are not the defaults."""
     spec = entry.spec
     usual = type(spec)().to_dict() | {"mode": spec.usual_mode}
     parts = []

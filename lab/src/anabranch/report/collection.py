@@ -1,4 +1,4 @@
-"""Results of sweeps, found by their settings and not by names of files or runs."""
+"""Results of sweeps, selected by their settings rather than by names of files or runs."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from anabranch.results import Numbers
 from anabranch.validate import TraceError, source
 
 WHOLE = "whole"
-"""The observer of unsplit loads: there is one path, so that every observer is the same."""
+"""The observer of unsplit loads: with a single path, all observers are the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A result, under its names in tables.
+    """A result with the names that tables use for it.
 
     Attributes:
-        file: its file.
+        file: the result's file.
         result: its numbers.
         setting: the defender's choices.
-        observer: as in `Spec`; `WHOLE` where nothing is split.
-        design: the attacker's training.
-        short: the same for figures, without the attack's own parameters.
+        observer: as in `Spec`; `WHOLE` for unsplit loads.
+        design: the attacker's training, as text.
+        short: `design` for figures, without the attack's own parameters.
     """
 
     file: Path
@@ -64,7 +64,7 @@ class Entry:
 
     @property
     def accuracy(self) -> float:
-        """Its accuracy without the interval; 0 without one."""
+        """Its accuracy without the interval; 0 if it is undefined."""
         return self.estimate("accuracy")["value"] or 0.0
 
     def estimate(self, name: str) -> dict[str, float | None]:
@@ -97,9 +97,9 @@ class Collection:
         """Reads all results of `sources`, without duplicates.
 
         Args:
-            sources: folders of results (`*.json`), and files as `lines` makes them (`*.jsonl`).
-            paper: as the attribute.
-            planned: as the attribute.
+            sources: folders of results (`*.json`), and files with the text of `lines` (`*.jsonl`).
+            paper: as the attribute of this name.
+            planned: as the attribute of this name.
 
         Raises:
             TraceError: if a source cannot be read or has no results, or a file is not a result.
@@ -146,7 +146,7 @@ class Collection:
     def rule(self) -> str:
         """The one-path observer of comparisons.
 
-        A random one, as in the paper; otherwise the one with the most results of splits.
+        It is `random`, as in the paper, or else the one with the most results of splits.
         """
         one_path = ("largest", "any", "largest+counter", "any+counter", "random+counter")
         rules = [entry.observer for entry in self.entries]
@@ -190,7 +190,7 @@ class Collection:
 
 
 def _found(place: Path) -> list[tuple[Path, Numbers]]:
-    """Returns the results of a folder or of a file of lines, each with its own file's name."""
+    """Returns the results of a folder or of a file of lines, each with the name of its file."""
     if place.suffix != ".jsonl":
         return [(file, _result(file)) for file in _files(place)]
     found = []

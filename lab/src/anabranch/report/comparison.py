@@ -60,14 +60,14 @@ def tables(collection: Collection) -> list[Table]:
 
 
 def coverage(collection: Collection) -> tuple[int, int]:
-    """Returns how many of the paper's points we have by the honest protocol, and of how many."""
+    """Returns the number of the paper's points with a result by the honest protocol, and of all."""
     points = published.points()
     there = [bool(collection.like(each.setting, each.attack, "honest")) for each in points]
     return sum(there), len(points)
 
 
 def _attacks_in(collection: Collection, settings: set[Setting]) -> list[str]:
-    """Returns attacks with a result there; in a full report also DF, as in the paper, and RF."""
+    """Returns attacks with a result in `settings`; in a full report also DF and RF."""
     found = {"df", "rf"} if collection.paper else set()
     for name in collection.attacks:
         for protocol in PROTOCOLS:

@@ -1,8 +1,8 @@
 """Recognition by the strongest attack against the cost of a setting: splits and padding compared.
 
-A split is judged with the observer of the path with most packets; padding and shaping without a
-split with an observer of everything. Only the full design counts: a weaker attacker makes no
-setting better.
+The observer of a split load sees the path with most packets; the observer of padding and shaping
+without a split sees everything. Only results of the full design count, because a weaker attacker
+makes no setting safer.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Cost:
     delay: tuple[float, float] | None
 
     def within(self, other: Cost) -> bool:
-        """Returns whether it costs at most as much in every respect, rounded as in tables.
+        """Returns whether no cost is higher than that of `other`, rounded as in tables.
 
         Delays are compared if both are known.
         """
@@ -123,7 +123,7 @@ class Panel:
         judges: attacks with seeds that have results in at least half of the settings of both kinds;
             the strongest of them counts.
         points: settings with results of all judges and with known costs.
-        left: settings without a result of some judge.
+        left: settings without results of all judges.
     """
 
     data: str
@@ -247,7 +247,11 @@ def _defences(found: Sequence[Panel]) -> Table:
 
 
 def findings(collection: Collection) -> Iterator[str]:
-    """Yields, for each data set, the defences that ours are below at equal cost, and the others."""
+    """Yields the meaning of time and of equal cost, then one comparison for each data set.
+
+    A comparison lists the defences against which our best setting at equal cost is recognised less,
+    and the other defences.
+    """
     found = panels(collection)
     if found:
         yield TIME

@@ -10,7 +10,7 @@ from anabranch.report.setting import attack, attack_place, observer
 from anabranch.report.tables import Cell, Table, estimated, inline, missing
 
 COUNTER = "+counter"
-"""Suffix of an observer's name if packets show a counter."""
+"""Suffix of an observer's name if packets have a cleartext counter."""
 
 MASKED = "QUIC, whose packet numbers are masked (RFC 9001, 5.4)"
 SHOWN = "WireGuard and Mosh, whose counters are not encrypted"
@@ -22,9 +22,9 @@ Pair = tuple[Entry, Entry | None]
 
 
 def pairs(collection: Collection) -> list[Pair]:
-    """Pairs each closed-world result without a counter with its twin, if the attack can use one.
+    """Pairs each closed-world result without a counter with the result that has one.
 
-    A twin differs only in the counter.
+    Both differ only in the counter. Attacks that cannot use counters are left out.
     """
     found = collection.select(world="closed", protocol="honest")
     twins = {_question(entry): entry for entry in found if entry.observer.endswith(COUNTER)}
@@ -62,7 +62,7 @@ def table(collection: Collection) -> Table:
 
 
 def findings(collection: Collection) -> Iterator[str]:
-    """Yields the condition of every other number of the page, and the counter's effect on some."""
+    """Yields for which protocols the page's numbers are valid, then effects of the counter."""
     yield (
         "All numbers of this page, except those “with the counter”, are for packets without a "
         f"visible counter: {MASKED}, or a far end that hides the counter. They are not valid for "
@@ -86,7 +86,7 @@ def _accuracy(entry: Entry, design: str = "") -> Cell:
 
 
 def _uses_counter(name: str) -> bool:
-    """Returns whether an attack can; for a missing one from outside it is unknown."""
+    """Returns whether an attack can use counters; False for a third-party one that is missing."""
     kind = known(name)
     return kind is not None and kind.uses_counter
 

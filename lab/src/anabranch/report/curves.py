@@ -61,12 +61,12 @@ class _Panel:
 
 
 def figures(collection: Collection, said: str) -> list[Figure]:
-    """Draws Figure 6, and Figure 7 for DF and attacks with results of two settings; by protocol.
+    """Draws Figure 6, and Figure 7 for DF and attacks with results of two settings, by protocol.
 
-    Outside a report on the paper: a panel for each setting with open-world results.
+    Unless the report is about the paper, it draws a panel for each setting with open-world results.
 
     Args:
-        collection: of results.
+        collection: the results.
         said: the source of the numbers, shown below each figure.
     """
     drawn = []
@@ -93,7 +93,10 @@ def _open_world(collection: Collection, protocol: str, said: str) -> Figure:
 
 
 def _entries(collection: Collection, line: _Line, protocol: str) -> list[Entry]:
-    """Returns the results of a line: the paper's name for them, or exactly its setting."""
+    """Returns the results of a line: exactly of its setting, or comparable with the paper's.
+
+    The latter are for reports on the paper.
+    """
     if collection.paper:
         return collection.like(line.setting, line.attack, protocol)
     return collection.select(line.setting, line.attack, world="open", protocol=protocol)
@@ -138,7 +141,10 @@ def _figures_7(collection: Collection, protocol: str, said: str) -> list[Figure]
 
 
 def _coloured(settings: Sequence[Setting], name: str) -> list[_Line]:
-    """Assigns colours: in all panels grey for undefended, the first for the paper's default."""
+    """Returns a line for each setting, with its colour.
+
+    In all panels, undefended is grey, and the paper's default has the first colour.
+    """
     spare = iter(PALETTE[1:])
     fixed = {UNDEFENDED: MUTED, WR: PALETTE[0]}
     return [

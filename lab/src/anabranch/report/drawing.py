@@ -119,11 +119,11 @@ def draw(
 
     Args:
         key: as in `Figure`.
-        title: the same.
-        note: the same.
-        said: the source of the numbers, shown at its foot, as figures leave their page.
-        size: in inches, the foot included.
-        paint: fills it, above `FOOT`.
+        title: as in `Figure`.
+        note: as in `Figure`.
+        said: the source of the numbers, shown at the foot, as figures are used without their page.
+        size: width and height in inches, including the foot.
+        paint: draws the content, above `FOOT`.
     """
     with style():
         drawing = Drawing(figsize=size)
@@ -145,7 +145,7 @@ def percent_axis(axis: Any, label: str, ticks: Sequence[float] = (0, 0.25, 0.5, 
 def place(drawing: Drawing, left: float, top: float, width: float, height: float) -> Axes:
     """Adds axes of a size in inches, by their distance from the left and the top of the figure.
 
-    Placed by hand: automatic layouts let long legends and labels shrink the axes.
+    Axes are not placed automatically, because long legends and labels would shrink them.
     """
     across, down = drawing.get_size_inches()
     corner = (left / across, 1 - (top + height) / down)

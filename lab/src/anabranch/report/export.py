@@ -17,15 +17,15 @@ RATES = {
     "closed": {"accuracy": "accuracy"},
     "open": {"r_precision": "$r$-precision", "recall": "recall", "f1": "$F_1$"},
 }
-"""Metrics of each world's table, and their names there."""
+"""Metrics of each world's LaTeX table, and their names in it."""
 
 
 def csv(collection: Collection) -> str:
     """Returns a header, then a row for each result (RFC 4180).
 
-    Columns: its readable names (`setting`, `design`), every setting of its evaluation under its own
-    name, every metric with an interval as `NAME`, `NAME_low`, `NAME_high` (shares from 0 to 1),
-    seconds, digest of the data, file. Missing values are empty.
+    Columns: the result's readable names (`setting`, `design`), every setting of the evaluation
+    under its own name, every metric with an interval as `NAME`, `NAME_low`, `NAME_high` (shares
+    from 0 to 1), seconds, digest of the data, file. Missing values are empty.
     """
     rows = [_row(entry) for entry in collection]
     columns = list(dict.fromkeys(name for row in rows for name in row))

@@ -33,10 +33,10 @@ _LINEAR = 0.1
 
 
 def figures(collection: Collection, said: str) -> list[Figure]:
-    """Draws bytes against recognition, a panel for each data set; none where there are none.
+    """Draws bytes against recognition, a panel for each data set; nothing without a data set.
 
     Args:
-        collection: of results.
+        collection: the results.
         said: the source of the numbers, shown below the figure.
     """
     found = panels(collection)
@@ -103,7 +103,10 @@ def _mark(axes: Axes, point: Point, colour: str, mark: str, *, filled: bool) -> 
 
 
 def steps(points: Sequence[Point]) -> tuple[list[float], list[float]]:
-    """Returns the steps of the running minimum of `points`, which are sorted by cost."""
+    """Returns added bytes and recognition at each new minimum of recognition.
+
+    `points` are sorted by added bytes.
+    """
     x: list[float] = []
     y: list[float] = []
     for point in points:

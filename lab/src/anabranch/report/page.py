@@ -67,7 +67,7 @@ def build(collection: Collection, command: str, note: str = "") -> Page:
     """Builds the page of a collection.
 
     Args:
-        collection: of results.
+        collection: the results.
         command: the command that makes this page.
         note: the user's note, such as the machine.
     """

@@ -16,10 +16,10 @@ class Point:
     """A number of the paper.
 
     Attributes:
-        sources: its tables and figures.
+        sources: the paper's tables and figures that have it.
         attack: as in `Spec`.
         setting: the defender's choices.
-        r_precision, recall, f1: 0 to 1; None if the paper has none.
+        r_precision, recall, f1: 0 to 1; `f1` is None if the paper does not give it.
     """
 
     sources: tuple[str, ...]
@@ -37,7 +37,7 @@ def points() -> tuple[Point, ...]:
 
 
 def found(attack: str, setting: Setting, source: str | None = None) -> Point | None:
-    """Returns the paper's numbers of an attack in a setting, or None; of `source` only if given."""
+    """Returns the paper's numbers of an attack in a setting, in `source` if given; None without."""
     for point in points():
         same = point.attack == attack and point.setting.like(setting)
         if same and (source is None or source in point.sources):
@@ -51,7 +51,7 @@ def name() -> str:
 
 
 def citation() -> str:
-    """Returns its title and year."""
+    """Returns the paper's title and year."""
     return str(_content()["citation"])
 
 
@@ -62,7 +62,7 @@ def data_name(digest: str, file: str | None = None) -> str:
 
 
 def short_name(digest: str, file: str | None = None) -> str:
-    """Returns the same name without the description, for headings."""
+    """Returns `data_name` without the description in brackets, for headings."""
     return data_name(digest, file).partition(" (")[0]
 
 

@@ -29,7 +29,7 @@ SCHEDULES: Mapping[str, str] = {
     "batched": "TrafficSliver",
     "hywf": "HyWF",
 }
-"""Short names, the paper's where it has one, in the order of tables."""
+"""Short names of schedules, the paper's where it has one, in the order of tables."""
 
 _LENGTH = re.compile(r"~?(\d+)(?:-(\d+))?(p|ms|s)")
 _UNITS = {"p": (0, 1), "ms": (1, 1), "s": (1, 1000)}
@@ -73,10 +73,12 @@ class Setting:
         return self.schedule is not None or self.recorded is not None
 
     def like(self, other: Setting) -> bool:
-        """Returns whether the paper has one name for both: it knows one kind of ends and no delay.
+        """Returns whether `self` is the setting that the paper describes as `other`.
 
-        `wtf-pad` in any configuration is WTF-PAD. Recorded splits are alike if their families of
-        schedules and their run lengths are: the paper gives no more for its own.
+        The paper does not distinguish `together` and `independent`, or configurations of WTF-PAD.
+        It has neither `follow`, delays, padding of paths nor `draw`. Recorded splits are alike if
+        the families of their schedules and their run lengths are: the paper gives no more for its
+        own.
         """
         if self.delays or self.path_defence:
             return False
@@ -127,9 +129,9 @@ def design(spec: Spec, data: str = "", *, whole: bool = True) -> str:
     """Describes the attacker's training and test, in short: `full · R 5 · 30 epochs · seed 0`.
 
     Args:
-        spec: of the evaluation.
+        spec: settings of the evaluation.
         data: name of the data, if a page has several.
-        whole: with the attack's own parameters; otherwise `†` marks that there are some.
+        whole: whether to add the attack's own parameters; otherwise `†` marks that there are some.
     """
     used = spec.design
     parts = [data] if data else []
@@ -157,9 +159,9 @@ def design(spec: Spec, data: str = "", *, whole: bool = True) -> str:
 
 
 def full(spec: Spec) -> bool:
-    """Returns whether every page is used, and every load for training or test.
+    """Returns whether every page is used, and every training and test load.
 
-    Re-splits do not matter, nor do loads for validation.
+    Re-splits and validation loads do not matter.
     """
     limits = (spec.design.pages, spec.design.loads, spec.design.test_loads)
     return all(limit is None for limit in limits)
@@ -187,7 +189,7 @@ def attack_place(name: str) -> tuple[int, str]:
 
 
 def _training(spec: Spec) -> tuple[list[str], list[str]]:
-    """Returns the epochs, always, and other parameters that were given."""
+    """Returns the epochs, given or by default, and the other parameters that were given."""
     given = dict(spec.attack.parameters)
     kind = known(spec.attack.name)
     defaults = {} if kind is None else kind().get_params(deep=False)
@@ -198,7 +200,7 @@ def _training(spec: Spec) -> tuple[list[str], list[str]]:
 
 
 def _recorded(text: str | None) -> tuple[str, ...] | None:
-    """Returns family and rest of a recorded split: `weighted:4 --every 100ms`, without the 4."""
+    """Returns the parts of a recorded split, with the family for its schedule (`weighted:4`)."""
     if text is None:
         return None
     schedule, *rest = text.split()

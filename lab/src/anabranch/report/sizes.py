@@ -1,4 +1,4 @@
-"""Each accuracy next to that of the size alone: the part of an attack that is the page's length."""
+"""Compares each accuracy with that of an attack that uses only the sizes of pages."""
 
 from __future__ import annotations
 
@@ -97,7 +97,11 @@ def data(collection: Collection) -> list[str]:
 
 
 def wanted(collection: Collection) -> list[Row]:
-    """Returns rows with a result and its size, or planned ones; all attacks in a full report."""
+    """Returns the table's rows: those with a result of the attack and of the size alone.
+
+    A full report, or one about a planned sweep, has every attack's results. Planned evaluations
+    have rows too.
+    """
     found = {_row(entry) for entry in collection if _counts(entry) and entry.attack != SIZE}
     sized = {
         (entry.setting, entry.observer)
@@ -138,13 +142,13 @@ def _cell(entries: list[Entry]) -> Cell:
 
 
 def _twins(collection: Collection) -> dict[tuple[object, ...], Entry]:
-    """Returns the results of the size alone; of several designs the one with most loads."""
+    """Returns the results of the size alone by `_twin`; full designs take precedence."""
     sizes = [each for each in collection if _counts(each) and each.spec.attack.name == SIZE]
     return {_twin(entry): entry for entry in sorted(sizes, key=lambda each: each.full)}
 
 
 def _twin(entry: Entry) -> tuple[object, ...]:
-    """Returns the common key of a number and that of the size alone."""
+    """Returns the key that a result shares with that of the size alone."""
     return (entry.result.data, entry.setting, entry.observer, entry.spec.seed)
 
 

@@ -1,6 +1,6 @@
-"""The findings in plain words. Each sentence is made from numbers, and reports missing ones.
+"""The findings in plain words. Each sentence is made from numbers, and mentions missing ones.
 
-A setting counts as below a limit only if the whole interval of the strongest result is.
+A setting counts as below a limit only if the whole intervals of all its results are.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KEY_ATTACKS = ("rf", "k-fp")
 have the others.
 """
 FLOOR = 0.95
-"""An attack below this without any defence is too poorly trained to judge defences."""
+"""Accuracy without a defence below which an attack is too poorly trained to judge defences."""
 
 
 _THRESHOLDS = (
@@ -38,7 +38,7 @@ _THRESHOLDS = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Sentences on one matter.
+    """Sentences on one topic.
 
     Attributes:
         topic: their subject.
@@ -50,7 +50,7 @@ class Finding:
 
 
 def findings(collection: Collection) -> list[Finding]:
-    """Returns the summary, without topics that nothing was measured of."""
+    """Returns the summary, without topics for which there are no measurements."""
     found = {
         "Contents of this page": [_coverage(collection)],
         "Do the attacks work?": [*_floor(collection), *_outdone(collection)],
@@ -72,11 +72,11 @@ def findings(collection: Collection) -> list[Finding]:
 
 
 def resolution(collection: Collection) -> Iterator[str]:
-    """Yields the resolution of false positives, from the results themselves.
+    """Yields how finely false-positive rates are resolved (`metrics.resolution`).
 
-    Results of one protocol with the same number of pages share a sentence: it is about the one with
-    the fewest loads, and states the maximum for the others. Bootstrap intervals do not include the
-    choice of thresholds.
+    Results of one protocol with the same number of unmonitored pages share a sentence. It is about
+    the result with the fewest loads, and has the maximum of the others. Bootstrap intervals do not
+    include the choice of thresholds.
     """
     groups: dict[tuple[str, int], list[Entry]] = {}
     for entry in collection.select(world="open"):
@@ -161,13 +161,16 @@ def _usual(collection: Collection, name: str) -> Training:
 
 
 def _training(entry: Entry) -> Training:
-    """Returns the common key of results that differ only in the setting, re-splits and seed."""
+    """Returns a key that results share if they differ only in setting, re-splits and seed."""
     parameters = json.dumps(dict(entry.spec.attack.parameters), sort_keys=True)
     return entry.full, entry.spec.design.loads, parameters
 
 
 def _outdone(collection: Collection) -> Iterator[str]:
-    """Yields where RF, ahead in published comparisons (RF, USENIX Security 2023), is weaker."""
+    """Yields the settings on which k-FP recognises more than RF.
+
+    RF leads in published comparisons (RF, USENIX Security 2023).
+    """
     pairs = []
     for setting in collection.settings:
         strong, quick = (beyond.closed(collection, setting, name) for name in KEY_ATTACKS)
@@ -315,7 +318,10 @@ def _beside_published(collection: Collection) -> Iterator[str]:
 
 
 def _open(collection: Collection, setting: Setting, name: str) -> str:
-    """Describes an attack with its undefended result, without which it proves nothing on splits."""
+    """Describes an attack's results on a setting and undefended.
+
+    Without a good undefended result, an attack proves nothing about splits.
+    """
     split, whole = (
         [
             f"r-precision {inline(entry.estimate('r_precision'))}, recall "
@@ -329,7 +335,7 @@ def _open(collection: Collection, setting: Setting, name: str) -> str:
 
 
 def _protocols(collection: Collection) -> Iterator[str]:
-    """Yields pairs of one design only."""
+    """Yields results by both protocols, compared only if their designs are equal."""
     for setting, name, world in beyond.both_protocols(collection):
         if world != "closed" or setting not in (UNDEFENDED, WR, WR_TIME):
             continue
@@ -375,7 +381,7 @@ def _caution(collection: Collection) -> str:
 
 
 def _best(entries: list[Entry]) -> Entry:
-    """Returns the strongest attacker's of competing results: a setting is no safer than that."""
+    """Returns the result with the highest accuracy: a setting is no safer than that."""
     return max(entries, key=lambda entry: (entry.accuracy, entry.full))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 NOT_RUN = "not run"
-"""Text in place of a missing result; nothing is filled in."""
+"""Text in place of a missing result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Table:
         key: its name in links, such as `table-3`.
         title: one line.
         note: explanation for the reader.
-        header: of each column.
+        header: heading of each column.
         rows: each as long as `header`.
         groups: indices of rows that begin a group.
     """
@@ -107,7 +107,7 @@ def duration(seconds: float) -> str:
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
-    """Returns `a, b and c`; beyond `most`, the number of the others."""
+    """Returns `a, b and c`; beyond `most` names, `a, b and 3 more`."""
     if not names:
         return "none"
     shown = list(names[:most])

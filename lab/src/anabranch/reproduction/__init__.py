@@ -9,7 +9,7 @@
 | `attacks` | website fingerprinting: CoMPS' Tables 3 to 6 |
 | `splitting` | CoMPS' data set, the censor, and the cost in speed |
 | `onions` | multi-path onion routing and unordered links |
-| `advice` | the table of designs for section 5.3 of the former |
+| `advice` | the table of designs for section 5.3 of the paper on multi-path onion routing |
 | `anonymity` | hostile relays and guard fingerprints |
 | `camouflage` | StegoTorus |
 | `index` | the page |

@@ -1,4 +1,4 @@
-"""Section 5.3's advice as one table: the cost of each design, and its protection by design."""
+"""Cost and protection of each design in one table: section 5.3 of the DBSec 2019 paper."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anabranch.reproduction.spread import by_round, mean_interval
 HOSTILE = 0.2
 """Share of hostile entries and exits, as in the paper's footnote 14."""
 CIRCUITS = (10, 100)
-"""Number of circuits that a client of MORE has used: a packet may have one of its own."""
+"""Numbers of circuits that a client of MORE has used; each packet may have a circuit of its own."""
 
 HEADER = (
     "design",
@@ -39,7 +39,7 @@ _NAMES = {
 
 
 def rows(data: Data) -> list[tuple[str, ...]]:
-    """Returns a row for each design on the place `lines`, then the closed forms of MORE.
+    """Returns a row for each design measured behind lines, then the closed forms of MORE.
 
     Times and CPU are means over rounds with half widths of their 95 % intervals; the probabilities
     are the paper's closed forms (section 6.1) with `HOSTILE`.

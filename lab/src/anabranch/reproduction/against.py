@@ -1,4 +1,4 @@
-"""Whether a run of the experiments agrees with what the committed data say."""
+"""Compares the verdicts of a run of the experiments with those of the committed data."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from anabranch.validate import TraceError
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A claim with what the committed data and a run say of it.
+    """A claim, with the results for it of the committed data and of a run.
 
     Attributes:
         claim: the claim.
-        committed: of the committed data.
-        run: of the run's data; None where they do not have what the claim needs.
+        committed: result of the committed data.
+        run: result of the run's data; None if these lack data that the claim needs.
     """
 
     claim: Claim
@@ -28,12 +28,12 @@ class Pair:
 
     @property
     def contradicts(self) -> bool:
-        """Whether one says that the claim holds, and the other that it does not."""
+        """Whether the claim holds by one of them and does not hold by the other."""
         return self.run is not None and {self.committed.verdict, self.run.verdict} == {HOLDS, FAILS}
 
 
 def pairs(committed: Data, run: Data) -> Iterator[Pair]:
-    """Every claim that has committed data, in the order of the papers.
+    """Yields every claim that has committed data, in the order of the papers.
 
     Raises:
         TraceError: if committed data cannot be read.
@@ -56,7 +56,7 @@ def _of_run(claim: Claim, run: Data) -> Found | None:
 
 
 def table(of: list[Pair]) -> str:
-    """The claims that the run measured, for a terminal, contradictions last."""
+    """Returns the claims that the run measured, for a terminal, contradictions last."""
     measured = sorted((pair for pair in of if pair.run), key=lambda pair: pair.contradicts)
     lines = []
     for pair in measured:

@@ -20,12 +20,14 @@ NEAR = 0.005
 
 
 def compromised(data: Data, legs: int, share: float) -> Found:
-    """Judges the probability that one entry and the exit are hostile, with 20 % of each hostile.
+    """Judges the probability that at least one entry and the exit are hostile.
+
+    The adversary has 20 % of entries and of exits.
 
     Args:
-        data: of `anonymity.parquet`.
-        legs: of the circuit.
-        share: the paper's number.
+        data: has `anonymity.parquet`.
+        legs: number of legs of the circuit.
+        share: the paper's probability.
     """
     rows = _paths(data, "any", legs)
     good = [abs(row["mean"] - share) <= NEAR or row["low"] <= share <= row["high"] for row in rows]
@@ -49,7 +51,7 @@ def formula(data: Data, measure: str) -> Found:
 
 
 def negligible(data: Data, legs: int) -> Found:
-    """Judges whether several legs are as rarely compromised as one, by the ratio of the chances."""
+    """Judges whether several legs are as rarely compromised as one: a ratio within 10 % of 1."""
     one, several = (_paths(data, "any", each)[0] for each in (1, legs))
     ratio = Interval(
         several["mean"] / one["mean"], several["low"] / one["high"], several["high"] / one["low"]
@@ -59,7 +61,7 @@ def negligible(data: Data, legs: int) -> Found:
 
 
 def more(data: Data, circuits: int, share: float = 0.2) -> Found:
-    """Compares the closed form of all entries of MORE and the exit with one circuit's probability.
+    """Compares the probability that MORE's exit and all entries are hostile with one circuit's.
 
     Args:
         data: not used: the form holds in every network (`formula`).
@@ -73,7 +75,7 @@ def more(data: Data, circuits: int, share: float = 0.2) -> Found:
 
 
 def sets(data: Data, entries: int, packets: int) -> Found:
-    """Computes the share of clients of MORE that have used all entries: their sets are equal then.
+    """Computes the share of MORE's clients that have used all entries, and so have equal sets.
 
     Args:
         data: not used: the form holds in every network.
@@ -91,10 +93,11 @@ def model(data: Data, measure: str, least: float, most: float) -> Found:
     """Judges how the chance of compromise changes with the number of entries after a year.
 
     Args:
-        data: of `anonymity.parquet`.
-        measure: `any_now` (one hostile entry) or `all_now` (all of them).
-        least: lower bound of the factor from one entry to the next (`all_now`), or to one entry.
-        most: upper bound of the same.
+        data: has `anonymity.parquet`.
+        measure: `any_now` (at least one hostile entry) or `all_now` (all entries are hostile).
+        least: lower bound of the factors. For `any_now`, two and three entries over one; for
+            `all_now`, one entry over two, and two over three.
+        most: upper bound of the factors.
     """
     rows = {row["legs"]: row for row in _year(data, measure)}
     if measure == "any_now":
@@ -114,7 +117,11 @@ def model(data: Data, measure: str, least: float, most: float) -> Found:
 
 
 def mixed(data: Data) -> Found:
-    """Judges whether a mix of 60, 20 and 20 % of clients with one to three entries lies between."""
+    """Judges whether a mix of clients is compromised less often than clients with one entry.
+
+    In the mix, 60, 20 and 20 % of the clients have one, two and three entries. A client is
+    compromised if all of its entries are hostile.
+    """
     rows = {row["legs"]: row for row in _year(data, "all_now")}
     low, high = rows[1]["low"] - rows[0]["high"], rows[1]["high"] - rows[0]["low"]
     verdict = at_least(Interval((low + high) / 2, low, high), 0)
@@ -126,11 +133,11 @@ def fingerprint(data: Data, measure: str, legs: int, number: float, near: float)
     """Judges a number of guard fingerprints in all networks; the paper does not name its network.
 
     Args:
-        data: of `anonymity.parquet`.
-        measure: `over_clients`, `unique` or `largest`.
-        legs: entries of a client.
-        number: the paper's.
-        near: maximum distance of a network's number.
+        data: has `anonymity.parquet`.
+        measure: `over_clients`, `unique` or `largest`, as in `anonymity.Sharing`.
+        legs: number of entries of a client.
+        number: the paper's number.
+        near: maximum distance of a network's number from it.
     """
     of_legs = [row for row in _of(data, "fingerprints", measure) if row["legs"] == legs]
     networks = {row["consensus"]: row for row in of_legs if row["in_use"] == legs}

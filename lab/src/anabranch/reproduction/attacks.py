@@ -1,4 +1,4 @@
-"""Website fingerprinting: the tables of CoMPS' section 5."""
+"""Website fingerprinting: the tables of section 5 of the CoMPS paper."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def lower(
     """Judges whether an attack achieves less on `after` than on `before`, in the open world.
 
     Args:
-        data: of `fingerprinting.jsonl`.
-        attack: its name.
+        data: has `fingerprinting.jsonl`.
+        attack: name of the attack.
         before: schedule, run length, paths and padding, as in `Spec`.
-        after: the same for the setting that should hide more.
+        after: the same settings of the split that should hide more.
         metric: the metric, compared by whole intervals.
     """
     first, second = (_open_world(data, attack, each) for each in (before, after))
@@ -57,7 +57,7 @@ def lower(
 
 
 def level(data: Data, attack: str, at_least: float) -> Found:
-    """Judges whether an attack finds at least a share of the undefended monitored loads."""
+    """Judges whether an attack's recall on undefended loads is at least `at_least`."""
     found = _open_world(data, attack, {})
     recall = found["metrics"]["recall"]
     verdict = OPEN
@@ -71,11 +71,11 @@ def level(data: Data, attack: str, at_least: float) -> Found:
 
 
 def split(data: Data, attack: str, protocol: str) -> Found:
-    """Compares a network's results on really split loads with undefended ones.
+    """Compares an attack's recall on loads that were really split with that on undefended ones.
 
     Args:
-        data: of `page-loads.jsonl`.
-        attack: its name.
+        data: has `page-loads.jsonl`.
+        attack: name of the attack.
         protocol: `honest` or `paper`.
     """
     found: dict[bool, Row] = {}
@@ -98,11 +98,11 @@ def split(data: Data, attack: str, protocol: str) -> Found:
 
 
 def systems(data: Data, attack: str) -> Found:
-    """Returns what an attack recognises on the fullest path of each system.
+    """Returns the accuracy of an attack on the fullest path of each system.
 
     Args:
-        data: of `systems.jsonl`.
-        attack: its name.
+        data: has `systems.jsonl`.
+        attack: name of the attack.
     """
     found = {
         (each["spec"]["schedule"], each["spec"]["mode"]): _inline(each, "accuracy")

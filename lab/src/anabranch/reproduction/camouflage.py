@@ -34,15 +34,15 @@ def ratio(
     most: float | None = None,
     least: float | None = None,
 ) -> Found:
-    """Judges the ratio of a 1 MB download's cost by one transport to another's in the same round.
+    """Judges a quantity of a 1 MB download by one transport over that by another in each round.
 
     Args:
-        data: of `camouflage.parquet`.
+        data: has `camouflage.parquet`.
         arm: the transport.
         other: the transport to compare with.
         quantity: `up`, `down` (bytes on the client's line) or `goodput`.
-        most: the claim's bound, or
-        least: the other one.
+        most: upper bound of the claim; None if it has a lower bound.
+        least: lower bound of the claim; None if it has an upper bound.
     """
     ours, theirs = (_rounds(data, each, quantity) for each in (arm, other))
     found = median_interval([ours[each] / theirs[each] for each in ours if each in theirs])
@@ -56,7 +56,7 @@ def ratio(
 
 
 def flat(data: Data, arm: str, rate: int, most: float) -> Found:
-    """Judges the distance of a stream's bandwidth at the worst round trip from the shortest's."""
+    """Judges the largest relative difference of a stream's bandwidth from the shortest RTT's."""
     levels = _levels(data, arm, rate, lambda row: row["down"] / 1e3)
     first = levels.pop(min(levels))
     if first.low is None or first.high is None or any(each.low is None for each in levels.values()):
@@ -72,7 +72,7 @@ def flat(data: Data, arm: str, rate: int, most: float) -> Found:
 
 
 def held(data: Data, arm: str, rate: int, most: float) -> Found:
-    """Judges whether a stream breaks, by its share that arrives in a second, from `FAR` on."""
+    """Judges whether at most the share `most` of a stream arrives at RTTs of `FAR` ms or more."""
     levels = _levels(data, arm, rate, lambda row: row["came"] / 1e3 / rate)
     far = [each for rtt, each in levels.items() if rtt >= FAR]
     if not far or any(each.low is None or each.high is None for each in far):
@@ -90,11 +90,11 @@ def area(
     """Judges the paper's classifier: the mean over sites of the area under the ROC curve.
 
     Args:
-        data: of `camouflage-fingerprinting`.
+        data: has `camouflage-fingerprinting/`.
         learnt: kind of the loads to train on.
         tested: kind of the loads to test on.
-        most: the claim's bound, or
-        least: the other one.
+        most: upper bound of the claim; None if it has a lower bound.
+        least: lower bound of the claim; None if it has an upper bound.
     """
     mean = _sites(data, "sums", learnt, tested)[0]["numbers"]["mean"]
     found, number = _interval(mean), numbers.area(mean)
@@ -104,7 +104,7 @@ def area(
 
 
 def databases(data: Data, profile: str, most: float) -> Found:
-    """Judges `area` with training on the loads of another database, for both of them."""
+    """Judges `area` after training on loads with the other database, for both databases."""
     pairs = (("a", "b"), ("b", "a"))
     both = [area(data, f"{profile}-{one}", f"{profile}-{two}", most) for one, two in pairs]
     verdict, why = all_of([each.verdict for each in both])
@@ -113,7 +113,7 @@ def databases(data: Data, profile: str, most: float) -> Found:
 
 
 def resilient(data: Data, tested: str, most: float) -> Found:
-    """Judges the share of loads whose site is named by the attack that names most."""
+    """Judges the accuracy of the strongest attack."""
     rows = _sites(data, "closed", tested, tested)
     best = max(rows, key=lambda row: float(row["numbers"]["accuracy"]["value"]))
     accuracy = best["numbers"]["accuracy"]
@@ -124,7 +124,7 @@ def resilient(data: Data, tested: str, most: float) -> Found:
 
 
 def _sites(data: Data, measure: str, learnt: str, tested: str) -> list[Row]:
-    """Returns the results of all attacks.
+    """Returns the results of a measure by all attacks, for these kinds of loads.
 
     Raises:
         LookupError: if there is none.

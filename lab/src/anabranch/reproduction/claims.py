@@ -30,17 +30,17 @@ class Claim:
     """A table, a figure or a numbered claim of a paper.
 
     Attributes:
-        paper: its key.
+        paper: key of the paper.
         place: table, figure or section.
         claim: the paper's claim, in our words.
-        published: its number.
+        published: the paper's number.
         page: the page of `docs/results` with our number.
         command: the command that repeats the measurement.
         time: duration of the command.
         settings: `full`, or the reduction and the cost of the full settings.
         measure: the function that returns our number; None if there is none.
-        of: its arguments.
-        reason: the reason why nothing is measured.
+        of: arguments of that function.
+        reason: the reason why nothing is measured, if nothing is.
         on_page: whether the page prints the number.
     """
 

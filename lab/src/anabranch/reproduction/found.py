@@ -1,7 +1,7 @@
-"""A number of ours with its verdict.
+"""Our result for a claim, with its verdict.
 
-A verdict follows from a whole interval and never from a point: it is `OPEN` where the interval
-contains the bound. Bounds are in `claims.toml` or at the function that uses them.
+A verdict follows from a whole interval and never from a point: it is `OPEN` if the interval
+contains the bound. Bounds are in `claims.toml` or in the module of the function that uses them.
 """
 
 from __future__ import annotations

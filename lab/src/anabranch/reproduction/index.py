@@ -1,4 +1,4 @@
-"""The page: a row for each claim, and how many have which verdict."""
+"""The page: a row for each claim, and the number of claims with each verdict."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _HEADER = ("place", "claim", "the paper", "ours", "verdict")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A claim, and what was found of it."""
+    """A claim, and our result for it."""
 
     claim: Claim
     found: Found
 
 
 def entries(data: Data) -> list[Entry]:
-    """All claims with what the data say, in the order of the papers.
+    """Returns all claims with their results by `data`, in the order of the papers.
 
     Raises:
         TraceError: if data cannot be read.
@@ -41,7 +41,7 @@ def entries(data: Data) -> list[Entry]:
 
 
 def problems(data: Data) -> Iterator[str]:
-    """Where a row says too little, or its page does not have our number."""
+    """Yields rows that lack information, and numbers of ours that the claim's page lacks."""
     for entry in entries(data):
         claim, of = entry.claim, entry.found
         name = f"{claim.paper}, {claim.place}, {claim.claim}"
@@ -62,7 +62,7 @@ def problems(data: Data) -> Iterator[str]:
 
 
 def page(data: Data) -> str:
-    """The page, in Markdown."""
+    """Returns the page, in Markdown."""
     every = entries(data)
     lines = [*_head(every)]
     for paper in papers():
@@ -76,7 +76,7 @@ def page(data: Data) -> str:
 
 
 def found(claim: Claim, data: Data) -> Found:
-    """What the data say of a claim.
+    """Returns the result for a claim by `data`.
 
     Raises:
         TraceError: if data cannot be read.
@@ -128,7 +128,7 @@ def _table(of: Sequence[Entry]) -> Iterator[str]:
 
 
 def _made(paper: Paper, of: Sequence[Entry]) -> Iterator[str]:
-    """Command, time and settings of each page; those of several claims stand once."""
+    """Yields a table of commands, times and settings, each once with all of its claims."""
     yield f"How the numbers next to {paper.name}'s are made:"
     yield ""
     ways: dict[tuple[str, str, str, str], list[str]] = {}
@@ -170,7 +170,10 @@ def _cell(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Without line breaks and the signs by which prose and tables write one number differently."""
+    """Returns the text without line breaks, asterisks and per cent signs.
+
+    Prose and tables write the same number with different signs.
+    """
     return " ".join(text.replace("*", "").replace(" %", "").split())
 
 

@@ -29,13 +29,16 @@ from anabranch.reproduction.spread import by_round, mean_interval, median_interv
 DESIGNS = (("conflux-2013", "Conflux 2013"), ("mtor", "mTor"))
 LEGS = (2, 3)
 ORDERED = 0.3
-"""Share of ordered downloads that are complete at the moment of the paper's claim."""
+"""Share of ordered downloads that are complete at the time at which `unordered_done` counts."""
 OVER_HALF = 0.5
 EXIT = 0.06
-"""Maximum difference of the paper's exits."""
+"""Maximum distance from 1 of the ratio of an exit's CPU to Tor's, from the paper's numbers."""
 SLOWEST = 0.15
+"""Share of the downloads that count as the slowest."""
 FAST = 0.8
+"""Share of the downloads, from the fastest on, that `unordered_alike` compares."""
 AS_LONG = 0.1
+"""Maximum distance from 1 of a ratio of times that count as equally long."""
 QUARTER_LESS = 0.7
 """30 % less time, the lower end of the paper's gain."""
 
@@ -60,12 +63,12 @@ _POSITIONS: dict[str, Callable[[Row], float]] = {
 
 
 def circuits(data: Data, place: str, claim: str) -> Found:
-    """Judges a claim of Table 1, over two and three circuits of Conflux and mTor, against one.
+    """Judges a claim of Table 1 for two and three circuits of Conflux and mTor, against one of Tor.
 
     Args:
-        data: of `circuits.parquet`.
+        data: has `circuits.parquet`.
         place: `loopback` or `lines`.
-        claim: in the page's words.
+        claim: the claim in the page's words, a key of `_VALUES`.
     """
     rows = [row for row in data.table("circuits.parquet") if row["place"] == place]
     ratios = {
@@ -86,12 +89,12 @@ def circuits(data: Data, place: str, claim: str) -> Found:
 
 
 def costs(data: Data, place: str, claim: str) -> Found:
-    """Judges whether a circuit's positions differ in CPU as in the paper, in every design of ours.
+    """Judges whether a circuit's positions differ in CPU as in the paper, in Tor and both designs.
 
     Args:
-        data: of `circuits.parquet`.
+        data: has `circuits.parquet`.
         place: `loopback` or `lines`.
-        claim: in the page's words.
+        claim: the claim in the page's words, a key of `_POSITIONS`.
     """
     rows = [row for row in data.table("circuits.parquet") if row["place"] == place]
     ratios = {}
@@ -110,15 +113,15 @@ def costs(data: Data, place: str, claim: str) -> Found:
 WIDE = ("conflux", "conflux-2013", "mtor", "merged", "anabranch")
 """Designs whose schedules are compared in the larger network."""
 ALL, FLOOR = 228, 140
-"""Numbers of clients: all, and those at which the paper's speed is lowest."""
+"""Numbers of clients: all, and the number at which the paper's speed is lowest."""
 
 
 def wide_schedules(data: Data, claim: str) -> Found:
-    """Judges whether round robin is faster than the designs' own rules in the larger network.
+    """Judges whether round robin is faster than the designs' own schedules in the larger network.
 
     Args:
-        data: of `wide.parquet`.
-        claim: in the page's words.
+        data: has `wide.parquet`.
+        claim: the claim in the page's words.
     """
     rows = data.table("wide.parquet")
     ratios = {
@@ -133,8 +136,8 @@ def wide_floor(data: Data, claim: str) -> Found:
     """Judges whether bulk downloads are as fast with all clients as with 140 of them.
 
     Args:
-        data: of `wide.parquet`.
-        claim: in the page's words.
+        data: has `wide.parquet`.
+        claim: the claim in the page's words.
     """
     rows = data.table("wide.parquet")
     paths = [("tor", "–"), ("tor-fixed", "–")]
@@ -149,12 +152,14 @@ def wide_floor(data: Data, claim: str) -> Found:
 def _faster(
     rows: Sequence[Row], one: tuple[str, str, int], other: tuple[str, str, int]
 ) -> Interval:
-    """Returns how much faster bulk downloads are: geometric mean over networks, of medians.
+    """Returns the ratio of the speeds of bulk downloads of `one` and `other`.
+
+    It is the geometric mean over networks and seeds of the ratios of median download times.
 
     Args:
-        rows: of `wide.parquet`.
+        rows: rows of `wide.parquet`.
         one: design, schedule and number of clients.
-        other: those that it is compared with.
+        other: the same of the downloads to compare with.
     """
     times = {
         key: {
@@ -174,7 +179,7 @@ def _faster(
 
 
 def _wide(quote: str, ratios: dict[str, Interval], judge: Callable[[Interval], str]) -> Found:
-    """Returns one verdict on several ratios with the larger network's kind of numbers."""
+    """Returns one verdict on several ratios, each printed with both ends of its interval."""
     numbers = {
         name: f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
         for name, ratio in ratios.items()
@@ -191,10 +196,10 @@ def _compared(
     """Returns one verdict on several ratios.
 
     Args:
-        quote: the row of the page, with places for name and number.
-        of: the base of the ratios.
-        ratios: by name.
-        judge: the verdict on each.
+        quote: row of the page, with placeholders for name and number.
+        of: base of the ratios, as text.
+        ratios: ratios by name.
+        judge: returns the verdict on a ratio.
     """
     numbers = {
         name: f"{ratio.value:.2f} ± {ratio.value - (ratio.low or 0):.2f}"
@@ -222,12 +227,12 @@ def unordered_done(
     """Judges the share of unordered downloads complete when `ORDERED` of the ordered ones are.
 
     Args:
-        data: of `unordered*.parquet`.
-        file: which.
-        direction: of the loss, `to-exit` or `from-exit`.
-        congestion: of the links' TCP.
-        deviation: of each line's delay in ms.
-        doubt: the reason why the run proves nothing, whatever its interval.
+        data: has `file`.
+        file: name of an `unordered*.parquet`.
+        direction: direction of the loss, `to-exit` or `from-exit`.
+        congestion: congestion control of the links' TCP.
+        deviation: deviation of each line's delay in ms.
+        doubt: the reason why the run proves nothing, whatever its interval; empty for none.
     """
     line = {"direction": direction, "congestion": congestion, "deviation": deviation}
     rounds = _rounds(data, file, loss=5, **line)
@@ -265,7 +270,7 @@ def unordered_slowest(
 def unordered_alike(
     data: Data, file: str, congestion: str, deviation: int = 0, doubt: str = ""
 ) -> Found:
-    """Judges whether, without loss, the other downloads take equally long."""
+    """Judges whether, without loss, the fast unordered and ordered downloads take equally long."""
 
     def others(times: list[float]) -> float:
         return mean(sorted(times)[: round(FAST * len(times))])
@@ -285,12 +290,12 @@ def _without_loss(
     """Judges the median ratio of a time of unordered downloads to that of ordered ones.
 
     Args:
-        data: of `unordered*.parquet`.
-        file: which.
+        data: has `file`.
+        file: name of an `unordered*.parquet`.
         line: the links' congestion control, and the deviation of each line's delay in ms.
-        time: of a round's downloads.
-        judge: the verdict on the ratio.
-        doubt: the reason why the run proves nothing, whatever its interval.
+        time: returns a time from those of a round's downloads.
+        judge: returns the verdict on the ratio.
+        doubt: the reason why the run proves nothing, whatever its interval; empty for none.
     """
     rounds = _rounds(data, file, loss=0, direction=None, **line)
     if not rounds:
@@ -302,7 +307,7 @@ def _without_loss(
 
 
 def unordered_cells(data: Data, file: str, at: float) -> Found:
-    """Judges a cell's waiting time on one link, by its circuit's order over the stream's."""
+    """Judges the ratio of cells' mean waiting times on a link: circuit order over stream order."""
     rows = data.table(file)
     ratio = mean_interval([row["by_circuit_mean"] / row["in_order_mean"] for row in rows])
     half = ratio.value - (ratio.low or 0)
@@ -314,8 +319,8 @@ def code_size(data: Data, part: str, most: float) -> Found:
     """Judges the share of unordered links in the code, from the page's generated table.
 
     Args:
-        data: of `unordered.md`.
-        part: the table's row.
+        data: has `unordered.md`.
+        part: name of the table's row.
         most: the maximum share in percent.
     """
     row = re.search(

@@ -1,4 +1,4 @@
-"""CoMPS: its data set, the censor, and the cost of splitting in speed."""
+"""CoMPS: its data set, its censor, and the goodput that splitting costs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from anabranch.reproduction.found import HOLDS, MISSING, OPEN, Found, Interval, 
 
 
 def collected(data: Data, monitored: int, loads: int, others: int) -> Found:
-    """Judges the share of the paper's collected set that ours has.
+    """Judges whether our collected set is at least as large as the paper's.
 
     Args:
-        data: of `page-loads/loads.parquet`.
-        monitored: pages of the paper's set.
-        loads: of each of them.
-        others: unmonitored pages.
+        data: has `page-loads/loads.parquet`.
+        monitored: number of monitored pages of the paper's set.
+        loads: number of loads of each of them.
+        others: number of unmonitored pages of the paper's set.
     """
     rows = [
         row
@@ -35,7 +35,10 @@ def collected(data: Data, monitored: int, loads: int, others: int) -> Found:
 
 
 def censor(data: Data) -> Found:
-    """Judges whether fetches succeed whose handshake uses the VPN, and over which path."""
+    """Judges whether fetches succeed if their handshake uses the VPN, and fail if it does not.
+
+    The text has the share of packets on the direct path.
+    """
     rows = data.table("circumvention.parquet")
     servers = sorted({row["server"] for row in rows if row["access"] == "handshake"})
     texts, quotes, good = [], [], True
@@ -56,8 +59,8 @@ def kept(data: Data, file: str, system: str, every: int, at_least_kept: float) -
     """Judges whether splitting keeps a share of the unsplit goodput, over three equal paths.
 
     Args:
-        data: of the overhead files.
-        file: which.
+        data: has `file`.
+        file: name of a file of overheads.
         system: `wireguard`, `mosh` or a QUIC server.
         every: the run length in ms.
         at_least_kept: the share that remains after the paper's loss.
@@ -87,7 +90,7 @@ def drop(data: Data, file: str, system: str, short: int, long: int) -> Found:
 
 
 def _kept(data: Data, file: str, system: str, every: int) -> list[float]:
-    """Returns the goodput of the counted runs, over the unsplit median."""
+    """Returns the goodput of each run that counts, over the unsplit median."""
     rows = [
         row
         for row in data.table(file)

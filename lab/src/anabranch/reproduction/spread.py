@@ -14,7 +14,7 @@ LEVEL = 0.95
 
 
 def mean_interval(rounds: Sequence[float]) -> Interval:
-    """Returns the mean of rounds, with Student's t."""
+    """Returns the mean of rounds, with a 95 % interval by Student's t; none for one round."""
     value = mean(rounds)
     if len(rounds) < 2:
         return Interval(value, None, None)
@@ -25,9 +25,9 @@ def mean_interval(rounds: Sequence[float]) -> Interval:
 
 
 def median_interval(rounds: Sequence[float]) -> Interval:
-    """Returns the median of rounds, between two of them that enclose it with at least 95 %.
+    """Returns the median of rounds, with the two nearest rounds that enclose it with 95 % or more.
 
-    Fewer than six rounds have no such pair.
+    Fewer than six rounds have no such interval.
     """
     ordered = sorted(rounds)
     places = [
@@ -43,12 +43,14 @@ def by_round(
     value: Callable[[dict[str, Any]], float],
     amount: Callable[[Sequence[float]], float],
 ) -> dict[int, float]:
-    """Aggregates the values of each round: values of one round share its programs and minutes.
+    """Aggregates the values of each round, which are not independent.
+
+    Values of one round have the same processes and were measured at the same time.
 
     Args:
-        rows: with a column `round`.
-        value: of a row.
-        amount: aggregate of the values of a round.
+        rows: rows with a column `round`.
+        value: returns the value of a row.
+        amount: returns the aggregate of the values of a round.
     """
     rounds: dict[int, list[float]] = {}
     for row in rows:

@@ -25,14 +25,17 @@ from anabranch.sweep.listing import Unit
 from anabranch.traces import Traces
 
 FACTOR = 3.0
-"""Estimates and real runs have differed at most by this factor; a test checks small ones."""
+"""Maximum factor between estimates and real runs so far, except for MiniRocket (5).
+
+A test checks it for small runs.
+"""
 
 EPOCHS = 2
 """Epochs of a network's trial: the first one compiles it."""
 BATCHES = 2
 """Mini-batches of a network's trial, if there are enough loads."""
 STEP = 4
-"""Growth factor of the next trial: less would be lost in the noise of other load."""
+"""Growth factor from one trial to the next; smaller ones would be lost in the machine's noise."""
 REPEATS, SHORT = 3, 1.0
 """Number of repetitions of trials that take less than `SHORT` seconds; the quickest counts."""
 STEEPEST = 2.0
@@ -46,8 +49,8 @@ class Work:
     Attributes:
         trained: training samples of all folds.
         predicted: validation and test samples of all folds.
-        epochs: of a network; 1 for others.
-        folds: trainings.
+        epochs: number of a network's epochs; 1 for other attacks.
+        folds: number of trainings.
     """
 
     trained: int
@@ -87,7 +90,7 @@ class Measured:
     trials: tuple[Trial, ...] = field(default_factory=tuple)
 
     def seconds(self, work: Work) -> float:
-        """Estimates the seconds of other work of the same attack on the same pages."""
+        """Estimates the seconds of `work` by the same attack on the same pages."""
         last = self.trials[-1]
         if last.epochs:
             return self._of_network(last, work)
@@ -105,7 +108,7 @@ class Measured:
 
     @staticmethod
     def _of_network(trial: Trial, work: Work) -> float:
-        """Counts compiling once per member and fold, epochs by samples, the rest by all samples."""
+        """Scales compiling by folds, epochs by number and training samples, the rest by samples."""
         firsts = sum(each[0] for each in trial.epochs)
         later = sum(min(each[1:] or each) for each in trial.epochs)
         compiling = max(firsts - later, 0.0)
@@ -152,7 +155,7 @@ def measure(
     Args:
         spec: the evaluation.
         traces: all of the data.
-        seconds: after this no third or larger trial begins.
+        seconds: limit of the total; a third or larger trial begins only if it is likely to fit.
         clock: source of the seconds.
 
     Raises:
@@ -174,7 +177,7 @@ def measure(
 
 
 def question(unit: Unit) -> str:
-    """Returns a key that is equal for units with the same measurement: they differ in work only."""
+    """Returns a key that is equal for units that differ only in work and share a measurement."""
     spec = unit.spec
     settings = spec.to_dict()
     names = ("attack", "parameters", "protocol", "world", "pages", "defence", "path_defence")
@@ -182,7 +185,7 @@ def question(unit: Unit) -> str:
 
 
 def _warm(spec: Spec, traces: Traces) -> None:
-    """Does a process's one-time work: imports, and JAX's search for devices."""
+    """Does the work that a process does once: imports, and JAX's search for devices."""
     if _is_network(spec):
         require_jax()
         import jax

@@ -33,8 +33,8 @@ class Workers:
 
     Attributes:
         at_once: maximum number of running units.
-        run: takes the units, in the order of the needs, and a function; yields units with its
-            results, as they finish.
+        run: applies a function to units, which are in the order of the needs; yields each unit with
+            its result as it finishes.
     """
 
     at_once: int
@@ -46,8 +46,8 @@ def local(needs: Sequence[int], jobs: int | None) -> Iterator[Workers]:
     """Yields workers that are processes of this machine.
 
     Args:
-        needs: bytes per unit.
-        jobs: maximum at a time; None is one per processor.
+        needs: bytes that each unit needs.
+        jobs: maximum number of units at a time; None is one per processor.
     """
     most = (os.cpu_count() or 1) if jobs is None else jobs
     at_once = memory.at_once(needs, most, memory.available())
@@ -56,14 +56,15 @@ def local(needs: Sequence[int], jobs: int | None) -> Iterator[Workers]:
 
 @contextmanager
 def ray(needs: Sequence[int], jobs: int | None) -> Iterator[Workers]:
-    """Yields workers of a cluster (the environment's RAY_ADDRESS), or of a Ray of this machine.
+    """Yields workers of a cluster (`RAY_ADDRESS` in the environment), or of Ray on this machine.
 
     Each unit requests a processor and its memory, so that Ray starts none on a node without room
     for it. The data must be at the same path on every node; results return to this process.
 
     Args:
-        needs: bytes per unit.
-        jobs: maximum at a time, at most the cluster's processors; None is that many.
+        needs: bytes that each unit needs.
+        jobs: maximum number of units at a time; it is limited to the cluster's processors, which
+            is also the number for None.
 
     Raises:
         MissingExtraError: if Ray is not installed.
@@ -77,7 +78,7 @@ def ray(needs: Sequence[int], jobs: int | None) -> Iterator[Workers]:
         nodes = _nodes(framework)
         processors = int(sum(node["CPU"] for node in nodes))
         at_once = max(1, processors if jobs is None else min(jobs, processors))
-        # If asked for more than the largest node has, Ray would wait for ever.
+        # Ray would wait for ever for more memory than the largest node has.
         largest = max((int(node.get("memory", 0)) for node in nodes), default=0)
         asked = [min(need, largest) for need in needs]
         yield Workers(at_once, partial(_on_cluster, framework, asked, at_once))
@@ -105,7 +106,7 @@ def here(units: Sequence[U], work: Callable[[U], T]) -> Done[U, T]:
 
 
 def pool(units: Sequence[U], work: Callable[[U], T], at_once: int) -> Done[U, T]:
-    """Runs units in processes of this machine, which end with this one, however it ends.
+    """Runs units in processes of this machine, which end when this process ends in any way.
 
     Raises:
         SettingError: if the system kills one, as when memory runs out.
@@ -147,8 +148,8 @@ def _on_cluster(
     """Runs units on a cluster, each with the memory that it requests.
 
     Raises:
-        SettingError: if a node cannot run the lab, or Ray loses a unit: its process was killed, or
-            its node.
+        SettingError: if a node cannot run the lab, or Ray loses a unit because its process or its
+            node was killed.
     """
     remote = framework.remote(work)
     waiting, running = list(zip(units, needs, strict=True))[::-1], dict[Any, U]()

@@ -27,7 +27,7 @@ _SAMPLE = 64 << 10
 _FOREST, _NETWORK = 400 << 20, 1_500 << 20
 """Bytes of a process with its libraries and a model."""
 _TRIED, _MORE = 16, 1.25
-"""Number of loads to estimate padding, and the safety factor."""
+"""Number of loads from which padding is estimated, and the safety factor."""
 _TESTED = 0.35
 """Maximum share of the loads in the test, unless the spec has a number."""
 
@@ -46,7 +46,7 @@ def needed(spec: Spec, traces: Traces) -> int:
 
 
 def _growth(spec: Spec, traces: Traces) -> float:
-    """Returns packets with padding per packet without, from a few loads, plus a quarter."""
+    """Returns the factor by which padding multiplies packets, from a few loads, times `_MORE`."""
     if not spec.padding:
         return 1.0
     few = traces[np.linspace(0, len(traces) - 1, min(_TRIED, len(traces))).astype(np.int64)]
@@ -58,14 +58,14 @@ def _growth(spec: Spec, traces: Traces) -> float:
 
 
 def _part(loads: int | None, traces: Traces, otherwise: float) -> float:
-    """Returns the share of all loads that `loads` per page are."""
+    """Returns `loads` per page as a share of all loads; `otherwise` if it is None."""
     if loads is None:
         return otherwise
     return min(1.0, loads * len(traces.names) / max(len(traces), 1))
 
 
 def _seen(spec: Spec, traces: Traces) -> float:
-    """Returns the maximum share of the packets that is seen."""
+    """Returns an upper bound of the share of packets that the observer sees."""
     split = spec.splitting.schedule is not None or traces.paths is not None
     by_chance = spec.observer.rule == "random" and spec.design.protocol == "honest"
     paths = path_count_of(spec, traces)
@@ -73,17 +73,17 @@ def _seen(spec: Spec, traces: Traces) -> float:
 
 
 def path_count_of(spec: Spec, traces: Traces) -> int:
-    """Returns the paths of the spec's split, or of traces that are split already."""
+    """Returns the number of paths of the spec's split, or of traces that are split already."""
     return spec.splitting.paths if spec.splitting.schedule is not None else path_count(traces)
 
 
 def available() -> int:
-    """Returns the available bytes, by the system or the control group."""
+    """Returns the available bytes: the lower of the system's and the control group's."""
     return min(_system(), _group())
 
 
 def at_once(needs: Sequence[int], jobs: int, free: int) -> int:
-    """Returns how many units may run at once: 1 to `jobs`, so that the largest fit together."""
+    """Returns the number of units that may run at once, 1 to `jobs`: the largest ones must fit."""
     largest = sorted(needs, reverse=True)
     total, fitting = 0, 0
     for need in largest[:jobs]:

@@ -28,8 +28,8 @@ class Report:
     """The outcome of a sweep.
 
     Attributes:
-        kept: units with a result of an earlier sweep, or with known numbers.
-        done: units evaluated by this one.
+        kept: number of results of earlier sweeps, or with known numbers.
+        done: number of units that this sweep evaluated.
         failed: failed units with the reason.
         files: the result file of each finished unit, in the order of the units.
     """
@@ -52,15 +52,15 @@ def sweep(
 ) -> Report:
     """Evaluates the units whose results are not in `folder` yet.
 
-    A result is renamed when it is complete, so that a stopped sweep loses at most the running
-    units; for a network on this machine, its last five minutes. Each result is named after the hash
-    of its settings, data and version.
+    A result appears when it is complete, so a stopped sweep loses at most the running units; of a
+    network on this machine it loses at most five minutes. Each result is named after the hash of
+    its settings, data and version.
 
     Args:
         units: the evaluations; those with equal settings are run once.
-        folder: of results; created if missing.
-        jobs: maximum number of units at a time; fewer if memory is short. None: one per processor,
-            with `ray` of the whole cluster.
+        folder: folder of results; created if missing.
+        jobs: maximum number of units at a time; fewer if memory is short. None: one per processor
+            of this machine, or with `ray` of the whole cluster.
         executor: `local` or `ray`.
         known: names of results (`results.key`) whose numbers are elsewhere: their units are
             skipped.
@@ -155,7 +155,7 @@ def _keep(task: _Task, outcome: Result | str, report: Report) -> None:
 
 
 def _needs(units: list[Unit]) -> list[int]:
-    """Returns the bytes that each unit uses; bad data are reported here, before hours of work."""
+    """Returns the bytes that each unit uses; reading the data here reports errors early."""
     needs = [0] * len(units)
     for place in sorted(range(len(units)), key=lambda place: str(units[place].data)):
         unit = units[place]

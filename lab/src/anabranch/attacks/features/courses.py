@@ -27,8 +27,8 @@ def course_features(X: Sequences, moments: int, window: float) -> Floats:
     """Returns float64 (n, features): totals, the duration, and counts at fixed moments.
 
     Counts are cumulative numbers of packets seen and, with counters, of packets of all paths, by
-    direction. They are carried forward from moment to moment. Moments are spaced geometrically,
-    from a thousandth of the window to its end. Later packets count only in the totals.
+    direction. Moments are spaced geometrically, from a thousandth of the window to its end. Later
+    packets count only in the totals and the duration.
 
     Args:
         X: the sequences.

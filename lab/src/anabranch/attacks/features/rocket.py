@@ -1,4 +1,4 @@
-"""Convolutions of slot counts, pooled so that results do not depend on when something happens."""
+"""Convolutions of packet counts in time slots, pooled over time (shift-invariant features)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ Series = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """One kernel on one channel, with the thresholds that its results are compared with."""
+    """One kernel on one channel, with the thresholds for its results.
+
+    `kernel` is an index into `KERNELS`; `dilation` is in slots.
+    """
 
     kernel: int
     dilation: int
@@ -73,7 +76,7 @@ def rocket_features(series: Series, drawn: list[Convolution]) -> Floats:
     """Returns float64 (n, 4 x convolutions + channels): slots above each threshold, log totals.
 
     Follows MiniRocket (Dempster, Schmidt and Webb, KDD 2021), which uses the share of positive
-    results. A feature does not depend on where in the window something happens.
+    results. Features do not depend on the position of a pattern in the window.
     """
     sequences, channels, slots = series.shape
     heavy = np.array([KERNELS[each.kernel] for each in drawn], np.int64).ravel()

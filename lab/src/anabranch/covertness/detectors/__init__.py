@@ -1,6 +1,6 @@
 """Fixed detectors: rules without training, one a file, each a function of a `Flow`.
 
-To add one: write its file, and name it in `DETECTORS`.
+To add a detector, write its file and name it in `DETECTORS`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ DETECTORS: dict[str, Callable[[Flow], bool]] = {
 OF_FIRST_PACKETS = ("fully encrypted", "entropy", "not printable")
 """Detectors that use only the client's first packet."""
 MUST_HIT = {"fully encrypted": ("nosteg", "obfs4"), "TLS in TLS": ("webtunnel",)}
-"""Classes that a detector must hit: random from the first byte; tor's TLS inside TLS."""
+"""Classes that a detector must hit, as controls: `nosteg` and `obfs4` are random from the first
+byte, `webtunnel` carries tor's TLS inside TLS.
+"""
 LEAST_HIT = 0.9
-"""Least share of such a class's connections to hit. The rule for fully encrypted traffic hits 99.6
-% of random first packets of 100 B or more.
+"""Least share of the connections of a class in `MUST_HIT` to hit. The rule for fully encrypted
+traffic hits 99.6 % of random first packets of 100 B or more.
 """

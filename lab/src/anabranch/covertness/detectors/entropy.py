@@ -14,7 +14,7 @@ FARTHEST = 3.0
 def entropy(flow: Flow) -> bool:
     """Returns whether the client's first packet is indistinguishable from random bytes.
 
-    Text, also base64, is 8 and more standard deviations away at 64 bytes. Entropy itself is less
-    sensitive for short packets: at most log2 of their length.
+    Text, including base64, is at least 8 standard deviations away at 64 bytes. Entropy itself is
+    less sensitive for short packets: it is at most log2 of their length.
     """
     return len(flow.first) >= LEAST and look.chi_square(flow.first) <= FARTHEST
