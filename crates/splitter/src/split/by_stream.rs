@@ -13,8 +13,8 @@ use super::onward::Outgoing;
 use super::streams::Outcome;
 
 impl Driver<'_> {
-    /// Passes packets that the tunnel has sealed to their path's stream. If the stream has no room
-    /// or no connection, the packets are dropped, as by a full socket.
+    /// Appends sealed packets of the tunnel to the streams of their paths. Packets for which a
+    /// stream has no room or no connection are dropped, as a full socket would.
     pub(super) fn send_by_stream(&mut self, now: Time, group: &[Outgoing<'_>]) {
         for outgoing in group {
             let streams = &mut self.uplinks.streams;
@@ -30,8 +30,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Sends the tunnel's own packets: probes and handshakes, which are never dropped because of
-    /// their age.
+    /// Sends the packets that the tunnel itself originates, such as probes and handshakes. They are
+    /// never dropped for their age.
     pub(super) fn send_words(&mut self, now: Time, words: Vec<Outgoing<'static>>) {
         let streams = &mut self.uplinks.streams;
         let (by_stream, others): (Vec<_>, Vec<_>) =
@@ -51,7 +51,7 @@ impl Driver<'_> {
         ended.into_iter().for_each(|(path, warning)| self.stream_ended(now, path, warning));
     }
 
-    /// Handles dials that have ended.
+    /// Handles the outcomes of dials.
     pub(super) fn on_dials(&mut self) {
         let now = self.clock.now();
         while let Some(outcome) = self.uplinks.streams.answer(now, &self.poller) {
@@ -100,8 +100,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Processes packets of the far end. They are read from the stream; `rest` has bytes that were
-    /// read from it before.
+    /// Processes packets of the far end: from `rest`, bytes that were already read, or else from
+    /// the stream.
     fn read_stream(&mut self, now: Time, path: PathId, rest: Option<&[u8]>) {
         let Some(tunnel) = &mut self.tunnel else { return };
         let take = |packet: &[u8]| tunnel.open_one(now, path, packet);
@@ -117,7 +117,7 @@ impl Driver<'_> {
         self.on_far_end(now, path, std::iter::empty::<Received<'_>>());
     }
 
-    /// Passes the bytes that passed streams' sockets to the captures.
+    /// Passes the recorded bytes of all streams to the captures.
     fn capture_streams(&mut self, now: Time) {
         let recorded = self.uplinks.streams.take_recorded();
         recorded.iter().for_each(|seen| self.report.see_stream(now, seen));

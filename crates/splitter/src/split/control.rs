@@ -27,13 +27,13 @@ pub(super) struct Control<'s> {
     /// New settings that wait for name resolution.
     pub(super) lookup: Lookup<Settings>,
     pub(super) monitor: Monitor,
-    /// Time at which to check the machine's setup again, after a check that failed.
+    /// Time at which the machine's setup is checked again, after a check that failed.
     pub(super) keep_at: Option<Time>,
     pub(super) stopped: bool,
 }
 
 impl<'s> Control<'s> {
-    /// Starts to watch for signals or, if `stop` is given, for `stop` instead.
+    /// Starts to watch for signals, or for `stop` if it is given.
     ///
     /// # Errors
     /// No file, thread or signal handler is available.
@@ -57,8 +57,8 @@ impl<'s> Control<'s> {
         self.hangup.as_mut().is_some_and(Hangup::take)
     }
 
-    /// Makes SIGINT end the program at once from now on, because the remaining work may be
-    /// interrupted.
+    /// Makes SIGINT end the program at once from now on. The caller has only interruptible work
+    /// left.
     pub(super) fn be_hasty(&self) {
         self.hasty.store(true, Ordering::Release);
     }

@@ -74,7 +74,7 @@ impl Door {
         }
     }
 
-    /// Returns the interface if all of its packets go to a far end, else `None`.
+    /// Returns the interface if all of its packets go to a far end; `None` otherwise.
     pub(super) fn whole(&mut self) -> Option<&mut TunDoor> {
         self.interface().filter(|door| door.inner().is_some())
     }
@@ -107,7 +107,7 @@ impl Door {
         steering.map_or(Ok(()), |steering| steering.follow(exits))
     }
 
-    /// Returns the counters of pinned flows. If `now`, they are read again first.
+    /// Returns the counters of pinned flows. If `now`, reads them again first.
     pub(super) fn pinned(&self, now: bool) -> Vec<Pinned> {
         match self {
             Door::Port(_) => Vec::new(),
@@ -132,8 +132,8 @@ impl Door {
         steering.map_or(Ok(Upkeep::default()), Steering::keep)
     }
 
-    /// Returns whether those parts of the setup are intact whose changes the kernel does not
-    /// report.
+    /// Returns whether the guard table, whose end the kernel does not report, is intact
+    /// ([`Steering::is_guarded`]).
     pub(super) fn is_guarded(&mut self) -> bool {
         let steering = self.interface().and_then(|door| door.steering.as_mut());
         steering.is_none_or(Steering::is_guarded)
@@ -179,7 +179,7 @@ impl TunDoor {
         Ok(())
     }
 
-    /// Returns our addresses in the tunnel if all packets go to a far end, else `None`.
+    /// Returns our addresses in the tunnel if all packets go to a far end; `None` otherwise.
     pub(super) fn inner(&self) -> Option<Inner> {
         self.steering.as_ref().and_then(|steering| steering.plan().request.inner)
     }
@@ -190,8 +190,8 @@ impl TunDoor {
         packets.datagrams().map(|packet| u64::from(self.tun.write(packet).is_err())).sum()
     }
 
-    /// Returns whether `datagram` is to be split: the setup led it here, and not a route of the
-    /// user's own.
+    /// Returns whether `datagram` is to be split: its destination port is among the ports to split,
+    /// or it is a WireGuard message. A route of the user's own may lead other datagrams here.
     pub(super) fn splits(&self, datagram: &Datagram<'_>) -> bool {
         let ports = self.steering.as_ref().map(|steering| &steering.plan().request.ports);
         ports.is_some_and(|ports| ports.contains(datagram.to.port()))

@@ -163,7 +163,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Handles datagrams of clients: passes each run to the core, and then sends all outputs.
+    /// Handles datagrams of clients: passes each received batch to the core, and then sends all
+    /// outputs.
     fn on_clients(&mut self, buffers: &mut RecvBatch) {
         let Some(Ok(runs)) = self.door.port().map(|port| buffers.recv(port)) else { return };
         let now = self.clock.now();
@@ -239,7 +240,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Handles a change of the machine's network: a path may be gone, new, or moved.
+    /// Handles messages of the kernel about the machine's network: paths may have gone, come back,
+    /// or moved.
     fn on_network(&mut self) -> Result<(), Failure> {
         let changes = self.control.monitor.drain();
         let changes = changes.map_err(|error| Failure::System("reading network changes", error))?;
@@ -367,8 +369,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Finds the server for a new session: at once if the server is given as an address, so that
-    /// nothing has to wait, and otherwise by a lookup.
+    /// Finds the server of a new session. With a far end, opens a flow of the tunnel. Otherwise
+    /// takes the address that the user gave, so that nothing has to wait, or looks up the name.
     fn resolve(&mut self, now: Time, session: SessionId) {
         if let Some(tunnel) = &mut self.tunnel {
             let far = self.uplinks.servers.get(&TUNNEL).copied();
@@ -395,8 +397,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Returns the core's counters, completed by those of the sockets. `missed` is the number of
-    /// datagrams dropped by the paths' sockets.
+    /// Returns the core's counters, completed by those of the sockets, the tunnel, the streams and
+    /// the pinned flows. `missed` is the number of datagrams dropped by the paths' sockets.
     pub(super) fn snapshot(&mut self, missed: u64) -> Snapshot {
         let now = self.clock.now();
         let pinned = self.door.pinned(self.control.stopped);
@@ -409,7 +411,8 @@ impl Driver<'_> {
         snapshot
     }
 
-    /// Closes the sessions, completes the captures, and shows the final counters.
+    /// Closes the sessions, undoes the machine's setup, reports the final counters, and completes
+    /// the captures.
     fn end(mut self) -> Result<Snapshot, Failure> {
         manager::stopping();
         let now = self.clock.now();
@@ -419,8 +422,8 @@ impl Driver<'_> {
         self.settle(now);
         self.leave_far_end(now);
         let freed = self.door.close();
-        // This is not done before: an impatient user must not be left with part of the machine's
-        // routes.
+        // This is not done earlier: a user who interrupts the program must not be left with part of
+        // the machine's routes.
         self.control.be_hasty();
         // The screen is first, because it may hold a terminal. Completing the captures may take
         // long, and may be interrupted.

@@ -1,5 +1,5 @@
-//! The far end in the loop: seals what is sent to it, opens what it sends, and reports changes of
-//! its state.
+//! The driver's part for a far end: seals packets for it, opens packets from it, and reports
+//! changes of its state.
 
 use std::net::SocketAddr;
 
@@ -23,8 +23,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Adopts the address that the look-up of the far end has found. If it has changed, all
-    /// sockets are replaced.
+    /// Adopts the address found by the lookup of the far end, or looks it up again if none was
+    /// found. After a change of address, all sockets are replaced.
     pub(super) fn on_far_end_found(&mut self, now: Time, found: Option<SocketAddr>) {
         let Some(far) = found else { return self.uplinks.resolver.ask(now, TUNNEL) };
         let before = self.uplinks.servers.insert(TUNNEL, far);
@@ -33,7 +33,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Sends what the core wants sent, sealed if there is a far end.
+    /// Sends the core's datagrams, sealed if there is a far end.
     pub(super) fn send(&mut self, now: Time, outgoing: &[Outgoing<'_>]) {
         let Some(tunnel) = self.tunnel.as_mut().filter(|_| !outgoing.is_empty()) else {
             return self.send_as_is(now, outgoing);
@@ -49,7 +49,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Takes packets of the far end, which arrived by `path`.
+    /// Processes packets of the far end that arrived by `path`.
     pub(super) fn on_far_end<'r>(
         &mut self,
         now: Time,
@@ -62,7 +62,7 @@ impl Driver<'_> {
         self.hand_over(now);
     }
 
-    /// Passes the datagrams that came out of the tunnel to the core.
+    /// Passes the datagrams that the tunnel has delivered to the core.
     fn hand_over(&mut self, now: Time) {
         let Some(tunnel) = &mut self.tunnel else { return };
         let Some(&far) = self.uplinks.servers.get(&TUNNEL) else { return };
@@ -89,8 +89,8 @@ impl Driver<'_> {
         self.uplinks.servers.contains_key(&TUNNEL).then(|| tunnel.next_timeout())
     }
 
-    /// Does what is due for the tunnel: passes on datagrams, sends packets of our own, and reports
-    /// changes of the far end and of each path.
+    /// Does the tunnel's due work: passes on datagrams, sends packets that this end originates, and
+    /// reports changes of the far end and of each path.
     pub(super) fn tend_tunnel(&mut self, now: Time) {
         if self.tunnel.is_none() || !self.uplinks.servers.contains_key(&TUNNEL) {
             return;
@@ -150,8 +150,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Notifies the core that `path` is up or down. `broken` is the reason that this machine has
-    /// found; the far end's silence may be another.
+    /// Reports to the core whether `path` is down. `broken` is a reason found on this machine, if
+    /// any; the path may also be down because the far end is silent on it.
     pub(super) fn tell_path(&mut self, now: Time, path: PathId, broken: Option<DownReason>) {
         let tunnel = self.tunnel.as_mut();
         let broken = tunnel.map_or(broken, |tunnel| tunnel.note_broken(now, path, broken));

@@ -12,7 +12,7 @@ use anabranch_os::target::Target;
 /// The lookup results, one for each name.
 pub(super) type Found = Vec<(Target, io::Result<Vec<SocketAddr>>)>;
 
-/// The lookup of names for a caller that waits for them. Only the latest caller is kept.
+/// The lookup of names for a waiting caller `W`. A new caller replaces the one before.
 #[derive(Debug)]
 pub(super) struct Lookup<W> {
     waiting: Option<W>,
@@ -39,7 +39,7 @@ impl<W> Lookup<W> {
     /// Starts to resolve `names` for `who`, which replaces the caller that waited before.
     ///
     /// # Errors
-    /// No thread or file descriptor is available; no caller waits then.
+    /// No thread or file descriptor is available. Then no caller waits.
     pub(super) fn begin(&mut self, who: W, names: Vec<Target>) -> io::Result<()> {
         self.dismiss();
         let (round, answered, mut ring) =
@@ -64,8 +64,8 @@ impl<W> Lookup<W> {
         self.waiting = None;
     }
 
-    /// Returns the waiting caller and the results. Returns `None` if there are no results, or if
-    /// they are for an earlier caller.
+    /// Returns the waiting caller and its results; `None` if there are no results, or only those
+    /// for an earlier caller.
     pub(super) fn answer(&mut self) -> Option<(W, Found)> {
         // If this byte is left unread, the loop wakes again.
         let _ = self.bell.read(&mut [0]);

@@ -1,8 +1,8 @@
 //! The splitter's driver: sockets and a clock around [`anabranch_comps::Core`].
 //!
-//! [`run`] is the whole program. Its loop has four steps: wait, pass ready input to the core,
-//! execute the core's outputs, show the counters. The loop has no protocol logic; the core selects
-//! the path of each datagram.
+//! [`run`] runs a splitter. Its loop has four steps: wait, pass ready input to the core, execute
+//! the core's outputs, report the counters. The loop has no protocol logic; the core selects the
+//! path of each datagram.
 //!
 //! Between the core and the machine are five parts. None of them depends on the loop:
 //!

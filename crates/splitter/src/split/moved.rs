@@ -13,7 +13,7 @@ use anabranch_multipath::Time;
 
 use super::driver::Driver;
 
-/// The consequence of a lookup for a session that already has a server.
+/// The consequence that a lookup has for a session with a server.
 #[derive(Debug, PartialEq, Eq)]
 enum Move {
     /// The session keeps its server: the server is still one of the name's addresses, or the paths
@@ -21,7 +21,8 @@ enum Move {
     Stays,
     /// The name has another address, and the session changes to this address.
     Goes(SocketAddr),
-    /// The name has another address, and the client must open a new session for this address.
+    /// The name has another address, but the session stays: only a new session of the client can
+    /// use that address.
     Left(SocketAddr),
 }
 

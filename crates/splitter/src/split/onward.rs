@@ -24,7 +24,7 @@ pub(super) struct Outgoing<'a> {
 
 impl<'a> Outgoing<'a> {
     /// Converts an output of the core. `run` is the batch that the core has just handled. Returns
-    /// `None` if the output refers to a part of a batch that is not available.
+    /// `None` if the output refers to a part of that batch and `run` is `None`.
     pub(super) fn of(
         (session, tuple, path): (SessionId, TupleId, PathId),
         payload: Payload,
@@ -55,7 +55,7 @@ impl Outgoing<'_> {
         Outgoing { bytes: Cow::Owned(self.bytes.to_vec()), ..*self }
     }
 
-    /// Returns a copy that has a proxy's header before each datagram.
+    /// Returns a copy with a proxy's header before each datagram.
     pub(super) fn behind(&self, header: &Header) -> Outgoing<'static> {
         let bytes = header.wrap(&self.bytes, self.stride);
         Outgoing { bytes: Cow::Owned(bytes), stride: self.stride + header.len(), ..*self }
@@ -71,7 +71,7 @@ impl Outgoing<'_> {
         self.bytes.len().div_ceil(self.stride.max(1)).max(1)
     }
 
-    /// Returns the datagrams with the numbers in the range `datagrams`.
+    /// Returns the datagrams whose indices are in the range `datagrams`.
     pub(super) fn part(&self, datagrams: Range<usize>) -> Datagrams<'_> {
         let whole = self.datagrams();
         let at = |index: usize| whole.bytes.len().min(index.saturating_mul(whole.stride));
@@ -136,7 +136,8 @@ pub(super) fn groups<'g>(outgoing: &'g [Outgoing<'_>]) -> impl Iterator<Item = R
     })
 }
 
-/// Splits the report on sending a group: returns for each member which of its datagrams were sent.
+/// Returns which datagrams of each member of `group` were sent, according to the `report` on
+/// sending the group.
 pub(super) fn gone<'g, 'a>(
     group: &'g [Outgoing<'a>],
     report: &'g SendReport<'_>,

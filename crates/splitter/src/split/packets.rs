@@ -16,7 +16,7 @@ use super::onward::batch_of;
 use crate::far_end::Inner;
 use crate::steer::Upkeep;
 
-/// Delay before the setup is checked again, if the last check had no answer from the system.
+/// Delay before the setup is checked again after the system could not answer.
 const AGAIN: Duration = Duration::from_millis(100);
 
 impl Driver<'_> {
@@ -62,9 +62,10 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Returns the datagram in `packet` if it is to be split. Other packets are answered with the
-    /// ICMP error of a router that refuses to forward them. Fragments are stored until their
-    /// datagram is complete.
+    /// Returns the datagram in `packet` if it is to be split. Fragments are stored until their
+    /// datagram is complete. Packets that the kernel or programs send on every interface
+    /// ([`packet::is_housekeeping`]) are counted. All others are answered with the ICMP error of a
+    /// router that refuses to forward them.
     fn admit<'p>(&mut self, now: Time, packet: &'p [u8]) -> Option<Datagram<'p>> {
         let door = self.door.interface()?;
         match packet::read(packet) {
@@ -85,7 +86,7 @@ impl Driver<'_> {
         None
     }
 
-    /// Handles a datagram that was reassembled from fragments. It is sent in fragments, too, as
+    /// Handles a datagram that was reassembled from fragments. It is sent in fragments again, as
     /// its sender intended.
     fn on_whole(&mut self, now: Time, whole: &Whole) {
         let Whole { from, to, ecn, .. } = *whole;
@@ -109,8 +110,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Determines which paths lead to the server that a client named, and reports them to the
-    /// core.
+    /// Reports to the core which paths lead to the server that a client named. If none does, the
+    /// client also receives an ICMP error.
     pub(super) fn resolve_named(&mut self, now: Time, session: SessionId, server: SocketAddr) {
         self.uplinks.servers.insert(session, server);
         let barred = self.uplinks.ways.barred(server);
@@ -120,7 +121,8 @@ impl Driver<'_> {
         self.core.handle(now, Input::Resolved { session, found: true, barred: &barred });
     }
 
-    /// Reports an error to a client at the interface, as the network would without the splitter.
+    /// Reports an error to a client at the interface by ICMP, as the network would without the
+    /// splitter.
     pub(super) fn pass_on(&mut self, session: SessionId, socket: Option<u32>, failure: Fault) {
         match (failure, socket) {
             (Fault::TooBig, Some(mtu)) => self.door.complain(session, Complaint::TooBig(mtu)),
@@ -129,8 +131,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Checks the setup of the machine, which other programs may have changed. Restores it before
-    /// anything else is done.
+    /// Checks the machine's setup, which other programs may have changed, and restores it at once.
     ///
     /// # Errors
     /// The setup cannot be restored; all traffic then stays blocked.
@@ -144,7 +145,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Updates the machine's routes to the present paths.
+    /// Updates the machine's routes to the present exits of the paths.
     pub(super) fn steer(&mut self) {
         if let Err(error) = self.door.follow(self.uplinks.ways.exits()) {
             self.report

@@ -35,7 +35,7 @@ impl Driver<'_> {
         self.report.warn(warning);
     }
 
-    /// Handles a proxy whose name has another address now.
+    /// Handles a proxy whose name no longer has the present address.
     fn on_moved(&mut self, now: Time, path: PathId, found: &[SocketAddr]) {
         match self.uplinks.ways.redirect(path, found) {
             Some(look) => self.on_look(now, &look),
@@ -74,7 +74,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Applies new numbers of paths. New paths may have proxies.
+    /// Applies new numbers of paths, some of which may be new and have proxies.
     pub(super) fn renumber_proxies(&mut self, numbers: &Renumbering, specs: &[PathSpec]) {
         self.uplinks.proxies.renumber(numbers, specs);
         self.uplinks.proxies.paths().into_iter().for_each(|path| self.watch_spare(path));
@@ -95,7 +95,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Handles the connection of a spare association that has become readable.
+    /// Handles the connection of a spare association when it is readable.
     pub(super) fn on_spare(&mut self, path: PathId) {
         let now = self.clock.now();
         if self.uplinks.proxies.on_spare(now, path) {
@@ -103,7 +103,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Handles the proxy connection of a four-tuple that has become readable. `token` is that of
+    /// Handles a four-tuple's connection to its proxy when it is readable. `token` is the token of
     /// the four-tuple's socket.
     pub(super) fn on_control(&mut self, token: u64) {
         let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
@@ -230,8 +230,8 @@ impl Driver<'_> {
         self.fail(now, waiting.session, waiting.tuple, failure, datagrams, bytes);
     }
 
-    /// Returns the reason why a session gets no association. If the whole path is down, its
-    /// sessions are not notified one by one, but queued datagrams are dropped and counted.
+    /// Returns the failure to report for a session that gets no association. If the whole path is
+    /// down, its sessions are not notified one by one: queued datagrams count as drops.
     fn why(&self, path: PathId) -> Failure {
         if self.uplinks.proxies.broken(path).is_some() { Failure::Full } else { Failure::Proxy }
     }

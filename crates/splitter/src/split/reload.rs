@@ -17,7 +17,8 @@ use super::{Entrance, Failure, Listening, Settings, manager, needed};
 use crate::paths::{self, Egress, PathSpec};
 
 impl Driver<'_> {
-    /// Reads the settings again. Mistakes in them are reported, and the settings in force stay.
+    /// Reads the settings again. If they have mistakes, reports these and keeps the settings in
+    /// force.
     pub(super) fn on_reload(&mut self) {
         let Some(reread) = &mut self.control.reread else { return };
         reloading();
@@ -43,8 +44,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Continues the change of settings after the names of new proxies were looked up. Sessions
-    /// continued meanwhile.
+    /// Continues a change of settings once the names of new first hops are looked up. Sessions were
+    /// served meanwhile.
     pub(super) fn on_looked_up(&mut self) {
         if let Some((settings, found)) = self.control.lookup.answer() {
             self.take_over(settings, &found);
@@ -101,8 +102,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Replaces those paths to the far end that have no number in `before`. Each may now be a
-    /// stream, or a path of datagrams.
+    /// Replaces the paths to the far end that are new, which have `None` in `before`. Each may be a
+    /// stream or a path of datagrams.
     fn lead_tunnel(&mut self, now: Time, before: &[Option<PathId>]) {
         let ports = &self.settings.core.ports;
         self.tunnel.iter_mut().for_each(|tunnel| tunnel.renumber(ports));
@@ -117,8 +118,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Returns the egresses of the settings' paths: new ones are looked up, and known ones, which
-    /// may be down now, are kept.
+    /// Returns the egresses of the settings' paths. New paths are looked up; known ones keep their
+    /// egress, even if they are down now.
     fn egresses(
         &mut self,
         settings: &Settings,
@@ -159,8 +160,8 @@ impl Driver<'_> {
         Ok(egresses.into_iter().next().expect("a path has a way out, or an error"))
     }
 
-    /// Notifies the core again of the paths that lead to each session's server. The core then
-    /// continues to send.
+    /// Reports to the core again which paths lead to each session's server, and executes the core's
+    /// outputs.
     pub(super) fn resolve_again(&mut self, now: Time) {
         let mut sessions: Vec<SessionId> = self.uplinks.servers.keys().copied().collect();
         sessions.sort_unstable();
@@ -183,8 +184,8 @@ fn names(old: &[PathSpec], new: &[PathSpec], far: Option<&Target>) -> Vec<Target
     hops.filter(|at| at.literal().is_none()).collect()
 }
 
-/// Returns for each path of `new` the equal path in `old`, with the same name and route, or
-/// `None`. The numbers of ports may differ.
+/// Returns, for each path of `new`, the path of `old` that differs at most in its number of ports;
+/// `None` if there is none.
 fn places(old: &[PathSpec], new: &[PathSpec]) -> Vec<Option<PathId>> {
     let same =
         |one: &PathSpec, other: &PathSpec| PathSpec { ports: other.ports, ..one.clone() } == *other;

@@ -23,14 +23,16 @@ pub(super) struct Report<'s> {
     pub(super) warnings: Warnings,
     /// Time at which the counters are shown next.
     pub(super) next_snapshot: Time,
-    /// The drop counter of the listener at its last reading, and the total of its drops.
+    /// The listener's drop counter at its last reading, and the total of its drops.
     counted: u32,
     missed: u64,
     /// Number of datagrams to clients that could not be delivered.
     pub(super) not_returned: u64,
-    /// Number of datagrams from a proxy that do not come from the server.
+    /// Number of datagrams from proxies that were dropped: fragments, malformed ones, and datagrams
+    /// not from the server.
     pub(super) foreign: u64,
-    /// Number of packets at the interface that no route led to it.
+    /// Number of packets at the interface that the kernel or programs send on every interface, such
+    /// as router solicitations.
     pub(super) housekeeping: u64,
 }
 
@@ -60,8 +62,8 @@ impl<'s> Report<'s> {
         }
     }
 
-    /// Passes datagrams of a path's socket to the captures. `outward` is whether they were sent or
-    /// received.
+    /// Passes datagrams of a path's socket to the captures. `outward` is true for datagrams sent,
+    /// false for datagrams received.
     pub(super) fn see(
         &mut self,
         now: Time,
@@ -72,7 +74,7 @@ impl<'s> Report<'s> {
         self.taps.see(now, socket, outward, datagrams, self.screen);
     }
 
-    /// Passes the bytes that passed a path's stream to the captures.
+    /// Passes the recorded bytes of a path's stream to the captures.
     pub(super) fn see_stream(&mut self, now: Time, seen: &StreamBytes) {
         self.taps.see_stream(now, seen, self.screen);
     }

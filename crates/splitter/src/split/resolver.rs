@@ -33,8 +33,8 @@ pub(super) struct Resolver {
 }
 
 impl Resolver {
-    /// Starts the thread that resolves `target`. Without a target, no lookup finds an address. The
-    /// thread ends when the resolver is dropped and the last request is answered.
+    /// Starts the thread that resolves `target`. Without a target, every lookup fails. The thread
+    /// ends once the resolver is dropped and the last request is answered.
     pub(super) fn start(target: Option<Target>) -> io::Result<Resolver> {
         let (questions, asked) = mpsc::channel();
         let (answered, answers) = mpsc::channel();
@@ -58,13 +58,13 @@ impl Resolver {
         self.look_up(due);
     }
 
-    /// Removes a closed session.
+    /// Removes a session that was closed while it waited.
     pub(super) fn forget(&mut self, session: SessionId) {
         self.asking.waiting.remove(&session);
     }
 
-    /// Returns all addresses of the server once a lookup has ended, or an empty list if the
-    /// server's name does not resolve. Returns `None` before. The caller then reports by
+    /// Returns all addresses of the server once a lookup has ended, or an empty list if its name
+    /// does not resolve; `None` if no lookup has ended. The caller then reports by
     /// [`Resolver::settle`] whether an address is usable.
     pub(super) fn answer(&mut self) -> Option<Vec<SocketAddr>> {
         let mut rings = [0; 8];
@@ -74,8 +74,8 @@ impl Resolver {
         self.answers.try_recv().ok()
     }
 
-    /// Ends a lookup. Returns the sessions that now have a server if `found`, or else the sessions
-    /// to give up.
+    /// Ends a lookup. If `found`, returns the waiting sessions, which now have a server; otherwise
+    /// the sessions to give up.
     pub(super) fn settle(&mut self, now: Time, found: bool) -> Vec<SessionId> {
         self.asking.settle(now, found)
     }
@@ -106,8 +106,8 @@ impl AsFd for Resolver {
     }
 }
 
-/// The sessions that wait for an answer, and the time of the next lookup. However many sessions
-/// wait, there is one lookup at a time, and a pause after a failure.
+/// The sessions that wait for an answer, and the time of the next lookup. All waiting sessions
+/// share one lookup at a time, with a pause after a failure.
 #[derive(Debug, Default)]
 struct Asking {
     /// Number of failed lookups of each waiting session.

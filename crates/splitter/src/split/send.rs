@@ -70,7 +70,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Opens the socket of a tuple. Returns `None` if a proxy has to be asked first.
+    /// Opens the socket of a tuple. Returns `None` if the path has a proxy and the tuple must wait
+    /// for an association.
     fn open(
         &mut self,
         now: Time,
@@ -82,7 +83,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Opens the socket of a tuple. It leads to the server, or with `by` to a proxy's relay.
+    /// Opens the socket of a tuple, connected to the server or, with `by`, to a proxy's relay.
     pub(super) fn open_socket(
         &mut self,
         now: Time,
@@ -129,7 +130,8 @@ impl Driver<'_> {
         self.report.not_returned += batch.send().failed() as u64;
     }
 
-    /// Reports an error to the core, and executes the core's outputs.
+    /// Reports a failure to send to the core and, at an interface, to the client. Then executes the
+    /// core's outputs.
     pub(super) fn fail(
         &mut self,
         now: Time,
@@ -163,7 +165,7 @@ impl Driver<'_> {
     }
 
     /// Handles an error that a socket reports after its datagrams were sent. An error of a retired
-    /// socket is ignored: it is no evidence about the tuple's present socket.
+    /// socket is ignored, because it does not concern the tuple's present socket.
     pub(super) fn blame(&mut self, now: Time, token: u64, fault: Fault) {
         let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
         if socket.relay.is_some() && fault == Fault::Refused {
@@ -175,8 +177,7 @@ impl Driver<'_> {
     }
 }
 
-/// Returns the failures in a send report, for its tuple: (meaning, datagrams, bytes). Usually
-/// there are none.
+/// Returns the failures in a send report: (failure, datagrams, bytes). Usually there are none.
 fn failures(report: &SendReport<'_>) -> Vec<(Failure, usize, usize)> {
     let of = |errno| meaning(Fault::of(errno));
     let earlier = report.earlier.map(|errno| (of(errno), 0, 0));
@@ -185,7 +186,7 @@ fn failures(report: &SendReport<'_>) -> Vec<(Failure, usize, usize)> {
     earlier.into_iter().chain(now).collect()
 }
 
-/// Returns the core's form of a socket error.
+/// Converts a socket error to the core's form.
 fn meaning(fault: Fault) -> Failure {
     match fault {
         Fault::Full => Failure::Full,

@@ -18,21 +18,21 @@ use crate::paths::{self, Egress, PathError, PathSpec};
 use crate::steer::{Plan, Request, SteerError};
 use crate::streams::TlsEnd;
 
-/// Place where clients' datagrams enter, and their destination.
+/// The entrance of clients' datagrams, and their destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entrance {
     /// A local port. All its clients have the same server.
     Port {
         /// Address at which clients' datagrams arrive.
         listen: SocketAddr,
-        /// The server. Its name is resolved again for each session.
+        /// The server. Its name is resolved for each session.
         to: Target,
     },
     /// An interface. Each packet contains the address of its server.
     Tun(Request),
     /// An interface whose packets all go to a far end.
     Packets {
-        /// The interface, whose addresses are `inner`.
+        /// The interface. Its addresses are `request.inner`.
         request: Request,
         /// Address or name of the far end.
         to: Target,
@@ -52,7 +52,7 @@ impl Entrance {
 /// The settings of one run: the entrance of clients, and the paths on which their datagrams leave.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Place where clients' datagrams enter.
+    /// The entrance of clients' datagrams.
     pub entrance: Entrance,
     /// The paths, in the order of `core.ports`.
     pub specs: Vec<PathSpec>,
@@ -62,7 +62,7 @@ pub struct Settings {
     pub far_end: Option<FarEnd>,
     /// Address of the far end for paths that are streams; `None` if it is the one in `entrance`.
     pub to_tcp: Option<Target>,
-    /// Certificates and settings for paths over TLS; `None` if such paths cannot be dialled.
+    /// TLS settings for paths over TLS; `None` if such paths cannot be dialled.
     pub tls: Option<Arc<dyn TlsEnd>>,
     /// Maximum time for which a packet waits for room in a stream.
     pub stream_age: Duration,
@@ -89,14 +89,14 @@ impl Settings {
         self
     }
 
-    /// Returns the budget of decoys; `None` without a far end that drops them, or if none are
-    /// sent.
+    /// Returns the budget of decoys; `None` if no decoys are sent. Only a far end drops decoys, so
+    /// there are none without one.
     pub(super) fn decoys(&self) -> Option<DecoyBudget> {
         self.far_end.as_ref()?.decoys
     }
 }
 
-/// Returns a seed from the system's entropy, for a run that need not repeat another. It is below
+/// Returns a seed from the system's entropy, for a run that is not to repeat another. It is below
 /// 2^53, so that JSON and TOML represent it exactly.
 pub fn fresh_seed() -> u64 {
     let mut bytes = [0; 8];
@@ -143,25 +143,26 @@ pub enum FarEndNews {
         /// Time since the run began, or since the far end was lost.
         waited: Duration,
     },
-    /// Packets of the far end arrive by no path any more.
+    /// Packets of the far end no longer arrive by any path.
     Lost,
     /// The far end sent a farewell.
     Left,
 }
 
-/// Settings with names and paths resolved, as they are or will be in force, for display.
+/// Settings for display, with names and paths resolved. They are in force, or are about to be.
 #[derive(Clone, Debug)]
 pub struct Listening {
     /// Address at which clients' datagrams arrive; `None` with an interface. If the settings name
-    /// port 0, the kernel has chosen the port once the socket is open.
+    /// port 0, the kernel chooses the port when the socket is opened.
     pub listen: Option<SocketAddr>,
-    /// Address of the server, as its name resolves now; `None` with an interface.
+    /// Address of the server, as its name resolves now; `None` if each packet names its server.
     pub server: Option<SocketAddr>,
     /// The interface, with its routes and rules; `None` without an interface.
     pub tun: Option<Plan>,
     /// The egress of each path.
     pub egresses: Vec<Egress>,
-    /// With an interface: the IPv6 egresses of paths that also have an IPv4 egress.
+    /// The IPv6 egresses of paths whose entry in `egresses` is for IPv4. Empty unless each packet
+    /// names its server.
     pub others: Vec<Egress>,
     /// Seed that repeats this run's choices.
     pub seed: u64,
@@ -277,7 +278,7 @@ pub(crate) fn dealing(schedule: &str, every: &str, more: [Option<&str>; 3]) -> S
     format!("{schedule}, every {every}{more}")
 }
 
-/// Reason why a run did not start, or ended early. Each is shown in one line.
+/// Reason why a run did not start, or ended early. Its message has one line.
 #[derive(Debug)]
 pub enum Failure {
     /// The server's name cannot be resolved.
@@ -300,7 +301,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Returns whether the user's settings are the cause, not the course of events.
+    /// Returns whether the settings are the cause, rather than an event during the run.
     pub fn is_misuse(&self) -> bool {
         match self {
             Failure::System(..) | Failure::Unfinished(_) => false,

@@ -13,10 +13,12 @@ use anabranch_os::hangup::{Hangup, is_ignored};
 /// Exit status of a program that SIGINT ended, in the shells' convention.
 const INTERRUPTED: i32 = 128 + SIGINT;
 
-/// Returns a stream that becomes readable when the program should end, and the watch on SIGHUP if
-/// the program `rereads` its settings. SIGINT and SIGTERM end the program. SIGHUP does so too
-/// without `rereads`, unless it was ignored at the start (nohup). Once `hasty` is true, SIGINT
-/// ends the program at once; it is set when only interruptible work is left.
+/// Returns a stream that becomes readable when the program should end and, if the program `rereads`
+/// its settings, a watch on SIGHUP.
+///
+/// SIGINT and SIGTERM end the program. Without `rereads`, SIGHUP does so, too, unless it was
+/// ignored at the start (nohup). Once `hasty` is true, SIGINT ends the program at once; the caller
+/// sets it when only interruptible work is left.
 pub(crate) fn signals(
     rereads: bool,
     hasty: &Arc<AtomicBool>,

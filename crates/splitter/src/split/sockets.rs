@@ -25,8 +25,8 @@ const BUFFER: usize = 2 << 20;
 /// Flag in the token of a connection to a proxy. The other bits are the token of the UDP socket
 /// that uses this proxy.
 pub(super) const CONTROL: u64 = 1 << 63;
-/// Maximum generation of a table entry. It has fewer bits than its place in a token, so that no
-/// socket's token equals another kind of token.
+/// Maximum generation of a table entry: 30 bits, although a token has room for 32. The two highest
+/// bits of a socket's token are therefore 0, and distinguish it from tokens of other kinds.
 const GENERATIONS: u32 = u32::MAX >> 2;
 
 /// A socket of a path, with its tuple.
@@ -37,19 +37,19 @@ pub(super) struct PathSocket {
     pub(super) tuple: TupleId,
     pub(super) path: PathId,
     pub(super) local: SocketAddr,
-    /// The address to which the socket is connected: the server, or the relay of a proxy.
+    /// The socket's peer: the server, or the relay of a proxy.
     pub(super) server: SocketAddr,
-    /// The proxy's relay; `None` if the socket is not connected to one.
+    /// The proxy's relay; `None` without a proxy.
     pub(super) relay: Option<Relay>,
-    /// The path's number in captures, if the path has been removed; else `None`.
+    /// The number in captures of a path that has been removed; `None` while the path exists.
     pub(super) removed: Option<u16>,
     /// The kernel's drop counter at the last reading.
     counted: u32,
 }
 
 impl PathSocket {
-    /// Returns whether `from` is the server. Between binding and connecting, a socket receives
-    /// datagrams of any sender.
+    /// Returns whether `from` is the socket's peer. Between binding and connecting, a socket
+    /// receives datagrams of any sender.
     pub(super) fn is_to(&self, from: SocketAddr) -> bool {
         (self.server.ip(), self.server.port()) == (from.ip(), from.port())
     }
@@ -75,7 +75,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Returns `batch`, which arrived from this source, as an input of the core.
+    /// Converts `batch`, which arrived from this source, to an input of the core.
     pub(super) fn says(self, batch: Batch<'_>) -> Input<'_> {
         let Source { session, tuple, removed } = self;
         match removed {
@@ -85,14 +85,14 @@ impl Source {
     }
 }
 
-/// The relay of a proxy to which a socket is connected.
+/// The relay of a proxy, for a socket that is connected to it.
 #[derive(Debug)]
 pub(super) struct Relay {
     /// The header that precedes each datagram.
     pub(super) header: Header,
     /// Time at which the association was opened.
     pub(super) made: Time,
-    /// The connection to the proxy, which relays as long as the connection is open.
+    /// The connection to the proxy, which relays as long as it is open.
     control: TcpStream,
 }
 
@@ -114,15 +114,16 @@ pub(super) fn options(egress: &Egress, fwmark: Option<u32>) -> UdpOptions {
     }
 }
 
-/// Returns how many datagrams a socket has dropped on arrival since the last reading, `counted`,
-/// and updates `counted`. Datagrams that the kernel has joined are dropped and counted as one.
+/// Returns how many datagrams a socket has dropped on arrival since the last reading of its drop
+/// counter, and updates `counted`, the value read. Datagrams that the kernel has joined are dropped
+/// and counted as one.
 pub(super) fn fresh_drops(udp: &UdpSocket, counted: &mut u32) -> u64 {
     // If the kernel does not report drops, nothing is added.
     let drops = udp.memory().map_or(*counted, |memory| memory.drops);
     u64::from(drops.wrapping_sub(std::mem::replace(counted, drops)))
 }
 
-/// An entry of the table, which is reused. `generation` distinguishes successive sockets in it.
+/// An entry of the table. It is reused, and `generation` distinguishes the sockets that it has had.
 #[derive(Debug, Default)]
 struct Slot {
     generation: u32,
@@ -139,7 +140,7 @@ pub(super) struct Sockets {
     retired: Vec<(Time, u32)>,
     fwmark: Option<u32>,
     missed: u64,
-    /// Index of the entry whose drop counter is read next, and the time of that reading.
+    /// Index of the entry whose drop counter is read next, and the earliest time of that reading.
     next_count: (usize, Time),
 }
 
@@ -182,8 +183,8 @@ impl Sockets {
     }
 
     /// Opens the socket of a tuple. The socket is bound to the path's interface, watched by
-    /// `poller`, and connected to the server. With `by`, a proxy's association and the time at
-    /// which it was opened, the socket is instead connected to the proxy's relay. Returns the
+    /// `poller`, and connected to the server. `by` is a proxy's association and the time at which
+    /// it was opened; with it, the socket is connected to the proxy's relay instead. Returns the
     /// socket's local address.
     pub(super) fn open(
         &mut self,
@@ -263,7 +264,8 @@ impl Sockets {
     }
 
     /// Applies new numbers of paths and tuples. The sockets of removed paths and tuples only
-    /// receive, for [`LINGER`], under the number that `in_captures` returns for their path.
+    /// receive, for [`LINGER`]. In captures, their paths keep the number that `in_captures`
+    /// returns.
     pub(super) fn renumber(
         &mut self,
         now: Time,
@@ -294,7 +296,7 @@ impl Sockets {
         self.retired.first().map(|retired| retired.0)
     }
 
-    /// Closes retired sockets whose time is over. Returns their local addresses.
+    /// Closes the sockets that were retired at least [`LINGER`] ago. Returns their local addresses.
     pub(super) fn close_retired(&mut self, now: Time) -> Vec<SocketAddr> {
         let due = self.retired.partition_point(|retired| retired.0 <= now);
         let closed: Vec<u32> = self.retired.drain(..due).map(|retired| retired.1).collect();
@@ -308,9 +310,9 @@ impl Sockets {
         indices.into_iter().filter_map(|index| self.close_slot(index)).collect()
     }
 
-    /// Returns the number of datagrams that the sockets have dropped on arrival. It includes
-    /// closed sockets, and open ones as of their last reading. A reading costs one system call, so
-    /// each call reads at most [`LOOKED_AT`] sockets, in turn, once per second.
+    /// Returns the number of datagrams that closed and open sockets have dropped on arrival. Each
+    /// reading of an open socket's counter costs a system call. Therefore at most [`LOOKED_AT`]
+    /// sockets are read per second, in turn.
     pub(super) fn missed(&mut self, now: Time) -> u64 {
         let (first, due) = self.next_count;
         if now >= due && !self.slots.is_empty() {
@@ -321,7 +323,7 @@ impl Sockets {
         self.missed
     }
 
-    /// Returns the count of [`Sockets::missed`] after a reading of every socket.
+    /// Returns the result of [`Sockets::missed`] after reading the counters of all sockets.
     pub(super) fn missed_by_all(&mut self) -> u64 {
         (0..self.slots.len()).for_each(|index| self.count_drops(index));
         self.missed

@@ -34,8 +34,7 @@ use crate::steer::Steering;
 const LISTENER_BUFFER: usize = 16 << 20;
 
 impl<'s> Driver<'s> {
-    /// Opens everything that a run needs, in an order that leaves no changes to the machine if a
-    /// step fails.
+    /// Opens everything that a run needs. If a step fails, the machine's setup is as before.
     pub(super) fn new(
         settings: Settings,
         reread: Option<Reread<'s>>,
@@ -62,7 +61,8 @@ impl<'s> Driver<'s> {
         let far_end = settings.far_end.as_ref();
         let tunnel = far_end.map(|far| Tunnel::new(far, &settings, &about, clock.now()));
         let tunnel = tunnel.transpose().map_err(system("preparing the tunnel"))?;
-        // This is the last step, because it changes the machine.
+        // This changes the machine, so it follows the steps that are likely to fail. If a later
+        // step fails, dropping `door` undoes the changes.
         let (door, ways, told) = open_door(&settings, &mut about)?;
         warnings.extend(told);
         let fwmark = mark(&settings, &about);
@@ -163,8 +163,8 @@ fn open_port(listen: SocketAddr) -> Result<UdpSocket, Failure> {
     })
 }
 
-/// Returns the mark of our own packets. It is the user's, but with an interface our own, which
-/// keeps these packets out of the interface.
+/// Returns the mark of our own packets: with [`Entrance::Tun`] the plan's, which keeps these
+/// packets out of the interface, otherwise the user's.
 fn mark(settings: &Settings, about: &Listening) -> Option<u32> {
     match settings.entrance {
         Entrance::Tun(_) => about.tun.as_ref().map(|plan| plan.own),

@@ -25,9 +25,9 @@ pub(super) struct Taps {
     taps: Vec<Capture>,
     /// Errors of the captures that failed.
     failed: Vec<io::Error>,
-    /// Names of the paths. The index is a path's number in captures, which never changes.
+    /// Names of the paths, by their number in captures, which never changes.
     names: Vec<String>,
-    /// Number in captures of each path, by the path's present number.
+    /// Number in captures of each path, by its present number.
     numbers: Vec<u16>,
 }
 
@@ -85,8 +85,8 @@ impl Taps {
         self.numbers[path.index()]
     }
 
-    /// Shows the captures datagrams that were sent by a path's socket (`outward`) or received on
-    /// it.
+    /// Passes datagrams to the captures. `outward` is true for datagrams sent by the path's socket,
+    /// false for datagrams received on it.
     pub(super) fn see(
         &mut self,
         now: Time,
@@ -114,8 +114,8 @@ impl Taps {
         self.each(screen, |tap| tap.seen(&seen));
     }
 
-    /// Shows the captures the bytes that passed a path's stream. All of a far end's paths carry one
-    /// session.
+    /// Passes the recorded bytes of a path's stream to the captures. All paths to a far end carry
+    /// one session.
     pub(super) fn see_stream(&mut self, now: Time, seen: &StreamBytes, screen: &mut dyn Screen) {
         if self.taps.is_empty() {
             return;
@@ -138,7 +138,7 @@ impl Taps {
         }
     }
 
-    /// Writes what was captured before `now`, so that a crash does not lose it.
+    /// Writes all data captured before `now`, so that a crash does not lose it.
     pub(super) fn flush(&mut self, now: Time, screen: &mut dyn Screen) {
         self.each(screen, |tap| tap.flush(now));
     }
@@ -157,7 +157,8 @@ impl Taps {
         });
     }
 
-    /// Records what `event` reveals about the packets.
+    /// Notes in the captures that the packets of a protocol have numbers in clear, if `event`
+    /// reports that.
     pub(super) fn note(&mut self, event: &Event) {
         if let Event::NumbersInClear { protocol, .. } = event {
             self.taps.iter_mut().for_each(|capture| capture.tap.numbered(protocol.name()));
@@ -178,7 +179,7 @@ impl Taps {
     }
 }
 
-/// Returns the error of a capture that `error` has ended.
+/// Returns the error of the capture `name`, which `error` has ended.
 fn stopped(name: &str, error: &io::Error) -> io::Error {
     let text = format!("writing {name} stopped ({error}); what was written before is kept");
     io::Error::new(error.kind(), text)

@@ -35,9 +35,9 @@ pub(super) fn try_paths(egresses: &[Egress], fwmark: Option<u32>) -> Result<Vec<
     Ok(warnings)
 }
 
-/// Refuses settings that a run would refuse. `known` is whether the server is already known; if it
-/// is not, only the other settings can be checked. This is for programs that do something else
-/// before the run. Sends nothing on a path.
+/// Checks the settings as a run would, without starting it. `known` is whether the server is
+/// already known; if it is not, only the other settings are checked. This is for programs that do
+/// other work before the run. Sends nothing on a path.
 ///
 /// # Errors
 /// A path leads nowhere, or the system does not permit the requested settings.
@@ -53,15 +53,14 @@ pub fn look_ahead(settings: &Settings, known: bool) -> Result<(), Failure> {
     }
 }
 
-/// Returns whether this program may mark its packets. Sends nothing.
+/// Returns whether this process may set the mark `mark` on its packets. Sends nothing.
 pub fn may_mark(mark: u32) -> bool {
     let options = UdpOptions { mark: Some(mark), ..UdpOptions::default() };
     UdpSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), &options).is_ok()
 }
 
-/// Returns a loopback address to listen on. It has the port `port`, or one that the kernel chooses
-/// if that port is taken, forbidden, or the one to `avoid`. The address is free now, but not
-/// reserved.
+/// Returns a loopback address to listen on. Its port is `port` or, if that is taken, forbidden or
+/// equal to `avoid`, one that the kernel chooses. The address is free now, but not reserved.
 ///
 /// # Errors
 /// The kernel provides no port.
@@ -87,8 +86,8 @@ fn is_forbidden(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
 }
 
-/// Returns a message about the missing permission: the one for an option without which the socket
-/// can be opened.
+/// Returns a message that names the missing permission. To find it, opens the socket again without
+/// the mark, and without the interface.
 fn blame(egress: &Egress, options: &UdpOptions, error: &io::Error) -> String {
     let unmarked = UdpOptions { mark: None, ..options.clone() };
     let unbound = UdpOptions { device: None, ..options.clone() };

@@ -1,5 +1,5 @@
-//! The near end of a tunnel in the loop. Datagrams that the core assigns to a path are sealed for
-//! the far end. Packets from the far end are opened, and passed to the core as the server's.
+//! The near end of a tunnel. Datagrams that the core assigns to a path are sealed for the far end.
+//! Packets from the far end are opened, and their datagrams passed to the core as the server's.
 //!
 //! Each session of the core is a flow of the tunnel. All sessions share one socket per four-tuple,
 //! which belongs to [`TUNNEL`].
@@ -43,9 +43,9 @@ pub(super) struct Tunnel {
     paths: Vec<Condition>,
     /// Reused buffer.
     views: Vec<PathView>,
-    /// Whether the far end answered at the last look.
+    /// Whether the far end answered at the last call of [`Tunnel::news`].
     up: bool,
-    /// Time since which the far end is silent, and time of the next report of that.
+    /// Time since which the far end has been silent, and time of the next report of that.
     silent: (Time, Time),
     /// Number of datagrams dropped because there were no keys yet.
     unsealed: u64,
@@ -54,10 +54,10 @@ pub(super) struct Tunnel {
     pub(super) arrived: Vec<u8>,
 }
 
-/// Reasons why a path is down.
+/// The state of a path, with the reasons why it is down.
 #[derive(Clone, Copy, Default)]
 struct Condition {
-    /// Reason that this machine has found, if any.
+    /// Reason found on this machine, if any.
     broken: Option<DownReason>,
     /// Whether packets of the far end do not arrive on the path.
     unheard: bool,
@@ -155,9 +155,9 @@ impl Tunnel {
         self.paths.len()
     }
 
-    /// Records the reason that this machine has found for a path to be down, if any. Returns the
-    /// reason why the path is down, which may also be the far end's silence. Without such a reason
-    /// the path carries handshakes and probes.
+    /// Records `broken`, the reason found on this machine for `path` to be down, if any. Returns
+    /// the reason why the path is down, which may also be the far end's silence. While `broken` is
+    /// `None`, handshakes and probes are sent on the path.
     pub(super) fn note_broken(
         &mut self,
         now: Time,
@@ -179,12 +179,13 @@ impl Tunnel {
         self.words(now)
     }
 
-    /// Sets the number of source ports of each path, on which the numbers of four-tuples depend.
+    /// Applies a new number of source ports for each path, which changes the numbers of
+    /// four-tuples.
     pub(super) fn renumber(&mut self, ports: &[u16]) {
         self.tuples = first_tuples(ports);
     }
 
-    /// Sets whether each path has a congestion window, as `schedule` needs.
+    /// Enables or disables the congestion windows of the paths, as `schedule` needs.
     pub(super) fn keep_windows(&mut self, schedule: &Spec) {
         self.near.session().keep_windows(schedule.family().needs_windows);
     }
@@ -198,7 +199,8 @@ impl Tunnel {
         session.has_windows().then_some(&self.views)
     }
 
-    /// Seals the datagrams of `outgoing`, and appends the packets to `packets`.
+    /// Seals the datagrams of `outgoing`. Appends the packets to `packets`, and their ranges to
+    /// `sealed`.
     pub(super) fn seal(
         &mut self,
         now: Time,
@@ -247,8 +249,8 @@ impl Tunnel {
         self.near.session().lag(path)
     }
 
-    /// Returns the datagrams that have arrived, whose content is appended to `bytes`. Consecutive
-    /// ones of one flow and path are joined.
+    /// Returns the datagrams that have arrived, and appends their content to `bytes`. Consecutive
+    /// datagrams of one flow and path are joined.
     pub(super) fn arrived(&mut self, now: Time, bytes: &mut Vec<u8>) -> Vec<Arrival> {
         let mut arrived: Vec<Arrival> = Vec::new();
         while let Some(datagram) = self.near.session().poll(now) {
@@ -303,8 +305,8 @@ impl Tunnel {
         Some(FarEndNews::Unanswered { waited: now.since(self.silent.0) })
     }
 
-    /// Returns the present reason why a path is down if the far end's silence on it has begun or
-    /// ended; `None` if nothing changed.
+    /// If the far end's silence on `path` has begun or ended, returns the reason why the path is
+    /// down now, or an inner `None` if it is up. Returns `None` if nothing changed.
     pub(super) fn changed(&mut self, now: Time, path: PathId) -> Option<Option<DownReason>> {
         let unheard = !self.near.session().view(now, path).usable;
         let condition = self.paths.get_mut(path.index())?;
@@ -331,8 +333,8 @@ impl Condition {
 }
 
 impl Sealed {
-    /// Returns whether a packet can be appended to these. All but the last must have the same
-    /// length.
+    /// Returns whether the packet can be appended to these packets: all but the last must have the
+    /// same length.
     fn takes(&self, tuple: TupleId, packet: &Range<usize>) -> bool {
         self.tuple == tuple
             && self.part.len().is_multiple_of(self.stride)
@@ -348,8 +350,8 @@ impl Sealed {
 }
 
 impl Arrival {
-    /// Returns whether a datagram can be appended to these. All but the last must have the same
-    /// length.
+    /// Returns whether the datagram can be appended to these datagrams: all but the last must have
+    /// the same length.
     fn takes(&self, session: SessionId, datagram: &Datagram) -> bool {
         (self.session, self.path) == (session, datagram.path)
             && self.stride > 0
@@ -368,7 +370,8 @@ fn first_tuples(ports: &[u16]) -> Vec<TupleId> {
     (0..ports.len()).map(|path| TupleId(ports[..path].iter().sum())).collect()
 }
 
-/// Returns the flow of a session: the lowest 16 bits of its number. Fewer sessions live at once.
+/// Returns the flow of a session: the lowest 16 bits of its number. Two sessions share a flow only
+/// if their numbers differ by a multiple of 65,536.
 fn flow_of(session: SessionId) -> u16 {
     session.0 as u16
 }

@@ -17,7 +17,7 @@ use super::streams::Streams;
 use super::ways::Ways;
 use crate::socks::Association;
 
-/// The state between the core's four-tuples and the machine's interfaces.
+/// The state of the connections to the servers.
 pub(super) struct Uplinks {
     pub(super) ways: Ways,
     pub(super) sockets: Sockets,
@@ -57,7 +57,7 @@ impl Uplinks {
         dues.into_iter().flatten().min()
     }
 
-    /// Opens the socket of a four-tuple. It leads to the session's server, or with `by` to a
+    /// Opens the socket of a four-tuple, connected to the session's server or, with `by`, to a
     /// proxy's relay. Returns the socket's local address; `None` if the server is unknown, or the
     /// path does not lead to it.
     pub(super) fn open(
@@ -71,9 +71,9 @@ impl Uplinks {
         Some(self.sockets.open(key, egress, server, by, poller))
     }
 
-    /// Returns the paths that a session cannot use, because they lead only to servers of the other
-    /// IP version. If no path would be left, returns an empty list, and the session tries all
-    /// paths: an IP version may become available again.
+    /// Returns the paths that a session with `server` cannot use, because they lead only to the
+    /// other IP version. If this would exclude all paths, returns an empty list, and the session
+    /// tries all of them: the IP version may become available again.
     pub(super) fn barred(&self, server: SocketAddr) -> Vec<PathId> {
         let mut barred = self.ways.barred(server);
         if barred.len() == self.ways.len() {

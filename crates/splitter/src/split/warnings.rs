@@ -1,4 +1,4 @@
-//! Warnings that are given only once, because their cause may recur with every datagram.
+//! Warnings that are shown only once, because their cause may recur with every datagram.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::replace;
@@ -9,11 +9,11 @@ use anabranch_multipath::PathId;
 use anabranch_os::packet;
 use anabranch_os::udp::{Fault, Origin, QueuedError};
 
-/// Maximum number of overlong datagrams that count as a program's path MTU probes (QUIC: RFC 9000,
-/// section 14.3).
+/// Number of overlong datagrams on a path from which on they are not regarded as a program's path
+/// MTU probes (QUIC: RFC 9000, section 14.3).
 const PROBES: u64 = 20;
 
-/// The warnings given so far. Each method returns the warning, or `None` if it was given before.
+/// The warnings shown so far. Each method returns its warning, or `None` if it was shown before.
 #[derive(Debug, Default)]
 pub(super) struct Warnings {
     no_files: bool,
@@ -103,8 +103,8 @@ impl Warnings {
     }
 
     /// Warns that a router on `path` reports a small MTU. `name` is the name of the path, and
-    /// `headers` the number of bytes in the headers before a datagram on it. The report changes
-    /// nothing else: it may be forged.
+    /// `headers` the number of bytes in the headers before a datagram on it. The path's MTU stays,
+    /// because the report may be forged.
     pub(super) fn narrow(
         &mut self,
         path: PathId,

@@ -22,9 +22,9 @@ const RETRY: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Look {
     pub(super) path: PathId,
-    /// The fault of the path; `None` if it works.
+    /// Reason why the path is down; `None` if it works.
     pub(super) broken: Option<DownReason>,
-    /// The change of egress, if the egress of the path's sockets no longer exists.
+    /// The change of egress, if the interface or the source address of the path has changed.
     pub(super) moved: Option<Moved>,
 }
 
@@ -67,10 +67,11 @@ impl fmt::Display for Moved {
 pub(super) struct Ways {
     specs: Vec<PathSpec>,
     egresses: Vec<Egress>,
-    /// Each path's egresses for IPv4 and for IPv6, as far as they are available. `None` if clients
-    /// use a local port: only at an interface do clients name servers of both IP versions.
+    /// Each path's egresses for IPv4 and for IPv6, as far as they are available. `None` if all
+    /// clients have one server, as with a local port or a far end.
     families: Option<Vec<[Option<Egress>; 2]>>,
-    /// The last known egresses, to which sockets are bound.
+    /// The last known egresses for IPv4 and for IPv6, to which sockets are bound. Empty if
+    /// `families` is `None`.
     last: Vec<[Option<Egress>; 2]>,
     fwmark: Option<u32>,
     /// Time of the next lookup; `None` if none is needed.
@@ -114,7 +115,7 @@ impl Ways {
         Ok(Ways { last: families.clone(), families: Some(families), ..ways })
     }
 
-    /// Returns these egresses for sockets with the mark `fwmark`.
+    /// Returns these egresses, with `fwmark` as the mark of later lookups.
     pub(super) fn marked(self, fwmark: u32) -> Ways {
         Ways { fwmark: Some(fwmark), ..self }
     }
@@ -140,8 +141,8 @@ impl Ways {
         lacking.map(|(index, _)| PathId::at(index)).collect()
     }
 
-    /// Returns for each path whether it leads to IPv4 and to IPv6 servers. Empty if clients do not
-    /// use an interface.
+    /// Returns for each path whether it leads to IPv4 and to IPv6 servers. Empty if all clients
+    /// have one server.
     pub(super) fn led(&self) -> Vec<[bool; 2]> {
         let families = self.families.iter().flatten();
         families.map(|both| both.each_ref().map(Option::is_some)).collect()
@@ -193,8 +194,8 @@ impl Ways {
         self.egresses.first().expect("there is a path, else the core had refused").server
     }
 
-    /// Returns an address among `found` that all paths reach; `None` if there is none. It is the
-    /// present server's address if that is still among them.
+    /// Returns an address in `found` that all paths reach: the present server's, if it is among
+    /// them. Returns `None` if there is none.
     pub(super) fn suitable(&self, found: &[SocketAddr]) -> Option<SocketAddr> {
         let wanted = self.server();
         let reached =
@@ -232,7 +233,7 @@ impl Ways {
     }
 
     /// Stores the kernel's answers. A path without an answer keeps its last state and is looked up
-    /// again later: a lack of file descriptors or memory is no fault of the path.
+    /// again later, because a lack of file descriptors or memory is no fault of the path.
     fn learn(
         &mut self,
         now: Time,
@@ -247,7 +248,7 @@ impl Ways {
         looks
     }
 
-    /// Makes a path use another address of its proxy, one of those `found` now for the proxy's
+    /// Makes a path use another address of its proxy or first hop, one of those `found` now for the
     /// name. Returns the change; `None` if no address can be reached.
     pub(super) fn redirect(&mut self, path: PathId, found: &[SocketAddr]) -> Option<Look> {
         let index = path.index();
@@ -276,8 +277,8 @@ impl Ways {
         numbered.map(|(index, both)| self.judge_both(index, both)).collect()
     }
 
-    /// Applies the answers for both IP versions. A path works as long as it has an egress for one
-    /// of them.
+    /// Applies the answers for IPv4 and IPv6. A path works as long as it has an egress for one of
+    /// them.
     fn judge_both(&mut self, index: usize, answers: [Result<Egress, PathError>; 2]) -> Look {
         let path = PathId::at(index);
         let families = self.families.as_mut().expect("asked for with an interface only");

@@ -1,9 +1,9 @@
-//! The slot that a new run takes, and the changes that killed runs have left in this and other
-//! slots.
+//! The slot that a new run takes, and the changes that killed runs have left in this slot and
+//! others.
 //!
-//! If a killed run's setup covers the whole machine, it is *adopted*: rules, tables and the
+//! If a killed run's setup covers the whole machine, it is *adopted*: its rules, routing tables and
 //! nftables table stay until the new run replaces them, so that no packet leaves unprotected. A
-//! setup around a namespace is undone first, which cuts the namespace off. Only its nftables table
+//! setup around a namespace is undone first, which cuts the namespace off; only its nftables table
 //! stays until the new run replaces it.
 
 use super::ledger::{self, Ledger, MadeFile, Notes, Survey};
@@ -13,7 +13,7 @@ use super::sysctl::{Lent, Setting};
 use super::undo::{missing_folders, undo, undo_within};
 use super::{Plan, SteerError};
 
-/// A locked slot, with the recorded changes that are to be made and undone in it.
+/// A locked slot, with the changes that this run makes in it, and those that it undoes.
 #[derive(Debug)]
 pub(super) struct Claim {
     pub(super) ledger: Ledger,
@@ -21,11 +21,11 @@ pub(super) struct Claim {
     pub(super) notes: Notes,
     /// Machine settings that this run changes.
     pub(super) settings: Vec<Setting>,
-    /// The forwarding that these settings switch on.
+    /// The forwarding that `settings` switch on.
     pub(super) lent: Lent,
-    /// Whether the leftover setup in this slot still blocks packets.
+    /// Whether a killed run's setup in this slot was adopted, and still blocks packets.
     pub(super) adopted: bool,
-    /// Leftover setups of other slots, which are to be undone once this run is up.
+    /// Setups of killed runs in other slots, to be undone once this run is up.
     pub(super) others: Vec<(Ledger, Notes)>,
     /// Warnings for the user.
     pub(super) warnings: Vec<String>,
@@ -33,8 +33,8 @@ pub(super) struct Claim {
 
 impl Claim {
     /// Takes the slot of a killed run, or a free slot. `namespace` is the number of the namespace
-    /// that will get a name. If the run cannot start, nothing is undone: a leftover setup still
-    /// blocks packets.
+    /// that will get a name. Obstacles are found before anything is undone, so that the setup of a
+    /// killed run still blocks packets.
     ///
     /// # Errors
     /// Another run, or an object of another program, is in the way.
@@ -101,8 +101,8 @@ impl Claim {
         self.ledger.write(&self.notes).map_err(SteerError::system("writing to /run/anabranch"))
     }
 
-    /// Undoes leftovers that are in the way and do not block packets. Also undoes leftovers around
-    /// namespaces, which cuts these namespaces off.
+    /// Undoes the setup in this slot unless it is adopted, and all other setups around namespaces,
+    /// which cuts these namespaces off.
     fn clear(&mut self, plan: &Plan, needed: &[Setting]) -> std::io::Result<()> {
         self.adopted = adopts(plan, &self.notes);
         if !self.adopted {
@@ -136,7 +136,8 @@ fn undone(notes: &Notes) -> String {
     )
 }
 
-/// Returns the changes that a run by this plan has to undo, without settings of the machine.
+/// Returns the record of the changes that a run by `plan` has to undo, without settings of the
+/// machine.
 fn notes(plan: &Plan) -> Notes {
     let resolver = plan.resolver();
     let folders = resolver.as_ref().map(|made| missing_folders(&made.path)).unwrap_or_default();

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::plan::may_configure;
 use super::slot::{MOST_PATHS, SLOTS};
 
-/// Reason why the setup failed. A partial setup has been undone.
+/// Reason why the setup failed. A partial setup has been undone, except after [`SteerError::Lost`].
 #[derive(Debug)]
 pub enum SteerError {
     /// The process lacks the required permissions.
@@ -20,9 +20,9 @@ pub enum SteerError {
     Interface(String),
     /// Another program's namespace has this name.
     Namespace(String),
-    /// Another required object exists and was not made by this program; the text describes it.
+    /// Another object that the setup needs exists, and no splitter made it. The text describes it.
     Occupied(String),
-    /// The file for the namespace's name servers exists already.
+    /// The file for the namespace's name servers exists, and no splitter made it.
     Resolver(PathBuf),
     /// All slots are in use.
     Slots,
@@ -31,6 +31,7 @@ pub enum SteerError {
     /// There are more paths than pinning supports.
     Paths,
     /// Another program has removed the setup, and it could not be restored because of this error.
+    /// Traffic stays blocked.
     Lost(io::Error),
     /// The system refused an operation: (operation, error).
     System(String, io::Error),

@@ -1,4 +1,5 @@
-//! The nftables table of a run in one namespace, and the check that nobody has changed it.
+//! The nftables table of a run in one namespace, and the check that no other program has changed
+//! it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,7 +19,7 @@ pub(super) struct Fence {
     monitor: TableMonitor,
     /// Content of the table when it was made, as `nft` lists it; `None` before that.
     listing: Option<String>,
-    /// Whether the kernel has reported a change that has not been checked yet.
+    /// Whether the kernel has reported a change of the table that has not been checked yet.
     touched: bool,
 }
 
@@ -29,7 +30,7 @@ impl Fence {
         Ok(Fence { namespace, monitor, listing: None, touched: false })
     }
 
-    /// Makes or changes the table by `commands`.
+    /// Makes or changes the table by `commands`, and remembers its content.
     ///
     /// # Errors
     /// The error of `nft`; the table is left in an unknown state.

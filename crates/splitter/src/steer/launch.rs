@@ -34,7 +34,7 @@ const COVERED: [&str; 6] = [
     "/var/lib/sss/pipes",
 ];
 
-/// The user as whom a program runs.
+/// The user that a program runs as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunAs {
     /// Number of the user.
@@ -80,9 +80,9 @@ pub fn namespaces() -> Vec<String> {
     names
 }
 
-/// Replaces this process by `program` inside the namespace `name`. The files of `/etc/netns/NAME`
-/// are mounted over those of `/etc`, and the sockets of the machine's resolvers are covered.
-/// Returns only on failure.
+/// Replaces this process by `program` inside the namespace `name`, run as `user` if that is given.
+/// The files of `/etc/netns/NAME` are mounted over those of `/etc`, and the sockets of the
+/// machine's resolvers are covered. Returns only on failure.
 pub fn launch(
     name: &str,
     program: &OsStr,
@@ -106,7 +106,7 @@ pub fn launch(
     }
 }
 
-/// Moves the calling thread into the namespace. When the program is then executed, it replaces all
+/// Moves the calling thread into the namespace. The program that is executed next replaces all
 /// threads.
 fn enter(name: &str, user: Option<&RunAs>) -> io::Result<()> {
     let step = |what: &str| {
@@ -129,7 +129,7 @@ fn enter(name: &str, user: Option<&RunAs>) -> io::Result<()> {
     }
     for (source, target) in &laid {
         // A file that does not exist in `/etc` has no mount point. A file in a covered directory
-        // is there already.
+        // was already copied.
         let target = fs::canonicalize(target).ok().filter(|target| !is_covered(target));
         if let Some(target) = target {
             mount_bind(source, &target).map_err(step(&target.to_string_lossy()))?;
@@ -152,8 +152,8 @@ fn laid_over(folder: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
     Ok(laid.collect())
 }
 
-/// Covers `folder` with an empty read-only directory. If `/etc` has a link into `folder` (often
-/// `/etc/resolv.conf`), the replacement for that file is copied into the new directory.
+/// Covers `folder` with an empty read-only directory. If a file of `/etc` is a link into `folder`
+/// (often `/etc/resolv.conf`), its replacement in `laid` is copied into the new directory.
 fn cover(folder: &Path, laid: &[(PathBuf, PathBuf)]) -> io::Result<()> {
     let Ok(folder) = fs::canonicalize(folder) else { return Ok(()) };
     let inside = |(source, target): &(PathBuf, PathBuf)| {

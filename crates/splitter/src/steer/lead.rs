@@ -15,8 +15,8 @@ const MAIN: u32 = 254;
 /// Mask of all bits of a mark.
 const ALL: u32 = u32::MAX;
 
-/// The routing that a run needs. On the machine it has routes to all paths. In the interface's
-/// namespace it only leads into the interface.
+/// The routing rules and tables that a run needs in one namespace. On the machine they lead to all
+/// paths. In the interface's own namespace they lead only into the interface.
 #[derive(Clone, Debug)]
 pub(super) struct Led {
     slot: Slot,
@@ -38,14 +38,14 @@ impl Led {
         Led { slot, tables: vec![slot.tun(), slot.nowhere()], specific: false }
     }
 
-    /// Adds the route into the interface to this routing.
+    /// Returns this routing with the table that leads into the interface.
     pub(super) fn and_in(mut self) -> Led {
         self.tables.push(self.slot.tun());
         self
     }
 
-    /// Restores missing entries. Fallback routes come first, so that a rule never lets packets
-    /// continue to later rules. Returns the number of entries that were missing.
+    /// Restores missing entries, and returns their number. The unreachable routes are set first, so
+    /// that no rule lets packets continue to later rules.
     pub(super) fn ensure(&self) -> io::Result<usize> {
         let routes = policy::routes_in(self.slot.tables())?;
         let mut missing = 0;
@@ -74,9 +74,9 @@ impl Led {
         policy::remove_routes_but(self.slot.tables(), |table| self.tables.contains(&table))
     }
 
-    /// Returns the rules, in order: specific routes, then the table of the mark, then unreachable.
-    /// The last rule takes effect only while another program has emptied that table or removed its
-    /// rule.
+    /// Returns the rules in order: specific routes of the main table, then the table of the mark,
+    /// then unreachable. The last rule takes effect only while another program has emptied the
+    /// mark's table or removed its rule.
     fn rules(&self) -> impl Iterator<Item = Rule> + '_ {
         let (base, nowhere) = (self.slot.base(), self.slot.nowhere());
         let first = self.slot.priorities().start;
@@ -100,8 +100,9 @@ impl Led {
     }
 }
 
-/// Blocks packets from `origin` ("lo" means this machine itself), except those by specific routes
-/// of the main table. Without nftables, no packets get the mark with which they may leave.
+/// Blocks packets from `origin` ("lo" means this machine itself), except on specific routes of the
+/// main table. Earlier rules route marked packets. Without the nftables table no packet is marked,
+/// so all packets reach these rules.
 pub(super) fn shut(slot: Slot, origin: &str) -> io::Result<()> {
     let first = slot.priorities().start + 3;
     let mut result = Ok(());
@@ -121,8 +122,8 @@ pub(super) fn shut(slot: Slot, origin: &str) -> io::Result<()> {
     result
 }
 
-/// Restores the routes into the interface once the interface is up. They are lost when the
-/// interface is switched off.
+/// Sets missing routes into the interface, if the interface is up. They are lost when the interface
+/// is switched off.
 pub(super) fn lead_in(slot: Slot, tun: u32) -> io::Result<()> {
     if !netlink::links()?.iter().any(|link| link.index == tun && link.up) {
         return Ok(());
@@ -137,8 +138,9 @@ pub(super) fn lead_in(slot: Slot, tun: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Sets the default route in each path's table, if the path has an exit. If the route is already
-/// set, does nothing: the kernel reports each change, which would cause another check.
+/// Sets the default route in the table of each path that has an exit, and removes outdated ones. A
+/// route that is already set is not set again: the kernel reports each change, which would cause
+/// another check.
 pub(super) fn lead_out(slot: Slot, exits: &[Exit]) -> io::Result<()> {
     let found = policy::routes_in(slot.tables())?;
     let mut result = Ok(());

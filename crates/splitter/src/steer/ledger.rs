@@ -1,5 +1,5 @@
-//! A record of a run's changes, made before the changes. If the run could not undo them, the next
-//! start does.
+//! The record of a run's changes, which is written before the changes are made. If the run does not
+//! undo them, the next start does.
 //!
 //! `/run/anabranch` has a file for each slot of each network namespace. A run holds a lock on its
 //! file as long as it lives. A file with content that is not locked was therefore left by a killed
@@ -21,11 +21,12 @@ use super::sysctl::Setting;
 
 /// Directory of the records.
 const FOLDER: &str = "/run/anabranch";
-/// Maximum time to wait for another run that starts or ends, followed by the polling interval.
+/// Maximum time to wait for another run that starts or ends. The next constant is the polling
+/// interval.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Changes to undo, in addition to removing the objects with the slot's names and numbers.
+/// Changes to undo. Objects with the slot's names and numbers are removed as well.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Notes {
     /// Number of the process that made the changes.
@@ -34,8 +35,8 @@ pub(crate) struct Notes {
     pub(crate) tun: String,
     /// Name of the namespace that the run made; `None` if it made none.
     pub(crate) netns: Option<String>,
-    /// The kernel's number of that namespace. By the time of the undo, the name may belong to
-    /// another namespace.
+    /// The kernel's number of that namespace. It identifies the namespace if the name later belongs
+    /// to another one.
     pub(crate) netns_number: Option<u64>,
     /// Settings of the machine, with the values that they had before any run of this program
     /// changed them.
@@ -55,8 +56,8 @@ pub(crate) struct MadeFile {
 }
 
 impl MadeFile {
-    /// Returns whether the file exists with our content. If the run was killed while it wrote the
-    /// file, the content may be incomplete.
+    /// Returns whether the file exists with our content, or the beginning of it: a run may have
+    /// been killed while it wrote the file.
     pub(crate) fn is_still(&self) -> bool {
         fs::read_to_string(&self.path).is_ok_and(|found| self.text.starts_with(&found))
     }
@@ -80,15 +81,16 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    /// Returns the original settings that the live runs of all slots except `but` have recorded.
+    /// Returns the settings that live runs have recorded, with their original values, except the
+    /// run in slot `but`.
     pub(crate) fn needed(&self, but: Slot) -> Vec<Setting> {
         let others = self.held.iter().filter(|(slot, _)| *slot != but);
         others.flat_map(|(_, notes)| notes.settings.clone()).collect()
     }
 }
 
-/// A lock that is held while the files of all slots are read and changes are made accordingly.
-/// Without it, runs that start and end at the same time would not see each other.
+/// A lock that a run holds while it reads the files of all slots and makes changes accordingly.
+/// Without it, runs that start and end at the same time would not see each other's records.
 #[derive(Debug)]
 pub(crate) struct Alone {
     /// The lock; `None` if another run has held it for longer than [`PATIENCE`].
@@ -102,13 +104,13 @@ impl Drop for Alone {
     }
 }
 
-/// Returns whether there are any records.
+/// Returns whether the directory of records exists. It is removed with the last record.
 pub(crate) fn any() -> bool {
     Path::new(FOLDER).is_dir()
 }
 
-/// Waits until no other run starts or ends, for at most [`PATIENCE`]: a hanging run must not
-/// prevent all others from undoing their changes.
+/// Waits until no other run starts or ends, but at most [`PATIENCE`], because a hanging run must
+/// not prevent others from undoing their changes.
 ///
 /// # Errors
 /// `PermissionDenied` if the process may not write to the directory.
@@ -124,8 +126,8 @@ pub(crate) fn alone() -> io::Result<Alone> {
     }
 }
 
-/// Reads the files of all slots, and locks the files that are not locked. `namespace` is the
-/// number of this network namespace.
+/// Reads the files of all slots in the network namespace with the number `namespace`. Locks the
+/// files that no run has locked.
 ///
 /// # Errors
 /// `PermissionDenied` if the process may not read the directory.
@@ -158,8 +160,7 @@ pub(crate) fn claim(namespace: u64) -> io::Result<Option<Ledger>> {
     Ok(None)
 }
 
-/// Returns the first slot without a file; `None` if there is none. Neither locks nor makes
-/// anything.
+/// Returns the first slot without a file; `None` if there is none. Locks and creates nothing.
 pub(crate) fn likely(namespace: u64) -> Option<Slot> {
     (0..SLOTS).map(Slot).find(|slot| !path(namespace, *slot).exists())
 }
@@ -190,8 +191,8 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Reads the record in a file. A damaged or empty record means only that there may be something to
-/// undo.
+/// Reads the record in a file. A damaged or empty record counts as one without a namespace,
+/// settings and files.
 fn read(file: &mut File) -> io::Result<Notes> {
     let mut text = String::new();
     file.read_to_string(&mut text)?;

@@ -1,15 +1,17 @@
 //! Steers a machine's packets to the splitter's interface, and pins other flows to paths.
 //!
 //! `--tun` makes an interface; `--route` routes traffic into it. UDP that the splitter can split
-//! ([`Ports`], and WireGuard on any port) goes into the interface. Each other flow is pinned to
-//! one path: a conntrack mark names the path, a rule for this mark leads to the path's own table,
-//! and the flow gets the path's address. Destinations for which the main table has a more specific
-//! route than the default are not affected (the local network, another tunnel's network). Neither
-//! are packets that a WireGuard interface takes by its default route: the packets of the tunnel
-//! itself pass here afterwards, and are split.
+//! ([`Ports`], and WireGuard on any port) goes into the interface. Each other flow is pinned to one
+//! path: a conntrack mark identifies the path, a rule for this mark selects the path's routing
+//! table, and the flow gets the path's address.
 //!
-//! With its own namespace (`--netns`), this applies only to the programs inside. A virtual cable
-//! connects the namespace to the machine, for traffic that is not split.
+//! Two kinds of packets are not affected: those for which the main table has a more specific route
+//! than the default (the local network, another tunnel's network), and those that a WireGuard
+//! interface takes by its default route. In the second case, the packets of the tunnel itself are
+//! split afterwards.
+//!
+//! With its own namespace (`--netns`), this applies only to the programs inside. A virtual cable (a
+//! veth pair) connects the namespace to the machine, for traffic that is not split.
 //!
 //! * [`Plan::look`] decides which changes to make, and makes none;
 //! * [`Steering::raise`] makes the changes, after recording how to undo them;
@@ -24,11 +26,11 @@
 //! * Each change is recorded before it is made.
 //! * Every table ends in "unreachable", so that packets of a removed path, or of a killed
 //!   splitter, go nowhere.
-//! * All names, marks, tables and priorities are fixed (`slot.rs`). Therefore, to undo the
-//!   changes, only the old values of settings are needed, and the undo may be repeated.
+//! * All names, marks, tables and priorities are fixed (`slot.rs`). Therefore only the old values
+//!   of settings are needed to undo the changes, and the undo may be repeated.
 //! * If several runs need a setting of the machine, the last of them restores it.
-//! * The record also identifies the object that had a name: at the time of the undo, the name may
-//!   belong to another object.
+//! * The record identifies a namespace also by its number, and a file by its content. At the time
+//!   of the undo, the name may belong to another object.
 
 mod claim;
 mod error;

@@ -11,7 +11,7 @@ use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_chang
 use anabranch_os::namespace::Namespace;
 use anabranch_os::udp::{UdpOptions, UdpSocket};
 
-/// Where the namespace of a name is mounted.
+/// The place where a named namespace is mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In the mount namespace of this process.
@@ -64,16 +64,16 @@ pub(crate) fn give(name: &str, namespace: &Namespace) -> io::Result<()> {
     Ok(mount_bind(namespace.path(), &file)?)
 }
 
-/// Returns the number of the calling thread's network namespace. On old kernels, returns that of
-/// its file, which may be reused.
+/// Returns the number of the calling thread's network namespace: its cookie or, on kernels without
+/// cookies, the inode of its file, which may be reused.
 pub(crate) fn number() -> io::Result<u64> {
     let any = "127.0.0.1:0".parse().expect("an address");
     let cookie = UdpSocket::bind(any, &UdpOptions::default()).and_then(|socket| socket.namespace());
     cookie.or_else(|_| Ok(fs::metadata("/proc/thread-self/ns/net")?.ino()))
 }
 
-/// Returns whether `name` still stands for the namespace with the number `known`. The name may
-/// have been given to another one since.
+/// Returns whether `name` still refers to the namespace with the number `known`, and not to a later
+/// one.
 pub(crate) fn is_still(name: &str, known: Option<u64>) -> bool {
     let file = file(name);
     match Namespace::open(&file).and_then(|namespace| namespace.run(number)) {

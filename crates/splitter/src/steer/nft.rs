@@ -15,7 +15,7 @@ pub(crate) fn find() -> Option<PathBuf> {
     folders.map(|folder| folder.join("nft")).find(|file| file.is_file())
 }
 
-/// Executes all of `commands`, or none if one of them fails.
+/// Executes `commands` as one transaction: all of them, or none if one fails.
 ///
 /// # Errors
 /// The message of `nft`, in one line.
@@ -63,9 +63,9 @@ fn blame(said: &str) -> io::Error {
     io::Error::other(format!("nft: {line}"))
 }
 
-/// A table that this handle owns: no other process can change it, remove it, or flush it with all
-/// other tables. It is removed with the handle, or with the process. (This is the kernel's `owner`
-/// flag, available from 5.12 on.)
+/// A table that this handle owns: no other process can change or remove it, not even by flushing
+/// all tables. It is removed with the handle, or with the process (the kernel's `owner` flag, since
+/// 5.12).
 #[derive(Debug)]
 pub(crate) struct Owned {
     /// The `nft` process, which owns the table as long as its input is open.

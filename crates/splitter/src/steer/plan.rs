@@ -1,4 +1,4 @@
-//! The plan of a setup, which contains all decisions but makes no changes.
+//! The plan of a setup. It contains all decisions, and making it changes nothing.
 
 use std::fs;
 use std::io;
@@ -34,7 +34,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Returns whether traffic that is not split is routed, too, and is therefore pinned to paths.
+    /// Returns whether traffic that is not split is also routed, and therefore pinned to paths.
     pub(crate) fn pins(&self) -> bool {
         self.route && self.inner.is_none()
     }
@@ -58,7 +58,7 @@ pub struct Exit {
 pub struct Out {
     /// Index of the outgoing interface.
     pub oif: u32,
-    /// The next router; `None` if there is none.
+    /// The next router; `None` if the interface leads directly to servers.
     pub gateway: Option<IpAddr>,
     /// The source address that the user gave for the path; `None` if the user gave none.
     pub source: Option<IpAddr>,
@@ -83,10 +83,11 @@ impl Exit {
 pub struct Plan {
     /// The user's settings.
     pub request: Request,
-    /// The slot that determines the run's numbers and names. It is replaced if another run takes
-    /// it in the meantime.
+    /// The slot that determines the run's numbers and names. Another slot replaces it if another
+    /// run takes this one in the meantime.
     pub slot: Slot,
-    /// MTU of the interface in bytes, which is the smallest of the paths.
+    /// MTU of the interface in bytes: the smallest of the paths or, with a far end, the longest
+    /// packet that fits into the tunnel.
     pub mtu: u32,
     /// The mark of the splitter's own packets.
     pub own: u32,
@@ -96,8 +97,9 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Examines the machine and returns a plan. `exits` are the paths that have an interface.
-    /// `mark` is the mark that the user chose for the splitter's packets, if any.
+    /// Examines the machine and returns a plan. `exits` are the exits of paths that have an
+    /// interface. `mtu` is the interface's MTU in bytes. `mark` is the mark that the user chose for
+    /// the splitter's packets, if any.
     ///
     /// # Errors
     /// The settings are not possible on this machine, as far as can be determined without
@@ -140,8 +142,7 @@ impl Plan {
         devices
     }
 
-    /// Returns the settings of the machine to change, and the interfaces that forward packets
-    /// because of that.
+    /// Returns the settings of the machine to change, and the forwarding that results.
     ///
     /// `noted` are the original values that other runs of this program have recorded.
     pub(crate) fn settings(&self, noted: &[Setting]) -> (Vec<Setting>, Lent) {
@@ -157,8 +158,9 @@ impl Plan {
         (settings, lent)
     }
 
-    /// Returns the file with the name servers for programs in the namespace (`ip netns exec`
-    /// mounts it over `/etc/resolv.conf`). Returns `None` if there is no namespace.
+    /// Returns the file with the name servers for programs in the namespace (`ip netns exec` mounts
+    /// it over `/etc/resolv.conf`). Returns `None` if there is no namespace, or no name server is
+    /// known.
     pub(crate) fn resolver(&self) -> Option<MadeFile> {
         let name = self.request.netns.as_ref().filter(|_| !self.nameservers.is_empty())?;
         let path = Path::new("/etc/netns").join(name).join("resolv.conf");
@@ -166,7 +168,7 @@ impl Plan {
         Some(MadeFile { path, text: lines.collect() })
     }
 
-    /// Describes the changes of the plan, with a line for each kind.
+    /// Describes the changes of the plan, in one line for each kind of change.
     pub fn describe(&self) -> Vec<String> {
         let Request { tun, netns, route, ports, .. } = &self.request;
         let place =
@@ -243,7 +245,7 @@ impl Plan {
     }
 
     /// Checks for obstacles to the run, and changes nothing. A live run with the same interface is
-    /// no obstacle: this plan may be for its successor.
+    /// no obstacle, because this plan may be for its successor.
     ///
     /// # Errors
     /// The errors of [`Steering::raise`](super::Steering::raise), as far as they can be found
@@ -258,7 +260,8 @@ impl Plan {
         self.check(&left)
     }
 
-    /// Returns whether `notes` are those of a run with the same interface.
+    /// Returns whether `notes` are those of a run with the same interface in the same named
+    /// namespace, if any.
     pub(crate) fn is_same(&self, notes: &Notes) -> bool {
         notes.tun == self.request.tun && notes.netns == self.request.netns
     }
@@ -271,8 +274,8 @@ impl Plan {
         self.slot = slot;
     }
 
-    /// Checks that no objects of other programs are in the way. `left` are the records of killed
-    /// runs, whose objects will be removed.
+    /// Checks that objects of other programs do not occupy the names and numbers of this plan.
+    /// `left` are the records of killed runs, whose objects will be removed.
     ///
     /// # Errors
     /// An object exists already that this program did not make.
@@ -361,8 +364,9 @@ pub(crate) fn namespace_number() -> Result<u64, SteerError> {
     named::number().map_err(SteerError::system("asking for the network namespace"))
 }
 
-/// Returns the machine's name servers that can be reached from other namespaces. If the machine
-/// has a local one (such as systemd-resolved), its upstream servers are read from another file.
+/// Returns the machine's name servers that can be reached from other namespaces. If resolv.conf
+/// names only a local one, such as systemd-resolved, its upstream servers are read from
+/// systemd-resolved's own file.
 fn nameservers() -> Vec<IpAddr> {
     let files = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
     let read =

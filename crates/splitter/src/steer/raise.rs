@@ -27,7 +27,7 @@ use super::{Exit, Plan, Request, Slot, SteerError, named};
 
 /// The kernel's index of the loopback interface, the same in every namespace.
 const LO: u32 = 1;
-/// Name of the cable's end inside the namespace, in which no other interface has this name.
+/// Name of the cable's end inside the namespace. No other interface of the namespace has this name.
 pub const UPLINK: &str = "uplink";
 
 /// The setup of a run. Dropping it undoes it.
@@ -38,7 +38,7 @@ pub struct Steering {
     /// The record of the changes; `None` once all of them are undone.
     ledger: Option<Ledger>,
     namespace: Option<Namespace>,
-    /// Index of the interface, which is set once the interface exists.
+    /// Index of the interface; 0 until the interface exists.
     tun: u32,
     lent: Lent,
     /// The nftables tables of the machine and of the namespace.
@@ -46,7 +46,7 @@ pub struct Steering {
     /// The table that blocks packets while another program has flushed the others; `None` if there
     /// is none.
     guard: Option<Owned>,
-    /// Monitor of changes to the interfaces in the namespace; `None` without a namespace.
+    /// Monitor of network changes in the namespace; `None` without a namespace.
     inside: Option<Monitor>,
     /// Counter of the traffic of pinned flows; `None` if nothing is pinned.
     tally: Option<Tally>,
@@ -55,13 +55,13 @@ pub struct Steering {
 /// The result of [`Steering::keep`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Upkeep {
-    /// Messages about changes that other programs had removed and that were restored, or that
-    /// cannot be restored. Each has one line.
+    /// Messages of one line about changes that other programs had undone, and that were made again
+    /// or cannot be.
     pub told: Vec<String>,
     /// Whether an interface in the namespace has changed.
     pub network: bool,
-    /// Whether the system could not answer at present (no file descriptors or memory left), so
-    /// that the check must be repeated soon.
+    /// Whether the check must be repeated soon, because the system is short of file descriptors or
+    /// memory.
     pub again: bool,
 }
 
@@ -104,14 +104,15 @@ impl Steering {
         Ok((steering, tun, warnings))
     }
 
-    /// Returns the interface's own IPv4 and IPv6 address.
+    /// Returns the IPv4 and IPv6 addresses that ICMP errors of the splitter have as their source:
+    /// those of the cable's end on the machine.
     pub fn here(&self) -> (Ipv4Addr, Ipv6Addr) {
         (self.plan.slot.ends4().0, self.plan.slot.ends6().0)
     }
 
     /// Returns the traffic of pinned flows, with an entry for each path; empty if nothing is
-    /// pinned. The counters are at most a second old. If `now`, they are read again, which takes
-    /// some milliseconds.
+    /// pinned. The counters are at most a second old. If `now`, reads them again, which takes some
+    /// milliseconds.
     pub fn pinned(&self, now: bool) -> Vec<Pinned> {
         let Some(tally) = &self.tally else { return Vec::new() };
         if now {
@@ -125,7 +126,7 @@ impl Steering {
         &self.plan
     }
 
-    /// Adapts to the present exits of the paths: adds missing routes, and assigns new flows only
+    /// Adapts to the present exits of the paths: updates their routes, and assigns new flows only
     /// to paths with an exit.
     ///
     /// # Errors
@@ -148,7 +149,7 @@ impl Steering {
         result
     }
 
-    /// Returns descriptors to poll. When one is readable, [`Steering::keep`] must be called.
+    /// Returns descriptors to poll. When one is readable, the caller calls [`Steering::keep`].
     pub fn watched(&self) -> Vec<BorrowedFd<'_>> {
         let inside = self.inside.iter().map(AsFd::as_fd);
         self.fences.iter().map(AsFd::as_fd).chain(inside).collect()
@@ -164,7 +165,7 @@ impl Steering {
     }
 
     /// Returns whether the guard table still exists, or was never made. The kernel does not report
-    /// its end.
+    /// its removal.
     pub fn is_guarded(&mut self) -> bool {
         self.guard.as_mut().is_none_or(Owned::stands)
     }
@@ -230,7 +231,7 @@ impl Steering {
         self.undo()
     }
 
-    /// Ends as by SIGKILL: releases the lock, and undoes nothing.
+    /// Ends as after SIGKILL: releases the lock, and undoes nothing.
     #[cfg(test)]
     pub(super) fn kill(mut self) {
         self.forsake();
@@ -267,7 +268,8 @@ impl Steering {
         Ok(())
     }
 
-    /// Makes the changes. The nftables rules are last, because packets arrive from then on.
+    /// Makes the changes. The nftables rules follow the routes that they need, because packets
+    /// arrive once the rules are set.
     fn set_up(&mut self, settings: &[Setting]) -> Result<Tun, SteerError> {
         if let (Some(name), Some(namespace)) = (&self.plan.request.netns, &self.namespace) {
             let step = format!("making the namespace '{name}'");
@@ -311,8 +313,8 @@ impl Steering {
         })
     }
 
-    /// Sets up the routing. The rules that prevent forwarding for others precede the forwarding,
-    /// and all of this precedes the cable.
+    /// Sets up the routing. The rules that prevent forwarding for others precede the settings that
+    /// switch on forwarding, and both precede the cable.
     fn lead(&mut self, settings: &[Setting]) -> io::Result<()> {
         let slot = self.plan.slot;
         self.led_here().ensure()?;
@@ -376,7 +378,8 @@ impl Steering {
         if self.namespace.is_some() { led } else { led.and_in() }
     }
 
-    /// Returns the interface from which routed packets arrive.
+    /// Returns the interface from which routed packets arrive: the cable, or "lo" for this
+    /// machine's own.
     fn origin(&self) -> String {
         self.namespace.as_ref().map_or("lo".to_owned(), |_| self.plan.slot.cable())
     }

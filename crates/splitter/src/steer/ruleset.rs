@@ -5,8 +5,8 @@
 //!
 //! * `split` sets the interface's conntrack mark on flows that are split;
 //! * `classify` sets a path's mark on each other flow, once;
-//! * `back` sets the interface's mark on flows if the first datagram that conntrack sees is the
-//!   server's;
+//! * `back` sets the interface's mark on flows whose first datagram, as conntrack sees it, is from
+//!   the server;
 //! * `steer` copies the flow's mark to the packets that this machine (or the namespace) sends,
 //!   before they are routed;
 //! * `enter` does the same for packets from the namespace's cable;
@@ -14,13 +14,13 @@
 //!   their flows;
 //! * `answers` marks answers, for machines that check source addresses (strict `rp_filter`);
 //! * `addresses` gives a pinned flow the address of its path as its source;
-//! * `number`, `sent` and `came` count the flows that are pinned to each path, and their packets
-//!   in each direction;
+//! * `number` counts the flows that are pinned to each path, `sent` and `came` their packets in
+//!   each direction;
 //! * `fence` lets packets of the namespace leave only by paths.
 //!
-//! A second table, the *guard*, drops packets that lack a mark of the first table. It protects
-//! while another program's flush has removed the first table. The guard ends with the process, so
-//! it cannot replace the first table.
+//! A second table, the *guard*, drops packets that lack a mark of the first table. It acts while
+//! another program's flush has removed the first table. The guard ends with the process, and
+//! therefore cannot replace the first table.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -31,11 +31,11 @@ use super::slot::{CABLES, MASK};
 use super::sysctl::{Lending, Lent};
 use super::{Exit, Ports, Slot, tally};
 
-/// Match for WireGuard's first message, on any port: type 1, three zeros, and 148 bytes after the
-/// UDP header of 8.
+/// Match for WireGuard's first message on any port: 148 bytes after the UDP header of 8 bytes,
+/// beginning with type 1 and three zeros.
 const INITIATION: &str = "udp length 156 @th,64,32 0x01000000";
 
-/// The input from which the rules are made.
+/// Parameters of the rules.
 pub(crate) struct Subject<'a> {
     pub(crate) slot: Slot,
     /// Name of the splitter's interface.
@@ -44,7 +44,7 @@ pub(crate) struct Subject<'a> {
     /// The mark of the splitter's own packets.
     pub(crate) own: u32,
     pub(crate) exits: &'a [Exit],
-    /// Interfaces that forward only because of this program, and must not forward for others.
+    /// Forwarding that is on only because of this program, and must not serve others.
     pub(crate) lent: &'a Lent,
 }
 
@@ -97,8 +97,8 @@ pub(crate) fn guard_of_machine(subject: &Subject<'_>) -> String {
     in_one_line(&body)
 }
 
-/// Returns the rules that exempt packets: those of this and other splitters, local ones, those
-/// that a WireGuard interface takes, and those for the directly connected network.
+/// Returns the rules that exempt packets: those of all splitters, local ones, those taken by a
+/// WireGuard interface, and those for directly connected networks.
 fn spared(subject: &Subject<'_>) -> String {
     let Subject { tun, own, .. } = subject;
     let (of_any, all) = Slot::OWN_OF_ANY;
@@ -150,9 +150,9 @@ pub(crate) fn of_cable(subject: &Subject<'_>) -> String {
     replacement(*slot, &body)
 }
 
-/// Returns the body of the guard for the namespace's cable, in one line. Without the rules for
-/// addresses, answers to the namespace appear to be for this machine. The machine must not refuse
-/// them.
+/// Returns the body of the guard for the namespace's cable, in one line. Without the first table's
+/// chain `addresses`, answers to the namespace appear to be for this machine, which would refuse
+/// them. The guard therefore drops them.
 pub(crate) fn guard_of_cable(subject: &Subject<'_>) -> String {
     let Subject { slot, exits, .. } = subject;
     let marks: Vec<_> = exits.iter().map(|exit| format!("{:#x}", slot.path(exit.index))).collect();
@@ -167,8 +167,8 @@ pub(crate) fn guard_of_cable(subject: &Subject<'_>) -> String {
 }
 
 /// Returns the rules for forwarding. Only pinned packets leave the cable, and only by paths.
-/// Packets of others are not forwarded merely because this program switched on forwarding. Other
-/// runs on this machine have cables, too.
+/// Packets of other interfaces are not forwarded if forwarding is on only because of this program,
+/// except to cables of this and other runs.
 fn fence(subject: &Subject<'_>, priority: &str) -> String {
     let Subject { slot, ports, lent, .. } = subject;
     let (mask, base, cable) = (MASK, slot.base(), slot.cable());
@@ -209,7 +209,7 @@ pub(crate) fn rechoice(slot: Slot, exits: &[Exit]) -> String {
     text
 }
 
-/// Rules that exempt packets to this machine, to its directly connected networks, and to multicast
+/// Rules that exempt packets to this machine, to the networks of its interfaces, and to multicast
 /// groups.
 const NEAR: &str = "fib daddr type { local, broadcast, multicast, anycast } return\n\
                     ip daddr 169.254.0.0/16 return\nip6 daddr fe80::/10 return\n\
@@ -242,8 +242,8 @@ fn chooser(family: Family) -> &'static str {
     }
 }
 
-/// Returns the rule that assigns new flows in rotation to the paths with an exit; `None` if no
-/// path has one.
+/// Returns the rule that assigns new flows of `family` to the paths with an exit, in rotation;
+/// `None` if no path has one.
 fn choice(slot: Slot, exits: &[Exit], family: Family) -> Option<String> {
     let open = exits.iter().filter(|exit| exit.way(family).is_some());
     let marks: Vec<_> = open.map(|exit| slot.path(exit.index)).collect();
@@ -256,10 +256,10 @@ fn choice(slot: Slot, exits: &[Exit], family: Family) -> Option<String> {
     }
 }
 
-/// Returns the rules that recognise flows to be split, by their form and in either direction of
-/// conntrack. Conntrack forgets a silent flow before its session ends, and does not know flows
-/// older than the rules. The server may therefore be the first sender that conntrack sees. Answers
-/// of a service of this machine (from a port below 1,024) are exempt.
+/// Returns the rules that recognise flows to be split, by their form. They consider both directions
+/// of conntrack: it forgets a silent flow before the session ends, and does not know flows older
+/// than the rules. The server may therefore be the first sender that it sees. Answers of a service
+/// of this machine (from a port below 1,024) are exempt.
 fn split(subject: &Subject<'_>) -> String {
     let Subject { slot, tun, ports, .. } = subject;
     let mark = slot.tun();
@@ -272,7 +272,7 @@ fn split(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Returns the rules that lead new and known flows to be split into the interface, before any
+/// Returns the rules that lead flows to be split into the interface, new and known ones, before any
 /// other rule.
 fn sessions(slot: Slot) -> String {
     let (mask, base, tun) = (MASK, slot.base(), slot.tun());
@@ -282,8 +282,7 @@ fn sessions(slot: Slot) -> String {
     )
 }
 
-/// Returns the rule that keeps TCP connections on their interface if they are older than the
-/// rules.
+/// Returns the rule that keeps TCP connections older than the rules on their present interface.
 fn kept(slot: Slot, exits: &[Exit]) -> String {
     let mut marks = BTreeMap::new();
     for exit in exits {
@@ -294,8 +293,8 @@ fn kept(slot: Slot, exits: &[Exit]) -> String {
     format!("tcp flags & (syn | rst) == 0 ct mark set meta oifname map {{ {map} }}\n")
 }
 
-/// Returns the rules that copy the flow's mark to its packet. A flow without a path becomes
-/// unreachable, and so does a flow of an earlier run whose path does not exist in this run.
+/// Returns the rules that copy a flow's mark to its packets. A flow without a path becomes
+/// unreachable. So does a flow of an earlier run whose path does not exist in this run.
 fn marked(slot: Slot, exits: &[Exit]) -> String {
     let paths = exits.iter().map(|exit| slot.path(exit.index));
     let known = paths.chain([slot.tun(), slot.own()]).map(|mark| format!("{mark:#x}"));

@@ -1,13 +1,13 @@
-//! The slot of a run: the numbers and names that the run uses for marks, tables, priorities, its
-//! nftables table and its cable.
+//! The slot of a run, which determines the numbers and names of its marks, routing tables, rule
+//! priorities, nftables tables and cable.
 //!
-//! They are fixed, so that the leftovers of a run can be recognised, and foreign objects with the
-//! same numbers can be detected.
+//! They are fixed, so that a later run recognises what a killed run has left, and detects foreign
+//! objects with the same numbers.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
-/// Maximum number of simultaneous runs on one machine, or in one namespace.
+/// Maximum number of simultaneous runs in one network namespace.
 pub(crate) const SLOTS: u8 = 16;
 /// Maximum number of paths of a run that pins flows.
 pub(crate) const MOST_PATHS: usize = 200;
@@ -18,8 +18,8 @@ pub(crate) const MASK: u32 = 0xffff_ff00;
 const FIRST: u32 = 0x00ab_0000;
 /// Low bits of the mark of the splitter's own packets.
 const OWN: u32 = 0xfe;
-/// The first of this program's rule priorities. It is before the automatically assigned ones,
-/// which are just below 32,766.
+/// The first of this program's rule priorities. Rules without an explicit priority get numbers just
+/// below 32,766, and are therefore consulted later.
 const PRIORITY: u32 = 1_000;
 /// Number of rule priorities per run.
 const PRIORITIES: u32 = 10;
@@ -29,7 +29,7 @@ pub(crate) const NOBODY: Slot = Slot(u8::MAX);
 /// Prefix of the names of all cables of this program.
 pub(crate) const CABLES: &str = "anabranch-";
 
-/// Index of a run among those of a machine or a namespace.
+/// Index of a run among those of a network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(pub(crate) u8);
 
@@ -81,7 +81,7 @@ impl Slot {
         format!("anabranch_{}", self.0)
     }
 
-    /// Returns the name of the guard, the nftables table that no other process can flush while the
+    /// Returns the name of the guard, an nftables table that no other process can flush while the
     /// run lives.
     pub(crate) fn guard(self) -> String {
         format!("{}_guard", self.ruleset())
@@ -92,24 +92,24 @@ impl Slot {
         format!("{CABLES}{}", self.0)
     }
 
-    /// Returns the cable's IPv4 addresses: that of the machine and that of the namespace. Their
-    /// network of 30 bits is in the range for benchmarks between networks (RFC 2544), which no
-    /// network uses.
+    /// Returns the cable's IPv4 addresses: that of the machine and that of the namespace. They form
+    /// a /30 network in 198.18.0.0/15, which is reserved for benchmarks (RFC 2544) and not used on
+    /// the Internet.
     pub(crate) fn ends4(self) -> (Ipv4Addr, Ipv4Addr) {
         let at = |last| Ipv4Addr::new(198, 18, 171, 4 * self.0 + last);
         (at(1), at(2))
     }
 
-    /// Returns the interface's own IPv4 and IPv6 address. On an interface without an address,
-    /// Linux checks source addresses in its strictest mode, but answers with any source address
-    /// arrive on this interface.
+    /// Returns the interface's own IPv4 and IPv6 address. Without them, Linux would check source
+    /// addresses on the interface in strict mode, and drop the answers, which may have any source
+    /// address.
     pub(crate) fn own_addresses(self) -> (Ipv4Addr, Ipv6Addr) {
         let six = Ipv6Addr::new(0xfd61, 0x6e61, 0x6272, 0xff00 | u16::from(self.0), 0, 0, 0, 1);
         (Ipv4Addr::new(198, 18, 172, 1 + self.0), six)
     }
 
-    /// Returns the cable's IPv6 addresses: that of the machine and that of the namespace. They are
-    /// in a unique local network of 64 bits (RFC 4193).
+    /// Returns the cable's IPv6 addresses: that of the machine and that of the namespace. They form
+    /// a /64 network of unique local addresses (RFC 4193).
     pub(crate) fn ends6(self) -> (Ipv6Addr, Ipv6Addr) {
         let at = |last| Ipv6Addr::new(0xfd61, 0x6e61, 0x6272, self.0.into(), 0, 0, 0, last);
         (at(1), at(2))

@@ -36,7 +36,7 @@ fn file(name: &str) -> String {
     format!("/proc/sys/net/{name}")
 }
 
-/// The forwarding that is on only because of this program, and must not serve others.
+/// The forwarding that is on only because of this program, and must not serve other traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lent {
     /// Forwarding of IPv4.
@@ -48,7 +48,7 @@ pub(crate) struct Lent {
 /// The forwarding of one IP version that is on only because of this program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Lending {
-    /// No forwarding: the machine forwards by itself, or not at all.
+    /// None: the machine forwards by itself, or not at all.
     #[default]
     Nothing,
     /// Forwarding of packets that arrive on these interfaces.
@@ -65,13 +65,14 @@ fn is_ours(name: &str, from: &str, noted: &[Setting]) -> bool {
         == Some(from)
 }
 
-/// Returns the settings that switch on forwarding from the interfaces `devices`, and the
-/// forwarding that results. `noted` are the original values that other runs of this program have
-/// recorded.
+/// Returns the settings that switch on forwarding from the interfaces `devices`, and the forwarding
+/// that results. `with6` includes IPv6. `noted` are the original values that other runs of this
+/// program have recorded.
 ///
 /// IPv4 forwarding is set for each interface. So is IPv6 forwarding, if the kernel has
-/// `force_forwarding` (6.17). Otherwise IPv6 forwarding can only be set for all interfaces at
-/// once. Interfaces that learn their routes from routers must first be set to continue doing so.
+/// `force_forwarding` (6.17). Otherwise IPv6 forwarding can only be set for all interfaces at once.
+/// Interfaces that accept router advertisements must then be set to accept them in spite of
+/// forwarding.
 pub(crate) fn forwarding(
     devices: &[String],
     with6: bool,
@@ -114,8 +115,8 @@ fn forwarding6(devices: &[String], noted: &[Setting]) -> (Vec<Setting>, Lending)
     (settings, Lending::All)
 }
 
-/// Returns settings for interfaces that would otherwise ignore router advertisements once
-/// forwarding is on.
+/// Returns the settings for interfaces that would otherwise ignore router advertisements once
+/// forwarding is on (`accept_ra` 2).
 fn learners(noted: &[Setting]) -> Vec<Setting> {
     let Ok(folders) = fs::read_dir(file("ipv6/conf")) else { return Vec::new() };
     let devices = folders.filter_map(|folder| folder.ok()?.file_name().into_string().ok());
@@ -123,8 +124,8 @@ fn learners(noted: &[Setting]) -> Vec<Setting> {
     names.filter(|name| is_ours(name, "1", noted)).map(|name| Setting::new(name, "2")).collect()
 }
 
-/// Returns the setting that lets answers pass a strict `rp_filter`, whose check then considers
-/// their mark.
+/// Returns the setting `src_valid_mark`, if an interface checks source addresses strictly
+/// (`rp_filter` 1). The check then considers the mark of answers, and lets them pass.
 pub(crate) fn answers(devices: &[String], noted: &[Setting]) -> Vec<Setting> {
     let strict = |device: &str| {
         let of = |device| value(&format!("ipv4/conf/{device}/rp_filter"));

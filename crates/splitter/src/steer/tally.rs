@@ -16,8 +16,8 @@ use super::{Exit, Slot, nft};
 /// Interval between readings. Each reading starts the program `nft`, on a separate thread.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Returns the counters for `exits`, as text for `nft`: named counters, and the chains that count
-/// packets in both directions.
+/// Returns the rules that count the flows and packets of `exits`, as text for `nft`: named
+/// counters, and the chains that use them.
 pub(super) fn chains(slot: Slot, exits: &[Exit]) -> String {
     let mut text = String::new();
     for exit in exits {
@@ -49,7 +49,7 @@ fn name(what: &str, path: usize) -> String {
 #[derive(Debug)]
 pub(super) struct Tally {
     shared: Arc<Shared>,
-    /// Channel to the thread, which ends when this sender is dropped.
+    /// Sender to the thread, which ends when this is dropped.
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -100,7 +100,7 @@ impl Drop for Tally {
 }
 
 impl Shared {
-    /// Reads the counters. If the table was just removed, the previous reading is kept.
+    /// Reads the counters. If the table does not exist at present, keeps the previous reading.
     fn read(&self) {
         if let Ok(listing) = nft::counters(&self.nft, &self.table) {
             self.sums.lock().unwrap_or_else(PoisonError::into_inner).add(&parse(&listing));
@@ -111,7 +111,7 @@ impl Shared {
 /// Packets and bytes, by the name of the counter.
 type Counted = BTreeMap<String, (u64, u64)>;
 
-/// Sums that are kept when the counters are reset, which happens when the table is set again.
+/// Sums of the counters, which continue when the table is set again and its counters start from 0.
 #[derive(Debug)]
 struct Sums {
     last: Counted,
@@ -146,7 +146,7 @@ fn sum(one: Flow, other: Flow) -> Flow {
     Flow { datagrams: one.datagrams + other.datagrams, bytes: one.bytes + other.bytes }
 }
 
-/// Parses the output of `nft list counters`, and ignores everything else in it.
+/// Returns the counters in the output of `nft list counters`.
 fn parse(listing: &str) -> Counted {
     let (mut counted, mut name) = (Counted::new(), None);
     for line in listing.lines() {

@@ -1,4 +1,5 @@
-//! What is set up in a namespace, by the kernel's own account, and what is left of it.
+//! Tests of the setup in a namespace: what the kernel lists while a run lives, and after it has
+//! ended or was killed.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,12 +14,12 @@ use anabranch_os::tun::Tun;
 
 use super::*;
 
-/// For what is sure to come, however busy this machine is; and the pause between two looks.
+/// Timeout for an expected state on a busy machine. The next constant is the polling interval.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(30);
 
-/// A machine with two uplinks, p0 and p1, each with a router. Without the right to a namespace, or
-/// without nft, says so and passes.
+/// Runs `work` in a namespace with two uplinks, p0 and p1, each with a router. If a namespace or
+/// `nft` is not available, prints that and passes.
 fn machine(work: impl FnOnce(&[Tun; 2]) + Send) {
     if super::nft::find().is_none() || !std::path::Path::new("/run").is_dir() {
         return println!("skipped: no nft");
@@ -36,7 +37,7 @@ fn machine(work: impl FnOnce(&[Tun; 2]) + Send) {
     }
 }
 
-/// The same, and afterwards the machine is as it was before.
+/// Runs `work` as [`machine`] does, and checks that the machine's state is then as before.
 fn undone(work: impl FnOnce(&[Tun; 2]) + Send) {
     machine(|uplinks| {
         let before = settled();
@@ -45,8 +46,8 @@ fn undone(work: impl FnOnce(&[Tun; 2]) + Send) {
     });
 }
 
-/// Waits until what is looked at is so: addresses and routes of interfaces come and go a moment
-/// after these.
+/// Waits until `look` returns `wanted`: addresses and routes follow a change of an interface with a
+/// delay.
 fn becomes<T: PartialEq + std::fmt::Debug>(wanted: &T, look: impl Fn() -> T) {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -59,7 +60,7 @@ fn becomes<T: PartialEq + std::fmt::Debug>(wanted: &T, look: impl Fn() -> T) {
     }
 }
 
-/// Steers the machine, and is killed.
+/// Steers the machine in a run that ends as after SIGKILL. Returns its slot.
 fn killed(uplinks: &[Tun; 2]) -> Slot {
     let (steering, tun, _) = Steering::raise(plan(uplinks, None)).unwrap();
     let slot = steering.plan().slot;
@@ -96,7 +97,7 @@ fn plan(uplinks: &[Tun; 2], netns: Option<&str>) -> Plan {
     Plan::look(request, exits(uplinks), 1400, None).unwrap()
 }
 
-/// All that a run could leave behind, in the kernel's words.
+/// Returns everything that a run could leave behind, as the kernel lists it.
 fn state() -> String {
     let show = |words: &[&str]| {
         let output = Command::new(words[0]).args(&words[1..]).output().unwrap();
@@ -117,7 +118,7 @@ fn state() -> String {
     .join("\n")
 }
 
-/// Where a table leads.
+/// Returns the routes in a table.
 fn ways_of(table: u32) -> Vec<(Family, policy::Way)> {
     let found = policy::routes_in(table..table + 1).unwrap();
     found.iter().map(|route| (route.family, route.way)).collect()
@@ -129,13 +130,13 @@ fn run(words: &str) {
     assert!(done.success());
 }
 
-/// Nothing is left that has the name of a namespace.
+/// Checks that no file has the name of the namespace.
 fn assert_no_trace(name: &str) {
     assert!(!named::file(name).exists());
     assert!(!std::path::Path::new("/etc/netns").join(name).exists());
 }
 
-/// The state once it has been the same for a while.
+/// Returns the state once it has been unchanged for three polling intervals.
 fn settled() -> String {
     let (end, mut last, mut same) = (Instant::now() + PATIENCE, state(), 0);
     while same < 3 {
@@ -229,7 +230,7 @@ fn what_a_killed_run_left_leads_nowhere_and_is_undone_by_the_next() {
     });
 }
 
-/// What keeps packets from leaving once a run was killed.
+/// Returns the rules that block packets after a run was killed.
 fn closed_state() -> Vec<String> {
     let show = |words: &[&str]| {
         let output = Command::new(words[0]).args(&words[1..]).output().unwrap();

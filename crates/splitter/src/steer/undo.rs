@@ -39,8 +39,8 @@ pub fn restore() -> Result<Vec<String>, SteerError> {
 /// Removes all objects with the slot's names and numbers. Restores the settings in `notes`, except
 /// those `needed` by live runs. After a failure, continues with the rest.
 ///
-/// A namespace is cut off first, and the rules against forwarding for others are removed after the
-/// forwarding is off. So at no time do packets leave that must not.
+/// A namespace is cut off first. The rules against forwarding for others are removed after
+/// forwarding is off. Packets that must not leave are thus blocked at every moment.
 ///
 /// # Errors
 /// The first failure.
@@ -49,8 +49,7 @@ pub(crate) fn undo(slot: Slot, notes: &Notes, needed: &[Setting]) -> io::Result<
     result.and(remove_policy(slot))
 }
 
-/// Undoes a setup like [`undo`], but keeps the nftables table, which the next run in a namespace
-/// replaces.
+/// Undoes a setup like [`undo`], but keeps the nftables table, which the next run replaces.
 pub(crate) fn undo_within(slot: Slot, notes: &Notes, needed: &[Setting]) -> io::Result<()> {
     cut_off(slot, notes, needed).and(remove_policy(slot))
 }
@@ -77,7 +76,7 @@ fn remove_policy(slot: Slot) -> io::Result<()> {
     policy::remove_rules(slot.priorities()).and(policy::remove_routes(slot.tables()))
 }
 
-/// Restores settings in reverse order, except those `needed` by others.
+/// Restores settings in reverse order, except those `needed` by live runs.
 fn put_back(settings: &[Setting], needed: &[Setting]) -> io::Result<()> {
     let mut result = Ok(());
     for setting in settings.iter().rev() {

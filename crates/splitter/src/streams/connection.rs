@@ -14,13 +14,14 @@ use super::ending::Ending;
 use super::tls::TlsStream;
 use super::wire::{Wire, is_passing};
 
-/// Default time for which packets wait for room in the socket. A program's TCP regards a longer
-/// delay as a full queue, and the other end's resequencer waits at most 250 ms for late packets.
+/// Default maximum time for which packets wait for room in the socket. A longer delay would look
+/// like a full queue to the TCP inside the tunnel, and the other end's resequencer waits at most
+/// 250 ms for late packets.
 pub const AGE: Duration = Duration::from_millis(200);
 /// Maximum bytes that wait for one stream: the data of `AGE` at 80 Mbit/s.
 const MOST: usize = 2 << 20;
-/// Maximum unsent bytes in the socket (`TCP_NOTSENT_LOWAT`); further packets wait in our queue,
-/// where old ones can be dropped. They take 9 ms at 30 Mbit/s.
+/// Maximum unsent bytes in the socket (`TCP_NOTSENT_LOWAT`), 9 ms at 30 Mbit/s. Further packets
+/// wait in our queue, where old ones can be dropped.
 const UNSENT: u32 = 32 << 10;
 /// Maximum number of packets written to the socket at once.
 const AT_ONCE: usize = 64;
@@ -37,16 +38,16 @@ pub(crate) struct Connection {
     queue: PacketQueue,
     /// Reused buffer.
     content: Vec<u8>,
-    /// Whether the poller watches the socket for room.
+    /// Whether the poller reports when the socket has room.
     awaits_room: bool,
 }
 
 impl Connection {
-    /// Creates a stream on `socket`, with TLS if `tls` is given. Its packets have at most
-    /// `longest` bytes, and wait at most `age` for room.
+    /// Creates a stream on `socket`, with TLS if `tls` is given. Received packets have at most
+    /// `longest` bytes. Packets to send wait at most `age` for room.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub(crate) fn new(
         socket: Socket,
         tls: Option<Box<dyn TlsStream>>,
@@ -57,7 +58,7 @@ impl Connection {
         Ok(Connection { wire, unframer, queue, content, awaits_room: false })
     }
 
-    /// Allows packets of at most `longest` bytes from now on.
+    /// Allows received packets of at most `longest` bytes from now on.
     pub(crate) fn allow(&mut self, longest: usize) {
         self.unframer.allow(longest);
     }
@@ -72,7 +73,7 @@ impl Connection {
         self.wire.is_open()
     }
 
-    /// Takes bytes that were read after a proxy's answer, or during the TLS handshake, and calls
+    /// Processes bytes that were read after a proxy's answer or during the TLS handshake, and calls
     /// `each` with every packet.
     ///
     /// # Errors
@@ -95,7 +96,7 @@ impl Connection {
         self.unframer.take(&self.content, each).map_err(Ending::Length)
     }
 
-    /// Returns the bytes of the last [`Connection::read`], whether they were packets or not.
+    /// Returns the bytes of the last [`Connection::read`], including invalid ones.
     pub(crate) fn last_read(&self) -> &[u8] {
         &self.content
     }
@@ -109,8 +110,8 @@ impl Connection {
         self.wire.read(buffer, &mut self.content)
     }
 
-    /// Appends a packet, which the next [`Connection::flush`] sends. Returns false if the queue is
-    /// full.
+    /// Appends a packet, which the next [`Connection::flush`] sends. If `lasts`, the packet is
+    /// never dropped for its age. Returns false if the queue is full.
     pub(crate) fn push(&mut self, now: Time, packet: &[u8], lasts: bool) -> bool {
         match lasts {
             true => self.queue.push_lasting(packet),
@@ -118,7 +119,7 @@ impl Connection {
         }
     }
 
-    /// Writes packets to the socket as far as there is room, and drops those that are too old.
+    /// Drops packets that are too old, and writes the others to the socket as far as there is room.
     /// `token` is the token of the socket in `poller`, which reports when there is room for the
     /// rest.
     ///
@@ -172,7 +173,7 @@ impl AsFd for Connection {
 /// Sets the options of a TCP connection that carries packets.
 ///
 /// # Errors
-/// The kernel's.
+/// An error of the kernel.
 pub(crate) fn prepare(socket: &Socket) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_notsent_lowat(UNSENT)?;

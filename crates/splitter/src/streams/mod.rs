@@ -1,6 +1,6 @@
-//! Paths that are byte streams, for both ends: a `Connection` carries packets of the tunnel on a
-//! socket, with their lengths ([`anabranch_tunnel::carrier`]), in TLS where the program brings that
-//! ([`TlsEnd`]).
+//! Paths that are byte streams, for both ends. A `Connection` carries packets of the tunnel on a
+//! socket, each preceded by its length ([`anabranch_tunnel::carrier`]). TLS is optional, and
+//! implemented by the calling program ([`TlsEnd`]).
 
 mod connection;
 mod ending;

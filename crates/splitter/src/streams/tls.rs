@@ -7,7 +7,7 @@ use anabranch_os::target::Target;
 
 /// One end of a TLS connection, without I/O.
 pub trait TlsStream: Send {
-    /// Takes bytes from the wire, and appends the content that they complete.
+    /// Processes bytes from the wire, and appends the content that they complete to `content`.
     ///
     /// # Errors
     /// The peer violates the protocol, or is not the expected one. [`TlsStream::transmit`] then
@@ -23,17 +23,18 @@ pub trait TlsStream: Send {
     /// Appends the bytes that must be sent to the peer.
     fn transmit(&mut self, wire: &mut Vec<u8>);
 
-    /// Announces to the peer that no content follows. [`TlsStream::transmit`] then has that
-    /// message.
+    /// Ends the connection with a close_notify alert (RFC 8446, section 6.1), which
+    /// [`TlsStream::transmit`] then has.
     fn close(&mut self);
 
     /// Returns whether the handshake is complete.
     fn is_open(&self) -> bool;
 }
 
-/// Certificates of one side for its TLS connections: the peer's pinned one, or its own.
+/// TLS settings of one end: at a near end the certificates or CAs that it accepts, at a far end its
+/// own certificate.
 pub trait TlsEnd: fmt::Debug + Send + Sync {
-    /// Begins a TLS connection: to `peer`, or, without it, with a client that has connected to us.
+    /// Begins a TLS connection: as a client to `peer`, or as a server if `peer` is `None`.
     ///
     /// # Errors
     /// The TLS library refuses.

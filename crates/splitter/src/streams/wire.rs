@@ -14,7 +14,7 @@ const HANDSHAKE: u8 = 22;
 /// Maximum bytes of content encrypted at once: a full record (RFC 8446, section 5.1).
 const SEALED: usize = 16 << 10;
 
-/// Bytes that have passed a stream's socket, for captures.
+/// Bytes sent and received by a stream's socket, for captures.
 #[derive(Debug, Default)]
 pub(crate) struct Passed {
     /// Bytes that the socket has accepted.
@@ -32,7 +32,8 @@ pub(crate) struct Wire {
     /// Encrypted bytes that wait for room in the socket.
     sealed: Vec<u8>,
     sent: usize,
-    /// Bytes that passed since the last [`Wire::take_passed`]; `None` if they are not recorded.
+    /// Bytes sent and received since the last [`Wire::take_passed`]; `None` if they are not
+    /// recorded.
     passed: Option<Passed>,
 }
 
@@ -40,7 +41,7 @@ impl Wire {
     /// Creates a stream on `socket`, with TLS if `tls` is given.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub(crate) fn new(socket: Socket, tls: Option<Box<dyn TlsStream>>) -> io::Result<Wire> {
         socket.set_nonblocking(true)?;
         let (sealed, passed) = (Vec::new(), None);
@@ -49,12 +50,12 @@ impl Wire {
         Ok(wire)
     }
 
-    /// Records the bytes that pass the socket from now on.
+    /// Records the bytes sent and received by the socket from now on.
     pub(crate) fn record(&mut self) {
         self.passed = Some(Passed::default());
     }
 
-    /// Returns the recorded bytes, and forgets them. `None` if nothing passed.
+    /// Returns the bytes recorded since the last call; `None` if there are none.
     pub(crate) fn take_passed(&mut self) -> Option<Passed> {
         let passed = self.passed.as_mut().map(std::mem::take)?;
         (!passed.outward.is_empty() || !passed.inward.is_empty()).then_some(passed)
@@ -99,7 +100,8 @@ impl Wire {
         self.open(&buffer[..length], content)
     }
 
-    /// Appends the content of `bytes`, which were read from the socket, to `content`.
+    /// Appends the content of `bytes`, which were read from the socket, to `content`. Decrypts it
+    /// if TLS is used.
     ///
     /// # Errors
     /// Those of [`Wire::read`].
@@ -116,15 +118,15 @@ impl Wire {
         taken.and(pushed.map_err(Ending::Broken))
     }
 
-    /// Stops to use TLS if the handshake is not complete and nothing was sent in it. This is not
-    /// the case at a near end.
+    /// Stops using TLS, unless the handshake is complete or bytes of it wait to be sent. A near end
+    /// keeps TLS, because it completes the handshake before it creates the stream.
     fn leave_tls(&mut self) {
         if self.tls.as_ref().is_some_and(|tls| !tls.is_open()) && self.sealed.is_empty() {
             self.tls = None;
         }
     }
 
-    /// Writes content to the socket. Returns the number of bytes that were taken.
+    /// Writes content to the socket. Returns the number of bytes of content that were accepted.
     ///
     /// # Errors
     /// `WouldBlock` if there is no room, and the kernel's errors.
@@ -162,7 +164,7 @@ impl Wire {
         Ok(taken)
     }
 
-    /// Sends the message that ends a TLS connection, if there is room. Without it, programs would
+    /// Sends the close_notify alert, if TLS is used and there is room. Without it, programs would
     /// regard the content as truncated.
     pub(crate) fn end(&mut self) {
         if let Some(tls) = &mut self.tls {

@@ -31,7 +31,8 @@ impl FromStr for PeerChoice {
 }
 
 impl PeerChoice {
-    /// Returns the chosen peer, which must have an endpoint, or else an error message.
+    /// Returns the chosen peer. The error is a message: there is no such peer, or it has no
+    /// endpoint.
     pub(super) fn among<'p>(&self, peers: &'p [Peer]) -> Result<&'p Peer, String> {
         let chosen = match self {
             PeerChoice::Number(number) => peers.iter().find(|peer| peer.number == *number),
@@ -50,7 +51,8 @@ impl PeerChoice {
     }
 }
 
-/// Returns the peer that has an endpoint, if it is the only one, or else an error message.
+/// Returns the only peer with an endpoint. The error is a message: no peer or several peers have
+/// one.
 pub(super) fn only(peers: &[Peer]) -> Result<&Peer, String> {
     let mut ends = peers.iter().filter(|peer| peer.endpoint.is_some());
     match (ends.next(), ends.next()) {

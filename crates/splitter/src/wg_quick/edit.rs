@@ -6,7 +6,7 @@ use super::keys::Kind;
 use super::parse::{Item, Line, WgQuick};
 use super::peer::Peer;
 
-/// Changes to a tunnel's configuration, so that its packets use the splitter.
+/// Changes to a tunnel's configuration, so that its packets go to the splitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changes {
     /// Address of the splitter's listener. An unspecified address is replaced by loopback, because
@@ -78,8 +78,8 @@ fn reachable(listen: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, listen.port())
 }
 
-/// Sets a key of the interface, or of the peer whose section has the number `section`. Returns the
-/// value before; `None` if a line was added.
+/// Sets the key `name` of the interface, or of the peer whose section has the number `section`.
+/// Returns the previous value; `None` if a line was added.
 fn set(
     lines: &mut Vec<Line>,
     kind: Kind,
@@ -111,7 +111,7 @@ fn set(
     None
 }
 
-/// Adds a line after the line at index `last`. If there is none, adds a new section at the front
+/// Adds a line after the line at index `last`. If `last` is `None`, adds a new section at the front
 /// of the file.
 fn add(lines: &mut Vec<Line>, last: Option<usize>, kind: Kind, name: &str, value: &str) {
     let end = match lines.first() {

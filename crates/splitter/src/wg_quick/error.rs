@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// A mistake in a configuration file, shown as `FILE:LINE: MESSAGE`. It contains no secret: of the
-/// file's text, it shows only names of keys, endpoints, numbers and public keys.
+/// A mistake in a configuration file, shown as `FILE:LINE: MESSAGE`. It contains no secret: the
+/// message quotes only names of keys, endpoints, numbers and public keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfError {
     /// The file, as the user named it.

@@ -1,4 +1,4 @@
-//! The keys of wg(8) and wg-quick(8), and those of AmneziaWG's obfuscation. The latter are left
+//! The keys of wg(8) and wg-quick(8), and the additional keys of AmneziaWG, which are left
 //! unchanged.
 
 /// The two kinds of section in a file.

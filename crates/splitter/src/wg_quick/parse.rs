@@ -12,7 +12,7 @@ use super::keys::{Key, Kind};
 use super::peer::Peer;
 
 /// Maximum length of a word that an error message shows as an unknown key. No key is longer (the
-/// longest has 19 letters), and a longer word could be a secret.
+/// longest has 22 letters), and a longer word could be a secret.
 const LONGEST_WORD: usize = 24;
 
 /// A parsed wg-quick file.
@@ -38,7 +38,8 @@ pub(super) enum Item {
     Header {
         kind: Kind,
     },
-    /// A setting. `value` is the range of the value in the line, without blanks and comment.
+    /// A setting. `value` is the range of its value in the line, without surrounding blanks and
+    /// comment.
     Setting {
         kind: Kind,
         section: usize,
@@ -48,13 +49,11 @@ pub(super) enum Item {
 }
 
 impl WgQuick {
-    /// Parses `text`, the content of `file`.
+    /// Parses `text`, the content of `file`. A byte order mark at the beginning is removed: editors
+    /// on Windows write it, and wg refuses it.
     ///
     /// # Errors
     /// The first line that wg-quick or wg would refuse, or that the splitter cannot interpret.
-    ///
-    /// A byte order mark at the beginning is removed: editors on Windows write it, and wg refuses
-    /// it.
     pub fn parse(text: &str, file: &str) -> Result<WgQuick, ConfError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut reader = Reader { file, section: None, sections: 0, lines: Vec::new() };
@@ -74,11 +73,12 @@ impl WgQuick {
         &self.peers
     }
 
-    /// Returns the peer whose server the splitter uses: the chosen one, or the only one with an
-    /// endpoint.
+    /// Returns the peer whose server the splitter uses: the chosen one or, without a choice, the
+    /// only one with an endpoint.
     ///
     /// # Errors
-    /// There is no such peer, or there are several. The message names them and how to choose one.
+    /// There is no such peer, or several have an endpoint. The message lists them and names the
+    /// option that chooses one.
     pub fn peer(&self, choice: Option<&PeerChoice>) -> Result<&Peer, ConfError> {
         let blame = |message| ConfError::new(&self.file, None, message);
         match choice {
@@ -88,7 +88,7 @@ impl WgQuick {
         .map_err(blame)
     }
 
-    /// Returns the port that the tunnel itself is bound to; `None` if the file has none.
+    /// Returns the port that the tunnel itself is bound to; `None` if the file has none, or 0.
     pub fn listen_port(&self) -> Option<u16> {
         self.interface("ListenPort")?.parse().ok().filter(|port| *port > 0)
     }
@@ -98,27 +98,28 @@ impl WgQuick {
         self.interface("MTU")?.parse().ok()
     }
 
-    /// Returns the mark of the tunnel's own packets; `None` if the file has none.
+    /// Returns the mark of the tunnel's own packets; `None` if the file has none, or switches it
+    /// off.
     pub fn fwmark(&self) -> Option<u32> {
         mark(self.interface("FwMark")?).ok().flatten()
     }
 
-    /// Returns whether the file is for AmneziaWG: it has a setting of the obfuscation (`Jc`, `S1`,
-    /// `H1` and others).
+    /// Returns whether the file is for AmneziaWG: it has at least one of the additional keys (`Jc`,
+    /// `S1`, `H1` and others).
     pub fn is_obfuscated(&self) -> bool {
         self.settings().any(|(_, _, key, _)| key.obfuscates)
     }
 
-    /// Returns the maximum number of bytes that AmneziaWG puts before the data of a packet (`S4`;
-    /// of a range its end).
+    /// Returns the maximum bytes of padding that AmneziaWG puts before a data packet (`S4`, or the
+    /// end of its range); 0 if the file has no `S4`.
     pub fn padding(&self) -> u32 {
         let padding = self.interface("S4").map(|text| text.rsplit('-').next().unwrap_or(text));
         padding.and_then(|text| text.trim().parse::<u16>().ok()).map_or(0, u32::from)
     }
 
     /// Returns whether wg-quick makes this tunnel the default route, with rules that exempt only
-    /// marked packets. This requires an allowed network that contains all addresses, and no
-    /// `Table` other than auto.
+    /// marked packets. This requires an allowed network that contains all addresses, and a `Table`
+    /// that is auto or missing.
     pub fn is_full_tunnel(&self) -> bool {
         let table = self.interface("Table").is_none_or(|table| table.eq_ignore_ascii_case("auto"));
         let all = |network: &str| network.trim().ends_with("/0");
@@ -279,8 +280,8 @@ impl Reader<'_> {
         Ok(start..start + value.len())
     }
 
-    /// Refuses a repeated key. wg would silently use the last value, but the user may have
-    /// intended another one.
+    /// Refuses a key that occurs twice in a section. wg would silently use the last value, but the
+    /// user may have intended the other one.
     fn check_once(&self, key: Key, at: usize) -> Result<(), ConfError> {
         let same = |line: &Line| matches!(&line.item, Item::Setting { section, key: k, .. } if *section == at && *k == key);
         let first = if key.repeats { None } else { self.lines.iter().position(same) };
@@ -299,7 +300,7 @@ impl Reader<'_> {
     }
 }
 
-/// Parses a mark in wg's notation. Returns `None` for "off".
+/// Parses a mark in wg's notation. Returns `None` for "off" and 0.
 fn mark(text: &str) -> Result<Option<u32>, ()> {
     if text.eq_ignore_ascii_case("off") {
         return Ok(None);

@@ -50,8 +50,8 @@ fn unreadable(error: &io::Error) -> String {
     }
 }
 
-/// A configuration file that is to be written. It gets its name only when it is complete. Only its
-/// owner may read it (mode 0600), because it contains keys.
+/// A configuration file to be written. It gets its name only when it is complete. Only its owner
+/// may read it (mode 0600), because it contains keys.
 #[derive(Debug)]
 pub struct Write {
     target: PathBuf,
@@ -59,11 +59,11 @@ pub struct Write {
 }
 
 impl Write {
-    /// Prepares to write the file `target`. It must not be `source` and, unless `overwrite`, must
-    /// not exist. Leaves nothing on the disk.
+    /// Prepares to write the file `target`, which must not be `source`. Unless `overwrite`, it must
+    /// not exist either. Tests with a temporary file that it can be written.
     ///
     /// # Errors
-    /// The directory of `target` does not exist or is not writable, or the file exists.
+    /// `target` cannot be written, is `source` or a directory, or exists already.
     pub fn begin(target: &Path, source: &Path, overwrite: bool) -> Result<Write, ConfError> {
         let blame = |message: String| ConfError::new(&target.display().to_string(), None, message);
         if let (Ok(old), Ok(new)) = (fs::canonicalize(source), fs::canonicalize(target))
@@ -79,7 +79,7 @@ impl Write {
         if !overwrite && target.symlink_metadata().is_ok() {
             return Err(blame("exists already: name another file, or add --overwrite".into()));
         }
-        // The test with an unnamed file shows whether a named file will be possible.
+        // If an unnamed file can be made in this directory, so can a named one.
         let trial = tempfile::tempfile_in(folder_of(target));
         trial.map_err(|error| blame(format!("cannot be written: {error}")))?;
         Ok(Write { target: target.to_owned(), overwrite })
@@ -119,8 +119,8 @@ fn folder_of(target: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// Returns the file in a form for wg-quick's command line. wg-quick would take a bare name for
-/// that of an interface, so a bare name gets its directory.
+/// Returns the file's path for wg-quick's command line. A path without a directory gets one,
+/// because wg-quick would take it for the name of an interface.
 pub fn invocation(file: &Path) -> String {
     let text = file.display().to_string();
     if text.contains('/') { text } else { format!("./{text}") }

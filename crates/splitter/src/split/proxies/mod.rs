@@ -1,11 +1,13 @@
 //! Associations with the proxies of paths: one for each four-tuple, and a spare one.
 //!
 //! A proxy gives each association its own address towards the server, and assigns answers by this
-//! address. Two sessions in one association would be the same client to the server, and their
-//! answers could not be distinguished. So each session has its own association. The *spare* is
-//! opened in advance, so that a session's first datagram finds it ready. Its connection also
-//! reveals the end of a proxy at once, even while nothing is sent. Dialogues block, so each runs
-//! on a separate thread.
+//! address. If two sessions shared an association, the server would take them for one client, and
+//! their answers could not be distinguished. So each four-tuple of a session has its own
+//! association.
+//!
+//! The *spare* association is opened in advance, so that the first datagram of a session need not
+//! wait. The end of its connection also shows at once that a proxy has failed, even while nothing
+//! is sent. Dialogues block, so each runs on a separate thread.
 
 mod vigil;
 
@@ -27,11 +29,11 @@ use super::ways::{Look, Ways};
 use crate::paths::{Egress, Fault, PathError, PathSpec};
 use crate::socks::{Association, Proxy, ProxyFault, Reach, associate};
 
-/// Maximum bytes that a session queues for a path while it waits for an association.
+/// Maximum bytes queued for a four-tuple that waits for an association.
 const KEPT: usize = 256 << 10;
 
-/// Bit position in an era's number at which the number of earlier renumberings of the paths
-/// begins.
+/// Position of the generation in the number of an era. The bits below it count the changes of
+/// egress within a generation.
 const GENERATION_SHIFT: u32 = 32;
 
 /// The result of an attempt to open an association.
@@ -77,8 +79,8 @@ struct ProxyPath {
     waiting: VecDeque<WaitingTuple>,
     /// The fault of the route to the proxy; `None` if the route works.
     way: Option<DownReason>,
-    /// Number of the present egress and numbering. Results of attempts from an earlier era are
-    /// ignored.
+    /// Number of the present era. A change of egress, or of the paths' numbers, begins a new era;
+    /// results of attempts of an earlier era are ignored.
     era: u64,
     /// The fault that was last reported in a warning.
     told: Option<String>,
@@ -131,7 +133,7 @@ struct AnswerSender {
 }
 
 impl Proxies {
-    /// Asks every proxy for a spare association, and waits until all have answered.
+    /// Asks every proxy for a spare association, and waits until all have granted one.
     ///
     /// # Errors
     /// A proxy does not serve us (inner error), or no socket or thread is available (outer error).
@@ -157,7 +159,7 @@ impl Proxies {
     }
 
     /// Applies new numbers of paths and tuples. The next [`Proxies::ask`] asks the proxies of new
-    /// paths. Until a proxy answers, datagrams for its path wait.
+    /// paths. Datagrams for such a path wait until its proxy answers.
     pub(super) fn renumber(&mut self, numbers: &Renumbering, specs: &[PathSpec]) {
         self.generation += 1;
         let era = self.generation << GENERATION_SHIFT;
@@ -348,15 +350,15 @@ impl Proxies {
         fresh.then_some(text)
     }
 
-    /// Removes and returns the waiting four-tuples of a path if no association can be expected.
+    /// If no association can be expected, removes and returns the waiting four-tuples of a path.
     pub(super) fn hopeless(&mut self, now: Time, path: PathId) -> Vec<WaitingTuple> {
         let Some(place) = self.places.get_mut(&path) else { return Vec::new() };
         let hope = place.way.is_none() && place.vigil.is_hopeful(now);
         if hope { Vec::new() } else { place.waiting.drain(..).collect() }
     }
 
-    /// Handles data on the connection of the spare association. Returns true if that association
-    /// has ended.
+    /// Handles a readable connection of the spare association. Returns true if that association has
+    /// ended.
     pub(super) fn on_spare(&mut self, now: Time, path: PathId) -> bool {
         let Some(place) = self.places.get_mut(&path) else { return false };
         match place.spare.take_if(|(spare, _)| spare.is_over()) {
@@ -374,8 +376,8 @@ impl Proxies {
         place.vigil.on_loss(now, now.since(made), place.spare.is_none());
     }
 
-    /// Handles the result of a check of the machine's network. Returns the fault of the path as a
-    /// whole: of its route, or of its proxy.
+    /// Handles the result of a check of the machine's network. Returns the fault of the path: of
+    /// its route, or else of its proxy.
     pub(super) fn on_look(&mut self, now: Time, look: &Look) -> Option<DownReason> {
         let Some(place) = self.places.get_mut(&look.path) else { return look.broken };
         if look.moved.is_some() {
@@ -419,8 +421,8 @@ impl AsFd for Proxies {
 }
 
 impl AnswerSender {
-    /// Begins an attempt on a separate thread. If `afresh`, the thread resolves the proxy's name
-    /// again.
+    /// Begins an attempt on a separate thread. If `afresh`, the thread first resolves the proxy's
+    /// name again.
     fn ask(
         &self,
         path: PathId,

@@ -9,14 +9,13 @@ use anabranch_multipath::Time;
 const DOUBT: Duration = Duration::from_millis(500);
 /// Maximum time for which a session waits for an association.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Minimum lifetime of an association that counts as a success. With a shorter one, the proxy
-/// accepts and then drops us.
+/// Minimum lifetime of an association that counts as a success. A proxy that ends it earlier only
+/// seems to work.
 const YOUNG: Duration = Duration::from_secs(2);
 /// Pause after a failed attempt. It doubles from this value to the maximum.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// Maximum number of simultaneous attempts. It lets sessions that begin together proceed without
-/// queueing.
+/// Maximum number of simultaneous attempts. Several sessions that begin together need not queue.
 const AT_ONCE: usize = 8;
 
 /// The state of one proxy: pending attempts, pauses, and whether it works.
@@ -24,9 +23,10 @@ const AT_ONCE: usize = 8;
 pub(super) struct Vigil {
     under_way: usize,
     failures: u32,
-    /// Time before which no attempt begins; `None` without a pause.
+    /// End of the pause, before which no attempt begins; `None` without a pause.
     rested: Option<Time>,
-    /// Deadline for the opening of an association; `None` if no deadline is set.
+    /// Deadline for the next success, after which the path may count as failed; `None` without a
+    /// deadline.
     doubt: Option<Time>,
     broken: bool,
 }
@@ -66,8 +66,8 @@ impl Vigil {
         self.rest(now);
     }
 
-    /// Handles the loss of an association that had this `age`. `bare` is whether no spare can
-    /// replace it.
+    /// Handles the loss of an association at the age `age`. `bare` is whether the path has no spare
+    /// association to replace it.
     pub(super) fn on_loss(&mut self, now: Time, age: Duration, bare: bool) {
         if age < YOUNG {
             self.rest(now);
@@ -79,7 +79,7 @@ impl Vigil {
         }
     }
 
-    /// Sets the deadline for a session that waits for an association.
+    /// Handles the start of a session's wait for an association, which sets a deadline.
     pub(super) fn on_wait(&mut self, now: Time) {
         self.expect_by(now + PATIENCE);
     }
@@ -100,8 +100,8 @@ impl Vigil {
         (self.failures, self.rested) = (0, None);
     }
 
-    /// Returns true if an association is overdue, so that the path has failed. `alone` is as in
-    /// [`Vigil::on_failure`].
+    /// Returns whether an association is overdue. If so, and the path has no association left
+    /// (`alone`), the path has failed.
     pub(super) fn gives_up(&mut self, now: Time, alone: bool) -> bool {
         let over = self.doubt.is_some_and(|doubt| doubt <= now);
         if over {

@@ -1,5 +1,5 @@
-//! A dial of a stream: the connection, and the dialogue with a proxy. A dial blocks, so each has
-//! its own thread.
+//! A dial of a stream: the TCP connection, and the dialogue with a proxy or the TLS handshake. A
+//! dial blocks, so each has its own thread.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -23,7 +23,8 @@ use crate::streams::{TlsEnd, TlsError, TlsStream, prepare};
 const CONNECTING: Duration = Duration::from_secs(8);
 /// Timeout for a TLS handshake.
 const SHAKING: Duration = Duration::from_secs(10);
-/// Timeout for the dialogue with a proxy, in which a client of an onion network builds a circuit.
+/// Timeout for the dialogue with a proxy. In this time, a client of an onion network builds a
+/// circuit.
 const TALKING: Duration = Duration::from_secs(60);
 /// Maximum bytes of a proxy's answer read at once.
 const AT_ONCE: usize = 1_024;
@@ -37,19 +38,20 @@ pub(super) struct Order {
     pub(super) far: Target,
     /// Whether the name of the first hop is looked up again.
     pub(super) afresh: bool,
-    /// Certificates for a path over TLS; `None` if such paths cannot be dialled.
+    /// TLS settings for a path over TLS; `None` if such paths cannot be dialled.
     pub(super) tls: Option<Arc<dyn TlsEnd>>,
 }
 
 /// Outcome of a dial that did not fail.
 pub(super) enum Dialled {
-    /// A stream to the far end is open, as far as proxies report.
+    /// A stream to the far end is open, as far as this is known here: a proxy or OpenSSH may still
+    /// fail to reach the far end.
     Open(Line),
-    /// The name of the first hop no longer has the present address, but these.
+    /// The name of the first hop now resolves to these addresses, and no longer to the present one.
     Moved(Vec<SocketAddr>),
 }
 
-/// An open stream, and what belongs to it.
+/// An open stream, with the process and the TLS connection that it needs.
 pub(super) struct Line {
     pub(super) socket: Socket,
     /// Bytes that were read after a proxy's answer.
@@ -72,7 +74,8 @@ impl Drop for Ssh {
 }
 
 impl Ssh {
-    /// Returns the last line that the process wrote to its standard error; `None` while it runs.
+    /// Returns the last line that the process wrote to its standard error, once it has ended;
+    /// `None` while it runs.
     pub(super) fn last_words(&mut self) -> Option<String> {
         self.0.try_wait().ok().flatten()?;
         let mut text = Vec::new();
@@ -165,8 +168,8 @@ pub(super) fn dial(order: &Order) -> Result<Dialled, DialFault> {
     Ok(Dialled::Open(line))
 }
 
-/// Returns the addresses of the first hop if its name no longer has the present one; `None`
-/// otherwise.
+/// Resolves the name of the first hop. Returns its addresses if the present one is no longer among
+/// them; `None` otherwise.
 fn moved(order: &Order) -> Option<Vec<SocketAddr>> {
     let (hop, reach) = (order.kind.first_hop(&order.far)?, order.reach.as_ref()?);
     if !order.afresh || hop.literal().is_some() {
@@ -264,7 +267,7 @@ fn by_proxy(
     Ok(Line { socket, rest, ssh: None, tls: None })
 }
 
-/// A dialogue with a proxy that has a deadline.
+/// A dialogue with a proxy, with a deadline.
 struct Talk<'t> {
     stream: Hasty<'t>,
     at: &'t Target,
@@ -295,8 +298,8 @@ impl Talk<'_> {
     }
 }
 
-/// Starts OpenSSH. The stream is its standard input and output. A failure of `ssh` shows only
-/// later, because `ssh` writes no message about it there.
+/// Starts OpenSSH. The stream is its standard input and output. If `ssh` fails, the stream ends
+/// later, and [`Ssh::last_words`] has the reason.
 fn by_ssh(host: &SshHost, order: &Order) -> Result<Line, DialFault> {
     let (ours, theirs) = UnixStream::pair().map_err(DialFault::System)?;
     let input = theirs.try_clone().map_err(DialFault::System)?;
@@ -309,8 +312,8 @@ fn by_ssh(host: &SshHost, order: &Order) -> Result<Line, DialFault> {
     Ok(Line { socket: Socket::from(ours), rest: Vec::new(), ssh: Some(Ssh(child)), tls: None })
 }
 
-/// Returns the command that starts OpenSSH, which never prompts. Its configuration, keys and agent
-/// are the user's.
+/// Returns the command that starts OpenSSH with the user's configuration, keys and agent. OpenSSH
+/// never prompts.
 fn command(host: &SshHost, order: &Order) -> Command {
     let mut ssh = Command::new("ssh");
     for option in [

@@ -1,12 +1,11 @@
 //! Paths that are streams: each has one connection to the far end, which is dialled again when it
 //! ends.
 //!
-//! A path is down while it has no connection. Dials block, so each has its own thread; the
-//! connection itself is served by the loop. After a failed dial there is a pause, which doubles
-//! with each failure. A random factor ensures that paths that broke together do not return
-//! together.
+//! A path is down while it has no connection. Dials block, so each has its own thread; the loop
+//! serves the connections. A pause precedes each dial after a failure, and doubles with each
+//! failure. A random factor from 0.5 to 1.5 spreads the dials of paths that failed together.
 //!
-//! For captures, the bytes that pass the sockets can be recorded (`record`).
+//! For captures, the bytes sent and received by the sockets can be recorded (`record`).
 //!
 //! A circuit that stays slow is replaced (`slow`). It remains in use until the new one is open.
 
@@ -46,8 +45,8 @@ pub(super) const STREAMS: u64 = 1 << 62;
 /// to `LONGEST_PAUSE`.
 const PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// Duration from which a connection counts as successful: after its end, failures are counted from
-/// 0.
+/// Duration from which a connection on which the far end has answered counts as successful. After
+/// its end, failures are counted from 0.
 const LASTING: Duration = Duration::from_secs(10);
 /// Timeout for a far end to answer on a new connection. A far end closes strangers' streams after
 /// 20 s.
@@ -58,8 +57,7 @@ const BUFFER: usize = 64 << 10;
 /// All paths that are streams.
 pub(super) struct Streams {
     places: BTreeMap<PathId, Place>,
-    /// Number of eras given out until now. Each change of a path's route begins an era with
-    /// another number.
+    /// Number of eras so far. Each change of a path's route begins a new era.
     eras: u64,
     /// Address of the far end, as it is given to proxies; `None` without a far end.
     far: Option<Target>,
@@ -72,7 +70,7 @@ pub(super) struct Streams {
     buffer: Vec<u8>,
     /// Paths with packets that were not written to the socket yet.
     touched: Vec<PathId>,
-    /// Bytes that passed the sockets, if they are recorded.
+    /// Bytes sent and received by the sockets, if they are recorded.
     recorded: Vec<StreamBytes>,
 }
 
@@ -81,11 +79,11 @@ pub(super) struct Streams {
 pub(super) struct Terms {
     /// The mark of our sockets (`SO_MARK`), if any.
     pub(super) fwmark: Option<u32>,
-    /// Certificates for paths over TLS; `None` if such paths cannot be dialled.
+    /// TLS settings for paths over TLS; `None` if such paths cannot be dialled.
     pub(super) tls: Option<Arc<dyn TlsEnd>>,
     /// Maximum time for which a packet waits for room in a stream.
     pub(super) age: Duration,
-    /// Whether the bytes that pass the sockets are recorded, for captures.
+    /// Whether the bytes sent and received by the sockets are recorded, for captures.
     pub(super) records: bool,
 }
 
@@ -101,7 +99,8 @@ struct Place {
     era: u64,
     /// Reason why the first hop cannot be reached now, if known.
     way: Option<DownReason>,
-    /// Number of dials that failed since the last successful connection.
+    /// Number of failures since the last successful connection: failed dials, and connections that
+    /// ended early.
     failures: u32,
     /// The fault that was last reported to the user.
     told: Option<String>,
@@ -124,12 +123,12 @@ enum State {
 struct Wire {
     connection: Connection,
     since: Time,
-    /// Whether a packet of the far end has arrived on it.
+    /// Whether a packet of the far end has arrived on this connection.
     is_heard: bool,
     ssh: Option<Ssh>,
 }
 
-/// A path that has a connection now, and the bytes that were read after a proxy's answer.
+/// A path with a new connection, and the bytes that were read after a proxy's answer.
 pub(super) struct Opened {
     pub(super) path: PathId,
     pub(super) rest: Vec<u8>,
@@ -138,8 +137,8 @@ pub(super) struct Opened {
 /// Outcome of a dial.
 pub(super) enum Outcome {
     Opened(Opened),
-    /// The path has no connection. The field is the warning to show; `None` if it was already
-    /// shown.
+    /// The dial failed. The field is the warning to show; `None` if there is none, or it was shown
+    /// before.
     Failed(Option<String>),
     /// The name of the path's first hop now has these addresses.
     Moved(PathId, Vec<SocketAddr>),
@@ -179,12 +178,13 @@ impl Streams {
         })
     }
 
-    /// Sets the certificates that are accepted from the next dial on.
+    /// Sets the TLS settings of future dials.
     pub(super) fn set_tls(&mut self, tls: Option<Arc<dyn TlsEnd>>) {
         self.terms.tls = tls;
     }
 
-    /// Replaces `path` with `spec`, which may be a stream or not. Its connection is closed.
+    /// Closes the connection of `path`, and replaces the path with `spec`, which may be a stream or
+    /// not.
     pub(super) fn replace(&mut self, now: Time, path: PathId, spec: &PathSpec) {
         self.places.remove(&path);
         let Some(kind) = spec.stream.clone() else { return };
@@ -202,8 +202,7 @@ impl Streams {
         self.places.contains_key(&path)
     }
 
-    /// Returns whether a path is a circuit of an onion network, which can be replaced by another
-    /// one.
+    /// Returns whether a path is a circuit of an onion network, which another circuit can replace.
     pub(super) fn is_circuit(&self, path: PathId) -> bool {
         self.places.get(&path).is_some_and(|place| matches!(place.kind, StreamKind::Onion(_)))
     }
@@ -220,8 +219,8 @@ impl Streams {
         self.places.values().filter_map(Place::due).min()
     }
 
-    /// Begins the dials that are due, and closes connections on which no far end has answered in
-    /// time. Returns the paths of the latter, with the warnings to show.
+    /// Begins the dials that are due. Closes connections on which no far end has answered in time,
+    /// and returns their paths with the warnings to show.
     pub(super) fn on_time(&mut self, now: Time, ways: &Ways) -> Vec<(PathId, Option<String>)> {
         let due = self.places.iter().filter(|(_, place)| place.due().is_some_and(|due| due <= now));
         let due: Vec<PathId> = due.map(|(&path, _)| path).collect();
@@ -287,9 +286,9 @@ impl Streams {
         }
     }
 
-    /// Records that a circuit is slower than the fastest path by `lag`, if that is known. If it
-    /// was too slow for too long, dials another one as a new user of the SOCKS port, and returns
-    /// the warning to show.
+    /// Records that a circuit is slower than the fastest path by `lag`, if that is known. If it has
+    /// been too slow for too long, dials another circuit as a new user of the SOCKS port, and
+    /// returns the warning to show.
     pub(super) fn note_lag(
         &mut self,
         now: Time,
@@ -356,8 +355,8 @@ impl Streams {
         }
     }
 
-    /// Handles a path that has no connection, and schedules its next dial. Returns the warning to
-    /// show; `None` if it was already shown.
+    /// Handles a failed dial or the end of a connection, and schedules the next dial. Returns the
+    /// warning to show; `None` if it was shown before.
     fn fail(&mut self, now: Time, path: PathId, fault: &str) -> Option<String> {
         let place = self.places.get_mut(&path)?;
         if let State::Open(wire) = &mut place.state {
@@ -389,8 +388,9 @@ impl Streams {
         is_fresh.then_some(text)
     }
 
-    /// Appends a packet to the connection of `path`. Returns false if there is no connection, or
-    /// its queue is full.
+    /// Appends a packet to the connection of `path`. If `lasts`, the packet is never dropped for
+    /// its age. Returns false if there is no connection, its queue is full, or the packet is too
+    /// long for a connection on which the far end has not answered yet.
     pub(super) fn push(&mut self, now: Time, path: PathId, packet: &[u8], lasts: bool) -> bool {
         let Some(State::Open(wire)) = self.places.get_mut(&path).map(|place| &mut place.state)
         else {
@@ -450,7 +450,7 @@ impl Streams {
         })
     }
 
-    /// Passes `bytes`, which were read after a proxy's answer, on as [`Streams::read`] does.
+    /// Processes `bytes`, which were read after a proxy's answer, as [`Streams::read`] does.
     ///
     /// # Errors
     /// Those of [`Streams::read`].
@@ -481,7 +481,7 @@ impl Streams {
         taken.map_err(|ending| self.fail(now, path, &ending.to_string()))
     }
 
-    /// Returns the bytes that passed the sockets since the last call, and forgets them.
+    /// Returns the bytes recorded since the last call.
     pub(super) fn take_recorded(&mut self) -> Vec<StreamBytes> {
         std::mem::take(&mut self.recorded)
     }
@@ -540,7 +540,8 @@ impl Place {
         }
     }
 
-    /// Forgets the present connection, and adds its counters to those of past ones.
+    /// Adds the counters of the present connection to those of past ones, and resets the state that
+    /// belongs to it.
     fn leave(&mut self) {
         self.replaces = false;
         self.slow.forget();

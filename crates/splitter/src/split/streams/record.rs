@@ -1,4 +1,5 @@
-//! Bytes that passed a path's stream, as an observer of the path sees them: cut into segments.
+//! Bytes sent and received by a path's stream, cut into segments as an observer of the path sees
+//! them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -6,13 +7,13 @@ use anabranch_multipath::PathId;
 
 use crate::streams::{Passed, Wire};
 
-/// Payload of a segment, in bytes, if another program of this machine makes the connection: 1,500
+/// Payload of a segment in bytes, if another program of this machine makes the connection: 1,500
 /// bytes without the headers of IPv4 and of TCP with timestamps.
 const SEGMENT: usize = 1_500 - 20 - 32;
 /// Address of both ends, if the connection is not ours.
 const UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-/// Bytes that passed the socket of a stream.
+/// Bytes sent and received by the socket of a stream.
 #[derive(Debug)]
 pub(in crate::split) struct StreamBytes {
     pub(in crate::split) path: PathId,

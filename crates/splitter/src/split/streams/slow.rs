@@ -7,27 +7,27 @@ use anabranch_tunnel::LONGEST_PATIENCE;
 
 /// Time for which a circuit may be too slow before another one replaces it.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Maximum of that time, which doubles with each replacement. If all circuits are slow, a new one
-/// does not help, and each costs the onion network work.
+/// Maximum of that time, which doubles with each replacement. If all circuits are slow, further
+/// ones do not help, and each costs the onion network work.
 const LONGEST: Duration = Duration::from_secs(640);
-/// Time for which a circuit has to be fast before the wait is [`PATIENCE`] again.
+/// Time for which a circuit must be fast before the limit is [`PATIENCE`] again.
 const FAST: Duration = Duration::from_secs(60);
 
 /// Record of the delay of a path's circuit.
 #[derive(Debug, Default)]
 pub(super) struct Slow {
-    /// Time since which the circuit is too slow, if it is.
+    /// Time since which the circuit has been too slow; `None` if it is not.
     since: Option<Time>,
-    /// Time since which it is fast enough, if it is.
+    /// Time since which the circuit has been fast enough; `None` if it is not.
     fast: Option<Time>,
     /// Number of replacements since a circuit was fast for [`FAST`].
     replaced: u32,
 }
 
 impl Slow {
-    /// Records how much later datagrams arrive on this path than on the fastest. Returns the lag
-    /// if it has been too large for too long. The far end does not wait longer than
-    /// [`LONGEST_PATIENCE`], so such a circuit delivers out of order.
+    /// Records the delay of this path relative to the fastest path. Returns this `lag` if it has
+    /// been too large for too long. It is too large above [`LONGEST_PATIENCE`]: the far end waits
+    /// no longer for earlier datagrams, so the circuit's datagrams are delivered out of order.
     pub(super) fn note(&mut self, now: Time, lag: Option<Duration>) -> Option<Duration> {
         let lag = lag?;
         if lag <= LONGEST_PATIENCE {
@@ -42,7 +42,7 @@ impl Slow {
         (now.since(since) >= self.patience()).then_some(lag)
     }
 
-    /// Returns the time for which the circuit may be too slow.
+    /// Returns the time after which a slow circuit is replaced.
     pub(super) fn patience(&self) -> Duration {
         (PATIENCE * (1 << self.replaced.min(6))).min(LONGEST)
     }
