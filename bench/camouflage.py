@@ -11,7 +11,7 @@ transport: `all_s` includes its handshake, `kB/s` is the goodput from the first 
 TCP without a transport. `http-image` hides data in the JPEGs of the folder that the environment
 variable PICTURES names, and is left out without it. The bench needs root.
 
-With `--hostile` each run is repeated at once over a line that disturbs connections as censors do.
+With `--hostile` each run is followed by one over a line that disturbs connections as censors do.
 `frozen` silently drops all packets of a connection after 15,000 IP bytes down,
 retransmissions included. `killed` resets all connections at both ends every 20 s, and a run fetches
 20 MB, so that it is affected. Then `alone` and `hostile` are goodputs in kB/s (median, minimum,

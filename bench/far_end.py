@@ -44,7 +44,7 @@ from harness.seeded import MIB
 from harness.splitter import LISTEN, Splitter, interfaces
 from harness.wireguard import INSIDE_SERVER, PORT, Tunnel
 
-# The headers of IPv4, UDP and WireGuard around a packet in the tunnel.
+# Ethernet's MTU less the headers of IPv4, UDP, WireGuard and the far end.
 MTU = 1500 - 20 - 8 - 32 - farend.OVERHEAD
 LENGTH = 25 * MIB
 # QUIC servers whose goodput through a far end is measured.

@@ -51,8 +51,8 @@ PASSES: dict[tuple[str, ...], dict[tuple[str, str], float | None]] = {
     (TLS, QUIC, NO_TAP, FILTER): {(QUIC, TLS): 1.6, (NO_TAP, TLS): None, (FILTER, NO_TAP): 1.02},
     (NO_TAP, PACKETS): {(PACKETS, NO_TAP): None},
 }
-# Circuits to open first, more than a client builds in advance: those may be older than the relay's
-# QUIC links, and then use TLS.
+# Circuits to open before the measurement, more than a client builds in advance, as those may be
+# older than the relay's QUIC links.
 SPARE = 6
 
 
