@@ -1,4 +1,4 @@
-"""Pools results whose test sets are different runs of the same loads, as in rotated.toml.
+"""Pools results that divide the same loads by different test runs, as in rotated.toml.
 
 Usage: pooled.py FOLDER. Results that differ in `test_run` alone are one setting. Their test loads
 together give one accuracy, with an interval by page. Below each setting is its difference to the

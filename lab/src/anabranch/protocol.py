@@ -314,8 +314,8 @@ def _divide_pages(
     if wanted > own.size:
         raise SettingError(f"monitored: {wanted} are asked for, but the data have only {own.size}")
     monitored = np.sort(chance.permutation(own)[:wanted])
-    # If the data have unmonitored pages, surplus monitored ones are not used in their place: they
-    # were chosen, and recorded, in another way.
+    # If the data have unmonitored pages, surplus monitored ones do not replace them, because they
+    # were chosen and recorded in another way.
     return monitored, others if others.size else np.setdiff1d(own, monitored)
 
 

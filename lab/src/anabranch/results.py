@@ -123,7 +123,7 @@ def load(path: Path) -> Result:
     """Reads a result that `save` wrote.
 
     Raises:
-        TraceError: if it is not such a file, or has another version.
+        TraceError: if it is not a result, or has another version.
     """
     with source(path):
         attributes = _attributes(_parsed(path.read_text()))
@@ -141,7 +141,7 @@ def lines(path: Path) -> Iterator[tuple[str, Numbers]]:
     """Reads a file of lines that `line` made: the name of each and its numbers.
 
     Raises:
-        TraceError: if a line is not such a line, or has another version.
+        TraceError: if a line is not a result, or has another version.
     """
     with source(path):
         for number, text in enumerate(path.read_text().splitlines(), 1):

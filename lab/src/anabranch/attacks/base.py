@@ -77,7 +77,17 @@ Validation: TypeAlias = tuple[Observed, ArrayLike]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A checked training set; labels are codes, which index `classes_`."""
+    """A checked training set of `n` samples; labels are codes, which index `classes_`.
+
+    Attributes:
+        X: the samples.
+        codes: int64 (n,), the class of each sample.
+        groups: (n,), the load of each sample; None if not given.
+        validation: samples and codes to choose epochs or parameters by; the code is `UNKNOWN` for
+            labels that the training set lacks. None if not given.
+        on_epoch: called after each epoch of a network.
+        unfinished: where a network's training state is saved.
+    """
 
     X: Sequences
     codes: Ints

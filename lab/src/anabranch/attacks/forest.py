@@ -38,7 +38,7 @@ class SmallTree:
         threshold: float64 (nodes,); values up to it go left.
         left, right: int32 (nodes,), child nodes.
         leaf: int32 (nodes,), number of the leaf, or -1.
-        shares: (leaves, classes), class shares at each leaf.
+        shares: float32 (leaves, classes), sparse: class shares at each leaf.
     """
 
     feature: NDArray[np.int32]

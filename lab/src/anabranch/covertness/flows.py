@@ -141,7 +141,7 @@ def _grouped(packets: Iterable[tuple[int, Segment]], server: End | None) -> Capt
 
 
 def _segments(file: Path) -> list[tuple[int, Segment]]:
-    """Returns times [ns since 1970] and TCP segments, sorted, as files mix several interfaces."""
+    """Returns times [ns since 1970] and TCP segments, sorted: interfaces may be out of order."""
     records = pcapng.records(file.read_bytes(), file)
     found = ((record.time, segment(record.link, record.frame)) for record in records)
     return sorted([(time, each) for time, each in found if each], key=lambda pair: pair[0])

@@ -18,7 +18,10 @@ REAL = ("real-a", "real-b")
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """A fixed detector's number of hits, and of connections with a first packet."""
+    """Number of connections of class `name` that a fixed detector hits.
+
+    `connections` are those with a first packet.
+    """
 
     name: str
     detector: str
@@ -28,7 +31,15 @@ class Hits:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """All numbers; the browser's classes come first, the others by name."""
+    """All results. The browser's classes are first, then the others by name.
+
+    Attributes:
+        groups: the connections of each class.
+        hits: hits of each fixed detector in each class.
+        told: areas and rates of forests, by class, features, folds and connections seen.
+        distances: distance from the browser in each feature, by class.
+        requests: cleartext HTTP requests of each class that has any.
+    """
 
     groups: dict[str, Group]
     hits: list[Hits]

@@ -41,9 +41,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """How well an adversary distinguishes a class from the browser's.
+    """An adversary's success in distinguishing a class from the browser's.
 
     Attributes:
+        name: the class.
         features: `paper`, `all` or `server` (totals of a session).
         apart: the groups that are never in training and test at once: `site`, which separates
             sessions too; or `session`: the adversary has seen the site in other visits.
@@ -66,7 +67,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """Distance of a class from the browser's in one feature."""
+    """Kolmogorov-Smirnov distance of class `name` from the browser's in one feature, 0 to 1."""
 
     name: str
     feature: str

@@ -58,7 +58,7 @@ def _first_x(archive: zipfile.ZipFile) -> str:
 
 
 def read(path: Path, meaning: Meaning | None = None) -> Traces:
-    """Reads such a file. `meaning.unmonitored` is the number of unmonitored pages in `y`.
+    """Reads an npz of directions; `meaning.unmonitored` is the number of unmonitored pages in `y`.
 
     Raises:
         TraceError: if arrays are missing or of the wrong shape, or hold other numbers.
@@ -80,6 +80,6 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
 
 
 def write(traces: Traces, path: Path) -> None:
-    """Writes such a file: sizes become directions, times are lost, rows are cut at 10,000."""
+    """Writes an npz of directions; times and sizes are lost, rows are cut at 10,000 packets."""
     rows = [np.sign(sizes).astype(np.int8) for _, _, sizes in loads(traces)]
     npz.write(path, rows, traces)

@@ -38,7 +38,10 @@ def file(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def folder(target: Path) -> Iterator[Path]:
-    """Like `file`, for a folder. An existing one must be empty: nothing is overwritten."""
+    """Yields a folder to fill, renamed to `target` at the end, removed on an error.
+
+    An existing `target` must be an empty folder: nothing is overwritten.
+    """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise TraceError("exists and is not an empty folder: choose another name", file=target)
     target = target.resolve()

@@ -42,11 +42,11 @@ def matches(path: Path) -> bool:
 
 
 def read(path: Path, meaning: Meaning | None = None) -> Traces:
-    """Reads such a file; a load's number is its row.
+    """Reads a Parquet file of lists; a load's number is its row.
 
     Raises:
-        TraceError: if a column is missing, unknown or of a wrong type, or holds unsound packets,
-            or there are no rows.
+        TraceError: if a column is missing, unknown or of a wrong type, if packets are not valid, or
+            if there are no rows.
     """
     meaning = meaning or Meaning()
     builder = Builder()
@@ -72,9 +72,9 @@ def _unit(sizes: NDArray[np.int32]) -> str:
 
 
 def write(traces: Traces, path: Path) -> None:
-    """Writes such a file. Paths, counters, numbers of loads and monitored marks are lost.
+    """Writes a Parquet file of lists; paths, counters, load numbers and monitored marks are lost.
 
-    Times are float64 and sizes int32, wider than usual in such files, so that nothing else is lost.
+    Times are float64 and sizes int32, wider than usual in this format, so that they are exact.
     """
     columns = {
         "label": pa.array(traces.labels.tolist(), pa.string()),

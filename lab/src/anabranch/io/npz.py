@@ -47,9 +47,9 @@ class Table:
 def read(path: Path, meaning: Meaning) -> Table:
     """Reads `X` and `y`, or `X_NAME` and `y_NAME` of several groups, which become runs 0, 1, ...
 
-    Labels are the numbers of `y`, all monitored, unless our arrays or `meaning` say otherwise. If
-    no array of ours has the pages of unmonitored loads, each of these loads is a page of its own,
-    `open 0`, `open 1`, ...: crawls load each unmonitored page once.
+    Labels are the numbers of `y`, all monitored, unless our arrays or `meaning` say otherwise. Each
+    load with the number `meaning.unmonitored` is a page of its own, `open 0`, `open 1`, ..., unless
+    our array `pages` has its page: crawls load each unmonitored page once.
 
     Raises:
         TraceError: if an array is missing or of the wrong shape, or there are no rows.

@@ -22,7 +22,7 @@ SOON = 1e-9
 
 
 def read(path: Path, meaning: Meaning | None = None) -> Traces:
-    """Reads such a file. `meaning.unmonitored` is the number of unmonitored pages in `y`.
+    """Reads WFlib's npz; `meaning.unmonitored` is the number of unmonitored pages in `y`.
 
     Raises:
         TraceError: if arrays are missing or of the wrong shape, or times go backwards.
@@ -51,7 +51,7 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
 
 
 def write(traces: Traces, path: Path) -> None:
-    """Writes such a file in WFlib's form: sizes become directions, rows are cut at 10,000.
+    """Writes WFlib's npz; sizes become directions, rows are cut at 10,000 packets.
 
     Raises:
         TraceError: if the traces have no times.

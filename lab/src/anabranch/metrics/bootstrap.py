@@ -20,7 +20,7 @@ MOST_RESAMPLES = 100_000
 """Maximum number of resamples, as they are drawn all at once."""
 
 BLOCK = 1 << 22
-"""Unmonitored pages, times resamples, to draw at once: there may be tens of thousands."""
+"""Maximum product of unmonitored pages and resamples drawn at once: pages may be 10,000s."""
 
 
 @dataclass(frozen=True, slots=True)

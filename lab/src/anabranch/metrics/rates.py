@@ -38,7 +38,13 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Rates at each of `t` thresholds, or for each of `b` resamples of pages: (t,) or (b, t)."""
+    """Rates at each of `t` thresholds, or for each of `b` resamples of pages: (t,) or (b, t).
+
+    Attributes:
+        true: float64, true positives as a share of monitored loads.
+        wrong: float64, wrong positives as a share of monitored loads.
+        false: float64, false positives as a share of unmonitored loads.
+    """
 
     true: Floats
     wrong: Floats

@@ -249,8 +249,8 @@ def _defences(found: Sequence[Panel]) -> Table:
 def findings(collection: Collection) -> Iterator[str]:
     """Yields the meaning of time and of equal cost, then one comparison for each data set.
 
-    A comparison lists the defences against which our best setting at equal cost is recognised less,
-    and the other defences.
+    A comparison lists the defences under which more loads are recognised than under our best
+    setting at equal cost, and the other defences.
     """
     found = panels(collection)
     if found:
@@ -330,7 +330,7 @@ def _cost(entry: Entry) -> Cost | None:
     """Returns the cost of the most expensive fold; None if it is unknown."""
     setting = entry.setting
     if setting.delays:
-        # With delays on the paths, the later end of loads has not been measured.
+        # The time that delays on the paths add to loads has not been measured.
         return None
     if setting.defence is None and setting.path_defence is None:
         return Cost(0.0, 0.0, (0.0, 0.0))

@@ -74,7 +74,7 @@ def _observers(collection: Collection, said: str) -> Figure:
     looks = [(PALETTE[n % len(PALETTE)], MARKS[n % len(MARKS)]) for n in range(len(rules))]
 
     def fill(axes: Axes, name: str, y: int, setting: Setting) -> bool:
-        # A row without another observer than the random one has nothing to compare.
+        # A row with results of the report's observer only has nothing to compare.
         for number, rule in enumerate(rules if (setting, name) in pairs else []):
             found = collection.select(
                 setting, name, world="closed", protocol="honest", observer=rule

@@ -110,7 +110,7 @@ def _cell(cell: Cell) -> str:
         return f'<td class="missing">{escape(cell.text)}</td>'
     if not cell.values:
         return f'<td class="text">{escape(cell.text)}</td>'
-    # For several results, the shade of the strongest attacker's.
+    # Several results have the shade of the highest value.
     levels = [value.level for value in cell.values if value.level is not None]
     shade = f' class="heat" style="--level:{max(levels):.3f}"' if levels else ""
     return f"<td{shade}>{''.join(map(_value, cell.values))}</td>"

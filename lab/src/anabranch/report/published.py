@@ -37,7 +37,7 @@ def points() -> tuple[Point, ...]:
 
 
 def found(attack: str, setting: Setting, source: str | None = None) -> Point | None:
-    """Returns the paper's numbers of an attack in a setting, in `source` if given; None without."""
+    """Returns the paper's numbers of an attack in a setting (in `source`, if given), or None."""
     for point in points():
         same = point.attack == attack and point.setting.like(setting)
         if same and (source is None or source in point.sources):

@@ -269,7 +269,7 @@ def _observers(collection: Collection) -> Iterator[str]:
             continue
         found = collection.select(setting, name, world="closed", protocol="honest")
         designs = [entry.short for entry in found]
-        # Results of one design only: another design would be another cause of a difference.
+        # Results of the most common design only, as different designs also cause differences.
         common = max(dict.fromkeys(designs), key=designs.count)
         parts = {
             entry.observer: f"{observer(entry.observer)} {inline(entry.estimate('accuracy'))}"

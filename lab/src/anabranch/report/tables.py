@@ -29,7 +29,14 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of a table: text, or values, several if results compete."""
+    """A cell of a table.
+
+    Attributes:
+        text: text of a cell without values.
+        values: numbers; several if results of one setting differ in their designs.
+        missing: whether the result is missing.
+        head: whether the cell is the head of its row.
+    """
 
     text: str = ""
     values: tuple[Value, ...] = ()

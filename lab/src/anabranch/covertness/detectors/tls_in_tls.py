@@ -26,12 +26,12 @@ CERTIFICATES = (700, 12_000)
 FINISHED = (58, 180)
 """Bounds of the client's next packet in bytes: change of cipher and Finished take 64 to 80."""
 WITH_CELL = (600, 716)
-"""The same with tor's first cell appended: 514 B, in a record of 536."""
+"""Bounds of that packet, in bytes, with tor's first cell appended: 514 B, in a record of 536."""
 _RECORD = b"\x16\x03"
 
 
 def tls_in_tls(flow: Flow) -> bool:
-    """Returns whether such bursts occur, after the connection's own TLS handshake if it has one."""
+    """Returns whether the three bursts occur, after the connection's own TLS handshake if any."""
     bursts = _bursts(flow)
     first = 2 if flow.first[:2] == _RECORD else 0  # its own hello and response
     return any(
