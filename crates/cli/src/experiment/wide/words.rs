@@ -58,7 +58,8 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     let events: u64 = subject.records.iter().map(|run| run.events).sum();
     format!(
         "{} simulations of {} randomly drawn networks with {} seeds each, up to {} clients; {} \
-         simulated seconds after a warm-up of {} s; relays have {lines}; {} events",
+         simulated seconds after a warm-up of {} s; relays have {lines}; {} events were simulated \
+         in all",
         grouped(subject.records.len() as u64),
         number("networks"),
         number("seeds"),
