@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -13,6 +14,7 @@ from anabranch.attacks import ATTACKS
 from anabranch.cli import app
 from anabranch.observers import Observer, SettingError
 from anabranch.report import drawing, setting
+from anabranch.sweep import listing
 
 
 def help_of(command: str) -> str:
@@ -68,6 +70,23 @@ def test_every_observer_is_parsed_and_has_its_label(row: registry.ObserverRow) -
             assert str(Observer.parse(f"{text}+{extra}")) == f"{text}+{extra}"
             label = row.label.replace("K", "2")
             assert setting.observer(f"{text}+{extra}") == f"{label}, {about}"
+
+
+def test_an_attack_is_named_to_users_as_options_name_it() -> None:
+    names = [registry.option_name(row.name) for row in registry.ATTACKS]
+    assert [registry.ALIASES.get(name, name) for name in names] == list(registry.BY_NAME)
+    assert registry.option_name("rocket") == "minirocket"
+    assert registry.option_name("installed-by-another-package") == "installed-by-another-package"
+
+
+def test_a_sweep_names_its_units_as_the_options_do(tmp_path: Path) -> None:
+    file = tmp_path / "two.toml"
+    file.write_text('[[runs]]\nname = "two"\nattack = ["rocket", "k-fp"]\n')
+    units = listing.read(file, tmp_path / "loads.parquet")
+    assert [str(unit) for unit in units] == [
+        "two: minirocket, random, seed 0",
+        "two: k-fp, random, seed 0",
+    ]
 
 
 def test_the_command_line_starts_without_scikit_learn() -> None:

@@ -189,7 +189,10 @@ fn document(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus
 fn bad(line: usize, what: &str) -> NoConsensus {
     NoConsensus {
         line: Some(line),
-        what: format!("the consensus is malformed at {what}; docs/formats.md has the format"),
+        what: format!(
+            "the consensus is malformed at {what}: download it again, or compare it with \
+                       docs/formats.md, which describes the format"
+        ),
     }
 }
 

@@ -124,7 +124,8 @@ impl Tap for PcapTap {
     fn seen(&mut self, seen: &ObservedBatch<'_>) -> io::Result<()> {
         if usize::from(seen.path) >= self.paths {
             return Err(invalid(format!(
-                "a packet has the path number {}, but the capture was begun with fewer paths",
+                "a packet with the path number {} cannot be recorded, because the capture was \
+                 created for fewer paths",
                 seen.path
             )));
         }

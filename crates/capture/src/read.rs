@@ -241,7 +241,8 @@ fn locate(schema: &SchemaDescriptor, name: &str, wanted: Physical) -> Result<usi
     if is_foreign(&column) {
         return Err(format!(
             "is stored as {wanted}, but with another logical type (such as a date, an unsigned \
-             number or text) than in a trace; docs/formats.md lists the columns"
+             number or text) than this column must have; docs/formats.md lists the type of each \
+             column"
         ));
     }
     Ok(at)
@@ -259,8 +260,8 @@ fn vet_chunks(meta: &ParquetMetaData, places: &[usize; 7], length: u64) -> Resul
                 Some((true, Compression::UNCOMPRESSED | Compression::ZSTD(_))) => continue,
                 Some((true, method)) => {
                     format!(
-                        "is compressed by {method}, but the columns of a trace are compressed by \
-                         zstd or not at all"
+                        "is compressed by {method}: write the trace again with zstd or without \
+                         compression"
                     )
                 }
                 _ => "is damaged".to_owned(),

@@ -173,7 +173,8 @@ impl TraceTap {
         let time = seen.time.secs_f64();
         if usize::from(seen.path) >= self.paths.len() {
             return Err(invalid(format!(
-                "a packet has the path number {}, but the trace was begun with fewer paths",
+                "a packet with the path number {} cannot be recorded, because the trace was \
+                 created for fewer paths",
                 seen.path
             )));
         }

@@ -627,7 +627,7 @@ fn what_cannot_be_is_refused_in_one_line_without_a_secret() {
         (&split, &["--key", &home, "--handshake", "a"], "all look alike"),
         (&split, &["--key", &home, "--in-order", "30ms"], "restore the order"),
         (&split, &["--key", &home, "--protocol", "quic"], "every protocol is split"),
-        (&split, &["--schedule", "lowrtt"], "paths to a far end (--key)"),
+        (&split, &["--schedule", "lowrtt"], "only with a far end (--key)"),
         (&split, &["--behind", "x"], "add --key FILE"),
         (&split, &["--pad", "64"], "add --key FILE"),
         (&split, &["--decoys", "10%"], "only a far end drops them: add --key FILE"),

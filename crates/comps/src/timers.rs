@@ -71,8 +71,8 @@ impl fmt::Display for JitterTooLong {
         write!(
             f,
             "the delays '{}' are too long: they reach {half} after which {whose} sends an \
-             unanswered packet again, so everything would be sent twice; that time is {} ms \
-             ({source}): choose shorter delays",
+             unanswered packet again ({} ms, {source}), so everything would be sent twice: choose \
+             shorter delays",
             self.jitter,
             lasts.as_millis()
         )

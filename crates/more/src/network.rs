@@ -41,7 +41,11 @@ impl fmt::Display for NetworkError {
             NetworkError::SameKey(first, second) => ("keys", first, second),
             NetworkError::SameAddress(first, second) => ("addresses", first, second),
         };
-        write!(f, "nodes {first} and {second} of the network have equal {what}")
+        write!(
+            f,
+            "nodes {first} and {second} of the network have equal {what}, but each node \
+                   needs its own"
+        )
     }
 }
 

@@ -45,7 +45,11 @@ impl fmt::Display for NodeError {
                 write!(f, "a path needs {needed} relays other than this node and the exit")
             }
             NodeError::Hops => write!(f, "a path has 2 to {MAX_HOPS} hops"),
-            NodeError::Payload => write!(f, "a packet has at least {MIN_PAYLOAD} bytes of content"),
+            NodeError::Payload => write!(
+                f,
+                "the payload is too small: a packet must have at least \
+                                             {MIN_PAYLOAD} bytes of content"
+            ),
         }
     }
 }

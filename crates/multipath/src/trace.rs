@@ -369,7 +369,10 @@ impl fmt::Display for TraceError {
             }
             TraceError::Lengths(times, sizes) => write!(f, "{times} times but {sizes} sizes"),
             TraceError::Long(packets) => {
-                write!(f, "one page load has {packets} packets, which are too many")
+                write!(
+                    f,
+                    "one page load has {packets} packets, but at most 4,294,967,295 are allowed"
+                )
             }
             TraceError::Time(packet) => {
                 write!(f, "packet {packet} has a time that is negative or not a finite number")
@@ -379,8 +382,8 @@ impl fmt::Display for TraceError {
             }
             TraceError::Size(packet) => write!(
                 f,
-                "the size of packet {packet} is 0, but its sign \
-                                                   must show the direction"
+                "the size of packet {packet} is 0: write a positive number of bytes for a packet \
+                 to the server, a negative number for one to the client"
             ),
         }
     }

@@ -257,9 +257,10 @@ impl fmt::Display for Cause {
             Cause::OutOfMemory => {
                 out.write_str("the cells queued for the circuit reached the memory limit")
             }
-            Cause::NoLossyCells => {
-                out.write_str("the circuit's next relay does not support cells that may be lost")
-            }
+            Cause::NoLossyCells => out.write_str(
+                "the circuit's next relay does not support lossy cells (cells in \
+                               datagrams, which may be lost)",
+            ),
             Cause::NoLossyLink => out.write_str(
                 "no QUIC link with datagrams to the circuit's first relay could be opened",
             ),

@@ -166,7 +166,10 @@ fn with_key(text: &str, error: &toml::de::Error, message: String) -> String {
             format!("`{key}` is a list: write {key} = ['{value}']")
         }
         Some((key, DeValue::Table(_))) if message.ends_with("expected a sequence") => {
-            format!("`{key}`: write [[{key}]], in double brackets, before each table")
+            format!(
+                "`{key}` is a list of tables: write [[{key}]], in double brackets, before each \
+                     table"
+            )
         }
         Some((key, _)) if !plain.contains(&format!("`{key}`")) => format!("`{key}`: {plain}"),
         _ => plain,
@@ -291,7 +294,8 @@ mod tests {
         let mistake = |text| read::<Lists>(text, "f.toml", LISTS).unwrap_err().to_string();
         let exit = "f.toml:2: `exit` is a list: write exit = ['accept *:443']";
         assert_eq!(mistake("\nexit = 'accept *:443'\n"), exit);
-        let path = "f.toml:1: `path`: write [[path]], in double brackets, before each table";
+        let path = "f.toml:1: `path` is a list of tables: write [[path]], in double brackets, \
+                    before each table";
         assert_eq!(mistake("[path]\nname = 'a'\n"), path);
     }
 

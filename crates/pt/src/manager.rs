@@ -47,7 +47,11 @@ impl fmt::Display for Failure {
                 write!(out, "the transport's program reports wrong settings: {why}")
             }
             Failure::Proxy(why) => {
-                write!(out, "the transport's program cannot use the proxy: {why}")
+                write!(
+                    out,
+                    "the transport's program cannot use the proxy that it was given for \
+                             its connections: {why}"
+                )
             }
             Failure::Line(line) => {
                 write!(
@@ -127,7 +131,9 @@ impl Manager {
                 self.refused.push((name, why));
             }
             Line::ClientMethodsDone | Line::ServerMethodsDone if self.wants_proxy => {
-                return Err(Failure::Proxy("it did not confirm that it uses it".to_owned()));
+                return Err(Failure::Proxy(
+                    "the program did not confirm that it uses the proxy".to_owned(),
+                ));
             }
             Line::ClientMethodsDone | Line::ServerMethodsDone => self.ready = true,
         }

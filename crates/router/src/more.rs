@@ -101,7 +101,10 @@ impl NodeLoop {
         let named = |error: io::Error| {
             io::Error::new(
                 error.kind(),
-                format!("cannot use the node's address {address}: {error}"),
+                format!(
+                    "cannot receive packets at this node's address in the network file, \
+                         {address}: {error}"
+                ),
             )
         };
         let socket = UdpSocket::bind(address, &options).map_err(named)?;

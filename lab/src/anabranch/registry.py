@@ -63,6 +63,12 @@ BY_NAME: Final[Mapping[str, AttackRow]] = MappingProxyType({row.name: row for ro
 """The built-in attacks by name."""
 
 
+def option_name(attack: str) -> str:
+    """Returns the name of an attack in options and sweeps: its alias, if it has one."""
+    row = BY_NAME.get(attack)
+    return attack if row is None or row.alias is None else row.alias
+
+
 def attack_names() -> str:
     """Returns the names of all built-in attacks, for help texts."""
     return ", ".join(

@@ -156,8 +156,8 @@ pub(super) fn year_text(listed: &Listed, settings: &YearSettings, rows: &[YearRo
         None => "relays are never replaced".to_owned(),
         Some(days) if settings.hostile_churn => {
             format!(
-                "a relay stays in the network for {days} days on average, then a new one replaces \
-                 it"
+                "each relay, honest or hostile, stays in the network for {days} days on average, \
+                 then a new one replaces it"
             )
         }
         Some(days) => format!(

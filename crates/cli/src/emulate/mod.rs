@@ -161,8 +161,8 @@ fn check() -> Result<(), Failure> {
     match needs.iter().filter(essential).count() {
         0 => Ok(()),
         missing => Err(Failure::trouble(format!(
-            "this machine cannot emulate networks: {missing} of the features listed above are \
-             missing and required"
+            "this machine cannot emulate networks: of the features marked 'missing' above, every \
+             topology needs {missing}"
         ))),
     }
 }

@@ -321,9 +321,9 @@ fn target(server: SocketAddr) -> Target {
 fn key() -> Result<Key, Failure> {
     let key = env::var("MOSH_KEY").map_err(|_| {
         Failure::misuse(
-            "--port: put the key of the mosh-server at this port in the environment variable \
-             MOSH_KEY (to log in by ssh and choose mosh-server's port, write --server-port \
-             instead)",
+            "--port: the environment variable MOSH_KEY is missing: set it to the key that the \
+             mosh-server of this port printed (to log in by ssh and choose mosh-server's port, \
+             write --server-port instead)",
         )
     })?;
     key.parse().map_err(|error| Failure::misuse(format!("MOSH_KEY: {error}")))

@@ -397,8 +397,9 @@ impl ClientArgs {
             windows.filter(|_| self.udp_or_congestion == Some(SegmentControl::Cubic))
         {
             return Err(Failure::misuse(format!(
-                "--schedule {} needs a window for each circuit, and the transport layer's cubic has \
-                 one for all: use --udp-or-congestion bbr, or --schedule round-robin",
+                "--schedule {} needs a window for each circuit, and the transport layer's cubic \
+                 has one congestion window for all circuits: use --udp-or-congestion bbr, or \
+                 --schedule round-robin",
                 dealing.schedule
             )));
         }

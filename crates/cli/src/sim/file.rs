@@ -442,7 +442,8 @@ impl RawClients {
                 written.span(),
                 format!(
                     "`{}` needs a window for each circuit, and the transport layer's `cubic` has \
-                     one for all; write `udp-or-congestion = \"bbr\"`, or `round-robin`",
+                     one congestion window for all circuits; write `udp-or-congestion = \"bbr\"`, \
+                     or `schedule = \"round-robin\"`",
                     dealing.schedule
                 ),
             )),

@@ -86,11 +86,12 @@ pub(super) fn joining(
         "middle" if design.is_merged() || !is_named => return Ok(Design::Merged),
         "exit" => format!(
             "`{name}` cannot be built with this merging point: its multi-path layer joins circuits \
-             at a middle; write `merging = \"middle\"`, or another design"
+             at a middle relay, not at the exit; write `merging = \"middle\"`, or another design"
         ),
         "middle" => format!(
-            "`{name}` cannot be built with this merging point: its multi-path layer has one end at \
-             the exit; write `merging = \"exit\"`, or `multipath = \"merged\"`"
+            "`{name}` cannot be built with this merging point: its multi-path layer joins circuits \
+             at the exit, not at a middle relay; write `merging = \"exit\"`, or `multipath = \
+             \"merged\"`"
         ),
         other => format!("no merging point is called `{other}`; write `exit` or `middle`"),
     };
@@ -119,13 +120,14 @@ pub(super) fn leg_age(
                 .to_owned()
         }
         Ok(Span(age)) if !age.is_zero() => format!(
-            "`{}` cannot be built with a dynamic attachment: its multi-path layer ends a set that \
-             loses a circuit; write `multipath = \"anabranch\"` or `multipath = \"merged\"`",
+            "`{}` cannot be built with a dynamic attachment: its multi-path layer closes all \
+             circuits of a stream when one of them closes, so none can be replaced; write \
+             `multipath = \"anabranch\"` or `multipath = \"merged\"`",
             design.name()
         ),
         _ => format!(
-            "`{text}` is no attachment; write `fixed`, or the age at which a circuit of a stream \
-             is replaced, such as `30s`"
+            "`{text}` is no attachment (of streams to circuits); write `fixed`, or the age at \
+             which a circuit of a stream is replaced, such as `30s`"
         ),
     };
     Err(at(written.span(), problem))

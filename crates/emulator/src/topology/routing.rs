@@ -122,7 +122,8 @@ impl<'t> Map<'t> {
             self.owners().filter(|&(owner, ip)| owner != host && to.contains(ip)).peekable();
         if covered.peek().is_none() {
             return Err(format!(
-                "no other host has an address in {to}; add one, or remove the route"
+                "no other host has an address in {to}; give a host such an address, or remove the \
+                 route"
             ));
         }
         let (mut useful, mut dead_end) = (false, None);
@@ -357,8 +358,8 @@ ends = [
             "t.toml:11: packets do not reach 10.2.0.2/32: the host `router` forwards nothing; give \
              it the key `forward = true`"
         );
-        let nobody = "t.toml:11: no other host has an address in 10.9.0.0/24; add one, or remove \
-                      the route";
+        let nobody = "t.toml:11: no other host has an address in 10.9.0.0/24; give a host such \
+                      an address, or remove the route";
         assert_eq!(told(&[("10.2.0.0/24', via", "10.9.0.7/24', via")]), nobody);
         let lost = [
             ("name = 'server'", "name = 'server'\naddress = ['10.3.0.1/32']"),

@@ -112,7 +112,7 @@ impl Web {
             if all.len() < wanted {
                 let (place, has) = (self.folder.display(), all.len());
                 return Err(WebError(format!(
-                    "{place}: the local web has {has} {kind} sites, but {wanted} are needed: lower \
+                    "{place}: the folder has {has} {kind} sites, but {wanted} are needed: lower \
                      --monitored or --unmonitored"
                 )));
             }

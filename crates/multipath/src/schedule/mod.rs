@@ -218,8 +218,8 @@ impl fmt::Display for SpecError {
             }
             SpecError::NeedsWindows(name) => write!(
                 f,
-                "schedule '{name}' needs congestion windows, which only circuits and paths to a \
-                 far end (--key) have; choose one of {}",
+                "schedule '{name}' needs congestion windows: circuits have them, but paths have \
+                 them only with a far end (--key); choose one of {}",
                 known()
             ),
             SpecError::Superfluous(name) => {

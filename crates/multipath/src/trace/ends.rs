@@ -115,9 +115,9 @@ impl fmt::Display for EndsError {
             EndsError::Draw(text) => {
                 write!(
                     f,
-                    "'{text}' does not say when the path probabilities are chosen anew: write \
-                     load, session:N (after N page loads, 1 or more) or silence:DURATION, such as \
-                     silence:1s"
+                    "'{text}' does not say when the path probabilities are chosen again: write \
+                     load (at every page load), session:N (after N page loads, 1 or more) or \
+                     silence:DURATION (after a pause in the traffic), such as silence:1s"
                 )
             }
         }

@@ -157,7 +157,9 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Document, String> {
         ));
     }
     if objects.len() > OBJECTS || pages.len() > OBJECTS {
-        return Err("the index of covers has more than 20,000 objects or pages".to_owned());
+        return Err("the index of covers has more than 20,000 objects or pages: make the covers \
+                    again with 'anabranch pt crawl'"
+            .to_owned());
     }
     let known = |place: &usize| *place < objects.len();
     if let Some(page) = pages.iter().find(|page| !page.objects.iter().all(known)) {

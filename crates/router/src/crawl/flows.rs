@@ -97,7 +97,9 @@ impl Segments {
         let is_new = self.ends.insert(segment.ends());
         self.begun += usize::from(is_new || segment.begins());
         if self.begun > FLOWS {
-            return Err("the capture has more than 10,000 connections".to_owned());
+            return Err(
+                "the capture has more than 10,000 connections: use a shorter one".to_owned()
+            );
         }
         self.segments.push((at, segment));
         Ok(())
@@ -576,7 +578,7 @@ pub(super) mod tests {
     fn a_capture_is_not_held_but_taken_packet_by_packet() {
         let mut endless = Endless { made: Vec::new(), connections: 0, read: 0 };
         let why = read(&mut endless).unwrap_err();
-        assert_eq!(why, "the capture has more than 10,000 connections");
+        assert_eq!(why, "the capture has more than 10,000 connections: use a shorter one");
         // 59 bytes a packet, and what a reader takes ahead.
         assert!(endless.read < 10_001 * 59 + (16 << 20), "{} bytes", endless.read);
     }

@@ -218,7 +218,11 @@ fn bridge(
     let onward = match (&wanted.extended, wanted.relay) {
         (Some((at, cookie)), _) => Onward::Extended(*at, PathBuf::from(cookie)),
         (None, Some(at)) => Onward::Plain(at),
-        (None, None) => return Err("tor has not set the relay's port (TOR_PT_ORPORT)".to_owned()),
+        (None, None) => {
+            return Err("tor has not set the relay's port (TOR_PT_ORPORT): write ORPort \
+                                    in torrc"
+                .to_owned());
+        }
     };
     let listen = method.address.unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into());
     let own = (schedule.clone(), limits);

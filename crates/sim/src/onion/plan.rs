@@ -108,8 +108,8 @@ impl std::fmt::Display for PlanError {
             PlanError::NoCongestionControl(design) => write!(
                 out,
                 "`{}` cannot be built: the circuit layer has no round-trip times without \
-                 congestion control; write `congestion-control = \"vegas\"`, or `conflux-2013`, \
-                 `mtor`",
+                 congestion control; write `congestion-control = \"vegas\"`, `multipath = \
+                 \"conflux-2013\"` or `multipath = \"mtor\"`",
                 design.name()
             ),
         }

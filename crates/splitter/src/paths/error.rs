@@ -80,7 +80,11 @@ impl fmt::Display for SpecError {
                 "path '{name}' has no kind: give it an interface, an address or a number of \
                  ports"
             ),
-            SpecError::Device(name) => write!(f, "no interface can be called '{name}'"),
+            SpecError::Device(name) => write!(
+                f,
+                "no interface can be called '{name}': write 1 to 15 ASCII characters, without \
+                 spaces, '/' and ':'"
+            ),
             SpecError::Tunnel(file) => write!(
                 f,
                 "'{file}' is not a file for wg-quick: it takes NAME.conf, with 1 to 15 letters, \
@@ -248,8 +252,8 @@ impl fmt::Display for Fault {
             Fault::Inward(server, device) => {
                 write!(
                     f,
-                    "'{device}' has no route to {server}, which is this machine itself: use \
-                     if:lo"
+                    "'{device}' has no route to {server}, because this address belongs to this \
+                     machine itself: use if:lo"
                 )
             }
             Fault::Outward(server, device) => {

@@ -148,9 +148,10 @@ impl Driver<'_> {
     /// Updates the machine's routes to the present exits of the paths.
     pub(super) fn steer(&mut self) {
         if let Err(error) = self.door.follow(self.uplinks.ways.exits()) {
-            self.report
-                .screen
-                .warn(&format!("the routes could not be changed to the new paths: {error}"));
+            self.report.screen.warn(&format!(
+                "the routes could not be changed to the new paths ({error}): \
+                                connections that are not split may still use the earlier paths"
+            ));
         }
     }
 }

@@ -97,11 +97,14 @@ fn blame(egress: &Egress, options: &UdpOptions, error: &io::Error) -> String {
     match options.mark {
         Some(mark) if opens(&unmarked) => unmarkable(mark),
         _ if opens(&unbound) => format!(
-            "path '{name}': binding to the interface '{device}' needs root or the capability \
-             CAP_NET_RAW \
-             before Linux 5.7"
+            "path '{name}': on Linux before 5.7, binding to the interface '{device}' needs root or \
+             the capability CAP_NET_RAW"
         ),
-        _ => format!("path '{name}': the system forbids sockets to {}: {error}", egress.server),
+        _ => format!(
+            "path '{name}': the system does not allow this program to open a socket to \
+                      {}: {error}",
+            egress.server
+        ),
     }
 }
 

@@ -5,7 +5,7 @@
 //! the lost segments. It is meant for paths whose links limit it otherwise. Without such a limit,
 //! it can overflow shallow queues (Cardwell et al., "BBRv2", IETF 104).
 //!
-//! Names are those of the draft, without the prefix `BBR`. Four details differ.
+//! Names are those of the draft, without the prefix `BBR`. Three details differ.
 //!
 //! * In Startup, the window is two bandwidth-delay products, and the pacing rate is set again with
 //!   the first round-trip time, as in draft-cardwell-iccrg-bbr-congestion-control-02, sections 2.6

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from .base import Attack, Floats, Sequences, Task
+from .base import Floats, Sequences
 from .features import course_features, total_features
-from .forest import THREADS, SmallForest
-from .ranges import COUNT, Range, Ranges
+from .forest import ForestAttack
+from .ranges import Range, Ranges
 
 
-class CourseForest(Attack):
+class CourseForest(ForestAttack):
     """A random forest over cumulative counts of packets at fixed moments, totals and duration.
 
     This is not a published attack. It trains in minutes, and uses cleartext counters as directly as
@@ -29,17 +29,11 @@ class CourseForest(Attack):
         jobs: threads that grow trees; the result does not depend on it.
     """
 
-    ranges: ClassVar[Ranges] = Attack.ranges | {
+    ranges: ClassVar[Ranges] = ForestAttack.ranges | {
         "moments": Range(1, 10_000),
         "window": Range(1e-3, 1e6),
-        "trees": COUNT,
-        "leaf_size": COUNT,
-        "jobs": THREADS,
     }
     needs_times = True
-    uses_counter = True
-
-    forest_: SmallForest
 
     def __init__(
         self,
@@ -58,25 +52,11 @@ class CourseForest(Attack):
         self.jobs = jobs
         self.seed = seed
 
-    def _probabilities(self, X: Sequences) -> Floats:
-        """Returns class probabilities (n, classes): class shares at the leaves."""
-        return self.forest_.predict_proba(self._features(X))
-
-    def _fit(self, task: Task) -> None:
-        self.forest_ = SmallForest.grow(
-            self._features(task.X),
-            task.codes,
-            self.trees,
-            self.seed,
-            min_samples_leaf=self.leaf_size,
-            n_jobs=self.jobs,
-        )
-
     def _features(self, X: Sequences) -> Floats:
         return course_features(X, self.moments, self.window)
 
 
-class Size(Attack):
+class Size(ForestAttack):
     """A random forest over the packets and bytes of each direction: a load's size alone.
 
     With counters, it also uses the totals of all paths that these reveal. It ignores order and
@@ -91,15 +71,7 @@ class Size(Attack):
         jobs: threads that grow trees; the result does not depend on it.
     """
 
-    ranges: ClassVar[Ranges] = Attack.ranges | {
-        "trees": COUNT,
-        "leaf_size": COUNT,
-        "jobs": THREADS,
-    }
     needs_times = False
-    uses_counter = True
-
-    forest_: SmallForest
 
     def __init__(
         self, *, trees: int = 120, leaf_size: int = 1, jobs: int = 1, seed: int = 0
@@ -109,16 +81,5 @@ class Size(Attack):
         self.jobs = jobs
         self.seed = seed
 
-    def _probabilities(self, X: Sequences) -> Floats:
-        """Returns class probabilities (n, classes): class shares at the leaves."""
-        return self.forest_.predict_proba(total_features(X))
-
-    def _fit(self, task: Task) -> None:
-        self.forest_ = SmallForest.grow(
-            total_features(task.X),
-            task.codes,
-            self.trees,
-            self.seed,
-            min_samples_leaf=self.leaf_size,
-            n_jobs=self.jobs,
-        )
+    def _features(self, X: Sequences) -> Floats:
+        return total_features(X)

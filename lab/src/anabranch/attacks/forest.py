@@ -8,17 +8,18 @@ files small.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.ensemble import RandomForestClassifier
 
-from .base import Floats, Ints
-from .ranges import Range
+from .base import Attack, Floats, Ints, Sequences, Task
+from .ranges import COUNT, Range, Ranges
 
 AT_ONCE = 8
 """Trees that scikit-learn grows at a time, before they are reduced."""
@@ -100,6 +101,57 @@ class SmallForest:
         """Returns int32 (n, trees): the leaf in each tree, k-FP's fingerprint of a load."""
         rows = features.astype(np.float32)
         return np.column_stack([tree.apply(rows) for tree in self.trees])
+
+
+class ForestAttack(Attack):
+    """Base class of the attacks that train one random forest on features of a load.
+
+    A subclass implements `_features(X)`, and `__init__` with at least these parameters.
+
+    Attributes:
+        forest_: the fitted forest.
+
+    Args:
+        trees: number of trees.
+        leaf_size: minimum training loads in a leaf.
+        jobs: threads that grow trees; the result does not depend on it.
+        seed: seed of the forest.
+    """
+
+    ranges: ClassVar[Ranges] = Attack.ranges | {
+        "trees": COUNT,
+        "leaf_size": COUNT,
+        "jobs": THREADS,
+    }
+    uses_counter = True
+
+    trees: int
+    leaf_size: int
+    jobs: int
+    seed: int
+
+    forest_: SmallForest
+
+    @abstractmethod
+    def _features(self, X: Sequences) -> Floats:
+        """Returns the features (n, features) of each load."""
+
+    def _fit(self, task: Task) -> None:
+        self._grow(self._features(task.X), task.codes)
+
+    def _grow(self, features: Floats, codes: Ints) -> None:
+        self.forest_ = SmallForest.grow(
+            features,
+            codes,
+            self.trees,
+            self.seed,
+            min_samples_leaf=self.leaf_size,
+            n_jobs=self.jobs,
+        )
+
+    def _probabilities(self, X: Sequences) -> Floats:
+        """Returns class probabilities (n, classes): class shares at the leaves."""
+        return self.forest_.predict_proba(self._features(X))
 
 
 def _portions(trees: int, seed: int) -> Iterator[tuple[int, int]]:

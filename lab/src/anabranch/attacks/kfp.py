@@ -7,13 +7,13 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import Attack, Floats, Ints, Sequences, Task
+from .base import Floats, Ints, Sequences, Task
 from .features import kfp_features
-from .forest import THREADS, SmallForest
+from .forest import ForestAttack
 from .ranges import COUNT, Choice, Ranges
 
 
-class KFingerprinting(Attack):
+class KFingerprinting(ForestAttack):
     """k-FP (Hayes and Danezis, USENIX Security 2016): a random forest over hand-made features.
 
     `decision="forest"` is the paper's closed-world classifier, the vote of the forest itself.
@@ -39,17 +39,12 @@ class KFingerprinting(Attack):
         jobs: threads that grow trees; the result does not depend on it.
     """
 
-    ranges: ClassVar[Ranges] = Attack.ranges | {
-        "trees": COUNT,
+    ranges: ClassVar[Ranges] = ForestAttack.ranges | {
         "decision": Choice(("forest", "neighbours")),
         "k": COUNT,
-        "leaf_size": COUNT,
-        "jobs": THREADS,
     }
     needs_times = True
-    uses_counter = True
 
-    forest_: SmallForest
     fingerprints_: NDArray[np.int32]
     codes_: Ints
 
@@ -72,22 +67,18 @@ class KFingerprinting(Attack):
 
     def _probabilities(self, X: Sequences) -> Floats:
         """Returns class probabilities (n, classes): leaf shares, or the neighbours' votes."""
-        features = kfp_features(X)
+        features = self._features(X)
         if self.decision == "forest":
             return self.forest_.predict_proba(features)
         rows = [self._votes(row) for row in self.forest_.leaves(features)]
         return np.array(rows).reshape(-1, self.classes_.size)
 
+    def _features(self, X: Sequences) -> Floats:
+        return kfp_features(X)
+
     def _fit(self, task: Task) -> None:
-        features = kfp_features(task.X)
-        self.forest_ = SmallForest.grow(
-            features,
-            task.codes,
-            self.trees,
-            self.seed,
-            min_samples_leaf=self.leaf_size,
-            n_jobs=self.jobs,
-        )
+        features = self._features(task.X)
+        self._grow(features, task.codes)
         if self.decision == "neighbours":
             self.fingerprints_ = self.forest_.leaves(features)
             self.codes_ = task.codes

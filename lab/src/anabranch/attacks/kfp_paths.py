@@ -9,14 +9,14 @@ import numpy as np
 from anabranch import _core
 from anabranch.ragged import offsets_of
 
-from .base import Attack, Floats, Sequences, Task
+from .base import Floats, Sequences
 from .features import kfp_features
-from .forest import THREADS, SmallForest
-from .ranges import COUNT, Range, Ranges
+from .forest import ForestAttack
+from .ranges import Range, Ranges
 from .sequences import PathSequences
 
 
-class PathForest(Attack):
+class PathForest(ForestAttack):
     """A random forest over k-FP's features of all packets seen and of each watched path alone.
 
     It is for observers of several paths. A path number has no meaning across loads, so a load's
@@ -33,16 +33,10 @@ class PathForest(Attack):
         jobs: threads that grow trees; the result does not depend on it.
     """
 
-    ranges: ClassVar[Ranges] = Attack.ranges | {
+    ranges: ClassVar[Ranges] = ForestAttack.ranges | {
         "paths": Range(0, _core.MOST_PATHS),
-        "trees": COUNT,
-        "leaf_size": COUNT,
-        "jobs": THREADS,
     }
     needs_times = True
-    uses_counter = True
-
-    forest_: SmallForest
 
     def __init__(
         self, *, paths: int = 3, trees: int = 200, leaf_size: int = 1, jobs: int = 1, seed: int = 0
@@ -52,20 +46,6 @@ class PathForest(Attack):
         self.leaf_size = leaf_size
         self.jobs = jobs
         self.seed = seed
-
-    def _probabilities(self, X: Sequences) -> Floats:
-        """Returns class probabilities (n, classes)."""
-        return self.forest_.predict_proba(self._features(X))
-
-    def _fit(self, task: Task) -> None:
-        self.forest_ = SmallForest.grow(
-            self._features(task.X),
-            task.codes,
-            self.trees,
-            self.seed,
-            min_samples_leaf=self.leaf_size,
-            n_jobs=self.jobs,
-        )
 
     def _features(self, X: Sequences) -> Floats:
         ranked = _ranked_paths(X)

@@ -36,7 +36,7 @@ from anabranch.evaluate.attack import make, name_of
 from anabranch.evaluate.flat import SETTINGS
 from anabranch.evaluate.parts import AttackSettings
 from anabranch.observers import SettingError, unknown
-from anabranch.registry import ALIASES
+from anabranch.registry import ALIASES, option_name
 from anabranch.validate import TraceError, source
 
 _READING = ("data", "form", "unmonitored_y")
@@ -81,7 +81,8 @@ class Unit:
         return {"form": self.form, "unmonitored_y": self.unmonitored_y}
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.spec.attack.name}, {self.spec.observer}, seed {self.spec.seed}"
+        attack = option_name(self.spec.attack.name)
+        return f"{self.name}: {attack}, {self.spec.observer}, seed {self.spec.seed}"
 
 
 def read(path: Path, data: Path | None = None) -> list[Unit]:

@@ -87,7 +87,7 @@ fn year(table: &YearTable) -> Markup {
 fn course(table: &YearTable, kind: &Kind) -> Markup {
     let last = table.days.last().copied().unwrap_or(1) as f64;
     let title = format!(
-        "{}: share of clients for which this is true, day by day; the vertical axis ends at {}",
+        "{}: share of clients that meet this condition, day by day; the vertical axis ends at {}",
         kind.name,
         number(top(table, kind))
     );

@@ -62,7 +62,7 @@ fn bar_verdict(one: &Held) -> String {
     match (one.is_met, one.cut) {
         (None, _) => "cannot be judged: too few rounds".to_owned(),
         (Some(_), cut) if cut > 0 => {
-            format!("limit missed: {cut} downloads or streams were aborted or failed")
+            format!("limit missed, because {cut} downloads or streams were aborted or failed")
         }
         (Some(true), _) => format!("met, {spare:.1} % to spare"),
         (Some(false), _) => format!("missed by {:.1} %", -spare),

@@ -71,12 +71,12 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     let lines: Vec<_> =
         LINES.iter().map(|(rate, rtt)| format!("{rate} Mbit/s and {rtt} ms")).collect();
     format!(
-        "The network has seven relays, four web servers and two kinds of clients. One client is \
-         measured: it downloads pages of 320 KiB and files of {} MiB over one circuit or several. \
-         The other {} clients create load. There are three networks. The first is on loopback. In \
-         the second the connections of the three guards have different rates and round-trip times: \
-         {}. In the third they are equal, with {} Mbit/s and {} ms, and the clients that create \
-         load use a fixed share of one connection's rate. Their circuits use {}",
+        "Each of the three networks has seven relays, four web servers and two kinds of clients. \
+         One client is measured: it downloads pages of 320 KiB and files of {} MiB over one \
+         circuit or several. The other {} clients create load. The first network is on loopback. \
+         In the second the connections of the three guards have different rates and round-trip \
+         times: {}. In the third they are equal, with {} Mbit/s and {} ms, and the clients that \
+         create load use a fixed share of one connection's rate. Their circuits use {}",
         subject.bulk(),
         subject.header["clients"],
         lines.join(", "),

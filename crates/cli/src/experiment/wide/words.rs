@@ -57,11 +57,13 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     };
     let events: u64 = subject.records.iter().map(|run| run.events).sum();
     format!(
-        "{} simulations of {} randomly drawn networks with {} seeds each, up to {} clients; {} \
-         simulated seconds after a warm-up of {} s; relays have {lines}; {} events",
+        "{} simulations of {} randomly drawn networks with {} {} each, up to {} clients; {} \
+         simulated seconds after a warm-up of {} s; relays have {lines}; {} events were simulated \
+         in all",
         grouped(subject.records.len() as u64),
         number("networks"),
         number("seeds"),
+        if number("seeds") == "1" { "seed" } else { "seeds" },
         number("clients"),
         grouped(seconds("seconds").saturating_sub(seconds("warm_up"))),
         number("warm_up"),

@@ -114,9 +114,10 @@ impl fmt::Display for Why {
             Why::TimedOut(Lack::Consensus) => {
                 out.write_str("no consensus (list of relays) arrived in time")
             }
-            Why::TimedOut(Lack::LiveConsensus) => {
-                out.write_str("the newest consensus (list of relays) expired more than a day ago")
-            }
+            Why::TimedOut(Lack::LiveConsensus) => out.write_str(
+                "the newest consensus (list of relays) expired more than a day ago, \
+                               and no newer one arrived in time",
+            ),
             Why::TimedOut(Lack::Relays) => {
                 out.write_str("too few descriptions of relays arrived in time")
             }

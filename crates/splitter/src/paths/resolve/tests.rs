@@ -222,8 +222,8 @@ fn a_server_on_this_machine_is_not_reached_by_other_interfaces() {
     with_three_interfaces(|| {
         let ways = resolved(&["a=addr:10.3.0.2"], "10.1.0.2:9").unwrap();
         assert_eq!(ways[0].device, None, "bound to lo, the kernel finds no route");
-        assert!(error(&["a=if:v0"], "10.1.0.2:9").contains("which is this machine itself"));
-        assert!(error(&["a=if:v0"], "127.0.0.1:9").contains("which is this machine itself"));
+        assert!(error(&["a=if:v0"], "10.1.0.2:9").contains("belongs to this machine itself"));
+        assert!(error(&["a=if:v0"], "127.0.0.1:9").contains("belongs to this machine itself"));
     });
 }
 
