@@ -79,10 +79,11 @@ impl fmt::Display for EveryError {
         match self {
             EveryError::Form(text) => write!(
                 f,
-                "'{text}' is not the length of a run (consecutive packets on one path): write \
-                 packets (50p), time (100ms, 2s, 5m) or never; ~50p and ~100ms give random lengths \
-                 with that mean, 50-70p and 80-120ms random lengths in that range, grow:10-100ms \
-                 lengths that start at 10 ms after each pause in the traffic and grow to 100 ms"
+                "'{text}' is not the length of a run (consecutive packets on one path): write a \
+                 number of packets (50p), a time (100ms, 2s, 5m), a random length by its mean \
+                 (~50p, ~100ms) or by its range (50-70p, 80-120ms), a length that grows from 10 \
+                 to 100 ms after each pause in the traffic (grow:10-100ms), or never (the path \
+                 does not change)"
             ),
             EveryError::Zero(text) => {
                 write!(

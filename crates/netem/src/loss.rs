@@ -36,8 +36,8 @@ pub enum Loss {
 pub(crate) struct Dice {
     rule: Loss,
     stream: Stream,
-    /// Random stream for changes of state. It is separate so that each unit uses one number of
-    /// `stream` under every rule.
+    /// Random stream for the changes between the good and the bad state. It is separate, so that
+    /// each unit draws exactly one number from `stream`, whichever rule is set.
     turns: Stream,
     seen: u64,
     bad: bool,

@@ -272,7 +272,8 @@ fn possible(machine: &StaticMachine) -> Result<(), &'static str> {
         _ => true,
     };
     sound.then_some(()).ok_or(
-        "the numbers of this defence machine are out of range: see the documentation of \
-         maybenot-machines 1.0",
+        "a parameter of this Maybenot machine (a state machine that adds padding) is out of \
+         range, such as 0, a negative or an infinite number: the documentation of \
+         maybenot-machines 1.0 describes the parameters",
     )
 }

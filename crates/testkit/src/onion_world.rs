@@ -87,7 +87,8 @@ pub struct Setting {
     pub stock: Vec<usize>,
     /// Whether nodes open QUIC links alongside others; links to the nodes in `stock` have none.
     pub quic: bool,
-    /// Whether a QUIC link arrives at the shard that it names. Otherwise it arrives at any shard.
+    /// Whether a QUIC link's packets reach the shard that their connection ID encodes. Otherwise
+    /// they reach any shard.
     pub steered: bool,
     /// Whether QUIC links cannot be opened, as if UDP were blocked.
     pub blocked: bool,

@@ -8,7 +8,7 @@ use std::path::Path;
 use clap::{Arg, ArgAction, Command};
 use roff::{Roff, bold, roman};
 
-/// Kinds of TOML files: each is a command, with its example files.
+/// Kinds of TOML files: the command that reads each kind, and its example files.
 const KINDS: [(&str, &[&str]); 6] = [
     (
         "split",

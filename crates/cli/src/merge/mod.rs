@@ -44,8 +44,9 @@ SIGNALS
 /// Run the far end: reassemble split sessions in front of an unmodified server.
 ///
 /// Between a splitter with --key and the far end, each datagram is encrypted as a whole, its number
-/// included, so the observer of one path cannot see what the other paths carried. Both ends restore
-/// the order of datagrams. Senders without an accepted key get no answer.
+/// included. So the observer of one path cannot infer from gaps in visible numbers how much the
+/// other paths carried. Both ends restore the order of datagrams. Senders without an accepted key
+/// get no answer.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct MergeArgs {

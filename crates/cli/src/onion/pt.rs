@@ -94,8 +94,9 @@ enum PtSide {
 struct ClientSide {
     /// Accept SOCKS5 connections at this address (repeatable).
     ///
-    /// A program requests a SOCKS connection to the bridge's address. As SOCKS user and password it
-    /// sends the KEY=VALUE pairs of the bridge line, with semicolons between them.
+    /// A program requests a SOCKS connection to the bridge's address. As the user name it sends the
+    /// KEY=VALUE pairs of the bridge line (the line that describes the bridge), joined with
+    /// semicolons. What exceeds 255 bytes goes into the password.
     #[arg(long, value_name = "ADDRESS:PORT")]
     socks: Vec<SocketAddr>,
     /// Accept connections at this address and carry each to the bridge that --bridge describes

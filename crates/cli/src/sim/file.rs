@@ -353,8 +353,10 @@ impl RawRelays {
         let consensus = read.map_err(|problem| at(file.span(), problem))?;
         let most = consensus.count();
         if count > most {
-            let problem =
-                format!("the consensus has {most} relays with a weight; write a smaller `count`");
+            let problem = format!(
+                "`count` asks for {count} relays, but only {most} relays of the consensus have a \
+                 bandwidth weight; write at most {most}"
+            );
             return Err(at(self.count.span(), problem));
         }
         let counts = consensus.counts(count);

@@ -236,8 +236,8 @@ pub(crate) struct Options {
     /// Send all traffic encrypted to a far end ('anabranch merge') at the address of --to. FILE has
     /// the keys; 'anabranch key' makes it.
     ///
-    /// The observer of one path then cannot see what the other paths carried
-    /// (docs/guide/far-end.md).
+    /// The observer of one path then cannot infer from gaps in visible packet numbers how much the
+    /// other paths carried (docs/guide/far-end.md).
     #[arg(long, value_name = "FILE", help_heading = "Far end")]
     pub(crate) key: Option<PathBuf>,
 

@@ -159,7 +159,7 @@ pub struct Value {
     pub legs: usize,
     /// Number of guards in use by a client; 0 for the mixture COMB.
     pub in_use: usize,
-    /// Day of the year; 0 for other analyses.
+    /// Day, in the analysis of a year; 0 in the analyses of paths and fingerprints.
     pub day: u64,
     /// Name of the measure.
     pub measure: &'static str,

@@ -170,8 +170,8 @@ impl QuicLink {
     pub fn write_lossy(&mut self, now: Time, units: &[u8]) -> Result<(), Fault> {
         if !self.takes_lossy() {
             return Err(Fault::Misuse(
-                "the link is not open, or the neighbour does not accept cells in datagrams that \
-                 may be lost",
+                "cells cannot be sent in datagrams: the link is not open, or the next relay does \
+                 not accept datagrams",
             ));
         }
         self.lossy.write(now, units)

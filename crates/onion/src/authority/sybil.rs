@@ -96,7 +96,8 @@ impl SybilLimits {
         self.now.max(self.parts.get(&origin.part()).copied().unwrap_or(0)) + 1
     }
 
-    /// Assigns `turn` to the part of `origin`.
+    /// Records that `turn` is the latest one of a relay from the same part of the Internet as
+    /// `origin`.
     pub(super) fn take_turn(&mut self, origin: Origin, turn: u64) {
         if self.parts.len() > PARTS {
             self.parts.retain(|_, last| *last > self.now);

@@ -15,8 +15,9 @@ use crate::wire::message::DestroyReason;
 
 /// Maximum QUIC links alongside one TLS link, counting closed ones whose circuits moved to it.
 const MOST_BESIDE: usize = 8;
-/// Maximum copies kept for one link; above it, the link gives up its detour. An honest neighbour
-/// acknowledges cells within a round trip.
+/// Maximum number of unacknowledged cells of which one link keeps copies. Above it, the link sends
+/// its cells without the detour again. An honest neighbour acknowledges cells within a round trip,
+/// and so never causes this.
 const MOST_KEPT: usize = 16_384;
 /// Number of received cells after which the neighbour is sent an acknowledgement.
 const SAY: usize = 48;

@@ -28,7 +28,7 @@ pub(super) const SUSPICION: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub(super) struct PendingDemand {
     pub(super) demand: Demand,
-    /// Number of circuits that did not answer the demand.
+    /// Number of circuits that were given the demand and did not answer in time.
     pub(super) silences: u32,
 }
 

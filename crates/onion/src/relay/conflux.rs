@@ -216,7 +216,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Turns the circuit's set `id` into one that can have several legs.
+    /// Turns the set `id`, which has one circuit so far, into one that other circuits can join.
     fn found_set(&mut self, id: SetId, linking: &Linking) {
         let (design, seed) = (linking.design, self.rng.next_u64());
         let dealing = self.role.config.dealing.clone().or_else(|| linking.dealing.clone());

@@ -105,8 +105,8 @@ impl fmt::Display for ClientFault {
                 f.write_str("refuses the user name or the password: check both")
             }
             ClientFault::UnfitLogin => f.write_str(
-                "cannot accept this login: user name and password need 1 to 255 bytes each, and an \
-                 HTTP proxy's user name must not contain a colon",
+                "cannot be sent the given user name and password: each needs 1 to 255 bytes, and \
+                 an HTTP proxy's user name must not contain a colon",
             ),
             ClientFault::NoCommand => f.write_str("does not support the requested SOCKS5 command"),
             ClientFault::Refused(why) => write!(f, "refuses: {why}"),

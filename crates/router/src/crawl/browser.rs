@@ -13,7 +13,7 @@ use base64ct::{Base64, Encoding};
 
 use super::CrawlError;
 
-/// Maximum size in bytes of the objects that one page passes to the browser.
+/// Maximum total size, in bytes, of the objects that the browser tests in one page of ours.
 const BATCH: usize = 1 << 20;
 /// Timeout for one page in the browser.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -297,7 +297,7 @@ fn hear(output: &mut ChildStdout, manager: &mut Manager) -> Result<bool, Failure
 /// The program's standard error.
 struct Errors {
     output: ChildStderr,
-    /// Beginning of a line that is not complete.
+    /// Bytes of the last line, which is not complete yet.
     line: Vec<u8>,
     /// Number of lines that may still be forwarded.
     left: usize,

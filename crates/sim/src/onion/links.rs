@@ -166,7 +166,7 @@ impl Links {
         self.due.first().map(|(time, _)| *time)
     }
 
-    /// Sends data that waited for room, on links that are due.
+    /// Sends the waiting data of links whose next time to send has come.
     pub(super) fn expire(&mut self, io: &mut Io<'_>, core: &mut dyn Core) {
         while let Some(&(time, link)) = self.due.first().filter(|(time, _)| *time <= io.now) {
             self.due.remove(&(time, link));

@@ -28,9 +28,9 @@ enum Kind {
 }
 
 impl Screen {
-    /// Returns the screen that suits the options and the type of standard output. The run's status
-    /// is published as `standing`, and `name` is the run's name. No screen makes the run wait for
-    /// a reader.
+    /// Returns the screen that suits the options and the type of standard output. `standing`
+    /// publishes the run's status for `anabranch status`; `name` is the run's name. Screens never
+    /// block the run, even if nobody reads standard output.
     ///
     /// # Errors
     /// The writer threads cannot be started.

@@ -38,8 +38,8 @@ impl Screen {
         Screen { log, live: LiveView::new(), model: None }
     }
 
-    /// Creates a screen with a view of `model`, if output is for people and standard output is a
-    /// terminal.
+    /// Creates a screen with a view of `model` if output is for people and standard output is a
+    /// terminal; otherwise one without a view.
     pub(super) fn live(log: Arc<Log>, model: Model) -> Screen {
         let model = Some(model).filter(|_| log.is_for_people() && has_terminal());
         Screen { model, ..Screen::of(log) }

@@ -85,7 +85,8 @@ pub(crate) fn quic_price(every: &str) -> String {
     )
 }
 
-/// Describes that `server` has not answered for `waited`, and the time `last` of its last answer.
+/// Returns the warning that `server` has not answered for the duration `waited`. `last` is the time
+/// of its last answer.
 pub(crate) fn unanswered(
     server: Option<SocketAddr>,
     waited: Duration,
