@@ -144,7 +144,7 @@ impl Forger {
         }))
     }
 
-    /// Sets the minimum content of a KeyUpdate to `content` bytes, including zeros.
+    /// Pads each KeyUpdate with zeros to at least `content` bytes.
     pub fn pad_updates(&mut self, content: usize) {
         self.update = content;
     }

@@ -24,7 +24,7 @@ const FIRST_LAG: Duration = Duration::from_millis(5);
 const LONGEST_LAG: Duration = Duration::from_millis(100);
 /// Ratio of the pause between attempts to the time for which they hold traffic.
 const RARITY: u32 = 25;
-/// Maximum bytes held. If more arrive, the hold ends early.
+/// Maximum bytes of datagrams that are held back. If more arrive, all are released early.
 const HELD_BYTES: usize = 512 * 1024;
 
 /// Traffic held back so that a copy of its first datagram arrives before it.

@@ -46,7 +46,7 @@ pub struct Counts {
     pub without: usize,
 }
 
-/// Distribution of single loads over the paths, for all successful split loads. A short load
+/// How evenly each page load is spread over the paths, for all successful split loads. A short load
 /// switches paths only a few times, so its shares differ from those over all loads together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evenness {

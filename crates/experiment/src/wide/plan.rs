@@ -198,7 +198,7 @@ pub struct Settings {
     pub whole_lines: bool,
     /// Whether arms with three paths are simulated, too.
     pub three_paths: bool,
-    /// Number of the first network, and first seed.
+    /// Number of the first network, and the first seed. The others count up from it.
     pub seed: u64,
 }
 

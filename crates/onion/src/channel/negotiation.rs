@@ -14,7 +14,8 @@ const VERSIONS: [u16; 3] = [3, 4, 5];
 const WITH_OURS: [u16; 4] = [3, 4, 5, WITH_CAPABILITIES];
 /// The only version offered on links with lanes, where no older version is in use.
 const OVER_LANES: [u16; 1] = [WITH_PADDING];
-/// The versions offered on links with lanes that can use this project's extensions.
+/// The link versions offered on links that have lanes (ordered streams that do not wait for each
+/// other) and can use this project's extensions.
 const OVER_LANES_WITH_OURS: [u16; 2] = [WITH_PADDING, WITH_CAPABILITIES];
 /// Version 5 plus a CAPABILITIES cell from each end with the extensions it wants
 /// (`docs/spec/numbers.md`).

@@ -160,8 +160,8 @@ impl Design {
         }
     }
 
-    /// Returns this design's scheduler and run length; `None` if the other end's request determines
-    /// them.
+    /// Returns this design's scheduler and the number of consecutive cells on one leg; `None` if
+    /// the other end's request determines them.
     #[must_use]
     pub fn dealing(self) -> Option<Dealing> {
         match self {

@@ -107,7 +107,7 @@ pub(super) enum Next {
     Dialling(Box<Extend>),
     /// CREATE2 has been sent.
     Creating(Lane),
-    /// The circuit continues on this lane.
+    /// The circuit continues to its next relay on this lane.
     Open(Lane),
     /// The circuit is a point at which services and clients meet.
     Point(Box<ServicePoint>),

@@ -67,7 +67,7 @@ impl Relay {
         }
     }
 
-    /// Handles a message of a stream that is the next in order.
+    /// Handles the next message, in order, of a stream.
     ///
     /// # Errors
     /// Returns the violation if the client broke the protocol.

@@ -16,7 +16,8 @@ const LENGTH: usize = 2;
 const SEGMENT: usize = BODY - ZEROS - LENGTH;
 /// Number of bytes of a TCP header without options (RFC 9293, section 3.1).
 const TCP_HEADER: usize = 20;
-/// Maximum segment size of TCP in a lossy cell, in bytes (RFC 9293, section 3.7.1).
+/// Maximum segment size of UDP-OR's TCP, in bytes (RFC 9293, section 3.7.1): a segment has to fit
+/// into one lossy cell.
 pub const MSS: u16 = (SEGMENT - TCP_HEADER) as u16;
 /// Number of bytes before the data of a first message: command, length.
 pub const HEAD: usize = 3;

@@ -163,7 +163,7 @@ impl Outside {
         }
     }
 
-    /// Writes the bytes that wait for the destination to the socket.
+    /// Writes the bytes queued for the destination to the socket.
     ///
     /// # Errors
     /// The socket reports an error.

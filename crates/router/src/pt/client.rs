@@ -47,7 +47,7 @@ pub struct ClientSettings {
     pub listen: Vec<(SocketAddr, Entrance)>,
     /// Scheduler that chooses the connection for each chunk of data.
     pub schedule: Spec,
-    /// Shapes of connections, for profiles that use them.
+    /// Shapes: recorded sizes and times of connections, which some profiles imitate.
     pub shapes: Shapes,
 }
 

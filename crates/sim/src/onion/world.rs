@@ -179,7 +179,7 @@ impl OnionNetwork {
     ///
     /// # Panics
     /// The number of relays differs from that in the documents, there is no server, or the
-    /// latencies do not contain a place of a host.
+    /// latencies lack the place of some host.
     pub fn new(scenario: &Scenario) -> OnionNetwork {
         let Scenario { common, documents, relays, servers, clients, latencies } = scenario;
         assert_eq!(relays.len(), documents.relays.len(), "a line for each relay");

@@ -70,8 +70,8 @@ impl Steering {
     /// them. Returns the setup, the interface (switched on), and warnings for the user.
     ///
     /// # Errors
-    /// A part of the setup failed. Its changes have been undone, except for the changes that a
-    /// killed run had left.
+    /// A part of the setup failed. All changes of this run have been undone. What a killed run had
+    /// left may remain.
     pub fn raise(mut plan: Plan) -> Result<(Steering, Tun, Vec<String>), SteerError> {
         plan.check_rights()?;
         let making = SteerError::system("making a namespace");
@@ -102,12 +102,6 @@ impl Steering {
             )
         }));
         Ok((steering, tun, warnings))
-    }
-
-    /// Returns the IPv4 and IPv6 addresses that ICMP errors of the splitter have as their source:
-    /// those of the cable's end on the machine.
-    pub fn here(&self) -> (Ipv4Addr, Ipv6Addr) {
-        (self.plan.slot.ends4().0, self.plan.slot.ends6().0)
     }
 
     /// Returns the traffic of pinned flows, with an entry for each path; empty if nothing is

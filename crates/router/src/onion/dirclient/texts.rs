@@ -12,7 +12,8 @@ const INTERVAL: u64 = 10_000;
 pub(super) struct Texts {
     all: BTreeMap<[u8; 32], String>,
     is_changed: bool,
-    /// Earliest time of the next write while texts are missing, in milliseconds.
+    /// Earliest time, in milliseconds, at which the texts are written to disk again while some are
+    /// still missing.
     next: u64,
 }
 

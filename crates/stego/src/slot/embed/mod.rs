@@ -29,8 +29,8 @@ const NUMBER: usize = 4;
 pub(crate) struct Numbers(hmac::Key);
 
 impl Numbers {
-    /// Creates the mask for a bridge and a set of shapes. An end with another set cannot read the
-    /// numbers.
+    /// Creates the mask over the numbers of slots, for a bridge and a set of shapes. An end with
+    /// another set cannot read the numbers.
     pub(crate) fn of(key: &BridgeKey, shapes: &Shapes) -> Numbers {
         let all = [b"anabranch stego shapes", &key.0[..], shapes.digest()].concat();
         Numbers(hmac::Key::new(hmac::HMAC_SHA256, &all))
