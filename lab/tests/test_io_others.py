@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -83,3 +84,37 @@ def test_cells_without_an_ending_are_read(traces: Traces, tmp_path: Path) -> Non
     (tmp_path / "empty" / "12").write_text("0\t1\n")
     with pytest.raises(TraceError, match=r"A-B\.cell or A-B: load B of page A"):
         io.read(tmp_path / "empty")
+
+
+def test_captures_in_gzip_are_read(traces: Traces, tmp_path: Path) -> None:
+    one = traces[:1]
+    io.write(one, tmp_path / "plain", "pcapng")
+    (tmp_path / "packed").mkdir()
+    for file in (tmp_path / "plain").iterdir():
+        data = gzip.compress(file.read_bytes())
+        (tmp_path / "packed" / f"{file.name}.gz").write_bytes(data)
+    plain, packed = io.read(tmp_path / "plain"), io.read(tmp_path / "packed")
+    assert packets(packed) == packets(plain)
+    assert packed.facts.paths == plain.facts.paths
+    cut = tmp_path / "cut.pcapng.gz"
+    cut.write_bytes(data[:-9])
+    with pytest.raises(TraceError, match=r"cut\.pcapng\.gz: the gzip data are damaged"):
+        io.read(cut)
+
+
+@pytest.mark.parametrize(
+    ("begin", "program"),
+    [
+        (b"PK\x03\x04", "unzip"),
+        (b"\xfd7zXZ\x00", "xz -d"),
+        (b"\x28\xb5\x2f\xfd", "zstd -d"),
+        (b"BZh9", "bzip2 -d"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.pcap", "a.pcap.zst", "a.parquet.xz"])
+def test_other_compressed_files_are_named(
+    begin: bytes, program: str, name: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(begin + bytes(50))
+    with pytest.raises(TraceError, match=rf"unpack it first \({program}\)"):
+        io.read(tmp_path / name)

@@ -96,7 +96,12 @@ fn conflict(error: &clap::Error) -> String {
     let bare = alone.split(' ').next().unwrap_or_default().to_owned();
     let flags = std::env::args().skip(2).filter(|word| word.starts_with('-'));
     let flags = flags.map(|word| word.split('=').next().unwrap_or_default().to_owned());
-    let others: Vec<_> = flags.filter(|flag| *flag != bare).collect();
+    let mut others: Vec<String> = Vec::new();
+    for flag in flags.filter(|flag| *flag != bare) {
+        if !others.contains(&flag) {
+            others.push(flag);
+        }
+    }
     match others.is_empty() {
         true => told,
         false => {

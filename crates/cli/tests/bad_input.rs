@@ -610,6 +610,31 @@ fn flags_that_do_not_go_together_are_named() {
     let folder = TempDir::new().unwrap();
     let told = refusal(run(folder.path(), &["--restore", "--path", "a=if:lo"]));
     assert_eq!(told, "'--restore' cannot be combined with other options: remove --path");
+    let twice = ["--restore", "--path", "a=if:lo", "--path=b=if:lo", "--quiet"];
+    let told = refusal(run(folder.path(), &twice));
+    assert_eq!(told, "'--restore' cannot be combined with other options: remove --path, --quiet");
+}
+
+#[test]
+fn a_folder_that_is_missing_is_named_without_a_temporary_file() {
+    let folder = TempDir::new().unwrap();
+    let told = |words: &[&str]| {
+        let done = Command::new(env!("CARGO_BIN_EXE_anabranch"))
+            .args(words)
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert!(!done.status.success());
+        String::from_utf8(done.stderr).unwrap()
+    };
+    for words in [&["key", "gone/far.key", "home.key"][..], &["key", "gone/far.key"]] {
+        assert_eq!(told(words), "anabranch: there is no directory 'gone': make it first\n");
+    }
+    fs::create_dir(folder.path().join("site")).unwrap();
+    fs::write(folder.path().join("site/a.bin"), vec![0xa5; 20_000]).unwrap();
+    fs::write(folder.path().join("site/index.html"), "<html><body>hello</body></html>").unwrap();
+    let covers = told(&["pt", "crawl", "--out", "gone/covers", "site"]);
+    assert!(!covers.contains("at path") && !covers.contains("gone/."), "{covers}");
 }
 
 #[test]

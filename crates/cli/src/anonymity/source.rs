@@ -59,7 +59,17 @@ pub(crate) fn read(source: impl Read, choice: Choice<'_>) -> Result<Vec<u8>, Str
 }
 
 fn told(error: io::Error) -> String {
-    format!("the consensus file cannot be read, or its end is missing: {error}; download it again")
+    match error.kind() {
+        io::ErrorKind::IsADirectory => "a directory; give a file: a consensus, or an archive of \
+                                        several"
+            .to_owned(),
+        io::ErrorKind::UnexpectedEof => {
+            "the consensus file is incomplete: its end is missing; download it again".to_owned()
+        }
+        _ => format!(
+            "the consensus file cannot be read, or its end is missing: {error}; download it again"
+        ),
+    }
 }
 
 fn unpacked<'a>(mut source: impl BufRead + 'a) -> io::Result<Box<dyn Read + 'a>> {
@@ -236,7 +246,21 @@ mod tests {
             "several: remove --valid-after 2024-05-17T01",
         );
         let packed = gzip(&month);
-        says(&packed[..packed.len() / 2], Some("2024-05-18T00"), "its end is missing");
+        says(
+            &packed[..packed.len() / 2],
+            Some("2024-05-18T00"),
+            "the consensus file is incomplete: its end is missing; download it again",
+        );
+    }
+
+    #[test]
+    fn a_folder_is_no_download_that_failed() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let choice = Choice { hour: None, written: "--valid-after " };
+        assert_eq!(
+            read_file(folder.path(), choice).unwrap_err(),
+            "a directory; give a file: a consensus, or an archive of several"
+        );
     }
 
     #[test]

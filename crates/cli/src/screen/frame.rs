@@ -11,9 +11,14 @@ use textwrap::core::display_width;
 
 use super::Recent;
 use super::palette::Palette;
+use crate::text::wrapped;
 
 /// Number of events in a view.
 const EVENTS: u16 = 5;
+
+/// Columns of the keys in their explanation, and the minimum width of the words after them.
+const KEYS_COLUMN: usize = 12;
+const LEAST_ROOM: usize = 20;
 
 /// Content of a view at one moment, which can be drawn.
 pub(crate) trait Picture: Clone + Send + 'static {
@@ -95,7 +100,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, picture: &impl Picture, look: &Look) {
         let area = Rect { height: body + events, ..area };
         explain(frame, area, (&orders, picture.legend()), look);
     }
-    let line = keys_line(&orders, look);
+    let line = cut(keys_line(&orders, look), area.width);
     frame.render_widget(line, Rect { y: area.bottom() - keys, height: keys, ..area });
 }
 
@@ -159,11 +164,21 @@ fn explain(
         lines.insert(2, ("s", format!("sort by {}, in turn", orders.join(", "))));
     }
     lines.extend(legend.iter().map(|(word, what)| (*word, (*what).to_owned())));
-    let lines = lines.into_iter().map(|(keys, what)| {
-        Line::from(vec![Span::styled(format!("  {keys:<10}"), look.palette.head()), what.into()])
+    let room = usize::from(area.width).saturating_sub(KEYS_COLUMN);
+    let lines = lines.into_iter().flat_map(|(keys, what)| {
+        let parts = wrapped(&what, room.max(LEAST_ROOM)).into_iter().enumerate();
+        let lines = parts.map(|(part, what)| {
+            let keys = if part == 0 { format!("  {keys:<10}") } else { " ".repeat(KEYS_COLUMN) };
+            Line::from(vec![
+                Span::styled(keys, look.palette.head()),
+                what.trim_start().to_owned().into(),
+            ])
+        });
+        lines.collect::<Vec<_>>()
     });
     let text: Text<'_> =
         std::iter::once(Line::styled("keys", look.palette.head())).chain(lines).collect();
+    let text = fitted(text, area.width);
     let height = (text.lines.len() as u16).min(area.height);
     let area = Rect { y: area.bottom() - height, height, ..area };
     frame.render_widget(Clear, area);
@@ -279,6 +294,22 @@ pub(crate) mod tests {
         let told = crate::screen::golden::text(&buffer);
         let line = told.lines().find(|line| line.contains('x')).unwrap();
         assert!(line.ends_with("x…") && line.chars().count() == 80, "{line}");
+    }
+
+    #[test]
+    fn a_narrow_terminal_shows_the_whole_explanation() {
+        let look = Look { help: true, ..Look::new(Palette::new(true)) };
+        let mut terminal = Terminal::new(TestBackend::new(40, 20)).unwrap();
+        let numbers = Numbers(vec![1, 2], Recent::default());
+        terminal.draw(|frame| draw(frame, &numbers, &look)).unwrap();
+        let told = crate::screen::golden::text(terminal.backend().buffer());
+        let words: Vec<_> = told.split_whitespace().collect();
+        assert!(words.join(" ").contains("stop the run; Ctrl-C again stops it at once"), "{told}");
+        assert!(words.join(" ").contains("sort by given, size, in turn"), "{told}");
+        let mut terminal = Terminal::new(TestBackend::new(20, 20)).unwrap();
+        terminal.draw(|frame| draw(frame, &numbers, &look)).unwrap();
+        let told = crate::screen::golden::text(terminal.backend().buffer());
+        assert!(told.lines().last().unwrap().ends_with('…'), "{told}");
     }
 
     #[test]

@@ -409,11 +409,9 @@ fn prices() -> String {
          delay. QUIC servers keep 13 to 76 % of their speed with 100ms, and 81 to 96 % with 1s \
          (docs/guide/quic.md).\n\nPrivacy: k-FP and MiniRocket are attacks that recognise web \
          pages by the traffic of one path. With runs of 100ms and an unmodified server, k-FP \
-         recognises 18 % of page loads on a random path and 35 % on the path with most packets. \
-         MiniRocket recognises 51 % on the path with most packets (docs/results/schedules.md). If \
-         the server changes the path at the same moment as the client, k-FP recognises 12 % on a \
-         random path and 22 % on the path with most packets. With runs of 1s these are 38 and 70 % \
-         (docs/results/fingerprinting.md).",
+         recognises 18 % of page loads on a random path and 30 % on the path with most packets. \
+         With runs of 1s these are 39 and 72 %. MiniRocket with more training recognises 51 % on \
+         the path with most packets, with runs of 100ms (docs/guide/quic.md).",
         every()
     )
 }

@@ -25,7 +25,7 @@ const WANTED: &[(&str, &str)] = &[
     ("a boolean", "true or false"),
     ("a sequence", "a list in brackets"),
     ("a map", "a table"),
-    ("string or table", "text in quotes, or a table"),
+    ("string or table", "text in quotes"),
     ("IP address", "an IP address in quotes"),
     ("IPv4 address", "an IPv4 address in quotes"),
     ("IPv6 address", "an IPv6 address in quotes"),
@@ -70,6 +70,10 @@ pub fn in_plain_words(message: &str) -> String {
     }
     let message = without_codes(message);
     let message = WHOLE.iter().fold(message, |text, (raw, plain)| text.replace(raw, plain));
+    // The parser's words for an enum that is written in another form.
+    if let Some(wanted) = message.strip_prefix("wanted ") {
+        return plain_wanted(wanted);
+    }
     let kinds = ["invalid type: ", "invalid value: ", "invalid length "];
     let Some(rest) = kinds.iter().find_map(|kind| message.strip_prefix(kind)) else {
         return without_variants(message);
@@ -89,9 +93,12 @@ fn json_place(message: &str) -> Option<(&str, &str)> {
     (is_number(line) && is_number(column)).then_some((message, place))
 }
 
-/// Removes ` (os error N)` from `text`, because the description of the error precedes it.
+/// Removes ` (os error N)` from `text`, because the description of the error precedes it. Also
+/// removes the random name of a temporary file, such as ` at path "/proc/.x.part"`, because
+/// messages name the file that the user knows.
 #[must_use]
 pub fn without_codes(text: &str) -> String {
+    let text = &without_temporary(text);
     let mut parts = text.split(" (os error ");
     let mut plain = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -102,6 +109,23 @@ pub fn without_codes(text: &str) -> String {
         }
     }
     plain
+}
+
+/// Removes each ` at path "..."` from `text`. Quotes in the path are escaped.
+fn without_temporary(text: &str) -> String {
+    let (mut plain, mut rest) = (String::new(), text);
+    while let Some((before, quoted)) = rest.split_once(" at path \"") {
+        let mut is_escaped = false;
+        let end = quoted.find(|letter| {
+            let is_end = letter == '"' && !is_escaped;
+            is_escaped = letter == '\\' && !is_escaped;
+            is_end
+        });
+        let Some(end) = end else { break };
+        plain.push_str(before);
+        rest = &quoted[end + 1..];
+    }
+    plain + rest
 }
 
 /// Rewrites messages about a missing key, and about a value that matches no variant of an untagged
@@ -230,7 +254,7 @@ mod tests {
         let words = [
             "struct", "usize", "nonzero", "u8", "u16", "u32", "u64", "i64", "f64", "enum", "unit ",
             "sequence", "invalid", "boolean", "map", "Inner", "Pair", "Choice", "Either", "target",
-            "integer", "128",
+            "integer", "128", "wanted", "string",
         ];
         let values =
             ["-5", "'x'", "1.5", "true", "[]", "{}", "[[1]]", "0", "1e400", "70000000000", HUGE];
@@ -273,6 +297,15 @@ mod tests {
         assert_eq!(in_plain_words(own), own);
         let table = "invalid type: string \"a\", expected struct PathFields";
         assert_eq!(in_plain_words(table), "'a': write a table");
+    }
+
+    #[test]
+    fn names_of_temporary_files_are_left_out() {
+        let text = r#"a: gone at path "/x/.a \"b\" \\" (os error 2); b: full at path "/y/.part""#;
+        assert_eq!(without_codes(text), "a: gone; b: full");
+        for kept in ["at path \"x\"", "cut at path \"x", "at path x"] {
+            assert_eq!(without_codes(kept), kept);
+        }
     }
 
     #[test]

@@ -6,7 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anabranch_stego::Passed;
-use etherparse::{EtherType, LaxNetSlice, LaxSlicedPacket, TransportSlice};
+use etherparse::{
+    EtherType, IpNumber, LaxNetSlice, LaxSlicedPacket, TcpHeader, TcpSlice, TransportSlice,
+};
 use pcap_file::pcap::{PcapReader, RawPcapPacket};
 use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
@@ -312,7 +314,18 @@ impl Segment {
             }
             _ => return None,
         };
-        let Some(TransportSlice::Tcp(tcp)) = packet.transport else { return None };
+        // A short snap length may cut a header's options, which the parser refuses. They are not
+        // used, so zeros take their place.
+        let mut padded = Vec::new();
+        let tcp = match packet.transport {
+            Some(TransportSlice::Tcp(tcp)) => tcp,
+            Some(_) => return None,
+            None => {
+                padded.extend_from_slice(cut_header(packet.net.as_ref()?)?);
+                padded.resize(usize::from(padded[12] >> 4) * 4, 0);
+                TcpSlice::from_slice(&padded).ok()?
+            }
+        };
         let (ends, carried): ([IpAddr; 2], usize) = match packet.net? {
             LaxNetSlice::Ipv4(four) => {
                 let head = four.header();
@@ -339,6 +352,16 @@ impl Segment {
             payload: payload.to_vec(),
         })
     }
+}
+
+/// Returns the bytes of a TCP header whose fixed part is whole and whose options are cut; `None` if
+/// `packet` has no such header.
+fn cut_header<'b>(packet: &LaxNetSlice<'b>) -> Option<&'b [u8]> {
+    let carried = packet.ip_payload_ref()?;
+    let is_tcp = carried.ip_number == IpNumber::TCP && !carried.fragmented;
+    let header = usize::from(carried.payload.get(12)? >> 4) * 4;
+    let is_cut = (TcpHeader::MIN_LEN..header).contains(&carried.payload.len());
+    (is_tcp && is_cut).then_some(carried.payload)
 }
 
 impl Flow {
@@ -519,6 +542,40 @@ pub(super) mod tests {
         let ms = Duration::from_millis;
         assert_eq!(found.flows[0].passed, [(true, 500, ms(1)), (false, 9, ms(2))]);
         assert!(!found.cut);
+    }
+
+    #[test]
+    fn options_that_are_cut_are_not_needed() {
+        let ms = Duration::from_millis;
+        // A header of 32 bytes, as usual with timestamps, after one of 20 bytes of IPv4.
+        let with_options = |sequence: u32, from: [u8; 4], to: [u8; 4], ports: (u16, u16)| {
+            let stamps = etherparse::TcpOptionElement::Timestamp(1, 2);
+            let mut bytes = Vec::new();
+            PacketBuilder::ipv4(from, to, 64)
+                .tcp(ports.0, ports.1, sequence, 9_000)
+                .options(&[stamps])
+                .unwrap()
+                .write(&mut bytes, &[7; 500])
+                .unwrap();
+            bytes
+        };
+        let near = with_options(1, [192, 0, 2, 1], [192, 0, 2, 2], (40_000, 80));
+        let far = with_options(1, [192, 0, 2, 2], [192, 0, 2, 1], (80, 40_000));
+        // All lengths from a whole fixed header to the end of the options.
+        for kept in 40..=52 {
+            let header = PcapHeader { datalink: DataLink::RAW, ..PcapHeader::default() };
+            let mut writer = PcapWriter::with_header(Vec::new(), header).unwrap();
+            for (at, bytes) in [(1, &near), (2, &far)] {
+                let packet = PcapPacket::new(ms(at), bytes.len() as u32, &bytes[..kept]);
+                writer.write_packet(&packet).unwrap();
+            }
+            let found = read(&*writer.into_writer()).unwrap();
+            assert_eq!(found.flows[0].passed, [(true, 500, ms(1)), (false, 500, ms(2))], "{kept}");
+            assert!(found.snapped && found.skipped == 0, "{kept}");
+        }
+        let mut held = Segments::default();
+        held.take(DataLink::RAW, ms(1), &near[..39]).unwrap();
+        assert_eq!(held.skipped, 1, "the fixed header is cut");
     }
 
     /// The packets of a capture, with their headers.

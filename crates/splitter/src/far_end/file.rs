@@ -74,8 +74,10 @@ pub struct Peer {
 /// Reason why a key file cannot be used. Its message has one line, and contains no byte of a key.
 #[derive(Debug)]
 pub enum KeyFileError {
-    /// The file cannot be read or written.
+    /// The file cannot be read.
     Io(PathBuf, io::Error),
+    /// The file cannot be written.
+    Write(PathBuf, io::Error),
     /// The file's mode gives access to users other than its owner: (file, mode). A file of root may
     /// be readable for its group.
     Open(PathBuf, u32),
@@ -99,7 +101,11 @@ impl fmt::Display for KeyFileError {
                 let path = path.display();
                 write!(f, "there is no key file '{path}': 'anabranch key {path}' makes one")
             }
-            KeyFileError::Io(path, error) => {
+            KeyFileError::Write(path, error) if error.kind() == io::ErrorKind::NotFound => {
+                let folder = path.parent().unwrap_or(path).display();
+                write!(f, "there is no directory '{folder}': make it first")
+            }
+            KeyFileError::Io(path, error) | KeyFileError::Write(path, error) => {
                 write!(f, "key file '{}': {error}", path.display())
             }
             KeyFileError::Open(path, mode) => {
@@ -291,7 +297,7 @@ impl KeyFile {
     pub fn create(&self, path: &Path) -> Result<(), KeyFileError> {
         private_file(path)
             .and_then(|mut file| file.write_all(self.text().as_bytes()))
-            .map_err(|error| KeyFileError::Io(path.to_owned(), error))
+            .map_err(|error| KeyFileError::Write(path.to_owned(), error))
     }
 
     /// Replaces the file at `path` atomically.
@@ -301,7 +307,7 @@ impl KeyFile {
     pub fn replace(&self, path: &Path) -> Result<(), KeyFileError> {
         let beside = path.with_extension(format!("{}.new", std::process::id()));
         self.create(&beside)?;
-        fs::rename(&beside, path).map_err(|error| KeyFileError::Io(path.to_owned(), error))
+        fs::rename(&beside, path).map_err(|error| KeyFileError::Write(path.to_owned(), error))
     }
 }
 
@@ -347,13 +353,24 @@ mod tests {
     }
 
     #[test]
+    fn a_missing_folder_is_not_called_a_missing_key_file() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().join("gone").join("a.key");
+        let told = KeyFile::of(pair(1)).create(&path).unwrap_err().to_string();
+        let gone = folder.path().join("gone");
+        assert_eq!(told, format!("there is no directory '{}': make it first", gone.display()));
+        let read = KeyFile::read(&path).err().unwrap().to_string();
+        assert!(read.starts_with("there is no key file"), "{read}");
+    }
+
+    #[test]
     fn what_is_written_is_read_and_only_by_its_owner() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("a.key");
         let mut file = KeyFile::of(pair(1));
         file.create(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert!(matches!(file.create(&path), Err(KeyFileError::Io(..))), "it is there");
+        assert!(matches!(file.create(&path), Err(KeyFileError::Write(..))), "it is there");
         for (name, psk) in [("home", [0; 32]), ("laptop", [7; 32])] {
             file.peers.push(Peer { name: name.into(), public: pair(psk[0].into()).public, psk });
         }

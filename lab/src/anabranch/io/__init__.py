@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from anabranch.io import cells, directions, lists, parquet, pcapng, wflib
+from anabranch.io import cells, directions, lists, packed, parquet, pcapng, wflib
 from anabranch.io.meaning import Meaning
 from anabranch.traces import Traces
 from anabranch.validate import TraceError, source
@@ -150,19 +150,20 @@ def detect(path: Path | str) -> str:
             return _detect_folder(path)
         if not path.exists():
             raise TraceError("no such file or folder")
-        if path.suffix in (".pcapng", ".pcap"):
+        if pcapng.is_named(path):
             return "pcapng"
         if path.suffix == ".npz":
             return "directions" if directions.matches(path) else "wflib"
         if path.suffix == ".parquet":
             return "lists" if lists.matches(path) else "parquet"
+        packed.check_file(path)
     raise TraceError(
         f"the format cannot be recognised: name one of {', '.join(FORMATS)}", file=path
     )
 
 
 def _detect_folder(path: Path) -> str:
-    if any(entry.suffix in (".pcapng", ".pcap") for entry in path.iterdir()):
+    if pcapng.files(path):
         return "pcapng"
     if cells.matches(path):
         return "cells"

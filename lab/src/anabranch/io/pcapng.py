@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch import validate
-from anabranch.io import draft, pcap
+from anabranch.io import draft, packed, pcap
 from anabranch.io.counters import NEITHER, Clear, clear, counters
 from anabranch.io.headers import RAW_IP, End, check_link, datagram
 from anabranch.io.meaning import Meaning
@@ -28,6 +28,7 @@ from anabranch.validate import TraceError, source
 _SECTION, _INTERFACE, _OLD_PACKET, _SIMPLE_PACKET, _PACKET = 0x0A0D0D0A, 1, 2, 3, 6
 _ORDER_MARK = 0x1A2B3C4D
 _IF_NAME, _IF_TSRESOL, _IF_TSOFFSET, _EPB_FLAGS = 2, 9, 14, 2
+_ENDINGS = (".pcapng", ".pcap")
 _HEADERS = 28
 """Bytes of an IPv4 and a UDP header: the written part of each packet, and its minimum size."""
 _LONGEST = np.iinfo(np.int32).max
@@ -62,7 +63,7 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
         raise TraceError(f"holds no packets{whose}: only UDP is read")
     table = table[np.argsort(table[:, 0], kind="stable")]
     times = (table[:, 0] - table[0, 0]) / 1e9
-    builder = Builder(Facts(paths=tuple(file.stem for file in captures)))
+    builder = Builder(Facts(paths=tuple(_name(file) for file in captures)))
     builder.add(
         meaning.label, times, table[:, 1], monitored=meaning.monitored and bool(meaning.label)
     )
@@ -72,7 +73,16 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
 
 def files(path: Path) -> list[Path]:
     """Returns the files of a folder that `read` reads."""
-    return sorted([*path.glob("*.pcapng"), *path.glob("*.pcap")])
+    return sorted(file for file in path.iterdir() if is_named(file))
+
+
+def is_named(file: Path) -> bool:
+    """Returns whether the file's name is that of a capture, compressed with gzip or not."""
+    return file.name.removesuffix(".gz").endswith(_ENDINGS)
+
+
+def _name(file: Path) -> str:
+    return Path(file.name.removesuffix(".gz")).stem
 
 
 def write(traces: Traces, path: Path) -> None:
@@ -115,7 +125,7 @@ def _names(known: tuple[str, ...], paths: int) -> list[str]:
 
 def _packets(file: Path, server: End | None) -> Iterator[Row]:
     """Yields the packets of one file; with `server`, only those to and from it."""
-    for record in records(file.read_bytes(), file):
+    for record in records(packed.content(file), file):
         row = _row(record, server)
         if row is not None:
             yield row

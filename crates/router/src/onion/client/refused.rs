@@ -108,7 +108,8 @@ impl fmt::Display for Why {
             Why::NoPath(none) => {
                 write!(
                     out,
-                    "{none}: a circuit never uses two relays of one /16 network or of one family"
+                    "{none}: a circuit never uses two relays of one family, or of one /16 network \
+                     unless the client has --share-subnets"
                 )
             }
             Why::TimedOut(Lack::Consensus) => {
@@ -162,7 +163,7 @@ mod tests {
         assert!(told(Why::Unanswered, None).ends_with(": no exit answered in time"));
         let near = Why::no_path(NoRelay(Position::Guard), Exits::Any);
         assert_eq!((near.word(), near.reason()), ("no_path", Reason::NoPath));
-        assert!(told(near, None).contains("/16"));
+        assert!(told(near, None).contains("one /16 network unless the client has --share-subnets"));
         let question = Refused { port: None, why: Why::TimedOut(Lack::Consensus), cure: None };
         assert!(question.to_string().starts_with("a name look-up was refused"));
     }
