@@ -6,7 +6,6 @@ Sessions of real programs: a QUIC download (quic-go at both ends) and a Mosh log
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -26,8 +25,9 @@ from test_moved import silent_in_status
 
 # The bound of the state, in seconds, and a second for the interval of statistics.
 SILENCE_S, TICK_S = 10.0, 1.0
-# Longest pause of a client that waits for its server: probe timeouts double, from some 40 ms on.
-ASKS_S = 4.0
+# A QUIC client that only receives sends nothing more once its last frame is acknowledged, unless it
+# keeps its connection alive.
+KEEP_ALIVE_S = 1.0
 # Longer than the test, at the rate of the links.
 LONG = 400 << 20
 LINE = re.compile(r"silent: no answer for [1-3]\d s on any path, last answer at \d\d:\d\d:\d\d")
@@ -56,34 +56,6 @@ def silence(server: Host, port: int) -> None:
         server.must(["nft", "add", "rule", *rule])
 
 
-def silence_while_it_asks(network: Network, port: int) -> None:
-    """Silences the server of a session whose client waits for it.
-
-    A QUIC client that only receives waits for nothing once its last frame is acknowledged: it
-    sends nothing more. Then the server is heard for a second, and silenced again.
-    """
-    for _ in range(10):
-        silence(network.server, port)
-        if asks(network):
-            return
-        hear(network.server)
-        time.sleep(1.0)
-    raise AssertionError("the client never waits for its server")
-
-
-def asks(network: Network) -> bool:
-    """Returns whether the client sends anything more than what is under way now."""
-
-    def sent() -> int:
-        return sum(link.up_packets for link in network.stats().values())
-
-    time.sleep(0.5)
-    before, end = sent(), time.monotonic() + ASKS_S
-    while sent() == before and time.monotonic() < end:
-        time.sleep(0.1)
-    return sent() > before
-
-
 def hear(server: Host) -> None:
     """Ends the server's silence."""
     server.must(["nft", "delete", "table", "ip", "silent"])
@@ -97,8 +69,12 @@ def session(protocol: str, network: Network, folder: Path, begin: ExitStack) -> 
             site(folder / "site", LONG)
             stack.enter_context(quic.serving("quic-go", network.server, folder))
             beside = stack.enter_context(ThreadPoolExecutor(1))
-            args = (network.client, "quic-go", LISTEN, LONG)
-            begin.callback(lambda: beside.submit(quic.download, *args, seconds=40))
+
+            def download() -> None:
+                args = (network.client, "quic-go", LISTEN, LONG)
+                quic.download(*args, seconds=40.0, keep_alive_s=KEEP_ALIVE_S)
+
+            begin.callback(lambda: beside.submit(download))
         else:
             server = stack.enter_context(MoshServer(network.server))
             host, port = LISTEN.split(":")
@@ -129,7 +105,7 @@ def test_a_silent_server_is_a_state_in_json_and_status(
         wait_for("statistics", lambda: bool(splitter.of("stats")))
         wait_for("some of it", lambda: splitter.counts()["p0"].down_packets > 2)
         assert splitter.of("stats")[-1]["silent"] is None
-        silence_while_it_asks(network, port_of(protocol))
+        silence(network.server, port_of(protocol))
         event = splitter.wait_event("unanswered", 20)
         waited = event["time"] - event["last"]
         assert SILENCE_S - 0.5 < waited < SILENCE_S + 2 * TICK_S, event
@@ -168,7 +144,7 @@ def test_a_silent_server_is_a_line_for_people(
         begin.close()
         # A server that was never heard is reported in other words.
         wait_for("an answer", lambda: any(one.down_packets > 2 for one in network.stats().values()))
-        silence_while_it_asks(network, port_of(protocol))
+        silence(network.server, port_of(protocol))
         if shown == "view":
             assert screen.wait_text("silent: no answer for", 30), text()
         else:

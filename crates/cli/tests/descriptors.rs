@@ -1,4 +1,5 @@
-//! A relay without free file descriptors, and the warning of a client with an open proxy.
+//! A relay without free file descriptors, and warnings at the start: of a client with an open
+//! proxy, and of a relay on a private address.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -120,5 +121,47 @@ fn a_client_whose_proxy_is_open_to_others_warns_and_one_on_loopback_does_not() {
         assert_eq!(warned, warns, "{at}");
         let told = listening["addresses"][0].as_str().unwrap();
         assert!(told.starts_with(at.trim_end_matches('0')), "{told}");
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "onion"), ignore = "no onion network in this build")]
+fn a_relay_on_a_private_address_warns_that_it_extends_to_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases: [(&str, &[&str], bool); 4] = [
+        ("10.1.2.3", &[], true),
+        ("127.0.0.1", &[], true),
+        ("10.1.2.3", &["--allow-private"], false),
+        ("192.0.2.1", &[], false),
+    ];
+    for (number, (address, more, warns)) in cases.into_iter().enumerate() {
+        let data = folder.path().join(number.to_string());
+        let [port] = free_ports();
+        let listen = format!("127.0.0.1:{port}");
+        let words = ["relay", "--json", "--nickname", "river", "--authority", NOBODY];
+        let words = [&words[..], &["--address", address, "--listen", &listen], more];
+        let data = ["--data", data.to_str().unwrap()];
+        let mut relay = Program::start(&[&words.concat()[..], &data].concat());
+        let start = format!("this relay's address {address} is private");
+        let mut warned = false;
+        let mut look = |told: &serde_json::Value| {
+            let what = told["what"].as_str().unwrap_or_default();
+            warned |= what.starts_with(&start) && what.ends_with("add --allow-private");
+        };
+        // The warning follows `listening`; what SIGTERM causes follows the warning.
+        relay.until("listening", &mut look);
+        relay.signal("-TERM");
+        let is_stopping = |told: &serde_json::Value| {
+            told["what"].as_str().is_some_and(|what| what.starts_with("stopping: "))
+        };
+        loop {
+            let told = relay.next("note");
+            if is_stopping(&told) {
+                break;
+            }
+            look(&told);
+        }
+        assert_eq!(warned, warns, "{address} {more:?}");
+        assert!(relay.ended().0.success());
     }
 }

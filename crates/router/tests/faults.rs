@@ -1,5 +1,5 @@
 //! A relay on real sockets, and neighbours that break TLS once a link is open: the link ends, it is
-//! counted and told in a line, and others live on.
+//! counted and told in a line, and others live on. The end of a relay: after its last circuit.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -274,4 +274,46 @@ fn a_neighbour_that_breaks_tls_loses_its_link_and_is_counted_and_told_of_once() 
 
     stop.write_all(&[0; 2]).unwrap();
     relay.join().unwrap().unwrap();
+}
+
+/// Returns the time until a relay with `threads` threads ends, from when it was told to and had no
+/// circuits left. At first it has `circuits`, each of a neighbour of its own.
+fn time_to_end(threads: usize, circuits: u32) -> Duration {
+    let folder = tempfile::tempdir().unwrap();
+    let mut settings = lone_relay::settings(&folder.path().join("relay"));
+    settings.threads = threads;
+    settings.live.grace = Duration::from_secs(600);
+    let ((mut stop, stopped), (teller, told)) = (UnixStream::pair().unwrap(), channel());
+    let work = move || relay::run(settings, &stopped, &mut Teller(teller));
+    let relay = thread::spawn(work);
+    let at = match told.recv_timeout(PATIENCE) {
+        Ok(RelayNews::Listens(at)) => at,
+        _ => panic!("it does not listen"),
+    };
+    let mut neighbours: Vec<_> = (0..circuits).map(|_| Peer::open(at, false)).collect();
+    for neighbour in &mut neighbours {
+        assert!(neighbour.has_a_circuit(0x8000_0001));
+    }
+    stop.write_all(&[0]).unwrap();
+    let mut told_to = Instant::now();
+    while let Some(neighbour) = neighbours.pop() {
+        thread::sleep(Duration::from_millis(100));
+        assert!(!relay.is_finished(), "{} circuits are left", neighbours.len() + 1);
+        told_to = Instant::now();
+        drop(neighbour);
+    }
+    relay.join().unwrap().unwrap();
+    told_to.elapsed()
+}
+
+#[test]
+fn a_relay_ends_at_once_when_no_thread_has_a_circuit() {
+    for threads in [1, 4] {
+        for circuits in [0, 4] {
+            // Other programs use the machine, too: the quickest of a few ends counts.
+            let mut ends = (0..5).map(|_| time_to_end(threads, circuits));
+            let quickest = ends.find(|time| *time < Duration::from_millis(500));
+            assert!(quickest.is_some(), "{threads} threads, at first {circuits} circuits");
+        }
+    }
 }

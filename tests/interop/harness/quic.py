@@ -223,13 +223,22 @@ def make_certificate(host: Host, folder: Path) -> None:
 
 
 def download(
-    host: Host, kind: str, endpoint: str, length: int, *, seconds: float = 60.0, version: int = 1
+    host: Host,
+    kind: str,
+    endpoint: str,
+    length: int,
+    *,
+    seconds: float = 60.0,
+    version: int = 1,
+    keep_alive_s: float = 0.0,
 ) -> Transfer:
     """Fetches ``/bytes/length`` from ``endpoint``, a server of this kind, within ``seconds``;
-    ``version`` is QUIC's, 1 or 2.
+    ``version`` is QUIC's, 1 or 2. With ``keep_alive_s`` the client sends a PING after this time
+    without packets.
     """
     command = ["quic-client", "-server", endpoint, "-protocol", KINDS[kind].protocol]
     command += ["-path", f"/bytes/{length}", "-version", str(version), "-timeout", f"{seconds}s"]
+    command += ["-keep-alive", f"{keep_alive_s}s"]
     return client(host, command, seconds)
 
 

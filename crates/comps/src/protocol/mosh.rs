@@ -5,7 +5,7 @@
 //! The plaintext has at least two 16-bit timestamps, a fragment's 64-bit number and its 16-bit
 //! position. The tag has 16 bytes.
 
-use super::{Counter, Family, Mark, Protocol, Side, Verdict, be64, goes_on};
+use super::{Counter, Family, Mark, Protocol, Side, Verdict, be64};
 
 /// The entry of Mosh in [`FAMILIES`](super::FAMILIES).
 pub const FAMILY: Family = Family {
@@ -35,12 +35,13 @@ pub fn is_from_client(datagram: &[u8]) -> bool {
     (SHORTEST..=LONGEST).contains(&length) && datagram[..5] == [0; 5]
 }
 
-/// Returns the verdict on `next`. A client's datagram agrees if it has the next sequence number. A
-/// server's datagram agrees if it has the direction bit and a sequence number below 2^24.
+/// Returns the verdict on `next`. A client's datagram agrees if it has the next sequence number:
+/// each datagram takes one. In other protocols the number advances in other steps, such as by 2 in
+/// fastd. A server's datagram agrees if it has the direction bit and a sequence number below 2^24.
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let nonce = |bytes| be64(bytes, 0).unwrap_or_default();
     Verdict::whether(match side {
-        Side::Client => is_from_client(next) && goes_on(nonce(first), nonce(next)),
+        Side::Client => is_from_client(next) && nonce(next) == nonce(first) + 1,
         Side::Server => next.len() >= SHORTEST && next[..5] == [0x80, 0, 0, 0, 0],
     })
 }
@@ -69,7 +70,7 @@ mod tests {
     fn the_next_number_or_a_young_one_of_the_server_agrees() {
         let first = datagram(7, 70);
         assert_eq!(follow(&first, &datagram(8, 38), Side::Client), Verdict::Agrees);
-        for other in [7, 6, 4711] {
+        for other in [7, 6, 9, 4711] {
             let verdict = follow(&first, &datagram(other, 70), Side::Client);
             assert_eq!(verdict, Verdict::Contradicts, "{other}");
         }

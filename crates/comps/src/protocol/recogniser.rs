@@ -40,16 +40,22 @@ pub struct Finding {
 #[derive(Debug)]
 struct Candidate {
     protocol: Protocol,
+    mark: Mark,
     head: [u8; HEAD],
     length: usize,
 }
 
 impl Candidate {
-    fn new(protocol: Protocol, datagram: &[u8]) -> Candidate {
+    fn new(protocol: Protocol, mark: Mark, datagram: &[u8]) -> Candidate {
         let length = datagram.len().min(HEAD);
         let mut head = [0; HEAD];
         head[..length].copy_from_slice(&datagram[..length]);
-        Candidate { protocol, head, length }
+        Candidate { protocol, mark, head, length }
+    }
+
+    /// Returns the verdict of the candidate's protocol on a later `datagram` from `side`.
+    fn follow(&self, datagram: &[u8], side: Side) -> Verdict {
+        (self.protocol.family().follow)(&self.head[..self.length], datagram, side)
     }
 }
 
@@ -57,6 +63,9 @@ impl Candidate {
 #[derive(Debug)]
 pub struct Recogniser {
     candidate: Option<Candidate>,
+    /// A protocol with a weak mark that the client's datagrams agree with. The server's first
+    /// datagram can contradict it.
+    unanswered: Option<Candidate>,
     finding: Option<Finding>,
     left: u8,
     numbers: Numbers,
@@ -64,7 +73,13 @@ pub struct Recogniser {
 
 impl Default for Recogniser {
     fn default() -> Recogniser {
-        Recogniser { candidate: None, finding: None, left: LOOKS, numbers: Numbers::default() }
+        Recogniser {
+            candidate: None,
+            unanswered: None,
+            finding: None,
+            left: LOOKS,
+            numbers: Numbers::default(),
+        }
     }
 }
 
@@ -79,7 +94,7 @@ impl Recogniser {
     /// A datagram with a weak mark yields no finding until another datagram agrees.
     pub fn on_client(&mut self, datagram: &[u8]) -> Option<Finding> {
         match self.hold(datagram, Side::Client) {
-            Some(Verdict::Agrees) => return self.confirm(),
+            Some(Verdict::Agrees) => return self.confirm(Side::Client),
             Some(Verdict::Open) => return None,
             Some(Verdict::Contradicts) => {
                 self.candidate = None;
@@ -98,8 +113,14 @@ impl Recogniser {
 
     /// Inspects a server's datagram. Returns the finding if it is new.
     pub fn on_server(&mut self, datagram: &[u8]) -> Option<Finding> {
+        if let Some(unanswered) = self.unanswered.take() {
+            let is_other = unanswered.follow(datagram, Side::Server) == Verdict::Contradicts;
+            // The client's further datagrams would suggest the same protocol again.
+            self.left = if is_other { 0 } else { self.left };
+            return is_other.then(|| self.find(Protocol::Other, Confidence::Likely)).flatten();
+        }
         match self.hold(datagram, Side::Server)? {
-            Verdict::Agrees => self.confirm(),
+            Verdict::Agrees => self.confirm(Side::Server),
             Verdict::Open => None,
             Verdict::Contradicts => {
                 self.candidate = None;
@@ -120,7 +141,7 @@ impl Recogniser {
 
     /// Returns whether [`Recogniser::on_server`] still needs a datagram of the server.
     pub fn looks_at_servers(&self) -> bool {
-        self.candidate.is_some()
+        self.candidate.is_some() || self.unanswered.is_some()
     }
 
     /// Searches a client's datagram for a number in clear. Returns true when such a number is
@@ -147,14 +168,17 @@ impl Recogniser {
 
     /// Compares a datagram with the candidate; returns `None` if there is no candidate.
     fn hold(&self, datagram: &[u8], side: Side) -> Option<Verdict> {
-        let candidate = self.candidate.as_ref()?;
-        let first = &candidate.head[..candidate.length];
-        Some((candidate.protocol.family().follow)(first, datagram, side))
+        self.candidate.as_ref().map(|candidate| candidate.follow(datagram, side))
     }
 
-    fn confirm(&mut self) -> Option<Finding> {
+    /// Makes the candidate's protocol certain, because a datagram of `side` agrees with it.
+    fn confirm(&mut self, side: Side) -> Option<Finding> {
         let candidate = self.candidate.take()?;
-        self.find(candidate.protocol, Confidence::Certain)
+        let protocol = candidate.protocol;
+        if side == Side::Client && candidate.mark == Mark::Weak {
+            self.unanswered = Some(candidate);
+        }
+        self.find(protocol, Confidence::Certain)
     }
 
     /// Searches `datagram` for a mark. A session without a mark in its first datagrams may still be
@@ -167,7 +191,7 @@ impl Recogniser {
         let found = marked.filter(|(_, mark)| *mark != Mark::None).or_else(turned);
         let (protocol, mark) = found.unwrap_or((Protocol::Other, Mark::None));
         if mark != Mark::None {
-            self.candidate = Some(Candidate::new(protocol, datagram));
+            self.candidate = Some(Candidate::new(protocol, mark, datagram));
         }
         match mark {
             Mark::Strong | Mark::None => self.find(protocol, Confidence::Likely),

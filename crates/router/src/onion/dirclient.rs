@@ -740,6 +740,38 @@ mod tests {
     }
 
     #[test]
+    fn each_message_about_a_bridges_descriptor_names_the_bridge() {
+        let folder = tempfile::tempdir().unwrap();
+        let bridge = |address: &str| {
+            let addresses = vec![address.parse().unwrap(), "192.0.2.9:9".parse().unwrap()];
+            BridgeIdentity { addresses, rsa: None, ed25519: None }
+        };
+        let settings = Settings {
+            authorities: Vec::new(),
+            data: folder.path().to_owned(),
+            share_subnets: false,
+            keys: None,
+            cache: false,
+            dir_requests: true,
+            bridges: vec![bridge("192.0.2.1:443"), bridge("[2001:db8::2]:443")],
+            unpublished: false,
+        };
+        let (mut office, desk, _orders) = DirClient::counters().unwrap();
+        let rng = anabranch_os::entropy::generator().unwrap();
+        let mut clerk = DirThread::new(settings, rng, desk);
+        for (place, named) in [(0, "192.0.2.1:443"), (1, "[2001:db8::2]:443")] {
+            clerk.take(vec![Event::Failed(
+                Want::Bridge(place),
+                Source::Bridge(place),
+                Failure::Silent,
+            )]);
+            let News::Trouble(told) = office.take().remove(0) else { panic!("no message") };
+            let start = format!("could not fetch descriptor of bridge {named}: ");
+            assert!(told.starts_with(&start), "{told}");
+        }
+    }
+
+    #[test]
     fn a_bridge_that_is_being_asked_is_waited_for_though_other_authorities_are_trusted() {
         let folder = tempfile::tempdir().unwrap();
         let addresses = vec!["192.0.2.1:443".parse().unwrap()];

@@ -303,9 +303,9 @@ struct MainShard<'r> {
     /// Whether a message was logged that circuits share links, though each should have its own.
     told_shared: bool,
     file_watch: FileWatch,
-    /// Earliest and latest time at which the relay ends; `None` unless it was asked to stop.
-    /// Between these times, it ends as soon as no circuit is left.
-    ends: Option<[Time; 2]>,
+    /// Latest time at which the relay ends; `None` unless it was asked to stop. It ends as soon as
+    /// no circuit is left.
+    ends: Option<Time>,
 }
 
 impl<'r> MainShard<'r> {
@@ -319,14 +319,16 @@ impl<'r> MainShard<'r> {
         let meters = [Meter::full(rate, burst), Meter::full(rate, burst)];
         let entrance = Entrance::default();
         let mut parts = shards(&mut settings, &meters, &key, &entrance)?;
-        let mut shard = Shard::new(parts.remove(0))?;
+        let first = parts.remove(0);
+        let bell = Arc::clone(first.siblings.bell());
+        let mut shard = Shard::new(first)?;
         if settings.quic.is_some() {
             take_quic(&mut shard, &mut parts, &entrance)?;
         }
         shard.station.watch(stop, STOP)?;
         shard.station.watch(settings.dirclient.waker(), DIRECTORY)?;
         reload.iter().try_for_each(|reload| shard.station.watch(&reload.hangup, HANGUP))?;
-        let workers = Workers::start(parts)?;
+        let workers = Workers::start(parts, &bell)?;
         let bridge = settings.bridge.take();
         let bridge = bridge.map(|bridge| BridgeSide::start(bridge, &shard, settings.keys.data()));
         let bridge = bridge.transpose()?;
@@ -391,8 +393,11 @@ impl<'r> MainShard<'r> {
             self.renew(now, watch);
             self.test(now, watch);
         }
-        let drained = || self.numbers().stats.circuits == 0;
-        Ok(!self.ends.is_some_and(|[from, end]| now >= end || now >= from && drained()))
+        if self.ends.is_some() {
+            self.workers.listen(watch)?;
+        }
+        let drained = || self.shard.is_drained() && self.workers.are_drained();
+        Ok(!self.ends.is_some_and(|end| now >= end || drained()))
     }
 
     fn numbers(&self) -> Numbers {
@@ -417,11 +422,8 @@ impl<'r> MainShard<'r> {
     /// Stops accepting links. Existing circuits continue until the relay ends.
     fn begin_to_end(&mut self, now: Time, watch: &mut dyn Watch) {
         tell(&[NotifyState::Stopping]);
-        // The other shards report their number of circuits only once a second.
-        let from = if self.settings.threads > 1 { now + 2 * TICK } else { now };
-        self.ends = Some([from, now + self.settings.live.grace]);
-        self.shard.station.listeners.clear();
-        self.shard.station.refuse_quic();
+        self.ends = Some(now + self.settings.live.grace);
+        self.shard.refuse();
         self.workers.tell(|| WorkerOrder::Refuse);
         self.bridge.iter_mut().for_each(|bridge| bridge.extended = None);
         let circuits = self.numbers().stats.circuits;

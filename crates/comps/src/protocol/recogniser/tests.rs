@@ -64,6 +64,39 @@ fn zeros_and_noise_are_not_taken_for_mosh() {
     assert_eq!(findings(&[noise(1), noise(200), noise(90)]), [(Protocol::Other, LIKELY)]);
 }
 
+/// Returns a data packet of fastd (a mesh VPN): a 48-bit number that advances by 2, odd from the
+/// client and even from the server, and two bytes of zeros or flags before it.
+fn fastd(number: u8) -> Vec<u8> {
+    [&[0, 0, 0, 0, 0, 0, 0, number][..], &[0x77 ^ number; 76]].concat()
+}
+
+#[test]
+fn counters_of_other_protocols_are_not_taken_for_moshs() {
+    let all: Vec<_> = (0..100).map(|number| fastd(2 * number + 1)).collect();
+    assert_eq!(findings(&all), [(Protocol::Other, LIKELY)]);
+    // A number that advances by 1, until the server's first answer.
+    let mut recogniser = Recogniser::default();
+    recogniser.on_client(&mosh(0));
+    assert_eq!(recogniser.on_client(&mosh(1)), finding(Protocol::Mosh, CERTAIN));
+    assert!(recogniser.looks_at_servers());
+    assert_eq!(recogniser.on_server(&mosh(0)), finding(Protocol::Other, LIKELY));
+    for number in 2..20 {
+        assert_eq!(recogniser.on_client(&mosh(number)), None);
+        assert_eq!(recogniser.on_server(&mosh(number)), None);
+    }
+}
+
+#[test]
+fn moshs_answer_keeps_what_its_client_showed() {
+    let mut recogniser = Recogniser::default();
+    recogniser.on_client(&mosh(0));
+    recogniser.on_client(&mosh(1));
+    let answer = [&[0x80, 0, 0, 0, 0, 0, 0, 3][..], &[0x55; 60]].concat();
+    assert_eq!(recogniser.on_server(&answer), None);
+    assert!(!recogniser.looks_at_servers());
+    assert_eq!(recogniser.finding(), finding(Protocol::Mosh, CERTAIN));
+}
+
 #[test]
 fn what_a_second_datagram_or_an_answer_contradicts_is_other() {
     let fallen = [(Protocol::Dtls, LIKELY), (Protocol::Other, LIKELY)];

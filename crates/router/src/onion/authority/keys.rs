@@ -9,7 +9,7 @@ use anabranch_onion::wire::dirkeys::{AuthorityKeys, BadKeys, IdentityKey, Signat
 use anabranch_onion::wire::netdoc::{AuthorityCert, parse_certs};
 use rand_core::CryptoRng;
 
-use crate::onion::kept::{Stored, read_text, set_aside};
+use crate::onion::kept::{Stored, damaged, read_text, set_aside};
 use crate::onion::store::{StoreError, is_any_there, private_folder, replace};
 
 const IDENTITY: &str = "authority_identity_key";
@@ -139,10 +139,24 @@ fn strange(path: &Path, what: impl ToString) -> StoreError {
 
 fn identity(folder: &Path) -> Result<Option<IdentityKey>, StoreError> {
     let path = folder.join(IDENTITY);
-    match fs::read_to_string(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(StoreError::File(path, error)),
-        Ok(text) => IdentityKey::from_pem(&text).map(Some).map_err(|bad| strange(&path, bad)),
+    let cure = "restore it from a copy. Without a copy, remove the folder: a new authority is \
+                created, and each relay and client needs its DirAuthority line";
+    let Some(text) = key_text(&path, cure)? else { return Ok(None) };
+    let bad = |error: BadKeys| damaged(&path, &error.to_string(), cure);
+    IdentityKey::from_pem(&text).map(Some).map_err(bad)
+}
+
+/// Reads the key file `path`, without which the authority does not start. Returns `None` if the
+/// file does not exist.
+///
+/// # Errors
+/// The file cannot be read, is empty, or is not text. The error names `cure`, the remedy.
+fn key_text(path: &Path, cure: &str) -> Result<Option<String>, StoreError> {
+    match read_text(path)? {
+        Stored::Absent => Ok(None),
+        Stored::Damaged(why) => Err(damaged(path, &why, cure)),
+        Stored::Whole(text) if text.trim().is_empty() => Err(damaged(path, "it is empty", cure)),
+        Stored::Whole(text) => Ok(Some(text)),
     }
 }
 
@@ -183,9 +197,14 @@ fn rename(folder: &Path) -> Result<(), StoreError> {
 /// Reads the signing key and its certificate from `folder`. A damaged certificate of an
 /// interrupted renewal is renamed, and `troubles` gets a message.
 fn signing(folder: &Path, troubles: &mut Vec<String>) -> Result<AuthorityKeys, StoreError> {
+    let cure = format!(
+        "if {IDENTITY} is in the same folder, remove {SIGNING} and {CERTIFICATE}, so that new ones \
+         are made; otherwise copy both here again"
+    );
     let read = |name: &str| {
         let path = folder.join(name);
-        fs::read_to_string(&path).map_err(|error| StoreError::File(path, error))
+        let missing = || strange(&path, format!("the file is missing: {cure}"));
+        key_text(&path, &cure)?.ok_or_else(missing)
     };
     let key = read(SIGNING)?;
     let coming = certificate(&folder.join(COMING), "the present certificate is used", troubles)?;
@@ -195,13 +214,7 @@ fn signing(folder: &Path, troubles: &mut Vec<String>) -> Result<AuthorityKeys, S
         rename(folder)?;
         return Ok(keys);
     }
-    let told = |bad: BadKeys| {
-        let remedy = format!(
-            "{bad}; if {IDENTITY} is in the same folder, remove {SIGNING} and {CERTIFICATE}, so \
-             that new ones are made"
-        );
-        strange(&folder.join(SIGNING), remedy)
-    };
+    let told = |bad: BadKeys| strange(&folder.join(SIGNING), format!("{bad}; {cure}"));
     AuthorityKeys::from_files(&key, &read(CERTIFICATE)?).map_err(told)
 }
 
@@ -324,5 +337,42 @@ mod tests {
         fs::write(folder.join(IDENTITY), other).unwrap();
         let error = open(data).err().unwrap().to_string();
         assert!(error.contains("another identity"), "{error}");
+    }
+
+    #[test]
+    fn empty_unreadable_and_missing_keys_are_reported_with_the_remedy() {
+        let data = tempfile::tempdir().unwrap();
+        open(data.path()).unwrap();
+        let folder = data.path().join("keys");
+        for (name, cure) in [
+            (IDENTITY, "restore it from a copy"),
+            (SIGNING, "so that new ones are made"),
+            (CERTIFICATE, "so that new ones are made"),
+        ] {
+            let path = folder.join(name);
+            let whole = fs::read(&path).unwrap();
+            let told = || open(data.path()).err().unwrap().to_string();
+            for (text, why) in [(&b""[..], "it is empty"), (b"\xff", "it is not text")] {
+                fs::write(&path, text).unwrap();
+                let error = told();
+                assert!(error.contains(name) && error.contains(why), "{error}");
+                assert!(error.contains(cure), "{error}");
+                assert_eq!(fs::read(&path).unwrap(), text, "{name} is left as it is");
+            }
+            fs::remove_file(&path).unwrap();
+            if name != IDENTITY {
+                let error = told();
+                assert!(error.contains(name) && error.contains("missing"), "{error}");
+                assert!(error.contains(cure), "{error}");
+            }
+            // A folder cannot be read as a file, even by root.
+            fs::create_dir(&path).unwrap();
+            let error = told();
+            assert!(error.contains(name) && error.contains("cannot be read"), "{error}");
+            assert!(error.contains("make it readable"), "{error}");
+            fs::remove_dir(&path).unwrap();
+            fs::write(&path, whole).unwrap();
+        }
+        open(data.path()).unwrap();
     }
 }

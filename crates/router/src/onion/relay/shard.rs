@@ -80,6 +80,8 @@ pub(super) struct Newcomer {
 pub(super) struct Shard {
     pub(super) station: Station<Relay>,
     exits: Exits,
+    /// Whether the shard accepts no new links, because the relay is about to end.
+    refuses: bool,
 }
 
 impl Shard {
@@ -110,7 +112,7 @@ impl Shard {
         station.carriers.limit(&meters);
         let exits = Exits::new(policy, hsdir)?;
         station.watch(exits.waker(), NAMES)?;
-        Ok(Shard { station, exits })
+        Ok(Shard { station, exits, refuses: false })
     }
 
     /// Waits for events, and services the core. Returns the time, and the tokens of events that
@@ -177,6 +179,18 @@ impl Shard {
         if let Err(error) = carriers.tcp.accept(poller, (socket, peer), place, by_transport) {
             watch.note(&format!("cannot accept a link: {error}"));
         }
+    }
+
+    /// Accepts no new links from now on.
+    pub(super) fn refuse(&mut self) {
+        self.station.listeners.clear();
+        self.station.refuse_quic();
+        self.refuses = true;
+    }
+
+    /// Returns whether the shard accepts no new links and has no circuits.
+    pub(super) fn is_drained(&self) -> bool {
+        self.refuses && self.station.core.stats().circuits == 0
     }
 
     /// Applies the new settings in `live` and `behaviour`. Open streams continue.

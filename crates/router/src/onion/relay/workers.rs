@@ -31,7 +31,7 @@ pub(super) enum WorkerOrder {
     /// Context with the certificate of new TLS links.
     Tls(Context),
     OnionKeys(Vec<CurveKeys>),
-    /// The shard should accept no new links.
+    /// The shard should accept no new links, and report when it has no circuits left.
     Refuse,
     /// The relay's settings have changed.
     Live(Box<Live>, Behaviour),
@@ -42,6 +42,8 @@ enum WorkerReport {
     Event(Time, Event),
     Note(String),
     Numbers(usize, Box<Numbers>),
+    /// The shard of this index accepts no new links, and has these counters now.
+    Refusing(usize, Box<Numbers>),
     Failed(io::Error),
 }
 
@@ -50,6 +52,8 @@ pub(super) struct Workers {
     workers: Vec<Hand>,
     told: Receiver<WorkerReport>,
     numbers: Vec<Numbers>,
+    /// Whether each shard has confirmed that it accepts no new links.
+    refusing: Vec<bool>,
     /// Index of the shard that receives the next connection; 0 is the first shard.
     turn: usize,
 }
@@ -63,16 +67,20 @@ struct Hand {
 
 impl Workers {
     /// Starts the threads of `shards`. Each shard is created on its own thread. If that fails,
-    /// [`Workers::listen`] returns the error.
+    /// [`Workers::listen`] returns the error. `first` is the waker of the first shard.
     ///
     /// # Errors
     /// A thread cannot be started.
-    pub(super) fn start(shards: Vec<Parts>) -> io::Result<Workers> {
-        let (teller, told) = channel();
+    pub(super) fn start(shards: Vec<Parts>, first: &Arc<Bell>) -> io::Result<Workers> {
+        let (reports, told) = channel();
         let numbers = vec![Numbers::default(); shards.len()];
-        let start = |(number, shard)| Hand::start(number, shard, teller.clone());
+        let refusing = vec![false; shards.len()];
+        let start = |(number, shard)| {
+            let teller = Teller { reports: reports.clone(), first: Arc::clone(first) };
+            Hand::start(number, shard, teller)
+        };
         let workers = shards.into_iter().enumerate().map(start).collect::<io::Result<Vec<_>>>()?;
-        Ok(Workers { workers, told, numbers, turn: 0 })
+        Ok(Workers { workers, told, numbers, refusing, turn: 0 })
     }
 
     /// Passes `newcomer` to the next shard. Returns the connection if the first shard is next.
@@ -103,6 +111,10 @@ impl Workers {
                 WorkerReport::Event(now, event) => watch.event(now, &event),
                 WorkerReport::Note(text) => watch.note(&text),
                 WorkerReport::Numbers(number, numbers) => self.numbers[number] = *numbers,
+                WorkerReport::Refusing(number, numbers) => {
+                    self.numbers[number] = *numbers;
+                    self.refusing[number] = true;
+                }
                 WorkerReport::Failed(error) => return Err(error),
             }
         }
@@ -113,14 +125,19 @@ impl Workers {
     pub(super) fn numbers(&self) -> Numbers {
         self.numbers.iter().fold(Numbers::default(), |sum, numbers| sum.with(numbers))
     }
+
+    /// Returns whether all of the other shards have confirmed [`WorkerOrder::Refuse`] and have no
+    /// circuits.
+    pub(super) fn are_drained(&self) -> bool {
+        self.refusing.iter().all(|&refusing| refusing) && self.numbers().stats.circuits == 0
+    }
 }
 
 impl Hand {
-    fn start(number: usize, parts: Parts, told: Sender<WorkerReport>) -> io::Result<Hand> {
+    fn start(number: usize, parts: Parts, mut teller: Teller) -> io::Result<Hand> {
         let bell = Arc::clone(parts.siblings.bell());
         let (orders, ordered) = channel();
         let work = move || {
-            let mut teller = Teller(told);
             let worked =
                 Shard::new(parts).and_then(|shard| work(number, shard, &ordered, &mut teller));
             if let Err(error) = worked {
@@ -161,6 +178,8 @@ fn work(
 ) -> io::Result<()> {
     use std::sync::mpsc::TryRecvError;
     let mut ticked = Time::ZERO;
+    // Whether the first shard was told that this one has no circuits left.
+    let mut drained = false;
     loop {
         let (now, _) = shard.turn(teller)?;
         loop {
@@ -171,6 +190,11 @@ fn work(
             }
         }
         shard.obey(now, teller);
+        if drained != shard.is_drained() {
+            drained = !drained;
+            teller.tell(WorkerReport::Refusing(number, Box::new(shard.numbers())));
+            teller.first.ring();
+        }
         if now.since(ticked) >= TICK {
             ticked = now;
             teller.tell(WorkerReport::Numbers(number, Box::new(shard.numbers())));
@@ -194,19 +218,23 @@ fn follow(now: Time, shard: &mut Shard, order: WorkerOrder, teller: &mut Teller)
                 ))
             });
         }
-        WorkerOrder::Refuse => shard.station.refuse_quic(),
+        WorkerOrder::Refuse => shard.refuse(),
         WorkerOrder::OnionKeys(keys) => core.set_onion_keys(keys),
         WorkerOrder::Live(live, behaviour) => shard.adopt(&live, behaviour),
     }
 }
 
 /// Sender of a shard's reports to the first shard's thread.
-struct Teller(Sender<WorkerReport>);
+struct Teller {
+    reports: Sender<WorkerReport>,
+    /// Waker of the first shard.
+    first: Arc<Bell>,
+}
 
 impl Teller {
     fn tell(&self, told: WorkerReport) {
         // If there is no receiver, the first shard is ending, and will end this shard, too.
-        let _ = self.0.send(told);
+        let _ = self.reports.send(told);
     }
 }
 

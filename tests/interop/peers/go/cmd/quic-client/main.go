@@ -25,6 +25,7 @@ func main() {
 	protocol := flag.String("protocol", "h3", "h3 or hq")
 	version := flag.Int("version", 1, "QUIC version, 1 or 2")
 	ids := flag.String("ids", "", "connection IDs of the client's own: none, some, or as the library does")
+	keepAlive := flag.Duration("keep-alive", 0, "send a PING after this long without packets; 0: never")
 	limit := flag.Duration("timeout", time.Minute, "give up after this long")
 	flag.Parse()
 
@@ -36,7 +37,7 @@ func main() {
 	}
 	meter := fetch.NewMeter()
 	at := place{*server, *path, *name, dialers[*ids]}
-	meter.Finish(get(ctx, at, quicConfig(*version), meter)).PrintAndExit()
+	meter.Finish(get(ctx, at, quicConfig(*version, *keepAlive), meter)).PrintAndExit()
 }
 
 // place is what is fetched: from where, what, by which name the server is asked for it, and how it
@@ -66,11 +67,12 @@ func dialWithIDs(ctx context.Context, addr string, t *tls.Config, c *quic.Config
 
 type getter func(ctx context.Context, at place, c *quic.Config, m *fetch.Meter) error
 
-func quicConfig(version int) *quic.Config {
+func quicConfig(version int, keepAlive time.Duration) *quic.Config {
+	config := &quic.Config{Versions: []quic.Version{quic.Version1}, KeepAlivePeriod: keepAlive}
 	if version == 2 {
-		return &quic.Config{Versions: []quic.Version{quic.Version2}}
+		config.Versions = []quic.Version{quic.Version2}
 	}
-	return &quic.Config{Versions: []quic.Version{quic.Version1}}
+	return config
 }
 
 func getH3(ctx context.Context, at place, c *quic.Config, m *fetch.Meter) error {
