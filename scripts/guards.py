@@ -192,6 +192,7 @@ PARSERS = {
     "crates/onion/src/wire/link.rs": "onion_messages",
     "crates/onion/src/wire/lossy.rs": "onion_messages",
     "crates/onion/src/wire/message.rs": "onion_messages",
+    "crates/onion/src/wire/relay_command.rs": "onion_relay",
     "crates/onion/src/wire/tag.rs": "onion_messages",
     "crates/onion/src/wire/text.rs": "uploads",
     "crates/onion/src/wire/x509.rs": "onion_messages",

@@ -108,9 +108,14 @@ RELAY_COMMAND = Stub(
     "a relay command",
     lines=(
         (
-            "crates/onion/src/wire/message.rs",
-            "    pub const XON: RelayCommand = RelayCommand(44);\n",
-            "    pub const STUB: RelayCommand = RelayCommand(200);\n",
+            "crates/onion/src/wire/relay_command.rs",
+            "    Circuit {\n",
+            "        STUB = 200,\n",
+        ),
+        (
+            "docs/spec/numbers.md",
+            "| camouflage: version | 1 | [camouflage.md](camouflage.md#handshake) |\n",
+            "| stub: relay commands | 200 STUB | [stub.md](stub.md) |\n",
         ),
         (
             "crates/onion/src/relay/exit.rs",
