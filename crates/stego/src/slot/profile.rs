@@ -36,6 +36,7 @@ pub const FAMILIES: &[Family] = &[
     http::TEXT,
     http::TEXT_SHORT,
 ];
+
 impl Profile {
     /// Maximum number of simultaneous connections in any profile, for one link.
     pub const MOST_CONNECTIONS: usize = crate::server::PLACES;
