@@ -192,6 +192,7 @@ PARSERS = {
     "crates/onion/src/wire/link.rs": "onion_messages",
     "crates/onion/src/wire/lossy.rs": "onion_messages",
     "crates/onion/src/wire/message.rs": "onion_messages",
+    "crates/onion/src/wire/relay_command.rs": "onion_relay",
     "crates/onion/src/wire/tag.rs": "onion_messages",
     "crates/onion/src/wire/text.rs": "uploads",
     "crates/onion/src/wire/x509.rs": "onion_messages",
@@ -275,6 +276,7 @@ NO_PARSERS = {
     "crates/stego/src/outbox.rs": "numbers that frame.rs has read",
     "crates/stego/src/secrets.rs": "keys of known length",
     "crates/stego/src/slot/http/date.rs": "writes dates",
+    "crates/stego/src/slot/family.rs": "properties of profiles",
     "crates/stego/src/slot/mod.rs": "names of modules, and what a slot is",
 }
 # Brackets keep this file from matching its own patterns.

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Verifies ARCHITECTURE.md's table "To add ...".
 
-Adds a minimal scheduler, relay command, link, attack, defence and experiment to a copy of the
-repository, each only in the files of its row, and runs them. Fails if a stub has to touch another
-file, if a row names a file that its stub does not touch, if the copy does not compile, or if a list
-for users lacks the stub: the lab's help, messages, reports and figures.
+Adds a minimal scheduler, relay command, link, attack, defence, experiment, cover, impairment and
+command to a copy of the repository, each only in the files of its row, and runs them. Fails if a
+stub has to touch another file, if a row names a file that its stub does not touch, if the copy does
+not compile, if a stub has no effect, or if a list for users lacks it: the help, messages and
+completions of the program, the lab's help, messages, reports and figures.
 
 Usage: scripts/to_add.py FOLDER (for the copy; kept between runs, so that a second one is quick).
 """
@@ -33,11 +34,13 @@ class Stub:
         what: name of its row in the table.
         new: texts of new files by path.
         lines: additions: (path, line after which to insert, lines to insert).
+        checks: tests of its effect by path. They are added, too, and are no part of the row.
     """
 
     what: str
     new: dict[str, str] = field(default_factory=dict)
     lines: tuple[tuple[str, str, str], ...] = ()
+    checks: dict[str, str] = field(default_factory=dict)
 
     @property
     def touched(self) -> set[str]:
@@ -46,7 +49,7 @@ class Stub:
 
     def add_to(self, copy: Path) -> None:
         """Writes it into a copy of the repository."""
-        for path, text in self.new.items():
+        for path, text in (self.new | self.checks).items():
             (copy / path).parent.mkdir(parents=True, exist_ok=True)
             (copy / path).write_text(text)
         for path, anchor, text in self.lines:
@@ -108,9 +111,14 @@ RELAY_COMMAND = Stub(
     "a relay command",
     lines=(
         (
-            "crates/onion/src/wire/message.rs",
-            "    pub const XON: RelayCommand = RelayCommand(44);\n",
-            "    pub const STUB: RelayCommand = RelayCommand(200);\n",
+            "crates/onion/src/wire/relay_command.rs",
+            "    Circuit {\n",
+            "        STUB = 200,\n",
+        ),
+        (
+            "docs/spec/numbers.md",
+            "| camouflage: version | 1 | [camouflage.md](camouflage.md#handshake) |\n",
+            "| stub: relay commands | 200 STUB | [stub.md](stub.md) |\n",
         ),
         (
             "crates/onion/src/relay/exit.rs",
@@ -421,7 +429,185 @@ impl StreamLink for Null {
         ),
     ),
 )
-STUBS = (SCHEDULER, RELAY_COMMAND, NULL_LINK, ATTACK, DEFENCE, EXPERIMENT)
+COVER = Stub(
+    "a cover",
+    {
+        "crates/stego/src/slot/stub.rs": """\
+//! Each hidden byte with its bits turned over.
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+use super::family::{ACK_ROOM, Family};
+use super::{Hidden, NotCover, Slot};
+
+pub(super) const FAMILY: Family = Family {
+    name: "stub",
+    about: "bytes turned over",
+    connections: 4,
+    idle_connections: 1,
+    most: None,
+    wants_site: false,
+    wants_pictures: false,
+    wants_objects: false,
+    answer: None,
+    gathers: false,
+    streams: true,
+    chunk: 4_096,
+    padding: 16,
+    ack_room: ACK_ROOM,
+    pauses: |_| Duration::ZERO,
+    client: |_, _, _, _| Box::new(Stub),
+    server: |_, _| Box::new(Stub),
+};
+
+struct Stub;
+
+impl Slot for Stub {
+    fn receive(
+        &mut self,
+        _now: Time,
+        bytes: &[u8],
+        each: &mut dyn FnMut(Hidden<'_>),
+    ) -> Result<(), NotCover> {
+        let turned: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
+        each(Hidden::Bytes(&turned));
+        Ok(())
+    }
+
+    fn room(&self, socket: usize) -> usize {
+        socket
+    }
+
+    fn fit(&mut self, hidden: usize) -> usize {
+        hidden
+    }
+
+    fn send(&mut self, _now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
+        out.extend(hidden.iter().map(|byte| !byte));
+        false
+    }
+
+    fn streams(&self) -> bool {
+        true
+    }
+}
+""",
+    },
+    (
+        ("crates/stego/src/slot/mod.rs", "mod rr;\n", "mod stub;\n"),
+        ("crates/stego/src/slot/profile.rs", "    rr::FAMILY,\n", "    super::stub::FAMILY,\n"),
+        (
+            "docs/guide/camouflage.md",
+            "| `--profile` | what the connections contain | connections at once |\n|---|---|---|\n",
+            "| `stub` | bytes turned over | 4 |\n",
+        ),
+    ),
+)
+IMPAIRMENT = Stub(
+    "an impairment",
+    lines=(
+        (
+            "crates/netem/src/settings.rs",
+            "    /// Whether the link is down. A link that is down drops everything.\n"
+            "    pub down: bool,\n",
+            "    /// Whether the link loses everything.\n    pub stub: bool,\n",
+        ),
+        (
+            "crates/netem/src/settings.rs",
+            "            mtu: usize::MAX,\n            down: false,\n",
+            "            stub: false,\n",
+        ),
+        (
+            "crates/netem/src/link.rs",
+            "        self.counters.entered.add(bytes);\n        let luck = self.draw();\n",
+            "        if self.settings.stub {\n"
+            "            self.counter_of(Dropped::Lost).add(bytes);\n"
+            "            return Err(Dropped::Lost);\n        }\n",
+        ),
+        (
+            "crates/emulator/src/edit.rs",
+            "        |settings, reorder| settings.reorder = *reorder;\n",
+            '    stub: bool, "true or false", "Whether everything is lost.",\n'
+            "        |settings, stub| settings.stub = *stub;\n",
+        ),
+        (
+            "docs/emulator.md",
+            "| `name`, `ends`, `mtu` | | two ends, on two hosts; `mtu` from 1280 to 65535, default "
+            "1500 |\n",
+            "| `stub` | yes | whether everything is lost |\n",
+        ),
+        (
+            "docs/emulator.md",
+            "`delay_back` and so on set other values.",
+            " `stub` and",
+        ),
+    ),
+    checks={
+        "crates/emulator/tests/stub.rs": """\
+//! The stub's key is read, and its effect is on the link.
+
+use anabranch_emulator::Edit;
+use anabranch_multipath::Time;
+use anabranch_netem::{Link, LinkSettings};
+
+#[test]
+fn the_stub_loses_everything() {
+    let edit: Edit = serde_json::from_str(r#"{"stub":true}"#).expect("a key of links");
+    for (edit, is_lost) in [(edit, true), (Edit::default(), false)] {
+        let mut settings = LinkSettings::default();
+        edit.apply(&mut settings, false);
+        let mut link = Link::new(settings, 1, 0);
+        assert_eq!(link.push(Time::ZERO, (), 100).is_err(), is_lost);
+    }
+}
+""",
+    },
+)
+COMMAND = Stub(
+    "a command",
+    {
+        "crates/cli/src/stub.rs": """\
+//! `anabranch stub`.
+
+use clap::Args;
+
+use crate::failure::Failure;
+
+/// Print a number.
+#[derive(Args)]
+pub(crate) struct StubArgs {
+    /// The number.
+    #[arg(value_name = "N")]
+    number: u32,
+}
+
+impl StubArgs {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        println!("{} is the stub's", self.number);
+        Ok(())
+    }
+}
+""",
+    },
+    (
+        ("crates/cli/src/main.rs", "mod status;\n", "mod stub;\n"),
+        (
+            "crates/cli/src/main.rs",
+            "    Status(status::StatusArgs),\n",
+            "    Stub(stub::StubArgs),\n",
+        ),
+        (
+            "crates/cli/src/main.rs",
+            "        Command::Status(args) => args.run(),\n",
+            "        Command::Stub(args) => args.run(),\n",
+        ),
+    ),
+)
+STUBS = (
+    SCHEDULER, RELAY_COMMAND, NULL_LINK, ATTACK, DEFENCE, EXPERIMENT, COVER, IMPAIRMENT, COMMAND,
+)  # fmt: skip
 
 
 def rows(architecture: str) -> dict[str, list[str]]:
@@ -516,6 +702,43 @@ def lab_lists(copy: Path) -> list[str]:
             seen.items() if words not in text]  # fmt: skip
 
 
+def program_lists(copy: Path) -> list[str]:
+    """Returns the places of the copy's program, for users, that lack a stub or its effect."""
+    build = ["cargo", "-q", "build", "--locked", "-p", "anabranch"]
+    subprocess.run(build, cwd=copy, check=True)
+    target = Path(os.environ.get("CARGO_TARGET_DIR", copy / "target"))
+
+    def program(*arguments: str) -> str:
+        command = [target / "debug/anabranch", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
+
+    seen = {
+        "anabranch --help": (program("--help"), "Print a number"),
+        "anabranch stub": (program("stub", "7"), "7 is the stub's"),
+        "the completions": (program("generate", "completions", "bash"), "anabranch__subcmd__stub"),
+        "the help of split, as a schedule": (program("split", "--help"), "stub: the first path"),
+        "the message for an unknown schedule": (
+            program("split", "--listen", "127.0.0.1:1", "--to", "127.0.0.1:2", "--schedule", "x"),
+            "stub",
+        ),
+        "the help of pt server, as a profile": (
+            program("pt", "server", "--help"), "stub: bytes turned over",
+        ),
+        "the message for an unknown profile": (
+            program("pt", "server", "--listen", "127.0.0.1:1", "--to", "127.0.0.1:2", "--key", "k",
+                    "--profile", "x"), "stub",
+        ),
+        "the help of emulate, as a property of links": (
+            program("emulate", "--help"), "stub: Whether everything is lost.",
+        ),
+        "the help of experiment": (program("experiment", "--help"), "Measure nothing"),
+        "anabranch experiment stub": (program("experiment", "stub"), "0 units"),
+    }  # fmt: skip
+    return [f"{place} does not show the stub: {text[-300:]}" for place, (text, words) in
+            seen.items() if words not in text]  # fmt: skip
+
+
 def main() -> int:
     """Prints each breach; returns 1 if there is one."""
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
@@ -532,9 +755,14 @@ def main() -> int:
     for suite in (
         ["-p", "anabranch-multipath", "--lib", "conformance"],
         ["-p", "anabranch-links", "--test", "conformance", "every_kind"],
+        ["-p", "anabranch-stego", "--lib", "profile"],
+        ["-p", "anabranch-stego", "--test", "links", "streams_of_any_length"],
+        ["-p", "anabranch-emulator", "--lib", "every_property_has_its_row"],
+        ["-p", "anabranch-emulator", "--test", "stub"],
     ):
         test = [*cargo, "test", "--locked", *suite]
         subprocess.run(test, cwd=copy, check=True, stdout=subprocess.DEVNULL)
+    found += program_lists(copy)
     found += lab_lists(copy)
     print(*found, sep="\n", end="\n" if found else "")
     print(f"to add: {', '.join(stub.what for stub in STUBS)}: {len(found)} breaches")

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::seed::{Stream, stream};
+use anabranch_stego::slot::FAMILIES;
 use anabranch_stego::{
     BridgeKey, Client, ClientConfig, ClientOutput, ConnId, Covers, Input as Event, LinkId, Object,
     Pictures, Profile, Server, ServerConfig, ServerKey, ServerOutput, Shapes,
@@ -15,7 +16,8 @@ use anabranch_stego::{
 
 use crate::input::Input;
 
-const PROFILES: [&str; 10] = [
+/// Profiles in the order that the committed inputs number them.
+const NUMBERED: [&str; 10] = [
     "nosteg",
     "nosteg-short",
     "nosteg-rr",
@@ -46,6 +48,14 @@ pub fn check(bytes: &[u8]) {
         3 => network(rest),
         _ => pictures(rest),
     }
+}
+
+/// Returns a profile. Those without a number follow the others, so that the committed inputs keep
+/// theirs.
+fn profile(input: &mut Input<'_>) -> &'static str {
+    let others = FAMILIES.iter().map(|family| family.name);
+    let others = others.filter(|name| !NUMBERED.contains(name));
+    input.pick(&NUMBERED.into_iter().chain(others).collect::<Vec<_>>())
 }
 
 /// Checks that keys of bridge lines, profiles and files of shapes are written as they were read.
@@ -323,7 +333,7 @@ impl World {
 /// Checks strangers that send noise, or recorded data followed by noise, while another link is up.
 fn strangers(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let profile = input.pick(&PROFILES);
+    let profile = profile(&mut input);
     let mut world = World::joined(profile, input.byte());
     while !input.is_empty() {
         let (kept, count) = (usize::from(input.word()) % (world.seen.len() + 1), input.below(256));
@@ -348,7 +358,7 @@ fn strangers(bytes: &[u8]) {
 /// Checks a foreign server in place of the real one, before or after the link is up.
 fn foreign_server(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let profile = input.pick(&PROFILES);
+    let profile = profile(&mut input);
     let aes = input.byte();
     let joined = input.coin();
     let mut world = if joined { World::joined(profile, aes) } else { World::new(profile, aes) };
@@ -370,7 +380,7 @@ fn foreign_server(bytes: &[u8]) {
 /// Checks a hostile network that becomes a good one at the end: then everything written arrives.
 fn network(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let profile = input.pick(&PROFILES);
+    let profile = profile(&mut input);
     let mut world = World::joined(profile, input.byte());
     // A link that is reset, or from which nothing arrives for 5 minutes, loses the data in flight.
     let (mut reset, begun) = (false, world.now);

@@ -1,99 +1,105 @@
 //! The properties of a link: as a topology defines them, and as events change them while the
 //! network runs.
+//!
+//! To add one, add its line to the table in this file, with the type of its value in `units.rs`,
+//! and its setting to `LinkSettings` of `netem`. Topologies, events, commands, messages about
+//! unknown keys and the help of `anabranch emulate` then have it.
 
 use anabranch_netem::{LinkSettings, Loss};
 use serde::Deserialize;
 
 use super::units::{LawRule, LossRule, QueueRule, Rate, Span};
 
-/// Properties to set on a link; `None` leaves a property unchanged. Each property applies to both
-/// directions. If its `_back` twin is set, that value applies to the direction from the second end
-/// to the first instead.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct Edit {
-    /// Rate on the wire, in bits per second.
-    pub rate: Option<Rate>,
-    /// Rate in the direction from the second end to the first.
-    pub rate_back: Option<Rate>,
-    /// One-way delay.
-    pub delay: Option<Span>,
-    /// One-way delay from the second end to the first.
-    pub delay_back: Option<Span>,
-    /// Jitter: the half-width or standard deviation of the delay, depending on the distribution.
-    pub jitter: Option<Span>,
-    /// Jitter in the direction from the second end to the first.
-    pub jitter_back: Option<Span>,
-    /// Distribution of delays.
-    pub jitter_law: Option<LawRule>,
-    /// Rule of loss.
-    pub loss: Option<LossRule>,
-    /// Rule of loss in the direction from the second end to the first.
-    pub loss_back: Option<LossRule>,
-    /// Limit on the data that wait for transmission or are being transmitted.
-    pub queue: Option<QueueRule>,
-    /// Queue limit in the direction from the second end to the first.
-    pub queue_back: Option<QueueRule>,
-    /// Whether jitter may reorder packets.
-    pub reorder: Option<bool>,
-    /// Whether the link is down, so that packets vanish silently.
-    pub down: Option<bool>,
-    /// Whether the direction from the second end to the first is down.
-    pub down_back: Option<bool>,
+/// A property of a link, as files and the help show it.
+#[derive(Clone, Copy, Debug)]
+pub struct Impairment {
+    /// The key in files and commands.
+    pub name: &'static str,
+    /// The key for the direction from the second end to the first; `None` if both directions have
+    /// the same value.
+    pub back: Option<&'static str>,
+    /// The form of its value, with units.
+    pub form: &'static str,
+    /// One line of help.
+    pub about: &'static str,
 }
 
-/// The keys of an [`Edit`] in a file, for messages about unknown keys.
-pub const EDIT_KEYS: [&str; 14] = [
-    "rate",
-    "rate_back",
-    "delay",
-    "delay_back",
-    "jitter",
-    "jitter_back",
-    "jitter_law",
-    "loss",
-    "loss_back",
-    "queue",
-    "queue_back",
-    "reorder",
-    "down",
-    "down_back",
-];
+/// Defines the properties: the fields of [`Edit`], their effects, and the table for users.
+macro_rules! impairments {
+    ($($name:ident $(/ $back:ident)?: $kind:ty, $form:literal, $about:literal, $set:expr;)*) => {
+        /// Properties to set on a link; `None` leaves a property unchanged. Each property applies
+        /// to both directions. If its `_back` twin is set, that value applies to the direction from
+        /// the second end to the first instead.
+        #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+        #[serde(default)]
+        pub struct Edit {
+            $(
+                #[doc = $about]
+                pub $name: Option<$kind>,
+                $(
+                    #[doc = concat!("`", stringify!($name), "` from the second end to the first.")]
+                    pub $back: Option<$kind>,
+                )?
+            )*
+        }
 
-impl Edit {
-    /// Writes all properties that are not `None` into `settings`, the settings of one direction.
-    /// `back` means that this is the direction from the second end to the first.
-    pub fn apply(&self, settings: &mut LinkSettings, back: bool) {
-        let pick = Pick { back };
-        pick.set(&self.rate, &self.rate_back, |rate| settings.rate = rate.0);
-        pick.set(&self.delay, &self.delay_back, |span| settings.delay = span.0);
-        pick.set(&self.jitter, &self.jitter_back, |span| settings.jitter = span.0);
-        pick.set(&self.jitter_law, &None, |law| settings.law = law.0);
-        pick.set(&self.loss, &self.loss_back, |rule| settings.loss = plain(&rule.0));
-        pick.set(&self.queue, &self.queue_back, |rule| {
-            (settings.queue, settings.codel) = (rule.limit, rule.codel);
-        });
-        pick.set(&self.reorder, &None, |reorder| settings.reorder = *reorder);
-        pick.set(&self.down, &self.down_back, |down| settings.down = *down);
-    }
+        /// All properties of a link that files and commands can set.
+        pub const IMPAIRMENTS: &[Impairment] = &[$(Impairment {
+            name: stringify!($name),
+            back: [$(Some(stringify!($back)),)? None][0],
+            form: $form,
+            about: $about,
+        },)*];
+
+        /// The keys of an [`Edit`] in a file, for messages about unknown keys.
+        pub const EDIT_KEYS: &[&str] = &[$(stringify!($name), $(stringify!($back),)?)*];
+
+        impl Edit {
+            /// Writes all properties that are not `None` into `settings`, the settings of one
+            /// direction. `back` means that this is the direction from the second end to the first.
+            pub fn apply(&self, settings: &mut LinkSettings, back: bool) {
+                $(
+                    let twin = None$(.or(self.$back.as_ref()))?;
+                    if let Some(value) = twin.filter(|_| back).or(self.$name.as_ref()) {
+                        let set: fn(&mut LinkSettings, &$kind) = $set;
+                        set(settings, value);
+                    }
+                )*
+            }
+        }
+    };
+}
+
+impairments! {
+    rate / rate_back: Rate, "100mbit (bit, kbit, mbit, gbit) or unlimited",
+        "Rate of the wire.",
+        |settings, rate| settings.rate = rate.0;
+    delay / delay_back: Span, "10ms (ns, us, ms, s)",
+        "Delay in one direction.",
+        |settings, span| settings.delay = span.0;
+    jitter / jitter_back: Span, "5ms (ns, us, ms, s)",
+        "Half-width or standard deviation of the delay, by jitter_law.",
+        |settings, span| settings.jitter = span.0;
+    jitter_law: LawRule, "uniform or normal",
+        "Distribution of the delay.",
+        |settings, law| settings.law = law.0;
+    loss / loss_back: LossRule, "0.02, { to_bad, to_good, loss_good, loss_bad } or { script }",
+        "Packets that are lost: their probability, a model of bursts, or their numbers.",
+        |settings, rule| settings.loss = plain(&rule.0);
+    queue / queue_back: QueueRule, "250kB (B, kB, MB, KiB, MiB), { codel, interval, limit } or unlimited",
+        "Limit on the data that wait for the wire or are on it.",
+        |settings, rule| (settings.queue, settings.codel) = (rule.limit, rule.codel);
+    reorder: bool, "true or false",
+        "Whether jitter lets a packet overtake others.",
+        |settings, reorder| settings.reorder = *reorder;
+    down / down_back: bool, "true or false",
+        "Whether the link is cut, so that packets vanish.",
+        |settings, down| settings.down = *down;
 }
 
 /// Replaces a loss probability of zero by [`Loss::None`], which draws no random numbers.
 fn plain(rule: &Loss) -> Loss {
     if *rule == Loss::Bernoulli(0.0) { Loss::None } else { rule.clone() }
-}
-
-struct Pick {
-    back: bool,
-}
-
-impl Pick {
-    fn set<T>(&self, both: &Option<T>, back: &Option<T>, set: impl FnOnce(&T)) {
-        let own = back.as_ref().filter(|_| self.back);
-        if let Some(value) = own.or(both.as_ref()) {
-            set(value);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -133,9 +139,23 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_listed_and_every_listed_key_is_one() {
-        let debug = format!("{:?}", Edit::default());
-        assert!(EDIT_KEYS.iter().all(|key| debug.contains(&format!("{key}: None"))));
-        assert_eq!(debug.matches(": None").count(), EDIT_KEYS.len());
+    fn every_property_has_its_row_in_the_document() {
+        let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/emulator.md");
+        let document = std::fs::read_to_string(document).unwrap();
+        let rows = document.lines().filter_map(|row| row.split_once(" | yes | "));
+        let mut written: Vec<&str> = rows
+            .flat_map(|(names, _)| names.trim_start_matches("| ").split(", "))
+            .map(|name| name.trim_matches('`'))
+            .collect();
+        let mut known: Vec<&str> = IMPAIRMENTS.iter().map(|impairment| impairment.name).collect();
+        written.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(written, known);
+        let without_twin = document.split_once(" have no\nsuch form").unwrap().0;
+        let without_twin = without_twin.rsplit_once(". ").unwrap().1;
+        for impairment in IMPAIRMENTS {
+            let named = without_twin.contains(&format!("`{}`", impairment.name));
+            assert_eq!(named, impairment.back.is_none(), "{}", impairment.name);
+        }
     }
 }

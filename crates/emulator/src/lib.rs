@@ -34,7 +34,7 @@ mod units;
 pub use anabranch_os::namespace::{Namespace, enter_user_namespace_if_needed};
 pub use check::{Need, check};
 pub use crew::{Crew, Member};
-pub use edit::{EDIT_KEYS, Edit};
+pub use edit::{EDIT_KEYS, Edit, IMPAIRMENTS, Impairment};
 pub use network::{Network, UnknownLink};
 pub use program::{Ended, Expect, Program};
 pub use programs::{Job, Notice, Output, Programs};

@@ -15,6 +15,7 @@ pub mod link;
 pub mod lossy;
 pub mod message;
 pub mod netdoc;
+mod relay_command;
 pub mod rend;
 pub mod resilient;
 pub mod tag;

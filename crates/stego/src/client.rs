@@ -184,7 +184,7 @@ impl<R: CryptoRng> Client<R> {
     pub fn new(config: ClientConfig, rng: R) -> Client<R> {
         let (host, covers) = (config.host.clone(), config.covers.clone());
         let scene = Arc::new(Scene::new(&config.key, host, config.wall, covers));
-        let answers = config.profile.answer();
+        let answers = config.profile.family().answer;
         Client {
             config,
             scene,
@@ -346,7 +346,7 @@ impl<R: CryptoRng> Client<R> {
     fn wanted(&self, now: Time, link: &Link) -> usize {
         let profile = self.config.profile;
         let busy = link.is_active(now);
-        if busy { profile.connections() } else { profile.idle_connections() }
+        if busy { profile.family().connections } else { profile.family().idle_connections }
     }
 
     fn minute(&self, now: Time) -> u32 {
@@ -430,7 +430,7 @@ impl<R: CryptoRng> Client<R> {
 
     fn say_hello(&mut self, now: Time, id: ConnId) {
         let minute = self.minute(now);
-        let drawn = usize::from(draw(&mut self.rng, self.config.profile.padding()));
+        let drawn = usize::from(draw(&mut self.rng, self.config.profile.family().padding));
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let padding = conn.cover.slot.fit(HELLO + drawn) - HELLO;
         let padding = u16::try_from(padding).unwrap_or(u16::MAX);
@@ -453,7 +453,7 @@ impl<R: CryptoRng> Client<R> {
             let (id, taken) = (ConnId(self.next_conn), |place: &usize| {
                 self.conns.values().any(|conn| conn.seat.place == *place)
             });
-            let place = (0..self.config.profile.connections()).find(|place| !taken(place));
+            let place = (0..self.config.profile.family().connections).find(|place| !taken(place));
             let Some(place) = place else { return };
             self.next_conn += 1;
             let draw = draw(&mut self.rng, u16::MAX);
@@ -532,7 +532,8 @@ impl<R: CryptoRng> Client<R> {
         let asks = if self.done.is_some() { 0 } else { self.requests(link) };
         let (mut bytes, least) = link.wants(now);
         let mut missing = asks.saturating_sub(open);
-        let (gathers, chunk) = (self.config.profile.gathers(), self.config.profile.chunk());
+        let (gathers, chunk) =
+            (self.config.profile.family().gathers, self.config.profile.family().chunk);
         // A browser leaves no connection unused, so those that have waited longest are first.
         let mut conns: Vec<&mut Conn> = self.conns.values_mut().collect();
         conns.sort_by_key(|conn| conn.seat.token);
@@ -561,21 +562,21 @@ impl<R: CryptoRng> Client<R> {
     /// and a few in advance. Returns 1 if no data are expected.
     fn requests(&self, link: &Link) -> usize {
         let (waits, profile) = (link.backlog(), self.config.profile);
-        let most = profile.connections();
+        let most = profile.family().connections;
         // The answer to a large request is expected to be large.
-        let said = profile.gathers() && link.waiting() > profile.chunk();
+        let said = profile.family().gathers && link.waiting() > profile.family().chunk;
         if waits == 0 && !said {
             return 1;
         }
         self.answers.map_or(most, |each| {
             let enough = usize::try_from(waits.div_ceil(each.max(1) as u64)).unwrap_or(most);
-            enough.saturating_add(profile.ahead()).min(most)
+            enough.saturating_add(profile.family().ahead()).min(most)
         })
     }
 
     /// Seals waiting data and sends it.
     fn flush(&mut self, now: Time, link: &mut Link) {
-        let mut rooms = vec![0; self.config.profile.connections()];
+        let mut rooms = vec![0; self.config.profile.family().connections];
         let mut spares = rooms.clone();
         for conn in self.conns.values_mut().filter(|conn| conn.seat.exchange) {
             let place = conn.seat.place;
@@ -698,10 +699,10 @@ impl<R: CryptoRng> Client<R> {
     }
 
     fn link(&mut self, secrets: &LinkSecrets) -> Link {
-        let places = self.config.profile.connections();
+        let places = self.config.profile.family().connections;
         let splitter = splitter(&self.config.schedule, places, &mut self.rng);
         let mut link = Link::new(secrets, Side::Client, (splitter, places), self.config.profile);
-        link.allow_pauses(self.config.profile.pauses(&self.config.covers));
+        link.allow_pauses((self.config.profile.family().pauses)(&self.config.covers));
         link
     }
 }

@@ -162,9 +162,9 @@ impl Link {
         (splitter, places): (Splitter, usize),
         profile: Profile,
     ) -> Link {
-        let (chunk, exchanges) = (profile.chunk(), !profile.streams());
+        let (chunk, exchanges) = (profile.family().chunk, !profile.family().streams);
         let mut inbox = Inbox::new(places);
-        if profile.gathers() && side == Side::Client {
+        if profile.family().gathers && side == Side::Client {
             inbox.be_patient();
         }
         let (out, back) = match side {
@@ -192,10 +192,10 @@ impl Link {
             awaits_ends: exchanges && side == Side::Client,
             tells_written: exchanges && side == Side::Server,
             told_written: 0,
-            gathers: profile.gathers(),
+            gathers: profile.family().gathers,
             waits: None,
             pauses: Duration::ZERO,
-            ack_room: profile.ack_room(),
+            ack_room: profile.family().ack_room,
             evicted: Vec::new(),
         }
     }

@@ -289,7 +289,7 @@ impl<R: CryptoRng> Server<R> {
         host.link.settle(&mut self.budget);
         self.flush(now, &mut host);
         if host.link.is_done() && host.link.has_ended() {
-            if self.config.profile.streams() {
+            if self.config.profile.family().streams {
                 self.hang_up(&mut host);
             }
             if host.done.is_none() {
@@ -545,7 +545,7 @@ impl<R: CryptoRng> Server<R> {
         let minute = self.minute(now);
         let welcome = self.doorman.read(&self.config.key, minute, hello).ok_or(LinkViolation)?;
         let skip = usize::from(welcome.padding);
-        let padding = draw(&mut self.rng, self.config.profile.padding());
+        let padding = draw(&mut self.rng, self.config.profile.family().padding);
         let mut answer = Vec::with_capacity(ANSWER + usize::from(padding));
         let full = self.links.len() - self.finished.len() >= self.config.links;
         (!full).then_some(()).ok_or(LinkViolation)?;
@@ -554,7 +554,7 @@ impl<R: CryptoRng> Server<R> {
         let splitter = splitter(&self.config.schedule, PLACES, &mut self.rng);
         let profile = self.config.profile;
         let mut link = Link::new(&secrets, Side::Server, (splitter, PLACES), profile);
-        link.allow_pauses(profile.pauses(&self.config.covers));
+        link.allow_pauses((profile.family().pauses)(&self.config.covers));
         link.open(now, (0, 0), Opening::Waits, &answer);
         let number = self.next_link;
         self.next_link += 1;
@@ -578,7 +578,7 @@ impl<R: CryptoRng> Server<R> {
         (link, number): (LinkId, u32),
         seat: &mut Seat,
     ) -> Result<(), LinkViolation> {
-        let streams = self.config.profile.streams();
+        let streams = self.config.profile.family().streams;
         let host = self.links.get_mut(&link).ok_or(LinkViolation)?;
         self.awaited.came(&mut host.tokens, number);
         let free = host.places.iter().position(Option::is_none);

@@ -8,23 +8,12 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_stego::Ending;
+use anabranch_stego::slot::FAMILIES;
 use rand::RngExt as _;
 
 use world::{Fate, Fates, Task, World, all, dsl, line};
 
 const MINUTES: Duration = Duration::from_secs(600);
-const PROFILES: [&str; 10] = [
-    "http-site",
-    "embed",
-    "nosteg",
-    "nosteg-short",
-    "nosteg-rr",
-    "http-opaque",
-    "http-opaque-short",
-    "http-text",
-    "http-text-short",
-    "http-image",
-];
 
 /// Carries bytes both ways and returns the world after it, and how long it took.
 fn carried(
@@ -46,7 +35,7 @@ fn carried(
 #[test]
 fn streams_of_any_length_are_whole_both_ways() {
     for (seed, length) in [0, 1, 500, 16_384, 16_385, 300_000].into_iter().enumerate() {
-        for profile in PROFILES {
+        for profile in FAMILIES.iter().map(|family| family.name) {
             let slow = ["nosteg-rr", "http-image", "embed"].contains(&profile);
             let length = if slow { length.min(60_000) } else { length };
             carried(seed as u64, profile, (length, length / 2), all(Fate::Fine));

@@ -128,7 +128,10 @@ fn answer(network: &Network, line: &str) -> Result<Value, String> {
 
 fn set(network: &Network, link: String, properties: Map<String, Value>) -> Result<Value, String> {
     if let Some(key) = properties.keys().find(|key| !EDIT_KEYS.contains(&key.as_str())) {
-        return Err(format!("unknown key `{key}`{}", toml_keys::hint(key, EDIT_KEYS)));
+        return Err(format!(
+            "unknown key `{key}`{}",
+            toml_keys::hint(key, EDIT_KEYS.iter().copied())
+        ));
     }
     let edit: Edit = serde_json::from_value(properties.into())
         .map_err(|error| toml_keys::in_plain_words(&error.to_string()))?;

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::{fs, time::Duration};
 
 use anabranch_emulator::{
-    self as emulate, Expect, Job, Network, Output, Program, SetupError, Topology,
+    self as emulate, Expect, IMPAIRMENTS, Impairment, Job, Network, Output, Program, SetupError,
+    Topology,
 };
 use clap::{Args, Subcommand};
 
@@ -30,6 +31,7 @@ use work::{Face, Work};
 /// expects.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(after_long_help = links())]
 pub(crate) struct EmulateArgs {
     #[command(subcommand)]
     action: Option<Action>,
@@ -139,6 +141,21 @@ impl EmulateArgs {
 
 /// Returns the failure for `error`. If root is required, the message includes the `sudo` command
 /// line.
+/// Returns the end of the long help text: the properties of links.
+fn links() -> String {
+    let line = |impairment: &Impairment| {
+        let Impairment { name, back, form, about } = impairment;
+        let back = back.map_or_else(String::new, |back| format!(" (and {back})"));
+        format!("  {name}{back}: {about}\n      {form}")
+    };
+    let lines: Vec<String> = IMPAIRMENTS.iter().map(line).collect();
+    format!(
+        "LINKS\n  Keys of [[link]] and [[event]], and of commands with --json; those in brackets \
+         set the\n  direction from the second end to the first (docs/emulator.md):\n{}",
+        lines.join("\n")
+    )
+}
+
 fn refused(error: SetupError) -> Failure {
     if error.needs_root() {
         return Failure::misuse(format!("{error}: {}", sudo::command_line([])));

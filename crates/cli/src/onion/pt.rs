@@ -12,8 +12,8 @@ use anabranch_router::crawl::site;
 use anabranch_router::onion::stop_signals;
 use anabranch_router::pt::{
     Bridge, ClientSettings, ClientStation, Covers, Ending, Ends, Entrance, Limits, Managed, Onward,
-    PROFILE, Profile, PtEvent, SCHEDULE, ServerSettings, ServerStation, Shapes, log_line, managed,
-    pictures, server_key, shapes, told_of_pictures,
+    PROFILE, PROFILES, Profile, PtEvent, SCHEDULE, ServerSettings, ServerStation, Shapes, log_line,
+    managed, pictures, server_key, shapes, told_of_pictures,
 };
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -22,6 +22,7 @@ use super::crawl::CrawlSide;
 use super::log::Log;
 use super::memory;
 use crate::failure::Failure;
+use crate::split::values::Named;
 use crate::status::{Standing, run_name};
 
 /// Environment variable that is set if a program such as tor has started this one as a managed
@@ -132,17 +133,10 @@ struct ServerSide {
     /// Keep the bridge's key in FILE, which is created if it is missing.
     #[arg(long, value_name = "FILE", requires = "listen")]
     key: Option<PathBuf>,
-    /// Choose what connections look like: random bytes (nosteg; nosteg-rr with one request and one
-    /// answer for each connection), HTTP (http-opaque, http-text), HTTP with your pictures or web
-    /// site (http-image, http-site), or the sizes and pauses of recorded connections (embed)
-    /// [default: nosteg].
-    ///
-    /// nosteg-short, http-opaque-short and http-text-short use many short connections
-    /// (docs/guide/camouflage.md).
-    ///
-    /// Clients read the profile from the bridge line. If tor starts this program, set it in
-    /// ServerTransportOptions of torrc (profile=NAME) instead.
-    #[arg(long, value_name = "NAME", requires = "listen")]
+    // The help is made of the profiles' table.
+    #[arg(long, value_name = "NAME", requires = "listen", help = profile(), long_help = profiles())]
+    #[arg(value_parser = Named::<Profile>::of(PROFILES.iter().map(|family| family.name)))]
+    #[arg(hide_possible_values = true)]
     profile: Option<Profile>,
     /// Forward connections that are not from clients to this web server. Profiles whose name begins
     /// with http need it.
@@ -202,6 +196,25 @@ struct PtCommon {
 
 fn bridge(line: &str) -> Result<Bridge, String> {
     Bridge::parse(line).map_err(|error| error.to_string())
+}
+
+/// Returns the help text of `--profile` in one line.
+fn profile() -> String {
+    format!(
+        "Choose what connections look like by profile NAME (--help lists them) [default: {PROFILE}]."
+    )
+}
+
+/// Returns the long help text of `--profile`, with all profiles.
+fn profiles() -> String {
+    let lines = PROFILES.iter().map(|family| format!("{}: {}", family.name, family.about));
+    format!(
+        "Choose what connections look like by profile NAME [default: {PROFILE}].\n\n{}\n\n\
+         docs/guide/camouflage.md compares them. Clients read the profile from the bridge line. \
+         If tor starts this program, set it in ServerTransportOptions of torrc (profile=NAME) \
+         instead.",
+        lines.collect::<Vec<_>>().join("\n")
+    )
 }
 
 fn schedule(text: &str) -> Result<Spec, String> {

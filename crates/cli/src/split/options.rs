@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use anabranch_comps::{EVERY, FAR_END_EVERY, FAR_END_SCHEDULE, SCHEDULE};
+use anabranch_comps::{EVERY, FAR_END_EVERY, FAR_END_SCHEDULE, Protocol, SCHEDULE};
 use anabranch_multipath::schedule::{FAMILIES, Family, without_windows};
 use anabranch_multipath::{DecoyBudget, Every, Jitter, Silence};
 use anabranch_splitter::split::Target;
@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::forms;
 use super::uplinks::PathChoice;
-use super::values::{AnySchedule, Mark, Named, PathParser, Span, Traffic, address};
+use super::values::{ANY, AUTO, AnySchedule, Mark, Named, PathParser, Span, Traffic, address};
 use crate::status::run_name;
 use crate::tls::Fingerprint;
 
@@ -76,13 +76,10 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::list")]
     pub(crate) dns: Vec<IpAddr>,
 
-    /// Set the protocol of the clients' sessions: auto, wireguard, quic, mosh, or any [default:
-    /// auto].
-    ///
-    /// "auto" recognises the protocol from the first datagrams of a session. "any" splits every
-    /// session, whatever its protocol. For AmneziaWG write "wireguard".
-    #[arg(long, value_name = "PROTOCOL", help_heading = "Ends", hide_possible_values = true)]
+    // The help is made of the protocols' table.
+    #[arg(long, value_name = "PROTOCOL", help_heading = "Ends", help = protocol(), long_help = protocols())]
     #[arg(value_parser = Named::<Traffic>::of(Traffic::names()))]
+    #[arg(hide_possible_values = true)]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) protocol: Option<Traffic>,
 
@@ -413,6 +410,23 @@ fn prices() -> String {
          With runs of 1s these are 39 and 72 %. MiniRocket with more training recognises 51 % on \
          the path with most packets, with runs of 100ms (docs/guide/quic.md).",
         every()
+    )
+}
+
+/// Returns the help text of `--protocol` in one line.
+fn protocol() -> String {
+    let names: Vec<&str> = Traffic::names().filter(|name| *name != ANY).collect();
+    let names = names.join(", ");
+    format!("Set the protocol of the clients' sessions: {names}, or {ANY} [default: {AUTO}].")
+}
+
+/// Returns the long help text of `--protocol`.
+fn protocols() -> String {
+    format!(
+        "{}\n\n\"{AUTO}\" recognises the protocol from the first datagrams of a session. \
+         \"{ANY}\" splits every session, whatever its protocol. For AmneziaWG write \"{}\".",
+        protocol(),
+        Protocol::WireGuard.name()
     )
 }
 

@@ -76,6 +76,11 @@ impl FromStr for Mark {
     }
 }
 
+/// Name for "recognise the protocol".
+pub(crate) const AUTO: &str = "auto";
+/// Name for any protocol.
+pub(crate) const ANY: &str = "any";
+
 /// Protocol of the sessions, as declared by the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Traffic(pub(crate) Guess);
@@ -85,8 +90,8 @@ impl FromStr for Traffic {
 
     fn from_str(text: &str) -> Result<Traffic, ValueError> {
         let guess = match text {
-            "auto" => Some(Guess::Look),
-            "any" => Some(Guess::Is(Protocol::Other)),
+            AUTO => Some(Guess::Look),
+            ANY => Some(Guess::Is(Protocol::Other)),
             name => selectable()
                 .find(|family| family.name == name)
                 .map(|family| Guess::Is(family.protocol)),
@@ -101,7 +106,7 @@ impl FromStr for Traffic {
 impl Traffic {
     /// Returns the valid names of protocols.
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-        ["auto"].into_iter().chain(selectable().map(|family| family.name)).chain(["any"])
+        [AUTO].into_iter().chain(selectable().map(|family| family.name)).chain([ANY])
     }
 }
 

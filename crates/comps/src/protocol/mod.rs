@@ -262,6 +262,25 @@ mod tests {
     }
 
     #[test]
+    fn the_documents_name_each_protocol_and_its_guide_exists() {
+        let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+        let formats = std::fs::read_to_string(docs.join("formats.md")).unwrap();
+        let row = formats.lines().find(|row| row.starts_with("| `session` | the protocol"));
+        let listed = row.unwrap().split_once("`protocol`: ").unwrap().1;
+        let listed = listed.split_once("; `confidence`").unwrap().0;
+        // Names are at the odd places between backticks.
+        let mut listed: Vec<&str> = listed.split('`').skip(1).step_by(2).collect();
+        let mut known: Vec<&str> = FAMILIES.iter().map(|family| family.name).collect();
+        listed.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(listed, known);
+        for family in FAMILIES {
+            let guide = docs.join("guide").join(family.guide).with_extension("md");
+            assert!(guide.is_file(), "{}: {}", family.name, guide.display());
+        }
+    }
+
+    #[test]
     fn tunnels_with_a_counter_in_clear_are_known() {
         let shown = FAMILIES.iter().map(|family| family.protocol).filter(|p| p.shows_numbers());
         let known = [Protocol::WireGuard, Protocol::Nebula, Protocol::Mosh];

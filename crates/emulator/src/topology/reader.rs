@@ -133,7 +133,7 @@ impl Reader<'_> {
 
     fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, TomlError> {
         // serde requires static lists of keys. Only the keys of `Edit` are added at run time.
-        let with_edits = |own: &[&'static str]| [own, &EDIT_KEYS].concat();
+        let with_edits = |own: &[&'static str]| [own, EDIT_KEYS].concat();
         let sections = [
             Section { path: "", keys: &["seed", "tcp", "host", "link", "event", "program"] },
             Section { path: "host", keys: HOST_KEYS },

@@ -13,7 +13,7 @@ use crate::leg::Leg;
 use crate::node::Why;
 use crate::table::SetId;
 use crate::wire::cell::{Body, Cell, Command};
-use crate::wire::message::{self, DestroyReason, Message, RelayCommand};
+use crate::wire::message::{self, DestroyReason, Message, RelayCommand, RelayKind};
 
 /// One circuit of a client.
 pub struct Circuit {
@@ -180,7 +180,7 @@ impl Client {
                     self.break_off(index, fault);
                 }
             }
-            (RelayCommand(19..=22 | 160..=166), _) => {
+            (command, _) if command.kind() == RelayKind::Conflux => {
                 if let Err(fault) = self.take_conflux(now, index, message) {
                     self.break_off(index, fault);
                 }

@@ -12,8 +12,8 @@ use crate::padding::Usage;
 use crate::stream::StreamKey;
 use crate::wire::cell::Command;
 use crate::wire::message::{
-    ADDRESS_TTL, Answer, Begin, EndReason, Message, RelayCommand, put_connected, put_refusal,
-    put_resolved, read_resolve,
+    ADDRESS_TTL, Answer, Begin, EndReason, Message, RelayCommand, RelayKind, put_connected,
+    put_refusal, put_resolved, read_resolve,
 };
 
 impl Relay {
@@ -50,20 +50,24 @@ impl Relay {
                     self.break_off(index, fault);
                 }
             }
-            (RelayCommand(19..=22 | 160..=166), _) => {
-                if let Err(fault) = self.take_conflux(now, index, message) {
-                    self.break_off(index, fault);
-                }
-            }
             (RelayCommand::LOSSY_LINK, 0) => {
                 if let Err(fault) = self.link_lossy(now, index, message.data) {
                     self.break_off(index, fault);
                 }
             }
-            (RelayCommand(32..=40), _) => self.take_service_message(now, index, message),
-            (RelayCommand(1..=15 | 43 | 44), _) => self.break_off(index, CircuitFault::Message),
-            // Commands of later designs are ignored.
-            _ => {}
+            (command, _) => match command.kind() {
+                RelayKind::Conflux => {
+                    if let Err(fault) = self.take_conflux(now, index, message) {
+                        self.break_off(index, fault);
+                    }
+                }
+                RelayKind::Service => self.take_service_message(now, index, message),
+                RelayKind::Stream | RelayKind::Circuit => {
+                    self.break_off(index, CircuitFault::Message);
+                }
+                // Commands of later designs are ignored.
+                RelayKind::Lossy | RelayKind::Unknown => {}
+            },
         }
     }
 

@@ -10,6 +10,8 @@ use tor_bytes::Reader;
 use tor_cell::relaycell::flow_ctrl::{Xoff, Xon};
 use tor_cell::relaycell::msg::{self, Body as _, ResolvedVal};
 
+pub use super::relay_command::{RelayCommand, RelayKind};
+
 use super::cell::{BODY, Body};
 use super::tag::Tag;
 
@@ -61,71 +63,6 @@ impl Format {
             Format::V1 if command.has_stream() => HEADER_V1 + 2,
             Format::V1 => HEADER_V1,
         }
-    }
-}
-
-/// The command of a relay message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RelayCommand(pub u8);
-
-/// The commands of tor-spec, "Relay cells", of rend-spec-v3, of proposals 324 and 329, and of this
-/// project.
-#[allow(missing_docs)]
-impl RelayCommand {
-    pub const BEGIN: RelayCommand = RelayCommand(1);
-    pub const DATA: RelayCommand = RelayCommand(2);
-    pub const END: RelayCommand = RelayCommand(3);
-    pub const CONNECTED: RelayCommand = RelayCommand(4);
-    pub const SENDME: RelayCommand = RelayCommand(5);
-    pub const EXTEND: RelayCommand = RelayCommand(6);
-    pub const EXTENDED: RelayCommand = RelayCommand(7);
-    pub const TRUNCATE: RelayCommand = RelayCommand(8);
-    pub const TRUNCATED: RelayCommand = RelayCommand(9);
-    pub const DROP: RelayCommand = RelayCommand(10);
-    pub const RESOLVE: RelayCommand = RelayCommand(11);
-    pub const RESOLVED: RelayCommand = RelayCommand(12);
-    pub const BEGIN_DIR: RelayCommand = RelayCommand(13);
-    pub const EXTEND2: RelayCommand = RelayCommand(14);
-    pub const EXTENDED2: RelayCommand = RelayCommand(15);
-    pub const CONFLUX_LINK: RelayCommand = RelayCommand(19);
-    pub const CONFLUX_LINKED: RelayCommand = RelayCommand(20);
-    pub const CONFLUX_LINKED_ACK: RelayCommand = RelayCommand(21);
-    pub const CONFLUX_SWITCH: RelayCommand = RelayCommand(22);
-    pub const ESTABLISH_INTRO: RelayCommand = RelayCommand(32);
-    pub const ESTABLISH_RENDEZVOUS: RelayCommand = RelayCommand(33);
-    pub const INTRODUCE1: RelayCommand = RelayCommand(34);
-    pub const INTRODUCE2: RelayCommand = RelayCommand(35);
-    pub const RENDEZVOUS1: RelayCommand = RelayCommand(36);
-    pub const RENDEZVOUS2: RelayCommand = RelayCommand(37);
-    pub const INTRO_ESTABLISHED: RelayCommand = RelayCommand(38);
-    pub const RENDEZVOUS_ESTABLISHED: RelayCommand = RelayCommand(39);
-    pub const INTRODUCE_ACK: RelayCommand = RelayCommand(40);
-    pub const XOFF: RelayCommand = RelayCommand(43);
-    pub const XON: RelayCommand = RelayCommand(44);
-    // Ours: docs/spec/numbers.md.
-    pub const ANCESTOR_LINK: RelayCommand = RelayCommand(160);
-    pub const ANCESTOR_LINKED: RelayCommand = RelayCommand(161);
-    pub const ANCESTOR_LINKED_ACK: RelayCommand = RelayCommand(162);
-    /// In this project's resilient sets: sets how the following messages on a leg are numbered.
-    /// `docs/spec/resilient-legs.md` defines the commands from 163 to 166.
-    pub const RESILIENT_SWITCH: RelayCommand = RelayCommand(163);
-    /// In resilient sets: acknowledges messages by the number received on a leg.
-    pub const RESILIENT_RECEIVED: RelayCommand = RelayCommand(164);
-    /// In resilient sets: reports that the sender has closed a leg.
-    pub const RESILIENT_GONE: RelayCommand = RelayCommand(165);
-    /// In resilient sets: a request to send `RESILIENT_RECEIVED` at once.
-    pub const RESILIENT_PROBE: RelayCommand = RelayCommand(166);
-    /// On a lossy circuit: makes it a leg of a set (`docs/spec/lossy-circuits.md`).
-    pub const LOSSY_LINK: RelayCommand = RelayCommand(167);
-    /// The answer to `LOSSY_LINK`.
-    pub const LOSSY_LINKED: RelayCommand = RelayCommand(168);
-}
-
-impl RelayCommand {
-    /// Returns whether messages with this command have a stream ID in [`Format::V1`]. In that
-    /// format there are no SENDMEs of streams.
-    const fn has_stream(self) -> bool {
-        matches!(self.0, 1..=4 | 11..=13 | 16..=18 | 43..=44)
     }
 }
 

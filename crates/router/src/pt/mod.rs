@@ -40,6 +40,7 @@ use anabranch_os::holders::{self, Transport};
 use anabranch_os::poller::{Poller, Ready};
 
 pub use anabranch_pt::{BridgeLine, OfferLine, Outbound, PluginLine, PluginPlace};
+pub use anabranch_stego::slot::FAMILIES as PROFILES;
 pub use anabranch_stego::{
     Covers, Ending, Profile, ProfileError, ServerKey, Shape, ShapeFault, Shapes, Site,
 };

@@ -133,19 +133,19 @@ impl ServerStation {
     /// The address cannot be listened on (the error names it), the profile lacks something that it
     /// needs, or a system call fails.
     pub fn new(settings: ServerSettings) -> io::Result<ServerStation> {
-        if settings.profile.wants_site() && settings.site.is_none() {
+        if settings.profile.family().wants_site && settings.site.is_none() {
             return Err(io::Error::other(format!(
                 "{} needs a site (site= or --site): a web server that answers everyone else",
                 settings.profile
             )));
         }
-        if settings.profile.wants_pictures() && settings.covers.pictures.is_empty() {
+        if settings.profile.family().wants_pictures && settings.covers.pictures.is_empty() {
             return Err(io::Error::other(format!(
                 "{} needs a folder of JPEG pictures: add pictures= or --pictures",
                 settings.profile
             )));
         }
-        if settings.profile.wants_objects() && settings.covers.site.is_empty() {
+        if settings.profile.family().wants_objects && settings.covers.site.is_empty() {
             return Err(io::Error::other(format!(
                 "{} needs a folder of covers: add covers= or --covers ('anabranch pt crawl' makes \
                  one)",

@@ -94,7 +94,7 @@ fn server_with(
         key: ServerKey::generate(&mut generator().unwrap()),
         profile,
         onward,
-        site: profile.wants_site().then_some(site),
+        site: profile.family().wants_site.then_some(site),
         schedule: schedule(),
         memory: 64 << 20,
         links: 100,

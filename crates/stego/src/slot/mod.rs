@@ -10,6 +10,7 @@
 //! each request is an exchange.
 
 mod embed;
+mod family;
 mod http;
 mod nosteg;
 mod profile;
@@ -23,9 +24,10 @@ use crate::keys::BridgeKey;
 
 pub(crate) use embed::{Numbers, Wish};
 pub use embed::{Passed, Shape, ShapeFault, Shapes, Step};
+pub use family::Family;
 pub use http::{Hiding, NotPicture, Object, Pictures, Refusal, Site, Tier};
 pub(crate) use http::{Names, Notes};
-pub use profile::{Module, Profile, ProfileError};
+pub use profile::{FAMILIES, Profile, ProfileError};
 
 /// The context that all connections of an end share.
 #[derive(Clone, Debug)]

@@ -2,9 +2,42 @@
 //! blocked connections because of that (Wu et al., USENIX Security 2023). This module is for
 //! comparison, and for use below other covers.
 
+use std::time::Duration;
+
 use anabranch_multipath::Time;
 
-use super::{Hidden, NotCover, Slot};
+use super::family::{ACK_ROOM, Family, MANY};
+use super::{Hidden, NotCover, Slot, family};
+
+/// Few and persistent connections.
+pub(super) const FAMILY: Family = Family {
+    name: "nosteg",
+    about: "random bytes",
+    connections: 6,
+    idle_connections: 2,
+    most: None,
+    wants_site: false,
+    wants_pictures: false,
+    wants_objects: false,
+    answer: None,
+    gathers: false,
+    streams: true,
+    chunk: 4_096,
+    padding: 512,
+    ack_room: ACK_ROOM,
+    pauses: |_| Duration::ZERO,
+    client: |family, _, _, _| Box::new(NoSteg::new(family.most)),
+    server: |family, _| Box::new(NoSteg::new(family.most)),
+};
+/// Many short connections.
+pub(super) const SHORT: Family = Family {
+    name: "nosteg-short",
+    about: "random bytes, in many short connections",
+    connections: MANY,
+    most: family::SHORT,
+    chunk: 3_900,
+    ..FAMILY
+};
 
 /// A connection without a cover.
 #[derive(Debug)]

@@ -5,7 +5,29 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
+use super::family::{ACK_ROOM, Family};
 use super::{Hidden, NotCover, RESERVE, Slot};
+
+/// The profile `nosteg-rr`.
+pub(super) const FAMILY: Family = Family {
+    name: "nosteg-rr",
+    about: "random bytes, with one request and one answer for each connection",
+    connections: 8,
+    idle_connections: 1,
+    most: None,
+    wants_site: false,
+    wants_pictures: false,
+    wants_objects: false,
+    answer: None,
+    gathers: false,
+    streams: false,
+    chunk: 1_200,
+    padding: 1,
+    ack_room: ACK_ROOM,
+    pauses: |_| Duration::ZERO,
+    client: |_, _, _, _| Box::new(ClientSlot::default()),
+    server: |_, _| Box::new(ServerSlot::default()),
+};
 
 /// Maximum number of hidden bytes in a request. The original's cookies have at most 768.
 const REQUEST: usize = 2_048;

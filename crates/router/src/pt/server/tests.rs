@@ -14,7 +14,7 @@ fn station(profile: &str, site: SocketAddr) -> ServerStation {
         key: ServerKey::generate(&mut generator().unwrap()),
         profile,
         onward: Onward::Plain(site),
-        site: profile.wants_site().then_some(site),
+        site: profile.family().wants_site.then_some(site),
         schedule: Spec::over_windows(SCHEDULE).unwrap(),
         memory: 1 << 20,
         links: 9,

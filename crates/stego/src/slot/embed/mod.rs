@@ -14,11 +14,33 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 use aws_lc_rs::hmac;
 
+use super::family::{Family, LITTLE_ACK_ROOM};
 use super::{Hidden, NotCover, RESERVE, Scene, Slot};
 use crate::keys::BridgeKey;
 use crate::token::TOKEN;
 pub(crate) use shape::Wish;
 pub use shape::{Passed, Shape, ShapeFault, Shapes, Step};
+
+/// The profile `embed`.
+pub(super) const FAMILY: Family = Family {
+    name: "embed",
+    about: "random bytes, with the sizes and pauses of recorded connections",
+    connections: 6,
+    idle_connections: 1,
+    most: None,
+    wants_site: false,
+    wants_pictures: false,
+    wants_objects: false,
+    answer: None,
+    gathers: false,
+    streams: false,
+    chunk: 4_096,
+    padding: 1,
+    ack_room: LITTLE_ACK_ROOM,
+    pauses: |covers| covers.shapes.longest_pause(),
+    client: |_, scene, wish, draw| Box::new(ClientSlot::new(Arc::clone(scene), wish, draw)),
+    server: |_, scene| Box::new(ServerSlot::new(Arc::clone(scene))),
+};
 
 /// Bytes of a masked shape number: the number, followed by two zero bytes.
 const NUMBER: usize = 4;

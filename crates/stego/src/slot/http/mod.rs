@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
+use super::family::{ACK_ROOM, Family, LITTLE_ACK_ROOM, MANY, SHORT};
 use super::{Hidden, NotCover, RESERVE, Scene, Slot};
 use answers::{Answers, HeadFacts};
 use body::Body;
@@ -29,6 +30,85 @@ pub(crate) use names::Names;
 pub use pictures::Pictures;
 pub(crate) use site::Notes;
 pub use site::{Hiding, Object, Refusal, Site};
+
+/// Bodies of hidden bytes without encoding.
+pub(super) const OPAQUE: Family = Family {
+    name: "http-opaque",
+    about: "HTTP; data hidden as binary bodies, such as videos",
+    connections: 6,
+    idle_connections: 2,
+    most: None,
+    wants_site: true,
+    wants_pictures: false,
+    wants_objects: false,
+    answer: Some(16 << 10),
+    gathers: true,
+    streams: false,
+    chunk: 4_096,
+    // A HELLO with this padding is at most as long as a GET of a later exchange may be.
+    padding: 48,
+    ack_room: ACK_ROOM,
+    pauses: |_| Duration::ZERO,
+    client: |family, scene, _, _| client(family, scene, Tier::Opaque),
+    server: |family, scene| server(family, scene, Tier::Opaque),
+};
+/// The same, in many short connections.
+pub(super) const OPAQUE_SHORT: Family = Family {
+    name: "http-opaque-short",
+    about: "HTTP; data hidden as binary bodies, in many short connections",
+    connections: MANY,
+    most: SHORT,
+    answer: Some(8 << 10),
+    chunk: 2_600,
+    ..OPAQUE
+};
+/// Bodies of JSON.
+pub(super) const TEXT: Family = Family {
+    name: "http-text",
+    about: "HTTP; data hidden as text",
+    client: |family, scene, _, _| client(family, scene, Tier::Text),
+    server: |family, scene| server(family, scene, Tier::Text),
+    ..OPAQUE
+};
+/// The same, in many short connections.
+pub(super) const TEXT_SHORT: Family = Family {
+    name: "http-text-short",
+    about: "HTTP; data hidden as text, in many short connections",
+    connections: MANY,
+    most: SHORT,
+    answer: Some(8 << 10),
+    chunk: 2_600,
+    ..TEXT
+};
+/// Pictures. The client does not know how many bytes one hides.
+pub(super) const IMAGE: Family = Family {
+    name: "http-image",
+    about: "HTTP; data hidden in your pictures",
+    wants_pictures: true,
+    answer: Some(1 << 10),
+    client: |family, scene, _, _| client(family, scene, Tier::Image),
+    server: |family, scene| server(family, scene, Tier::Image),
+    ..OPAQUE
+};
+/// Objects of a site. The client does not know how many bytes one hides.
+pub(super) const SITE: Family = Family {
+    name: "http-site",
+    about: "HTTP; data hidden in the objects of your web site",
+    wants_objects: true,
+    answer: Some(1 << 10),
+    ack_room: LITTLE_ACK_ROOM,
+    client: |family, scene, _, _| client(family, scene, Tier::Site),
+    server: |family, scene| server(family, scene, Tier::Site),
+    ..OPAQUE
+};
+
+fn client(family: &Family, scene: &Arc<Scene>, tier: Tier) -> Box<dyn Slot> {
+    Box::new(ClientSlot::new(Arc::clone(scene), tier, family.most))
+}
+
+fn server(family: &Family, scene: &Arc<Scene>, tier: Tier) -> Box<dyn Slot> {
+    Box::new(ServerSlot::new(Arc::clone(scene), tier, family.most))
+}
 
 /// Maximum number of hidden bytes in a GET without padding. They have 150 characters, so the GET
 /// is no longer than a browser's requests. Padding would make it longer.

@@ -1,0 +1,66 @@
+//! The description of a profile, as its cover's file has it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Covers, Scene, Slot, Wish};
+
+/// A kind of profile: its name, its text for users, and the properties of its connections.
+pub struct Family {
+    /// The name in options and bridge lines.
+    pub name: &'static str,
+    /// One line of help: what the connections contain.
+    pub about: &'static str,
+    /// Maximum number of simultaneous connections of a link while there are data to transfer.
+    pub connections: usize,
+    /// Maximum number of simultaneous connections of a link while it is idle.
+    pub idle_connections: usize,
+    /// Maximum bytes that a connection carries in each direction. `None` for the profiles with few
+    /// and persistent connections.
+    pub most: Option<usize>,
+    /// Whether a server poses as a web server, so that it needs one to answer strangers.
+    pub wants_site: bool,
+    /// Whether a server needs pictures.
+    pub wants_pictures: bool,
+    /// Whether a server needs a site whose objects hide bytes.
+    pub wants_objects: bool,
+    /// Expected number of hidden bytes in an answer, before the first answer has arrived. `None`
+    /// if requests are sent without such an estimate.
+    pub(crate) answer: Option<usize>,
+    /// Whether messages are costly and should therefore be few.
+    pub(crate) gathers: bool,
+    /// Whether both ends may send at any time.
+    pub(crate) streams: bool,
+    /// Maximum bytes of a chunk, the unit of retransmission, which has to fit into a message.
+    pub(crate) chunk: usize,
+    /// Exclusive upper bound of the number of random bytes after a handshake message.
+    pub(crate) padding: u16,
+    /// Minimum room for an acknowledgement in bytes. If this is less than the longest one needs,
+    /// acknowledgements have fewer entries.
+    pub(crate) ack_room: usize,
+    /// Returns the maximum time for which an end is silent although the connection works: zero for
+    /// covers without pauses.
+    pub(crate) pauses: fn(&Covers) -> Duration,
+    /// Creates the client's end of a connection for an expected load. The number is random.
+    pub(crate) client: fn(&Family, &Arc<Scene>, Wish, u16) -> Box<dyn Slot>,
+    /// Creates the server's end of a connection.
+    pub(crate) server: fn(&Family, &Arc<Scene>) -> Box<dyn Slot>,
+}
+
+/// Number of simultaneous connections of the profiles with short ones.
+pub(super) const MANY: usize = 24;
+/// Maximum bytes that a short connection carries in each direction. Some networks freeze a
+/// connection after a larger volume.
+pub(super) const SHORT: Option<usize> = Some(12_000);
+/// Room that an acknowledgement needs, in bytes: more than the length of the longest one.
+pub(super) const ACK_ROOM: usize = 1_100;
+/// Room for a short acknowledgement, in bytes, for covers with little room.
+pub(super) const LITTLE_ACK_ROOM: usize = 96;
+
+impl Family {
+    /// Returns the number of requests to send in addition to those for the server's advertised
+    /// backlog. It is larger for short connections, as each carries little.
+    pub(crate) fn ahead(&self) -> usize {
+        if self.most.is_some() { 3 } else { 1 }
+    }
+}
