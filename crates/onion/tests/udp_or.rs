@@ -429,6 +429,72 @@ fn cells_take_turns_over_the_legs_and_files_arrive_whole() {
 }
 
 #[test]
+fn legs_that_come_to_different_shards_of_the_exit_are_one_set() {
+    for (shards, legs, dealing) in
+        [(2, 2, "round-robin 1p"), (4, 3, "eta 1p"), (3, 4, "uniform 1p")]
+    {
+        let dealing = dealt(dealing);
+        let setting =
+            Setting { shards, dealing, dropped: 5, jitter: MS, pieces: false, ..setting() };
+        let (mut world, keys) = lossy_set(legs, setting);
+        for bytes in [1, 20_000, 2 << 20] {
+            download(&mut world, keys[0], bytes);
+        }
+        let exits = |world: &World| -> Vec<anabranch_onion::relay::Stats> {
+            let nodes = world.relays.iter().skip(2 * legs * shards);
+            nodes.map(|node| node.core.stats()).collect()
+        };
+        let at = exits(&world);
+        let mut circuits: Vec<usize> = at.iter().map(|stats| stats.circuits).collect();
+        circuits.sort_unstable();
+        assert_eq!(circuits.pop(), Some(legs), "all legs are in one shard: {at:?}");
+        assert_eq!(circuits.iter().sum::<usize>(), 0);
+        let with_links = at.iter().filter(|stats| stats.lossy.received > 500).count();
+        assert!(with_links > 1, "their links are in several: {at:?}");
+        assert!(world.crossed() > 500_000, "{}", world.crossed());
+        nobody_is_at_fault(&world);
+        // A leg whose link is in another shard breaks, and the client closes the others.
+        let stream = begin(&mut world, keys[0], "source-2000000");
+        world.run_for(100 * MS);
+        world.client.handle(world.now, Input::Destroy { circuit: keys[legs - 1] });
+        run_to_end(&mut world, stream, Duration::from_secs(60));
+        assert_eq!(world.received.remove(&stream).map(|bytes| bytes.len()), Some(2_000_000));
+        for key in &keys[..legs - 1] {
+            world.client.handle(world.now, Input::Destroy { circuit: *key });
+        }
+        world.run_for(Duration::from_secs(2));
+        for stats in exits(&world) {
+            assert_eq!((stats.circuits, stats.streams, stats.cells, stats.lanes), (0, 0, 0, 0));
+        }
+        nobody_is_at_fault(&world);
+    }
+}
+
+#[test]
+fn a_leg_in_another_shard_ends_with_its_quic_link() {
+    let setting = Setting { shards: 2, dealing: dealt("eta 1p"), ..setting() };
+    let (mut world, keys) = lossy_set(2, setting);
+    let stream = begin(&mut world, keys[0], "source-3000000");
+    world.run_for(200 * MS);
+    // Nodes of the middle of the second leg are 7 and 8, of the exit 9 and 10.
+    let leads = |link: &&LinkId| {
+        let [from, to] = world.pipes[link].nodes;
+        from.min(to) / 2 == 3 || from.min(to) == 8 && from.max(to) > 8
+    };
+    let links: Vec<LinkId> = world.quic.iter().filter(leads).copied().collect();
+    assert!(!links.is_empty());
+    for link in links {
+        world.lose(link, 0);
+        world.lose(link, 1);
+    }
+    run_to_end(&mut world, stream, Duration::from_secs(60));
+    assert_eq!(world.received[&stream].len(), 3_000_000);
+    assert_eq!(closed(&world, 1).map(|(hops, _)| hops), Some(3));
+    assert_eq!(closed(&world, 0), None);
+    nobody_is_at_fault(&world);
+}
+
+#[test]
 fn streams_outlive_each_leg_but_the_last() {
     for first in [0, 1] {
         let (mut world, keys) = lossy_set(2, setting());

@@ -91,9 +91,10 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Passes a lossy cell of ours to its link.
+    /// Passes a lossy cell to its link. A cell for another shard is counted there.
     pub(crate) fn send_lossy(&mut self, now: Time, lane: Lane, (counter, body): (u32, &Body)) {
-        self.lossy.sent += 1;
+        let link = self.channels.link(lane.link);
+        self.lossy.sent += u64::from(link.is_some_and(|link| !link.channel.is_sibling()));
         self.channels.push_lossy(now, lane, counter, body);
     }
 
