@@ -375,6 +375,29 @@ fn relays_of_several_shards_pass_lossy_cells() {
 }
 
 #[test]
+fn beyond_the_limit_of_memory_the_circuit_whose_streams_keep_the_most_is_closed() {
+    // 514 kB; a stream may keep 524 kB in each direction.
+    let setting = Setting { max_cells: 1_000, rate: 5_000_000, pieces: false, ..setting() };
+    let (mut world, full) = lossy(setting);
+    assert!(build(&mut world, 2));
+    let small = CircuitKey(2);
+    let quiet = begin(&mut world, small, "fed");
+    let streams = [(); 3].map(|()| begin(&mut world, full, "source-3000000"));
+    world.run_for(Duration::from_secs(3));
+    let exit = world.relays[2].core.stats();
+    assert_eq!((exit.out_of_memory, exit.circuits, exit.streams), (1, 1, 1), "{exit:?}");
+    let cause = Cause::Destroyed(DestroyReason::RESOURCES);
+    assert_eq!(closed(&world, 1), Some((3, cause)));
+    for stream in streams {
+        assert_eq!(ended(&world, stream), Some(EndReason::DESTROY));
+    }
+    assert!(is_connected(&world, quiet) && ended(&world, quiet).is_none());
+    // What the closed streams kept is no longer counted.
+    download(&mut world, small, 400_000);
+    nobody_is_at_fault(&world);
+}
+
+#[test]
 fn a_run_is_a_function_of_its_seed() {
     let run = |seed| {
         let setting = Setting { seed, dropped: 30, jitter: 5 * MS, ..setting() };
