@@ -158,6 +158,27 @@ fn an_upload_arrives_whole_and_its_first_bytes_go_with_begin() {
 }
 
 #[test]
+fn the_first_bytes_of_a_program_leave_with_the_request_for_the_stream() {
+    let (mut world, circuit) = lossy(setting());
+    let begin = Begin { host: "sink".into(), port: 80, flags: 0 };
+    let bytes: Vec<u8> = (0..4_096).map(Server::byte).collect();
+    let stream = world.client.begin_with(world.now, circuit, &begin, &bytes[..400]).unwrap();
+    // Three links of 5 ms: the exit has the bytes before the client can know that it is connected.
+    world.run_for(16 * MS);
+    let server = world.relays[2].servers.values().next().unwrap();
+    assert_eq!((server.received, is_connected(&world, stream)), (400, false));
+    // What does not fit into one cell follows after a round trip.
+    let stream = world.client.begin_with(world.now, circuit, &begin, &bytes).unwrap();
+    world.run_for(32 * MS);
+    assert!(is_connected(&world, stream));
+    world.run_for(16 * MS);
+    let received: Vec<usize> =
+        world.relays[2].servers.values().map(|server| server.received).collect();
+    assert_eq!(received, [400, 4_096]);
+    nobody_is_at_fault(&world);
+}
+
+#[test]
 fn streams_of_one_circuit_do_not_wait_for_each_other() {
     let (mut world, circuit) = lossy(Setting { dropped: 10, jitter: 3 * MS, ..setting() });
     let streams: Vec<StreamKey> =
