@@ -64,6 +64,7 @@ fn main() -> Outcome {
     write(&corpus.join("socks"), &proxies())?;
     write(&corpus.join("proxy_clients"), &proxies::answers())?;
     write(&corpus.join("lossy_cells"), &cells::lossy())?;
+    write(&corpus.join("lossy_relay"), &cells::lossy_relay())?;
     write(&corpus.join("more_packets"), &more::seeds())?;
     write(&corpus.join("mosh_login"), &logins())?;
     write(&corpus.join("onion_cells"), &cells::of_a_link())?;

@@ -35,6 +35,12 @@ impl<'a> Input<'a> {
         from[self.below(from.len())]
     }
 
+    /// Returns fewer than `end` bytes, whose number is a choice, too; `end` is at most 256.
+    pub(crate) fn piece(&mut self, end: usize) -> &'a [u8] {
+        let count = self.below(end);
+        self.take(count)
+    }
+
     /// Returns `count` bytes, or fewer if the input ends.
     pub(crate) fn take(&mut self, count: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(count.min(self.0.len()));

@@ -20,6 +20,7 @@ pub mod documents;
 mod input;
 pub mod ip_packets;
 pub mod lossy_cells;
+pub mod lossy_relay;
 pub mod more_packets;
 pub mod mosh_login;
 pub mod onion_cells;
@@ -64,6 +65,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("documents", documents::check),
     ("ip_packets", ip_packets::check),
     ("lossy_cells", lossy_cells::check),
+    ("lossy_relay", lossy_relay::check),
     ("more_packets", more_packets::check),
     ("mosh_login", mosh_login::check),
     ("onion_cells", onion_cells::check),

@@ -388,6 +388,11 @@ pub(crate) fn keys() -> &'static RelayKeys {
 
 /// Creates a relay in which at most `max_cells` cells may wait.
 pub(crate) fn relay(max_cells: usize) -> Relay {
+    relay_with(max_cells, false)
+}
+
+/// Returns a relay that grants lossy cells if `lossy` is true.
+pub(crate) fn relay_with(max_cells: usize, lossy: bool) -> Relay {
     let keys = keys();
     let mut rng = seed::stream(1, 0, "credentials");
     let credentials = keys.credentials(&mut rng, CERTIFICATE, NOW).expect("sound keys");
@@ -406,7 +411,7 @@ pub(crate) fn relay(max_cells: usize) -> Relay {
         services: ServiceParams::default(),
         max_half_open: 4,
         max_streams: 3,
-        lossy: false,
+        lossy,
     };
     let credentials = Arc::new(credentials);
     let responder = Role::Responder(Arc::clone(&credentials));

@@ -14,7 +14,8 @@ use crate::padding::{LinkUse, Quiet};
 use crate::queue::{Pool, Queue};
 use crate::transport::{RecentCells, Transport};
 use crate::wire::cell::{
-    Body, CELL, Command, HEADER, NUMBERED_CELL, Width, put_fixed, put_numbered, set_number,
+    Body, CELL, Command, HEADER, NUMBERED_CELL, Width, put_across, put_fixed, put_numbered,
+    set_number,
 };
 use crate::wire::extend::{ANYBODY, Target};
 use crate::wire::link::{BesideToken, Identity};
@@ -568,13 +569,16 @@ impl Channels {
     /// Passes a lossy cell to the driver of its link. The cell is dropped if there is no such lane,
     /// the link carries no lossy cells, or too many wait.
     pub(crate) fn push_lossy(&mut self, now: Time, lane: Lane, counter: u32, body: &Body) {
-        let link = self.links.get_mut(&lane.link).filter(|link| link.takes_lossy());
-        let link = link.filter(|link| link.lanes.contains_key(&lane.id));
-        let link = link.filter(|link| link.lossy.cells.len() < MOST_LOSSY * NUMBERED_CELL);
+        let link = self.links.get_mut(&lane.link);
+        let link = link.filter(|link| link.lanes.contains_key(&lane.id) && link.has_lossy_room());
         let Some(link) = link else {
             self.lossy_dropped += 1;
             return;
         };
+        if link.channel.is_sibling() {
+            put_across(&mut link.channel.outbox, lane.id, counter, body);
+            return self.wake(lane.link);
+        }
         put_numbered(&mut link.lossy.cells, lane.id, Command::RELAY_LOSSY, counter, body);
         link.quiet.note(now, false);
         if !std::mem::replace(&mut link.lossy.told, true) {
@@ -740,6 +744,14 @@ impl Link {
     /// settled whether the link is alongside another, and its circuits have not moved.
     pub(crate) fn takes_lossy(&self) -> bool {
         self.channel.takes_lossy() && self.is_joined && !self.has_moved()
+    }
+
+    /// Returns true if the link carries lossy cells, and another one may wait.
+    fn has_lossy_room(&self) -> bool {
+        if self.channel.is_sibling() {
+            return self.channel.outbox.len() < MOST_LOSSY * NUMBERED_CELL;
+        }
+        self.takes_lossy() && self.lossy.cells.len() < MOST_LOSSY * NUMBERED_CELL
     }
 
     /// Returns true if the link has something to send.

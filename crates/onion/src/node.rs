@@ -191,6 +191,8 @@ pub struct Node<R: NodeRole> {
     /// Bytes buffered in all sets: messages that wait for earlier ones or for their
     /// acknowledgement, and cells of trunks that wait for a leg.
     pub(crate) reordered: usize,
+    /// Bytes that wait in streams over lossy cells, for a program or for the other end.
+    pub(crate) lossy_held: usize,
     /// Maximum number of bytes that waited for earlier messages in one set, over all sets that have
     /// ended.
     pub(crate) most_reordered: usize,
@@ -256,6 +258,7 @@ impl<R: NodeRole> Node<R> {
             outputs: VecDeque::new(),
             max_cells,
             reordered: 0,
+            lossy_held: 0,
             most_reordered: 0,
             scarce: false,
             violations: 0,
@@ -338,14 +341,20 @@ impl<R: NodeRole> Node<R> {
     /// Closes circuits while more than `max_cells` cells are queued, beginning with the one whose
     /// cells have waited longest (as C tor does). Copies of cells for QUIC links are dropped first,
     /// because the only loss then is that circuits of these links cannot move. Bytes buffered in
-    /// sets count as cells. If they exceed the cells in queues, the fullest set is closed instead.
-    /// C tor counts these bytes and never frees them.
+    /// sets and in streams over lossy cells count as cells. If either are the most, the fullest set
+    /// is closed instead. C tor counts these bytes and never frees them.
     pub(crate) fn relieve(&mut self) {
         loop {
             if self.waiting_cells() <= self.max_cells {
                 return;
             }
             if self.channels.renounce_most() {
+                continue;
+            }
+            if self.lossy_held > self.reordered.max(self.channels.used() * CELL) {
+                let Some(set) = self.fullest_lossy_set() else { return };
+                self.put(Event::OutOfMemory);
+                self.end_lossy_set(set, Why::Memory);
                 continue;
             }
             if self.reordered / CELL > self.channels.used() {
@@ -360,9 +369,10 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the number of cells that wait for links, plus the bytes buffered in sets, in cells.
+    /// Returns the number of cells that wait for links, plus the bytes buffered in sets and in
+    /// streams over lossy cells, in cells.
     pub(crate) fn waiting_cells(&self) -> usize {
-        self.channels.used() + self.reordered.div_ceil(CELL)
+        self.channels.used() + (self.reordered + self.lossy_held).div_ceil(CELL)
     }
 
     /// Returns true if the queues are so full that sets must pause: above half of `max_cells`, and

@@ -240,6 +240,8 @@ pub struct Stats {
     pub reordered: usize,
     /// Maximum number of bytes that ever waited in one set for earlier messages.
     pub most_reordered: usize,
+    /// Bytes that wait in streams over lossy cells, for a destination or for the client.
+    pub lossy_kept: usize,
     /// Smoothed round-trip times of linked legs, in microseconds.
     pub leg_rtts: NumberSpread,
     /// Congestion windows of legs, in cells.
@@ -292,6 +294,7 @@ impl Stats {
             legs: self.legs + other.legs,
             reordered: self.reordered + other.reordered,
             most_reordered: self.most_reordered.max(other.most_reordered),
+            lossy_kept: self.lossy_kept + other.lossy_kept,
             leg_rtts: self.leg_rtts.with(other.leg_rtts),
             leg_windows: self.leg_windows.with(other.leg_windows),
             legs_inflight: self.legs_inflight + other.legs_inflight,
@@ -434,6 +437,7 @@ impl Relay {
             legs: sets().sum(),
             reordered: self.reordered,
             most_reordered: self.most_reordered(),
+            lossy_kept: self.lossy_held,
             leg_rtts: linked.iter().filter_map(|leg| leg.rtt.map(micros)).collect(),
             leg_windows: linked.iter().map(|leg| leg.window).collect(),
             legs_inflight: linked.iter().map(|leg| leg.inflight).sum(),

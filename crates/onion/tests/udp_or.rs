@@ -104,6 +104,9 @@ fn files_of_all_sizes_arrive_whole_over_links_that_lose_and_reorder() {
             for bytes in [1, 447, 20_000, 320 << 10, largest] {
                 let took = download(&mut world, circuit, bytes);
                 println!("{lossy_congestion:?}, {bytes} bytes, {dropped} of 1000 lost: {took:?}");
+                // Jitter beyond the delay, and losses, do not stop BBR.
+                let is_bbr = lossy_congestion == LossyCongestion::Bbr;
+                assert!(!is_bbr || took < Duration::from_secs(10), "{bytes} bytes: {took:?}");
             }
             nobody_is_at_fault(&world);
             let stats = world.relays[1].core.stats();
@@ -151,6 +154,27 @@ fn an_upload_arrives_whole_and_its_first_bytes_go_with_begin() {
     world.run_for(Duration::from_secs(20));
     let server = world.relays[2].servers.values().next().unwrap();
     assert_eq!((server.received, server.ended), (data.len(), Some(EndReason::DONE)));
+    nobody_is_at_fault(&world);
+}
+
+#[test]
+fn the_first_bytes_of_a_program_leave_with_the_request_for_the_stream() {
+    let (mut world, circuit) = lossy(setting());
+    let begin = Begin { host: "sink".into(), port: 80, flags: 0 };
+    let bytes: Vec<u8> = (0..4_096).map(Server::byte).collect();
+    let stream = world.client.begin_with(world.now, circuit, &begin, &bytes[..400]).unwrap();
+    // Three links of 5 ms: the exit has the bytes before the client can know that it is connected.
+    world.run_for(16 * MS);
+    let server = world.relays[2].servers.values().next().unwrap();
+    assert_eq!((server.received, is_connected(&world, stream)), (400, false));
+    // What does not fit into one cell follows after a round trip.
+    let stream = world.client.begin_with(world.now, circuit, &begin, &bytes).unwrap();
+    world.run_for(32 * MS);
+    assert!(is_connected(&world, stream));
+    world.run_for(16 * MS);
+    let received: Vec<usize> =
+        world.relays[2].servers.values().map(|server| server.received).collect();
+    assert_eq!(received, [400, 4_096]);
     nobody_is_at_fault(&world);
 }
 
@@ -372,6 +396,29 @@ fn relays_of_several_shards_pass_lossy_cells() {
 }
 
 #[test]
+fn beyond_the_limit_of_memory_the_circuit_whose_streams_keep_the_most_is_closed() {
+    // 514 kB; a stream may keep 524 kB in each direction.
+    let setting = Setting { max_cells: 1_000, rate: 5_000_000, pieces: false, ..setting() };
+    let (mut world, full) = lossy(setting);
+    assert!(build(&mut world, 2));
+    let small = CircuitKey(2);
+    let quiet = begin(&mut world, small, "fed");
+    let streams = [(); 3].map(|()| begin(&mut world, full, "source-3000000"));
+    world.run_for(Duration::from_secs(3));
+    let exit = world.relays[2].core.stats();
+    assert_eq!((exit.out_of_memory, exit.circuits, exit.streams), (1, 1, 1), "{exit:?}");
+    let cause = Cause::Destroyed(DestroyReason::RESOURCES);
+    assert_eq!(closed(&world, 1), Some((3, cause)));
+    for stream in streams {
+        assert_eq!(ended(&world, stream), Some(EndReason::DESTROY));
+    }
+    assert!(is_connected(&world, quiet) && ended(&world, quiet).is_none());
+    // What the closed streams kept is no longer counted.
+    download(&mut world, small, 400_000);
+    nobody_is_at_fault(&world);
+}
+
+#[test]
 fn a_run_is_a_function_of_its_seed() {
     let run = |seed| {
         let setting = Setting { seed, dropped: 30, jitter: 5 * MS, ..setting() };
@@ -423,6 +470,72 @@ fn cells_take_turns_over_the_legs_and_files_arrive_whole() {
         assert!(least > 500 && most * 9 < least * 10, "each leg has its share: {passed:?}");
         nobody_is_at_fault(&world);
     }
+}
+
+#[test]
+fn legs_that_come_to_different_shards_of_the_exit_are_one_set() {
+    for (shards, legs, dealing) in
+        [(2, 2, "round-robin 1p"), (4, 3, "eta 1p"), (3, 4, "uniform 1p")]
+    {
+        let dealing = dealt(dealing);
+        let setting =
+            Setting { shards, dealing, dropped: 5, jitter: MS, pieces: false, ..setting() };
+        let (mut world, keys) = lossy_set(legs, setting);
+        for bytes in [1, 20_000, 2 << 20] {
+            download(&mut world, keys[0], bytes);
+        }
+        let exits = |world: &World| -> Vec<anabranch_onion::relay::Stats> {
+            let nodes = world.relays.iter().skip(2 * legs * shards);
+            nodes.map(|node| node.core.stats()).collect()
+        };
+        let at = exits(&world);
+        let mut circuits: Vec<usize> = at.iter().map(|stats| stats.circuits).collect();
+        circuits.sort_unstable();
+        assert_eq!(circuits.pop(), Some(legs), "all legs are in one shard: {at:?}");
+        assert_eq!(circuits.iter().sum::<usize>(), 0);
+        let with_links = at.iter().filter(|stats| stats.lossy.received > 500).count();
+        assert!(with_links > 1, "their links are in several: {at:?}");
+        assert!(world.crossed() > 500_000, "{}", world.crossed());
+        nobody_is_at_fault(&world);
+        // A leg whose link is in another shard breaks, and the client closes the others.
+        let stream = begin(&mut world, keys[0], "source-2000000");
+        world.run_for(100 * MS);
+        world.client.handle(world.now, Input::Destroy { circuit: keys[legs - 1] });
+        run_to_end(&mut world, stream, Duration::from_secs(60));
+        assert_eq!(world.received.remove(&stream).map(|bytes| bytes.len()), Some(2_000_000));
+        for key in &keys[..legs - 1] {
+            world.client.handle(world.now, Input::Destroy { circuit: *key });
+        }
+        world.run_for(Duration::from_secs(2));
+        for stats in exits(&world) {
+            assert_eq!((stats.circuits, stats.streams, stats.cells, stats.lanes), (0, 0, 0, 0));
+        }
+        nobody_is_at_fault(&world);
+    }
+}
+
+#[test]
+fn a_leg_in_another_shard_ends_with_its_quic_link() {
+    let setting = Setting { shards: 2, dealing: dealt("eta 1p"), ..setting() };
+    let (mut world, keys) = lossy_set(2, setting);
+    let stream = begin(&mut world, keys[0], "source-3000000");
+    world.run_for(200 * MS);
+    // Nodes of the middle of the second leg are 7 and 8, of the exit 9 and 10.
+    let leads = |link: &&LinkId| {
+        let [from, to] = world.pipes[link].nodes;
+        from.min(to) / 2 == 3 || from.min(to) == 8 && from.max(to) > 8
+    };
+    let links: Vec<LinkId> = world.quic.iter().filter(leads).copied().collect();
+    assert!(!links.is_empty());
+    for link in links {
+        world.lose(link, 0);
+        world.lose(link, 1);
+    }
+    run_to_end(&mut world, stream, Duration::from_secs(60));
+    assert_eq!(world.received[&stream].len(), 3_000_000);
+    assert_eq!(closed(&world, 1).map(|(hops, _)| hops), Some(3));
+    assert_eq!(closed(&world, 0), None);
+    nobody_is_at_fault(&world);
 }
 
 #[test]

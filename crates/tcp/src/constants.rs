@@ -37,6 +37,8 @@ pub const DATA_RETRIES: u32 = 15;
 /// Period over which the minimum round-trip time is taken (Linux, `tcp_min_rtt_wlen`).
 pub const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
 
+/// Inverse of the weight of a segment in the mean lateness of segments. It is this crate's.
+pub const LATENESS_WEIGHT: u32 = 32;
 /// Divisor of the minimum round-trip time that gives the reordering window (RFC 8985, section
 /// 6.2).
 pub const RACK_REO_WND_DIVISOR: u32 = 4;

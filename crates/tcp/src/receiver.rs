@@ -31,6 +31,8 @@ pub(crate) struct Receiver {
     buffer: VecDeque<u8>,
     /// Bytes that are out of order, by offset. The pieces do not overlap.
     pieces: BTreeMap<u64, Vec<u8>>,
+    /// Sum of the pieces' lengths.
+    apart: usize,
     ranges: Ranges,
     /// Offsets inside the ranges that grew most recently, the latest first.
     recent: VecDeque<u64>,
@@ -58,6 +60,7 @@ impl Receiver {
             nxt: 0,
             buffer: VecDeque::new(),
             pieces: BTreeMap::new(),
+            apart: 0,
             ranges: Ranges::default(),
             recent: VecDeque::new(),
             duplicate: None,
@@ -93,6 +96,11 @@ impl Receiver {
     /// Returns the number of bytes that are in order and have not been read.
     pub(crate) fn readable(&self) -> usize {
         self.buffer.len()
+    }
+
+    /// Returns the number of bytes in memory: readable bytes, and bytes out of order.
+    pub(crate) fn held(&self) -> usize {
+        self.buffer.len() + self.apart
     }
 
     /// Returns the size of the window as the peer knows it.
@@ -186,6 +194,7 @@ impl Receiver {
     fn join_pieces(&mut self) {
         while let Some(entry) = self.pieces.first_entry().filter(|entry| *entry.key() <= self.nxt) {
             let (start, bytes) = entry.remove_entry();
+            self.apart -= bytes.len();
             let known = (self.nxt - start) as usize;
             if let Some(fresh) = bytes.get(known..) {
                 self.append(fresh);
@@ -206,6 +215,7 @@ impl Receiver {
             if let Some(early) = &mut self.early {
                 early.push_back((from, piece.clone()));
             }
+            self.apart += piece.len();
             self.pieces.insert(from, piece);
         }
         if start < end {

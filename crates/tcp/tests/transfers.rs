@@ -140,6 +140,42 @@ fn a_run_is_a_function_of_its_seed() {
     assert_ne!(run(3), run(4));
 }
 
+#[test]
+fn jitter_beyond_the_delay_leaves_bbr_the_rate_of_the_link() {
+    // 5 MiB in segments of 459 bytes, each of 511 on the wire, take 4.7 s at 10 Mbit/s.
+    for (loss, most) in [(0.0, 6.0), (0.01, 6.5), (0.05, 8.0)] {
+        let mut times = [1, 2, 3].map(|seed| {
+            let way = LinkSettings {
+                delay: 15 * MS,
+                jitter: 15 * MS,
+                reorder: true,
+                loss: if loss > 0.0 { Loss::Bernoulli(loss) } else { Loss::None },
+                ..LinkSettings::with_rate(10_000_000)
+            };
+            let config = Config {
+                mss: 459,
+                initial_window: 20,
+                congestion: Congestion::Bbr,
+                paws: false,
+                receive_buffer: 512 << 10,
+                send_buffer: 512 << 10,
+                ..Config::default()
+            };
+            let mut pair = Pair::new([config.clone(), config], [way.clone(), way], seed);
+            pair.sides[0].total = 5 << 20;
+            pair.run_to_end(Duration::from_secs(300));
+            pair.assert_whole();
+            let (now, stats) = (pair.now, pair.client().stats());
+            let again = stats.retransmitted as f64 / stats.sent as f64;
+            assert!(again < loss + 0.02, "{loss}: {again} of the segments were sent again");
+            now.secs_f64()
+        });
+        times.sort_by(f64::total_cmp);
+        println!("loss {loss}: {times:?} s");
+        assert!(times[1] < most, "{loss}: {times:?} s");
+    }
+}
+
 /// A link: Mbit/s, round-trip time in ms, loss in per cent, queue as a multiple of rate times
 /// round-trip time; and Linux's goodput over it in Mbit/s.
 type Measured = (u64, u64, f64, f64, f64);

@@ -1,4 +1,4 @@
-//! Seeds of `onion_cells` and `lossy_cells`.
+//! Seeds of `onion_cells`, `lossy_cells` and `lossy_relay`.
 
 use anabranch_onion::wire::cell::{self, Command, Width};
 
@@ -49,5 +49,29 @@ pub(super) fn lossy() -> Seeds {
         ("leap", forged(&[1, 0xff, 0xff])),
         ("command", forged(&[2, 1])),
         ("bit", forged(&[3, 0, 20, 1])),
+    ]
+}
+
+/// Scripts of a hostile neighbour with lossy circuits: see `lossy_relay` for what the bytes mean.
+pub(super) fn lossy_relay() -> Seeds {
+    // A SYN with BEGIN, the destination's connection, and its data.
+    let syn = [3, 0, 0, 1, 0, 0, 0, 0, 0, 0xff, 0xff, 1, 0xd7, 0, 0, 0, 0];
+    let data = [10, 0, 1, 0xff, 0xff, 0, 0];
+    let download = [&syn[..], &[9, 0, 1], &data, &[11, 9], &data, &[11, 12]].concat();
+    // Segments out of order, far too many of them.
+    let flood = [4, 0, 0, 2, 0, 9, 0, 0, 0, 0xff, 0xff, 0, 1, 7, 0xff, 0xff, 1, 63];
+    // Requests to link both circuits to one set, with windows.
+    let linked = [8, 0, 2, 0, 1, 8, 1, 2, 0, 1];
+    let after = |step: &[u8]| [&download[..], step, &data].concat();
+    vec![
+        ("bit", after(&[7, 0, 1, 0x10, 0x01])),
+        ("closed", after(&[8, 0, 0, 9, 7, 0, 3, 8, 0, 1])),
+        ("download", download.clone()),
+        ("flood", after(&flood.repeat(20))),
+        ("linked", [&linked[..], &download].concat()),
+        ("other", after(&[7, 0, 2, 1])),
+        ("raw", after(&[0, 2, 3, 0, 1, 9, 4, 1, 2, 3, 4])),
+        ("replayed", after(&[7, 0, 3, 7, 0, 3])),
+        ("truncated", after(&[7, 0, 0, 1, 99])),
     ]
 }

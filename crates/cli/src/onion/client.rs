@@ -173,9 +173,12 @@ pub(crate) struct ClientArgs {
     /// fixed size; the names with -vegas use today's congestion control.
     #[arg(long, value_name = "DESIGN")]
     multipath: Option<String>,
-    /// Carry streams by this design: tor, udp-or or mudp-or (both experimental) [default: tor].
+    /// Carry streams by this design as a whole: tor, conflux, conflux-2013, mtor, merged,
+    /// anabranch, udp-or or mudp-or (both experimental) [default: what --legs and --multipath
+    /// choose].
     ///
-    /// With udp-or a stream is a TCP connection between this client and the exit. Relays pass its
+    /// With tor a stream has one circuit. The next five are the protocols of --multipath. With
+    /// udp-or a stream is a TCP connection between this client and the exit. Relays pass its
     /// segments in datagrams, which may be lost and may overtake each other, so a stream never
     /// waits for another one. The first byte arrives after one round trip. It needs relays that run
     /// with --udp-or, and opens QUIC links. mudp-or distributes the segments over --legs circuits
@@ -245,17 +248,85 @@ pub(crate) struct ClientArgs {
     replace: bool,
 }
 
-/// Design that carries streams.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+/// Design that carries streams: a composition of link, circuit and multi-path layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum StreamDesign {
-    /// In order, with reliable links, as in Tor.
-    #[default]
+    /// One circuit, as in Tor.
     Tor,
+    /// Several circuits, joined as in today's Tor (proposal 329).
+    Conflux,
+    /// Several circuits, joined as in Conflux of 2013.
+    #[value(name = "conflux-2013")]
+    #[serde(rename = "conflux-2013")]
+    Conflux2013,
+    /// Several circuits, joined as in mTor.
+    Mtor,
+    /// Several circuits that join at a middle relay.
+    Merged,
+    /// Several circuits that may break, joined by our own design.
+    Anabranch,
     /// UDP-OR: TCP between client and exit, over a lossy circuit.
     UdpOr,
     /// mUDP-OR: the same over several lossy circuits.
     MudpOr,
+    /// MORE, a path for each packet, which has no circuits.
+    More,
+}
+
+impl StreamDesign {
+    /// Returns the design's name on the command line.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            StreamDesign::Tor => "tor",
+            StreamDesign::Conflux => "conflux",
+            StreamDesign::Conflux2013 => "conflux-2013",
+            StreamDesign::Mtor => "mtor",
+            StreamDesign::Merged => "merged",
+            StreamDesign::Anabranch => "anabranch",
+            StreamDesign::UdpOr => "udp-or",
+            StreamDesign::MudpOr => "mudp-or",
+            StreamDesign::More => "more",
+        }
+    }
+
+    /// Returns the protocol that joins ordered circuits; `None` for a design without such circuits,
+    /// or with one.
+    pub(super) fn sets(self) -> Option<Design> {
+        match self {
+            StreamDesign::Conflux
+            | StreamDesign::Conflux2013
+            | StreamDesign::Mtor
+            | StreamDesign::Merged
+            | StreamDesign::Anabranch => self.name().parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// Returns whether streams use lossy circuits.
+    ///
+    /// # Errors
+    /// The design has no circuits.
+    pub(super) fn is_lossy(self) -> Result<bool, Failure> {
+        match self {
+            StreamDesign::UdpOr | StreamDesign::MudpOr => Ok(true),
+            StreamDesign::More => Err(Failure::misuse(
+                "--design more: MORE has no layer of circuits, on which clients are built: run \
+                 'anabranch more run', a node of it",
+            )),
+            _ => Ok(false),
+        }
+    }
+
+    /// Returns the number of circuits for a stream, of which `legs` were requested; `None` for the
+    /// network's recommendation.
+    pub(super) fn circuits(self, legs: Option<usize>) -> Option<usize> {
+        match self {
+            StreamDesign::Tor | StreamDesign::UdpOr => Some(1),
+            StreamDesign::MudpOr => legs.or(Some(MUDP_OR_LEGS)),
+            _ => legs,
+        }
+    }
 }
 
 /// Amount of padding.
@@ -369,28 +440,39 @@ impl ClientArgs {
     /// Returns whether streams use lossy circuits: `--design` is udp-or or mudp-or.
     ///
     /// # Errors
-    /// An option is given that does not fit this design.
+    /// An option is given that a layer of this design cannot have.
     fn is_udp_or(&self) -> Result<bool, Failure> {
-        let (name, several) = match self.design.unwrap_or_default() {
-            StreamDesign::Tor if self.udp_or_congestion.is_some() => {
-                let told = "--udp-or-congestion needs --design udp-or or mudp-or: add one, or \
-                            remove it";
-                return Err(Failure::misuse(told.to_owned()));
-            }
-            StreamDesign::Tor => return Ok(false),
-            StreamDesign::UdpOr => ("udp-or", false),
-            StreamDesign::MudpOr => ("mudp-or", true),
+        let is_lossy = self.design.map_or(Ok(false), StreamDesign::is_lossy)?;
+        if !is_lossy && self.udp_or_congestion.is_some() {
+            let told =
+                "--udp-or-congestion needs --design udp-or or mudp-or: add one, or remove it";
+            return Err(Failure::misuse(told.to_owned()));
+        }
+        let Some(design) = self.design else { return Ok(false) };
+        let is_single = matches!(design, StreamDesign::Tor | StreamDesign::UdpOr);
+        let joins = match is_lossy {
+            true => "its circuits lose cells, and the protocols of --multipath never repeat one",
+            false => "it names the protocol that joins circuits, or has none",
         };
+        let lacks = "it has no layer that distributes a stream among circuits";
         let unfit = [
-            ("--multipath", self.multipath.is_some()),
-            ("--bridge", !self.bridge.is_empty()),
-            ("--legs", !several && self.legs.is_some_and(|legs| legs != 1)),
-            ("--schedule", !several && self.schedule.is_some()),
+            ("--multipath", joins, self.multipath.is_some()),
+            (
+                "--bridge",
+                "links to bridges carry no datagrams",
+                is_lossy && !self.bridge.is_empty(),
+            ),
+            ("--legs", lacks, is_single && self.legs.is_some_and(|legs| legs != 1)),
+            ("--schedule", lacks, is_single && self.schedule.is_some()),
         ];
-        if let Some((option, _)) = unfit.into_iter().find(|(_, is_given)| *is_given) {
+        if let Some((option, why, _)) = unfit.into_iter().find(|(.., is_given)| *is_given) {
             return Err(Failure::misuse(format!(
-                "--design {name} cannot be used with {option}: remove one of the two"
+                "--design {} cannot be used with {option}, because {why}: remove one of the two",
+                design.name()
             )));
+        }
+        if !is_lossy {
+            return Ok(false);
         }
         let windows = self.dealing()?.filter(|dealing| dealing.schedule.family().needs_windows);
         if let Some(dealing) =
@@ -412,11 +494,7 @@ impl ClientArgs {
     /// `--legs` is invalid.
     fn circuits(&self) -> Result<Option<usize>, Failure> {
         let legs = self.legs()?;
-        Ok(match self.design.unwrap_or_default() {
-            StreamDesign::Tor => legs,
-            StreamDesign::UdpOr => Some(1),
-            StreamDesign::MudpOr => legs.or(Some(MUDP_OR_LEGS)),
-        })
+        Ok(self.design.map_or(legs, |design| design.circuits(legs)))
     }
 
     fn bridges(&self) -> Result<Option<Bridges>, Failure> {
@@ -485,7 +563,7 @@ impl ClientArgs {
     fn design_of_sets(&self) -> Result<Design, Failure> {
         let design = self.multipath.as_deref().map(str::parse).transpose();
         let design = design.map_err(|error| Failure::misuse(format!("--multipath: {error}")))?;
-        Ok(design.unwrap_or_default())
+        Ok(design.or(self.design.and_then(StreamDesign::sets)).unwrap_or_default())
     }
 
     /// Returns the scheduler and the run length that the client requests; `None` without
@@ -674,6 +752,44 @@ mod tests {
         assert!(alone.links().unwrap_err().to_string().contains("--design udp-or"));
         let alone = ClientArgs { legs: Some(1), link: vec![LinkKind::Quic], ..udp_or() };
         assert!(alone.links().is_ok());
+    }
+
+    #[test]
+    fn each_design_is_a_composition_and_an_unsound_mix_names_the_layer() {
+        let of = |name: &str| ClientArgs {
+            design: Some(StreamDesign::from_str(name, false).unwrap()),
+            ..ClientArgs::default()
+        };
+        for (name, legs, sets, is_lossy) in [
+            ("tor", Some(1), "conflux", false),
+            ("conflux", None, "conflux", false),
+            ("conflux-2013", None, "conflux-2013", false),
+            ("mtor", None, "mtor", false),
+            ("merged", None, "merged", false),
+            ("anabranch", None, "anabranch", false),
+            ("udp-or", Some(1), "conflux", true),
+            ("mudp-or", Some(2), "conflux", true),
+        ] {
+            let args = of(name);
+            assert_eq!(args.design.map(StreamDesign::name), Some(name));
+            assert_eq!(args.circuits().ok(), Some(legs), "{name}");
+            assert_eq!(args.design_of_sets().ok().map(Design::name), Some(sets));
+            assert_eq!(args.is_udp_or().ok(), Some(is_lossy), "{name}");
+        }
+        let three = ClientArgs { legs: Some(3), ..of("merged") };
+        assert_eq!((three.circuits().ok(), three.is_udp_or().ok()), (Some(Some(3)), Some(false)));
+        let multipath = Some("mtor".to_owned());
+        let schedule = Some("eta".to_owned());
+        for (args, words) in [
+            (of("more"), "MORE has no layer of circuits"),
+            (ClientArgs { legs: Some(2), ..of("tor") }, "no layer that distributes a stream"),
+            (ClientArgs { schedule, ..of("tor") }, "no layer that distributes a stream"),
+            (ClientArgs { multipath: multipath.clone(), ..of("mtor") }, "it names the protocol"),
+            (ClientArgs { multipath, ..of("mudp-or") }, "its circuits lose cells"),
+        ] {
+            let refused = args.links().unwrap_err().to_string();
+            assert!(refused.contains(words), "{refused}");
+        }
     }
 
     #[test]

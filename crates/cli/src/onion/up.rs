@@ -52,8 +52,9 @@ pub(crate) struct UpArgs {
     /// rule that matches counts (repeatable) [default: accept 127.0.0.0/8:*].
     #[arg(long, value_name = "RULE")]
     exit: Vec<String>,
-    /// Carry streams by this design: tor, udp-or or mudp-or (both experimental) [default: tor].
-    /// 'anabranch client --help' explains them.
+    /// Carry streams by this design: tor, conflux, conflux-2013, mtor, merged, anabranch, udp-or or
+    /// mudp-or (both experimental) [default: conflux, over as many circuits as the network asks
+    /// for]. 'anabranch client --help' explains them.
     #[arg(long, value_enum, value_name = "DESIGN", hide_possible_values = true)]
     design: Option<StreamDesign>,
     /// Keep the network's keys and state in folder DIR [default: ~/.local/state/anabranch/up].
@@ -119,11 +120,9 @@ impl UpArgs {
             exits: EXITS,
             interval: INTERVAL,
             platform: platform(),
-            lossy_legs: match self.design.unwrap_or_default() {
-                StreamDesign::Tor => None,
-                StreamDesign::UdpOr => Some(1),
-                StreamDesign::MudpOr => Some(2),
-            },
+            legs: self.design.and_then(|design| design.circuits(None)),
+            design: self.design.and_then(StreamDesign::sets).unwrap_or_default(),
+            udp_or: self.design.map_or(Ok(false), StreamDesign::is_lossy)?,
         })
     }
 }

@@ -66,6 +66,7 @@ const KEYS: &[Section<'_>] = &[
             "legs",
             "merging",
             "multipath",
+            "design",
             "schedule",
             "udp-or-congestion",
         ],
@@ -79,6 +80,8 @@ const NOT_BUILT: [(&str, &str); 2] = [
     ("utor", "it is a link layer: write `link = \"utls\"` in [relays]"),
 ];
 
+/// Design with one circuit.
+const TOR: &str = "tor";
 /// Designs whose streams are TCP connections between client and exit: over one circuit, and over
 /// several.
 const UDP_OR: &str = "udp-or";
@@ -175,6 +178,7 @@ struct RawClients {
     topology: Option<Spanned<String>>,
     legs: Option<Spanned<i64>>,
     merging: Option<Spanned<String>>,
+    #[serde(alias = "design")]
     multipath: Option<Spanned<String>>,
     schedule: Option<Spanned<String>>,
     #[serde(rename = "udp-or-congestion")]
@@ -405,6 +409,11 @@ impl RawClients {
     fn legs(&self, at: &dyn Fn(Range<usize>, String) -> TomlError) -> Result<usize, TomlError> {
         let Some(legs) = &self.legs else { return Ok(1 + usize::from(self.is(MUDP_OR))) };
         let count = *legs.get_ref();
+        if self.is(TOR) && count != 1 {
+            let told = "`tor` has no layer that distributes a stream among circuits; write \
+                        `legs = 1`, or `design = \"conflux\"`";
+            return Err(at(legs.span(), told.to_owned()));
+        }
         match usize::try_from(count) {
             Ok(fits) if (1..=MAX_LEGS).contains(&count) => Ok(fits),
             _ => Err(at(legs.span(), format!("`legs` is {count}; write 1 to {MAX_LEGS}"))),
@@ -456,12 +465,13 @@ impl RawClients {
 
     fn design(&self, at: &dyn Fn(Range<usize>, String) -> TomlError) -> Result<Design, TomlError> {
         let Some(name) = &self.multipath else { return Ok(Design::default()) };
-        if self.is(UDP_OR) || self.is(MUDP_OR) {
+        if [TOR, UDP_OR, MUDP_OR].iter().any(|design| self.is(design)) {
             return Ok(Design::default());
         }
         if let Some((design, lacks)) = NOT_BUILT.iter().find(|(known, _)| known == name.get_ref()) {
-            let built =
-                [&Design::ALL.map(Design::name)[..], &[UDP_OR, MUDP_OR]].concat().join(", ");
+            let built = [&[TOR], &Design::ALL.map(Design::name)[..], &[UDP_OR, MUDP_OR]]
+                .concat()
+                .join(", ");
             let message = format!(
                 "the multipath design `{design}` cannot be simulated: {lacks}; choose one of \
                  {built}"
@@ -571,6 +581,11 @@ mod tests {
             "web = 3",
             "web = 3\nudp-or-congestion = 'cubic'",
             "s.toml:10: `udp-or-congestion` is for the designs `udp-or` and `mudp-or`",
+        ),
+        (
+            "web = 3",
+            "web = 3\ndesign = 'tor'\nlegs = 2",
+            "s.toml:11: `tor` has no layer that distributes a stream among circuits; write `legs",
         ),
         (
             "web = 3",

@@ -79,15 +79,16 @@ impl Bench {
         let (anabranch, stock) = (&*self.anabranch, unit.design.is_stock());
         let tor = if stock { self.programs.path(TOR.0) } else { PathBuf::new() };
         let makers = Makers { stage: &stage, anabranch, tor: &tor };
-        let nodes = Nodes::start(makers, unit.place, stock)?;
-        let servers = self.serve(unit, &stage)?;
-        let at: Vec<_> = servers.iter().map(|server| server.address).collect();
         let roles = (0..self.settings.clients).map(|number| Role::Load(number as u8));
         let roles: Vec<Role> = std::iter::once(Role::Client).chain(roles).collect();
+        let nodes = Nodes::start(makers, unit, &roles)?;
+        let servers = self.serve(unit, &stage)?;
+        let at: Vec<_> = servers.iter().map(|server| server.address).collect();
         let load = self.settings.load;
         let start = |role: &Role| nodes.client(*role, unit, load);
         let mut clients = roles.iter().map(start).collect::<io::Result<Vec<_>>>()?;
         for (role, client) in roles.iter().zip(&mut clients) {
+            let Some(client) = client else { continue };
             nodes.wait_ready(*role, client, unit, load)?;
         }
         Measurement { bench: self, stage: &stage, nodes: &nodes, servers: &at, unit, stop }

@@ -5,8 +5,8 @@
 //! clients that load it, and one that measures. Three times are measured: to the first byte of a
 //! page of 320 KiB, to its last byte, and to the last byte of a download of 1 MiB. The CPU time of
 //! every relay is measured, too. Each measurement has its own network of our relays and clients,
-//! or of C tor's. The network is on loopback, or has lines of different rates and delays in front
-//! of the guards.
+//! of C tor's, or of MORE's nodes. The network is on loopback, or has lines of different rates and
+//! delays in front of the guards.
 //!
 //! * [`Settings`] and [`plan`]: the measurements and their order;
 //! * [`Bench`]: executes one measurement;
@@ -25,4 +25,4 @@ pub mod summary;
 pub use bench::Bench;
 pub use measured::{MIB, Measured, Repetition, columns};
 pub use place::LINES;
-pub use plan::{Design, LOADED, Load, Place, Settings, Unit, WEB, plan};
+pub use plan::{Design, LOADED, Load, MORE_PAUSES, Place, Settings, Unit, WEB, plan};

@@ -1,10 +1,12 @@
 //! The programs of a network: our authority, and seven relays and the clients, either ours or C
-//! tor's.
+//! tor's; or the nodes of MORE, without an authority.
 
 use std::io;
 use std::net::SocketAddr;
 
-use super::super::onions::{Makers, Node, OnionNetwork, RelaySeat, SOCKS};
+use super::super::onions::{
+    Makers, MoreNetwork, MoreSeat, Node, ONION, OnionNetwork, RelaySeat, SOCKS,
+};
 use super::place::Role;
 use super::plan::{Design, Load, Place, Unit};
 
@@ -12,49 +14,70 @@ use super::plan::{Design, Load, Place, Unit};
 pub(super) struct Nodes<'a> {
     makers: Makers<'a>,
     place: Place,
-    network: OnionNetwork<'a>,
+    network: Running<'a>,
+}
+
+/// A network of either kind.
+enum Running<'a> {
+    Onion(OnionNetwork<'a>),
+    /// The clients are nodes, too, and are started first.
+    More(MoreNetwork<'a>),
 }
 
 impl<'a> Nodes<'a> {
-    /// Starts the authority and the relays, and waits until the consensus lists all relays. If
-    /// `stock`, the relays are C tor's.
+    /// Starts the network of `unit`, and waits until it can be used. With MORE that includes the
+    /// clients, `roles`.
     ///
     /// # Errors
     /// A program ends, or takes too long.
-    pub(super) fn start(makers: Makers<'a>, place: Place, stock: bool) -> io::Result<Nodes<'a>> {
+    pub(super) fn start(makers: Makers<'a>, unit: &Unit, roles: &[Role]) -> io::Result<Nodes<'a>> {
+        let place = unit.place;
+        if unit.design == Design::More {
+            let network = Running::More(more(makers, place, roles)?);
+            return Ok(Nodes { makers, place, network });
+        }
         let relays = Role::RELAYS.map(|role| RelaySeat {
             seat: role.seat(place, makers.stage),
             is_exit: role == Role::Exit,
-            words: &[],
+            words: unit.design.relay_words(),
         });
         let authority = Role::Authority.seat(place, makers.stage);
+        let stock = unit.design.is_stock();
         let network = OnionNetwork::start(makers, &authority, &relays, stock)?;
-        Ok(Nodes { makers, place, network })
+        Ok(Nodes { makers, place, network: Running::Onion(network) })
     }
 
     /// Returns the fingerprints of the relays that the client `role` may use at each of the three
     /// positions of its circuits.
-    fn pins(&self, role: Role, unit: &Unit, load: Load) -> [String; 3] {
+    fn pins(network: &OnionNetwork<'_>, role: Role, unit: &Unit, load: Load) -> [String; 3] {
         let of = |relays: &[usize]| -> String {
-            let names = relays.iter().map(|&relay| &*self.network.fingerprints[relay]);
+            let names = relays.iter().map(|&relay| &*network.fingerprints[relay]);
             names.collect::<Vec<_>>().join(",")
         };
         positions(role, unit, load).map(|relays| of(&relays))
     }
 
     /// Starts the client `role`, which may not be ready yet: [`Nodes::wait_ready`] waits for that.
+    /// Returns `None` if the client runs already.
     ///
     /// # Errors
     /// The program cannot be started.
-    pub(super) fn client(&self, role: Role, unit: &Unit, load: Load) -> io::Result<Node<'a>> {
+    pub(super) fn client(
+        &self,
+        role: Role,
+        unit: &Unit,
+        load: Load,
+    ) -> io::Result<Option<Node<'a>>> {
+        let Running::Onion(network) = &self.network else { return Ok(None) };
         let seat = role.seat(self.place, self.makers.stage);
         if unit.design.is_stock() {
-            return self.network.stock_client(&seat, &self.rules(role, unit.design));
+            return network.stock_client(&seat, &self.rules(role, unit.design)).map(Some);
         }
         let legs = unit.legs.to_string();
         let mut words = vec!["--legs", &legs];
         words.extend(words_of(unit.design));
-        self.network.our_client(&seat, self.proxy(role), &self.pins(role, unit, load), &words)
+        let pins = Nodes::pins(network, role, unit, load);
+        network.our_client(&seat, self.proxy(role), &pins, &words).map(Some)
     }
 
     /// Waits until the client `node` can fetch through circuits of the relays allowed at each
@@ -69,20 +92,24 @@ impl<'a> Nodes<'a> {
         unit: &Unit,
         load: Load,
     ) -> io::Result<()> {
-        let pins = self.pins(role, unit, load);
-        self.network.wait_ready(node, &pins, &self.rules(role, unit.design))
+        let Running::Onion(network) = &self.network else { return Ok(()) };
+        let pins = Nodes::pins(network, role, unit, load);
+        network.wait_ready(node, &pins, &self.rules(role, unit.design))
     }
 
     /// Returns the address of the SOCKS port of the client `role`.
     pub(super) fn proxy(&self, role: Role) -> SocketAddr {
-        let number = if let Role::Load(number) = role { u16::from(number) + 1 } else { 0 };
-        SocketAddr::from((role.address(self.place), SOCKS + number))
+        SocketAddr::from((role.address(self.place), SOCKS + number(role)))
     }
 
     /// Returns the CPU time that each relay has used since its start, in seconds.
     pub(super) fn cpu(&self) -> [f64; 7] {
         let mut cpu = [0.0; 7];
-        cpu.iter_mut().zip(&self.network.relays).for_each(|(cpu, node)| *cpu = node.cpu());
+        let relays = match &self.network {
+            Running::Onion(network) => &network.relays[..],
+            Running::More(network) => &network.nodes[network.nodes.len() - cpu.len()..],
+        };
+        cpu.iter_mut().zip(relays).for_each(|(cpu, node)| *cpu = node.cpu());
         cpu
     }
 
@@ -95,6 +122,27 @@ impl<'a> Nodes<'a> {
             self.proxy(role)
         )
     }
+}
+
+/// Returns the number of a client, which is added to its ports.
+fn number(role: Role) -> u16 {
+    if let Role::Load(number) = role { u16::from(number) + 1 } else { 0 }
+}
+
+/// Starts a network of MORE: the clients `roles`, and the seven relays. The exit is the
+/// last one.
+fn more<'a>(makers: Makers<'a>, place: Place, roles: &[Role]) -> io::Result<MoreNetwork<'a>> {
+    let seat = |role: &Role| {
+        let ip = role.address(place);
+        let is_client = roles.contains(role);
+        MoreSeat {
+            seat: role.seat(place, makers.stage),
+            address: SocketAddr::from((ip, ONION + number(*role))),
+            proxy: is_client.then(|| SocketAddr::from((ip, SOCKS + number(*role)))),
+        }
+    };
+    let seats: Vec<MoreSeat<'_>> = roles.iter().chain(&Role::RELAYS).map(seat).collect();
+    MoreNetwork::start(makers, &seats)
 }
 
 /// Returns the indices in [`Role::RELAYS`] of the guards, the middles and the exit of a client's
@@ -121,7 +169,12 @@ fn words_of(design: Design) -> &'static [&'static str] {
         Design::MergedBatches => {
             &["--multipath", "merged", "--schedule", "weighted:4", "--every", "50-70p"]
         }
-        Design::Tor | Design::Conflux | Design::Stock | Design::StockConflux => &[],
+        Design::UdpOr => &["--design", "udp-or"],
+        Design::MudpOr => &["--design", "mudp-or", "--schedule", "eta"],
+        Design::MudpOrTurns => {
+            &["--design", "mudp-or", "--schedule", "round-robin", "--udp-or-congestion", "cubic"]
+        }
+        Design::Tor | Design::Conflux | Design::More | Design::Stock | Design::StockConflux => &[],
     }
 }
 

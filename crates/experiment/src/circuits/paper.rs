@@ -13,29 +13,39 @@ pub struct Row {
     pub first_byte: f64,
     /// Time to fetch a page of 320 KiB.
     pub web: f64,
-    /// Time to fetch 1 MiB.
-    pub bulk: f64,
+    /// Time to fetch 1 MiB; `None` if the paper's fetches did not finish.
+    pub bulk: Option<f64>,
     /// CPU use of a guard, of a middle and of the exit.
     pub cpu: [f64; 3],
 }
 
 /// Row of Tor, which has one circuit. It also stands for Conflux and mTor with one circuit.
 pub const ONE: Row =
-    Row { legs: 1, first_byte: 0.027, web: 0.059, bulk: 0.113, cpu: [57.87, 49.85, 31.74] };
+    Row { legs: 1, first_byte: 0.027, web: 0.059, bulk: Some(0.113), cpu: [57.87, 49.85, 31.74] };
 const CONFLUX: [Row; 2] = [
-    Row { legs: 2, first_byte: 0.016, web: 0.052, bulk: 0.082, cpu: [33.22, 31.01, 31.51] },
-    Row { legs: 3, first_byte: 0.014, web: 0.049, bulk: 0.079, cpu: [27.24, 22.78, 32.94] },
+    Row { legs: 2, first_byte: 0.016, web: 0.052, bulk: Some(0.082), cpu: [33.22, 31.01, 31.51] },
+    Row { legs: 3, first_byte: 0.014, web: 0.049, bulk: Some(0.079), cpu: [27.24, 22.78, 32.94] },
 ];
 const MTOR: [Row; 2] = [
-    Row { legs: 2, first_byte: 0.012, web: 0.055, bulk: 0.079, cpu: [25.10, 23.19, 32.51] },
-    Row { legs: 3, first_byte: 0.017, web: 0.049, bulk: 0.081, cpu: [13.45, 14.62, 32.90] },
+    Row { legs: 2, first_byte: 0.012, web: 0.055, bulk: Some(0.079), cpu: [25.10, 23.19, 32.51] },
+    Row { legs: 3, first_byte: 0.017, web: 0.049, bulk: Some(0.081), cpu: [13.45, 14.62, 32.90] },
 ];
+const MUDP_OR: [Row; 3] = [
+    Row { legs: 1, first_byte: 0.002, web: 0.031, bulk: Some(0.076), cpu: [88.31, 86.89, 71.33] },
+    Row { legs: 2, first_byte: 0.002, web: 0.034, bulk: Some(0.081), cpu: [36.75, 32.67, 73.48] },
+    Row { legs: 3, first_byte: 0.0024, web: 0.035, bulk: Some(0.113), cpu: [22.73, 24.45, 75.30] },
+];
+/// Row of MORE with one path. With two and three the paper has about the same.
+const MORE: Row =
+    Row { legs: 1, first_byte: 0.014, web: 1.41, bulk: None, cpu: [6.73, 6.93, 75.92] };
 
 /// Returns the paper's row for `design` with `legs` circuits; `None` if the table has none.
 #[must_use]
 pub fn row(design: Design, legs: u32) -> Option<Row> {
     let rows: &[Row] = match design {
         Design::Tor | Design::Stock => return Some(ONE),
+        Design::UdpOr | Design::MudpOr | Design::MudpOrTurns => &MUDP_OR,
+        Design::More => &[MORE],
         Design::Conflux2013 | Design::Conflux2013Turns => &CONFLUX,
         Design::MTor | Design::MTorTurns => &MTOR,
         Design::Conflux

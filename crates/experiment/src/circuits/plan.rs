@@ -20,6 +20,10 @@ pub const LOADED: (u32, u32) = (20, 20);
 /// of data. TLS records, TCP and IP headers add 4 %.
 const ON_THE_LINE: f64 = 514.0 / 498.0 * 1.04;
 
+/// Factor of the pauses of MORE's loading clients. With the pauses of the other designs, the
+/// cryptography of their packets alone would keep two cores busy, and the measured client's times
+/// would be those of the machine.
+pub const MORE_PAUSES: f64 = 5.0;
 /// Approximate time to start a network and its clients: for our programs, and for C tor.
 const STARTING: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(45)];
 
@@ -51,6 +55,15 @@ pub enum Design {
     /// Merged circuits whose scheduler sends batches of 50 to 70 cells, by weights that are
     /// redrawn (TrafficSliver's `batched weighted`).
     MergedBatches,
+    /// UDP-OR: TCP between client and exit, over one lossy circuit.
+    UdpOr,
+    /// mUDP-OR with a window for each circuit.
+    MudpOr,
+    /// mUDP-OR as in the paper: CUBIC with one window, and round robin.
+    MudpOrTurns,
+    /// MORE: a path for each packet. The paper has rows for 1, 2 and 3 paths without an explanation
+    /// of that number; here there is one row.
+    More,
     /// C tor as clients and relays, without Conflux.
     Stock,
     /// C tor as clients and relays, with Conflux.
@@ -140,7 +153,7 @@ pub struct Unit {
 
 impl Design {
     /// All designs.
-    pub const ALL: [Design; 12] = [
+    pub const ALL: [Design; 16] = [
         Design::Tor,
         Design::Conflux,
         Design::Conflux2013,
@@ -151,6 +164,10 @@ impl Design {
         Design::OursTurns,
         Design::Merged,
         Design::MergedBatches,
+        Design::UdpOr,
+        Design::MudpOr,
+        Design::MudpOrTurns,
+        Design::More,
         Design::Stock,
         Design::StockConflux,
     ];
@@ -168,6 +185,10 @@ impl Design {
             Design::OursTurns => "anabranch-turns",
             Design::Merged => "merged",
             Design::MergedBatches => "merged-batches",
+            Design::UdpOr => "udp-or",
+            Design::MudpOr => "mudp-or",
+            Design::MudpOrTurns => "mudp-or-turns",
+            Design::More => "more",
             Design::Stock => "stock",
             Design::StockConflux => "stock-conflux",
         }
@@ -178,11 +199,38 @@ impl Design {
         matches!(self, Design::Stock | Design::StockConflux)
     }
 
+    /// Returns whether the design is another one with round robin, or with batches.
+    pub fn is_variant(self) -> bool {
+        matches!(
+            self,
+            Design::Conflux2013Turns
+                | Design::MTorTurns
+                | Design::OursTurns
+                | Design::MergedBatches
+                | Design::MudpOrTurns
+        )
+    }
+
+    /// Returns the arguments of relays with which they serve this design.
+    pub(super) fn relay_words(self) -> &'static [&'static str] {
+        match self {
+            Design::UdpOr | Design::MudpOr => &["--udp-or"],
+            Design::MudpOrTurns => &["--udp-or", "--udp-or-congestion", "cubic"],
+            _ => &[],
+        }
+    }
+
+    /// Returns whether the design can be measured in `place`. Relays of MORE send to clients,
+    /// whose addresses are routed on loopback only.
+    fn fits(self, place: Place) -> bool {
+        self != Design::More || place == Place::Loopback
+    }
+
     /// Returns the numbers of circuits to measure the design with, out of the requested numbers
     /// `asked`. C tor's Conflux always uses two, designs with one circuit always one.
     fn legs(self, asked: &[u32]) -> Vec<u32> {
         match self {
-            Design::Tor | Design::Stock => vec![1],
+            Design::Tor | Design::UdpOr | Design::More | Design::Stock => vec![1],
             Design::StockConflux => vec![2],
             _ => asked.iter().copied().filter(|legs| *legs > 1).collect(),
         }
@@ -296,7 +344,10 @@ impl Settings {
     /// Returns the times at which loading clients fetch; `None` if they do not fetch.
     pub(super) fn pace(&self, unit: &Unit) -> Option<Pace> {
         match unit.level {
-            None => Some(Pace::Pause(self.pauses[usize::from(unit.place == Place::Lines)])),
+            None => {
+                let factor = if unit.design == Design::More { MORE_PAUSES } else { 1.0 };
+                Some(Pace::Pause(factor * self.pauses[usize::from(unit.place == Place::Lines)]))
+            }
             Some(0) => None,
             Some(level) => {
                 let bytes = f64::from(self.clients) * WEB as f64 * ON_THE_LINE;
@@ -347,11 +398,12 @@ pub fn plan(settings: &Settings) -> Vec<Unit> {
     let mut units = Vec::new();
     for round in 0..settings.rounds {
         let mut of_round = Vec::new();
-        for (&design, &place) in
-            settings.designs.iter().flat_map(|d| settings.places.iter().map(move |p| (d, p)))
-        {
+        let pairs =
+            settings.designs.iter().flat_map(|d| settings.places.iter().map(move |p| (d, p)));
+        for (&design, &place) in pairs.filter(|(design, place)| design.fits(**place)) {
             let starting = STARTING[usize::from(design.is_stock())];
-            let one = Duration::from_millis(1_000 + u64::from(settings.bulk) * 500);
+            let by_bulk = if design == Design::More { 2_000 } else { 500 };
+            let one = Duration::from_millis(1_000 + u64::from(settings.bulk) * by_bulk);
             let lasts = starting + settings.repetitions * one;
             for level in settings.levels(place) {
                 let legs = design.legs(&settings.legs).into_iter();
@@ -393,11 +445,12 @@ mod tests {
     #[test]
     fn the_usual_plan_has_every_design_over_every_number_of_circuits_in_every_round() {
         let units = plan(&settings());
-        assert_eq!(units.len(), 10 * 2 * (1 + 9 * 2 + 1 + 1));
+        // MORE is measured on loopback only.
+        assert_eq!(units.len(), 10 * (2 * (1 + 1 + 11 * 2 + 1 + 1) + 1));
         let ids: BTreeSet<_> = units.iter().map(|unit| unit.id()).collect();
         assert_eq!(ids.len(), units.len(), "each id once");
         assert!(units.is_sorted_by_key(|unit| unit.round));
-        assert_ne!(units[..42], plan(&Settings { seed: 2, ..settings() })[..42]);
+        assert_ne!(units[..53], plan(&Settings { seed: 2, ..settings() })[..53]);
         let one = plan(&Settings { designs: vec![Design::MTor], ..settings() });
         let mut all = units;
         all.retain(|unit| unit.design == Design::MTor);
@@ -424,7 +477,8 @@ mod tests {
         let levels = vec![0, 30, 58, 90];
         let places = vec![Place::Loopback, Place::Line];
         let units = plan(&Settings { levels, places, rounds: 1, ..settings() });
-        assert_eq!(units.len(), 21 * 5);
+        // MORE has one row, on loopback.
+        assert_eq!(units.len(), 26 * 5 + 1);
         assert!(units.iter().all(|unit| unit.level.is_some() == (unit.place == Place::Line)));
         let ids: BTreeSet<_> = units.iter().map(|unit| unit.id()).collect();
         assert!(ids.contains("mtor/2/line/58/0") && ids.contains("mtor/2/loopback/0"));

@@ -53,6 +53,10 @@ pub enum Claim {
     EntriesCostMore,
     /// Within a design, the exit costs less than all middles together.
     ExitCostsLess,
+    /// A page takes longer than with one circuit.
+    WebLater,
+    /// Most downloads, of a page and then a bulk file, do not finish.
+    BulkFails,
 }
 
 /// Answer of the measurements to a claim.
@@ -92,6 +96,8 @@ pub struct Verdict {
 
 /// Maximum relative difference in CPU use at which [`Claim::Exit`] holds.
 const SAME: f64 = 0.06;
+/// Share of downloads above which most of them fail.
+const MOST: f64 = 0.5;
 /// Maximum distance of an interval's ends from 1 for [`Answer::Alike`].
 const ALIKE: f64 = 0.1;
 
@@ -176,7 +182,7 @@ pub fn narrow_by_repetitions(records: &[Measured]) -> f64 {
 
 impl Claim {
     /// All claims.
-    pub const ALL: [Claim; 8] = [
+    pub const ALL: [Claim; 10] = [
         Claim::FirstByte,
         Claim::Web,
         Claim::Bulk,
@@ -185,18 +191,40 @@ impl Claim {
         Claim::Exit,
         Claim::EntriesCostMore,
         Claim::ExitCostsLess,
+        Claim::WebLater,
+        Claim::BulkFails,
     ];
 
-    /// Returns whether the claim compares relays within a design. Other claims compare a design
-    /// with one circuit.
+    /// Returns whether the claim is about one design alone, instead of a design compared with one
+    /// circuit.
     fn is_within(self) -> bool {
-        matches!(self, Claim::EntriesCostMore | Claim::ExitCostsLess)
+        matches!(self, Claim::EntriesCostMore | Claim::ExitCostsLess | Claim::BulkFails)
+    }
+
+    /// Returns whether the claim is about bulk downloads.
+    #[must_use]
+    pub fn is_about_bulk(self) -> bool {
+        matches!(self, Claim::Bulk | Claim::BulkFails)
+    }
+
+    /// Returns whether the paper claims this of `design` with `legs` circuits. Claims that compare
+    /// with one circuit are about several circuits, or about MORE, any node of which is an entry
+    /// and a middle. C tor is compared with the paper's row of Tor.
+    fn is_about(self, design: Design, legs: u32) -> bool {
+        match (self, design) {
+            (_, Design::Stock) => false,
+            (Claim::FirstByte, Design::More) => true,
+            (Claim::FirstByte | Claim::Web | Claim::Bulk, Design::UdpOr) => true,
+            (Claim::WebLater | Claim::BulkFails, _) => design == Design::More,
+            (_, Design::More) => false,
+            _ => legs > 1 || self.is_within(),
+        }
     }
 
     fn measured(self, record: &Measured) -> Option<f64> {
         match self {
             Claim::FirstByte => of_round(record, |one| Some(one.first_byte)),
-            Claim::Web => of_round(record, |one| Some(one.web)),
+            Claim::Web | Claim::WebLater => of_round(record, |one| Some(one.web)),
             Claim::Bulk => of_round(record, |one| Some(one.bulk)),
             Claim::Guard => Some(record.of_one().unwrap_or(record.per_megabyte())[0]),
             Claim::Middle => Some(record.of_one().unwrap_or(record.per_megabyte())[1]),
@@ -209,14 +237,19 @@ impl Claim {
                 let [_, middles, exit] = record.per_megabyte();
                 spread::ratio(exit, middles)
             }
+            Claim::BulkFails => {
+                let failed = f64::from(record.failed);
+                spread::ratio(failed, failed + record.repetitions.len() as f64)
+            }
         }
     }
 
-    fn of_paper(self, row: &Row) -> f64 {
-        match self {
+    /// Returns the paper's value; `None` if there is none.
+    fn of_paper(self, row: &Row) -> Option<f64> {
+        Some(match self {
             Claim::FirstByte => row.first_byte,
-            Claim::Web => row.web,
-            Claim::Bulk => row.bulk,
+            Claim::Web | Claim::WebLater => row.web,
+            Claim::Bulk => row.bulk?,
             Claim::Guard => row.cpu[0],
             Claim::Middle => row.cpu[1],
             Claim::Exit => row.cpu[2],
@@ -224,15 +257,16 @@ impl Claim {
             // The paper shows one of the `legs` middles of a circuit. All of them together use
             // `legs` times as much CPU.
             Claim::ExitCostsLess => row.cpu[2] / row.cpu[1] / f64::from(row.legs),
-        }
+            Claim::BulkFails => f64::from(u8::from(row.bulk.is_none())),
+        })
     }
 
     /// Returns the paper's ratio for this claim about the design in `row`: between the design and
     /// one circuit, or within the design.
-    fn ratio_of_paper(self, row: &Row) -> f64 {
+    fn ratio_of_paper(self, row: &Row) -> Option<f64> {
         match self.is_within() {
             true => self.of_paper(row),
-            false => self.of_paper(row) / self.of_paper(&paper::ONE),
+            false => Some(self.of_paper(row)? / self.of_paper(&paper::ONE)?),
         }
     }
 
@@ -248,10 +282,12 @@ impl Claim {
             Claim::Exit => {
                 (low > 1.0 - SAME && high < 1.0 + SAME, low > 1.0 + SAME || high < 1.0 - SAME)
             }
-            Claim::EntriesCostMore => (low > 1.0, high < 1.0),
+            Claim::EntriesCostMore | Claim::WebLater => (low > 1.0, high < 1.0),
+            Claim::BulkFails => (low > MOST, high < MOST),
             _ => (high < 1.0, low > 1.0),
         };
-        let alike = self != Claim::Exit && low >= 1.0 - ALIKE && high <= 1.0 + ALIKE;
+        let has_alike = !matches!(self, Claim::Exit | Claim::BulkFails);
+        let alike = has_alike && low >= 1.0 - ALIKE && high <= 1.0 + ALIKE;
         match (holds, fails) {
             _ if alike => Answer::Alike,
             (true, _) => Answer::Holds,
@@ -272,10 +308,7 @@ pub fn verdicts(records: &[Measured]) -> Vec<Verdict> {
     let mut found = Vec::new();
     for cell in cells(records) {
         let Some(row) = paper::row(cell.design, cell.legs) else { continue };
-        // Claims that compare with one circuit are about several circuits. C tor is compared with
-        // the paper's row of Tor.
-        let claims = Claim::ALL.into_iter().filter(|claim| row.legs > 1 || claim.is_within());
-        let claims = claims.filter(|_| cell.design != Design::Stock);
+        let claims = Claim::ALL.into_iter().filter(|claim| claim.is_about(cell.design, row.legs));
         found.extend(claims.filter_map(|claim| verdict(records, &cell, &row, claim)));
     }
     found
@@ -294,7 +327,7 @@ fn verdict(records: &[Measured], cell: &Cell, row: &Row, claim: Claim) -> Option
     let mine: Vec<&Measured> = records.iter().filter(|record| key(record) == own).collect();
     let ratio = |record: &&Measured| spread::ratio(of(own, record.round)?, one(record.round)?);
     let ratio = Mean::of(&mine.iter().filter_map(ratio).collect::<Vec<_>>())?;
-    let paper = claim.ratio_of_paper(row);
+    let paper = claim.ratio_of_paper(row)?;
     let answer = match mine.iter().all(|record| claim.can_show(record.load)) {
         true => claim.judge(ratio),
         false => Answer::Open,
@@ -381,6 +414,26 @@ mod tests {
         let expected =
             [(Claim::EntriesCostMore, Answer::Holds), (Claim::ExitCostsLess, Answer::Holds)];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn more_is_judged_by_its_times_and_by_what_finishes() {
+        let mut records = Vec::new();
+        for round in 0..3 {
+            records.push(measured(Design::Tor, 1, round, 0.1));
+            records.push(measured(Design::More, 1, round, 0.7 + f64::from(round) / 100.0));
+        }
+        let found = answers(&records, Design::More);
+        let expected = [
+            (Claim::FirstByte, Answer::Fails),
+            (Claim::WebLater, Answer::Holds),
+            (Claim::BulkFails, Answer::Fails),
+        ];
+        assert_eq!(found, expected);
+        let failed = |one: Measured| Measured { failed: 9, repetitions: Vec::new(), ..one };
+        let records: Vec<_> =
+            records.into_iter().filter(|one| one.design == Design::More).map(failed).collect();
+        assert_eq!(answers(&records, Design::More), [(Claim::BulkFails, Answer::Holds)]);
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub(in super::super) struct Makers<'a> {
 
 impl<'a> Makers<'a> {
     /// Starts the program of `command` on the host of `seat`.
-    fn start(&self, seat: &Seat<'_>, command: &mut Command) -> io::Result<Node<'a>> {
+    pub(super) fn start(&self, seat: &Seat<'_>, command: &mut Command) -> io::Result<Node<'a>> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let process = self.stage.crew.start(seat.host, command)?;
         Ok(Node::new(seat.name.clone(), process))
@@ -44,7 +44,7 @@ impl<'a> Makers<'a> {
 
     /// Creates the directory of the program `name`, and returns its path as the started programs
     /// see it.
-    fn folder(&self, name: &str) -> io::Result<String> {
+    pub(super) fn folder(&self, name: &str) -> io::Result<String> {
         self.stage.crew.among_files(|files| {
             let folder = files.join(name);
             fs::create_dir_all(&folder)?;

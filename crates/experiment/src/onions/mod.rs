@@ -3,10 +3,12 @@
 
 pub(super) mod fetch;
 mod makers;
+mod more;
 mod network;
 mod node;
 
 pub(super) use makers::{Makers, Seat};
+pub(super) use more::{MoreNetwork, MoreSeat};
 pub(super) use network::{OnionNetwork, RelaySeat};
 pub(super) use node::Node;
 

@@ -50,8 +50,24 @@ impl Client {
         circuit: CircuitKey,
         begin: &Begin,
     ) -> Result<StreamKey, NoStream> {
+        self.begin_with(now, circuit, begin, &[])
+    }
+
+    /// Opens a stream to a destination, and writes `first`: bytes that the program has already
+    /// sent, at most 64 KiB. On a lossy circuit as many of them as fit leave with the stream's
+    /// first segment.
+    ///
+    /// # Errors
+    /// Returns [`NoStream`] if the stream cannot be begun.
+    pub fn begin_with(
+        &mut self,
+        now: Time,
+        circuit: CircuitKey,
+        begin: &Begin,
+        first: &[u8],
+    ) -> Result<StreamKey, NoStream> {
         let data = begin.write().ok_or(NoStream::BadName)?;
-        self.add(now, circuit, RelayCommand::BEGIN, data)
+        self.add(now, circuit, (RelayCommand::BEGIN, data), first)
     }
 
     /// Opens a stream to the directory of the circuit's last relay.
@@ -63,7 +79,7 @@ impl Client {
         now: Time,
         circuit: CircuitKey,
     ) -> Result<StreamKey, NoStream> {
-        self.add(now, circuit, RelayCommand::BEGIN_DIR, Vec::new())
+        self.add(now, circuit, (RelayCommand::BEGIN_DIR, Vec::new()), &[])
     }
 
     /// Asks the circuit's last relay for the addresses of `name`. For a name under in-addr.arpa,
@@ -78,15 +94,15 @@ impl Client {
         name: &str,
     ) -> Result<StreamKey, NoStream> {
         let data = put_resolve(name).ok_or(NoStream::BadName)?;
-        self.add(now, circuit, RelayCommand::RESOLVE, data)
+        self.add(now, circuit, (RelayCommand::RESOLVE, data), &[])
     }
 
     fn add(
         &mut self,
         now: Time,
         key: CircuitKey,
-        command: RelayCommand,
-        data: Vec<u8>,
+        (command, data): (RelayCommand, Vec<u8>),
+        first: &[u8],
     ) -> Result<StreamKey, NoStream> {
         let set_id = self.streams_of(key).ok_or(NoStream::NotBuilt)?;
         let set = self.sets.get_mut(set_id.0).ok_or(NoStream::NotBuilt)?;
@@ -101,6 +117,12 @@ impl Client {
                 set.streams.add(id, stream);
                 set.streams.say(command, id, data);
             }
+        }
+        // Before anything is sent: the first segment takes as much as it has room for.
+        match set.lossy.as_mut().filter(|lossy| lossy.has(id, stream)) {
+            Some(lossy) => set.streams.carried[1] += lossy.write(id, first) as u64,
+            None if first.is_empty() => {}
+            None => drop(set.streams.with(id, |stream| stream.write(first))),
         }
         let circuit = self.role.keys.get(&key).and_then(|&index| self.circuits.get(index));
         let built = circuit.filter(|circuit| circuit.layers.len() > 1);

@@ -12,9 +12,9 @@ use crate::crypto::lossy::Refusal;
 use crate::ending::Ending;
 use crate::event::{CircuitFault, LinkFault};
 use crate::io::LinkOutput;
-use crate::set::Route;
 use crate::set::lossy::LossyEvent;
 use crate::set::lossy_legs::LossyLegs;
+use crate::set::{Route, Set};
 use crate::table::SetId;
 use crate::wire::cell::{Body, Cells, Command, NUMBERED_CELL, Width};
 use crate::wire::extend::Target;
@@ -91,9 +91,10 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Passes a lossy cell of ours to its link.
+    /// Passes a lossy cell to its link. A cell for another shard is counted there.
     pub(crate) fn send_lossy(&mut self, now: Time, lane: Lane, (counter, body): (u32, &Body)) {
-        self.lossy.sent += 1;
+        let link = self.channels.link(lane.link);
+        self.lossy.sent += u64::from(link.is_some_and(|link| !link.channel.is_sibling()));
         self.channels.push_lossy(now, lane, counter, body);
     }
 
@@ -125,6 +126,30 @@ impl<R: NodeRole> Node<R> {
     /// Sends the due segments of the streams of the set `id` over lossy cells, and outputs their
     /// events.
     pub(crate) fn pump_lossy(&mut self, now: Time, id: SetId) {
+        self.send_segments(now, id);
+        let lossy = self.sets.get_mut(id.0).and_then(|set| set.lossy.as_mut());
+        if let Some([before, now]) = lossy.map(|lossy| lossy.recount()) {
+            self.lossy_held = self.lossy_held + now - before;
+        }
+    }
+
+    /// Returns the set whose streams over lossy cells have the most bytes in memory.
+    pub(super) fn fullest_lossy_set(&self) -> Option<SetId> {
+        let held = |(id, set): (u32, &Set)| Some((set.lossy.as_ref()?.held(), id));
+        self.sets.numbered().filter_map(held).max().map(|(_, id)| SetId(id))
+    }
+
+    /// Closes all circuits of the set `id`, and thereby its streams.
+    pub(super) fn end_lossy_set(&mut self, id: SetId, why: Why) {
+        while let Some(&Set { route: Route::One(circuit), .. }) = self.sets.get(id.0) {
+            R::give_up(self, circuit, why);
+            if self.circuits.get(circuit).is_some() {
+                return;
+            }
+        }
+    }
+
+    fn send_segments(&mut self, now: Time, id: SetId) {
         loop {
             let Some(set) = self.sets.get_mut(id.0) else { return };
             let (Some(lossy), &Route::One(first)) = (&mut set.lossy, &set.route) else { return };

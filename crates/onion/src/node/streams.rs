@@ -202,6 +202,8 @@ impl<R: NodeRole> Node<R> {
     /// Removes the set `id`, whose only leg is closed, and its streams.
     pub(crate) fn dissolve(&mut self, id: SetId) {
         let Some(mut set) = self.sets.remove(id.0) else { return };
+        let counted = set.lossy.as_mut().map_or(0, |lossy| lossy.recount()[0]);
+        self.lossy_held -= counted;
         let lossy = set.lossy.map(|mut lossy| lossy.take_all()).unwrap_or_default();
         let streams = set.streams.take_all().map(|stream| (stream.key, stream.incoming));
         for (key, unread) in streams.chain(lossy) {

@@ -39,6 +39,8 @@ pub struct Circuit {
     own: Option<Own>,
     /// True if a cell that may belong to a stream has been passed on.
     carried: bool,
+    /// True if the circuit's lossy cells pass to the shard that has taken over our end of it.
+    passes_lossy: bool,
     /// The ticket with which another shard fetches our end of this circuit; `None` if no shard
     /// does.
     pub(super) ticket: Option<u64>,
@@ -79,7 +81,7 @@ impl Ending for Circuit {
     }
 
     fn is_lossy(&self) -> bool {
-        self.own.as_ref().is_some_and(|own| own.lossy.is_some())
+        self.passes_lossy || self.own.as_ref().is_some_and(|own| own.lossy.is_some())
     }
 
     fn lossy(&mut self) -> Option<&mut dyn SealLossy> {
@@ -122,8 +124,9 @@ pub(super) enum Next {
 impl Circuit {
     pub(super) fn new(lane: Lane, own: Option<Own>) -> Circuit {
         let next = Next::Nothing;
-        let (introduced, carried, ticket, trunk_of) = (false, false, None, None);
-        Circuit { lane, trunk_of, next, introduced, own, carried, ticket }
+        let (introduced, carried, passes_lossy) = (false, false, false);
+        let (ticket, trunk_of) = (None, None);
+        Circuit { lane, trunk_of, next, introduced, own, carried, passes_lossy, ticket }
     }
 
     /// Returns the layers of lossy cells; `None` if the circuit has no such cells.
@@ -146,7 +149,13 @@ impl Circuit {
     /// continues to that shard on `lane`.
     pub(super) fn give_away(&mut self, lane: Lane) -> Option<Own> {
         self.next = Next::Open(lane);
+        self.passes_lossy = self.is_lossy();
         self.own.take()
+    }
+
+    /// Returns true if the circuit's lossy cells pass to another shard.
+    pub(super) fn passes_lossy(&self) -> bool {
+        self.passes_lossy
     }
 
     /// For a circuit handed over by another shard, returns true if it reached that shard from a
@@ -206,7 +215,8 @@ impl Relay {
             | Command::INTRODUCE
             | Command::MEET
             | Command::REPLACED
-            | Command::ADOPT => self.is_sibling(link),
+            | Command::ADOPT
+            | Command::ACROSS => self.is_sibling(link),
             Command(number) => matches!(number, 1..=6 | 9..=11),
         };
         if !known {
@@ -214,6 +224,10 @@ impl Relay {
         }
         if lane.id == 0 && cell.command != Command::REPLACED {
             return Err(LinkFault::NoCircuit);
+        }
+        if cell.command == Command::ACROSS {
+            self.take_across(now, lane, cell.body);
+            return Ok(());
         }
         let Ok(body) = <&mut Body>::try_from(cell.body) else { return Ok(()) };
         match cell.command {

@@ -18,6 +18,7 @@ use crate::table::SetId;
 use crate::wire::ancestors::AncestorLink;
 use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::conflux::{ConfluxLink, DesiredUx};
+use crate::wire::lossy::LossyLink;
 use crate::wire::message::{DestroyReason, Message, RelayCommand};
 use crate::wire::resilient::{self, ResilientLink};
 
@@ -31,11 +32,18 @@ struct HandedLeg {
     /// The leg's previous set, which has no other leg.
     set: Set,
     by_relay: bool,
-    linking: Linking,
+    request: Request,
+}
+
+/// A client's request for a leg that is handed over.
+pub(super) enum Request {
+    Several(Linking),
+    /// The leg is a lossy circuit.
+    Lossy(LossyLink),
 }
 
 /// A client's request to make a circuit a leg.
-struct Linking {
+pub(super) struct Linking {
     design: Design,
     link: ConfluxLink,
     /// Scheduler that the client requests for our messages; `None` if it requests none.
@@ -177,7 +185,9 @@ impl Relay {
                 own
             }
             Some(place) if place.shard == self.role.shard => SetId(place.set),
-            Some(place) => return self.hand_over(now, index, place.shard, linking),
+            Some(place) => {
+                return self.hand_over(now, index, place.shard, Request::Several(linking));
+            }
         };
         let several = self.several(id).ok_or(ConfluxFault::Gone)?;
         if several.design != linking.design || !several.takes_format(format) {
@@ -267,12 +277,12 @@ impl Relay {
 
     /// Hands the leg `index` over to the shard that has its set. From now on the leg's cells pass
     /// through this shard.
-    fn hand_over(
+    pub(super) fn hand_over(
         &mut self,
         now: Time,
         index: u32,
         shard: usize,
-        linking: Linking,
+        request: Request,
     ) -> Result<(), CircuitFault> {
         let by_relay = self.comes_by_relay(index);
         let sibling = self.channels.sibling(shard).ok_or(ConfluxFault::Gone)?;
@@ -281,7 +291,7 @@ impl Relay {
         let circuit = self.circuits.get_mut(index).ok_or(ConfluxFault::Gone)?;
         let own = circuit.give_away(lane).ok_or(ConfluxFault::Gone)?;
         let set = self.sets.remove(own.set.0).ok_or(ConfluxFault::Gone)?;
-        let number = self.role.sets.hand_over(Box::new(HandedLeg { own, set, by_relay, linking }));
+        let number = self.role.sets.hand_over(Box::new(HandedLeg { own, set, by_relay, request }));
         self.circuits.get_mut(index).into_iter().for_each(|circuit| circuit.ticket = Some(number));
         let mut body = [0; BODY];
         body[..8].copy_from_slice(&number.to_be_bytes());
@@ -299,12 +309,16 @@ impl Relay {
         let Some(orphan) = orphan.filter(|_| accepted) else {
             return self.refuse(lane, CircuitFault::Message);
         };
-        let HandedLeg { mut own, mut set, by_relay, linking } = *orphan;
+        let HandedLeg { mut own, mut set, by_relay, request } = *orphan;
         set.route = Route::One(circuit);
         own.set = SetId(self.sets.insert(set));
         own.by_relay = Some(by_relay);
         self.circuits.insert(Circuit::new(lane, Some(own)));
-        if let Err(fault) = self.join(now, circuit, linking) {
+        let joined = match request {
+            Request::Several(linking) => self.join(now, circuit, linking),
+            Request::Lossy(link) => self.join_lossy(now, circuit, link),
+        };
+        if let Err(fault) = joined {
             self.break_off(circuit, fault);
         }
     }

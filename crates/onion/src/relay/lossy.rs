@@ -1,13 +1,14 @@
 //! Lossy circuits at a relay (`docs/spec/lossy-circuits.md`): cells that pass, and streams that
-//! leave the network here.
+//! leave the network here. All legs of a set are in the shard of its first leg.
 
 use std::net::IpAddr;
 
 use anabranch_multipath::Time;
 
 use super::circuit::Next;
+use super::conflux::Request;
 use super::{Output, Relay};
-use crate::channels::Owner;
+use crate::channels::{Lane, Owner};
 use crate::conflux::{ConfluxFault, Dealing};
 use crate::crypto::lossy::Outward;
 use crate::event::CircuitFault;
@@ -16,7 +17,7 @@ use crate::set::lossy_legs::{LossyLegs, MOST_LEGS};
 use crate::set_table::SetPlace;
 use crate::stream::StreamKey;
 use crate::table::SetId;
-use crate::wire::cell::{Body, Command};
+use crate::wire::cell::{Body, Command, read_across};
 use crate::wire::lossy::LossyLink;
 use crate::wire::message::{
     ADDRESS_TTL, Begin, EndReason, RelayCommand, put_connected, put_refusal,
@@ -33,6 +34,11 @@ impl Relay {
         let cell = (Command::RELAY_LOSSY, counter);
         let Some(circuit) = self.circuits.get_mut(owner.circuit) else { return };
         let (back, onward) = (circuit.lane, circuit.next.lane());
+        if circuit.passes_lossy() {
+            let lane = if owner.outward { Some(back) } else { onward };
+            lane.into_iter().for_each(|lane| self.send_lossy(now, lane, (counter, &*body)));
+            return;
+        }
         let is_last = !matches!(circuit.next, Next::Open(_));
         let Some(lossy) = circuit.lossy_layers() else {
             return self.break_off(owner.circuit, CircuitFault::Message);
@@ -78,11 +84,22 @@ impl Relay {
         }
     }
 
+    /// Handles a lossy cell from another shard, which has the link or the other end of the circuit.
+    pub(super) fn take_across(&mut self, now: Time, lane: Lane, content: &mut [u8]) {
+        let Some(cell) = read_across(content) else {
+            return self.refuse(lane, CircuitFault::Message);
+        };
+        match self.channels.owner(lane) {
+            Some(owner) => self.take_lossy_cell(now, owner, cell),
+            None => self.lossy.unknown += 1,
+        }
+    }
+
     /// Makes the lossy circuit `index` a leg of the set that `data`, that of LOSSY_LINK, names, or
-    /// of a new set.
+    /// of a new set. If the set belongs to another shard, hands the circuit over to it.
     ///
     /// # Errors
-    /// The circuit cannot be a leg, the set is full, or it belongs to another shard.
+    /// The circuit cannot be a leg, or the set is full.
     pub(super) fn link_lossy(
         &mut self,
         now: Time,
@@ -90,6 +107,16 @@ impl Relay {
         data: &[u8],
     ) -> Result<(), CircuitFault> {
         let link = LossyLink::read(data).ok_or(CircuitFault::Message)?;
+        self.join_lossy(now, index, link)
+    }
+
+    /// Does what [`Relay::link_lossy`] does, once LOSSY_LINK is parsed.
+    pub(super) fn join_lossy(
+        &mut self,
+        now: Time,
+        index: u32,
+        link: LossyLink,
+    ) -> Result<(), CircuitFault> {
         let own = self.set_of(index).ok_or(CircuitFault::Message)?;
         if !self.set_mut(own).is_some_and(|set| set.may_be_linked()) {
             return Err(CircuitFault::Message);
@@ -106,9 +133,11 @@ impl Relay {
                 };
                 self.found_lossy_set(index, legs, None);
             }
+            Some(found) if found.shard != self.role.shard => {
+                return self.hand_over(now, index, found.shard, Request::Lossy(link));
+            }
             Some(found) => {
-                let is_here = found.shard == self.role.shard;
-                if !is_here || !self.join_lossy_set(index, SetId(found.set), None) {
+                if !self.join_lossy_set(index, SetId(found.set), None) {
                     return Err(ConfluxFault::Full.into());
                 }
             }

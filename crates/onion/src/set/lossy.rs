@@ -64,6 +64,8 @@ struct LossyStream {
     starved: bool,
     /// Time of the stream's entry in the table of timers.
     timer: Option<Time>,
+    /// Bytes in memory when they were counted last.
+    held: usize,
 }
 
 /// The streams of one end of a lossy circuit.
@@ -79,6 +81,10 @@ pub(crate) struct LossyStreams {
     resets: VecDeque<Segment>,
     recent: VecDeque<u16>,
     events: VecDeque<LossyEvent>,
+    /// Bytes that wait in all streams for a program or for the other end.
+    held: usize,
+    /// The part of `held` that the core has counted.
+    counted: usize,
     congestion: Congestion,
     /// The legs with windows of their own; `None` if the connections do not know of legs.
     legs: Option<Legs>,
@@ -105,6 +111,8 @@ impl LossyStreams {
             resets: VecDeque::new(),
             recent: VecDeque::new(),
             events: VecDeque::new(),
+            held: 0,
+            counted: 0,
             congestion: Congestion::Bbr,
             legs: None,
         }
@@ -169,6 +177,23 @@ impl LossyStreams {
         tcp.answer_by(leg.or(quickest).or(first).unwrap_or(0));
     }
 
+    /// Returns the number of bytes that wait in all streams, for a program or for the other end.
+    pub(crate) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Returns the number of bytes of the last call, and that of now.
+    pub(crate) fn recount(&mut self) -> [usize; 2] {
+        [std::mem::replace(&mut self.counted, self.held), self.held]
+    }
+
+    /// Counts the bytes that the stream `id` has in memory now.
+    fn count(&mut self, id: u16) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let now = stream.tcp.held();
+        self.held = self.held + now - std::mem::replace(&mut stream.held, now);
+    }
+
     /// Returns true if there is or was a stream.
     pub(crate) fn were_used(&self) -> bool {
         !self.streams.is_empty() || !self.recent.is_empty()
@@ -208,8 +233,10 @@ impl LossyStreams {
 
     fn insert(&mut self, id: u16, key: Option<StreamKey>, tcp: Connection) {
         let [left, has_head, is_open, starved] = [false; 4];
-        let stream = LossyStream { key, left, tcp, has_head, is_open, starved, timer: None };
+        let (timer, held) = (None, 0);
+        let stream = LossyStream { key, left, tcp, has_head, is_open, starved, timer, held };
         self.streams.insert(id, stream);
+        self.count(id);
         self.due.insert(id);
     }
 
@@ -239,6 +266,7 @@ impl LossyStreams {
         let Some(stream) = self.streams.get_mut(&id) else { return bytes.len() };
         let taken = stream.tcp.write(bytes);
         stream.starved = taken < bytes.len() || stream.tcp.room() == 0;
+        self.count(id);
         self.due.insert(id);
         taken
     }
@@ -383,6 +411,8 @@ impl LossyStreams {
             stream.tcp.consume(usize::MAX);
             self.due.insert(id);
         }
+        self.count(id);
+        let Some(stream) = self.streams.get_mut(&id) else { return };
         let Some(key) = stream.key else {
             // The client has closed the stream before its BEGIN was complete.
             if !stream.has_head && !stream.left && stream.tcp.is_finished() {
@@ -467,6 +497,7 @@ impl LossyStreams {
 
     fn remove(&mut self, id: u16) {
         let Some(stream) = self.streams.remove(&id) else { return };
+        self.held -= stream.held;
         self.due.remove(&id);
         if let Some(time) = stream.timer {
             self.timers.remove(&(time, id));
@@ -492,6 +523,7 @@ impl LossyStreams {
     /// Removes all streams, because the circuit is closed. Returns the streams known to
     /// a program, with their unread bytes.
     pub(crate) fn take_all(&mut self) -> Vec<(StreamKey, VecDeque<u8>)> {
+        self.held = 0;
         let streams = std::mem::take(&mut self.streams).into_values();
         streams.filter_map(|stream| Some((stream.key?, stream.unread()))).collect()
     }

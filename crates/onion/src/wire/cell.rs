@@ -73,6 +73,9 @@ impl Command {
     /// sets. The leg's link stays with the sending shard, which passes the cells on. The body has
     /// the number under which the leg's state is stored for the receiver.
     pub const ADOPT: Command = Command(68);
+    /// Between two shards of one relay: a lossy cell of a leg that one of them has taken over. The
+    /// body is the cell's counter and body.
+    pub const ACROSS: Command = Command(195);
     pub const VPADDING: Command = Command(128);
     pub const CERTS: Command = Command(129);
     pub const AUTH_CHALLENGE: Command = Command(130);
@@ -271,6 +274,20 @@ pub fn put_variable(out: &mut Vec<u8>, width: Width, command: Command, body: &[u
     out.push(command.0);
     out.extend_from_slice(&length.to_be_bytes());
     out.extend_from_slice(body);
+}
+
+/// Appends the lossy cell of `counter` and `body` as it travels between two shards of one relay.
+pub(crate) fn put_across(out: &mut Vec<u8>, circuit: u32, counter: u32, body: &Body) {
+    let start = out.len();
+    let content = [&counter.to_be_bytes()[..], body].concat();
+    put_variable(out, Width::Four, Command::ACROSS, &content);
+    out[start..start + 4].copy_from_slice(&circuit.to_be_bytes());
+}
+
+/// Parses the body of an ACROSS cell: counter and body of the lossy cell.
+pub(crate) fn read_across(content: &mut [u8]) -> Option<(u32, &mut Body)> {
+    let (counter, body) = content.split_first_chunk_mut()?;
+    Some((u32::from_be_bytes(*counter), body.try_into().ok()?))
 }
 
 #[cfg(test)]

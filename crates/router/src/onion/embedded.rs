@@ -61,10 +61,14 @@ pub struct Settings {
     pub interval: u64,
     /// Platform in the nodes' descriptors.
     pub platform: String,
-    /// Number of lossy circuits over which each of the client's streams travels (UDP-OR for 1,
-    /// mUDP-OR for more); `None` for streams as in Tor. If it is given, the relays support lossy
-    /// circuits.
-    pub lossy_legs: Option<usize>,
+    /// Number of circuits over which each of the client's streams travels; `None` for the network's
+    /// recommendation.
+    pub legs: Option<usize>,
+    /// Protocol that joins the circuits of a stream.
+    pub design: Design,
+    /// True if the relays support lossy circuits, and the client's streams use them (UDP-OR, or
+    /// mUDP-OR with several circuits).
+    pub udp_or: bool,
 }
 
 /// Event of the network.
@@ -436,7 +440,7 @@ fn relay_settings(
 /// Returns the settings of QUIC links of all nodes; `None` without such links.
 fn quic(settings: &Settings) -> Option<QuicLinking> {
     let lossy = Some(LossyCongestion::Bbr);
-    settings.lossy_legs.map(|_| QuicLinking { lossy, ..QuicLinking::default() })
+    settings.udp_or.then(|| QuicLinking { lossy, ..QuicLinking::default() })
 }
 
 fn is_exit(settings: &Settings, node: u8) -> bool {
@@ -456,7 +460,7 @@ fn description(settings: &Settings, node: u8) -> Description {
     Description {
         dir_port: if node == AUTHORITY { DIR_PORT } else { 0 },
         policy,
-        protocols: protocols(settings.lossy_legs.is_some()),
+        protocols: protocols(settings.udp_or),
         ..Description::new(name(node), at, settings.platform.clone())
     }
 }
@@ -486,13 +490,13 @@ fn client(settings: &Settings, line: &str) -> Result<client::Settings, EmbeddedE
         padding: Amount::Full,
         memory: MEMORY,
         circuitmux: circuitmux::Kind::default(),
-        legs: settings.lossy_legs,
-        design: Design::default(),
+        legs: settings.legs,
+        design: settings.design,
         dealing: None,
         tap: None,
         links: Default::default(),
         quic: quic(settings),
-        udp_or: settings.lossy_legs.is_some(),
+        udp_or: settings.udp_or,
         trace: None,
     })
 }

@@ -338,13 +338,12 @@ impl ClientHost {
             return self.circmgr.stream_ended(circuit);
         };
         let begin = Begin { host: server.to_string(), port: WEB_PORT, flags };
-        match self.core.begin(now, circuit, &begin) {
+        // Over a lossy circuit the request need not wait until the exit is connected.
+        let is_lossy = self.core.is_lossy(circuit);
+        let first = if is_lossy { web::request(self.load.bytes) } else { Vec::new() };
+        match self.core.begin_with(now, circuit, &begin, &first) {
             Ok(stream) => {
                 self.running(number).into_iter().for_each(|it| it.stream = Some((stream, circuit)));
-                if self.core.is_lossy(circuit) {
-                    // The request need not wait until the exit is connected.
-                    self.core.write(now, stream, &web::request(self.load.bytes));
-                }
             }
             Err(_) => self.again(now, circuit, false),
         }

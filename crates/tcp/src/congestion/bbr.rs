@@ -5,11 +5,16 @@
 //! the lost segments. It is meant for paths whose links limit it otherwise. Without such a limit,
 //! it can overflow shallow queues (Cardwell et al., "BBRv2", IETF 104).
 //!
-//! Names are those of the draft, without the prefix `BBR`. Three details differ.
+//! Names are those of the draft, without the prefix `BBR`. These details differ:
 //!
 //! * In Startup, the window is two bandwidth-delay products, and the pacing rate is set again with
 //!   the first round-trip time, as in draft-cardwell-iccrg-bbr-congestion-control-02, sections 2.6
 //!   and 4.6.2.
+//! * The product of rate and delay includes the jitter, which is measured by segments that others
+//!   have overtaken. Without it, the rate collapses where `RTprop` is less than half of the mean
+//!   round-trip time of the uncongested path, because two products of rate and delay are then less
+//!   than what is in flight at that rate (Kumar et al., "TCP BBR for Ultra-Low Latency Networking",
+//!   IFIP Networking 2019).
 //! * In Startup, packets are not conserved after a loss. If every round trip has losses by chance,
 //!   the rate would not grow in each second one, and Startup would end far below the path's rate.
 //! * The phase in which ProbeBW begins follows from the data sent so far, because this crate has no
@@ -82,6 +87,8 @@ pub(crate) struct ModelSample {
     pub(crate) in_flight: u32,
     /// Round-trip time of the acknowledged segment that was sent last; `None` without a sample.
     pub(crate) rtt: Option<Duration>,
+    /// Time that jitter adds to the least round-trip time on average.
+    pub(crate) jitter: Duration,
     pub(crate) rate: Option<RateSample>,
     /// Whether loss recovery is in progress.
     pub(crate) recovering: bool,
@@ -101,6 +108,8 @@ pub(crate) struct Bbr {
     rtprop: Option<Duration>,
     rtprop_stamp: Time,
     rtprop_expired: bool,
+    /// Time that jitter adds to `RTprop` on average.
+    jitter: Duration,
     pacing_gain: f64,
     cwnd_gain: f64,
     /// In bytes per second; `None` before the first round-trip time.
@@ -132,6 +141,7 @@ impl Bbr {
             rtprop: None,
             rtprop_stamp: Time::ZERO,
             rtprop_expired: false,
+            jitter: Duration::ZERO,
             pacing_gain: HIGH_GAIN,
             cwnd_gain: CWND_GAIN,
             pacing_rate: None,
@@ -157,7 +167,7 @@ impl Bbr {
 
     /// Returns the product of rate and delay, in bytes; `None` before the first sample.
     pub(crate) fn bdp(&self) -> Option<f64> {
-        let product = self.btl_bw() * self.rtprop?.as_secs_f64();
+        let product = self.btl_bw() * (self.rtprop? + self.jitter).as_secs_f64();
         (product > 0.0).then_some(product)
     }
 
@@ -222,6 +232,7 @@ impl Bbr {
 
     fn update_rtprop(&mut self, sample: &ModelSample) {
         let now = sample.now;
+        self.jitter = sample.jitter;
         self.rtprop_expired = self.rtprop.is_some() && now > self.rtprop_stamp + RTPROP_FILTER_LEN;
         let Some(rtt) = sample.rtt else { return };
         if self.rtprop_expired || self.rtprop.is_none_or(|least| rtt <= least) {
@@ -449,6 +460,7 @@ mod tests {
                 prior_in_flight: sent,
                 in_flight: 0,
                 rtt: Some(RTT),
+                jitter: Duration::ZERO,
                 rate: Some(rate),
                 recovering,
                 mss: MSS,

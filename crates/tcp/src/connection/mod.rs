@@ -222,6 +222,12 @@ impl Connection {
         self.receiver.readable()
     }
 
+    /// Returns the number of bytes in memory, in both directions: written bytes that the peer has
+    /// not acknowledged, and received bytes that were not read.
+    pub fn held(&self) -> usize {
+        self.sender.held() + self.receiver.held()
+    }
+
     /// Returns a range of data that arrived before earlier data: its offset in the stream, from 0,
     /// and its bytes. Each byte is returned once by this function, and [`read`](Connection::read)
     /// returns it again when it is in order. Always returns `None` unless [`Config::early`] is

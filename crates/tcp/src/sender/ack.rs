@@ -275,7 +275,7 @@ impl Sender {
         let recovering = !self.recovery.is_open();
         for place in 0..self.legs.len() {
             let in_flight = self.flying(place);
-            let Leg { rtt, rate, control, window, lost, acked, .. } = &mut self.legs[place];
+            let Leg { rtt, rack, rate, control, window, lost, acked, .. } = &mut self.legs[place];
             let Some(bbr) = control.model() else { continue };
             if acked.delivered == 0 && *lost == 0 {
                 continue;
@@ -288,6 +288,8 @@ impl Sender {
                 prior_in_flight: acked.prior_in_flight,
                 in_flight,
                 rtt: newest.map(|sent_at| now.since(sent_at)),
+                // A peer's reports could otherwise make the product of rate and delay any size.
+                jitter: rack.jitter().min(rtt.srtt().unwrap_or_default()),
                 rate: rate.finish(rtt.least()),
                 recovering,
                 mss: self.mss,

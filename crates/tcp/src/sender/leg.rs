@@ -51,15 +51,16 @@ pub(super) struct Acked {
 impl Leg {
     pub(super) fn new(config: &Config) -> Leg {
         let control = config.congestion.control(config.initial_window);
-        let paces = config.pacing || matches!(control, Control::Model(_));
+        let is_model = matches!(control, Control::Model(_));
+        let rack = if is_model { Rack::expecting_jitter() } else { Rack::default() };
         Leg {
             is_open: true,
             rtt: Rtt::default(),
-            rack: Rack::default(),
+            rack,
             rate: Rate::default(),
             control,
             window: CongestionWindow { cwnd: config.initial_window, ssthresh: u32::MAX },
-            paces,
+            paces: config.pacing || is_model,
             paced_until: Time::ZERO,
             burst: 0.0,
             silent: 0,

@@ -212,6 +212,11 @@ impl Sender {
         if self.closed { 0 } else { self.capacity.saturating_sub(self.buffer.len()) }
     }
 
+    /// Returns the number of bytes in memory, which are unsent or unacknowledged.
+    pub(crate) fn held(&self) -> usize {
+        self.buffer.len()
+    }
+
     pub(crate) fn close(&mut self) {
         self.closed = true;
     }

@@ -6,7 +6,8 @@ use anabranch_multipath::Time;
 
 use super::scoreboard::{Scoreboard, Sent};
 use crate::constants::{
-    DUP_THRESH, MAX_REORDERING, RACK_MAX_REO_WND_MULT, RACK_REO_WND_DIVISOR, RACK_REO_WND_PERSIST,
+    DUP_THRESH, LATENESS_WEIGHT, MAX_REORDERING, RACK_MAX_REO_WND_MULT, RACK_REO_WND_DIVISOR,
+    RACK_REO_WND_PERSIST, RTO_K,
 };
 use crate::rtt::Rtt;
 
@@ -18,6 +19,10 @@ pub(crate) struct Rack {
     rtt: Duration,
     /// Highest offset that has arrived at the peer.
     fack: u64,
+    /// Arrival of the report of the segment that ends at `fack`, and its round-trip time; `None` if
+    /// it was sent more than once.
+    fack_report: Option<(Time, Duration)>,
+    lateness: Lateness,
     reordering_seen: bool,
     /// Measured degree of reordering, in segments.
     reordering: u32,
@@ -25,6 +30,30 @@ pub(crate) struct Rack {
     reo_wnd_persist: u32,
     /// Offset before whose acknowledgement further DSACKs do not widen the reordering window.
     dsack_round: Option<u64>,
+    /// Whether the reordering window covers the measured lateness, which may exceed `SRTT`.
+    expects_jitter: bool,
+}
+
+/// Mean and mean deviation of the lateness of segments: the round-trip time of an overtaken segment
+/// minus that of the segment with the highest offset so far, and 0 for other segments. A queue
+/// delays segments without reordering them, so this is jitter only.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lateness {
+    mean: Duration,
+    deviation: Duration,
+}
+
+impl Lateness {
+    fn add(&mut self, late: Duration) {
+        let off = self.mean.abs_diff(late);
+        self.deviation = self.deviation - self.deviation / LATENESS_WEIGHT + off / LATENESS_WEIGHT;
+        self.mean = self.mean - self.mean / LATENESS_WEIGHT + late / LATENESS_WEIGHT;
+    }
+
+    /// Returns the lateness that few segments exceed, in the form of RFC 6298's timeout.
+    fn bound(&self) -> Duration {
+        self.mean + self.deviation * RTO_K
+    }
 }
 
 /// The segments that an acknowledgement reveals as lost.
@@ -44,16 +73,25 @@ impl Default for Rack {
             end_seq: 0,
             rtt: Duration::ZERO,
             fack: 0,
+            fack_report: None,
+            lateness: Lateness::default(),
             reordering_seen: false,
             reordering: DUP_THRESH,
             reo_wnd_mult: 1,
             reo_wnd_persist: 0,
             dsack_round: None,
+            expects_jitter: false,
         }
     }
 }
 
 impl Rack {
+    /// Returns the state for a path whose jitter may exceed its delay. RFC 8985 recommends `SRTT`
+    /// as the bound of the reordering window (section 3.3.2), which most segments can exceed there.
+    pub(crate) fn expecting_jitter() -> Rack {
+        Rack { expects_jitter: true, ..Rack::default() }
+    }
+
     /// Processes a segment that is newly known to have arrived (steps 2 and 3). `mss` converts a
     /// distance in bytes to segments.
     pub(crate) fn on_delivered(
@@ -63,14 +101,22 @@ impl Rack {
         least: Option<Duration>,
         mss: u64,
     ) {
+        let rtt = now.since(sent.sent_at);
         if sent.end > self.fack {
             self.fack = sent.end;
+            self.fack_report = (sent.count == 1).then_some((now, rtt));
+            self.lateness.add(Duration::ZERO);
         } else if sent.count == 1 {
+            if let Some((reported, of_fack)) = self.fack_report {
+                // The order within one report is unknown.
+                let was_overtaken = reported < now;
+                let late = if was_overtaken { rtt.saturating_sub(of_fack) } else { Duration::ZERO };
+                self.lateness.add(late);
+            }
             self.reordering_seen = true;
             let degree = u32::try_from((self.fack - sent.start).div_ceil(mss)).unwrap_or(u32::MAX);
             self.reordering = self.reordering.max(degree.min(MAX_REORDERING));
         }
-        let rtt = now.since(sent.sent_at);
         if sent.count > 1 && least.is_some_and(|least| rtt < least) {
             // The acknowledgement belongs to an earlier transmission of the segment.
             return;
@@ -79,6 +125,13 @@ impl Rack {
             (self.xmit_ts, self.end_seq) = (sent.sent_at, sent.end);
         }
         self.rtt = rtt;
+    }
+
+    /// Returns the time that jitter adds to the least round-trip time on average: the mean lateness
+    /// and its deviation. The mean alone is too little where few segments are in flight, because
+    /// segments that overtake others are late, too.
+    pub(crate) fn jitter(&self) -> Duration {
+        self.lateness.mean + self.lateness.deviation
     }
 
     /// Widens the reordering window after a DSACK for an unnecessary retransmission (step 4).
@@ -113,7 +166,11 @@ impl Rack {
         }
         let least = rtt.least().unwrap_or_default();
         let window = least * self.reo_wnd_mult / RACK_REO_WND_DIVISOR;
-        window.min(rtt.srtt().unwrap_or_default())
+        let window = window.min(rtt.srtt().unwrap_or_default());
+        match self.expects_jitter {
+            true => window.max(self.lateness.bound()).min(rtt.base_rto()),
+            false => window,
+        }
     }
 
     /// Marks lost segments of `leg` (step 5).
@@ -152,5 +209,52 @@ impl Rack {
             }
             board.mark_lost(id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A segment of 100 bytes, sent once.
+    fn sent(number: u64, at: u64) -> Sent {
+        Sent {
+            start: number * 100,
+            end: (number + 1) * 100,
+            sent_at: Time::from_millis(at),
+            count: 1,
+            sacked: false,
+            lost: false,
+            again: false,
+            rate: super::super::rate::Snapshot::default(),
+            leg: 0,
+        }
+    }
+
+    #[test]
+    fn segments_that_were_overtaken_are_late_and_others_are_not() {
+        let mut rack = Rack::expecting_jitter();
+        let mut arrive = |number, sent_at, at| {
+            rack.on_delivered(Time::from_millis(at), &sent(number, sent_at), None, 100);
+            rack.lateness.mean
+        };
+        // A queue grows: each segment takes longer than the one before.
+        assert_eq!((0..50).map(|n| arrive(n, 10 * n, 100 + 20 * n)).max(), Some(Duration::ZERO));
+        // The same report has a segment and one after it.
+        arrive(51, 510, 1_200);
+        assert_eq!(arrive(50, 500, 1_200), Duration::ZERO);
+        // Segment 53 takes 1,100 ms, segment 52 takes 1,132 ms and arrives after it.
+        arrive(53, 530, 1_630);
+        assert_eq!(arrive(52, 520, 1_652), 32 * MS / LATENESS_WEIGHT);
+    }
+
+    #[test]
+    fn lateness_has_the_mean_and_the_bound_of_its_samples() {
+        let mut lateness = Lateness::default();
+        (0..400).for_each(|number| lateness.add(MS * [0, 40][number % 2]));
+        assert!(lateness.mean.abs_diff(20 * MS) < MS, "{lateness:?}");
+        assert!(lateness.bound().abs_diff(100 * MS) < 5 * MS, "{lateness:?}");
     }
 }

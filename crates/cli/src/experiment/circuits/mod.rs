@@ -23,10 +23,10 @@ const PAGE: &str = "circuits.html";
 ///
 /// The network has seven relays, four web servers, 30 clients that load it, and one client that
 /// measures: the time to the first byte, to the last byte of 320 KiB and of 1 MiB, and the CPU time
-/// of every relay. It compares Tor's one circuit with Conflux, Conflux 2013, mTor and our own
-/// design over two and three circuits, and with C tor, with and without Conflux. It measures on
-/// loopback, as in the paper, and with lines of different rates and delays in front of the guards
-/// (the first relays of circuits).
+/// of every relay. It compares Tor's one circuit with Conflux, Conflux 2013, mTor, our own design
+/// and mUDP-OR over two and three circuits, with UDP-OR and MORE, and with C tor, with and without
+/// Conflux. It measures on loopback, as in the paper, and with lines of different rates and delays
+/// in front of the guards (the first relays of circuits).
 ///
 /// FOLDER gets units.jsonl (one line per completed network), circuits.parquet and circuits.html.
 /// Run the same command again to continue an experiment that was stopped. It needs root, and C tor
@@ -37,8 +37,10 @@ pub(crate) struct CircuitsArgs {
     common: Common,
     /// Compare these designs: tor (one circuit), conflux, conflux-2013, mtor, anabranch (our own
     /// design); conflux-2013-turns, mtor-turns, anabranch-turns (those three with round robin);
-    /// merged, merged-batches (circuits that meet at a middle relay); stock (C tor), stock-conflux
-    /// (C tor with Conflux) [default: all].
+    /// merged, merged-batches (circuits that meet at a middle relay); udp-or, mudp-or (TCP between
+    /// client and exit, over circuits that may lose data), mudp-or-turns (as in the paper: CUBIC
+    /// and round robin); more (MORE: a path for each packet; on loopback only); stock (C tor),
+    /// stock-conflux (C tor with Conflux) [default: all].
     #[arg(long, value_name = "DESIGN,...", value_delimiter = ',')]
     designs: Vec<Design>,
     /// Use N circuits for each stream, in designs that use several. C tor always uses two.
@@ -75,7 +77,7 @@ pub(crate) struct CircuitsArgs {
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "0,30,58,90", value_parser = clap::value_parser!(u32).range(0..=100))]
     levels: Vec<u32>,
     /// Measure less, in about a quarter of an hour: two networks with six repetitions each,
-    /// loopback, two circuits.
+    /// loopback, two circuits, no variants with round robin or batches.
     #[arg(long, conflicts_with_all = ["rounds", "repetitions", "places"])]
     short: bool,
 }
@@ -106,7 +108,7 @@ impl Experiment for CircuitsArgs {
         self.common.results.table(TABLE, header, &columns(records))?;
         let (cells, mut verdicts) = (summary::cells(records), summary::verdicts(records));
         let as_paper = header["bulk"] == 1;
-        verdicts.retain(|verdict| as_paper || verdict.claim != summary::Claim::Bulk);
+        verdicts.retain(|verdict| as_paper || !verdict.claim.is_about_bulk());
         let subject = words::Subject { header, records, cells: &cells, verdicts: &verdicts };
         self.common.results.write(PAGE, &page::page(&subject))?;
         self.common.results.write_markdown("circuits", || markdown::text(&subject))?;
@@ -122,14 +124,18 @@ impl CircuitsArgs {
             ([], false) => &Place::USUAL,
             (given, _) => given,
         };
-        let designs: &[Design] = if self.designs.is_empty() { &Design::ALL } else { &self.designs };
+        let mut designs = match self.designs.is_empty() {
+            true => Design::ALL.to_vec(),
+            false => self.designs.clone(),
+        };
+        designs.retain(|design| !(self.short && self.designs.is_empty() && design.is_variant()));
         let (rounds, repetitions) = if self.short { (2, 6) } else { (10, 20) };
         let pauses = <[f64; 2]>::try_from(&*self.pauses);
         let pauses = pauses.map_err(|_| {
             Failure::misuse("--pauses: expected two numbers of seconds, such as 6,12")
         })?;
         Ok(Settings {
-            designs: designs.to_vec(),
+            designs,
             legs: if self.short { vec![2] } else { self.legs.clone() },
             places: places.to_vec(),
             rounds: self.rounds.unwrap_or(rounds),
@@ -163,9 +169,10 @@ mod tests {
 
     #[test]
     fn the_forms_have_the_plans_that_they_promise() {
-        assert_eq!(plan(&settings("").unwrap()).len(), 10 * 2 * 21);
+        // MORE has one row, on loopback.
+        assert_eq!(plan(&settings("").unwrap()).len(), 10 * (2 * 26 + 1));
         let short = plan(&settings("--short").unwrap());
-        assert_eq!(short.len(), 2 * 12);
+        assert_eq!(short.len(), 2 * 11);
         let lasts: f64 = short.iter().map(|unit| unit.lasts().as_secs_f64()).sum();
         assert!((300.0..900.0).contains(&lasts), "{lasts} s");
         assert_eq!(plan(&settings("--designs mtor --legs 3 --places lines").unwrap()).len(), 10);

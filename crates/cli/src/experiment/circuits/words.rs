@@ -4,7 +4,7 @@ use anabranch_experiment::Mean;
 use anabranch_experiment::circuits::summary::{
     Answer, Cell, Claim, Verdict, narrow, narrow_by_repetitions,
 };
-use anabranch_experiment::circuits::{Design, LINES, LOADED, Measured, Place, paper};
+use anabranch_experiment::circuits::{Design, LINES, LOADED, MORE_PAUSES, Measured, Place, paper};
 use anabranch_pages::figures::percent;
 use serde_json::Value;
 
@@ -32,7 +32,7 @@ impl Subject<'_> {
     /// Returns the paper's time for a bulk download; `None` if the paper's download had another
     /// size.
     pub(super) fn bulk_of(&self, row: &paper::Row) -> Option<f64> {
-        (self.bulk() == PAPERS_BULK).then_some(row.bulk)
+        row.bulk.filter(|_| self.bulk() == PAPERS_BULK)
     }
 }
 
@@ -52,6 +52,10 @@ pub(super) fn title(design: Design) -> &'static str {
         Design::OursTurns => "Anabranch, round robin",
         Design::Merged => "merged in the middle",
         Design::MergedBatches => "merged in the middle, batches",
+        Design::UdpOr => "UDP-OR",
+        Design::MudpOr => "mUDP-OR",
+        Design::MudpOrTurns => "mUDP-OR, round robin",
+        Design::More => "MORE",
         Design::Stock => "C tor",
         Design::StockConflux => "C tor, Conflux",
     }
@@ -86,6 +90,18 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
             true => "the relays of the measured client",
             false => "all guards and middle relays",
         }
+    ) + &of_more(subject)
+}
+
+/// Returns a sentence about the network of MORE, without its full stop; an empty text if it was not
+/// measured.
+fn of_more(subject: &Subject<'_>) -> String {
+    if subject.cells.iter().all(|cell| cell.design != Design::More) {
+        return String::new();
+    }
+    format!(
+        ". In MORE's network each client relays for all others, and the clients that create load \
+         pause {MORE_PAUSES} times as long: a page costs all nodes together about 0.4 s of CPU time"
     )
 }
 
@@ -145,6 +161,8 @@ fn claim(claim: Claim) -> &'static str {
         Claim::Exit => "the exit has as much to do",
         Claim::EntriesCostMore => "entries cost more than middles",
         Claim::ExitCostsLess => "the exit costs less than all middles",
+        Claim::WebLater => "320 KiB come later",
+        Claim::BulkFails => "most downloads do not finish (share)",
     }
 }
 

@@ -96,7 +96,9 @@ pub(super) fn warning(event: &ClientEvent) -> Option<String> {
             Some(format!("{name} broke the protocol: {violation}"))
         }
         ClientEvent::OutOfMemory => {
-            Some("queued cells reached the limit of --memory: a circuit was closed".to_owned())
+            let text = "queued cells and the data of UDP-OR's streams reached the limit of \
+                        --memory: a circuit was closed";
+            Some(text.to_owned())
         }
         _ => None,
     }

@@ -92,8 +92,8 @@ impl Watch for Screen {
                 self.say("violation", &format!("{violation}{by}"));
             }
             Event::OutOfMemory => {
-                let text = "queued cells reached the limit of --memory: the circuit that waited \
-                            longest was closed";
+                let text = "queued cells and the data of UDP-OR's streams reached the limit of \
+                            --memory: the circuit that waited longest, or kept most, was closed";
                 self.say("out_of_memory", text)
             }
         }

@@ -12,7 +12,7 @@ use anabranch_onion::directory::network::Target;
 use anabranch_onion::wire::message::{
     Answer, Begin, EndReason, IPV4_NOT_OKAY, IPV6_OKAY, IPV6_PREFERRED,
 };
-use anabranch_onion::{Core, StreamKey, StreamOutput};
+use anabranch_onion::{StreamKey, StreamOutput};
 use anabranch_os::poller::{Interest, Ready};
 use anabranch_proxy::{Dialogue, Family, Outcome, ProxyEnd, ProxyRequest, Reason, Service};
 
@@ -203,16 +203,16 @@ impl Programs {
             ProxyRequest::Connect { host, port } => {
                 let flags = circmgr.begin_flags(circuit, *port);
                 let flags = allowed(flags, waiting.dialogue.family());
-                core.begin(now, circuit, &Begin { host: host.clone(), port: *port, flags })
+                // The program may already have sent data after its request. They were read in one
+                // piece, so a new stream has room for them.
+                let begin = Begin { host: host.clone(), port: *port, flags };
+                core.begin_with(now, circuit, &begin, waiting.dialogue.rest())
             }
             ProxyRequest::Resolve(name) => core.resolve(now, circuit, name),
             ProxyRequest::Name(address) => core.resolve(now, circuit, &arpa(*address)),
         };
         match opened {
             Ok(stream) => {
-                // The program may already have sent data after its request. They were read in one
-                // piece, so a new stream has room for them.
-                core.write(now, stream, waiting.dialogue.rest());
                 self.streams.insert(stream, (number, circuit));
             }
             Err(_) => self.again(now, circmgr, number, (circuit, false), Reason::General),

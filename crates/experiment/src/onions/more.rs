@@ -1,0 +1,62 @@
+//! A running network of MORE: nodes that relay for each other, and clients among them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::process::Command;
+
+use super::{Makers, Node, Seat};
+
+/// A node to start.
+pub(in super::super) struct MoreSeat<'a> {
+    pub(in super::super) seat: Seat<'a>,
+    /// Address of the node's UDP socket.
+    pub(in super::super) address: SocketAddr,
+    /// Address of the SOCKS port; `None` for a node that is only a relay.
+    pub(in super::super) proxy: Option<SocketAddr>,
+}
+
+/// A running network of MORE.
+pub(in super::super) struct MoreNetwork<'a> {
+    /// The nodes, in the order of their seats.
+    pub(in super::super) nodes: Vec<Node<'a>>,
+}
+
+impl<'a> MoreNetwork<'a> {
+    /// Makes the network's document, starts all nodes, and waits until they run. The last one is
+    /// the exit.
+    ///
+    /// # Errors
+    /// A program ends, or takes too long.
+    pub(in super::super) fn start(
+        makers: Makers<'a>,
+        seats: &[MoreSeat<'_>],
+    ) -> io::Result<MoreNetwork<'a>> {
+        let folder = makers.folder("more")?;
+        let addresses: Vec<String> = seats.iter().map(|seat| seat.address.to_string()).collect();
+        let mut generate = Command::new(makers.anabranch);
+        generate.args(["more", "generate", &folder, "--nodes", &addresses.join(",")]);
+        let made = makers.stage.crew.among_files(|_| generate.output())?;
+        if !made.status.success() {
+            let text = String::from_utf8_lossy(&made.stderr).into_owned();
+            return Err(io::Error::other(format!("anabranch more generate: {}", text.trim())));
+        }
+        let node = |(number, seat): (usize, &MoreSeat<'_>)| {
+            let mut run = Command::new(makers.anabranch);
+            run.args(["more", "run", &format!("{folder}/network.json")]);
+            run.args(["--key", &format!("{folder}/{number}.key")]);
+            if let Some(proxy) = seat.proxy {
+                run.args(["--listen", &proxy.to_string()]);
+            }
+            if number == seats.len() {
+                run.args(["--exit", "accept *:*", "--allow-private"]);
+            }
+            makers.start(&seat.seat, &mut run)
+        };
+        let nodes = (1..).zip(seats).map(node).collect::<io::Result<Vec<_>>>()?;
+        let mut network = MoreNetwork { nodes };
+        for node in &mut network.nodes {
+            node.wait("address", |node| Ok((!node.lines().is_empty()).then_some(())))?;
+        }
+        Ok(network)
+    }
+}
