@@ -6,7 +6,7 @@ PYTHON := $(CACHE)/peers/venv/bin/python
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 
-.PHONY: to-add help book build install static reproducible picture demo test screens check package release five-minutes bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-anonymity experiment-wide experiment-pages results reproduce reproduce-index lab-results lab-guards lab-networks lab-ray covertness camouflage-loads web fuzz clean
+.PHONY: to-add help book build install static reproducible picture demo test screens check package release five-minutes bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-anonymity experiment-wide validate-sim experiment-pages results reproduce reproduce-index lab-results lab-guards lab-networks lab-ray covertness camouflage-loads web fuzz clean
 
 ##@ General
 # A line `##@ TITLE` begins a group of the list, and ` | ` a new line of a target's text.
@@ -253,6 +253,12 @@ experiment-wide:  ## Compare multi-path designs in a simulated network of 315 no
 	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment wide $(or $(FOLDER),$(CACHE)/experiments/wide) $(ARGS)
+
+validate-sim:  ## Compare the simulator with the measurements of experiment-circuits, and | write docs/results/simulator.md. Minutes. ARGS='--seeds 2': less.
+	@scripts/need build
+	cargo build --release --locked -p anabranch-experiment --example validate_simulator
+	$(CARGO_TARGET_DIR)/release/examples/validate_simulator docs/results/circuits.parquet \
+		--into docs/results/simulator.md $(ARGS)
 
 experiment-pages: web  ## Record page loads in Chromium, split and unsplit, as a data set | (root). Hours. ARGS='--monitored 5 --loads 3'.
 	@scripts/need interop
