@@ -6,7 +6,7 @@ PYTHON := $(CACHE)/peers/venv/bin/python
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 
-.PHONY: to-add help book build install static reproducible picture demo test screens check package release five-minutes bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-anonymity experiment-wide experiment-pages results reproduce reproduce-index lab-results lab-guards lab-networks lab-ray covertness camouflage-loads web fuzz clean
+.PHONY: to-add help book build install static reproducible picture demo test screens check package release five-minutes bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-anonymity experiment-wide validate-sim experiment-pages results reproduce reproduce-index lab-results lab-guards lab-networks lab-ray covertness camouflage-loads web fuzz clean
 
 ##@ General
 # A line `##@ TITLE` begins a group of the list, and ` | ` a new line of a target's text.
@@ -123,7 +123,7 @@ flame:  ## Draw a flame graph of a middle relay. | INTO=FILE.svg.
 	PATH=$(CACHE)/inferno/bin:$$PATH ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch \
 		$(PYTHON) bench/flame.py --into $(or $(INTO),docs/notes/relay-flame.svg) $(ARGS)
 
-bench:  ## Measure speed and compare it with the targets. | ARGS="forward delay" measures some areas of the splitter only. | AREA=tor: CPU time of a middle relay, compared with C tor. | AREA=network: a client in a network of 7,000 relays. | AREA=far-end: CPU time and goodput of a far end (root). | AREA=stream-paths: TCP connections as paths (root). | AREA=legs: schedulers over circuits, emulated. | AREA=tcp: goodput of our TCP and of Linux's (root; 20 minutes). | AREA=sim: speed of the simulator. | AREA=more: CPU time of a relay of MORE. | AREA=camouflage: goodput, CPU and memory of a pluggable transport (root). | AREA=builds ARGS="OLD NEW": two builds against each other.
+bench:  ## Measure speed and compare it with the targets. | ARGS="forward delay" measures some areas of the splitter only. | AREA=tor: CPU time of a middle relay, compared with C tor. | AREA=network: a client in a network of 7,000 relays. | AREA=far-end: CPU time and goodput of a far end (root). | AREA=stream-paths: TCP connections as paths (root). | AREA=legs: schedulers over circuits, emulated. | AREA=tcp: goodput of our TCP and of Linux's (root; 20 minutes). | AREA=sim: speed of the simulator, compared with ns-3. | AREA=more: CPU time of a relay of MORE. | AREA=camouflage: goodput, CPU and memory of a pluggable transport (root). | AREA=builds ARGS="OLD NEW": two builds against each other.
 	@scripts/need bench
 ifeq ($(AREA),network)
 	scripts/build-release -p anabranch-bench --bin network
@@ -133,7 +133,9 @@ else ifeq ($(AREA),legs)
 else ifeq ($(AREA),tcp)
 	cargo test --release --locked -p anabranch-emulator --test tcp -- --ignored --nocapture
 else ifeq ($(AREA),sim)
-	cargo run --release --locked -p anabranch-sim --example speed
+	cargo build --release --locked -p anabranch-sim --example speed
+	tests/interop/setup --area simulator || true
+	$(PYTHON) bench/simulator.py $(CARGO_TARGET_DIR)/release/examples/speed $(ARGS)
 else ifeq ($(AREA),more)
 	scripts/build-release -p anabranch-bench --bin more-relay
 	$(CARGO_TARGET_DIR)/release/more-relay $(ARGS)
@@ -251,6 +253,12 @@ experiment-wide:  ## Compare multi-path designs in a simulated network of 315 no
 	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment wide $(or $(FOLDER),$(CACHE)/experiments/wide) $(ARGS)
+
+validate-sim:  ## Compare the simulator with the measurements of experiment-circuits, and | write docs/results/simulator.md. Minutes. ARGS='--seeds 2': less.
+	@scripts/need build
+	cargo build --release --locked -p anabranch-experiment --example validate_simulator
+	$(CARGO_TARGET_DIR)/release/examples/validate_simulator docs/results/circuits.parquet \
+		--into docs/results/simulator.md $(ARGS)
 
 experiment-pages: web  ## Record page loads in Chromium, split and unsplit, as a data set | (root). Hours. ARGS='--monitored 5 --loads 3'.
 	@scripts/need interop

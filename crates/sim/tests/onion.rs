@@ -12,7 +12,7 @@ use anabranch_onion::LossyCongestion;
 use anabranch_onion::conflux::Dealing;
 use anabranch_sim::onion::{
     ClientHostSettings, ClientLoad, Common, Cpu, Crypto, LinkLayer, NetworkDocuments, OnionNetwork,
-    RelayDescription, Scenario,
+    Pause, RelayDescription, RequestTime, Scenario,
 };
 use anabranch_sim::{HostSettings, Latencies, LineSettings};
 
@@ -61,7 +61,7 @@ fn run(scenario: &Scenario, seconds: u64) -> OnionNetwork {
 }
 
 fn one() -> ClientLoad {
-    ClientLoad { pause: Duration::from_secs(5), ..ClientLoad::web() }
+    ClientLoad { pause: Pause::UpTo(Duration::from_secs(5)), ..ClientLoad::web() }
 }
 
 #[test]
@@ -206,4 +206,46 @@ fn a_client_uses_the_relays_that_it_may_use_and_makes_its_second_download() {
     assert!(sizes.iter().zip(alternate).all(|(size, expected)| *size == expected), "{sizes:?}");
     let relayed: Vec<bool> = network.relays().map(|relay| relay.stats().relayed > 1_000).collect();
     assert!(relayed[1] && relayed[2] && !relayed[0] && !relayed[3], "{relayed:?}");
+}
+
+/// With a request in every second repetition at once, the first byte arrives a round trip earlier.
+#[test]
+fn requests_with_the_opening_of_the_stream_save_a_round_trip() {
+    let pause = Pause::Between(50 * MS, 250 * MS);
+    let request = RequestTime::Alternating;
+    let load = ClientLoad { pause, request, second: Some(100_000), ..one() };
+    let network = run(&scenario(Common::default(), &[load]), 40);
+    let downloads: Vec<_> = network.downloads().skip(4).collect();
+    assert!(downloads.len() > 20 && downloads.iter().all(|one| one.complete), "{downloads:?}");
+    for pair in downloads.chunks_exact(4) {
+        let first_byte = |place: usize| pair[place].ttfb().unwrap();
+        // To the exit and back are six hops of 20 ms; the connection to the server takes two more.
+        let saved = first_byte(0).saturating_sub(first_byte(2));
+        assert!((6 * 20 * MS..8 * 20 * MS).contains(&saved), "{saved:?}");
+        assert!(pair.iter().map(|one| one.received).eq([320 << 10, 100_000, 320 << 10, 100_000]));
+    }
+    // A repetition's second download begins at once, the next repetition after a pause.
+    for pair in downloads.windows(2).step_by(2) {
+        assert_eq!(pair[1].asked, pair[0].ended);
+    }
+    let pauses = downloads[1..].windows(2).step_by(2).map(|two| two[1].asked.since(two[0].ended));
+    let pauses: Vec<Duration> = pauses.collect();
+    assert!(pauses.iter().all(|it| (50 * MS..250 * MS).contains(it)), "{pauses:?}");
+}
+
+#[test]
+fn exponential_pauses_have_their_mean() {
+    let load = ClientLoad { pause: Pause::Exponential(2000 * MS), bytes: 1000, ..one() };
+    let loads = [load; 8];
+    let network = run(&scenario(Common::default(), &loads), 300);
+    let mut pauses = Vec::new();
+    for client in network.clients() {
+        let two = client.downloads().windows(2);
+        pauses.extend(two.map(|two| two[1].asked.since(two[0].ended).as_secs_f64()));
+    }
+    let mean = pauses.iter().sum::<f64>() / pauses.len() as f64;
+    let short = pauses.iter().filter(|pause| **pause < 2.0).count() as f64 / pauses.len() as f64;
+    assert!(pauses.len() > 500 && (1.8..2.2).contains(&mean), "{} {mean}", pauses.len());
+    // Of an exponential distribution 63 % are below the mean; of a uniform one, half.
+    assert!((0.58..0.68).contains(&short), "{short}");
 }

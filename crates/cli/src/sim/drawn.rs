@@ -12,6 +12,9 @@ use serde::de::value::Error;
 /// Name of the table of delays.
 const PLANETLAB: &str = "planetlab";
 
+/// Maximum rate of a line in bits per second.
+const MAX_RATE: u64 = 1_000_000_000_000;
+
 /// Rates of lines in a scenario: `"100mbit"`, a list of such texts, or the name of a table.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(try_from = "OneOrMany")]
@@ -90,13 +93,13 @@ fn rate(text: &str) -> Result<u64, String> {
     let rate = units.iter().find_map(|(unit, factor)| {
         let number: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
         // A text that is not a number of bits becomes 0, which is refused.
-        NonZeroU64::new((number * factor) as u64)
+        NonZeroU64::new((number * factor) as u64).filter(|rate| rate.get() <= MAX_RATE)
     });
     let tables = PublicRates::ALL.map(|table| format!("`{}`", table.name())).join(", ");
     rate.map(NonZeroU64::get).ok_or_else(|| {
         format!(
-            "`{text}` is not the rate of a line: write a rate above zero, such as `100mbit` or \
-             `1.5gbit`, a list of rates, or for relays {tables}"
+            "`{text}` is not the rate of a line: write a rate above zero, up to `1000gbit`, such \
+             as `100mbit` or `1.5gbit`, a list of rates, or for relays {tables}"
         )
     })
 }

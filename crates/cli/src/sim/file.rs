@@ -1,5 +1,6 @@
 //! Scenario files.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,9 +11,7 @@ use anabranch_onion::circuitmux::Kind;
 use anabranch_onion::conflux::{Dealing, Design};
 use anabranch_os::toml_keys::{self, Section, TomlError};
 use anabranch_sim::TcpConfig;
-use anabranch_sim::onion::{
-    ClientLoad, Common, Cpu, Crypto, LineRates, NetworkPlan, PlanError, RelaySample,
-};
+use anabranch_sim::onion::{Common, Cpu, Crypto, LineRates, NetworkPlan, PlanError, RelaySample};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -97,7 +96,7 @@ struct RawScenario {
     seeds: Spanned<Vec<u64>>,
     #[serde(default = "first_network")]
     network: u64,
-    duration: Span,
+    duration: Spanned<Span>,
     warm_up: Option<Spanned<Span>>,
     #[serde(default)]
     crypto: RawCrypto,
@@ -227,6 +226,11 @@ impl ScenarioFile {
         if raw.seeds.get_ref().is_empty() {
             return Err(at(raw.seeds.span(), "no seed; write `seeds = [1]`".to_owned()));
         }
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = raw.seeds.get_ref().iter().find(|seed| !seen.insert(**seed)) {
+            let message = format!("the seed {twice} is listed twice; write each seed once");
+            return Err(at(raw.seeds.span(), message));
+        }
         let folder = Path::new(name).parent().unwrap_or(Path::new(""));
         let plan = raw.plan(folder, &at)?;
         plan.check().map_err(|error| at(raw.place_of(error), error.to_string()))?;
@@ -265,7 +269,7 @@ impl RawScenario {
                 RawCrypto::Elided => Crypto::Elided,
             },
             first_pause: Duration::from_secs(5),
-            web_pause: clients.pause.map_or(ClientLoad::web().pause, |time| time.0),
+            web_pause: clients.pause.map_or(Common::default().web_pause, |time| time.0),
             tcp: TcpConfig {
                 congestion: switches::congestion(self.tcp.as_ref(), at)?,
                 ..TcpConfig::default()
@@ -285,7 +289,7 @@ impl RawScenario {
             queue: self.queue.map_or(Duration::from_millis(50), |time| time.0),
             delays: self.delay.0.clone(),
             congestion_control: self.congestion_control == RawCongestionControl::Vegas,
-            duration: self.duration.0,
+            duration: self.duration.get_ref().0,
             warm_up: self.warm_up.as_ref().map_or(Duration::ZERO, |time| time.get_ref().0),
         })
     }
@@ -313,8 +317,9 @@ impl RawScenario {
                 let relays = &self.relays;
                 relays.exits.as_ref().map_or(relays.count.span(), Spanned::span)
             }
-            PlanError::NoServer => self.servers.count.span(),
-            PlanError::NoClient => self.clients.span(),
+            PlanError::NoServer | PlanError::TooManyServers => self.servers.count.span(),
+            PlanError::NoClient | PlanError::TooManyClients => self.clients.span(),
+            PlanError::NoDuration => self.duration.span(),
             PlanError::NoCongestionControl(_) => {
                 let clients = self.clients.get_ref();
                 clients.multipath.as_ref().map_or(self.clients.span(), Spanned::span)
@@ -650,6 +655,16 @@ mod tests {
         ("count = 6", "count = 6\ncircuitmux = 'x'", "s.toml:6: no circuit scheduler"),
         ("delay = '20ms'", "", "is missing"),
         ("duration", "seeds = []\nduration", "s.toml:1: no seed; write `seeds = [1]`"),
+        ("duration", "seeds = [1, 2, 1]\nduration", "s.toml:1: the seed 1 is listed twice; wri"),
+        ("'60s'", "'0s'", "s.toml:1: a run needs a duration above zero"),
+        ("'100mbit'", "'1e300gbit'", "s.toml:7: `rate`: `1e300gbit` is not the rate of a line"),
+        ("'100mbit'", "'1.1tbit'", "s.toml:7: `rate`: `1.1tbit` is not the rate of a line"),
+        ("web = 3", "web = 9223372036854775807", "s.toml:8: there may be at most 1000000 cli"),
+        (
+            "[clients]",
+            "[servers]\ncount = 70000\n[clients]",
+            "s.toml:9: there may be at most 62500 web servers",
+        ),
     ];
 
     #[test]

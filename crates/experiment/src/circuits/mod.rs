@@ -12,6 +12,7 @@
 //! * [`Bench`]: executes one measurement;
 //! * [`Measured`]: the result of a measurement;
 //! * [`summary`]: all results together, compared with [`paper`].
+//! * [`simulated`]: the same network in simulation, compared with the measurements.
 
 mod bench;
 mod load;
@@ -20,6 +21,7 @@ mod nodes;
 pub mod paper;
 mod place;
 mod plan;
+pub mod simulated;
 pub mod summary;
 
 pub use bench::Bench;

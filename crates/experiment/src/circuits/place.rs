@@ -14,7 +14,7 @@ use anabranch_emulator::Namespace;
 /// one to the core, with half of this time each.
 pub const LINES: [(u32, u32); 3] = [(20, 20), (20, 40), (10, 60)];
 /// Queue length of a line, as the time in ms for which a full queue delays a packet.
-const QUEUE_MS: u32 = 100;
+pub(super) const QUEUE_MS: u32 = 100;
 
 /// Role of a program in the measured network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use crate::directory::network::Position;
 use crate::directory::tests::{DUAL_EXIT, network_of, network_of_one_subnet, usual_network};
 use crate::wire::message::DestroyReason;
 
+mod selection;
 mod unanswered;
 
 const NOW: u64 = 1_800_000_000;

@@ -31,9 +31,11 @@ pub struct ClientLoad {
     pub bytes: u64,
     /// Number of bytes in a further download that follows each one at once, without a pause.
     pub second: Option<u64>,
-    /// Maximum pause after a download. Pauses are uniformly distributed. The first download also
-    /// begins after a pause.
-    pub pause: Duration,
+    /// Pauses after a download, or after its second one. The first download also begins after a
+    /// pause.
+    pub pause: Pause,
+    /// Time at which requests are sent.
+    pub request: RequestTime,
     /// Time after which an unfinished download counts as failed and is given up.
     pub timeout: Duration,
 }
@@ -43,15 +45,65 @@ impl ClientLoad {
     /// of up to 20 s.
     pub fn web() -> ClientLoad {
         let [pause, timeout] = [20, 60].map(Duration::from_secs);
-        ClientLoad { bytes: 320 << 10, second: None, pause, timeout }
+        let (pause, request) = (Pause::UpTo(pause), RequestTime::Connected);
+        ClientLoad { bytes: 320 << 10, second: None, pause, request, timeout }
     }
 
     /// Returns the load of a bulk client (paper 001, section 5): downloads of 1 MiB without
     /// pauses.
     pub fn bulk() -> ClientLoad {
         let timeout = Duration::from_secs(120);
-        ClientLoad { bytes: 1 << 20, second: None, pause: Duration::ZERO, timeout }
+        let (pause, request) = (Pause::UpTo(Duration::ZERO), RequestTime::Connected);
+        ClientLoad { bytes: 1 << 20, second: None, pause, request, timeout }
     }
+}
+
+/// Distribution of the pauses of a client's program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// Uniformly distributed, from zero to a maximum.
+    UpTo(Duration),
+    /// Uniformly distributed, from a minimum to a maximum.
+    Between(Duration, Duration),
+    /// Exponentially distributed, with a mean.
+    Exponential(Duration),
+}
+
+impl Pause {
+    /// Returns the pauses before the first download: uniform up to `least` if pauses are uniform
+    /// with a lower maximum, otherwise these pauses.
+    fn first(self, least: Duration) -> Pause {
+        match self {
+            Pause::UpTo(longest) => Pause::UpTo(longest.max(least)),
+            other => other,
+        }
+    }
+
+    fn draw(self, draws: &mut Stream) -> Duration {
+        match self {
+            Pause::UpTo(longest) => uniform(draws, Duration::ZERO, longest),
+            Pause::Between(least, most) => uniform(draws, least, most),
+            Pause::Exponential(mean) => mean.mul_f64(-(1.0 - draws.random::<f64>()).ln()),
+        }
+    }
+}
+
+/// Draws a time from `least` up to `most`, in whole milliseconds.
+fn uniform(draws: &mut Stream, least: Duration, most: Duration) -> Duration {
+    let [least, most] =
+        [least, most].map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+    Duration::from_millis(if most <= least { least } else { draws.random_range(least..most) })
+}
+
+/// Time at which a program's request is sent. Over lossy circuits it always follows the opening of
+/// the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestTime {
+    /// After the exit has connected to the server.
+    Connected,
+    /// With the opening of the stream in every second repetition, beginning with the second one.
+    /// A repetition is a download with its [`ClientLoad::second`] one.
+    Alternating,
 }
 
 /// The record of a download. Times are those of the simulation.
@@ -153,7 +205,7 @@ impl ClientHost {
         circmgr.set_leg_age(common.leg_age);
         circmgr.set_network(Arc::clone(network));
         let mut draws = of("client's load");
-        let first = pause(&mut draws, load.pause.max(common.first_pause));
+        let first = load.pause.first(common.first_pause).draw(&mut draws);
         ClientHost {
             core,
             circmgr,
@@ -227,7 +279,7 @@ impl ClientHost {
         self.is_second = self.load.second.is_some() && !self.is_second;
         let pause = match self.is_second {
             true => Duration::ZERO,
-            false => pause(&mut self.draws, self.load.pause),
+            false => self.load.pause.draw(&mut self.draws),
         };
         let Stage::Busy(running) = std::mem::replace(&mut self.stage, Stage::Paused(now + pause))
         else {
@@ -338,15 +390,23 @@ impl ClientHost {
             return self.circmgr.stream_ended(circuit);
         };
         let begin = Begin { host: server.to_string(), port: WEB_PORT, flags };
-        // Over a lossy circuit the request need not wait until the exit is connected.
-        let is_lossy = self.core.is_lossy(circuit);
-        let first = if is_lossy { web::request(self.load.bytes) } else { Vec::new() };
+        // An optimistic request does not wait until the exit is connected.
+        let is_optimistic = self.is_optimistic(number, circuit);
+        let first = if is_optimistic { web::request(self.wanted()) } else { Vec::new() };
         match self.core.begin_with(now, circuit, &begin, &first) {
             Ok(stream) => {
                 self.running(number).into_iter().for_each(|it| it.stream = Some((stream, circuit)));
             }
             Err(_) => self.again(now, circuit, false),
         }
+    }
+
+    /// Returns whether the request of the download `number` follows the opening of its stream.
+    fn is_optimistic(&self, number: u64, circuit: CircuitKey) -> bool {
+        let of_repetition = if self.load.second.is_some() { 2 } else { 1 };
+        let is_second = (number - 1) / of_repetition % 2 == 1;
+        let alternates = self.load.request == RequestTime::Alternating;
+        (alternates && is_second) || self.core.is_lossy(circuit)
     }
 
     fn detach(&mut self, now: Time, number: u64) {
@@ -410,7 +470,7 @@ impl ClientHost {
         running.download.connected = Some(now);
         let (number, circuit) = (running.number, running.stream.map(|(_, circuit)| circuit));
         self.circmgr.answered(number);
-        if !circuit.is_some_and(|circuit| self.core.is_lossy(circuit)) {
+        if !circuit.is_some_and(|circuit| self.is_optimistic(number, circuit)) {
             self.core.write(now, stream, &web::request(self.wanted()));
         }
     }
@@ -436,12 +496,6 @@ impl ClientHost {
         self.circmgr.stream_ended(circuit);
         self.end(now, reason == EndReason::DONE && received == wanted);
     }
-}
-
-/// Draws a pause of up to `longest`, uniformly distributed in milliseconds.
-fn pause(draws: &mut Stream, longest: Duration) -> Duration {
-    let longest = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
-    Duration::from_millis(if longest == 0 { 0 } else { draws.random_range(0..longest) })
 }
 
 impl HostProgram for ClientHost {

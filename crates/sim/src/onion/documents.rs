@@ -33,6 +33,9 @@ const VALID: u64 = 24 * 3600;
 /// them.
 pub const MAX_RELAYS: usize = 100 * 250;
 
+/// Maximum number of web servers, whose addresses are in 192.88.0.0/16.
+pub const MAX_SERVERS: usize = 250 * 250;
+
 /// Properties of a relay in its descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayDescription {

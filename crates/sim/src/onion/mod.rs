@@ -18,10 +18,10 @@ mod tables;
 mod web;
 mod world;
 
-pub use client::{ClientHost, ClientLoad, DownloadRecord};
-pub use documents::{Keyring, MAX_RELAYS, NetworkDocuments, RelayDescription, START};
+pub use client::{ClientHost, ClientLoad, DownloadRecord, Pause, RequestTime};
+pub use documents::{Keyring, MAX_RELAYS, MAX_SERVERS, NetworkDocuments, RelayDescription, START};
 pub use links::LinkLayer;
-pub use plan::{NetworkPlan, PlanError, PlannedRun, RelaySample, quantiles};
+pub use plan::{MAX_CLIENTS, NetworkPlan, PlanError, PlannedRun, RelaySample, quantiles};
 pub use relay::{Cpu, RelayHost};
 pub use sample::ConsensusRelays;
 pub use tables::{LineRates, PublicRates, QuantileTable, planetlab_delays};

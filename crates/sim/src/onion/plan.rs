@@ -8,8 +8,8 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 use anabranch_onion::conflux::Design;
 
-use super::client::{ClientLoad, DownloadRecord};
-use super::documents::{Keyring, MAX_RELAYS, NetworkDocuments, RelayDescription};
+use super::client::{ClientLoad, DownloadRecord, Pause};
+use super::documents::{Keyring, MAX_RELAYS, MAX_SERVERS, NetworkDocuments, RelayDescription};
 use super::sample::{ConsensusRelays, ListedRelay};
 use super::tables::{self, LineRates, QuantileTable};
 use super::world::{ClientHostSettings, Common, OnionNetwork, Scenario};
@@ -54,6 +54,9 @@ pub struct NetworkPlan {
     pub warm_up: Duration,
 }
 
+/// Maximum number of clients. Each has an address in 10.0.0.0/8.
+pub const MAX_CLIENTS: usize = 1_000_000;
+
 /// Relays sampled from a consensus. They have its flags, exit policies and weights.
 #[derive(Clone, Debug)]
 pub struct RelaySample {
@@ -82,6 +85,12 @@ pub enum PlanError {
     NoServer,
     /// There is no client.
     NoClient,
+    /// There are more than [`MAX_SERVERS`] web servers.
+    TooManyServers,
+    /// There are more than [`MAX_CLIENTS`] clients.
+    TooManyClients,
+    /// The run has no duration.
+    NoDuration,
     /// The warm-up is not shorter than the run.
     WarmUp,
     /// The design of sets needs circuits with congestion control, from which it gets round-trip
@@ -104,6 +113,13 @@ impl std::fmt::Display for PlanError {
             PlanError::TooManyRelays => write!(out, "there may be at most {MAX_RELAYS} relays"),
             PlanError::NoServer => out.write_str("clients download from a server; add one"),
             PlanError::NoClient => out.write_str("nothing happens without clients; add one"),
+            PlanError::TooManyServers => {
+                write!(out, "there may be at most {MAX_SERVERS} web servers")
+            }
+            PlanError::TooManyClients => {
+                write!(out, "there may be at most {MAX_CLIENTS} clients, web and bulk together")
+            }
+            PlanError::NoDuration => out.write_str("a run needs a duration above zero"),
             PlanError::WarmUp => out.write_str("the warm-up must be shorter than the duration"),
             PlanError::NoCongestionControl(design) => write!(
                 out,
@@ -145,6 +161,9 @@ impl NetworkPlan {
             (self.relays.saturating_add(self.exits) > MAX_RELAYS, PlanError::TooManyRelays),
             (self.servers == 0, PlanError::NoServer),
             (self.web.saturating_add(self.bulk) == 0, PlanError::NoClient),
+            (self.servers > MAX_SERVERS, PlanError::TooManyServers),
+            (self.web.saturating_add(self.bulk) > MAX_CLIENTS, PlanError::TooManyClients),
+            (self.duration.is_zero(), PlanError::NoDuration),
             (self.warm_up >= self.duration, PlanError::WarmUp),
             (self.lacks_congestion_control(), PlanError::NoCongestionControl(self.common.design)),
         ];
@@ -216,7 +235,7 @@ impl NetworkPlan {
             |place| tables::rate(&self.rates.servers, (self.network, place), "server line");
         let client =
             |place| tables::rate(&self.rates.clients, (self.network, place), "client line");
-        let web = ClientLoad { pause: self.common.web_pause, ..ClientLoad::web() };
+        let web = ClientLoad { pause: Pause::UpTo(self.common.web_pause), ..ClientLoad::web() };
         let load = |place| if place < self.web { web } else { ClientLoad::bulk() };
         let rates = self.relay_rates();
         Scenario {
@@ -343,12 +362,15 @@ mod tests {
     fn what_makes_no_network_is_refused() {
         assert_eq!(plan().check(), Ok(()));
         type Spoil = fn(&mut NetworkPlan);
-        let bad: [(Spoil, PlanError); 7] = [
+        let bad: [(Spoil, PlanError); 10] = [
             (|plan| plan.relays = 1, PlanError::TooFewRelays { needed: 2 }),
             (|plan| plan.common.legs = 3, PlanError::TooFewRelays { needed: 6 }),
             (|plan| plan.exits = 0, PlanError::NoExit),
             (|plan| plan.servers = 0, PlanError::NoServer),
+            (|plan| plan.servers = MAX_SERVERS + 1, PlanError::TooManyServers),
             (|plan| plan.web = 0, PlanError::NoClient),
+            (|plan| plan.web = usize::MAX, PlanError::TooManyClients),
+            (|plan| plan.duration = Duration::ZERO, PlanError::NoDuration),
             (|plan| plan.warm_up = plan.duration, PlanError::WarmUp),
             (
                 |plan| {

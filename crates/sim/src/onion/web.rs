@@ -11,6 +11,11 @@ use crate::stack::{ConnId, TcpEvent};
 /// Length of a request in bytes. The first eight bytes are the length of the answer.
 const REQUEST: usize = 350;
 
+/// Number of unsent bytes in a connection at which a server waits for acknowledgements before it
+/// writes more. A whole answer in the send buffer would need the memory of the answer until the end
+/// of TIME_WAIT.
+const AHEAD: u32 = 32 << 10;
+
 /// The content of all answers.
 static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
 
@@ -51,6 +56,9 @@ impl WebServer {
         }
         let Some(left) = &mut answer.left else { return };
         while *left > 0 {
+            if io.tcp.view(io.now, conn).is_some_and(|view| view.notsent >= AHEAD) {
+                return;
+            }
             let length = usize::try_from(*left).unwrap_or(usize::MAX).min(ZEROS.len());
             let taken = io.tcp.write(conn, &ZEROS[..length]);
             *left -= taken as u64;

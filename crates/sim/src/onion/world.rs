@@ -83,7 +83,7 @@ impl Default for Common {
             cpu: Some(Cpu::default()),
             crypto: Crypto::default(),
             first_pause: Duration::ZERO,
-            web_pause: ClientLoad::web().pause,
+            web_pause: Duration::from_secs(20),
             tcp: Config::default(),
         }
     }
@@ -273,6 +273,7 @@ fn client_address(place: usize) -> Ipv4Addr {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{MAX_CLIENTS, MAX_SERVERS};
     use super::*;
 
     #[test]
@@ -282,5 +283,8 @@ mod tests {
             [0, 251].map(web_address),
             [[192, 88, 0, 0], [192, 88, 1, 1]].map(Ipv4Addr::from)
         );
+        // The authority of the documents is 192.88.255.1.
+        assert_eq!(web_address(MAX_SERVERS - 1), Ipv4Addr::new(192, 88, 249, 249));
+        assert_eq!(client_address(MAX_CLIENTS - 1).octets()[0], 10);
     }
 }

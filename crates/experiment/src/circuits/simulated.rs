@@ -1,0 +1,491 @@
+//! The measured network with lines, in simulation, and a comparison of both.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::num::NonZeroU64;
+use std::path::Path;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_onion::conflux::Dealing;
+use anabranch_sim::onion::{
+    ClientHostSettings, ClientLoad, Common, Crypto, DownloadRecord, NetworkDocuments, OnionNetwork,
+    Pause, RelayDescription, RequestTime, Scenario,
+};
+use anabranch_sim::{HostSettings, Latencies, LineSettings};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::{Field, Row};
+
+use super::super::spread::middle;
+use super::measured::MIB;
+use super::place::{LINES, QUEUE_MS};
+use super::plan::{Design, Place, WEB};
+
+/// Greatest distance of a simulated median from the measured one, as a share of the measured one.
+pub const WITHIN: f64 = 0.15;
+/// Number of the clients that load the network.
+const CLIENTS: usize = 30;
+/// Mean pause of a loading client in a network with lines.
+const PAUSE: Duration = Duration::from_secs(12);
+/// Range of the pause between two repetitions.
+const BETWEEN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(250)];
+/// Simulated time after which repetitions count. All circuits of the clients are built by then.
+const WARM_UP: Duration = Duration::from_secs(10);
+/// Delay of the core host's loopback, by which programs on it reach each other.
+const LOOPBACK: Duration = Duration::from_micros(20);
+/// Rate of lines that exist in the simulation only, in bits per second.
+const UNLIMITED: NonZeroU64 = NonZeroU64::new(10_000_000_000).expect("it is not zero");
+/// Delay between the measuring client and the core. The client's circuits do not use this line.
+const CORE_DELAY: Duration = Duration::from_millis(10);
+/// Number of guards, and of middles.
+const GUARDS: usize = 3;
+/// Index of the exit among the relays.
+const EXIT: usize = 2 * GUARDS;
+
+/// A compared time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Quantity {
+    /// To the first byte of a page, with a normal request.
+    FirstByte,
+    /// To the first byte of a page whose request is sent with the SOCKS request.
+    OptimisticFirstByte,
+    /// To the last byte of a page of 320 KiB.
+    Web,
+    /// To the last byte of a download of 1 MiB.
+    Bulk,
+}
+
+impl Quantity {
+    /// All quantities.
+    pub const ALL: [Quantity; 4] =
+        [Quantity::FirstByte, Quantity::OptimisticFirstByte, Quantity::Web, Quantity::Bulk];
+
+    /// Returns the quantity's name in tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Quantity::FirstByte => "first byte",
+            Quantity::OptimisticFirstByte => "first byte, optimistic",
+            Quantity::Web => "320 KiB",
+            Quantity::Bulk => "1 MiB",
+        }
+    }
+}
+
+/// Medians of the quantities of [`Quantity::ALL`], in seconds.
+pub type Medians = [f64; 4];
+
+/// A design with its number of circuits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Combination {
+    /// Design of the circuits.
+    pub design: Design,
+    /// Number of circuits.
+    pub legs: u32,
+}
+
+impl Combination {
+    /// Returns all combinations that the simulator can run: all but those of C tor.
+    #[must_use]
+    pub fn all() -> Vec<Combination> {
+        let ours = Design::ALL.into_iter().filter(|design| !design.is_stock());
+        let with_legs = |design: Design| {
+            let legs: &[u32] = if design == Design::Tor { &[1] } else { &[2, 3] };
+            legs.iter().map(move |&legs| Combination { design, legs })
+        };
+        ours.flat_map(with_legs).collect()
+    }
+
+    /// Returns the sets of guards that the measuring client may have, by their indices.
+    #[must_use]
+    pub fn guards(self) -> Vec<Vec<usize>> {
+        match self.legs {
+            1 => (0..GUARDS).map(|guard| vec![guard]).collect(),
+            2 => (0..GUARDS)
+                .map(|left_out| (0..GUARDS).filter(|it| *it != left_out).collect())
+                .collect(),
+            _ => vec![(0..GUARDS).collect()],
+        }
+    }
+
+    fn common(self, seed: u64) -> Common {
+        let legs = self.legs as usize;
+        let (name, schedule) = match self.design {
+            Design::Tor | Design::Conflux | Design::Stock | Design::StockConflux => {
+                ("conflux", None)
+            }
+            Design::Conflux2013 => ("conflux-2013", None),
+            Design::Conflux2013Turns => ("conflux-2013", Some("round-robin 1p")),
+            Design::MTor => ("mtor", None),
+            Design::MTorTurns => ("mtor", Some("round-robin 1p")),
+            Design::Ours => ("anabranch", None),
+            Design::OursTurns => ("anabranch", Some("round-robin 1p")),
+            Design::Merged => ("merged", None),
+            Design::MergedBatches => ("merged", Some("weighted:4 50-70p")),
+        };
+        let dealing =
+            schedule.map(|text| Dealing::read(text, legs).expect("it has such a schedule"));
+        Common {
+            seed,
+            design: name.parse().expect("it has such a design"),
+            legs,
+            dealing,
+            crypto: Crypto::Elided,
+            ..Common::default()
+        }
+    }
+}
+
+impl fmt::Display for Combination {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} × {}", self.design, self.legs)
+    }
+}
+
+/// The simulated network: three guards with [`LINES`], three middles, the exit and four servers
+/// at the core, the measuring client, and the clients that load the network.
+///
+/// A guard has one line, and in the measured network two: to the measuring client and to the core.
+pub struct Network {
+    documents: NetworkDocuments,
+}
+
+impl Network {
+    /// Creates the relays' keys and documents. This takes seconds.
+    #[must_use]
+    pub fn new() -> Network {
+        let describe =
+            |place| RelayDescription { exit: place == EXIT, bandwidth: 10_000_000, lossy: false };
+        let relays: Vec<RelayDescription> = (0..=EXIT).map(describe).collect();
+        // Congestion control by Vegas (proposal 324), as the measured network has it.
+        let params = BTreeMap::from([("cc_alg".to_owned(), 2)]);
+        Network { documents: NetworkDocuments::new(&relays, &params) }
+    }
+
+    fn scenario(&self, combination: Combination, guards: &[usize], seed: u64) -> Scenario {
+        let queue = Duration::from_millis(QUEUE_MS.into());
+        let line = |rate, place| HostSettings {
+            place,
+            ..HostSettings::symmetric(LineSettings::with_queue(rate, queue))
+        };
+        let guard = |number: usize| {
+            let rate = u64::from(LINES[number].0) * 1_000_000;
+            line(NonZeroU64::new(rate).expect("a line has a rate"), 2 + number)
+        };
+        let core = || line(UNLIMITED, 0);
+        let second = Some(MIB as u64);
+        let [least, most] = BETWEEN;
+        let page = ClientLoad { bytes: WEB as u64, ..ClientLoad::web() };
+        let (pause, request) = (Pause::Between(least, most), RequestTime::Alternating);
+        let middles = guards.iter().map(|guard| GUARDS + guard).collect();
+        let measuring = ClientHostSettings {
+            host: line(UNLIMITED, 1),
+            load: ClientLoad { second, pause, request, ..page },
+            pins: Some([guards.to_vec(), middles, vec![EXIT]]),
+        };
+        let loading = ClientHostSettings {
+            host: core(),
+            load: ClientLoad { pause: Pause::Exponential(PAUSE), ..page },
+            pins: Some([(0..GUARDS).collect(), (GUARDS..EXIT).collect(), vec![EXIT]]),
+        };
+        Scenario {
+            common: combination.common(seed),
+            documents: self.documents.clone(),
+            relays: (0..=EXIT)
+                .map(|relay| if relay < GUARDS { guard(relay) } else { core() })
+                .collect(),
+            servers: vec![core(); 4],
+            clients: std::iter::once(measuring)
+                .chain(std::iter::repeat_n(loading, CLIENTS))
+                .collect(),
+            latencies: latencies(),
+        }
+    }
+
+    /// Simulates the downloads of the measuring client for `duration`, with circuits over `guards`.
+    /// Returns the downloads after the warm-up.
+    #[must_use]
+    pub fn simulate(
+        &self,
+        combination: Combination,
+        guards: &[usize],
+        (seed, duration): (u64, Duration),
+    ) -> Vec<Repetition> {
+        let mut network = OnionNetwork::new(&self.scenario(combination, guards, seed));
+        network.run_until(Time::ZERO + WARM_UP + duration);
+        let client = network.clients().next().expect("there is a client that measures");
+        let pairs = client.downloads().chunks_exact(2).enumerate();
+        pairs
+            .filter(|(_, pair)| pair[0].asked >= Time::ZERO + WARM_UP)
+            .filter_map(|(number, pair)| Repetition::of(number % 2 == 1, pair))
+            .collect()
+    }
+}
+
+impl Default for Network {
+    fn default() -> Network {
+        Network::new()
+    }
+}
+
+/// Delays between the places: the core (0), the measuring client (1), and the guards. Half of a
+/// guard's round-trip time is on either side of the guard.
+fn latencies() -> Latencies {
+    let quarter = |guard: usize| Duration::from_millis(LINES[guard].1.into()) / 4;
+    let between = |from: usize, to: usize| match (from.min(to), from.max(to)) {
+        (0, 0) => LOOPBACK,
+        (0, 1) => CORE_DELAY,
+        (0 | 1, guard) if guard > 1 => quarter(guard - 2),
+        (one, other) if one > 1 && other > 1 => quarter(one - 2) + quarter(other - 2),
+        _ => Duration::ZERO,
+    };
+    let places = 2 + GUARDS;
+    let rows: Vec<Vec<Duration>> =
+        (0..places).map(|from| (0..places).map(|to| between(from, to)).collect()).collect();
+    Latencies::matrix(&rows).expect("it has as many rows as columns")
+}
+
+/// One repetition: times in seconds since the request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Repetition {
+    optimistic: bool,
+    first_byte: f64,
+    web: f64,
+    bulk: f64,
+}
+
+impl Repetition {
+    /// Returns the repetition of a page and a bulk download; `None` if one of them failed.
+    fn of(optimistic: bool, pair: &[DownloadRecord]) -> Option<Repetition> {
+        let seconds = |time: Option<Duration>| Some(time?.as_secs_f64());
+        Some(Repetition {
+            optimistic,
+            first_byte: seconds(pair[0].ttfb())?,
+            web: seconds(pair[0].ttlb())?,
+            bulk: seconds(pair[1].ttlb())?,
+        })
+    }
+
+    fn read(row: &Row) -> Option<Repetition> {
+        Some(Repetition {
+            optimistic: field(row, "optimistic").and_then(|it| match it {
+                Field::Bool(is) => Some(*is),
+                _ => None,
+            })?,
+            first_byte: number(row, "first_byte")?,
+            web: number(row, "web")?,
+            bulk: number(row, "bulk")?,
+        })
+    }
+}
+
+/// Returns the medians of repetitions; `None` if a quantity has no value.
+#[must_use]
+pub fn medians(repetitions: &[Repetition]) -> Option<Medians> {
+    let of = |quantity: Quantity| {
+        let values: Vec<f64> = repetitions
+            .iter()
+            .filter_map(|one| match quantity {
+                Quantity::FirstByte => (!one.optimistic).then_some(one.first_byte),
+                Quantity::OptimisticFirstByte => one.optimistic.then_some(one.first_byte),
+                Quantity::Web => Some(one.web),
+                Quantity::Bulk => Some(one.bulk),
+            })
+            .collect();
+        middle(&values)
+    };
+    let [a, b, c, d] = Quantity::ALL.map(of);
+    Some([a?, b?, c?, d?])
+}
+
+/// The medians of each measured round in one place, by design and number of circuits.
+pub type Rounds = BTreeMap<Combination, Vec<Medians>>;
+
+fn field<'a>(row: &'a Row, name: &str) -> Option<&'a Field> {
+    row.get_column_iter().find(|(column, _)| *column == name).map(|(_, field)| field)
+}
+
+fn number(row: &Row, name: &str) -> Option<f64> {
+    match field(row, name)? {
+        Field::Double(value) => Some(*value),
+        Field::Int(value) => Some(f64::from(*value)),
+        _ => None,
+    }
+}
+
+fn text<'a>(row: &'a Row, name: &str) -> Option<&'a str> {
+    match field(row, name)? {
+        Field::Str(value) => Some(value),
+        _ => None,
+    }
+}
+
+/// Reads the rounds that were measured in `place` from a table of `experiment circuits`. Rounds of
+/// C tor are left out.
+///
+/// # Errors
+/// The file cannot be read, or has not the columns of such a table.
+pub fn rounds(table: &Path, place: Place) -> io::Result<Rounds> {
+    let reader =
+        SerializedFileReader::new(std::fs::File::open(table)?).map_err(io::Error::other)?;
+    let mut found = BTreeMap::<(Combination, u32), Vec<Repetition>>::new();
+    for row in reader.get_row_iter(None).map_err(io::Error::other)? {
+        let row = row.map_err(io::Error::other)?;
+        let read = || {
+            let design = text(&row, "design")?.parse::<Design>().ok()?;
+            let combination = Combination { design, legs: number(&row, "legs")? as u32 };
+            let round = number(&row, "round")? as u32;
+            Some((text(&row, "place")?.to_owned(), combination, round, Repetition::read(&row)?))
+        };
+        let Some((at, combination, round, repetition)) = read() else {
+            let problem = "it is no table of `anabranch experiment circuits`";
+            return Err(io::Error::other(problem));
+        };
+        if at == place.name() && !combination.design.is_stock() {
+            found.entry((combination, round)).or_default().push(repetition);
+        }
+    }
+    let mut rounds = Rounds::new();
+    for ((combination, _), repetitions) in found {
+        rounds.entry(combination).or_default().extend(medians(&repetitions));
+    }
+    Ok(rounds)
+}
+
+/// A simulated quantity compared with the measured one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Compared {
+    /// Design and number of circuits.
+    pub combination: Combination,
+    /// Compared time.
+    pub quantity: Quantity,
+    /// Median over the measured rounds of their medians, in seconds.
+    pub measured: f64,
+    /// Least and greatest median of a measured round, in seconds.
+    pub range: [f64; 2],
+    /// Median over the same rounds of the simulated medians, in seconds.
+    pub simulated: f64,
+}
+
+impl Compared {
+    /// Returns the simulated time over the measured one.
+    #[must_use]
+    pub fn ratio(&self) -> f64 {
+        self.simulated / self.measured
+    }
+
+    /// Returns whether the simulated time is within [`WITHIN`] of the measured one.
+    #[must_use]
+    pub fn is_within(&self) -> bool {
+        (self.ratio() - 1.0).abs() <= WITHIN
+    }
+}
+
+/// Compares the measured rounds of `combination` with the simulated medians of each set of guards
+/// that the measuring client may have had, because the table does not contain the guards of a
+/// round. A round is compared with the set whose times of both downloads are nearest: with the
+/// least sum of squared logarithms of the two ratios. First bytes have no part in this choice.
+#[must_use]
+pub fn compare(
+    combination: Combination,
+    measured: &[Medians],
+    simulated: &[Medians],
+) -> Vec<Compared> {
+    let nearest = |round: &Medians| {
+        let distance = |candidate: &&Medians| -> f64 {
+            let downloads = candidate.iter().zip(round).skip(2);
+            downloads.map(|(ours, theirs)| (ours / theirs).ln().powi(2)).sum()
+        };
+        simulated.iter().min_by(|a, b| distance(a).total_cmp(&distance(b))).copied()
+    };
+    let pairs: Vec<(Medians, Medians)> =
+        measured.iter().filter_map(|round| Some((*round, nearest(round)?))).collect();
+    let compared = |(place, quantity): (usize, Quantity)| {
+        let theirs: Vec<f64> = pairs.iter().map(|(round, _)| round[place]).collect();
+        let ours: Vec<f64> = pairs.iter().map(|(_, run)| run[place]).collect();
+        let bound = |pick: fn(f64, f64) -> f64| theirs.iter().copied().reduce(pick);
+        Some(Compared {
+            combination,
+            quantity,
+            measured: middle(&theirs)?,
+            range: [bound(f64::min)?, bound(f64::max)?],
+            simulated: middle(&ours)?,
+        })
+    };
+    Quantity::ALL.into_iter().enumerate().filter_map(compared).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::table;
+    use super::super::measured;
+    use super::super::measured::tests::measured;
+    use super::*;
+
+    #[test]
+    fn guards_are_all_sets_of_the_right_size() {
+        let of = |legs| Combination { design: Design::MTor, legs }.guards();
+        assert_eq!(of(1), [vec![0], vec![1], vec![2]]);
+        assert_eq!(of(2), [vec![1, 2], vec![0, 2], vec![0, 1]]);
+        assert_eq!(of(3), [vec![0, 1, 2]]);
+        assert_eq!(Combination::all().len(), 1 + 9 * 2);
+    }
+
+    #[test]
+    fn a_round_is_compared_with_the_nearest_set_of_guards() {
+        let combination = Combination { design: Design::Tor, legs: 1 };
+        let (near, far) = ([0.05, 0.03, 0.2, 0.5], [0.15, 0.1, 0.45, 1.4]);
+        let measured = [[0.05, 0.03, 0.2, 0.4], near, [0.14, 0.1, 0.45, 1.4]];
+        let cells = compare(combination, &measured, &[far, near]);
+        let names: Vec<Quantity> = cells.iter().map(|cell| cell.quantity).collect();
+        assert_eq!(names, Quantity::ALL);
+        let bulk = cells[3];
+        assert_eq!((bulk.measured, bulk.simulated, bulk.range), (0.5, 0.5, [0.4, 1.4]));
+        assert!(bulk.is_within());
+        let off = Compared { simulated: 0.58, ..bulk };
+        assert!(!off.is_within() && (off.ratio() - 1.16).abs() < 1e-9);
+    }
+
+    #[test]
+    fn rounds_are_read_from_the_table_of_the_experiment() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("circuits.parquet");
+        let behind = |design, legs, round, web| {
+            let one = measured(design, legs, round, web);
+            measured::Measured { place: Place::Lines, ..one }
+        };
+        let records = [
+            behind(Design::MTor, 2, 0, 0.2),
+            behind(Design::MTor, 2, 1, 0.4),
+            behind(Design::Stock, 1, 0, 0.4),
+            measured(Design::MTor, 2, 0, 9.0),
+        ];
+        table::write(&file, &measured::columns(&records), &[]).unwrap();
+        let found = rounds(&file, Place::Lines).unwrap();
+        let mtor = Combination { design: Design::MTor, legs: 2 };
+        let expected = vec![[0.05, 0.05, 0.2, 0.4], [0.1, 0.1, 0.4, 0.8]];
+        assert_eq!(found, Rounds::from([(mtor, expected)]));
+        table::write(&file, &[("x".to_owned(), table::Values::Int(vec![1]))], &[]).unwrap();
+        assert!(rounds(&file, Place::Lines).unwrap_err().to_string().contains("no table"));
+    }
+
+    /// Rates and delays of the lines decide the times, and two runs with the same seed are equal.
+    #[test]
+    fn downloads_over_a_faster_guard_are_faster() {
+        let (network, combination) = (Network::new(), Combination { design: Design::Tor, legs: 1 });
+        let run =
+            |guard: usize| network.simulate(combination, &[guard], (1, Duration::from_secs(8)));
+        let found = [0, 1, 2].map(|guard| medians(&run(guard)).unwrap());
+        for place in 0..4 {
+            let times = found.map(|medians| medians[place]);
+            assert!(times.is_sorted(), "{}: {times:?}", Quantity::ALL[place].name());
+        }
+        // A normal request takes two round trips at least, an optimistic one a round trip.
+        for (medians, (_, rtt)) in found.iter().zip(LINES) {
+            let rtt = f64::from(rtt) / 1e3;
+            assert!(medians[0] >= 2.0 * rtt && medians[1] >= rtt, "{medians:?}");
+        }
+        assert_eq!(run(2), run(2));
+    }
+}
