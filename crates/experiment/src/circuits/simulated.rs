@@ -86,10 +86,17 @@ pub struct Combination {
 }
 
 impl Combination {
-    /// Returns all combinations that the simulator can run: all but those of C tor.
+    /// Returns all combinations that are compared: those of our designs over TCP links. The
+    /// measurements that this project publishes have no others yet.
     #[must_use]
     pub fn all() -> Vec<Combination> {
-        let ours = Design::ALL.into_iter().filter(|design| !design.is_stock());
+        let ours = Design::ALL.into_iter().filter(|design| {
+            let is_on_udp = matches!(
+                design,
+                Design::UdpOr | Design::MudpOr | Design::MudpOrTurns | Design::More
+            );
+            !design.is_stock() && !is_on_udp
+        });
         let with_legs = |design: Design| {
             let legs: &[u32] = if design == Design::Tor { &[1] } else { &[2, 3] };
             legs.iter().map(move |&legs| Combination { design, legs })
@@ -112,9 +119,7 @@ impl Combination {
     fn common(self, seed: u64) -> Common {
         let legs = self.legs as usize;
         let (name, schedule) = match self.design {
-            Design::Tor | Design::Conflux | Design::Stock | Design::StockConflux => {
-                ("conflux", None)
-            }
+            Design::Tor | Design::Conflux => ("conflux", None),
             Design::Conflux2013 => ("conflux-2013", None),
             Design::Conflux2013Turns => ("conflux-2013", Some("round-robin 1p")),
             Design::MTor => ("mtor", None),
@@ -123,6 +128,12 @@ impl Combination {
             Design::OursTurns => ("anabranch", Some("round-robin 1p")),
             Design::Merged => ("merged", None),
             Design::MergedBatches => ("merged", Some("weighted:4 50-70p")),
+            Design::UdpOr
+            | Design::MudpOr
+            | Design::MudpOrTurns
+            | Design::More
+            | Design::Stock
+            | Design::StockConflux => unreachable!("{self} is not among all combinations"),
         };
         let dealing =
             schedule.map(|text| Dealing::read(text, legs).expect("it has such a schedule"));

@@ -104,6 +104,12 @@ impl Steering {
         Ok((steering, tun, warnings))
     }
 
+    /// Returns the IPv4 and IPv6 addresses that ICMP errors of the splitter have as their source:
+    /// those of the cable's end on the machine.
+    pub fn here(&self) -> (Ipv4Addr, Ipv6Addr) {
+        (self.plan.slot.ends4().0, self.plan.slot.ends6().0)
+    }
+
     /// Returns the traffic of pinned flows, with an entry for each path; empty if nothing is
     /// pinned. The counters are at most a second old. If `now`, reads them again, which takes some
     /// milliseconds.
