@@ -812,7 +812,7 @@ SHARED_REASONS = {
         "Settings Side State Stats"
     ),
     "an experiment's own, used in its folder and in its pages": (
-        "Cell CellDelays Claim Congestion Design Held Judged Kind Listing Mode Origin Page Place "
+        "Cell CellDelays Claim Congestion Design Held Judged Kind Listing Mode Origin Page "
         "Probe Programs Row Site Spread Stream Summary Town Verdict"
     ),
     "the loop's settings or news of what its core calls so": (
@@ -822,7 +822,7 @@ SHARED_REASONS = {
         "Arrival Batch Change ConnId Credentials Datagram Drops Ended Ending Failure Family Fault "
         "Fate Flow Job Lane Line Link LinkId Listed Moment Network Peer Protocol Reach "
         "Received Request Role Route RoundRobin Mark Numbers Session Silence Tap Target "
-        "Transport Ways"
+        "Transport"
     ),
     "an error of its own module": "KeyError Refusal Refused SetupError SpecError TraceError",
     "a file of keys: Tor's, and a tunnel's": "KeyFile",

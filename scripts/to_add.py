@@ -253,8 +253,8 @@ impl StubArgs {
         ),
         (
             "crates/cli/src/experiment/mod.rs",
-            "            Which::Anonymity(args) => frame::run(&*args),\n",
-            "            Which::Stub(args) => args.run(),\n",
+            "            ExperimentCommand::Anonymity(args) => frame::run(&*args),\n",
+            "            ExperimentCommand::Stub(args) => args.run(),\n",
         ),
     ),
 )

@@ -12,7 +12,7 @@ use anabranch_multipath::seed::{self, Stream};
 use anabranch_onion::channel::{Capabilities, CellOutcome, Channel, Start};
 use anabranch_onion::crypto::lossy::{LossyClient, ZEROS};
 use anabranch_onion::crypto::{ClientLayer, Keys, Tor1Client};
-use anabranch_onion::handshake::extension::{self, Wish};
+use anabranch_onion::handshake::extension::{self, HopRequest};
 use anabranch_onion::handshake::{Kind, ntor_v3};
 use anabranch_onion::relay::{Input as RelayInput, Output, Relay};
 use anabranch_onion::wire::cell::{
@@ -113,7 +113,7 @@ impl World {
 
     fn create(&mut self, id: u32) {
         let (identity, onion_key) = (keys().ed_identity(), keys().ntor().1);
-        let said = extension::request(Wish::Lossy);
+        let said = extension::request(HopRequest::Lossy);
         let begun =
             ntor_v3::Client::start(&mut self.rng, identity, onion_key, &said, ntor_v3::CIRCUIT);
         let (client, message) = begun.expect("a sound onion key");
@@ -381,7 +381,7 @@ impl World {
 fn finish(id: u32, client: ntor_v3::Client, body: &[u8]) -> Option<Circuit> {
     let created = Body::try_from(body).ok()?;
     let (mut keys, said) = client.finish(read_created2(&created)?).ok()?;
-    let agreed = extension::read_answer(&said, Wish::Lossy, 31).ok()?;
+    let agreed = extension::read_answer(&said, HopRequest::Lossy, 31).ok()?;
     assert!(agreed.lossy, "the relay grants lossy cells");
     let Keys::Tor1(material) = keys.of(agreed) else { return None };
     let _ = keys.nonce();

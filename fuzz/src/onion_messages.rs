@@ -3,7 +3,7 @@
 
 use anabranch_onion::crypto::Tag;
 use anabranch_onion::crypto::lossy::ZEROS;
-use anabranch_onion::handshake::extension::{Offered, Wish};
+use anabranch_onion::handshake::extension::{HopRequest, Offered};
 use anabranch_onion::handshake::{extension, fast, ntor, ntor_v3};
 use anabranch_onion::wire::cell::BODY;
 use anabranch_onion::wire::crypto::CurveKeys;
@@ -105,7 +105,7 @@ fn extensions(data: &[u8]) {
     {
         assert!(agreed.sendme_inc.is_none_or(|inc| inc == 31));
     }
-    if let Ok(agreed) = extension::read_answer(data, Wish::Cgo, 31) {
+    if let Ok(agreed) = extension::read_answer(data, HopRequest::Cgo, 31) {
         assert!(agreed.sendme_inc.is_none_or(|inc| (16..=62).contains(&inc)));
     }
 }

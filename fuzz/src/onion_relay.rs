@@ -12,7 +12,7 @@ use anabranch_multipath::seed::{self, Stream};
 use anabranch_onion::channel::{CellOutcome, Channel, Role, Start};
 use anabranch_onion::conflux::ConfluxParams;
 use anabranch_onion::crypto::{ClientLayer, Keys, Tor1Client};
-use anabranch_onion::handshake::extension::{self, Wish};
+use anabranch_onion::handshake::extension::{self, HopRequest};
 use anabranch_onion::handshake::{Kind, fast, ntor_v3};
 use anabranch_onion::relay::{Config, Input as RelayInput, Output, Relay, ServiceParams};
 use anabranch_onion::wire::cell::{BODY, Body, CELL, Cells, Command, put_fixed};
@@ -214,7 +214,7 @@ impl Handshake {
         };
         let created = Body::try_from(body).ok()?;
         let (mut keys, said) = client.finish(read_created2(&created)?).ok()?;
-        match keys.of(extension::read_answer(&said, Wish::CongestionControl, 31).ok()?) {
+        match keys.of(extension::read_answer(&said, HopRequest::CongestionControl, 31).ok()?) {
             Keys::Tor1(keys) => Some(Tor1Client::new(&keys)),
             _ => None,
         }
@@ -275,7 +275,7 @@ impl Neighbour {
     /// Begins a circuit with congestion control, which a leg of a set has.
     pub(crate) fn create_leg(&mut self, relay: &mut Relay, now: Time, id: u32) {
         let (identity, onion_key) = (keys().ed_identity(), keys().ntor().1);
-        let said = extension::request(Wish::CongestionControl);
+        let said = extension::request(HopRequest::CongestionControl);
         let rng = &mut self.rng;
         let (client, message) =
             ntor_v3::Client::start(rng, identity, onion_key, &said, ntor_v3::CIRCUIT)

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anabranch_links::quic::{
-    Arrival, Congestion, ConnId, Endpoint, Head, Place, UnitReader, Units,
+    Arrival, Congestion, ConnId, Endpoint, Head, SocketIndex, UnitReader, Units,
 };
 use anabranch_links::{Context, Fault, Link as _, State};
 use anabranch_multipath::Time;
@@ -115,7 +115,7 @@ impl Play {
                 context,
                 UNITS,
                 [end; 32],
-                (end == 1).then_some(Place::ONLY),
+                (end == 1).then_some(SocketIndex::ONLY),
                 Congestion::default(),
             )
         };

@@ -11,14 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_multipath::{Time, seed};
-use anabranch_onion::channel::{Capabilities, QuicWish, Start};
+use anabranch_onion::channel::{Capabilities, QuicPreferences, Start};
 use anabranch_onion::client::Output as ClientOutput;
 use anabranch_onion::client::{Cause, CircuitKey, Client, Config, Hop, HopKey, Input as Wanted};
 use anabranch_onion::relay::{Input as RelayInput, Output, Relay};
 use anabranch_onion::wire::cell::{CELL, Command, Width, head, put_fixed, put_variable};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::sha256;
-use anabranch_onion::wire::link::{BesideToken, put_beside, put_counts, put_move, read_quic};
+use anabranch_onion::wire::link::{TlsLinkToken, put_beside, put_counts, put_move, read_quic};
 use anabranch_onion::{Core, Event, LinkId, LinkInput, LinkOutput, StreamKey, StreamOutput};
 
 use crate::input::Input;
@@ -88,7 +88,7 @@ struct Way {
 
 impl Way {
     /// Adds whole cells; returns the token of a QUIC cell among them.
-    fn push(&mut self, has_lanes: bool, mut bytes: &[u8]) -> Option<BesideToken> {
+    fn push(&mut self, has_lanes: bool, mut bytes: &[u8]) -> Option<TlsLinkToken> {
         let mut token = None;
         while !bytes.is_empty() {
             let width = if self.begun { Width::Four } else { Width::Two };
@@ -154,7 +154,7 @@ struct Play {
     wanted: Vec<(usize, CircuitKey)>,
     served: BTreeMap<StreamKey, Program>,
     /// Token by which QUIC links name the TLS link.
-    token: BesideToken,
+    token: TlsLinkToken,
 }
 
 impl Play {
@@ -186,7 +186,7 @@ impl Play {
             built: BTreeMap::new(),
             wanted: Vec::new(),
             served: BTreeMap::new(),
-            token: BesideToken::default(),
+            token: TlsLinkToken::default(),
         };
         for node in [OTHER, CLIENT, CLIENT] {
             play.build(node);
@@ -431,7 +431,7 @@ impl Play {
         let start = |peer, peer_certificate, port| Start {
             peer_certificate,
             capabilities: Capabilities { beside: true, ..made },
-            beside: QuicWish { port, begins: 9, unless_unordered: false },
+            beside: QuicPreferences { port, begins: 9, unless_unordered: false },
             ..Start::new(self.now, NOW, IpAddr::from([192, 0, 2, peer]))
         };
         let ours = start(100, Some(sha256(CERTIFICATE)), 0);

@@ -9,7 +9,7 @@ use anabranch_bench::proc::Usage;
 use anabranch_multipath::{Time, seed};
 use anabranch_onion::channel::Role;
 use anabranch_onion::conflux::ConfluxParams;
-use anabranch_onion::handshake::extension::{self, Wish};
+use anabranch_onion::handshake::extension::{self, HopRequest};
 use anabranch_onion::handshake::{Kind, ntor_v3};
 use anabranch_onion::relay::{Config, Output, Relay, ServiceParams};
 use anabranch_onion::wire::cell::{CELL, Command, put_fixed};
@@ -43,9 +43,9 @@ fn main() -> io::Result<ExitCode> {
     // All relays are kept: memory that one of them releases would be reused by the next.
     let mut relays = Vec::new();
     for (name, wish) in [
-        ("fixed windows, tor1", Wish::Plain),
-        ("congestion control, tor1", Wish::CongestionControl),
-        ("congestion control, CGO", Wish::Cgo),
+        ("fixed windows, tor1", HopRequest::Plain),
+        ("congestion control, tor1", HopRequest::CongestionControl),
+        ("congestion control, CGO", HopRequest::Cgo),
     ] {
         let (relay, megabytes) = measure(arguments.circuits, wish)?;
         relays.push(relay);
@@ -61,7 +61,7 @@ fn main() -> io::Result<ExitCode> {
 }
 
 /// Creates a relay with `circuits` circuits, and returns the growth of this process in megabytes.
-fn measure(circuits: u32, wish: Wish) -> io::Result<(Relay, f64)> {
+fn measure(circuits: u32, wish: HopRequest) -> io::Result<(Relay, f64)> {
     let mut rng = seed::stream(1, 0, "idle circuits");
     let keys = RelayKeys::generate(&mut rng, UNIX).map_err(io::Error::other)?;
     let (secret, onion_key) = keys.ntor();

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use anabranch_multipath::seed::{Stream, stream};
-use anabranch_onion::directory::network::{Network, Position, Target, Wishes};
+use anabranch_onion::directory::network::{Network, Position, RelayRestrictions, Target};
 use anabranch_onion::guards::{GuardParams, Guards};
 use serde::{Deserialize, Serialize};
 
@@ -301,18 +301,18 @@ impl<'a> Clients<'a> {
         legs: usize,
         rng: &mut Stream,
     ) -> Option<Circuit> {
-        let everybody = Wishes::default();
+        let everybody = RelayRestrictions::default();
         let exit = self.network.choose(Position::Exit(self.target), &[], &everybody, rng).ok()?;
         let exit = exit.status.rsa_identity;
         let mut hops = self.entries(params, legs, &exit, rng)?;
         let is_theirs = |id: &[u8; 20]| adversary.relays.contains(id);
         let entries = hops.iter().filter(|id| is_theirs(id)).count();
         for leg in 0..legs {
-            let taken = Wishes { exclude: hops.clone(), ..Wishes::default() };
+            let taken = RelayRestrictions { exclude: hops.clone(), ..RelayRestrictions::default() };
             let middle = self.network.choose(Position::Middle, &[hops[leg], exit], &taken, rng);
             hops.push(middle.ok()?.status.rsa_identity);
         }
-        let taken = Wishes { exclude: hops.clone(), ..Wishes::default() };
+        let taken = RelayRestrictions { exclude: hops.clone(), ..RelayRestrictions::default() };
         let beside: Vec<[u8; 20]> = hops[..legs].iter().copied().chain([exit]).collect();
         let merge = self.network.choose(Position::Middle, &beside, &taken, rng).ok()?;
         let merge = is_theirs(&merge.status.rsa_identity);

@@ -61,17 +61,17 @@ impl Town {
     }
 
     /// Creates a population of places with these weights for `days` days. Relays leave after an
-    /// exponential time with a mean of `mean` days, except at the places set in `stays`.
+    /// exponential time with a mean of `mean` days, except at the places set in `periods`.
     #[must_use]
     pub fn churning(
         weights: &[u64],
         (mean, days): (f64, u64),
-        stays: &[bool],
+        periods: &[bool],
         rng: &mut Stream,
     ) -> Town {
         Town::of(weights, |place| {
             let (mut ends, mut now) = (Vec::new(), 0);
-            let leaves = !stays.get(place).copied().unwrap_or(false);
+            let leaves = !periods.get(place).copied().unwrap_or(false);
             while leaves && now <= days * DAY {
                 // The value is in (0, 1], so that no time is infinite.
                 let even = ((rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
@@ -188,9 +188,9 @@ mod tests {
     #[test]
     fn who_goes_leaves_the_place_to_another_and_who_stays_does_not() {
         let mut rng = stream(2, 0, "town");
-        let mut stays = vec![false; 1000];
-        stays[..100].fill(true);
-        let town = Town::churning(&[1; 1000], (300.0, 365), &stays, &mut rng);
+        let mut periods = vec![false; 1000];
+        periods[..100].fill(true);
+        let town = Town::churning(&[1; 1000], (300.0, 365), &periods, &mut rng);
         let at = |day: u64| Moment { town: &town, now: day * DAY };
         for place in 0..1000 {
             let holders = [0, 100, 365].map(|day| town.holder(place, day * DAY));

@@ -28,7 +28,7 @@ use crate::{BadSetting, MOST_LEGS, Workers, count, enough_guards, share};
 
 /// Time at which the clients start, in seconds: late enough that earlier dates are not negative.
 const BEGIN: u64 = 1000 * DAY;
-/// Value of an unused entry in a [`Stay`].
+/// Value of an unused entry in an [`EntryPeriod`].
 const NOBODY: u32 = u32::MAX;
 /// Number of clients that a thread simulates in one piece of work.
 const PIECE: usize = 2000;
@@ -162,7 +162,7 @@ pub fn tally(
 ) -> Result<Vec<DrawTally>, BadSetting> {
     settings.check(weights, params)?;
     let worlds = worlds(weights, settings, &part.draws);
-    let tallies = worlds.iter().flat_map(|world| inhabit(world, params, settings, part));
+    let tallies = worlds.iter().flat_map(|world| simulate_clients(world, params, settings, part));
     Ok(tallies.collect())
 }
 
@@ -316,9 +316,9 @@ fn worlds(weights: &[u64], settings: &YearSettings, draws: &Range<usize>) -> Vec
             let mut all = weights.to_vec();
             all.resize(weights.len() + relays, each);
             let hostile: Vec<bool> = (0..all.len()).map(|place| place >= weights.len()).collect();
-            let stays = if settings.hostile_churn { &[][..] } else { &hostile };
+            let periods = if settings.hostile_churn { &[][..] } else { &hostile };
             let world = |draw| World {
-                town: town(&all, settings, stays, draw),
+                town: town(&all, settings, periods, draw),
                 number: draw,
                 draws: vec![(draw, hostile.clone())],
             };
@@ -327,19 +327,19 @@ fn worlds(weights: &[u64], settings: &YearSettings, draws: &Range<usize>) -> Vec
     }
 }
 
-fn town(weights: &[u64], settings: &YearSettings, stays: &[bool], draw: usize) -> Town {
+fn town(weights: &[u64], settings: &YearSettings, periods: &[bool], draw: usize) -> Town {
     match settings.churn {
         None => Town::still(weights),
         Some(mean) => {
             let days = BEGIN / DAY + settings.last_day();
             let mut rng = stream(settings.seed, draw as u64, "churn");
-            Town::churning(weights, (mean, days), stays, &mut rng)
+            Town::churning(weights, (mean, days), periods, &mut rng)
         }
     }
 }
 
 /// Simulates the clients of `world` with each number of legs, and returns a tally for each draw.
-fn inhabit(
+fn simulate_clients(
     world: &World,
     params: &GuardParams,
     settings: &YearSettings,
@@ -366,16 +366,16 @@ fn population(
     let mut tallies: Vec<DrawTally> = world.draws.iter().map(none).collect();
     tallies.iter_mut().for_each(|tally| tally.clients = clients.len() as u64);
     let seed = settings.seed.wrapping_add(1 + world.number as u64);
-    let mut stays = Vec::new();
+    let mut periods = Vec::new();
     for legs in 1..=MOST {
         let params = params.for_legs(legs);
         for client in clients.clone() {
             let mut rng = stream(seed, client as u64, "a year");
-            live(&world.town, &params, settings.last_day(), &mut rng, &mut stays);
-            let used = used(&stays);
+            live(&world.town, &params, settings.last_day(), &mut rng, &mut periods);
+            let used = used(&periods);
             for ((_, hostile), tally) in world.draws.iter().zip(&mut tallies) {
                 tally.guards[legs - 1] += used;
-                judge(&stays, legs, settings, |relay| hostile[world.town.place(relay)], tally);
+                judge(&periods, legs, settings, |relay| hostile[world.town.place(relay)], tally);
             }
         }
     }
@@ -383,14 +383,20 @@ fn population(
 }
 
 /// The entries that a client uses from a moment on, followed by [`NOBODY`] for unused elements.
-struct Stay {
+struct EntryPeriod {
     since: u64,
     entries: [u32; MOST_LEGS],
 }
 
-/// Simulates a client from event to event. Stores its entries in `stays` each time they change.
-fn live(town: &Town, params: &GuardParams, days: u64, rng: &mut Stream, stays: &mut Vec<Stay>) {
-    stays.clear();
+/// Simulates a client from event to event. Stores its entries in `periods` each time they change.
+fn live(
+    town: &Town,
+    params: &GuardParams,
+    days: u64,
+    rng: &mut Stream,
+    periods: &mut Vec<EntryPeriod>,
+) {
+    periods.clear();
     let mut guards = Guards::restore(Vec::new());
     let (mut now, end) = (BEGIN, BEGIN + days * DAY);
     while now <= end {
@@ -399,9 +405,9 @@ fn live(town: &Town, params: &GuardParams, days: u64, rng: &mut Stream, stays: &
         let mut entries = [NOBODY; MOST_LEGS];
         let current = guards.primary().iter().take(params.primary_to_use);
         entries.iter_mut().zip(current).for_each(|(entry, id)| *entry = *id);
-        if stays.last().is_none_or(|stay: &Stay| stay.entries != entries) {
+        if periods.last().is_none_or(|period: &EntryPeriod| period.entries != entries) {
             enter(&mut guards, &moment, params.primary_to_use, rng);
-            stays.push(Stay { since: now, entries });
+            periods.push(EntryPeriod { since: now, entries });
         }
         let listed = guards.kept().filter(|kept| kept.listed);
         let gone = listed.map(|kept| town.gone(kept.id)).min();
@@ -423,27 +429,27 @@ fn enter(guards: &mut Guards<u32>, moment: &Moment<'_>, in_use: usize, rng: &mut
 }
 
 /// Returns the number of different relays that a client used.
-fn used(stays: &[Stay]) -> u64 {
-    let all = stays.iter().flat_map(|stay| stay.entries);
+fn used(periods: &[EntryPeriod]) -> u64 {
+    let all = periods.iter().flat_map(|period| period.entries);
     let mut all: Vec<u32> = all.filter(|id| *id != NOBODY).collect();
     all.sort_unstable();
     all.dedup();
     all.len() as u64
 }
 
-/// Adds a client, whose entries are in `stays`, to the counts of each day.
+/// Adds a client, whose entries are in `periods`, to the counts of each day.
 fn judge(
-    stays: &[Stay],
+    periods: &[EntryPeriod],
     legs: usize,
     settings: &YearSettings,
     is_hostile: impl Fn(u32) -> bool,
     tally: &mut DrawTally,
 ) {
     let (mut any_ever, mut all_ever, mut theirs) = (false, false, 0);
-    let mut next = stays.iter().peekable();
+    let mut next = periods.iter().peekable();
     for (day, counts) in settings.days.iter().zip(&mut tally.compromised) {
-        while let Some(stay) = next.next_if(|stay| stay.since <= BEGIN + day * DAY) {
-            let entries = stay.entries.iter().take_while(|&&id| id != NOBODY);
+        while let Some(period) = next.next_if(|period| period.since <= BEGIN + day * DAY) {
+            let entries = period.entries.iter().take_while(|&&id| id != NOBODY);
             theirs = entries.filter(|&&id| is_hostile(id)).count();
             any_ever |= theirs > 0;
             all_ever |= theirs >= legs;
@@ -509,10 +515,10 @@ mod tests {
     fn honest_relays_that_go_leave_clients_to_hostile_ones_that_stay() {
         let still = run(&small(Adversary::Adds(100)));
         let churning = YearSettings { churn: Some(300.0), ..small(Adversary::Adds(100)) };
-        let stays = run(&churning);
+        let periods = run(&churning);
         let both = run(&YearSettings { hostile_churn: true, ..churning });
         let any = |rows: &[YearRow]| rows[0].at[3].any_ever.mean;
-        assert!(any(&stays) > any(&both) + 0.05 && any(&both) > any(&still));
+        assert!(any(&periods) > any(&both) + 0.05 && any(&both) > any(&still));
         assert!((6.3..7.3).contains(&both[0].guards), "{}", both[0].guards);
     }
 

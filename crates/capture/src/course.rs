@@ -18,14 +18,14 @@ pub const RUNS: usize = 400;
 
 /// A pair of values, one for each direction.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Ways<T> {
+pub struct PerDirection<T> {
     /// Value for the direction from client to server.
     pub up: T,
     /// Value for the direction from server to client.
     pub down: T,
 }
 
-impl<T> Ways<T> {
+impl<T> PerDirection<T> {
     fn of(&mut self, row: &Row<'_>) -> &mut T {
         if row.size > 0 { &mut self.up } else { &mut self.down }
     }
@@ -46,9 +46,9 @@ pub struct Course {
     /// A lane for each path, in ascending order.
     pub lanes: Vec<Lane>,
     /// Sum of the sizes in each step: of path -1 if that was recorded, otherwise of all paths.
-    pub whole: Ways<Vec<u64>>,
+    pub whole: PerDirection<Vec<u64>>,
     /// The first [`RUNS`] runs of a session. Empty if this value combines several sessions.
-    pub runs: Ways<Vec<Run>>,
+    pub runs: PerDirection<Vec<Run>>,
 }
 
 /// The traffic of one path over the time of a [`Course`].
@@ -57,12 +57,12 @@ pub struct Lane {
     /// Number of the path.
     pub path: i16,
     /// Traffic of the path in each direction.
-    pub ways: Ways<LaneWay>,
+    pub directions: PerDirection<LaneTraffic>,
 }
 
 /// The traffic of one path in one direction.
 #[derive(Clone, Debug, Default)]
-pub struct LaneWay {
+pub struct LaneTraffic {
     /// Sum of the sizes in each step.
     pub sizes: Vec<u64>,
     /// Number of packets, by the number of packets in their run.
@@ -110,36 +110,37 @@ impl Courses {
         chosen: &[usize],
         lanes: usize,
     ) -> Result<Courses, TraceError> {
-        let mut gathering = Gathering::new(summary, chosen, lanes);
+        let mut gathering = CourseBuilder::new(summary, chosen, lanes);
         trace.for_each(|row| gathering.push(row))?;
         Ok(gathering.finish())
     }
 }
 
 /// Courses that are being computed.
-struct Gathering {
+struct CourseBuilder {
     courses: Courses,
-    sessions: BTreeMap<(i64, i32), Going>,
+    sessions: BTreeMap<(i64, i32), OpenSession>,
 }
 
 /// A session whose rows are being read.
-struct Going {
+struct OpenSession {
     unsplit: bool,
     /// Index of the session in `chosen`; `None` if it is not selected.
     place: Option<usize>,
     /// Time that counts as 0 for this session in the course of all sessions, in seconds.
     zero: f64,
     /// The run in progress.
-    run: Ways<Option<Run>>,
+    run: PerDirection<Option<Run>>,
 }
 
-impl Gathering {
-    fn new(summary: &Summary, chosen: &[usize], lanes: usize) -> Gathering {
+impl CourseBuilder {
+    fn new(summary: &Summary, chosen: &[usize], lanes: usize) -> CourseBuilder {
         let aligned = summary.is_data_set();
         let going = |(at, session): (usize, &Session)| {
             let place = chosen.iter().position(|&chosen| chosen == at);
             let zero = if aligned { session.begins } else { 0.0 };
-            let fresh = Going { unsplit: session.unsplit, place, zero, run: Ways::default() };
+            let fresh =
+                OpenSession { unsplit: session.unsplit, place, zero, run: PerDirection::default() };
             ((session.load, session.run), fresh)
         };
         let course = |&at: &usize| {
@@ -148,7 +149,7 @@ impl Gathering {
         };
         let ends = if aligned { summary.longest() } else { summary.seconds };
         let all = Course { aligned, ..Course::new(0.0, ends, busiest(&summary.paths, lanes)) };
-        Gathering {
+        CourseBuilder {
             courses: Courses { all, chosen: chosen.iter().map(course).collect() },
             sessions: summary.sessions.iter().enumerate().map(going).collect(),
         }
@@ -178,7 +179,7 @@ impl Gathering {
             }
         }
         // The combined runs of several sessions have no order.
-        all.runs = Ways::default();
+        all.runs = PerDirection::default();
         self.courses
     }
 }
@@ -190,7 +191,7 @@ fn count(courses: [Option<&mut Course>; 2], up: bool, run: Run) {
     }
 }
 
-impl Going {
+impl OpenSession {
     /// Adds a row to the run in progress, or begins the next run. In the second case, returns the
     /// completed run, if there was one.
     fn step(&mut self, row: &Row<'_>) -> Option<Run> {
@@ -213,18 +214,18 @@ impl Course {
         let step = step_of(lasts);
         let steps = ((lasts / step) as usize + 1).min(STEPS + 1);
         let sizes = || vec![0; steps];
-        let way = || LaneWay { sizes: sizes(), ..LaneWay::default() };
-        let lane = |path| Lane { path, ways: Ways { up: way(), down: way() } };
-        let whole = Ways { up: sizes(), down: sizes() };
+        let way = || LaneTraffic { sizes: sizes(), ..LaneTraffic::default() };
+        let lane = |path| Lane { path, directions: PerDirection { up: way(), down: way() } };
+        let whole = PerDirection { up: sizes(), down: sizes() };
         let lanes = paths.into_iter().map(lane).collect();
-        Course { begins, aligned: false, lasts, step, lanes, whole, runs: Ways::default() }
+        Course { begins, aligned: false, lasts, step, lanes, whole, runs: PerDirection::default() }
     }
 
     fn push(&mut self, row: &Row<'_>, unsplit: bool) {
         let at = ((row.time - self.begins) / self.step) as usize;
         let size = u64::from(row.size.unsigned_abs());
         if let Some(lane) = self.lane(row.path) {
-            add(&mut lane.ways.of(row).sizes, at, size);
+            add(&mut lane.directions.of(row).sizes, at, size);
         }
         if unsplit == (row.path < 0) {
             add(self.whole.of(row), at, size);
@@ -237,7 +238,7 @@ impl Course {
             runs.push(run);
         }
         let Some(lane) = self.lane(run.path) else { return };
-        let way = if up { &mut lane.ways.up } else { &mut lane.ways.down };
+        let way = if up { &mut lane.directions.up } else { &mut lane.directions.down };
         way.by_packets.add(run.packets as f64, run.packets);
         way.by_ms.add((run.last - run.first) * 1e3, run.packets);
     }
@@ -249,7 +250,7 @@ impl Course {
 
     /// Returns the end of the period for which [`Course::runs`] is complete, in seconds since the
     /// trace began.
-    pub fn told_until(&self) -> f64 {
+    pub fn runs_until(&self) -> f64 {
         let full = |runs: &Vec<Run>| (runs.len() >= RUNS).then(|| runs[RUNS - 1].last);
         let ends = [full(&self.runs.up), full(&self.runs.down)];
         ends.into_iter().flatten().fold(self.begins + self.lasts, f64::min)
@@ -327,10 +328,10 @@ mod tests {
         let course = &courses(&two(), &[0], 9).chosen[0];
         assert_eq!((course.begins, course.step, course.whole.up.len()), (0.0, 0.001, 601));
         let [first, second] = course.lanes.as_slice() else { panic!("not two lanes") };
-        let up = &first.ways.up.sizes;
+        let up = &first.directions.up.sizes;
         assert_eq!((up[0], up[1], up[2], up[600], sum(up)), (100, 100, 0, 300, 500));
-        assert_eq!((second.ways.up.sizes[400], sum(&second.ways.up.sizes)), (200, 200));
-        assert_eq!((second.ways.down.sizes[2], sum(&first.ways.down.sizes)), (1000, 0));
+        assert_eq!((second.directions.up.sizes[400], sum(&second.directions.up.sizes)), (200, 200));
+        assert_eq!((second.directions.down.sizes[2], sum(&first.directions.down.sizes)), (1000, 0));
         assert_eq!((sum(&course.whole.up), sum(&course.whole.down)), (700, 1000));
     }
 
@@ -363,16 +364,17 @@ mod tests {
         assert_eq!(course.runs.down, [run(1, 0.002, 0.002, 1)]);
         let mut wanted = Histogram::default();
         [2, 1].into_iter().for_each(|packets| wanted.add(packets as f64, packets));
-        assert_eq!(course.lanes[0].ways.up.by_packets, wanted);
-        assert_eq!(course.told_until(), 0.6);
+        assert_eq!(course.lanes[0].directions.up.by_packets, wanted);
+        assert_eq!(course.runs_until(), 0.6);
     }
 
     #[test]
     fn many_runs_are_told_one_by_one_only_at_first() {
         let rows: Vec<_> = (0..500).map(|n| row(1, n % 2, f64::from(n), 1)).collect();
         let course = &courses(&rows, &[0], 9).chosen[0];
-        assert_eq!((course.runs.up.len(), course.told_until()), (RUNS, 0.399));
-        let counted: u64 = course.lanes.iter().flat_map(|l| l.ways.up.by_packets.weights()).sum();
+        assert_eq!((course.runs.up.len(), course.runs_until()), (RUNS, 0.399));
+        let counted: u64 =
+            course.lanes.iter().flat_map(|l| l.directions.up.by_packets.weights()).sum();
         assert_eq!(counted, 500);
     }
 

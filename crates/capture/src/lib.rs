@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-pub use course::{Course, Courses, Lane, LaneWay, RUNS, Run, STEPS, Ways};
+pub use course::{Course, Courses, Lane, LaneTraffic, PerDirection, RUNS, Run, STEPS};
 pub use draft::Draft;
 pub use facts::{SCHEMA, SizeUnit, TraceFacts};
 pub use histogram::Histogram;

@@ -131,7 +131,7 @@ impl Summary {
 pub struct SummaryBuilder {
     datagrams: u64,
     seconds: f64,
-    sessions: BTreeMap<(i64, i32), Gathered>,
+    sessions: BTreeMap<(i64, i32), SessionTotals>,
 }
 
 impl SummaryBuilder {
@@ -139,8 +139,11 @@ impl SummaryBuilder {
     pub fn push(&mut self, row: &Row<'_>) {
         self.datagrams += 1;
         self.seconds = self.seconds.max(row.time);
-        let fresh =
-            || Gathered { label: row.label.to_owned(), begins: row.time, ..Gathered::default() };
+        let fresh = || SessionTotals {
+            label: row.label.to_owned(),
+            begins: row.time,
+            ..SessionTotals::default()
+        };
         self.sessions.entry((row.load, row.run)).or_insert_with(fresh).push(row);
     }
 
@@ -149,7 +152,7 @@ impl SummaryBuilder {
         let mut total = Parts::default();
         let mut sessions = Vec::with_capacity(self.sessions.len());
         for ((load, run), gathered) in self.sessions {
-            let Gathered { label, begins, ends, unsplit, paths, whole, .. } = gathered;
+            let SessionTotals { label, begins, ends, unsplit, paths, whole, .. } = gathered;
             let mut parts = Parts { paths, whole };
             parts.settle();
             total.absorb(&parts);
@@ -181,7 +184,7 @@ type Paths = BTreeMap<i16, Box<Both<Tally>>>;
 
 /// The statistics of a session so far.
 #[derive(Default)]
-struct Gathered {
+struct SessionTotals {
     label: String,
     begins: f64,
     ends: f64,
@@ -194,7 +197,7 @@ struct Gathered {
     current: Both<Option<i16>>,
 }
 
-impl Gathered {
+impl SessionTotals {
     fn push(&mut self, row: &Row<'_>) {
         self.ends = row.time;
         if row.path < 0 {

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anabranch_os::status::{self, Board};
+use anabranch_os::status::{self, StatusSocket};
 use anabranch_pages::figures::scaled;
 use anabranch_pages::legible;
 use serde_json::{Map, Value, json};
@@ -102,17 +102,21 @@ pub(crate) fn now() -> f64 {
 }
 
 /// The published status of this run, which `anabranch status` shows.
-pub(crate) struct Standing {
-    board: Board,
+pub(crate) struct PublishedStatus {
+    socket: StatusSocket,
     told: Map<String, Value>,
 }
 
-impl Standing {
+impl PublishedStatus {
     /// Opens the published status of a run of this kind, with the run's name and its file of
     /// settings, if it has them. Returns `None` if the status cannot be published. The run
     /// continues without it.
-    pub(crate) fn named(kind: &str, name: Option<&str>, file: Option<&Path>) -> Option<Standing> {
-        let board = Board::open(kind).ok().flatten()?;
+    pub(crate) fn named(
+        kind: &str,
+        name: Option<&str>,
+        file: Option<&Path>,
+    ) -> Option<PublishedStatus> {
+        let socket = StatusSocket::open(kind).ok().flatten()?;
         let mut told = Map::new();
         told.insert("kind".to_owned(), json!(kind));
         told.insert("pid".to_owned(), json!(std::process::id()));
@@ -121,9 +125,9 @@ impl Standing {
         let file = file.map(|file| std::path::absolute(file).unwrap_or_else(|_| file.to_owned()));
         told.insert("name".to_owned(), json!(name));
         told.insert("file".to_owned(), json!(file));
-        let mut standing = Standing { board, told };
-        standing.post();
-        Some(standing)
+        let mut run_status = PublishedStatus { socket, told };
+        run_status.post();
+        Some(run_status)
     }
 
     /// Sets the value `name` of the status, and publishes the status.
@@ -145,7 +149,7 @@ impl Standing {
 
     fn post(&mut self) {
         let text = serde_json::to_string(&self.told).expect("the keys are strings");
-        self.board.post(text);
+        self.socket.post(text);
     }
 }
 

@@ -34,7 +34,7 @@ fn status(folder: &Path, options: &[&str]) -> String {
 }
 
 /// What the run of this process says, once it is as `wanted`.
-fn standing(folder: &Path, pid: u32, wanted: impl Fn(&Value) -> bool) -> Value {
+fn run_status(folder: &Path, pid: u32, wanted: impl Fn(&Value) -> bool) -> Value {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let text = status(folder, &["--json"]);
@@ -67,7 +67,7 @@ fn a_splitter_tells_its_paths_shares_and_last_answers_to_its_owner_alone() {
     for _ in 0..4 {
         running.exchange(&client, &listen);
     }
-    let run = standing(folder.path(), pid, |run| run["stats"]["paths"][1]["down_packets"] == 2);
+    let run = run_status(folder.path(), pid, |run| run["stats"]["paths"][1]["down_packets"] == 2);
     assert_eq!(
         (&run["kind"], &run["listening"]["listen"]),
         (&"split".into(), &listen.as_str().into())
@@ -99,7 +99,9 @@ fn a_far_end_tells_where_it_listens_and_for_whom() {
     command.args(["merge", "--json", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9", "--key"]);
     let mut merge = Program::of(command.arg(&far));
     let listen = merge.next("listening")["listen"].as_str().unwrap().to_owned();
-    standing(folder.path(), merge.child.id(), |run| run["listening"]["listen"] == listen.as_str());
+    run_status(folder.path(), merge.child.id(), |run| {
+        run["listening"]["listen"] == listen.as_str()
+    });
     assert!(status(folder.path(), &[]).contains(&format!("{listen} for 127.0.0.1:9")));
 }
 
@@ -109,7 +111,7 @@ fn a_killed_run_is_not_told_of() {
     let mut running = splitter(folder.path());
     running.next("listening");
     let pid = running.child.id();
-    standing(folder.path(), pid, |_| true);
+    run_status(folder.path(), pid, |_| true);
     running.signal("-KILL");
     running.child.wait().unwrap();
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "its socket is still there");
@@ -134,8 +136,8 @@ fn a_client_and_a_relay_tell_where_they_listen() {
     let client = of("client", &[]);
     let relay = of("relay", &["--nickname", "river", "--address", "127.0.0.1", "--allow-private"]);
     let listens = |run: &Value| run["listening"]["event"] == "listening";
-    standing(folder.path(), client.child.id(), listens);
-    standing(folder.path(), relay.child.id(), |run| {
+    run_status(folder.path(), client.child.id(), listens);
+    run_status(folder.path(), relay.child.id(), |run| {
         listens(run) && run["numbers"]["circuits"] == 0
     });
     let text = status(folder.path(), &[]);

@@ -27,10 +27,10 @@ impl Drop for Up {
 
 /// What is read, line by line.
 fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
-    let (teller, told) = channel();
+    let (reporter, told) = channel();
     thread::spawn(move || {
         let lines = BufReader::new(from).lines().map_while(Result::ok);
-        lines.for_each(|line| drop(teller.send(line)));
+        lines.for_each(|line| drop(reporter.send(line)));
     });
     told
 }

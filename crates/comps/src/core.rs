@@ -9,7 +9,7 @@ use anabranch_multipath::schedule::SpecError;
 use anabranch_multipath::{DELAYED_BYTES, PathId, PathView, Time, seed};
 
 use crate::io::{Ends, Failure, Input, Output};
-use crate::looped::{CHAIN, Prints};
+use crate::looped::{CHAIN, Fingerprints};
 use crate::session::{Common, Room, Session};
 use crate::tuples::Tuples;
 use crate::{
@@ -49,8 +49,8 @@ pub struct Core {
     /// Time at which the next session would open at the rate [`OPENINGS`] (GCRA's theoretical
     /// arrival time). It may be later than now by the length of a burst.
     openings_due: Time,
-    loop_told: Complaint,
-    refusal_told: Complaint,
+    loop_limit: ReportLimit,
+    refusal_limit: ReportLimit,
     /// Protocols already reported to number their packets in clear.
     numbered: BTreeSet<Protocol>,
     /// The time before which no session reports that its server does not answer.
@@ -60,7 +60,7 @@ pub struct Core {
     /// The path of each tuple; all sessions have the same layout.
     layout: Tuples,
     own: BTreeSet<SocketAddr>,
-    prints: Prints,
+    fingerprints: Fingerprints,
     broken: Vec<Option<DownReason>>,
     /// The state of each path's window, if the schedule uses windows.
     windows: Option<Vec<PathView>>,
@@ -86,7 +86,7 @@ macro_rules! common {
             counters: &mut $core.counters,
             no_path: &mut $core.no_path,
             hurried: &mut $core.hurried,
-            prints: &mut $core.prints,
+            fingerprints: &mut $core.fingerprints,
             numbered: &mut $core.numbered,
             next_unanswered: &mut $core.next_unanswered,
             broken: &$core.broken,
@@ -120,14 +120,14 @@ impl Core {
             latest: Time::ZERO,
             next_eviction: Time::ZERO,
             openings_due: Time::ZERO,
-            loop_told: Complaint::default(),
-            refusal_told: Complaint::default(),
+            loop_limit: ReportLimit::default(),
+            refusal_limit: ReportLimit::default(),
             numbered: BTreeSet::new(),
             next_unanswered: Time::ZERO,
             unsplit: Unsplit::default(),
             layout,
             own: BTreeSet::new(),
-            prints: Prints::new(),
+            fingerprints: Fingerprints::new(),
             broken: vec![None; paths],
             windows: closed(&config),
             held: VecDeque::new(),
@@ -327,10 +327,10 @@ impl Core {
         batch: &Batch<'_>,
     ) -> Option<SessionId> {
         let (client, server) = ends;
-        let chain = self.prints.chain(now, batch.datagram(0));
+        let chain = self.fingerprints.chain(now, batch.datagram(0));
         if self.own.contains(&client) || chain >= CHAIN {
             self.looped += batch.count();
-            if self.loop_told.due(now, batch.count()).is_some() {
+            if self.loop_limit.due(now, batch.count()).is_some() {
                 self.outputs.push_back(Output::Event(Event::Loop { client }));
             }
             return None;
@@ -370,7 +370,7 @@ impl Core {
 
     fn refuse(&mut self, now: Time, client: SocketAddr, datagrams: u64) {
         self.refused += datagrams;
-        if let Some(datagrams) = self.refusal_told.due(now, datagrams) {
+        if let Some(datagrams) = self.refusal_limit.due(now, datagrams) {
             self.outputs.push_back(Output::Event(Event::Refused { client, datagrams }));
         }
     }
@@ -529,20 +529,20 @@ fn draws_alike(old: &Config, new: &Config, numbers: &Renumbering) -> bool {
 /// A recurring problem that may occur at each datagram, and is reported at most once per
 /// [`COMPLAINT_PAUSE`].
 #[derive(Debug, Default)]
-struct Complaint {
+struct ReportLimit {
     next: Time,
-    untold: u64,
+    unreported: u64,
 }
 
-impl Complaint {
+impl ReportLimit {
     /// Adds `datagrams` to the unreported ones. Returns the number to report if a report is due,
     /// else `None`.
     fn due(&mut self, now: Time, datagrams: u64) -> Option<u64> {
-        self.untold += datagrams;
+        self.unreported += datagrams;
         if now < self.next {
             return None;
         }
         self.next = now + COMPLAINT_PAUSE;
-        Some(std::mem::take(&mut self.untold))
+        Some(std::mem::take(&mut self.unreported))
     }
 }

@@ -107,7 +107,7 @@ impl Health {
 
     /// Records that the session sends a datagram by this path, of a kind that the server answers.
     pub(crate) fn on_sent(&mut self, now: Time, server: Activity) {
-        self.on_unasking(now);
+        self.on_sent_unanswerable(now);
         self.rtt.on_sent(now);
         let Activity { active, answers } = server;
         let fresh = Silence {
@@ -126,7 +126,7 @@ impl Health {
     }
 
     /// Records that the session sends a datagram by this path, of a kind that gets no answer.
-    pub(crate) fn on_unasking(&mut self, now: Time) {
+    pub(crate) fn on_sent_unanswerable(&mut self, now: Time) {
         self.silence.iter_mut().for_each(|silence| silence.counts = false);
         self.sent = Some(now);
     }
@@ -219,7 +219,7 @@ impl Health {
 
     /// Marks the path as up again if a local error took it down, an attempt was made since, and no
     /// error followed for [`NO_NEWS`]. Returns whether it did.
-    pub(crate) fn no_news_is_good_news(&mut self, now: Time) -> bool {
+    pub(crate) fn recover_if_quiet(&mut self, now: Time) -> bool {
         let recovers = self.recovers_at().is_some_and(|at| now >= at);
         if recovers {
             self.down = None;
@@ -228,7 +228,7 @@ impl Health {
         recovers
     }
 
-    /// Returns when [`Health::no_news_is_good_news`] will return true, if no error occurs before.
+    /// Returns when [`Health::recover_if_quiet`] will return true, if no error occurs before.
     pub(crate) fn recovers_at(&self) -> Option<Time> {
         let down = self.down.filter(|down| !down.reason.needs_answer())?;
         Some(down.tried? + NO_NEWS)
@@ -264,7 +264,7 @@ mod tests {
         health.on_sent(ms(0), server(true, 0));
         health.on_heard(ms(1));
         for at in (3000..60_000).step_by(3000) {
-            health.on_unasking(ms(at));
+            health.on_sent_unanswerable(ms(at));
             health.on_sent(ms(at + 500), server(true, at));
             health.on_heard(ms(at + 501));
             assert_eq!(health.rtt(), Some(Duration::from_millis(1)), "at {at} ms");
@@ -299,7 +299,7 @@ mod tests {
     fn what_nobody_answers_is_no_use() {
         let mut health = Health::default();
         for at in 0..20 {
-            health.on_unasking(Time::from_secs(25 * at));
+            health.on_sent_unanswerable(Time::from_secs(25 * at));
             health.on_used(Duration::from_secs(25));
         }
         assert_eq!(health.silent_since(100), None);
@@ -322,7 +322,7 @@ mod tests {
         assert!(health.take_down(ms(0), DownReason::Silent));
         assert!(!health.take_down(ms(10), DownReason::Unreachable));
         health.on_copy(ms(1010), Duration::ZERO, true);
-        assert!(!health.no_news_is_good_news(ms(9000)));
+        assert!(!health.recover_if_quiet(ms(9000)));
         assert_eq!(health.reason(), Some(DownReason::Silent));
     }
 
@@ -362,9 +362,9 @@ mod tests {
         for (reason, recovers) in [(DownReason::Unreachable, true), (DownReason::Silent, false)] {
             let mut health = Health::default();
             health.take_down(ms(0), reason);
-            assert!(!health.no_news_is_good_news(ms(5000)), "not tried yet");
+            assert!(!health.recover_if_quiet(ms(5000)), "not tried yet");
             health.on_copy(ms(5000), Duration::ZERO, true);
-            assert_eq!(health.no_news_is_good_news(ms(6000)), recovers, "{reason:?}");
+            assert_eq!(health.recover_if_quiet(ms(6000)), recovers, "{reason:?}");
         }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) const CHAIN: u8 = 8;
 const SHORTEST: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
-struct Print {
+struct Fingerprint {
     at: Time,
     hash: u64,
     chain: u8,
@@ -32,14 +32,14 @@ struct Print {
 
 /// Fingerprints of the datagrams sent last.
 #[derive(Debug)]
-pub(crate) struct Prints {
-    ring: Vec<Print>,
+pub(crate) struct Fingerprints {
+    ring: Vec<Fingerprint>,
     next: usize,
 }
 
-impl Prints {
-    pub(crate) fn new() -> Prints {
-        Prints { ring: Vec::with_capacity(RING), next: 0 }
+impl Fingerprints {
+    pub(crate) fn new() -> Fingerprints {
+        Fingerprints { ring: Vec::with_capacity(RING), next: 0 }
     }
 
     /// Remembers `datagram`, which is sent for a session at depth `chain` of a chain.
@@ -47,11 +47,11 @@ impl Prints {
         if datagram.len() < SHORTEST {
             return;
         }
-        let print = Print { at: now, hash: hash(datagram), chain };
+        let fingerprint = Fingerprint { at: now, hash: hash(datagram), chain };
         if self.ring.len() < RING {
-            self.ring.push(print);
+            self.ring.push(fingerprint);
         } else {
-            self.ring[self.next] = print;
+            self.ring[self.next] = fingerprint;
         }
         self.next = (self.next + 1) % RING;
     }
@@ -63,8 +63,15 @@ impl Prints {
             return 0;
         }
         let wanted = hash(datagram);
-        let fresh = |print: &&Print| print.hash == wanted && now.since(print.at) < FRESH;
-        self.ring.iter().filter(fresh).map(|print| print.chain.saturating_add(1)).max().unwrap_or(0)
+        let fresh = |fingerprint: &&Fingerprint| {
+            fingerprint.hash == wanted && now.since(fingerprint.at) < FRESH
+        };
+        self.ring
+            .iter()
+            .filter(fresh)
+            .map(|fingerprint| fingerprint.chain.saturating_add(1))
+            .max()
+            .unwrap_or(0)
     }
 }
 
@@ -83,22 +90,22 @@ mod tests {
 
     #[test]
     fn a_chain_grows_with_each_return_and_is_forgotten_in_time() {
-        let mut prints = Prints::new();
+        let mut fingerprints = Fingerprints::new();
         let datagram = [7u8; 100];
         for depth in 0..CHAIN {
-            assert_eq!(prints.chain(Time::ZERO, &datagram), depth);
-            prints.remember(Time::ZERO, &datagram, depth);
+            assert_eq!(fingerprints.chain(Time::ZERO, &datagram), depth);
+            fingerprints.remember(Time::ZERO, &datagram, depth);
         }
-        assert_eq!(prints.chain(Time::ZERO, &datagram), CHAIN);
-        assert_eq!(prints.chain(Time::ZERO + FRESH, &datagram), 0);
+        assert_eq!(fingerprints.chain(Time::ZERO, &datagram), CHAIN);
+        assert_eq!(fingerprints.chain(Time::ZERO + FRESH, &datagram), 0);
     }
 
     #[test]
     fn another_datagram_and_a_short_one_are_no_return() {
-        let mut prints = Prints::new();
-        prints.remember(Time::ZERO, &[7; 100], 0);
-        prints.remember(Time::ZERO, &[7; 8], 0);
-        assert_eq!(prints.chain(Time::ZERO, &[7; 101]), 0);
-        assert_eq!(prints.chain(Time::ZERO, &[7; 8]), 0);
+        let mut fingerprints = Fingerprints::new();
+        fingerprints.remember(Time::ZERO, &[7; 100], 0);
+        fingerprints.remember(Time::ZERO, &[7; 8], 0);
+        assert_eq!(fingerprints.chain(Time::ZERO, &[7; 101]), 0);
+        assert_eq!(fingerprints.chain(Time::ZERO, &[7; 8]), 0);
     }
 }

@@ -12,7 +12,7 @@ use anabranch_os::tun::Tun;
 
 use super::agenda::Agenda;
 use super::edit::Edit;
-use super::stats::{LinkStats, WayStats, udp_ports};
+use super::stats::{DirectionStats, LinkStats, udp_ports};
 use super::topology::{Cable, Event};
 use crate::censor::Censor;
 
@@ -217,7 +217,7 @@ impl LinkDirection {
         self.udp.entry(if full { 0 } else { port }).or_default().add(bytes);
     }
 
-    fn stats(&self) -> WayStats {
-        WayStats::new(self.link.counters(), self.refused, self.censored, self.udp.clone())
+    fn stats(&self) -> DirectionStats {
+        DirectionStats::new(self.link.counters(), self.refused, self.censored, self.udp.clone())
     }
 }

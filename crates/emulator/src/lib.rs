@@ -19,11 +19,11 @@
 mod agenda;
 pub mod censor;
 mod check;
-mod crew;
 mod edit;
 mod engine;
 mod nat;
 mod network;
+mod process_group;
 mod program;
 mod programs;
 mod setup;
@@ -33,12 +33,12 @@ mod units;
 
 pub use anabranch_os::namespace::{Namespace, enter_user_namespace_if_needed};
 pub use check::{Need, check};
-pub use crew::{Crew, Member};
 pub use edit::{EDIT_KEYS, Edit, IMPAIRMENTS, Impairment};
 pub use network::{Network, UnknownLink};
+pub use process_group::{GroupProcess, ProcessGroup};
 pub use program::{Ended, Expect, Program};
 pub use programs::{Job, Notice, Output, Programs};
 pub use setup::SetupError;
-pub use stats::{Drops, LinkStats, Tally, WayStats};
+pub use stats::{DirectionStats, Drops, LinkStats, Tally};
 pub use topology::{Cable, End, Event, Host, Route, TcpControl, Topology};
 pub use units::{LawRule, LossRule, QueueRule, Rate, Size, Span};

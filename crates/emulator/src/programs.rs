@@ -151,7 +151,7 @@ impl Programs {
     }
 
     fn end(&mut self) {
-        self.shared.tell_to_end();
+        self.shared.terminate_all();
         self.shared.space.kill();
         for thread in self.threads.drain(..) {
             // A panic of that thread was already reported by the thread.
@@ -254,7 +254,7 @@ impl Shared {
     }
 
     /// Sends SIGTERM to all running programs, and waits for at most [`GRACE`] until they end.
-    fn tell_to_end(&self) {
+    fn terminate_all(&self) {
         let mut state = self.lock();
         state.stopping = true;
         self.changed.notify_all();

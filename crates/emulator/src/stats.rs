@@ -9,14 +9,14 @@ use serde::Serialize;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LinkStats {
     /// Counters of the direction from the first end to the second.
-    pub forward: WayStats,
+    pub forward: DirectionStats,
     /// Counters of the direction from the second end to the first.
-    pub back: WayStats,
+    pub back: DirectionStats,
 }
 
 /// Counters of one direction of a link. Units are IP packets; bytes include the IP headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct WayStats {
+pub struct DirectionStats {
     /// Number of packets that entered the link, including those dropped later.
     pub units: u64,
     /// Total bytes of those packets.
@@ -66,7 +66,7 @@ impl From<Count> for Tally {
     }
 }
 
-impl WayStats {
+impl DirectionStats {
     /// Returns the statistics for a link's counters. Of the packets that the link delivered, the
     /// interface refused `refused`, and the censor dropped `censored`.
     pub(super) fn new(
@@ -74,7 +74,7 @@ impl WayStats {
         refused: Count,
         censored: Count,
         udp: BTreeMap<u16, Count>,
-    ) -> WayStats {
+    ) -> DirectionStats {
         let delivered = Tally {
             units: counters.delivered.units - refused.units - censored.units,
             bytes: counters.delivered.bytes - refused.bytes - censored.bytes,
@@ -88,7 +88,7 @@ impl WayStats {
             interface: refused.units,
             censored: censored.units,
         };
-        WayStats {
+        DirectionStats {
             units: counters.entered.units,
             bytes: counters.entered.bytes,
             delivered,

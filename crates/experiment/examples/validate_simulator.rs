@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-use anabranch_experiment::circuits::Place;
+use anabranch_experiment::circuits::Layout;
 use anabranch_experiment::circuits::simulated::{
     Combination, Compared, Medians, Network, Quantity, Rounds, compare, medians, rounds,
 };
@@ -53,7 +53,7 @@ impl Options {
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = env::args().skip(1).collect();
     let options = Options::read(&words)?;
-    let measured = rounds(&options.table, Place::Lines)
+    let measured = rounds(&options.table, Layout::Lines)
         .map_err(|error| format!("{}: {error}", options.table.display()))?;
     let old = match &options.into {
         Some(file) => Some((file, fs::read_to_string(file)?)),

@@ -56,7 +56,7 @@ pub use machine::{Disturbance, Probe};
 pub use origin::Origin;
 pub use programs::{Missing, Programs, built, cache};
 pub use progress::Progress;
-pub use runner::{Event, Gone, Record, Unit, carry_out};
+pub use runner::{Event, Incomplete, Record, Unit, carry_out};
 pub use spread::{
     Mean, Median, Spread, average, by_round, median_interval, middle, quartiles, ratio,
 };

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::Programs;
 use super::stage::{SERVER, Stage, command};
-use anabranch_emulator::Member;
+use anabranch_emulator::GroupProcess;
 
 /// Port of all servers.
 pub(super) const PORT: u16 = 4433;
@@ -38,7 +38,7 @@ pub(super) enum Maker {
 pub(super) struct Server<'a> {
     protocol: &'static str,
     path: String,
-    _process: Member<'a>,
+    _process: GroupProcess<'a>,
 }
 
 /// Report of `quic-client` about a download.

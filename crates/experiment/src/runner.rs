@@ -40,37 +40,37 @@ pub enum Event<'a, U, R> {
 
 /// Reason why a plan was not completed.
 #[derive(Debug)]
-pub enum Gone {
+pub enum Incomplete {
     /// A record cannot be stored.
     Journal(JournalError),
     /// A unit failed: its name and the reason.
     Unit(String, String),
 }
 
-impl fmt::Display for Gone {
+impl fmt::Display for Incomplete {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Gone::Journal(error) => error.fmt(f),
-            Gone::Unit(unit, why) => write!(f, "cannot measure {unit}: {why}"),
+            Incomplete::Journal(error) => error.fmt(f),
+            Incomplete::Unit(unit, why) => write!(f, "cannot measure {unit}: {why}"),
         }
     }
 }
 
-impl std::error::Error for Gone {}
+impl std::error::Error for Incomplete {}
 
 /// Executes the units that have no record in the journal, in order. `tell` receives each event
 /// with the progress. Returns true if all units are done, and false if `stop` was set before. In
 /// that case only the unit under way is lost.
 ///
 /// # Errors
-/// [`Gone`]: a unit failed twice, or its record could not be stored.
+/// [`Incomplete`]: a unit failed twice, or its record could not be stored.
 pub fn carry_out<U: Unit, R: Record>(
     units: &[U],
     journal: &mut Journal<R>,
     stop: &AtomicBool,
     mut work: impl FnMut(&U) -> Result<R, String>,
     mut tell: impl FnMut(&Progress, Event<'_, U, R>),
-) -> Result<bool, Gone> {
+) -> Result<bool, Incomplete> {
     let done: std::collections::BTreeSet<_> =
         journal.records().iter().map(|record| record.unit().to_owned()).collect();
     let left: Vec<&U> = units.iter().filter(|unit| !done.contains(&unit.id())).collect();
@@ -81,10 +81,10 @@ pub fn carry_out<U: Unit, R: Record>(
         let record = match one(unit, stop, &mut work, |why| {
             tell(&progress, Event::Again(unit, why));
         }) {
-            Some(record) => record.map_err(|why| Gone::Unit(unit.id(), why))?,
+            Some(record) => record.map_err(|why| Incomplete::Unit(unit.id(), why))?,
             None => return Ok(false),
         };
-        journal.append(record).map_err(Gone::Journal)?;
+        journal.append(record).map_err(Incomplete::Journal)?;
         progress.done(unit.lasts(), begun.elapsed());
         if let Some(record) = journal.records().last() {
             tell(&progress, Event::Done(unit, record));

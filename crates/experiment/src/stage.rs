@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Programs;
-use anabranch_emulator::{Crew, Member, Namespace, Network, Topology};
+use anabranch_emulator::{GroupProcess, Namespace, Network, ProcessGroup, Topology};
 use serde_json::Value;
 
 /// Address of the server on all paths.
@@ -27,7 +27,7 @@ pub(super) const CIRCUITS_READY: Duration = Duration::from_secs(60);
 /// Processes and network are removed on drop, and when this process ends for whatever reason.
 pub(super) struct Stage {
     // First field, so that processes end before their network is removed.
-    pub(super) crew: Crew,
+    pub(super) crew: ProcessGroup,
     network: Network,
     links: Vec<String>,
 }
@@ -67,7 +67,7 @@ impl Stage {
     pub(super) fn of(topology: &str, links: Vec<String>) -> io::Result<Stage> {
         let topology = Topology::parse(topology, "stage").map_err(io::Error::other)?;
         let network = Network::start(&topology).map_err(io::Error::other)?;
-        Ok(Stage { crew: Crew::new()?, network, links })
+        Ok(Stage { crew: ProcessGroup::new()?, network, links })
     }
 
     pub(super) fn client(&self) -> &Namespace {
@@ -106,7 +106,7 @@ impl Stage {
         program: &Path,
         port: u16,
         words: &[String],
-    ) -> io::Result<Member<'_>> {
+    ) -> io::Result<GroupProcess<'_>> {
         self.split_to(program, (port, port), words)
     }
 
@@ -120,7 +120,7 @@ impl Stage {
         program: &Path,
         (here, there): (u16, u16),
         words: &[String],
-    ) -> io::Result<Member<'_>> {
+    ) -> io::Result<GroupProcess<'_>> {
         let mut command = split(program, (here, there), words);
         self.start("the splitter", self.client(), &mut command, (READY, listens))
     }
@@ -135,7 +135,7 @@ impl Stage {
         ports: (u16, u16),
         words: &[String],
         paths: usize,
-    ) -> io::Result<Member<'_>> {
+    ) -> io::Result<GroupProcess<'_>> {
         let mut up = BTreeSet::new();
         let ready = move |event: &Value| {
             if event["event"] == "path" && event["state"] == "up" {
@@ -156,7 +156,7 @@ impl Stage {
         program: &Path,
         (here, server): (u16, u16),
         words: &[String],
-    ) -> io::Result<Member<'_>> {
+    ) -> io::Result<GroupProcess<'_>> {
         let mut command = Command::new(program);
         command.args(["merge", "--json", "--listen", &format!("{SERVER}:{here}")]);
         command.args(["--to", &format!("127.0.0.1:{server}")]).args(words);
@@ -174,7 +174,7 @@ impl Stage {
         host: &Namespace,
         command: &mut Command,
         (patience, mut ready): (Duration, impl FnMut(&Value) -> bool + Send + 'static),
-    ) -> io::Result<Member<'_>> {
+    ) -> io::Result<GroupProcess<'_>> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut program = self.crew.start(host, command)?;
         let stdout = program.stdout.take().expect("it was given a pipe");
@@ -209,7 +209,7 @@ impl Stage {
     pub(super) fn wait_bound(
         &self,
         who: &str,
-        process: &mut Member<'_>,
+        process: &mut GroupProcess<'_>,
         port: u16,
     ) -> io::Result<()> {
         self.wait_port(who, process, ("udp", &|line| port_of(line) == Some(port)))
@@ -222,7 +222,7 @@ impl Stage {
     pub(super) fn wait_listens(
         &self,
         who: &str,
-        process: &mut Member<'_>,
+        process: &mut GroupProcess<'_>,
         port: u16,
     ) -> io::Result<()> {
         // 0A is the state LISTEN.
@@ -235,7 +235,7 @@ impl Stage {
     fn wait_port(
         &self,
         who: &str,
-        process: &mut Member<'_>,
+        process: &mut GroupProcess<'_>,
         (table, is_it): (&str, &(dyn Fn(&str) -> bool + Sync)),
     ) -> io::Result<()> {
         wait_for(&format!("{who} to listen"), || {

@@ -10,7 +10,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::{Event, Gone, Journal, Progress, Record, Unit};
+use super::{Event, Incomplete, Journal, Progress, Record, Unit};
 
 /// Interval at which a waiting worker checks whether the run was stopped.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -42,7 +42,7 @@ struct Shared<'a, U, R> {
     journal: &'a mut Journal<R>,
     progress: Progress,
     tell: Tell<'a, U, R>,
-    gone: Option<Gone>,
+    gone: Option<Incomplete>,
 }
 
 /// Executes the units without a successful record in the journal, in order, on `workers` threads.
@@ -53,7 +53,7 @@ struct Shared<'a, U, R> {
 /// the units under way are lost.
 ///
 /// # Errors
-/// [`Gone`]: a worker gave up, or a record could not be stored.
+/// [`Incomplete`]: a worker gave up, or a record could not be stored.
 pub fn carry_out_together<U: Unit + Sync, R: Attempt + Send>(
     units: &[U],
     journal: &mut Journal<R>,
@@ -61,7 +61,7 @@ pub fn carry_out_together<U: Unit + Sync, R: Attempt + Send>(
     (workers, tries): (u32, u32),
     work: impl Fn(&Turns<'_, U, R>) + Sync,
     tell: impl FnMut(&Progress, Event<'_, U, R>) + Send,
-) -> Result<bool, Gone> {
+) -> Result<bool, Incomplete> {
     let turns = Turns::new(units, journal, stop, (workers.max(1), tries.max(1)), Box::new(tell));
     thread::scope(|scope| {
         for _ in 0..turns.workers {
@@ -137,7 +137,7 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
         shared.under_way -= 1;
         let why = record.failed().map(str::to_owned);
         if let Err(error) = shared.journal.append(record) {
-            shared.gone = Some(Gone::Journal(error));
+            shared.gone = Some(Incomplete::Journal(error));
         }
         let again = why.filter(|_| {
             let count = shared.failed.entry(unit.id()).or_default();
@@ -159,7 +159,7 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
 
     /// Ends the run with an error: `what` failed for the reason `why`.
     pub fn give_up(&self, what: &str, why: String) {
-        self.lock().gone = Some(Gone::Unit(what.to_owned(), why));
+        self.lock().gone = Some(Incomplete::Unit(what.to_owned(), why));
         self.changed.notify_all();
     }
 

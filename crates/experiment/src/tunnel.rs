@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::Programs;
 use super::stage::{Stage, command, wait_for};
-use anabranch_emulator::{Member, Namespace};
+use anabranch_emulator::{GroupProcess, Namespace};
 use anabranch_os::netlink::configure::{self, NewRoute};
 use anabranch_os::netlink::{Prefix, link_named};
 
@@ -47,7 +47,7 @@ pub(super) struct Route<'a> {
 
 /// A running tunnel with both ends. It is removed on drop.
 pub(super) struct Tunnel<'a> {
-    _ends: [Member<'a>; 2],
+    _ends: [GroupProcess<'a>; 2],
 }
 
 impl<'a> Tunnel<'a> {
@@ -175,7 +175,7 @@ impl<'a> Wg<'a> {
         name: &str,
         address: Ipv4Addr,
         private: &str,
-    ) -> io::Result<Member<'a>> {
+    ) -> io::Result<GroupProcess<'a>> {
         let mut command = command(self.programs, "wireguard-go");
         command.args(["-f", name]).env("LOG_LEVEL", "error");
         let process = self.stage.crew.start(host, &mut command)?;

@@ -28,7 +28,7 @@ pub use flags::{Flags, Judgement};
 pub use history::{Fields, History};
 pub use probe_queue::Room;
 pub use refusal::Refusal;
-pub use routerlist::{Past, UploadOutcome};
+pub use routerlist::{StoredRelay, UploadOutcome};
 pub use rules::Rules;
 
 mod documents;
@@ -264,7 +264,7 @@ impl Authority {
 
     /// Sets the entropy for the next shared random value. Before the first call, no fresh value is
     /// generated.
-    pub fn stir(&mut self, random: [u8; 32]) {
+    pub fn set_entropy(&mut self, random: [u8; 32]) {
         self.random = Some(random);
     }
 
@@ -417,13 +417,13 @@ impl Authority {
 
     /// Returns the state to store in addition to descriptors, by RSA identity, for each relay that
     /// has ever answered.
-    pub fn pasts(&self) -> impl Iterator<Item = ([u8; 20], Past)> {
-        self.routerlist.pasts()
+    pub fn stored_relays(&self) -> impl Iterator<Item = ([u8; 20], StoredRelay)> {
+        self.routerlist.stored_relays()
     }
 
     /// Restores a relay's state, which an earlier run stored. Returns false if it contradicts a
     /// known pair of identities.
-    pub fn remember(&mut self, unix_now: u64, rsa: &[u8; 20], past: Past) -> bool {
+    pub fn remember(&mut self, unix_now: u64, rsa: &[u8; 20], past: StoredRelay) -> bool {
         self.routerlist.remember(unix_now, rsa, past)
     }
 

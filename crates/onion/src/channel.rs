@@ -16,7 +16,7 @@ use crate::order::{CellOrder, Turn, WrongNumber};
 use crate::wire::cell::{self, Cell, Cells, Command, Width};
 use crate::wire::crypto::random;
 pub use crate::wire::keys::Credentials;
-use crate::wire::link::{self, BadCerts, BesideToken, Certified, Identity, Info, Padding};
+use crate::wire::link::{self, BadCerts, Certified, Identity, Info, Padding, TlsLinkToken};
 pub use negotiation::Capabilities;
 use negotiation::Negotiation;
 use transcript::Transcript;
@@ -89,7 +89,7 @@ pub struct Start {
     /// Capabilities of the link.
     pub capabilities: Capabilities,
     /// Preferences for a QUIC link alongside this one.
-    pub beside: QuicWish,
+    pub beside: QuicPreferences,
 }
 
 impl Start {
@@ -104,14 +104,14 @@ impl Start {
             peer_certificate: None,
             own_certificate: None,
             capabilities: Capabilities::ORDERED,
-            beside: QuicWish::default(),
+            beside: QuicPreferences::default(),
         }
     }
 }
 
 /// Preferences for a QUIC link alongside a TLS link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QuicWish {
+pub struct QuicPreferences {
     /// UDP port at which we accept QUIC links; 0 if we accept none.
     pub port: u16,
     /// First byte of the connection ID of a QUIC link that is opened alongside this one. The byte
@@ -133,7 +133,7 @@ pub enum CellOutcome {
     Circuit,
     /// The neighbour accepts QUIC links at this UDP port. A QUIC link that is opened there names
     /// this link by the token.
-    Offered(u16, BesideToken),
+    Offered(u16, TlsLinkToken),
     /// The cell concerns the pairing of a QUIC link with a TLS link. The caller handles it.
     Beside,
     /// The channel needs the secret that the TLS session exports for [`link::EXPORT_LABEL`] with
@@ -231,7 +231,7 @@ impl Channel {
         let mut channel = Channel::in_stage(Stage::Versions, role, start);
         channel.negotiation.speak(versions);
         if channel.is_initiator() {
-            channel.say_variable(Command::VERSIONS, &link::put_versions(versions));
+            channel.send_variable(Command::VERSIONS, &link::put_versions(versions));
         }
         channel
     }
@@ -337,7 +337,7 @@ impl Channel {
     /// ends support QUIC links. The neighbour's QUIC links name this link by a token made from the
     /// random bytes `chance`. Returns that token if circuits of those QUIC links may move to this
     /// link.
-    pub(crate) fn offer(&mut self, chance: BesideToken) -> Option<BesideToken> {
+    pub(crate) fn offer(&mut self, chance: TlsLinkToken) -> Option<TlsLinkToken> {
         let port = self.offers()?;
         let mut token = chance;
         token[0] = self.start.beside.begins;
@@ -382,7 +382,7 @@ impl Channel {
 
     /// Appends a variable-length cell to the outbox. The link must be open and must not number its
     /// cells.
-    pub(crate) fn say_long(&mut self, command: Command, body: &[u8]) {
+    pub(crate) fn send_long(&mut self, command: Command, body: &[u8]) {
         cell::put_variable(&mut self.outbox, Width::Four, command, body);
     }
 
@@ -421,7 +421,7 @@ impl Channel {
     }
 
     /// Returns true if the outbox has bytes that may be sent now.
-    pub fn has_to_say(&self) -> bool {
+    pub fn has_output(&self) -> bool {
         self.unfixed.unwrap_or(self.outbox.len()) > 0
     }
 
@@ -513,8 +513,8 @@ impl Channel {
         match (&self.role, self.authenticate.take()) {
             (Role::Initiator(credentials), None) => {
                 let body = binding.sign(&credentials.auth_key, random(rng));
-                self.say_variable(Command::AUTHENTICATE, &body);
-                self.say_netinfo();
+                self.send_variable(Command::AUTHENTICATE, &body);
+                self.send_netinfo();
                 Ok(())
             }
             (Role::Responder(_), Some(body)) => {
@@ -537,11 +537,11 @@ impl Channel {
         if let Role::Responder(credentials) = &self.role {
             let certs = link::put_certs(&credentials.as_responder);
             let versions = link::put_versions(self.negotiation.versions());
-            self.say_variable_as(Width::Two, Command::VERSIONS, &versions);
-            self.say_variable(Command::CERTS, &certs);
-            self.say_variable(Command::AUTH_CHALLENGE, &link::put_challenge(&random(rng)));
+            self.send_variable_as(Width::Two, Command::VERSIONS, &versions);
+            self.send_variable(Command::CERTS, &certs);
+            self.send_variable(Command::AUTH_CHALLENGE, &link::put_challenge(&random(rng)));
             self.sent.close();
-            self.say_netinfo();
+            self.send_netinfo();
         }
         Ok(CellOutcome::Own)
     }
@@ -572,14 +572,14 @@ impl Channel {
         }
         self.received.close();
         let Role::Initiator(credentials) = &self.role else {
-            self.say_netinfo();
+            self.send_netinfo();
             return Ok(CellOutcome::Own);
         };
         if !may_authenticate {
             return Err(malformed);
         }
         let (context, certs) = (credentials.rsa_sha256, link::put_certs(&credentials.as_initiator));
-        self.say_variable(Command::CERTS, &certs);
+        self.send_variable(Command::CERTS, &certs);
         self.sent.close();
         Ok(CellOutcome::Export(context))
     }
@@ -615,7 +615,7 @@ impl Channel {
         self.seen_as = info.seen;
         self.skew = info.unix.map(|theirs| theirs as i64 - self.start.unix as i64);
         if !self.said_netinfo {
-            self.say_netinfo();
+            self.send_netinfo();
         }
         self.stage = Stage::Open;
         Ok(CellOutcome::Opened)
@@ -660,7 +660,7 @@ impl Channel {
         })
     }
 
-    fn say_netinfo(&mut self) {
+    fn send_netinfo(&mut self) {
         let is_relay = !matches!(self.role, Role::Client);
         let info = Info {
             unix: is_relay.then_some(self.start.unix),
@@ -676,12 +676,12 @@ impl Channel {
         self.unfixed = self.order.is_some().then_some(self.outbox.len());
     }
 
-    fn say_variable(&mut self, command: Command, body: &[u8]) {
+    fn send_variable(&mut self, command: Command, body: &[u8]) {
         let width = self.width();
-        self.say_variable_as(width, command, body);
+        self.send_variable_as(width, command, body);
     }
 
-    fn say_variable_as(&mut self, width: Width, command: Command, body: &[u8]) {
+    fn send_variable_as(&mut self, width: Width, command: Command, body: &[u8]) {
         let before = self.outbox.len();
         cell::put_variable(&mut self.outbox, width, command, body);
         self.sent.add(&self.outbox[before..], &[]);
@@ -698,7 +698,7 @@ mod tests {
 
     const UNIX: u64 = 1_800_000_000;
     const TLS: &[u8] = b"the TLS certificate";
-    const TOKEN: BesideToken = [7; 16];
+    const TOKEN: TlsLinkToken = [7; 16];
 
     pub(super) fn credentials(seed: u64) -> Arc<Credentials> {
         let (keys, mut rng) = (relay_keys(seed, "relay"), stream(seed, 0, "certificates"));
@@ -772,7 +772,8 @@ mod tests {
         let of = |(port, unordered): (Option<u16>, bool), certificate| {
             let unless_unordered = port == Some(1);
             let begins = TOKEN[0];
-            let beside = QuicWish { port: port.unwrap_or_default(), begins, unless_unordered };
+            let beside =
+                QuicPreferences { port: port.unwrap_or_default(), begins, unless_unordered };
             let ordered = Capabilities::ORDERED;
             let capabilities = Capabilities { early: unordered, beside: port.is_some(), ..ordered };
             Start { beside, capabilities, ..start(certificate) }

@@ -18,7 +18,7 @@ use crate::wire::cell::{
     set_number,
 };
 use crate::wire::extend::{ANYBODY, Target};
-use crate::wire::link::{BesideToken, Identity};
+use crate::wire::link::{Identity, TlsLinkToken};
 use crate::wire::message::DestroyReason;
 use detour::{Delivery, Detour};
 
@@ -125,17 +125,17 @@ pub(crate) struct Link {
     /// Times of the link's cells and timers, which decide on padding and on closing the link.
     pub(crate) quiet: Quiet,
     /// The neighbour's offer of QUIC links, if it has sent one.
-    pub(crate) beside: Option<Beside>,
+    pub(crate) beside: Option<QuicOffer>,
     /// True if the link was opened for one circuit, with which it closes.
     pub(crate) is_dedicated: bool,
     /// Token under which a QUIC link names this link, if the neighbour opened this one.
-    pub(crate) token: Option<BesideToken>,
+    pub(crate) token: Option<TlsLinkToken>,
     /// On a QUIC link: true once both ends know whether it is alongside another link.
     pub(crate) is_joined: bool,
     /// On a QUIC link alongside another: state for moving its circuits if it breaks.
     detour: Option<Box<Detour>>,
     /// QUIC links alongside this one, by their numbers, and the number that was assigned last.
-    besides: BTreeMap<u32, LinkId>,
+    paired_quic: BTreeMap<u32, LinkId>,
     last_beside: u32,
     /// QUIC links whose circuits moved to this link (`moved`). These links and this one take turns
     /// to send; `turn` selects the next.
@@ -168,7 +168,7 @@ struct LossyOutbox {
 
 /// A neighbour's offer of QUIC links, and our attempts to open one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Beside {
+pub(crate) struct QuicOffer {
     pub(crate) port: u16,
     /// Failed attempts in a row.
     pub(crate) failed: u32,
@@ -176,7 +176,7 @@ pub(crate) struct Beside {
     pub(crate) again: Option<Time>,
     /// Token under which the QUIC link names the link alongside it; zeros if its circuits cannot
     /// move.
-    pub(crate) token: BesideToken,
+    pub(crate) token: TlsLinkToken,
     /// True while a QUIC link is being opened alongside this link. At most one is opened to each
     /// relay at a time.
     pub(crate) is_opening: bool,
@@ -203,7 +203,7 @@ pub(crate) struct Channels {
     policy: circuitmux::Kind,
     ready: VecDeque<LinkId>,
     /// Links whose neighbours do not read our answers.
-    deaf: Vec<LinkId>,
+    stalled: Vec<LinkId>,
     /// Number of cells that arrived before their turn on links that have closed.
     early: u64,
     /// Number of circuits that moved from a QUIC link to the link alongside it, since the start.
@@ -224,7 +224,7 @@ impl Channels {
             pool: Pool::default(),
             policy,
             ready: VecDeque::new(),
-            deaf: Vec::new(),
+            stalled: Vec::new(),
             early: 0,
             moved: 0,
             lossy_dropped: 0,
@@ -244,7 +244,7 @@ impl Channels {
             token: None,
             is_joined: false,
             detour: None,
-            besides: BTreeMap::new(),
+            paired_quic: BTreeMap::new(),
             last_beside: 0,
             moved: Vec::new(),
             turn: 0,
@@ -506,25 +506,25 @@ impl Channels {
     pub(crate) fn say(&mut self, lane: Lane, command: Command, body: &[u8]) {
         if let Some(link) = self.links.get_mut(&lane.link) {
             link.channel.say(lane.id, command, body);
-            self.said(lane.link);
+            self.check_outbox(lane.link);
         }
     }
 
     /// Marks the link `id` as deaf if its outbox has grown too long, and wakes it.
-    fn said(&mut self, id: LinkId) {
+    fn check_outbox(&mut self, id: LinkId) {
         if let Some(link) = self.links.get_mut(&id) {
             let most = (MOST_SAID + link.busiest) * CELL + link.listing;
             let is_deaf = link.channel.outbox.len() > most && !link.channel.is_sibling();
-            if is_deaf && !self.deaf.contains(&id) {
-                self.deaf.push(id);
+            if is_deaf && !self.stalled.contains(&id) {
+                self.stalled.push(id);
             }
             self.wake(id);
         }
     }
 
     /// Returns a link to close because its neighbour has left too much unread.
-    pub(crate) fn take_deaf(&mut self) -> Option<LinkId> {
-        self.deaf.pop()
+    pub(crate) fn take_stalled(&mut self) -> Option<LinkId> {
+        self.stalled.pop()
     }
 
     /// Sends a PADDING cell, unless a PADDING cell is still in the outbox. Returns true if it did.
@@ -640,7 +640,7 @@ impl Channels {
         if let Some(order) = link.channel.order() {
             order.tick(now);
         }
-        if link.channel.has_to_say() {
+        if link.channel.has_output() {
             let padding = if std::mem::take(&mut link.padded) { NUMBERED_CELL } else { 0 };
             link.quiet.note(now, link.channel.outbox.len() <= padding);
             match out.is_empty() && link.channel.is_sibling() {
@@ -757,7 +757,7 @@ impl Link {
     /// Returns true if the link has something to send.
     fn has_cells(&mut self) -> bool {
         let channel = &self.channel;
-        channel.has_to_say() || !channel.is_held_back() && self.policy.next().is_some()
+        channel.has_output() || !channel.is_held_back() && self.policy.next().is_some()
     }
 
     /// Returns the number of cells that arrived on the link before their turn.

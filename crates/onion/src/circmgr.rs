@@ -16,11 +16,13 @@ use rand_core::Rng;
 use crate::client::{Cause, CircuitKey, Hop, HopKey};
 use crate::conflux::{ConfluxParams, Design};
 use crate::congestion;
-use crate::directory::network::{Network, NoRelay, Path, Position, Relay, Target, Wishes};
+use crate::directory::network::{
+    Network, NoRelay, Path, Position, Relay, RelayRestrictions, Target,
+};
 use crate::directory::params::Params;
 use crate::directory::timeouts::BuildTimes;
 use crate::guards::{Reach, Sampled};
-use crate::handshake::extension::Wish;
+use crate::handshake::extension::HopRequest;
 use crate::moment::Moment;
 use crate::wire::extend;
 use crate::wire::message::{IPV6_OKAY, IPV6_PREFERRED};
@@ -215,10 +217,10 @@ pub struct CircuitManager {
     entry: Entry,
     times: BuildTimes,
     /// The user's preferences.
-    wanted: Wishes,
+    wanted: RelayRestrictions,
     /// The preferences in effect: the user's, restricted to relays at which sets of the design can
     /// be linked.
-    wishes: Wishes,
+    restrictions: RelayRestrictions,
     circuits: BTreeMap<CircuitKey, Circuit>,
     demands: Vec<PendingDemand>,
     unanswered: UnansweredDemands,
@@ -264,13 +266,17 @@ impl CircuitManager {
     /// Returns a client's manager with the guards and build times (milliseconds) saved by its last
     /// run.
     #[must_use]
-    pub fn new(guards: KeptGuards, build_times: &[u32], wishes: Wishes) -> CircuitManager {
+    pub fn new(
+        guards: KeptGuards,
+        build_times: &[u32],
+        restrictions: RelayRestrictions,
+    ) -> CircuitManager {
         CircuitManager {
             network: None,
             entry: Entry::restore(guards),
             times: BuildTimes::new(Params::default().timeouts, build_times),
-            wanted: wishes.clone(),
-            wishes,
+            wanted: restrictions.clone(),
+            restrictions,
             circuits: BTreeMap::new(),
             demands: Vec::new(),
             unanswered: UnansweredDemands::default(),
@@ -307,28 +313,28 @@ impl CircuitManager {
         self.many_link = legs::many_link(&network, self.conflux.low_exits);
         (self.told_few_legs, self.unlinkable) = (false, BTreeSet::new());
         self.entry.set_legs(self.legs());
-        self.tell_few_bridges(self.wished_legs());
+        self.report_few_bridges(self.requested_legs());
         self.network = Some(self.with_bridges(&network));
         self.hopeless.clear();
-        self.wishes = self.allowed();
+        self.restrictions = self.allowed();
         self.entry.network_changed();
     }
 
     /// Sets the user's preferences. Streams stay on their circuits. A circuit that the preferences
     /// do not allow takes no new streams, and is dropped if it has none.
-    pub fn set_wishes(&mut self, wishes: Wishes) {
-        self.wanted = wishes;
-        self.wishes = self.allowed();
-        self.keep_to_wishes();
+    pub fn set_restrictions(&mut self, restrictions: RelayRestrictions) {
+        self.wanted = restrictions;
+        self.restrictions = self.allowed();
+        self.apply_restrictions();
     }
 
     /// Retires or drops the circuits that the preferences do not allow.
-    fn keep_to_wishes(&mut self) {
+    fn apply_restrictions(&mut self) {
         self.hopeless.clear();
         self.entry.network_changed();
         (self.failures, self.paused_until) = (0, Time::ZERO);
         let unwanted =
-            self.circuits.iter().filter(|(_, circuit)| !allow(&self.wishes, &circuit.path));
+            self.circuits.iter().filter(|(_, circuit)| !allow(&self.restrictions, &circuit.path));
         let unwanted: Vec<CircuitKey> =
             unwanted.map(|(key, circuit)| circuit.leg.head.unwrap_or(*key)).collect();
         for key in unwanted {
@@ -426,7 +432,7 @@ impl CircuitManager {
         circuit.waits = !self.entry.guards().succeeded(unix_now, key.0, rng);
         let (late, taken) = (circuit.late, now.since(circuit.begun));
         self.times.built(u64::try_from(taken.as_millis()).unwrap_or(u64::MAX));
-        self.heard_all(now, key);
+        self.note_all_answered(now, key);
         (self.failures, self.paused_until) = (0, now);
         self.orders.push_back(Order::Keep);
         if late {
@@ -597,7 +603,7 @@ impl CircuitManager {
     }
 
     fn renew(&mut self, unix_now: u64, network: Option<&Network>, rng: &mut impl Rng) {
-        let renewed = self.entry.renew(unix_now, network, &self.wishes, rng);
+        let renewed = self.entry.renew(unix_now, network, &self.restrictions, rng);
         self.orders.extend(renewed.changed.then_some(Order::Keep));
         self.orders.extend(renewed.few.map(Order::FewGuards));
     }
@@ -746,14 +752,14 @@ impl CircuitManager {
             return Err(Some(*none));
         }
         let key = CircuitKey(self.last_key + 1);
-        let more = (!avoid.is_empty()).then(|| self.wishes.without(avoid));
+        let more = (!avoid.is_empty()).then(|| self.restrictions.without(avoid));
         let (in_use, suspects) = (self.entry.in_use(), self.suspects.at(now));
-        let wishes = more.as_ref().unwrap_or(&self.wishes);
+        let restrictions = more.as_ref().unwrap_or(&self.restrictions);
         let entry = &mut self.entry;
         // Available guards do not depend on relays avoided at other positions.
         let mut draw = |without: &[[u8; 20]], rng: &mut _| {
-            network.path(target, &wishes.without(without), rng, |exit, rng| {
-                entry.choose(unix_now, key.0, exit, network, wishes, rng)
+            network.path(target, &restrictions.without(without), rng, |exit, rng| {
+                entry.choose(unix_now, key.0, exit, network, restrictions, rng)
             })
         };
         // Guards of other legs of the set are not used as middles as long as there are others. Nor
@@ -767,7 +773,7 @@ impl CircuitManager {
         }
         let Ok(path) = path else {
             self.entry.guards().closed(key.0);
-            let none = network.has_path(target, wishes).err();
+            let none = network.has_path(target, restrictions).err();
             // Bridges need not be listed as guards.
             let bridged = self.entry.bridges().is_some();
             let none = none.filter(|none| !bridged || none.0 != Position::Guard);
@@ -858,23 +864,23 @@ impl Circuit {
     }
 }
 
-/// Returns true if the preferences `wishes` allow each relay of `path` at its position.
-fn allow(wishes: &Wishes, path: &Path) -> bool {
+/// Returns true if the preferences `restrictions` allow each relay of `path` at its position.
+fn allow(restrictions: &RelayRestrictions, path: &Path) -> bool {
     let last = Position::Exit(target_of_names());
     let positions = [Position::Guard, Position::Middle, last];
-    positions.into_iter().zip(path).all(|(position, id)| wishes.allow(position, id))
+    positions.into_iter().zip(path).all(|(position, id)| restrictions.allow(position, id))
 }
 
 /// Returns a relay as a hop: with its best handshake, and with congestion control if `controlled`
 /// is true and the relay supports it.
 fn hop(relay: &Relay<'_>, controlled: bool) -> Hop {
-    let wish = if controlled { wish(relay.status.speaks) } else { Wish::Plain };
+    let wish = if controlled { wish(relay.status.speaks) } else { HopRequest::Plain };
     hop_with(relay, wish)
 }
 
 /// Returns a relay as a hop: with its best handshake, and with the request `wish` if the handshake
 /// can contain it.
-fn hop_with(relay: &Relay<'_>, wish: Wish) -> Hop {
+fn hop_with(relay: &Relay<'_>, wish: HopRequest) -> Hop {
     let onion_key = relay.microdesc.ntor;
     let key = match relay.status.speaks.ntor_v3 {
         true => HopKey::NtorV3 { onion_key, wish },
@@ -889,11 +895,11 @@ fn hop_with(relay: &Relay<'_>, wish: Wish) -> Hop {
 }
 
 /// Returns the best set of extensions to request from a relay that supports `speaks`.
-fn wish(speaks: Speaks) -> Wish {
+fn wish(speaks: Speaks) -> HopRequest {
     match (speaks.congestion_control, speaks.cgo) {
-        (true, true) => Wish::Cgo,
-        (true, false) => Wish::CongestionControl,
-        (false, _) => Wish::Plain,
+        (true, true) => HopRequest::Cgo,
+        (true, false) => HopRequest::CongestionControl,
+        (false, _) => HopRequest::Plain,
     }
 }
 

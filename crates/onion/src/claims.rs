@@ -20,7 +20,7 @@ impl Claims {
         match self.held.get(&neighbour).and_then(|shards| shards.first()) {
             Some(&(other, _)) if other != shard => other,
             _ => {
-                self.came(neighbour, shard);
+                self.link_opened(neighbour, shard);
                 shard
             }
         }
@@ -28,7 +28,7 @@ impl Claims {
 
     /// Notes that `neighbour` opened a link to `shard`. [`Claims::gone`] must follow when the link
     /// closes.
-    pub fn came(&mut self, neighbour: [u8; 20], shard: usize) {
+    pub fn link_opened(&mut self, neighbour: [u8; 20], shard: usize) {
         let shards = self.held.entry(neighbour).or_default();
         match shards.iter_mut().find(|(other, _)| *other == shard) {
             Some((_, links)) => *links += 1,
@@ -62,7 +62,7 @@ mod tests {
         assert_eq!(claims.claim(ANN, 1), 1);
         assert_eq!(claims.claim(ANN, 0), 1);
         assert_eq!(claims.claim(BOB, 0), 0);
-        claims.came(ANN, 1);
+        claims.link_opened(ANN, 1);
         claims.gone(ANN, 1);
         assert_eq!(claims.claim(ANN, 0), 1, "one of two is left");
         claims.gone(ANN, 1);
@@ -72,9 +72,9 @@ mod tests {
     #[test]
     fn a_second_link_counts_when_the_first_is_gone() {
         let mut claims = Claims::default();
-        claims.came(ANN, 0);
-        claims.came(ANN, 1);
-        claims.came(ANN, 1);
+        claims.link_opened(ANN, 0);
+        claims.link_opened(ANN, 1);
+        claims.link_opened(ANN, 1);
         claims.gone(ANN, 1);
         assert_eq!(claims.claim(ANN, 1), 0);
         claims.gone(ANN, 0);

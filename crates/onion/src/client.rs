@@ -23,7 +23,7 @@ use crate::conflux::{Dealing, Design};
 use crate::congestion::Params;
 use crate::ending::Ending;
 use crate::event::{CircuitFault, Event, LinkFault, Violation};
-use crate::handshake::extension::Wish;
+use crate::handshake::extension::HopRequest;
 use crate::io::{LinkOutput, StreamOutput};
 use crate::leg::Leg;
 use crate::node::{Node, NodeRole, Why};
@@ -94,7 +94,7 @@ pub enum HopKey {
         onion_key: [u8; 32],
         /// Features to request from the relay. The last hop may be asked for congestion control
         /// (the relay advertises `FlowCtrl=2`), or for congestion control with CGO (`Relay=6`).
-        wish: Wish,
+        wish: HopRequest,
     },
 }
 

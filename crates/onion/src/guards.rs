@@ -18,7 +18,7 @@ use rand_core::Rng;
 use crate::draw::below;
 
 use circuits::Circuits;
-pub use circuits::Standing;
+pub use circuits::Readiness;
 pub use instances::{Instance, Instances};
 pub use params::GuardParams;
 use sample::Guard;
@@ -64,7 +64,7 @@ pub struct Choice<I> {
     /// The relay that is the guard.
     pub id: I,
     /// Whether the circuit may be used as soon as it is built.
-    pub standing: Standing,
+    pub readiness: Readiness,
 }
 
 /// The guards of a client.
@@ -199,7 +199,7 @@ impl<I: Name> Guards<I> {
         let usable = |id: &&I| self.find(**id).is_some_and(Guard::is_usable);
         let mut in_use = self.primary.iter().filter(usable).take(self.params.primary_to_use);
         let id = *in_use.find(|id| !avoid(**id))?;
-        let choice = Choice { id, standing: Standing::OnCompletion };
+        let choice = Choice { id, readiness: Readiness::OnCompletion };
         let avoided = self.sample.iter().map(|guard| guard.kept.id).filter(|&id| avoid(id));
         self.circuits.began(key, choice, now, avoided.collect());
         self.guard(id)?.tried = Some(now);
@@ -252,7 +252,7 @@ impl<I: Name> Guards<I> {
         self.circuits.began(key, choice, now, avoided.collect());
         let guard = self.guard(choice.id)?;
         guard.tried = Some(now);
-        guard.pending = choice.standing == Standing::IfNoBetter;
+        guard.pending = choice.readiness == Readiness::IfNoBetter;
         Some(choice)
     }
 
@@ -337,7 +337,7 @@ impl<I: Name> Guards<I> {
         let first: Vec<I> = self.primary.iter().copied().filter(usable).take(few).collect();
         let last = first.len().checked_sub(1)?;
         let id = first[below(last as u64 + 1, rng) as usize];
-        Some(Choice { id, standing: Standing::OnCompletion })
+        Some(Choice { id, readiness: Readiness::OnCompletion })
     }
 
     /// Chooses the best guard that is not primary: a confirmed guard if possible, else the first of
@@ -356,7 +356,7 @@ impl<I: Name> Guards<I> {
             others.find(|guard| guard.place().is_none() && !guard.pending)
         };
         let guard = free.or_else(fresh)?;
-        Some(Choice { id: guard.kept.id, standing: Standing::IfNoBetter })
+        Some(Choice { id: guard.kept.id, readiness: Readiness::IfNoBetter })
     }
 
     /// Draws guards into the sample until it contains enough usable ones, or has its maximum size.

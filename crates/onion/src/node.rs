@@ -36,7 +36,7 @@ mod passing;
 mod several;
 mod streams;
 
-pub(crate) use dedicated::Way;
+pub(crate) use dedicated::NextLink;
 pub use lossy::LossyStats;
 
 /// A timer of a core.
@@ -317,7 +317,7 @@ impl<R: NodeRole> Node<R> {
                 Timer::Linking(set) => self.look_for_late_legs(now, set),
                 Timer::LegActions(set) => self.tend(now, set),
                 Timer::Padding(id) => self.look(now, id),
-                Timer::Beside(id) => self.beside_due(now, id),
+                Timer::Beside(id) => self.offer_due(now, id),
                 Timer::Arrived(id) => self.channels.arrived_due(id),
                 Timer::Moving(id) => self.moving_due(now, id),
                 Timer::Segments(set) => self.segments_due(now, set),
@@ -484,7 +484,7 @@ impl<R: NodeRole> Core for Node<R> {
             LinkInput::Lossy { link, cells } => self.receive_lossy(now, link, cells),
             LinkInput::Exported { link, secret } => self.exported(now, link, secret),
             LinkInput::RecordsFixed { link } => self.records_fixed(link),
-            LinkInput::NoneBeside { link } => self.none_beside(now, link),
+            LinkInput::NoneBeside { link } => self.offer_failed(now, link),
             LinkInput::Seen { link, view } => self.channels.saw(now, link, view),
             LinkInput::Closed { link } => self.carrier_closed(now, link),
             LinkInput::Broken { link, fault } => self.carrier_broke(now, link, fault),
@@ -501,7 +501,7 @@ impl<R: NodeRole> Core for Node<R> {
             }
         }
         self.deal_undealt(now);
-        while let Some(id) = self.channels.take_deaf() {
+        while let Some(id) = self.channels.take_stalled() {
             self.fail(now, id, LinkFault::Deaf);
         }
         self.relieve();

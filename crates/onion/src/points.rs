@@ -13,7 +13,7 @@ pub enum Point {
 
 /// Location of a point: the circuit that is the point, and its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PointPlace {
+pub struct PointLocation {
     /// The shard that owns the circuit.
     pub shard: usize,
     /// The circuit's number in the shard.
@@ -26,33 +26,33 @@ pub trait PointTable: Send {
     /// Registers the circuit at `place` as `point`. Returns the place of the circuit registered
     /// before, if any. A newer introduction point of a service replaces the older one. A rendezvous
     /// cookie stays with its first circuit.
-    fn enter(&mut self, point: Point, place: PointPlace) -> Option<PointPlace>;
+    fn enter(&mut self, point: Point, place: PointLocation) -> Option<PointLocation>;
 
     /// Returns the place of `point`.
-    fn find(&self, point: &Point) -> Option<PointPlace>;
+    fn find(&self, point: &Point) -> Option<PointLocation>;
 
     /// Removes `point` if the circuit at `place` is registered for it. Does nothing if another
     /// circuit has replaced that one.
-    fn leave(&mut self, point: &Point, place: PointPlace);
+    fn leave(&mut self, point: &Point, place: PointLocation);
 }
 
 /// The table of a relay's points.
 #[derive(Debug, Default)]
-pub struct Points(BTreeMap<Point, PointPlace>);
+pub struct Points(BTreeMap<Point, PointLocation>);
 
 impl PointTable for Points {
-    fn enter(&mut self, point: Point, place: PointPlace) -> Option<PointPlace> {
+    fn enter(&mut self, point: Point, place: PointLocation) -> Option<PointLocation> {
         match (point, self.0.get(&point)) {
             (Point::Rendezvous(_), Some(&holder)) => Some(holder),
             _ => self.0.insert(point, place),
         }
     }
 
-    fn find(&self, point: &Point) -> Option<PointPlace> {
+    fn find(&self, point: &Point) -> Option<PointLocation> {
         self.0.get(point).copied()
     }
 
-    fn leave(&mut self, point: &Point, place: PointPlace) {
+    fn leave(&mut self, point: &Point, place: PointLocation) {
         if self.find(point) == Some(place) {
             self.0.remove(point);
         }
@@ -63,8 +63,8 @@ impl PointTable for Points {
 mod tests {
     use super::*;
 
-    const ONE: PointPlace = PointPlace { shard: 0, circuit: 7 };
-    const TWO: PointPlace = PointPlace { shard: 1, circuit: 7 };
+    const ONE: PointLocation = PointLocation { shard: 0, circuit: 7 };
+    const TWO: PointLocation = PointLocation { shard: 1, circuit: 7 };
 
     #[test]
     fn a_cookie_is_its_first_holders() {

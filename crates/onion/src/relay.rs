@@ -25,7 +25,7 @@ use crate::node::{LossyStats, Node, NodeRole, Why};
 use crate::padding::PaddingParams;
 use crate::points::{PointTable, Points};
 use crate::set::numbers::NumberSpread;
-use crate::set_table::{SetPlace, SetTable, Sets};
+use crate::set_table::{SetLocation, SetTable, Sets};
 use crate::stream::StreamKey;
 use crate::table::SetId;
 use crate::wire::cell::{Body, Cell, Command};
@@ -544,7 +544,7 @@ impl NodeRole for RelayRole {
     }
 
     fn set_ended(node: &mut Relay, set: SetId, nonce: &SetNonce) {
-        let place = SetPlace { shard: node.role.shard, set: set.0 };
+        let place = SetLocation { shard: node.role.shard, set: set.0 };
         node.role.sets.leave(nonce, place);
         node.leave_trunk(set, DestroyReason::FINISHED);
     }

@@ -10,7 +10,7 @@ use crate::wire::crypto::Sha256;
 
 /// Location of a set: its shard, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SetPlace {
+pub struct SetLocation {
     /// The shard that owns the set.
     pub shard: usize,
     /// The set's number in the shard.
@@ -25,13 +25,13 @@ pub type Orphan = Box<dyn Any + Send>;
 pub trait SetTable: Send {
     /// Adds the set with `nonce` at `place`. If there already is a set with this nonce, returns its
     /// place instead.
-    fn enter(&mut self, nonce: &SetNonce, place: SetPlace) -> Option<SetPlace>;
+    fn enter(&mut self, nonce: &SetNonce, place: SetLocation) -> Option<SetLocation>;
 
     /// Returns the place of the set with `nonce`.
-    fn find(&self, nonce: &SetNonce) -> Option<SetPlace>;
+    fn find(&self, nonce: &SetNonce) -> Option<SetLocation>;
 
     /// Removes a set that has ended.
-    fn leave(&mut self, nonce: &SetNonce, place: SetPlace);
+    fn leave(&mut self, nonce: &SetNonce, place: SetLocation);
 
     /// Stores a leg for another shard. Returns the number with which that shard fetches the leg.
     fn hand_over(&mut self, orphan: Orphan) -> u64;
@@ -44,7 +44,7 @@ pub trait SetTable: Send {
 /// secret: the duration of a look-up reveals nothing about it.
 #[derive(Default)]
 pub struct Sets {
-    places: BTreeMap<[u8; 32], SetPlace>,
+    places: BTreeMap<[u8; 32], SetLocation>,
     orphans: BTreeMap<u64, Orphan>,
     last: u64,
 }
@@ -54,7 +54,7 @@ fn digest(nonce: &SetNonce) -> [u8; 32] {
 }
 
 impl SetTable for Sets {
-    fn enter(&mut self, nonce: &SetNonce, place: SetPlace) -> Option<SetPlace> {
+    fn enter(&mut self, nonce: &SetNonce, place: SetLocation) -> Option<SetLocation> {
         let taken = self.find(nonce);
         if taken.is_none() {
             self.places.insert(digest(nonce), place);
@@ -62,11 +62,11 @@ impl SetTable for Sets {
         taken
     }
 
-    fn find(&self, nonce: &SetNonce) -> Option<SetPlace> {
+    fn find(&self, nonce: &SetNonce) -> Option<SetLocation> {
         self.places.get(&digest(nonce)).copied()
     }
 
-    fn leave(&mut self, nonce: &SetNonce, place: SetPlace) {
+    fn leave(&mut self, nonce: &SetNonce, place: SetLocation) {
         if self.find(nonce) == Some(place) {
             self.places.remove(&digest(nonce));
         }
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn a_nonce_is_its_first_sets_until_that_ends() {
         let (mut sets, nonce) = (Sets::default(), SetNonce::from([7; 32]));
-        let (one, two) = (SetPlace { shard: 0, set: 3 }, SetPlace { shard: 1, set: 3 });
+        let (one, two) = (SetLocation { shard: 0, set: 3 }, SetLocation { shard: 1, set: 3 });
         assert_eq!((sets.find(&nonce), sets.enter(&nonce, one)), (None, None));
         assert_eq!(sets.enter(&nonce, two), Some(one));
         sets.leave(&nonce, two);

@@ -44,7 +44,7 @@ pub(crate) enum Broken {
 
 /// A message of a stream that does not count as data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Say {
+pub(crate) struct ControlMessage {
     pub(crate) command: RelayCommand,
     pub(crate) stream: u16,
     pub(crate) data: Vec<u8>,
@@ -110,7 +110,7 @@ trait Flow: Send {
     ///
     /// # Errors
     /// As [`Flow::received`].
-    fn came_early(&mut self, _: Time, _: Arrived, _: &mut Replies<'_>) -> Result<(), Broken> {
+    fn received_early(&mut self, _: Time, _: Arrived, _: &mut Replies<'_>) -> Result<(), Broken> {
         Ok(())
     }
 
@@ -131,7 +131,7 @@ trait Flow: Send {
     ///
     /// # Errors
     /// The message is not allowed at this point.
-    fn told_rate(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken>;
+    fn set_rate(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken>;
 
     /// Removes the state of a lost leg.
     fn lost(&mut self, _leg: PathId) {}
@@ -155,12 +155,12 @@ struct Arrived {
 struct Replies<'a> {
     stream: u16,
     by: Option<PathId>,
-    say: &'a mut VecDeque<Say>,
+    say: &'a mut VecDeque<ControlMessage>,
 }
 
 impl Replies<'_> {
     fn say(&mut self, command: RelayCommand, data: Vec<u8>) {
-        self.say.push_back(Say { command, stream: self.stream, data, by: self.by });
+        self.say.push_back(ControlMessage { command, stream: self.stream, data, by: self.by });
     }
 
     /// Returns the queue for messages that must be sent on `leg`.
@@ -265,7 +265,7 @@ impl Stream {
     }
 
     /// Pauses the peer if `rest` is true, or resumes it.
-    pub(crate) fn rest(&mut self, now: Time, rest: bool, say: &mut VecDeque<Say>) {
+    pub(crate) fn rest(&mut self, now: Time, rest: bool, say: &mut VecDeque<ControlMessage>) {
         let waiting = self.incoming.len();
         self.flow.rest(now, rest, waiting, &mut Replies { stream: self.id, by: None, say });
     }
@@ -284,7 +284,7 @@ impl Stream {
         now: Time,
         (data, by): (&[u8], Option<PathId>),
         burst: usize,
-        say: &mut VecDeque<Say>,
+        say: &mut VecDeque<ControlMessage>,
     ) -> Result<bool, Broken> {
         let bytes = data.len();
         let arrived = Arrived { bytes, waiting: self.incoming.len() + bytes, burst, by };
@@ -296,20 +296,20 @@ impl Stream {
 
     /// Notes a DATA cell of `bytes` bytes that arrived on leg `by` before its turn. `much_waits` is
     /// true if the set's queue of waiting messages is at least half full.
-    pub(crate) fn came_early(
+    pub(crate) fn received_early(
         &mut self,
         now: Time,
         (bytes, by): (usize, PathId),
         much_waits: bool,
-        say: &mut VecDeque<Say>,
+        say: &mut VecDeque<ControlMessage>,
     ) -> Result<(), Broken> {
         let waiting = if much_waits { usize::MAX } else { self.incoming.len() };
         let arrived = Arrived { bytes, waiting, burst: 0, by: Some(by) };
-        self.flow.came_early(now, arrived, &mut Replies { stream: self.id, by: None, say })
+        self.flow.received_early(now, arrived, &mut Replies { stream: self.id, by: None, say })
     }
 
     /// Removes `bytes` bytes that the program has read.
-    pub(crate) fn consumed(&mut self, now: Time, bytes: usize, say: &mut VecDeque<Say>) {
+    pub(crate) fn consumed(&mut self, now: Time, bytes: usize, say: &mut VecDeque<ControlMessage>) {
         self.incoming.drain(..bytes.min(self.incoming.len()));
         let waiting = self.incoming.len();
         self.flow.consumed(now, bytes, waiting, &mut Replies { stream: self.id, by: None, say });
@@ -326,8 +326,8 @@ impl Stream {
     }
 
     /// Handles XOFF (`None`), or XON with a rate in kilobytes a second (0: no limit).
-    pub(crate) fn told_rate(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken> {
-        self.flow.told_rate(now, rate)
+    pub(crate) fn set_rate(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken> {
+        self.flow.set_rate(now, rate)
     }
 }
 

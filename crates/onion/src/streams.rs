@@ -9,7 +9,7 @@ use rand_core::CryptoRng;
 
 use crate::conflux::{Design, StreamWindows, is_counted};
 use crate::congestion::Params;
-use crate::stream::{Broken, Say, Side, Stream, StreamFlow, StreamKey};
+use crate::stream::{Broken, ControlMessage, Side, Stream, StreamFlow, StreamKey};
 use crate::wire::cell::Body;
 use crate::wire::message::{
     EndReason, Format, Message, RelayCommand, data_of, is_xoff, read_end, read_xon, write_header,
@@ -20,7 +20,7 @@ mod turns;
 
 /// An event of a stream for its program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Happened {
+pub(crate) enum StreamEvent {
     /// The stream has bytes to read, and had none before.
     Readable(StreamKey),
     /// The stream has room for bytes of the program, and had none before.
@@ -80,15 +80,15 @@ pub(crate) struct Streams {
     turns: Turns,
     /// The last ID that was assigned to a stream which began at this end.
     last_id: u16,
-    say: VecDeque<Say>,
-    happened: VecDeque<Happened>,
+    say: VecDeque<ControlMessage>,
+    happened: VecDeque<StreamEvent>,
     /// Maximum excess of a stream's data over a window, in bytes. Data that waited for earlier
     /// messages on other legs is delivered at once, and so may exceed it.
     burst: usize,
     /// The legs that take data now, if streams have a window on each leg.
     open: Vec<PathId>,
     /// The leg on which the message being handled arrived; `None` if that leg is closed.
-    came_by: Option<PathId>,
+    arrival_leg: Option<PathId>,
     /// Total bytes of stream data received, and sent.
     pub(crate) carried: [u64; 2],
 }
@@ -112,7 +112,7 @@ impl Streams {
             happened: VecDeque::new(),
             burst: 0,
             open: Vec::new(),
-            came_by: Some(ONLY),
+            arrival_leg: Some(ONLY),
             carried: [0; 2],
         }
     }
@@ -164,8 +164,8 @@ impl Streams {
     }
 
     /// Sets the leg on which the next messages arrived; `None` if that leg is closed.
-    pub(crate) fn comes_by(&mut self, leg: Option<PathId>) {
-        self.came_by = leg;
+    pub(crate) fn set_arrival_leg(&mut self, leg: Option<PathId>) {
+        self.arrival_leg = leg;
     }
 
     /// Notes that `message` arrived on `leg` and waits for earlier messages. `much_waits` is true
@@ -173,7 +173,7 @@ impl Streams {
     ///
     /// # Errors
     /// The peer sent more data than a window allows.
-    pub(crate) fn came_early(
+    pub(crate) fn received_early(
         &mut self,
         now: Time,
         leg: PathId,
@@ -183,7 +183,7 @@ impl Streams {
         let stream = self.streams.get_mut(&message.stream);
         let stream = stream.filter(|_| message.command == RelayCommand::DATA);
         let came = (message.data.len(), leg);
-        stream.map_or(Ok(()), |stream| stream.came_early(now, came, much_waits, &mut self.say))
+        stream.map_or(Ok(()), |stream| stream.received_early(now, came, much_waits, &mut self.say))
     }
 
     /// Removes a lost leg, and the messages that must be sent on that leg.
@@ -240,11 +240,11 @@ impl Streams {
 
     /// Queues a message that does not count as data.
     pub(crate) fn say(&mut self, command: RelayCommand, stream: u16, data: Vec<u8>) {
-        self.say.push_back(Say { command, stream, data, by: None });
+        self.say.push_back(ControlMessage { command, stream, data, by: None });
     }
 
     /// Returns the next event of the streams.
-    pub(crate) fn happened(&mut self) -> Option<Happened> {
+    pub(crate) fn happened(&mut self) -> Option<StreamEvent> {
         self.happened.pop_front()
     }
 
@@ -272,7 +272,7 @@ impl Streams {
         if message.command == RelayCommand::END {
             if let Some(Stream { key, incoming, .. }) = self.remove(id) {
                 let (reason, refused) = read_end(message.data);
-                self.happened.push_back(Happened::Ended(key, reason, refused, incoming));
+                self.happened.push_back(StreamEvent::Ended(key, reason, refused, incoming));
             }
             return Ok(());
         }
@@ -280,28 +280,28 @@ impl Streams {
         match message.command {
             RelayCommand::DATA if stream.open || self.side == Side::Exit => {
                 self.carried[0] += message.data.len() as u64;
-                let came = (message.data, self.came_by);
+                let came = (message.data, self.arrival_leg);
                 if stream.received(now, came, self.burst, &mut self.say)? && stream.open {
-                    self.happened.push_back(Happened::Readable(stream.key));
+                    self.happened.push_back(StreamEvent::Readable(stream.key));
                 }
                 Ok(())
             }
             RelayCommand::SENDME => {
-                let by = self.came_by.unwrap_or(ONLY);
+                let by = self.arrival_leg.unwrap_or(ONLY);
                 self.with(id, |stream| stream.acknowledged(by)).unwrap_or(Ok(()))
             }
-            RelayCommand::XOFF if is_xoff(message.data) => self.told_rate(now, id, None),
+            RelayCommand::XOFF if is_xoff(message.data) => self.set_rate(now, id, None),
             RelayCommand::XON => {
                 let rate = read_xon(message.data).ok_or(Broken::Malformed)?;
-                self.told_rate(now, id, Some(rate))
+                self.set_rate(now, id, Some(rate))
             }
             RelayCommand::XOFF => Err(Broken::Malformed),
             _ => Err(Broken::OutOfPlace),
         }
     }
 
-    fn told_rate(&mut self, now: Time, id: u16, rate: Option<u32>) -> Result<(), Broken> {
-        self.with(id, |stream| stream.told_rate(now, rate)).unwrap_or(Ok(()))
+    fn set_rate(&mut self, now: Time, id: u16, rate: Option<u32>) -> Result<(), Broken> {
+        self.with(id, |stream| stream.set_rate(now, rate)).unwrap_or(Ok(()))
     }
 
     /// Returns the number of pending data cells in this `format`; `u64::MAX` while a program has
@@ -327,7 +327,7 @@ impl Streams {
     /// Returns the kind of message that [`Streams::fill`] would write now. DATA is considered only
     /// if `data` is true.
     pub(crate) fn next(&mut self, now: Time, data: bool) -> Option<Next> {
-        if let Some(Say { command, stream, by, .. }) = self.say.front() {
+        if let Some(ControlMessage { command, stream, by, .. }) = self.say.front() {
             return Some(Next::Control { counted: is_counted(*command, *stream), by: *by });
         }
         let (_, end) = self.next_in_turn(now, data)?;
@@ -344,7 +344,7 @@ impl Streams {
         rng: &mut dyn CryptoRng,
     ) -> Option<Filled> {
         if let Some(say) = self.say.pop_front() {
-            let Say { command, stream, data, .. } = &say;
+            let ControlMessage { command, stream, data, .. } = &say;
             write_pieces(format, body, (*command, *stream), [prefix, data], rng);
             return Some(Filled::Control);
         }
@@ -352,7 +352,7 @@ impl Streams {
         let (id, due) = self.next_in_turn(now, has_room)?;
         if let Some(reason) = due {
             let stream = self.remove(id).expect("found above");
-            self.happened.push_back(Happened::Finished(stream.key));
+            self.happened.push_back(StreamEvent::Finished(stream.key));
             write_pieces(format, body, (RelayCommand::END, id), [prefix, &[reason.0]], rng);
             return Some(Filled::Control);
         }
@@ -361,7 +361,7 @@ impl Streams {
         let filled = self.with(id, |stream| (stream.fill(by, data), stream.key));
         let ((length, fed), key) = filled.expect("found above");
         if fed {
-            self.happened.push_back(Happened::Room(key));
+            self.happened.push_back(StreamEvent::Room(key));
         }
         self.turns.sent(self.queue_of(by), id);
         self.carried[1] += length as u64;
@@ -469,7 +469,7 @@ mod tests {
         let expected = run.chain([(d, 2, 100), (e, 2, 1)]).chain(rest);
         expected.for_each(|cell| assert_eq!(filled(&mut end), Some(cell)));
         assert_eq!(filled(&mut end), None);
-        assert_eq!(end.happened(), Some(Happened::Finished(StreamKey(2))));
+        assert_eq!(end.happened(), Some(StreamEvent::Finished(StreamKey(2))));
     }
 
     /// Fills what a stream's program has more of, always, and returns the streams of `count` cells.
@@ -565,7 +565,7 @@ mod tests {
         let mut write = |bytes: &[u8]| end.with(1, |stream| stream.write(bytes)).unwrap();
         assert_eq!((write(&[0; 1 << 20]), write(&[0; 1])), (128 * 498, 0));
         while filled(&mut end).is_some() {}
-        assert_eq!(end.happened(), Some(Happened::Room(StreamKey(1))));
+        assert_eq!(end.happened(), Some(StreamEvent::Room(StreamKey(1))));
         assert_eq!(end.happened(), None);
     }
 
@@ -710,7 +710,7 @@ mod tests {
             assert_eq!(sent.iter().collect::<std::collections::BTreeSet<_>>().len(), ids.len() - 1);
             end.with(2, |stream| stream.write(&[1; 498])).unwrap();
             assert_eq!(sent_by(&mut end, slow, 1), [0; 0]);
-            end.comes_by(Some(slow));
+            end.set_arrival_leg(Some(slow));
             let sendme = Message { command: RelayCommand::SENDME, stream: 2, data: &[] };
             end.take(Time::ZERO, sendme).unwrap();
             assert_eq!(sent_by(&mut end, slow, 1), [2]);

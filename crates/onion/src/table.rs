@@ -69,12 +69,12 @@ impl<T> Slab<T> {
 /// The set and the ID of each stream, by the stream's key.
 #[derive(Default)]
 pub(crate) struct StreamTable {
-    places: BTreeMap<StreamKey, Place>,
+    places: BTreeMap<StreamKey, StreamState>,
     last: u64,
 }
 
 /// State of a stream in the table.
-pub(crate) enum Place {
+pub(crate) enum StreamState {
     /// The stream is open and belongs to a set, with this ID.
     Live { set: SetId, id: u16 },
     /// The peer has closed the stream, and the program has not read all bytes yet.
@@ -86,23 +86,23 @@ impl StreamTable {
     pub(crate) fn add(&mut self, set: SetId, id: u16) -> StreamKey {
         self.last += 1;
         let key = StreamKey(self.last);
-        self.places.insert(key, Place::Live { set, id });
+        self.places.insert(key, StreamState::Live { set, id });
         key
     }
 
     /// Returns the set and the ID of an open stream.
     pub(crate) fn live(&self, key: StreamKey) -> Option<(SetId, u16)> {
         match self.places.get(&key)? {
-            Place::Live { set, id } => Some((*set, *id)),
-            Place::Left { .. } => None,
+            StreamState::Live { set, id } => Some((*set, *id)),
+            StreamState::Left { .. } => None,
         }
     }
 
     /// Returns the unread bytes of a closed stream.
     pub(crate) fn left(&self, key: StreamKey) -> Option<&VecDeque<u8>> {
         match self.places.get(&key)? {
-            Place::Left { bytes, .. } => Some(bytes),
-            Place::Live { .. } => None,
+            StreamState::Left { bytes, .. } => Some(bytes),
+            StreamState::Live { .. } => None,
         }
     }
 
@@ -118,14 +118,14 @@ impl StreamTable {
             self.places.remove(&key);
             return Some(reason);
         }
-        self.places.insert(key, Place::Left { bytes, reason });
+        self.places.insert(key, StreamState::Left { bytes, reason });
         None
     }
 
     /// Removes bytes of a closed stream that the program has read. Returns the reason of the
     /// closing if nothing is left.
     pub(crate) fn consumed(&mut self, key: StreamKey, bytes: usize) -> Option<EndReason> {
-        let Some(Place::Left { bytes: left, reason }) = self.places.get_mut(&key) else {
+        let Some(StreamState::Left { bytes: left, reason }) = self.places.get_mut(&key) else {
             return None;
         };
         left.drain(..bytes.min(left.len()));
@@ -150,7 +150,7 @@ impl StreamTable {
 /// The relays that are being dialled, and the circuits that wait for each of them.
 #[derive(Default)]
 pub(crate) struct Dialling {
-    targets: Vec<Reached>,
+    targets: Vec<DialledRelay>,
     /// Circuits that wait for a link with lossy cells.
     lossy: Vec<LossyWait>,
 }
@@ -163,7 +163,7 @@ struct LossyWait {
 }
 
 /// A relay that is being dialled: links to it are being opened.
-struct Reached {
+struct DialledRelay {
     target: Target,
     /// Circuits that wait for a link, in the order in which they began to wait.
     waiting: VecDeque<u32>,
@@ -177,7 +177,7 @@ impl Dialling {
     pub(crate) fn add(&mut self, target: &Target, circuit: u32, most: usize) -> bool {
         let place = self.place(target).unwrap_or_else(|| {
             let (target, waiting) = (target.clone(), VecDeque::new());
-            self.targets.push(Reached { target, waiting, dials: 0 });
+            self.targets.push(DialledRelay { target, waiting, dials: 0 });
             self.targets.len() - 1
         });
         let reached = &mut self.targets[place];
@@ -192,7 +192,7 @@ impl Dialling {
     /// of pending attempts, rounded up.
     pub(crate) fn take(&mut self, target: &Target) -> Vec<u32> {
         let Some(place) = self.place(target) else { return Vec::new() };
-        let Reached { waiting, dials, .. } = &mut self.targets[place];
+        let DialledRelay { waiting, dials, .. } = &mut self.targets[place];
         let part = waiting.len().div_ceil((*dials).max(1));
         let taken = waiting.drain(..part).collect();
         *dials = dials.saturating_sub(1);

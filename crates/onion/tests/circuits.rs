@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anabranch_onion::circuitmux;
 use anabranch_onion::client::{Cause, CircuitKey, Hop, HopKey, Input, Output};
-use anabranch_onion::handshake::extension::Wish;
+use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::wire::message::{Answer, Begin, EndReason};
 use anabranch_onion::{CircuitFault, Core, Event, LinkFault, Neighbour, StreamKey, StreamOutput};
 use world::{Setting, World};
@@ -37,7 +37,7 @@ fn upload(world: &mut World, stream: StreamKey, bytes: usize) {
 }
 
 /// 10 MB down and 10 MB up at once over one circuit; the trace's hash.
-fn ten_megabytes_both_ways(setting: Setting, wish: Wish) -> u64 {
+fn ten_megabytes_both_ways(setting: Setting, wish: HopRequest) -> u64 {
     let mut world = World::new(setting);
     let circuit = world.build_through_all(1, wish);
     load(&mut world, circuit)
@@ -70,26 +70,27 @@ fn load(world: &mut World, circuit: CircuitKey) -> u64 {
 fn ten_megabytes_with_congestion_control_by_each_policy() {
     for policy in [circuitmux::Kind::Ewma, circuitmux::Kind::RoundRobin] {
         let setting = Setting { policy, ..Setting::default() };
-        ten_megabytes_both_ways(setting, Wish::CongestionControl);
+        ten_megabytes_both_ways(setting, HopRequest::CongestionControl);
     }
 }
 
 #[test]
 fn ten_megabytes_with_counter_galois_onion() {
-    let seed = |seed| ten_megabytes_both_ways(Setting { seed, ..Setting::default() }, Wish::Cgo);
+    let seed =
+        |seed| ten_megabytes_both_ways(Setting { seed, ..Setting::default() }, HopRequest::Cgo);
     assert_eq!(seed(3), seed(3));
 }
 
 #[test]
 fn ten_megabytes_with_fixed_windows() {
-    ten_megabytes_both_ways(Setting::default(), Wish::Plain);
+    ten_megabytes_both_ways(Setting::default(), HopRequest::Plain);
 }
 
 /// Shards, and a circuit that changes shards within the middle relay: its neighbours have come to
 /// different ones.
-fn world_of_shards(shards: usize, wish: Wish) -> (World, CircuitKey) {
+fn world_of_shards(shards: usize, wish: HopRequest) -> (World, CircuitKey) {
     let mut world = World::new(Setting { shards, ..Setting::default() });
-    let hops = vec![world.hop(1, Wish::Plain), world.hop(2, Wish::Plain)];
+    let hops = vec![world.hop(1, HopRequest::Plain), world.hop(2, HopRequest::Plain)];
     assert!(world.build(1, hops));
     let circuit = world.build_through_all(2, wish);
     assert_eq!(world.links_between([1, 2]), 1, "all shards of a relay share the link");
@@ -98,7 +99,9 @@ fn world_of_shards(shards: usize, wish: Wish) -> (World, CircuitKey) {
 
 #[test]
 fn ten_megabytes_from_shard_to_shard() {
-    for (shards, wish) in [(2, Wish::CongestionControl), (3, Wish::Cgo), (4, Wish::Plain)] {
+    for (shards, wish) in
+        [(2, HopRequest::CongestionControl), (3, HopRequest::Cgo), (4, HopRequest::Plain)]
+    {
         let (mut world, circuit) = world_of_shards(shards, wish);
         load(&mut world, circuit);
         assert!(world.crossed() > 20 * MEGABYTE as u64, "all of it went from shard to shard");
@@ -108,7 +111,7 @@ fn ten_megabytes_from_shard_to_shard() {
 #[test]
 fn what_ends_on_one_shard_ends_on_the_other() {
     let idle = |world: &World| world.relays.iter().all(|relay| relay.core.stats().lanes == 0);
-    let (mut world, circuit) = world_of_shards(2, Wish::CongestionControl);
+    let (mut world, circuit) = world_of_shards(2, HopRequest::CongestionControl);
     begin(&mut world, circuit, "source-50000000");
     world.run_for(Duration::from_millis(500));
     // The last relay is gone: the client is told.
@@ -119,7 +122,7 @@ fn what_ends_on_one_shard_ends_on_the_other() {
     assert!(world.outputs.iter().any(is_closed));
     assert!(idle(&world));
     // The client tears one down: both shards forget it.
-    let circuit = world.build_through_all(3, Wish::Plain);
+    let circuit = world.build_through_all(3, HopRequest::Plain);
     assert!(!idle(&world));
     world.client.handle(world.now, Input::Destroy { circuit });
     world.run_for(Duration::from_secs(1));
@@ -129,10 +132,10 @@ fn what_ends_on_one_shard_ends_on_the_other() {
 
 #[test]
 fn a_relay_that_is_not_there_is_told_of_from_shard_to_shard() {
-    let (mut world, _) = world_of_shards(2, Wish::Plain);
+    let (mut world, _) = world_of_shards(2, HopRequest::Plain);
     let gone: Vec<_> = world.links_of(5).into_iter().chain(world.links_of(6)).collect();
     world.relays[4..].iter_mut().for_each(|shard| shard.target.addresses = Vec::new());
-    let hops: Vec<Hop> = (0..3).map(|n| world.hop(n, Wish::Plain)).collect();
+    let hops: Vec<Hop> = (0..3).map(|n| world.hop(n, HopRequest::Plain)).collect();
     let mut hops = hops;
     hops[2].target.addresses = vec!["10.0.0.77:1".parse().unwrap()];
     gone.into_iter().for_each(|link| world.cut(link));
@@ -146,7 +149,7 @@ fn a_relay_that_is_not_there_is_told_of_from_shard_to_shard() {
 #[test]
 fn what_is_written_at_once_is_there_before_the_exit_has_answered() {
     let mut world = World::new(Setting::default());
-    let circuit = world.build_through_all(1, Wish::CongestionControl);
+    let circuit = world.build_through_all(1, HopRequest::CongestionControl);
     let early: Vec<u8> = (0..3000).map(world::Server::byte).collect();
     let open = |world: &mut World, host: &str| {
         let begin = Begin { host: host.to_owned(), port: 80, flags: 0 };
@@ -174,10 +177,10 @@ fn what_is_written_at_once_is_there_before_the_exit_has_answered() {
 #[test]
 fn circuits_to_a_relay_that_died_in_mid_download_fail_at_once_again_and_again() {
     let mut world = World::new(Setting::default());
-    let circuit = world.build_through_all(1, Wish::CongestionControl);
+    let circuit = world.build_through_all(1, HopRequest::CongestionControl);
     begin(&mut world, circuit, "source-50000000");
     world.run_for(Duration::from_millis(500));
-    let wish = |n| if n == 2 { Wish::CongestionControl } else { Wish::Plain };
+    let wish = |n| if n == 2 { HopRequest::CongestionControl } else { HopRequest::Plain };
     let hops: Vec<Hop> = (0..3).map(|n| world.hop(n, wish(n))).collect();
     // Nobody is there any more, and nobody listens.
     cut_off(&mut world, 3);
@@ -197,7 +200,7 @@ fn circuits_to_a_relay_that_died_in_mid_download_fail_at_once_again_and_again() 
 fn all_circuits_through_a_relay_that_died_are_closed_at_once() {
     let mut world = World::new(Setting::default());
     let circuits: Vec<_> =
-        (1..=6).map(|key| world.build_through_all(key, Wish::CongestionControl)).collect();
+        (1..=6).map(|key| world.build_through_all(key, HopRequest::CongestionControl)).collect();
     cut_off(&mut world, 3);
     world.run_for(Duration::from_secs(1));
     for circuit in circuits {
@@ -216,7 +219,10 @@ fn cut_off(world: &mut World, node: usize) {
 #[test]
 fn a_seed_replays_to_the_same_trace_and_another_does_not() {
     let run = |seed| {
-        ten_megabytes_both_ways(Setting { seed, ..Setting::default() }, Wish::CongestionControl)
+        ten_megabytes_both_ways(
+            Setting { seed, ..Setting::default() },
+            HopRequest::CongestionControl,
+        )
     };
     let first = run(7);
     assert_eq!(first, run(7));
@@ -234,8 +240,10 @@ fn congestion_control_fills_a_path_that_fixed_windows_do_not() {
         world.run_for(Duration::from_secs(10));
         world.received[&down].len()
     };
-    let (fixed, vegas) =
-        (bytes_in_ten_seconds(Wish::Plain), bytes_in_ten_seconds(Wish::CongestionControl));
+    let (fixed, vegas) = (
+        bytes_in_ten_seconds(HopRequest::Plain),
+        bytes_in_ten_seconds(HopRequest::CongestionControl),
+    );
     assert!(vegas > 2 * fixed, "{vegas} and {fixed} bytes");
 }
 
@@ -244,7 +252,8 @@ fn many_streams_of_many_circuits_share_links() {
     let mut world = World::new(Setting::default());
     let mut streams = Vec::new();
     for key in 1..=5 {
-        let wish = [Wish::Plain, Wish::CongestionControl, Wish::Cgo][key as usize % 3];
+        let wish =
+            [HopRequest::Plain, HopRequest::CongestionControl, HopRequest::Cgo][key as usize % 3];
         let circuit = world.build_through_all(key, wish);
         streams.extend((0..10).map(|_| begin(&mut world, circuit, "source-50000")));
     }
@@ -259,7 +268,7 @@ fn many_streams_of_many_circuits_share_links() {
 #[test]
 fn a_directory_is_read_over_one_hop_without_an_onion_key() {
     let mut world = World::new(Setting::default());
-    let hop = Hop { key: HopKey::Fast, ..world.hop(0, Wish::Plain) };
+    let hop = Hop { key: HopKey::Fast, ..world.hop(0, HopRequest::Plain) };
     assert!(world.build(1, vec![hop]));
     let stream = world.client.begin_directory(world.now, CircuitKey(1)).unwrap();
     world.run_for(Duration::from_secs(5));
@@ -271,7 +280,7 @@ fn ntor_works_where_ntor_v3_is_not_offered() {
     let mut world = World::new(Setting::default());
     let ntor = |world: &World, n: usize| {
         let key = HopKey::Ntor(world.relays[n].onion_key);
-        Hop { key, ..world.hop(n, Wish::Plain) }
+        Hop { key, ..world.hop(n, HopRequest::Plain) }
     };
     let hops = (0..3).map(|n| ntor(&world, n)).collect();
     assert!(world.build(1, hops));
@@ -283,7 +292,7 @@ fn ntor_works_where_ntor_v3_is_not_offered() {
 #[test]
 fn names_are_resolved_at_the_exit() {
     let mut world = World::new(Setting::default());
-    let circuit = world.build_through_all(1, Wish::CongestionControl);
+    let circuit = world.build_through_all(1, HopRequest::CongestionControl);
     let (known, unknown) = (
         world.client.resolve(world.now, circuit, "known").unwrap(),
         world.client.resolve(world.now, circuit, "unknown").unwrap(),
@@ -299,7 +308,7 @@ fn names_are_resolved_at_the_exit() {
 #[test]
 fn a_refused_destination_ends_its_stream_only() {
     let mut world = World::new(Setting::default());
-    let circuit = world.build_through_all(1, Wish::CongestionControl);
+    let circuit = world.build_through_all(1, HopRequest::CongestionControl);
     let (refused, fine) =
         (begin(&mut world, circuit, "refuse"), begin(&mut world, circuit, "source-1000"));
     world.run_for(Duration::from_secs(5));
@@ -314,7 +323,7 @@ fn a_refused_destination_ends_its_stream_only() {
 /// The addresses that a client is told of whose streams an exit's policy refuses.
 fn refusals(setting: Setting, hosts: &[&str]) -> Vec<Option<IpAddr>> {
     let mut world = World::new(setting);
-    let circuit = world.build_through_all(1, Wish::CongestionControl);
+    let circuit = world.build_through_all(1, HopRequest::CongestionControl);
     let streams: Vec<StreamKey> =
         hosts.iter().map(|host| begin(&mut world, circuit, host)).collect();
     world.run_for(Duration::from_secs(5));
@@ -353,7 +362,7 @@ fn a_relay_that_is_no_exit_tells_an_address_and_looks_up_no_name() {
 #[test]
 fn a_destination_that_never_answers_holds_up_nobody() {
     let mut world = World::new(Setting::default());
-    let circuit = world.build_through_all(1, Wish::CongestionControl);
+    let circuit = world.build_through_all(1, HopRequest::CongestionControl);
     let (silent, fine) =
         (begin(&mut world, circuit, "silent"), begin(&mut world, circuit, "source-1000"));
     world.run_for(Duration::from_secs(5));
@@ -365,7 +374,7 @@ fn a_destination_that_never_answers_holds_up_nobody() {
 
 #[test]
 fn a_program_that_does_not_read_holds_no_more_than_window_and_xoff() {
-    for wish in [Wish::CongestionControl, Wish::Cgo, Wish::Plain] {
+    for wish in [HopRequest::CongestionControl, HopRequest::Cgo, HopRequest::Plain] {
         let mut world = World::new(Setting::default());
         let circuit = world.build_through_all(1, wish);
         let stalled = begin(&mut world, circuit, &format!("source-{}", 20 * MEGABYTE));
@@ -374,7 +383,7 @@ fn a_program_that_does_not_read_holds_no_more_than_window_and_xoff() {
         let (first, second) = world.client.read(stalled);
         let held = first.len() + second.len();
         let window = world.relays[2].core.stats().window as usize;
-        let limit = if wish == Wish::Plain { 500 * 498 } else { (500 + window) * 498 };
+        let limit = if wish == HopRequest::Plain { 500 * 498 } else { (500 + window) * 498 };
         assert!(held > 100_000 && held <= limit, "{held} bytes, window {window}");
         let other = begin(&mut world, circuit, "source-100000");
         world.run_for(Duration::from_secs(10));
@@ -389,7 +398,7 @@ fn a_program_that_does_not_read_holds_no_more_than_window_and_xoff() {
 #[test]
 fn a_destination_that_does_not_read_stops_the_client() {
     let mut world = World::new(Setting::default());
-    let circuit = world.build_through_all(1, Wish::CongestionControl);
+    let circuit = world.build_through_all(1, HopRequest::CongestionControl);
     world.relays[2].stalled = true;
     let up = begin(&mut world, circuit, "sink");
     let mut written = 0;
@@ -404,7 +413,7 @@ fn a_destination_that_does_not_read_stops_the_client() {
 #[test]
 fn the_loss_of_a_relay_ends_circuits_and_streams_and_new_ones_work() {
     let mut world = World::new(Setting::default());
-    let circuit = world.build_through_all(1, Wish::CongestionControl);
+    let circuit = world.build_through_all(1, HopRequest::CongestionControl);
     let stream = begin(&mut world, circuit, &format!("source-{}", 20 * MEGABYTE));
     world.run_for(Duration::from_millis(500));
     let last = *world.pipes.keys().max().unwrap();
@@ -420,13 +429,13 @@ fn the_loss_of_a_relay_ends_circuits_and_streams_and_new_ones_work() {
         .iter()
         .any(|output| matches!(output, Output::CircuitClosed { cause: Cause::Destroyed(_), .. }));
     assert!(closed);
-    world.build_through_all(2, Wish::CongestionControl);
+    world.build_through_all(2, HopRequest::CongestionControl);
 }
 
 #[test]
 fn a_circuit_that_is_torn_down_leaves_nothing_behind() {
     let mut world = World::new(Setting::default());
-    let circuit = world.build_through_all(1, Wish::CongestionControl);
+    let circuit = world.build_through_all(1, HopRequest::CongestionControl);
     begin(&mut world, circuit, &format!("source-{}", 20 * MEGABYTE));
     world.run_for(Duration::from_millis(300));
     world.client.handle(world.now, Input::Destroy { circuit });
@@ -440,7 +449,7 @@ fn a_circuit_that_is_torn_down_leaves_nothing_behind() {
 #[test]
 fn drop_cells_reach_the_last_hop_and_end_there() {
     let mut world = World::new(Setting::default());
-    let circuit = world.build_through_all(1, Wish::CongestionControl);
+    let circuit = world.build_through_all(1, HopRequest::CongestionControl);
     let before = world.relays[1].core.stats();
     world.client.handle(world.now, Input::Drop { circuit, cells: 1000 });
     world.run_for(Duration::from_secs(10));
@@ -456,7 +465,7 @@ fn drop_cells_reach_the_last_hop_and_end_there() {
 fn a_relay_that_is_not_who_it_should_be_is_not_built_upon() {
     for wrong in [0, 1] {
         let mut world = World::new(Setting::default());
-        let mut hops: Vec<Hop> = (0..3).map(|n| world.hop(n, Wish::Plain)).collect();
+        let mut hops: Vec<Hop> = (0..3).map(|n| world.hop(n, HopRequest::Plain)).collect();
         hops[wrong].target.ed25519 = Some([9; 32]);
         let target = hops[wrong].target.clone();
         assert!(!world.build(1, hops));
@@ -485,7 +494,7 @@ fn a_relay_that_is_not_who_it_should_be_is_not_built_upon() {
 fn a_relay_refuses_to_extend_to_itself_and_back() {
     for path in [vec![0, 0], vec![0, 1, 0]] {
         let mut world = World::new(Setting::default());
-        let hops = path.iter().map(|&n| world.hop(n, Wish::Plain)).collect();
+        let hops = path.iter().map(|&n| world.hop(n, HopRequest::Plain)).collect();
         assert!(!world.build(1, hops));
         let last = path[path.len() - 2];
         assert_eq!(world.relays[last].violations, [CircuitFault::Extend.into()], "path {path:?}");
@@ -495,7 +504,7 @@ fn a_relay_refuses_to_extend_to_itself_and_back() {
 #[test]
 fn a_relay_that_extends_to_no_private_address_blames_no_client_that_asks_for_one() {
     let mut world = World::new(Setting { allow_private: false, ..Setting::default() });
-    let mut hops: Vec<Hop> = (0..3).map(|n| world.hop(n, Wish::Plain)).collect();
+    let mut hops: Vec<Hop> = (0..3).map(|n| world.hop(n, HopRequest::Plain)).collect();
     hops[1].target.addresses = vec!["10.77.0.1:9001".parse().unwrap()];
     assert!(!world.build(1, hops));
     assert_eq!(world.relays[0].violations, []);
@@ -506,7 +515,7 @@ fn a_relay_that_extends_to_no_private_address_blames_no_client_that_asks_for_one
 #[test]
 fn a_relay_that_cannot_be_reached_fails_the_circuit_at_once() {
     let mut world = World::new(Setting::default());
-    let mut hops: Vec<Hop> = (0..3).map(|n| world.hop(n, Wish::Plain)).collect();
+    let mut hops: Vec<Hop> = (0..3).map(|n| world.hop(n, HopRequest::Plain)).collect();
     hops[2].target.addresses = vec!["10.77.0.1:9001".parse().unwrap()];
     assert!(!world.build(1, hops));
     let closed = world.outputs.iter().any(|o| matches!(o, Output::CircuitClosed { hops: 2, .. }));
@@ -517,7 +526,7 @@ fn a_relay_that_cannot_be_reached_fails_the_circuit_at_once() {
 fn when_memory_is_short_the_circuit_whose_cells_waited_longest_goes() {
     let setting = Setting { max_cells: 300, rate: 1_000_000, ..Setting::default() };
     let mut world = World::new(setting);
-    let circuit = world.build_through_all(1, Wish::CongestionControl);
+    let circuit = world.build_through_all(1, HopRequest::CongestionControl);
     // The middle's link to the guard is slower than the exit's to the middle, so cells pile up
     // there.
     begin(&mut world, circuit, &format!("source-{}", 5 * MEGABYTE));

@@ -12,7 +12,7 @@ use anabranch_multipath::Silence;
 use anabranch_multipath::schedule::Spec;
 use anabranch_onion::client::{CircuitKey, Hop, Input, NoSet, NoStream, Output};
 use anabranch_onion::conflux::{Dealing, Design};
-use anabranch_onion::handshake::extension::Wish;
+use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::padding::Amount;
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::message::{Begin, EndReason};
@@ -37,8 +37,12 @@ fn setting(lines: &[Line]) -> Setting {
 }
 
 /// The hops of a leg.
-fn hops(world: &World, leg: usize, legs: usize, wish: Wish) -> Vec<Hop> {
-    vec![world.hop(leg, Wish::Plain), world.hop(legs + leg, Wish::Plain), world.hop(2 * legs, wish)]
+fn hops(world: &World, leg: usize, legs: usize, wish: HopRequest) -> Vec<Hop> {
+    vec![
+        world.hop(leg, HopRequest::Plain),
+        world.hop(legs + leg, HopRequest::Plain),
+        world.hop(2 * legs, wish),
+    ]
 }
 
 /// A client with a set of linked legs.
@@ -48,7 +52,7 @@ struct Set {
 }
 
 impl Set {
-    fn new(setting: Setting, wish: Wish) -> Set {
+    fn new(setting: Setting, wish: HopRequest) -> Set {
         let (count, mut world) = (setting.lines.len(), World::new(setting));
         world.client.watch_cells();
         let mut set = Set { world, legs: Vec::new() };
@@ -60,7 +64,7 @@ impl Set {
         set
     }
 
-    fn build(&mut self, leg: usize, legs: usize, wish: Wish) {
+    fn build(&mut self, leg: usize, legs: usize, wish: HopRequest) {
         let key = 1 + leg as u64;
         let hops = hops(&self.world, leg, legs, wish);
         assert!(self.world.build(key, hops), "{:?}", self.world.outputs);
@@ -116,7 +120,7 @@ impl Set {
 }
 
 /// 10 MB both ways at once over a set; the trace's hash.
-fn ten_megabytes_both_ways(setting: Setting, wish: Wish) -> u64 {
+fn ten_megabytes_both_ways(setting: Setting, wish: HopRequest) -> u64 {
     let mut set = Set::new(setting, wish);
     let down = set.begin(&format!("source-{}", 10 * MEGABYTE));
     let up = set.begin("sink");
@@ -143,13 +147,13 @@ fn lines(legs: u64) -> Vec<Line> {
 #[test]
 fn ten_megabytes_both_ways_over_one_to_eight_unequal_legs() {
     for legs in 1..=8 {
-        ten_megabytes_both_ways(setting(&lines(legs)), Wish::CongestionControl);
+        ten_megabytes_both_ways(setting(&lines(legs)), HopRequest::CongestionControl);
     }
 }
 
 #[test]
 fn a_seed_replays_with_counter_galois_onion() {
-    let run = || ten_megabytes_both_ways(setting(&lines(3)), Wish::Cgo);
+    let run = || ten_megabytes_both_ways(setting(&lines(3)), HopRequest::Cgo);
     assert_eq!(run(), run());
 }
 
@@ -169,13 +173,13 @@ fn ten_megabytes_both_ways_whoever_deals() {
         let schedule = Spec::over_windows(name).unwrap();
         let dealing = Some(Dealing { schedule, every: every.parse().unwrap(), redraw: None });
         let setting = Setting { dealing, ..setting(&lines(3)) };
-        ten_megabytes_both_ways(setting, Wish::CongestionControl);
+        ten_megabytes_both_ways(setting, HopRequest::CongestionControl);
     }
 }
 
 /// What the last relay is asked for in sets of a design.
-fn wish(design: Design) -> Wish {
-    if design.has_congestion_control() { Wish::CongestionControl } else { Wish::Plain }
+fn wish(design: Design) -> HopRequest {
+    if design.has_congestion_control() { HopRequest::CongestionControl } else { HopRequest::Plain }
 }
 
 /// The designs that came before proposal 329.
@@ -195,9 +199,11 @@ fn older_designs_carry_ten_megabytes_both_ways_over_two_to_eight_unequal_legs() 
 
 #[test]
 fn a_seed_replays_with_older_designs_and_with_counter_galois_onion_under_one() {
-    for (design, wish) in
-        [("conflux-2013", Wish::Plain), ("mtor", Wish::Plain), ("conflux-2013-vegas", Wish::Cgo)]
-    {
+    for (design, wish) in [
+        ("conflux-2013", HopRequest::Plain),
+        ("mtor", HopRequest::Plain),
+        ("conflux-2013-vegas", HopRequest::Cgo),
+    ] {
         let design = design.parse().unwrap();
         let run = || ten_megabytes_both_ways(Setting { design, ..setting(&lines(3)) }, wish);
         assert_eq!(run(), run(), "{design}");
@@ -208,10 +214,10 @@ fn a_seed_replays_with_older_designs_and_with_counter_galois_onion_under_one() {
 fn our_design_carries_ten_megabytes_both_ways_over_unequal_legs_shards_and_cells() {
     let design = "anabranch".parse().unwrap();
     for (legs, shards, wish) in [
-        (1, 1, Wish::CongestionControl),
-        (2, 1, Wish::Cgo),
-        (3, 3, Wish::CongestionControl),
-        (8, 1, Wish::CongestionControl),
+        (1, 1, HopRequest::CongestionControl),
+        (2, 1, HopRequest::Cgo),
+        (3, 3, HopRequest::CongestionControl),
+        (8, 1, HopRequest::CongestionControl),
     ] {
         let run = || {
             let setting = Setting { design, shards, ..setting(&lines(legs)) };
@@ -228,7 +234,7 @@ fn our_design_carries_ten_megabytes_both_ways_over_unequal_legs_shards_and_cells
             redraw: None,
         });
         let setting = Setting { design, dealing, ..setting(&lines(3)) };
-        ten_megabytes_both_ways(setting, Wish::CongestionControl);
+        ten_megabytes_both_ways(setting, HopRequest::CongestionControl);
     }
 }
 
@@ -317,7 +323,7 @@ fn with_a_window_on_each_leg_mtor_adds_legs_up_and_conflux_of_2013_has_500_cells
 
 #[test]
 fn legs_that_come_to_different_shards_are_one_set() {
-    for (shards, wish) in [(2, Wish::CongestionControl), (4, Wish::Cgo)] {
+    for (shards, wish) in [(2, HopRequest::CongestionControl), (4, HopRequest::Cgo)] {
         let setting = Setting { shards, ..setting(&lines(4)) };
         ten_megabytes_both_ways(setting, wish);
     }
@@ -363,7 +369,7 @@ fn dies_in_mid_download(design: Design) {
 #[test]
 fn an_idle_leg_may_die_and_a_late_one_join_a_set_in_use() {
     let lines = [line(10, 5), line(10, 12), line(10, 19)];
-    let mut set = Set::new(setting(&lines), Wish::CongestionControl);
+    let mut set = Set::new(setting(&lines), HopRequest::CongestionControl);
     let stream = set.begin("source-2000");
     set.world.run_for(Duration::from_secs(2));
     assert_eq!(set.received(stream), 2_000);
@@ -371,7 +377,7 @@ fn an_idle_leg_may_die_and_a_late_one_join_a_set_in_use() {
     set.world.run_for(Duration::from_secs(1));
     let stream = set.begin(&format!("source-{}", 20 * MEGABYTE));
     set.world.run_for(Duration::from_secs(1));
-    let hops = hops(&set.world, 2, 3, Wish::CongestionControl);
+    let hops = hops(&set.world, 2, 3, HopRequest::CongestionControl);
     assert!(set.world.build(9, hops), "while the others carry");
     set.world.client.link(set.world.now, CircuitKey(9), Some(set.legs[0])).unwrap();
     set.world.run_for(Duration::from_secs(60));
@@ -386,14 +392,14 @@ fn a_stream_begins_by_the_leg_that_takes_its_data_so_that_silence_is_noticed() {
     let mut world = World::new(setting(&lines));
     world.client.watch_cells();
     let mut set = Set { world, legs: Vec::new() };
-    set.build(0, 2, Wish::CongestionControl);
+    set.build(0, 2, HopRequest::CongestionControl);
     set.link(0);
     set.world.run_for(Duration::from_secs(2));
     // The slower leg carries something while it is alone.
     let stream = set.begin("source-2000");
     set.world.run_for(Duration::from_secs(2));
     assert_eq!(set.received(stream), 2_000);
-    set.build(1, 2, Wish::CongestionControl);
+    set.build(1, 2, HopRequest::CongestionControl);
     set.link(1);
     set.world.run_for(Duration::from_secs(2));
     // What the client sends by the quicker leg gets lost.
@@ -415,7 +421,7 @@ fn only(sets: Vec<SetNumbers>) -> SetNumbers {
 #[test]
 fn what_is_told_of_each_leg_is_what_its_guard_sees_cell_by_cell() {
     let setting = Setting { amount: Amount::Off, ..setting(&lines(2)) };
-    let mut set = Set::new(setting, Wish::CongestionControl);
+    let mut set = Set::new(setting, HopRequest::CongestionControl);
     let stream = set.begin(&format!("source-{}", 2 * MEGABYTE));
     set.world.run_for(Duration::from_secs(20));
     assert_eq!(set.received(stream), 2 * MEGABYTE);
@@ -447,7 +453,7 @@ fn what_is_told_of_each_leg_is_what_its_guard_sees_cell_by_cell() {
 
 #[test]
 fn an_exit_tells_windows_and_round_trip_times_of_legs_and_not_whose_they_are() {
-    let mut set = Set::new(setting(&lines(2)), Wish::CongestionControl);
+    let mut set = Set::new(setting(&lines(2)), HopRequest::CongestionControl);
     let stream = set.begin(&format!("source-{}", 2 * MEGABYTE));
     set.world.run_for(Duration::from_secs(20));
     assert_eq!(set.received(stream), 2 * MEGABYTE);
@@ -473,7 +479,7 @@ fn download_in(max_cells: usize) -> (bool, usize) {
     let schedule = Spec::over_windows("round-robin").unwrap();
     let dealing = Some(Dealing { schedule, every: "1p".parse().unwrap(), redraw: None });
     let lines = [line(100, 5), line(5, 150)];
-    let mut set = Set::new(Setting { dealing, ..setting(&lines) }, Wish::CongestionControl);
+    let mut set = Set::new(Setting { dealing, ..setting(&lines) }, HopRequest::CongestionControl);
     set.world.client.set_max_cells(max_cells);
     let stream = set.begin(&format!("source-{}", 5 * MEGABYTE));
     let mut rested = false;
@@ -503,7 +509,7 @@ fn shares_of_uploads(redraw: Option<Silence>) -> Vec<f64> {
     let schedule = Spec::over_windows("weighted:0.3").unwrap();
     let dealing = Some(Dealing { schedule, every: "1p".parse().unwrap(), redraw });
     let setting = Setting { client_dealing: dealing, ..setting(&[line(20, 10), line(20, 10)]) };
-    let mut set = Set::new(setting, Wish::CongestionControl);
+    let mut set = Set::new(setting, HopRequest::CongestionControl);
     let mut shares = Vec::new();
     let cells = |set: &Set| -> Vec<u64> {
         let legs = &set.world.client.fullest_sets(1)[0].legs;
@@ -538,7 +544,9 @@ fn a_client_draws_its_chances_anew_behind_silences_if_asked_to() {
 #[test]
 fn a_client_refuses_what_cannot_be_a_leg() {
     let mut world = World::new(setting(&lines(2)));
-    for (key, wish) in [(1, Wish::Plain), (2, Wish::CongestionControl), (3, Wish::Cgo)] {
+    for (key, wish) in
+        [(1, HopRequest::Plain), (2, HopRequest::CongestionControl), (3, HopRequest::Cgo)]
+    {
         let hops = hops(&world, 0, 2, wish);
         assert!(world.build(key, hops));
     }
@@ -559,7 +567,7 @@ fn a_client_refuses_what_cannot_be_a_leg() {
 fn a_client_links_circuits_with_the_windows_of_its_design_alone() {
     let design = "mtor".parse().unwrap();
     let mut world = World::new(Setting { design, ..setting(&lines(2)) });
-    for (key, wish) in [(1, Wish::Plain), (2, Wish::CongestionControl)] {
+    for (key, wish) in [(1, HopRequest::Plain), (2, HopRequest::CongestionControl)] {
         let hops = hops(&world, 0, 2, wish);
         assert!(world.build(key, hops));
     }

@@ -8,7 +8,7 @@ use anabranch_testkit::onion_world as world;
 use std::time::Duration;
 
 use anabranch_onion::client::{CircuitKey, Input, Output};
-use anabranch_onion::handshake::extension::Wish;
+use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::wire::message::Begin;
 use world::{Setting, World};
 
@@ -25,7 +25,7 @@ fn world() -> World {
 }
 
 fn build(world: &mut World, keys: std::ops::Range<u64>) -> Vec<CircuitKey> {
-    keys.map(|key| world.build_through_all(key, Wish::CongestionControl)).collect()
+    keys.map(|key| world.build_through_all(key, HopRequest::CongestionControl)).collect()
 }
 
 fn download(world: &mut World, circuit: CircuitKey) {
@@ -113,7 +113,7 @@ fn beyond_the_bound_circuits_share_the_links_that_there_are() {
 fn circuits_that_come_together_are_each_dialled_for() {
     let mut world = world();
     for key in 0..4 {
-        let hops = (0..3).map(|relay| world.hop(relay, Wish::Plain)).collect();
+        let hops = (0..3).map(|relay| world.hop(relay, HopRequest::Plain)).collect();
         world.client.handle(world.now, Input::Build { circuit: CircuitKey(key), hops });
     }
     world.run_for(Duration::from_secs(10));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anabranch_multipath::schedule::Spec;
 use anabranch_onion::client::{CircuitKey, Hop, Input, NoSet, Output};
 use anabranch_onion::conflux::{Dealing, Design};
-use anabranch_onion::handshake::extension::Wish;
+use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::message::{Begin, EndReason};
 use anabranch_onion::{Core, StreamKey, StreamOutput};
@@ -41,11 +41,11 @@ fn setting(lines: &[Line]) -> Setting {
 /// How a set goes on from the joining relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beyond {
-    Exit(Wish),
-    MiddleAndExit(Wish),
+    Exit(HopRequest),
+    MiddleAndExit(HopRequest),
 }
 
-const USUAL: Beyond = Beyond::Exit(Wish::CongestionControl);
+const USUAL: Beyond = Beyond::Exit(HopRequest::CongestionControl);
 
 /// A client with a set of linked legs.
 struct Set {
@@ -77,14 +77,14 @@ impl Set {
         match beyond {
             Beyond::Exit(wish) => vec![self.world.hop(exit, wish)],
             Beyond::MiddleAndExit(wish) => {
-                vec![self.world.hop(middle, Wish::Plain), self.world.hop(exit, wish)]
+                vec![self.world.hop(middle, HopRequest::Plain), self.world.hop(exit, wish)]
             }
         }
     }
 
     fn leg_hops(&self, guard: usize) -> Vec<Hop> {
-        let join = self.world.hop(self.joins_at(), Wish::CongestionControl);
-        vec![self.world.hop(guard, Wish::Plain), join]
+        let join = self.world.hop(self.joins_at(), HopRequest::CongestionControl);
+        vec![self.world.hop(guard, HopRequest::Plain), join]
     }
 
     fn build(&mut self, guard: usize) {
@@ -195,10 +195,10 @@ fn a_cell_that_comes_from_beyond_a_silent_set_goes_on_at_once() {
 #[test]
 fn several_layers_lie_beyond_and_their_cells_are_of_any_construction() {
     for beyond in [
-        Beyond::Exit(Wish::Cgo),
-        Beyond::MiddleAndExit(Wish::CongestionControl),
-        Beyond::MiddleAndExit(Wish::Cgo),
-        Beyond::MiddleAndExit(Wish::Plain),
+        Beyond::Exit(HopRequest::Cgo),
+        Beyond::MiddleAndExit(HopRequest::CongestionControl),
+        Beyond::MiddleAndExit(HopRequest::Cgo),
+        Beyond::MiddleAndExit(HopRequest::Plain),
     ] {
         both_ways(setting(&lines(3)), beyond, MEGABYTE);
     }
@@ -265,7 +265,8 @@ fn what_does_not_begin_or_join_a_set_is_told_why() {
 #[test]
 fn a_set_whose_exit_or_trunk_is_gone_ends_at_once_with_an_error() {
     for dies_at in [0, 1] {
-        let mut set = Set::new(setting(&lines(2)), Beyond::MiddleAndExit(Wish::CongestionControl));
+        let mut set =
+            Set::new(setting(&lines(2)), Beyond::MiddleAndExit(HopRequest::CongestionControl));
         let stream = set.begin(&format!("source-{}", 5 * MEGABYTE));
         set.world.run_for(Duration::from_millis(300));
         let join = set.joins_at();
@@ -332,9 +333,9 @@ fn exit_seconds(legs: usize, bytes: usize, design: Design) -> f64 {
         World::new(Setting { relays, lines, design, pieces: false, ..Setting::default() });
     for leg in 0..legs {
         let hops = vec![
-            world.hop(leg, Wish::Plain),
-            world.hop(legs + leg, Wish::Plain),
-            world.hop(2 * legs, Wish::CongestionControl),
+            world.hop(leg, HopRequest::Plain),
+            world.hop(legs + leg, HopRequest::Plain),
+            world.hop(2 * legs, HopRequest::CongestionControl),
         ];
         assert!(world.build(1 + leg as u64, hops));
         let with = (leg > 0).then_some(CircuitKey(1));
@@ -383,7 +384,7 @@ fn cost(joining: bool, up: bool) -> f64 {
         Set::new(Setting { pieces: false, ..setting(&[line(100, 5); 2]) }, USUAL)
     } else {
         let mut world = World::new(Setting { pieces: false, ..Setting::default() });
-        let legs = vec![world.build_through_all(1, Wish::CongestionControl)];
+        let legs = vec![world.build_through_all(1, HopRequest::CongestionControl)];
         Set { world, legs }
     };
     set.world.timed = Some(if joining { set.joins_at() } else { 1 });

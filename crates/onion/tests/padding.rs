@@ -9,7 +9,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 use anabranch_onion::LinkId;
 use anabranch_onion::client::{CircuitKey, Hop, HopKey, Input};
-use anabranch_onion::handshake::extension::Wish;
+use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::padding::{Amount, PaddingParams};
 use anabranch_onion::wire::message::Begin;
 use world::{Setting, World};
@@ -22,7 +22,7 @@ const TEN_MINUTES: Duration = Duration::from_secs(600);
 /// A circuit of three hops that nobody uses, for ten minutes.
 fn silent(setting: Setting) -> World {
     let mut world = World::new(setting);
-    world.build_through_all(1, Wish::CongestionControl);
+    world.build_through_all(1, HopRequest::CongestionControl);
     world.run_for(TEN_MINUTES);
     assert!(world.relays.iter().all(|relay| relay.violations.is_empty()));
     world
@@ -78,7 +78,7 @@ fn padding_replays_with_its_seed() {
 #[test]
 fn a_busy_link_is_not_padded() {
     let mut world = World::new(Setting { rate: 100_000, ..Setting::default() });
-    let circuit = world.build_through_all(1, Wish::CongestionControl);
+    let circuit = world.build_through_all(1, HopRequest::CongestionControl);
     download(&mut world, circuit, 10_000_000);
     world.run_for(Duration::from_secs(60));
     assert_eq!((world.client.padding(), padded(&world)), ([0, 0], vec![[0, 0]; 3]));
@@ -128,7 +128,7 @@ fn padding_may_wait_for_the_first_stream() {
 #[test]
 fn a_link_for_directories_is_not_padded_and_goes_when_it_is_of_no_more_use() {
     let mut world = World::new(Setting::default());
-    let hop = Hop { key: HopKey::Fast, ..world.hop(0, Wish::Plain) };
+    let hop = Hop { key: HopKey::Fast, ..world.hop(0, HopRequest::Plain) };
     assert!(world.build(1, vec![hop]));
     world.client.begin_directory(world.now, CircuitKey(1)).unwrap();
     world.run_for(TEN_MINUTES);
@@ -138,13 +138,13 @@ fn a_link_for_directories_is_not_padded_and_goes_when_it_is_of_no_more_use() {
     assert_eq!(world.pipes.len(), 1, "somebody might want it again");
     world.run_for(Duration::from_secs(92));
     assert_eq!((world.pipes.len(), world.client.links().count()), (0, 0));
-    assert!(world.build(2, vec![Hop { key: HopKey::Fast, ..world.hop(0, Wish::Plain) }]));
+    assert!(world.build(2, vec![Hop { key: HopKey::Fast, ..world.hop(0, HopRequest::Plain) }]));
 }
 
 #[test]
 fn links_between_relays_stay_for_an_hour() {
     let mut world = World::new(Setting::default());
-    let circuit = world.build_through_all(1, Wish::CongestionControl);
+    let circuit = world.build_through_all(1, HopRequest::CongestionControl);
     world.client.handle(world.now, Input::Destroy { circuit });
     world.run_for(Duration::from_secs(44 * 60));
     assert_eq!(world.pipes.len(), 2, "the client's has gone");

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anabranch_multipath::{Time, seed};
 use anabranch_onion::channel::Fault;
 use anabranch_onion::client::{CircuitKey, Input, Output};
-use anabranch_onion::handshake::extension::Wish;
+use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::wire::cell::{Command, Width, put_fixed, put_variable};
 use anabranch_onion::wire::link::{put_beside, put_counts, put_move};
 use anabranch_onion::wire::message::Begin;
@@ -27,7 +27,7 @@ fn setting() -> Setting {
 
 /// A circuit by all relays downloads.
 fn download(world: &mut World, key: u64) -> CircuitKey {
-    let circuit = world.build_through_all(key, Wish::CongestionControl);
+    let circuit = world.build_through_all(key, HopRequest::CongestionControl);
     let host = format!("source-{BYTES}");
     let begin = Begin { host, port: 80, flags: 0 };
     let stream = world.client.begin(world.now, circuit, &begin).unwrap();
@@ -71,7 +71,7 @@ fn begin(world: &mut World, circuit: CircuitKey, host: &str) -> StreamKey {
 fn by_quic(setting: Setting, papers: &[Papers], host: &str) -> (World, CircuitKey, StreamKey) {
     let mut world = World::of(setting, papers);
     download(&mut world, 1);
-    let circuit = world.build_through_all(2, Wish::CongestionControl);
+    let circuit = world.build_through_all(2, HopRequest::CongestionControl);
     let stream = begin(&mut world, circuit, host);
     (world, circuit, stream)
 }
@@ -211,7 +211,7 @@ fn moves_with_shards(shards: usize, steered: bool, papers: &[Papers], seed: u64)
     let bytes = 300_000;
     let mut streams = Vec::new();
     for key in 2..6 {
-        let circuit = world.build_through_all(key, Wish::CongestionControl);
+        let circuit = world.build_through_all(key, HopRequest::CongestionControl);
         streams.push(begin(&mut world, circuit, &format!("source-{bytes}")));
     }
     let mut rng = seed::stream(seed, 3, "blocks");
@@ -255,7 +255,8 @@ fn a_quic_link_beside_one_of_two_tls_links_to_a_relay_can_give_its_circuits_back
         let mut world = World::of(setting, &papers);
         // Who is named by its RSA key alone is dialled beside who is named by both.
         for (key, named) in [(1, true), (2, false)] {
-            let mut hops: Vec<_> = (0..3).map(|relay| world.hop(relay, Wish::Plain)).collect();
+            let mut hops: Vec<_> =
+                (0..3).map(|relay| world.hop(relay, HopRequest::Plain)).collect();
             hops[0].target.ed25519.take_if(|_| !named);
             let circuit = CircuitKey(key);
             world.client.handle(world.now, Input::Build { circuit, hops });
@@ -267,7 +268,7 @@ fn a_quic_link_beside_one_of_two_tls_links_to_a_relay_can_give_its_circuits_back
         };
         assert_eq!(to_guard(&world, false), 2, "run {run}");
         assert_eq!(to_guard(&world, true), 1, "run {run}: one QUIC link to a relay");
-        let circuit = world.build_through_all(3, Wish::CongestionControl);
+        let circuit = world.build_through_all(3, HopRequest::CongestionControl);
         let stream = begin(&mut world, circuit, "source-300000");
         world.run_for(Duration::from_millis(40));
         let links: Vec<LinkId> = world.quic.iter().copied().collect();
@@ -381,7 +382,7 @@ fn circuits_that_come_and_go_while_links_break_leave_nothing_behind() {
         download(&mut world, 1);
         let links: Vec<LinkId> = world.quic.iter().copied().collect();
         for key in 10..40 {
-            let hops = (0..3).map(|relay| world.hop(relay, Wish::Plain)).collect();
+            let hops = (0..3).map(|relay| world.hop(relay, HopRequest::Plain)).collect();
             let circuit = CircuitKey(key);
             world.client.handle(world.now, Input::Build { circuit, hops });
             world.run_for(Duration::from_millis(rng.random_range(0..8)));

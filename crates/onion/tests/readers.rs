@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use anabranch_multipath::seed;
-use anabranch_onion::handshake::extension::{Offered, Wish};
+use anabranch_onion::handshake::extension::{HopRequest, Offered};
 use anabranch_onion::handshake::{Kind, extension, fast, ntor, ntor_v3};
 use anabranch_onion::wire::cell::{self, Cells, Command, Width};
 use anabranch_onion::wire::crypto::CurveKeys;
@@ -107,7 +107,7 @@ fn handshakes() {
         assert!(named || ntor::accept(&mut rng, &[1; 20], &keys, &bytes).is_err());
         let _ = fast::accept(&mut rng, &bytes);
     }
-    let said = extension::request(Wish::Cgo);
+    let said = extension::request(HopRequest::Cgo);
     let start =
         ntor_v3::Client::start(&mut rng, [1; 32], *keys[0].public(), &said, ntor_v3::CIRCUIT);
     let (_, create) = start.unwrap();
@@ -117,7 +117,7 @@ fn handshakes() {
     }
     for bytes in bent(&[2, 1, 0, 2, 1, 31], "extensions") {
         let _ = extension::answer(&bytes, Offered { sendme_inc: Some(31), lossy: true });
-        let _ = extension::read_answer(&bytes, Wish::Cgo, 31);
+        let _ = extension::read_answer(&bytes, HopRequest::Cgo, 31);
     }
 }
 

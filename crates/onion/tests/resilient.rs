@@ -12,7 +12,7 @@ use anabranch_multipath::Time;
 use anabranch_multipath::seed::{self, Stream};
 use anabranch_onion::client::{Cause, CircuitKey, Input, NoSet, Output};
 use anabranch_onion::conflux::{ConfluxFault, Design};
-use anabranch_onion::handshake::extension::Wish;
+use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::wire::cell::{BODY, Command};
 use anabranch_onion::wire::conflux::{SetNonce, put_switch};
 use anabranch_onion::wire::message::{Begin, DestroyReason, EndReason, Message, RelayCommand};
@@ -167,9 +167,9 @@ impl Tunnel {
         self.last += 1;
         let key = CircuitKey(self.last);
         let hop = |at, wish| self.world.hop(at, wish);
-        let middle = (!self.is_merged()).then(|| hop(GUARDS + guard, Wish::Plain));
-        let last = hop(self.joins_at(), Wish::CongestionControl);
-        let hops = [Some(hop(guard, Wish::Plain)), middle, Some(last)];
+        let middle = (!self.is_merged()).then(|| hop(GUARDS + guard, HopRequest::Plain));
+        let last = hop(self.joins_at(), HopRequest::CongestionControl);
+        let hops = [Some(hop(guard, HopRequest::Plain)), middle, Some(last)];
         let hops = hops.into_iter().flatten().collect();
         let begun = self.world.now;
         self.legs.insert(key, Leg { guard, begun, built: false, silent: false });
@@ -215,7 +215,7 @@ impl Tunnel {
 
     fn link(&mut self, circuit: CircuitKey) -> Result<(), NoSet> {
         let with = (circuit != self.first).then_some(self.first);
-        let beyond = self.world.hop(EXIT, Wish::CongestionControl);
+        let beyond = self.world.hop(EXIT, HopRequest::CongestionControl);
         let (now, client) = (self.world.now, &mut self.world.client);
         match with {
             None if self.world.setting.design.is_merged() => {

@@ -15,7 +15,7 @@ use anabranch_multipath::schedule::Spec;
 use anabranch_onion::StreamKey;
 use anabranch_onion::client::{CircuitKey, Output};
 use anabranch_onion::conflux::Dealing;
-use anabranch_onion::handshake::extension::Wish;
+use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::wire::message::Begin;
 use world::{Setting, World};
 
@@ -124,7 +124,11 @@ impl Rig {
 
     /// A circuit by a leg's relays.
     fn circuit(&mut self, key: u64, leg: usize, legs: usize) -> CircuitKey {
-        let hops = [(leg, Wish::Plain), (legs + leg, Wish::Plain), (2 * legs, Wish::Cgo)];
+        let hops = [
+            (leg, HopRequest::Plain),
+            (legs + leg, HopRequest::Plain),
+            (2 * legs, HopRequest::Cgo),
+        ];
         let hops = hops.iter().map(|&(relay, wish)| self.world.hop(relay, wish)).collect();
         assert!(self.world.build(key, hops), "{:?}", self.world.outputs);
         CircuitKey(key)

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_onion::client::{Cause, CircuitKey, Input, Output};
-use anabranch_onion::handshake::extension::Wish;
+use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::wire::message::{Begin, DestroyReason, EndReason};
 use anabranch_onion::{
     CircuitFault, Core, LinkId, LossyCongestion, StreamKey, StreamOutput, Violation,
@@ -24,7 +24,7 @@ fn setting() -> Setting {
 
 /// A lossy circuit over all relays.
 fn build(world: &mut World, key: u64) -> bool {
-    let hops = (0..world.setting.relays).map(|relay| world.hop(relay, Wish::Lossy)).collect();
+    let hops = (0..world.setting.relays).map(|relay| world.hop(relay, HopRequest::Lossy)).collect();
     world.build(key, hops)
 }
 
@@ -271,7 +271,7 @@ fn a_relay_that_does_not_grant_lossy_cells_is_known_by_its_place() {
         let mut world = World::new(Setting { ungranting: vec![relay + 1], ..setting() });
         assert!(!build(&mut world, 1));
         assert_eq!(closed(&world, 1), Some((relay, Cause::NoLossyCells)));
-        world.build_through_all(2, Wish::CongestionControl);
+        world.build_through_all(2, HopRequest::CongestionControl);
         nobody_is_at_fault(&world);
     }
 }
@@ -287,7 +287,7 @@ fn a_relay_without_quic_links_is_known_by_its_place() {
             _ => Cause::Destroyed(DestroyReason::CONNECT_FAILED),
         };
         assert_eq!(closed(&world, 1), Some((relay, cause)));
-        world.build_through_all(2, Wish::CongestionControl);
+        world.build_through_all(2, HopRequest::CongestionControl);
         nobody_is_at_fault(&world);
     }
 }
@@ -295,8 +295,8 @@ fn a_relay_without_quic_links_is_known_by_its_place() {
 #[test]
 fn a_circuit_is_lossy_only_if_all_its_hops_are_asked() {
     let mut world = World::new(setting());
-    let last = world.hop(2, Wish::Plain);
-    let hops = vec![world.hop(0, Wish::Lossy), world.hop(1, Wish::Lossy), last];
+    let last = world.hop(2, HopRequest::Plain);
+    let hops = vec![world.hop(0, HopRequest::Lossy), world.hop(1, HopRequest::Lossy), last];
     assert!(world.build(1, hops));
     assert!(!world.client.is_lossy(CircuitKey(1)));
 }
@@ -306,7 +306,7 @@ fn where_udp_is_blocked_the_circuit_is_given_up_and_others_are_not() {
     let mut world = World::new(Setting { blocked: true, ..setting() });
     assert!(!build(&mut world, 1));
     assert_eq!(closed(&world, 1), Some((0, Cause::NoLossyLink)));
-    world.build_through_all(2, Wish::CongestionControl);
+    world.build_through_all(2, HopRequest::CongestionControl);
     nobody_is_at_fault(&world);
 }
 
@@ -371,7 +371,7 @@ fn cells_of_a_closed_circuit_are_dropped_and_counted() {
 fn a_lossy_circuit_ends_with_its_quic_link_and_others_move() {
     let (mut world, circuit) = lossy(setting());
     let stream = begin(&mut world, circuit, "fed");
-    let other = world.build_through_all(2, Wish::CongestionControl);
+    let other = world.build_through_all(2, HopRequest::CongestionControl);
     world.run_for(Duration::from_secs(1));
     let link = quic_between(&world, [1, 2]);
     world.lose(link, 0);
@@ -437,7 +437,7 @@ fn lossy_set(legs: usize, setting: Setting) -> (World, Vec<CircuitKey>) {
     let keys: Vec<CircuitKey> = (0..legs as u64).map(CircuitKey).collect();
     for (leg, key) in keys.iter().enumerate() {
         let path = [2 * leg, 2 * leg + 1, relays - 1];
-        let hops = path.map(|relay| world.hop(relay, Wish::Lossy)).to_vec();
+        let hops = path.map(|relay| world.hop(relay, HopRequest::Lossy)).to_vec();
         assert!(world.build(key.0, hops), "{:?}", world.outputs);
         let with = (leg > 0).then_some(keys[0]);
         world.client.link(world.now, *key, with).unwrap();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anabranch_onion::StreamKey;
 use anabranch_onion::client::{CircuitKey, Input, Output};
-use anabranch_onion::handshake::extension::Wish;
+use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::wire::message::Begin;
 use world::{Setting, World};
 
@@ -26,7 +26,7 @@ fn begin(world: &mut World, circuit: CircuitKey, host: &str) -> StreamKey {
 }
 
 /// Ten circuits each download; what came before its turn at the relays.
-fn downloads(world: &mut World, wish: Wish) -> u64 {
+fn downloads(world: &mut World, wish: HopRequest) -> u64 {
     let circuits: Vec<CircuitKey> =
         (1..=10).map(|key| world.build_through_all(key, wish)).collect();
     let host = format!("source-{BYTES}");
@@ -45,7 +45,7 @@ fn downloads(world: &mut World, wish: Wish) -> u64 {
 
 #[test]
 fn circuits_stay_in_order_on_links_that_do_not() {
-    for wish in [Wish::CongestionControl, Wish::Cgo, Wish::Plain] {
+    for wish in [HopRequest::CongestionControl, HopRequest::Cgo, HopRequest::Plain] {
         let mut world = World::new(lossy());
         let early = downloads(&mut world, wish);
         assert!(world.pipes.values().all(|pipe| pipe.is_unordered()));
@@ -60,7 +60,7 @@ fn circuits_stay_in_order_on_links_that_do_not() {
 fn a_run_replays() {
     let trace = || {
         let mut world = World::new(lossy());
-        downloads(&mut world, Wish::CongestionControl);
+        downloads(&mut world, HopRequest::CongestionControl);
         world.trace
     };
     assert_eq!(trace(), trace());
@@ -70,7 +70,7 @@ fn a_run_replays() {
 fn a_neighbour_without_them_gets_plain_cells_and_the_circuit_stays_whole() {
     for stock in 1..=3 {
         let mut world = World::new(Setting { stock: vec![stock], ..lossy() });
-        let early = downloads(&mut world, Wish::CongestionControl);
+        let early = downloads(&mut world, HopRequest::CongestionControl);
         for pipe in world.pipes.values() {
             assert_eq!(pipe.is_unordered(), !pipe.nodes.contains(&stock), "{:?}", pipe.nodes);
         }
@@ -78,16 +78,16 @@ fn a_neighbour_without_them_gets_plain_cells_and_the_circuit_stays_whole() {
         assert!(early > 0 || stock == 2, "relay {stock}");
     }
     let mut world = World::new(Setting { unordered: false, ..lossy() });
-    assert_eq!(downloads(&mut world, Wish::CongestionControl), 0);
+    assert_eq!(downloads(&mut world, HopRequest::CongestionControl), 0);
 }
 
 #[test]
 fn circuits_come_and_go_while_their_cells_overtake_each_other() {
     let mut world = World::new(Setting { lost: 200, ..lossy() });
-    world.build_through_all(1, Wish::CongestionControl);
+    world.build_through_all(1, HopRequest::CongestionControl);
     for key in 2..60 {
         let circuit = CircuitKey(key);
-        let hops = (0..3).map(|relay| world.hop(relay, Wish::CongestionControl)).collect();
+        let hops = (0..3).map(|relay| world.hop(relay, HopRequest::CongestionControl)).collect();
         world.client.handle(world.now, Input::Build { circuit, hops });
         // Some are closed before they are built, some with data under way.
         world.run_for(Duration::from_millis(40 * (key % 12)));

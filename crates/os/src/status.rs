@@ -33,29 +33,29 @@ const ATTEMPTS: u32 = 64;
 
 /// The status socket of a run, which exists until this value is dropped.
 #[derive(Debug)]
-pub struct Board {
+pub struct StatusSocket {
     text: Arc<Mutex<String>>,
     path: PathBuf,
     over: Arc<AtomicBool>,
 }
 
-impl Board {
+impl StatusSocket {
     /// Opens the status socket of a run. `kind` is the command that it executes, such as `split`.
     /// Returns `None` if the run's user has no directory for it.
     ///
     /// # Errors
     /// The directory or the socket cannot be created, or no thread can be started.
-    pub fn open(kind: &str) -> io::Result<Option<Board>> {
-        folder().map(|folder| Board::open_in(&folder, kind)).transpose()
+    pub fn open(kind: &str) -> io::Result<Option<StatusSocket>> {
+        folder().map(|folder| StatusSocket::open_in(&folder, kind)).transpose()
     }
 
-    fn open_in(folder: &Path, kind: &str) -> io::Result<Board> {
+    fn open_in(folder: &Path, kind: &str) -> io::Result<StatusSocket> {
         let (listener, path) = bind(folder, kind)?;
         let text = Arc::new(Mutex::new(String::new()));
         let over = Arc::new(AtomicBool::new(false));
         let (shown, until) = (Arc::clone(&text), Arc::clone(&over));
         let work = move || serve(&listener, &shown, &until);
-        let board = Board { text, path, over };
+        let board = StatusSocket { text, path, over };
         thread::Builder::new().name("status".to_owned()).spawn(work)?;
         Ok(board)
     }
@@ -66,7 +66,7 @@ impl Board {
     }
 }
 
-impl Drop for Board {
+impl Drop for StatusSocket {
     /// Ends the thread and removes the socket. The thread blocks in `accept`, so this connects to
     /// it once.
     fn drop(&mut self) {
@@ -220,7 +220,7 @@ mod tests {
     fn what_was_posted_last_is_read_and_a_run_that_ended_leaves_nothing() {
         let folder = TempDir::new().unwrap();
         let inner = folder.path().join("anabranch");
-        let board = Board::open_in(&inner, "split").unwrap();
+        let board = StatusSocket::open_in(&inner, "split").unwrap();
         board.post("first".to_owned());
         board.post("second".to_owned());
         assert_eq!([read_all(&inner), read_all(&inner)].concat(), ["second", "second"]);
@@ -238,9 +238,9 @@ mod tests {
         rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).unwrap();
         drop(listener);
         assert!(left.exists() && read_all(folder.path()).is_empty());
-        let board = Board::open_in(folder.path(), "split").unwrap();
+        let board = StatusSocket::open_in(folder.path(), "split").unwrap();
         assert_eq!(board.path, left);
-        let other = Board::open_in(folder.path(), "split").unwrap();
+        let other = StatusSocket::open_in(folder.path(), "split").unwrap();
         assert_ne!(other.path, left, "two runs of one number, in two namespaces");
         board.post("a".to_owned());
         other.post("b".to_owned());

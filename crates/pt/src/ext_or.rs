@@ -291,14 +291,14 @@ impl ExtOrServer {
             }
             ServerStage::Commands => {
                 let Some((command, body)) = self.inbox.command() else { return Ok(false) };
-                self.obey(command, &body, out)?;
+                self.execute(command, &body, out)?;
             }
             ServerStage::Open => return Ok(false),
         }
         Ok(true)
     }
 
-    fn obey(&mut self, command: u16, body: &[u8], out: &mut Vec<u8>) -> Result<(), ExtOrError> {
+    fn execute(&mut self, command: u16, body: &[u8], out: &mut Vec<u8>) -> Result<(), ExtOrError> {
         let text = || std::str::from_utf8(body).map_err(|_| ExtOrError::Nonsense);
         match command {
             DONE => {

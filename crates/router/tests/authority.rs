@@ -241,13 +241,13 @@ fn files_that_were_cut_in_half_are_named_and_nothing_else_is_lost() {
     assert_eq!(world.publish(&texts[0]).status, 200);
     world.stop();
     assert_eq!(fs::read_to_string(&lost).unwrap(), texts[0], "it came again from its relay");
-    let pasts = data.path().join("relays.json");
-    let whole = fs::read(&pasts).unwrap();
-    halve(&pasts);
+    let stored_relays = data.path().join("relays.json");
+    let whole = fs::read(&stored_relays).unwrap();
+    halve(&stored_relays);
     let error = World::try_start(settings(data.path(), 0)).err().unwrap().to_string();
     assert!(error.contains("relays.json") && error.contains("restore it from a backup"), "{error}");
-    assert_eq!(fs::read(&pasts).unwrap().len(), whole.len() / 2, "it is left as it is");
-    fs::write(&pasts, whole).unwrap();
+    assert_eq!(fs::read(&stored_relays).unwrap().len(), whole.len() / 2, "it is left as it is");
+    fs::write(&stored_relays, whole).unwrap();
     World::start(data.path()).stop();
 }
 

@@ -134,7 +134,7 @@ impl Carrier {
 
     /// Records that bytes were received. If `more` is given, further bytes must arrive within this
     /// time.
-    pub(crate) fn hears(&mut self, now: Time, more: Option<Duration>) {
+    pub(crate) fn note_activity(&mut self, now: Time, more: Option<Duration>) {
         self.heard = now;
         self.awaited = more.map(|pause| now + pause);
     }
@@ -177,9 +177,9 @@ impl Carrier {
 
     /// Removes debts whose chunks have arrived, over this connection or another one. Returns the
     /// time at which the last of these was sent.
-    pub(crate) fn settle(&mut self, now: Time, has_come: impl Fn(u64) -> bool) -> Option<Time> {
+    pub(crate) fn settle(&mut self, now: Time, has_arrived: impl Fn(u64) -> bool) -> Option<Time> {
         let mut last = None;
-        let paid = |owed: &mut Debt| owed.chunk.is_some_and(&has_come);
+        let paid = |owed: &mut Debt| owed.chunk.is_some_and(&has_arrived);
         while let Some(owed) = self.owed.pop_front_if(paid) {
             (self.progress, last) = (now, Some(owed.sent));
         }
@@ -279,9 +279,9 @@ mod tests {
         carrier.asked(at(100));
         carrier.asked(at(900));
         assert_eq!(carrier.deadline(at(0)), Some(at(100) + UNKNOWN * ALONE));
-        carrier.hears(at(950), None);
+        carrier.note_activity(at(950), None);
         assert_eq!((carrier.deadline(at(0)), carrier.heard()), (None, at(950)));
-        carrier.hears(at(960), Some(Duration::ZERO));
+        carrier.note_activity(at(960), Some(Duration::ZERO));
         assert_eq!(carrier.deadline(at(0)), Some(at(960) + UNKNOWN * ALONE));
         carrier.over();
         assert_eq!(carrier.deadline(at(0)), None);

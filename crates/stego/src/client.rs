@@ -10,12 +10,12 @@ use rand_core::CryptoRng;
 
 use crate::budget::Budget;
 use crate::cover::{ConnId, Cover, Input};
-use crate::handshake::{ANSWER, Greeting, HELLO};
+use crate::handshake::{ANSWER, ClientHandshake, HELLO};
 use crate::keys::BridgeKey;
 use crate::link::{Link, LinkViolation, Opening, Side};
 use crate::secrets::LinkSecrets;
-use crate::slot::{Covers, Hidden, Profile, Scene, Wish};
-use crate::token::{Purse, TOKEN};
+use crate::slot::{Covers, Hidden, LoadHint, Profile, SharedContext};
+use crate::token::{TOKEN, TokenAllocator};
 
 /// Timeout of a handshake. After an outage, a new connection after this time succeeds sooner than
 /// TCP's retransmission, whose intervals grow to a minute and more.
@@ -93,7 +93,7 @@ pub struct ClientConfig {
 /// The client's end of a link.
 pub struct Client<R> {
     config: ClientConfig,
-    scene: Arc<Scene>,
+    context: Arc<SharedContext>,
     rng: R,
     stage: Stage,
     conns: BTreeMap<ConnId, Conn>,
@@ -128,25 +128,25 @@ const EARLY: usize = 64 << 10;
 enum Stage {
     Alone,
     Handshake(Box<Handshake>),
-    Up(Box<Link>, Box<Purse>),
+    Up(Box<Link>, Box<TokenAllocator>),
     Over,
 }
 
 /// The state of a handshake in progress.
 struct Handshake {
     conn: ConnId,
-    greeting: Greeting,
+    client_handshake: ClientHandshake,
     since: Time,
     answer: Vec<u8>,
 }
 
 struct Conn {
     cover: Cover,
-    seat: Seat,
+    state: ConnState,
 }
 
 /// The state of a connection, except its cover.
-struct Seat {
+struct ConnState {
     place: usize,
     dialled: Time,
     opened: bool,
@@ -162,10 +162,10 @@ struct Seat {
     brought: usize,
 }
 
-impl Seat {
-    fn of(place: usize, dialled: Time) -> Seat {
+impl ConnState {
+    fn of(place: usize, dialled: Time) -> ConnState {
         let (opened, heard, token, exchange) = (false, false, None, false);
-        Seat { place, dialled, opened, heard, token, exchange, skip: 0, brought: 0 }
+        ConnState { place, dialled, opened, heard, token, exchange, skip: 0, brought: 0 }
     }
 
     /// Returns the deadline for opening the connection; `None` if it is open.
@@ -183,11 +183,11 @@ impl<R: CryptoRng> Client<R> {
     #[must_use]
     pub fn new(config: ClientConfig, rng: R) -> Client<R> {
         let (host, covers) = (config.host.clone(), config.covers.clone());
-        let scene = Arc::new(Scene::new(&config.key, host, config.wall, covers));
+        let context = Arc::new(SharedContext::new(&config.key, host, config.wall, covers));
         let answers = config.profile.family().answer;
         Client {
             config,
-            scene,
+            context,
             rng,
             stage: Stage::Alone,
             conns: BTreeMap::new(),
@@ -212,7 +212,7 @@ impl<R: CryptoRng> Client<R> {
         match input {
             Input::Opened(id) => {
                 if let Some(conn) = self.conns.get_mut(&id) {
-                    conn.seat.opened = true;
+                    conn.state.opened = true;
                 }
             }
             Input::Bytes(id, bytes) => self.receive(now, id, bytes),
@@ -310,7 +310,7 @@ impl<R: CryptoRng> Client<R> {
             Stage::Over => Time::MAX,
             Stage::Alone if self.conns.is_empty() => dial,
             Stage::Alone => {
-                let late = self.conns.values().filter_map(|conn| conn.seat.late());
+                let late = self.conns.values().filter_map(|conn| conn.state.late());
                 late.min().unwrap_or(Time::MAX)
             }
             Stage::Handshake(greeted) => greeted.since + GREETING,
@@ -321,7 +321,7 @@ impl<R: CryptoRng> Client<R> {
     fn next_of(&self, now: Time, link: &Link) -> Time {
         let places = self.conns.values();
         let conns = places.filter_map(|conn| {
-            let Some(carrier) = link.carrier(conn.seat.place) else { return conn.seat.late() };
+            let Some(carrier) = link.carrier(conn.state.place) else { return conn.state.late() };
             let closes = carrier.silent().map(|since| since + carrier.patience());
             let quiet = carrier.heard() + self.quiet(now, link);
             let asks = conn.cover.slot.streams() && !carrier.is_asked();
@@ -357,8 +357,8 @@ impl<R: CryptoRng> Client<R> {
     /// Does all work that is due at `now`.
     fn work(&mut self, now: Time) {
         self.greet(now);
-        let (mut link, mut purse) = match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Up(link, purse) => (link, purse),
+        let (mut link, mut allocator) = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Up(link, allocator) => (link, allocator),
             other => {
                 self.stage = other;
                 return;
@@ -367,13 +367,13 @@ impl<R: CryptoRng> Client<R> {
         link.tick(now);
         link.settle(&mut self.budget);
         self.judge(now, &mut link);
-        self.begin(now, &mut link, &mut purse);
+        self.begin(now, &mut link, &mut allocator);
         self.flush(now, &mut link);
         if self.done.is_none() {
-            self.dial(now, (self.wanted(now, &link), wish(now, &link)));
+            self.dial(now, (self.wanted(now, &link), hint(now, &link)));
         }
         let ending = self.ending(now, &link);
-        self.stage = Stage::Up(link, purse);
+        self.stage = Stage::Up(link, allocator);
         if let Some(ending) = ending {
             self.end(ending);
         }
@@ -384,7 +384,7 @@ impl<R: CryptoRng> Client<R> {
         if link.is_done() && link.has_ended() {
             let since = *self.done.get_or_insert(now);
             let mut conns = self.conns.values();
-            let left = conns.all(|conn| !conn.seat.exchange && !conn.cover.slot.streams());
+            let left = conns.all(|conn| !conn.state.exchange && !conn.cover.slot.streams());
             let over = left || now >= since + LINGERS;
             return over.then_some(Ending::Done);
         }
@@ -418,17 +418,17 @@ impl<R: CryptoRng> Client<R> {
         if now >= self.lost(now) {
             return self.end(Ending::Lost);
         }
-        let late = self.conns.iter().filter(|(_, conn)| conn.seat.is_late(now));
+        let late = self.conns.iter().filter(|(_, conn)| conn.state.is_late(now));
         for id in late.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.outputs.push_back(ClientOutput::Close(id));
             self.gone(now, id);
         }
-        let open = self.conns.iter_mut().find(|(_, conn)| conn.seat.opened);
-        let Some((&id, _)) = open else { return self.dial(now, (1, Wish::Quiet)) };
-        self.say_hello(now, id);
+        let open = self.conns.iter_mut().find(|(_, conn)| conn.state.opened);
+        let Some((&id, _)) = open else { return self.dial(now, (1, LoadHint::Quiet)) };
+        self.send_hello(now, id);
     }
 
-    fn say_hello(&mut self, now: Time, id: ConnId) {
+    fn send_hello(&mut self, now: Time, id: ConnId) {
         let minute = self.minute(now);
         let drawn = usize::from(draw(&mut self.rng, self.config.profile.family().padding));
         let Some(conn) = self.conns.get_mut(&id) else { return };
@@ -436,29 +436,30 @@ impl<R: CryptoRng> Client<R> {
         let padding = u16::try_from(padding).unwrap_or(u16::MAX);
         let (mut hello, mut out) = (Vec::new(), Vec::new());
         let own = (self.config.aes, padding);
-        let greeting = Greeting::begin(&self.config.key, minute, own, &mut self.rng, &mut hello);
+        let client_handshake =
+            ClientHandshake::begin(&self.config.key, minute, own, &mut self.rng, &mut hello);
         // This is `None` only if the bridge line's key is a point of low order.
-        let Some(greeting) = greeting else { return self.end(Ending::Lost) };
-        conn.cover.say(now, &hello, &mut out);
-        (conn.seat.exchange, conn.seat.token) = (true, None);
+        let Some(client_handshake) = client_handshake else { return self.end(Ending::Lost) };
+        conn.cover.append_message(now, &hello, &mut out);
+        (conn.state.exchange, conn.state.token) = (true, None);
         self.outputs.push_back(ClientOutput::Send(id, out));
-        let greeted = Handshake { conn: id, greeting, since: now, answer: Vec::new() };
+        let greeted = Handshake { conn: id, client_handshake, since: now, answer: Vec::new() };
         self.stage = Stage::Handshake(Box::new(greeted));
     }
 
-    /// Opens connections until there are `wanted` of them. `wish` is the load that they are
+    /// Opens connections until there are `wanted` of them. `hint` is the load that they are
     /// expected to have.
-    fn dial(&mut self, now: Time, (wanted, wish): (usize, Wish)) {
+    fn dial(&mut self, now: Time, (wanted, hint): (usize, LoadHint)) {
         while self.conns.len() < wanted && now >= self.dial {
             let (id, taken) = (ConnId(self.next_conn), |place: &usize| {
-                self.conns.values().any(|conn| conn.seat.place == *place)
+                self.conns.values().any(|conn| conn.state.place == *place)
             });
             let place = (0..self.config.profile.family().connections).find(|place| !taken(place));
             let Some(place) = place else { return };
             self.next_conn += 1;
             let draw = draw(&mut self.rng, u16::MAX);
-            let cover = Cover::new(self.config.profile.client_slot(&self.scene, wish, draw));
-            self.conns.insert(id, Conn { cover, seat: Seat::of(place, now) });
+            let cover = Cover::new(self.config.profile.client_slot(&self.context, hint, draw));
+            self.conns.insert(id, Conn { cover, state: ConnState::of(place, now) });
             self.outputs.push_back(ClientOutput::Dial(id));
             if self.failures > 0 {
                 self.dial = now + self.pause();
@@ -484,11 +485,11 @@ impl<R: CryptoRng> Client<R> {
     /// Removes a closed connection.
     fn gone(&mut self, now: Time, id: ConnId) {
         let Some(conn) = self.conns.remove(&id) else { return };
-        if !conn.seat.heard {
+        if !conn.state.heard {
             self.failed(now);
         }
         match &mut self.stage {
-            Stage::Up(link, _) => link.lost(now, conn.seat.place),
+            Stage::Up(link, _) => link.lost(now, conn.state.place),
             Stage::Handshake(greeted) if greeted.conn == id => self.stage = Stage::Alone,
             _ => {}
         }
@@ -500,11 +501,11 @@ impl<R: CryptoRng> Client<R> {
         let quiet = self.quiet(now, link);
         let mut gone = Vec::new();
         for (&id, conn) in &self.conns {
-            let carrier = link.carrier(conn.seat.place);
+            let carrier = link.carrier(conn.state.place);
             let silent = carrier.is_some_and(|carrier| {
                 carrier.silent().is_some_and(|since| now >= since + carrier.patience())
             });
-            let dead = silent || conn.seat.is_late(now);
+            let dead = silent || conn.state.is_late(now);
             if dead || conn.cover.slot.is_spent() && carrier.is_none_or(|one| one.is_even()) {
                 gone.push((id, dead));
                 continue;
@@ -512,14 +513,14 @@ impl<R: CryptoRng> Client<R> {
             let asks = carrier
                 .is_some_and(|carrier| !carrier.is_asked() && now >= carrier.heard() + quiet);
             if asks && conn.cover.slot.streams() {
-                link.ping(now, conn.seat.place);
+                link.ping(now, conn.state.place);
             }
         }
         for (id, dead) in gone {
             let Some(conn) = self.conns.remove(&id) else { continue };
-            link.lost(now, conn.seat.place);
+            link.lost(now, conn.state.place);
             self.outputs.push_back(ClientOutput::Close(id));
-            if dead && !conn.seat.heard {
+            if dead && !conn.state.heard {
                 self.failed(now);
             }
         }
@@ -527,8 +528,8 @@ impl<R: CryptoRng> Client<R> {
 
     /// Begins exchanges on open connections. A streaming connection begins its only exchange at
     /// once. Other connections begin as many as the waiting data of both ends need.
-    fn begin(&mut self, now: Time, link: &mut Link, purse: &mut Purse) {
-        let open = self.conns.values().filter(|conn| conn.seat.exchange).count();
+    fn begin(&mut self, now: Time, link: &mut Link, allocator: &mut TokenAllocator) {
+        let open = self.conns.values().filter(|conn| conn.state.exchange).count();
         let asks = if self.done.is_some() { 0 } else { self.requests(link) };
         let (mut bytes, least) = link.wants(now);
         let mut missing = asks.saturating_sub(open);
@@ -536,9 +537,9 @@ impl<R: CryptoRng> Client<R> {
             (self.config.profile.family().gathers, self.config.profile.family().chunk);
         // A browser leaves no connection unused, so those that have waited longest are first.
         let mut conns: Vec<&mut Conn> = self.conns.values_mut().collect();
-        conns.sort_by_key(|conn| conn.seat.token);
-        for Conn { cover, seat } in conns {
-            if !seat.opened || seat.exchange || !(cover.slot.streams() || cover.slot.begins()) {
+        conns.sort_by_key(|conn| conn.state.token);
+        for Conn { cover, state } in conns {
+            if !state.opened || state.exchange || !(cover.slot.streams() || cover.slot.begins()) {
                 continue;
             }
             if !cover.slot.streams() && missing == 0 && bytes == 0 {
@@ -550,11 +551,11 @@ impl<R: CryptoRng> Client<R> {
             if room >= least {
                 bytes = bytes.saturating_sub(if gathers { room } else { chunk });
             }
-            let (number, token) = purse.spend();
+            let (number, token) = allocator.allocate();
             let id = u64::from(number) + 1;
             let hold = cover.slot.hold();
-            link.open(now, (seat.place, id), Opening::Asks(hold), &token);
-            (seat.exchange, seat.token) = (true, Some(number));
+            link.open(now, (state.place, id), Opening::Asks(hold), &token);
+            (state.exchange, state.token) = (true, Some(number));
         }
     }
 
@@ -578,42 +579,42 @@ impl<R: CryptoRng> Client<R> {
     fn flush(&mut self, now: Time, link: &mut Link) {
         let mut rooms = vec![0; self.config.profile.family().connections];
         let mut spares = rooms.clone();
-        for conn in self.conns.values_mut().filter(|conn| conn.seat.exchange) {
-            let place = conn.seat.place;
+        for conn in self.conns.values_mut().filter(|conn| conn.state.exchange) {
+            let place = conn.state.place;
             rooms[place] = conn.cover.room(now, link.held_at(place));
             spares[place] = conn.cover.slot.spare();
         }
         link.deal(now, &mut rooms, &spares);
         for (&id, conn) in &mut self.conns {
-            if !conn.seat.exchange {
+            if !conn.state.exchange {
                 continue;
             }
             conn.cover.slot.lead(&mut self.lead);
-            if let Some((out, _)) = conn.cover.emit(now, link, (conn.seat.place, false)) {
+            if let Some((out, _)) = conn.cover.emit(now, link, (conn.state.place, false)) {
                 self.outputs.push_back(ClientOutput::Send(id, out));
             }
         }
     }
 
     fn receive(&mut self, now: Time, id: ConnId, bytes: &[u8]) {
-        let Some(Conn { mut cover, mut seat }) = self.conns.remove(&id) else { return };
+        let Some(Conn { mut cover, mut state }) = self.conns.remove(&id) else { return };
         if let Stage::Up(link, _) = &mut self.stage
-            && seat.exchange
+            && state.exchange
         {
-            link.hears(now, seat.place);
+            link.note_activity(now, state.place);
         }
         let mut broken = false;
         let mut each = |hidden: Hidden<'_>| {
-            broken = broken || self.hidden(now, id, &mut seat, hidden).is_err();
+            broken = broken || self.hidden(now, id, &mut state, hidden).is_err();
         };
         let taken = cover.slot.receive(now, bytes, &mut each);
         cover.slot.lead(&mut self.lead);
         if taken.is_err() || broken {
             self.outputs.push_back(ClientOutput::Close(id));
-            self.conns.insert(id, Conn { cover, seat });
+            self.conns.insert(id, Conn { cover, state });
             self.gone(now, id);
         } else {
-            self.conns.insert(id, Conn { cover, seat });
+            self.conns.insert(id, Conn { cover, state });
         }
     }
 
@@ -621,15 +622,15 @@ impl<R: CryptoRng> Client<R> {
         &mut self,
         now: Time,
         id: ConnId,
-        seat: &mut Seat,
+        state: &mut ConnState,
         hidden: Hidden<'_>,
     ) -> Result<(), LinkViolation> {
         match hidden {
             Hidden::End => {
-                seat.exchange = false;
-                let brought = std::mem::take(&mut seat.brought);
+                state.exchange = false;
+                let brought = std::mem::take(&mut state.brought);
                 if let Stage::Up(link, _) = &mut self.stage {
-                    link.over(seat.place);
+                    link.over(state.place);
                     // An answer that emptied the backlog does not show how much an answer can hold.
                     if link.backlog() > brought as u64
                         && let Some(answers) = &mut self.answers
@@ -640,8 +641,8 @@ impl<R: CryptoRng> Client<R> {
                 Ok(())
             }
             Hidden::Bytes(bytes) => {
-                seat.brought += bytes.len();
-                self.hidden_bytes(now, id, seat, bytes)
+                state.brought += bytes.len();
+                self.hidden_bytes(now, id, state, bytes)
             }
         }
     }
@@ -650,52 +651,52 @@ impl<R: CryptoRng> Client<R> {
         &mut self,
         now: Time,
         id: ConnId,
-        seat: &mut Seat,
+        state: &mut ConnState,
         bytes: &[u8],
     ) -> Result<(), LinkViolation> {
-        let skipped = seat.skip.min(bytes.len());
-        seat.skip -= skipped;
+        let skipped = state.skip.min(bytes.len());
+        state.skip -= skipped;
         let bytes = &bytes[skipped..];
         match &mut self.stage {
-            Stage::Up(link, purse) => {
-                if link.came(now, seat.place, bytes)? > 0 {
-                    (self.heard, self.failures, seat.heard) = (Some(now), 0, true);
-                    seat.token.into_iter().for_each(|token| purse.took(token));
+            Stage::Up(link, allocator) => {
+                if link.receive(now, state.place, bytes)? > 0 {
+                    (self.heard, self.failures, state.heard) = (Some(now), 0, true);
+                    state.token.into_iter().for_each(|token| allocator.mark_accepted(token));
                 }
                 Ok(())
             }
             Stage::Handshake(greeted) if greeted.conn == id => {
                 greeted.answer.extend_from_slice(bytes);
-                self.answered(now, seat)
+                self.answered(now, state)
             }
             _ => Ok(()),
         }
     }
 
     /// Processes the answer to the handshake once it is complete.
-    fn answered(&mut self, now: Time, seat: &mut Seat) -> Result<(), LinkViolation> {
+    fn answered(&mut self, now: Time, state: &mut ConnState) -> Result<(), LinkViolation> {
         let Stage::Handshake(greeted) = &self.stage else { return Ok(()) };
         let Some((answer, rest)) = greeted.answer.split_first_chunk::<ANSWER>() else {
             return Ok(());
         };
-        let (secrets, padding) = greeted.greeting.finish(answer).ok_or(LinkViolation)?;
+        let (secrets, padding) = greeted.client_handshake.finish(answer).ok_or(LinkViolation)?;
         let (rest, trip) = (rest.to_vec(), now.since(greeted.since));
         let mut link = self.link(&secrets);
         link.measured(trip);
-        link.open(now, (seat.place, 0), Opening::Asks(Duration::ZERO), &[]);
+        link.open(now, (state.place, 0), Opening::Asks(Duration::ZERO), &[]);
         link.write(&self.early.0, &mut self.budget);
         if self.early.1 {
             link.finish();
         }
         self.early.0 = Vec::new();
-        self.stage = Stage::Up(Box::new(link), Box::new(Purse::new(&secrets.tokens)));
+        self.stage = Stage::Up(Box::new(link), Box::new(TokenAllocator::new(&secrets.tokens)));
         self.outputs.push_back(ClientOutput::Up);
-        (self.heard, self.failures, seat.heard) = (Some(now), 0, true);
-        seat.skip = padding.into();
-        let skipped = seat.skip.min(rest.len());
-        seat.skip -= skipped;
+        (self.heard, self.failures, state.heard) = (Some(now), 0, true);
+        state.skip = padding.into();
+        let skipped = state.skip.min(rest.len());
+        state.skip -= skipped;
         let Stage::Up(link, _) = &mut self.stage else { return Ok(()) };
-        link.came(now, seat.place, &rest[skipped..]).map(drop)
+        link.receive(now, state.place, &rest[skipped..]).map(drop)
     }
 
     fn link(&mut self, secrets: &LinkSecrets) -> Link {
@@ -708,11 +709,11 @@ impl<R: CryptoRng> Client<R> {
 }
 
 /// Chooses the load that new connections are expected to have.
-fn wish(now: Time, link: &Link) -> Wish {
+fn hint(now: Time, link: &Link) -> LoadHint {
     match link.waiting() as u64 {
-        up if up >= MUCH && up > link.backlog() => Wish::Up,
-        _ if link.is_active(now) => Wish::Down,
-        _ => Wish::Quiet,
+        up if up >= MUCH && up > link.backlog() => LoadHint::Up,
+        _ if link.is_active(now) => LoadHint::Down,
+        _ => LoadHint::Quiet,
     }
 }
 

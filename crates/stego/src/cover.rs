@@ -67,13 +67,13 @@ impl Cover {
         let length = self.slot.fit(held);
         link.pad(now, place, length);
         let (hidden, mut out) = (link.take(place), Vec::new());
-        let over = self.say(now, &hidden, &mut out);
+        let over = self.append_message(now, &hidden, &mut out);
         Some((out, over))
     }
 
     /// Appends the message that contains the `hidden` bytes. Returns whether the message ends the
     /// exchange.
-    pub(crate) fn say(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
+    pub(crate) fn append_message(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
         let before = out.len();
         let over = self.slot.send(now, hidden, out);
         self.socket = self.socket.saturating_sub(out.len() - before);

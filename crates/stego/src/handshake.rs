@@ -40,13 +40,13 @@ const DRIFT: u32 = 60;
 const REMEMBERED: usize = 2_000_000;
 
 /// The client's state of a handshake in progress.
-pub(crate) struct Greeting {
+pub(crate) struct ClientHandshake {
     pair: HiddenPair,
     chain: Chain,
     aes: bool,
 }
 
-impl Greeting {
+impl ClientHandshake {
     /// Appends a HELLO, followed by `padding` random bytes. `minute` is the wall-clock time in
     /// minutes since 1970; `aes` is whether AES is fast on this machine. Returns `None` if the
     /// server's key is a point of low order.
@@ -56,10 +56,10 @@ impl Greeting {
         (aes, padding): (bool, u16),
         rng: &mut impl CryptoRng,
         out: &mut Vec<u8>,
-    ) -> Option<Greeting> {
+    ) -> Option<ClientHandshake> {
         let pair = HiddenPair::generate(rng);
         let mut chain = Chain::new(NAME, &server.0);
-        chain.say(&pair.representative);
+        chain.absorb(&pair.representative);
         chain.learn(&pair.agree(&server.0)?);
         let mut text = [0; HELLO_TEXT];
         text[..2].copy_from_slice(&[VERSION, u8::from(aes) * AES]);
@@ -68,7 +68,7 @@ impl Greeting {
         out.extend_from_slice(&pair.representative);
         seal(&mut chain, b"hello", &text, out);
         pad(padding, rng, out);
-        Some(Greeting { pair, chain, aes })
+        Some(ClientHandshake { pair, chain, aes })
     }
 
     /// Processes the first [`ANSWER`] bytes of the answer. Returns the link's keys and the number
@@ -76,7 +76,7 @@ impl Greeting {
     pub(crate) fn finish(&self, answer: &[u8; ANSWER]) -> Option<(LinkSecrets, u16)> {
         let (share, sealed) = answer.split_first_chunk::<SHARE>()?;
         let mut chain = self.chain.clone();
-        chain.say(share);
+        chain.absorb(share);
         chain.learn(&self.pair.agree(&elligator::public_key(share))?);
         let text: [u8; ANSWER_TEXT] = open(&mut chain, b"answer", sealed)?;
         let [version, capabilities, padding @ ..] = text;
@@ -87,7 +87,7 @@ impl Greeting {
 }
 
 /// A HELLO that was accepted, and has to be answered.
-pub(crate) struct Welcome {
+pub(crate) struct AcceptedHello {
     chain: Chain,
     share: [u8; 32],
     aes: bool,
@@ -97,7 +97,7 @@ pub(crate) struct Welcome {
 
 /// A replay cache of HELLOs.
 #[derive(Debug, Default)]
-pub(crate) struct Doorman {
+pub(crate) struct ReplayCache {
     /// The first eight bytes of the share in each HELLO, by the minute that the HELLO states. They
     /// are random, so different HELLOs practically never agree in them.
     seen: BTreeMap<u32, BTreeSet<[u8; 8]>>,
@@ -105,7 +105,7 @@ pub(crate) struct Doorman {
     remembered: usize,
 }
 
-impl Doorman {
+impl ReplayCache {
     /// Processes a HELLO. Returns `None` in four cases: its sender does not know the key, its time
     /// is wrong, it is a replay, or the cache is full. The server must not answer then.
     pub(crate) fn read(
@@ -113,11 +113,11 @@ impl Doorman {
         key: &ServerKey,
         minute: u32,
         hello: &[u8; HELLO],
-    ) -> Option<Welcome> {
+    ) -> Option<AcceptedHello> {
         let (share, sealed) = hello.split_first_chunk::<SHARE>()?;
         let point = elligator::public_key(share);
         let mut chain = Chain::new(NAME, &key.public().0);
-        chain.say(share);
+        chain.absorb(share);
         chain.learn(&key.agree(&point)?);
         let text: [u8; HELLO_TEXT] = open(&mut chain, b"hello", sealed)?;
         let (said, padding) = (&text[2..6], [text[6], text[7]]);
@@ -127,7 +127,7 @@ impl Doorman {
             return None;
         }
         let padding = u16::from_be_bytes(padding);
-        Some(Welcome { chain, share: point, aes: text[1] & AES != 0, padding })
+        Some(AcceptedHello { chain, share: point, aes: text[1] & AES != 0, padding })
     }
 
     /// Adds a HELLO with the minute `stated` to the cache, until it is too old to be accepted
@@ -148,7 +148,7 @@ impl Doorman {
     }
 }
 
-impl Welcome {
+impl AcceptedHello {
     /// Appends the ANSWER and `padding` random bytes, and returns the link's keys. `aes` is
     /// whether AES is fast on this machine.
     pub(crate) fn answer(
@@ -158,7 +158,7 @@ impl Welcome {
         out: &mut Vec<u8>,
     ) -> Option<LinkSecrets> {
         let (pair, aes) = (HiddenPair::generate(rng), aes && self.aes);
-        self.chain.say(&pair.representative);
+        self.chain.absorb(&pair.representative);
         self.chain.learn(&pair.agree(&self.share)?);
         let [high, low] = padding.to_be_bytes();
         out.extend_from_slice(&pair.representative);
@@ -192,7 +192,7 @@ fn seal(chain: &mut Chain, purpose: &[u8], text: &[u8], out: &mut Vec<u8>) {
     let cipher = cipher(&chain.derive(purpose));
     let tag = cipher.seal_in_place_separate_tag(nonce, aad, &mut out[start..]);
     out.extend_from_slice(tag.expect("a text is short").as_ref());
-    chain.say(&out[start..]);
+    chain.absorb(&out[start..]);
 }
 
 fn open<const N: usize>(chain: &mut Chain, purpose: &[u8], sealed: &[u8]) -> Option<[u8; N]> {
@@ -202,7 +202,7 @@ fn open<const N: usize>(chain: &mut Chain, purpose: &[u8], sealed: &[u8]) -> Opt
     (body.len() == N).then_some(())?;
     let cipher = cipher(&chain.derive(purpose));
     cipher.open_separate_gather(nonce, aad, body, tag, &mut text).ok()?;
-    chain.say(sealed);
+    chain.absorb(sealed);
     Some(text)
 }
 
@@ -222,10 +222,10 @@ mod tests {
         stream(1, entity, "handshake")
     }
 
-    fn greeting(minute: u32, aes: bool) -> (Greeting, Vec<u8>) {
+    fn client_handshake(minute: u32, aes: bool) -> (ClientHandshake, Vec<u8>) {
         let mut out = Vec::new();
         let key = key().public();
-        let begun = Greeting::begin(&key, minute, (aes, 11), &mut dice(1), &mut out);
+        let begun = ClientHandshake::begin(&key, minute, (aes, 11), &mut dice(1), &mut out);
         (begun.unwrap(), out)
     }
 
@@ -236,15 +236,15 @@ mod tests {
     #[test]
     fn both_ends_come_to_the_same_keys_in_one_round_trip() {
         for (near, far) in [(true, true), (true, false), (false, true)] {
-            let (greeting, hello) = greeting(MINUTE, near);
+            let (client_handshake, hello) = client_handshake(MINUTE, near);
             assert_eq!(hello.len(), HELLO + 11);
-            let mut doorman = Doorman::default();
-            let welcome = doorman.read(&key(), MINUTE + 5, first(&hello)).unwrap();
-            assert_eq!(welcome.padding, 11);
+            let mut replay_cache = ReplayCache::default();
+            let accepted_hello = replay_cache.read(&key(), MINUTE + 5, first(&hello)).unwrap();
+            assert_eq!(accepted_hello.padding, 11);
             let mut answer = Vec::new();
-            let theirs = welcome.answer((far, 7), &mut dice(2), &mut answer).unwrap();
+            let theirs = accepted_hello.answer((far, 7), &mut dice(2), &mut answer).unwrap();
             assert_eq!(answer.len(), ANSWER + 7);
-            let (ours, padding) = greeting.finish(first(&answer)).unwrap();
+            let (ours, padding) = client_handshake.finish(first(&answer)).unwrap();
             assert!(ours == theirs && padding == 7);
             assert_eq!(ours.aes, near && far);
             assert!(ours.up != ours.down && ours.up != ours.tokens);
@@ -253,63 +253,63 @@ mod tests {
 
     #[test]
     fn who_does_not_know_the_key_changes_or_repeats_is_nobody() {
-        let (_, hello) = greeting(MINUTE, true);
-        let mut doorman = Doorman::default();
+        let (_, hello) = client_handshake(MINUTE, true);
+        let mut replay_cache = ReplayCache::default();
         let mut changed = *first::<HELLO>(&hello);
         for place in 0..HELLO {
             changed[place] ^= 0x40;
-            assert!(doorman.read(&key(), MINUTE, &changed).is_none(), "byte {place}");
+            assert!(replay_cache.read(&key(), MINUTE, &changed).is_none(), "byte {place}");
             changed[place] ^= 0x40;
         }
-        assert!(doorman.read(&ServerKey::of([6; 32]), MINUTE, &changed).is_none());
-        assert!(doorman.read(&key(), MINUTE, &changed).is_some());
-        assert!(doorman.read(&key(), MINUTE, &changed).is_none(), "a replay");
-        assert!(doorman.read(&key(), MINUTE + 2 * DRIFT, &changed).is_none(), "an old replay");
+        assert!(replay_cache.read(&ServerKey::of([6; 32]), MINUTE, &changed).is_none());
+        assert!(replay_cache.read(&key(), MINUTE, &changed).is_some());
+        assert!(replay_cache.read(&key(), MINUTE, &changed).is_none(), "a replay");
+        assert!(replay_cache.read(&key(), MINUTE + 2 * DRIFT, &changed).is_none(), "an old replay");
     }
 
     #[test]
     fn clocks_may_differ_by_an_hour() {
         for (minute, taken) in [(MINUTE - 60, true), (MINUTE + 60, true), (MINUTE + 61, false)] {
-            let (_, hello) = greeting(minute, true);
-            let read = Doorman::default().read(&key(), MINUTE, first(&hello));
+            let (_, hello) = client_handshake(minute, true);
+            let read = ReplayCache::default().read(&key(), MINUTE, first(&hello));
             assert_eq!(read.is_some(), taken, "{minute}");
         }
     }
 
     #[test]
     fn an_answer_of_somebody_else_is_none() {
-        let (greeting, hello) = greeting(MINUTE, true);
-        let welcome = Doorman::default().read(&key(), MINUTE, first(&hello)).unwrap();
+        let (client_handshake, hello) = client_handshake(MINUTE, true);
+        let accepted_hello = ReplayCache::default().read(&key(), MINUTE, first(&hello)).unwrap();
         let mut answer = Vec::new();
-        welcome.answer((true, 0), &mut dice(2), &mut answer).unwrap();
+        accepted_hello.answer((true, 0), &mut dice(2), &mut answer).unwrap();
         for place in 0..ANSWER {
             let mut changed = *first::<ANSWER>(&answer);
             changed[place] ^= 1;
-            assert!(greeting.finish(&changed).is_none(), "byte {place}");
+            assert!(client_handshake.finish(&changed).is_none(), "byte {place}");
         }
     }
 
     #[test]
     fn memory_of_handshakes_is_bounded_and_forgets_what_clocks_refuse() {
-        let mut doorman = Doorman::default();
+        let mut replay_cache = ReplayCache::default();
         let share = |n: u64| std::array::from_fn(|at| n.to_be_bytes()[at % 8]);
-        let mut is_new = |n, said, minute| doorman.is_new(&share(n), said, minute);
+        let mut is_new = |n, said, minute| replay_cache.is_new(&share(n), said, minute);
         let most = REMEMBERED as u64;
         (0..most).for_each(|n| assert!(is_new(n, MINUTE, MINUTE)));
         assert!(!is_new(most, MINUTE + 60, MINUTE + 60), "full");
         assert!(is_new(most, MINUTE + 61, MINUTE + 61));
         assert!(!is_new(most, MINUTE + 61, MINUTE + 121), "as long as its minute is taken");
-        assert_eq!((doorman.seen.len(), doorman.remembered), (1, 1));
+        assert_eq!((replay_cache.seen.len(), replay_cache.remembered), (1, 1));
     }
 
     #[test]
     fn five_hundred_links_a_second_are_served_for_two_hours() {
-        let mut doorman = Doorman::default();
+        let mut replay_cache = ReplayCache::default();
         let share = |n: u64| std::array::from_fn(|at| n.to_be_bytes()[at % 8]);
         for n in 0..500 * 7_200 {
             // The minute of a client whose clock is right.
             let minute = MINUTE + (n / 500 / 60) as u32;
-            assert!(doorman.is_new(&share(n), minute, minute), "link {n}");
+            assert!(replay_cache.is_new(&share(n), minute, minute), "link {n}");
         }
     }
 }

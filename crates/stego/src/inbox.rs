@@ -97,7 +97,7 @@ impl Inbox {
     }
 
     /// Returns the number of bytes received, each of them counted once.
-    pub(crate) fn came(&self) -> u64 {
+    pub(crate) fn received_bytes(&self) -> u64 {
         self.came
     }
 
@@ -191,7 +191,7 @@ impl Inbox {
     }
 
     /// Returns whether the stream has ended and its end has been acknowledged.
-    pub(crate) fn has_told_end(&self) -> bool {
+    pub(crate) fn has_acknowledged_end(&self) -> bool {
         self.told_end
     }
 
@@ -243,7 +243,7 @@ impl Inbox {
 
     /// Makes another acknowledgement due at once, because the last one may be lost. Does nothing
     /// if there was nothing to acknowledge.
-    pub(crate) fn tell_again(&mut self, now: Time) {
+    pub(crate) fn repeat_ack(&mut self, now: Time) {
         if self.merger.next_number() > 0 || !self.ranges.is_empty() {
             self.due.at = Some(now);
         }
@@ -264,13 +264,13 @@ impl Inbox {
             ranges: ranges.collect(),
             limit: self.limit,
             written,
-            receipts: self.tell_receipts(receipts),
+            receipts: self.take_receipts(receipts),
         }
     }
 
     /// Returns up to `most` acknowledgements to send: a stream and the number of blocks received.
     /// Each is sent [`TOLD`] times, because one may be lost with its connection.
-    fn tell_receipts(&mut self, most: usize) -> Vec<(u64, u64)> {
+    fn take_receipts(&mut self, most: usize) -> Vec<(u64, u64)> {
         let told = self.receipts.iter_mut().take(RECEIPTS.min(most)).map(|(&id, (count, told))| {
             *told += 1;
             (id, *count)

@@ -90,7 +90,7 @@ pub(crate) struct Link {
     /// Connections by their numbers, including closed ones that still have debts.
     carriers: BTreeMap<u64, Carrier>,
     /// The connection at each place. Most places are free, so each connection has a box.
-    places: Vec<Option<Box<Place>>>,
+    places: Vec<Option<Box<PlacedConn>>>,
     /// The frames of the block that was opened last.
     frames: Vec<u8>,
     trip: RoundTrip,
@@ -101,7 +101,7 @@ pub(crate) struct Link {
     /// Total bytes of the other end's stream, as it last advertised.
     written: u64,
     /// Number of the connection that carried the last acknowledgement.
-    told_by: u64,
+    acknowledged_by: u64,
     /// Time at which data were last sent or received.
     active: Time,
     reset: Reset,
@@ -109,9 +109,9 @@ pub(crate) struct Link {
     /// ends.
     awaits_ends: bool,
     /// Whether the other end has to know of waiting data before it can fetch them.
-    tells_written: bool,
+    advertises_written: bool,
     /// Total bytes of the stream that were advertised to the other end.
-    told_written: u64,
+    advertised_written: u64,
     /// Whether messages are costly and should therefore be few. Waiting data then go into as few
     /// messages as can hold them.
     gathers: bool,
@@ -126,7 +126,7 @@ pub(crate) struct Link {
 }
 
 /// A place with its connection.
-struct Place {
+struct PlacedConn {
     id: u64,
     /// Received bytes that are not a complete block yet.
     partial: Vec<u8>,
@@ -134,12 +134,12 @@ struct Place {
     hidden: Vec<u8>,
     /// The client's index of the connection; `None` if it is not known.
     seat: Option<u64>,
-    word: Option<Word>,
+    control: Option<ControlFrame>,
 }
 
 /// A control frame that is to be sent over a connection.
 #[derive(Clone, Copy)]
-enum Word {
+enum ControlFrame {
     Ping,
     Pong,
     Reset,
@@ -186,12 +186,12 @@ impl Link {
             later: Time::ZERO,
             last: 0,
             written: 0,
-            told_by: 0,
+            acknowledged_by: 0,
             active: Time::ZERO,
             reset: Reset::Not,
             awaits_ends: exchanges && side == Side::Client,
-            tells_written: exchanges && side == Side::Server,
-            told_written: 0,
+            advertises_written: exchanges && side == Side::Server,
+            advertised_written: 0,
             gathers: profile.family().gathers,
             waits: None,
             pauses: Duration::ZERO,
@@ -230,7 +230,7 @@ impl Link {
         if self.reset == Reset::Not {
             self.reset = Reset::Ours;
             let places = self.places.iter_mut().flatten();
-            places.for_each(|place| place.word = Some(Word::Reset));
+            places.for_each(|place| place.control = Some(ControlFrame::Reset));
         }
     }
 
@@ -251,13 +251,13 @@ impl Link {
 
     /// Returns whether both streams have ended, and both ends know this.
     pub(crate) fn is_done(&self) -> bool {
-        self.outbox.is_done() && self.inbox.has_told_end()
+        self.outbox.is_done() && self.inbox.has_acknowledged_end()
     }
 
     /// Returns whether either end has reset the link. After a reset by this end, returns true only
     /// once every RESET frame has been sealed.
     pub(crate) fn is_reset(&self) -> bool {
-        let told = || self.places.iter().flatten().all(|place| place.word.is_none());
+        let told = || self.places.iter().flatten().all(|place| place.control.is_none());
         self.reset == Reset::Theirs || self.reset == Reset::Ours && told()
     }
 
@@ -274,7 +274,7 @@ impl Link {
     /// Returns the number of bytes that the other end has advertised and that have not arrived:
     /// they wait at the other end, or are in flight.
     pub(crate) fn backlog(&self) -> u64 {
-        self.written.saturating_sub(self.inbox.came())
+        self.written.saturating_sub(self.inbox.received_bytes())
     }
 
     /// Returns the number of bytes that need new messages now, and the minimum room of each of
@@ -355,17 +355,17 @@ impl Link {
             // Earlier connections may have stopped working together with the last acknowledgement.
             // It is repeated here before any byte of the other end arrives: this connection may
             // stop working, too, once some have arrived.
-            self.inbox.tell_again(now);
+            self.inbox.repeat_ack(now);
             self.last = place;
         }
-        let word = match opening {
-            Opening::Asks(_) => Some(Word::Seat(place as u64)),
-            Opening::Answers => Some(Word::Pong),
+        let control = match opening {
+            Opening::Asks(_) => Some(ControlFrame::Seat(place as u64)),
+            Opening::Answers => Some(ControlFrame::Pong),
             Opening::Waits => None,
         };
         self.carriers.insert(id, carrier);
         let hidden = first.to_vec();
-        let held = Place { id, partial: Vec::new(), hidden, seat: None, word };
+        let held = PlacedConn { id, partial: Vec::new(), hidden, seat: None, control };
         self.places[place] = Some(Box::new(held));
     }
 
@@ -382,9 +382,9 @@ impl Link {
     /// and so does an acknowledgement that it carried.
     pub(crate) fn lost(&mut self, now: Time, place: usize) {
         let Some(gone) = self.places[place].take() else { return };
-        if gone.id == self.told_by {
-            self.inbox.tell_again(now);
-            self.told_written = 0;
+        if gone.id == self.acknowledged_by {
+            self.inbox.repeat_ack(now);
+            self.advertised_written = 0;
         }
         if let Some(carrier) = self.carriers.remove(&gone.id) {
             carrier.debts().for_each(|chunk| self.outbox.failed(gone.id, chunk));
@@ -397,7 +397,7 @@ impl Link {
     }
 
     /// Returns the place whose connection has been silent for the longest time.
-    pub(crate) fn stalest(&self) -> Option<usize> {
+    pub(crate) fn longest_silent(&self) -> Option<usize> {
         let held = self.carriers.values().filter_map(|one| Some((one.heard(), one.place?)));
         held.min().map(|(_, place)| place)
     }
@@ -405,18 +405,18 @@ impl Link {
     /// Probes the connection at `place` with a PING.
     pub(crate) fn ping(&mut self, now: Time, place: usize) {
         let Some(held) = self.places.get_mut(place).and_then(Option::as_mut) else { return };
-        held.word = Some(held.word.unwrap_or(Word::Ping));
+        held.control = Some(held.control.unwrap_or(ControlFrame::Ping));
         if let Some(carrier) = self.carriers.get_mut(&held.id) {
             carrier.asked(now);
         }
     }
 
     /// Records that bytes were received at `place`, hidden or not.
-    pub(crate) fn hears(&mut self, now: Time, place: usize) {
+    pub(crate) fn note_activity(&mut self, now: Time, place: usize) {
         let more = self.awaits_ends.then_some(self.pauses);
         let held = self.places.get(place).and_then(Option::as_ref);
         if let Some(carrier) = held.and_then(|held| self.carriers.get_mut(&held.id)) {
-            carrier.hears(now, more);
+            carrier.note_activity(now, more);
         }
     }
 
@@ -424,7 +424,7 @@ impl Link {
     ///
     /// # Errors
     /// The other end did not send the bytes, so the connection is unusable.
-    pub(crate) fn came(
+    pub(crate) fn receive(
         &mut self,
         now: Time,
         place: usize,
@@ -435,7 +435,7 @@ impl Link {
         let (id, mut partial) = (held.id, std::mem::take(&mut held.partial));
         let more = self.awaits_ends.then_some(self.pauses);
         if let Some(carrier) = self.carriers.get_mut(&id) {
-            carrier.hears(now, more);
+            carrier.note_activity(now, more);
         }
         partial.extend_from_slice(bytes);
         let (mut start, mut blocks) = (0, 0);
@@ -480,20 +480,21 @@ impl Link {
             Frame::Ack(ack) => self.acknowledged(now, ack)?,
             Frame::Ping => {
                 if let Some(held) = &mut self.places[place] {
-                    held.word = Some(held.word.unwrap_or(Word::Pong));
+                    held.control = Some(held.control.unwrap_or(ControlFrame::Pong));
                 }
             }
             Frame::Pong => {}
-            Frame::Seat(seat) => self.sit(now, place, *seat),
+            Frame::Seat(seat) => self.set_seat(now, place, *seat),
         }
         Ok(matches!(frame, Frame::Data { .. } | Frame::Fin { .. } | Frame::Ping))
     }
 
     /// Records the client's index of the connection at `place`. Evicts an earlier connection with
     /// the same index, whose end may not have been noticed here.
-    fn sit(&mut self, now: Time, place: usize, seat: u64) {
-        let had =
-            |held: &Option<Box<Place>>| held.as_ref().is_some_and(|held| held.seat == Some(seat));
+    fn set_seat(&mut self, now: Time, place: usize, seat: u64) {
+        let had = |held: &Option<Box<PlacedConn>>| {
+            held.as_ref().is_some_and(|held| held.seat == Some(seat))
+        };
         let stale = self.places.iter().position(had).filter(|&stale| stale != place);
         if let Some(stale) = stale {
             self.lost(now, stale);
@@ -528,15 +529,15 @@ impl Link {
     /// for retransmission.
     pub(crate) fn tick(&mut self, now: Time) {
         for carrier in self.carriers.values_mut() {
-            let sent = carrier.settle(now, |chunk| self.outbox.has_come(chunk));
+            let sent = carrier.settle(now, |chunk| self.outbox.has_arrived(chunk));
             self.later = self.later.max(sent.unwrap_or(Time::ZERO));
         }
         let later = self.later;
         self.carriers.retain(|&id, carrier| {
             if carrier.falls_silent(now, later) {
-                if id == self.told_by {
-                    self.inbox.tell_again(now);
-                    self.told_written = 0;
+                if id == self.acknowledged_by {
+                    self.inbox.repeat_ack(now);
+                    self.advertised_written = 0;
                 }
                 carrier.debts().for_each(|chunk| self.outbox.failed(id, chunk));
             }
@@ -557,7 +558,7 @@ impl Link {
     /// reduces it. `spares` is the part of `rooms` that must not be used for chunks.
     pub(crate) fn deal(&mut self, now: Time, rooms: &mut [usize], spares: &[usize]) {
         self.deal_ack(now, rooms, spares);
-        self.deal_words(now, rooms);
+        self.deal_control_frames(now, rooms);
         for (room, spare) in rooms.iter_mut().zip(spares) {
             *room = room.saturating_sub(*spare);
         }
@@ -582,12 +583,12 @@ impl Link {
         }
     }
 
-    fn deal_words(&mut self, now: Time, rooms: &mut [usize]) {
+    fn deal_control_frames(&mut self, now: Time, rooms: &mut [usize]) {
         for place in 0..self.places.len() {
             if rooms[place] < WORD_ROOM {
                 continue;
             }
-            let Some((frame, asks)) = self.take_word(place) else { continue };
+            let Some((frame, asks)) = self.take_control_frame(place) else { continue };
             self.put(now, (place, rooms), asks, |_, out| {
                 frame.write(out);
                 None
@@ -596,24 +597,24 @@ impl Link {
     }
 
     /// Removes and returns the control frame of a place, with whether it needs an acknowledgement.
-    fn take_word(&mut self, place: usize) -> Option<(Frame<'static>, bool)> {
-        let word = self.places[place].as_mut()?.word.take()?;
-        Some(match word {
-            Word::Ping => (Frame::Ping, true),
-            Word::Pong => (Frame::Pong, false),
-            Word::Reset => (Frame::Reset, false),
-            Word::Seat(seat) => (Frame::Seat(seat), false),
+    fn take_control_frame(&mut self, place: usize) -> Option<(Frame<'static>, bool)> {
+        let control = self.places[place].as_mut()?.control.take()?;
+        Some(match control {
+            ControlFrame::Ping => (Frame::Ping, true),
+            ControlFrame::Pong => (Frame::Pong, false),
+            ControlFrame::Reset => (Frame::Reset, false),
+            ControlFrame::Seat(seat) => (Frame::Seat(seat), false),
         })
     }
 
     /// Returns whether the backlog has to be advertised: once `goes` bytes are sent, more bytes are
     /// left than the other end knows of.
-    fn has_to_tell(&self, goes: usize) -> bool {
+    fn must_advertise(&self, goes: usize) -> bool {
         let (written, left) = (self.outbox.written(), self.outbox.unsent().saturating_sub(goes));
-        let known = (left as u64).saturating_sub(written - self.told_written.min(written));
+        let known = (left as u64).saturating_sub(written - self.advertised_written.min(written));
         let news = left as u64 - known;
         let few = known < MANY && (news >= NEWS || known == 0 && news > 0);
-        self.tells_written && few
+        self.advertises_written && few
     }
 
     /// Returns whether to send an acknowledgement now: it is due, it can accompany data, or the
@@ -622,7 +623,7 @@ impl Link {
     fn acks(&self, now: Time, goes: usize) -> bool {
         let along = self.gathers && goes > 0 && self.outbox.least_room().is_some();
         let due = self.inbox.ack_due(now).is_some_and(|due| along || due <= now);
-        due || self.has_to_tell(goes)
+        due || self.must_advertise(goes)
     }
 
     fn deal_ack(&mut self, now: Time, rooms: &mut [usize], spares: &[usize]) {
@@ -638,14 +639,14 @@ impl Link {
         let Some(place) = all().find(carries).or_else(|| all().find(takes)) else { return };
         // A waiting control frame is put into the same block: the overhead of another block is
         // half a request.
-        let word = self.take_word(place);
+        let control = self.take_control_frame(place);
         let room = rooms[place].saturating_sub(WORD);
         let ack = Frame::Ack(self.inbox.ack(self.outbox.written(), room));
-        self.told_written = self.outbox.written();
-        self.told_by = self.places[place].as_ref().map_or(0, |held| held.id);
-        let asks = word.as_ref().is_some_and(|(_, asks)| *asks);
+        self.advertised_written = self.outbox.written();
+        self.acknowledged_by = self.places[place].as_ref().map_or(0, |held| held.id);
+        let asks = control.as_ref().is_some_and(|(_, asks)| *asks);
         self.put(now, (place, rooms), asks, |_, out| {
-            word.iter().for_each(|(frame, _)| frame.write(out));
+            control.iter().for_each(|(frame, _)| frame.write(out));
             ack.write(out);
             None
         });

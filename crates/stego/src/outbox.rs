@@ -235,7 +235,7 @@ impl Outbox {
     }
 
     /// Returns whether a chunk has arrived at the other end.
-    pub(crate) fn has_come(&self, chunk: u64) -> bool {
+    pub(crate) fn has_arrived(&self, chunk: u64) -> bool {
         let at = chunk.checked_sub(self.base);
         at.is_none_or(|at| matches!(self.flight.get(at as usize), Some(None)))
     }
@@ -247,9 +247,9 @@ impl Outbox {
         if ack.next > end || greatest > end {
             return false;
         }
-        (self.base..ack.next).for_each(|chunk| self.came(chunk));
+        (self.base..ack.next).for_each(|chunk| self.mark_arrived(chunk));
         for range in &ack.ranges {
-            (range.start.max(self.base)..range.end).for_each(|chunk| self.came(chunk));
+            (range.start.max(self.base)..range.end).for_each(|chunk| self.mark_arrived(chunk));
         }
         while matches!(self.flight.front(), Some(None)) {
             self.flight.pop_front();
@@ -272,7 +272,7 @@ impl Outbox {
         LEAST_WINDOW as u64 + 2 * self.came
     }
 
-    fn came(&mut self, chunk: u64) {
+    fn mark_arrived(&mut self, chunk: u64) {
         let Some(place) = self.flight.get_mut((chunk - self.base) as usize) else { return };
         if let Some(flight) = place.take() {
             self.held -= flight.bytes.len();
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(send(&mut outbox, 2, 3), [1, 4, 5]);
         outbox.failed(1, 1);
         assert_eq!(send(&mut outbox, 3, 1), [6], "another has taken it");
-        assert!(outbox.has_come(0) && outbox.has_come(3) && !outbox.has_come(1));
+        assert!(outbox.has_arrived(0) && outbox.has_arrived(3) && !outbox.has_arrived(1));
         assert_eq!(outbox.held(), 10_000 - 3_000);
     }
 

@@ -33,7 +33,7 @@ impl Chain {
     }
 
     /// Adds `bytes` to the transcript.
-    pub(crate) fn say(&mut self, bytes: &[u8]) {
+    pub(crate) fn absorb(&mut self, bytes: &[u8]) {
         self.transcript = hash(&[&self.transcript, bytes]);
     }
 
@@ -88,7 +88,7 @@ mod tests {
     fn a_chain_tells_apart_what_was_said_what_is_known_and_what_for() {
         let chain = |name: &[u8], said: &[u8], known: u8| {
             let mut chain = Chain::new(name, &[1; 32]);
-            chain.say(said);
+            chain.absorb(said);
             chain.learn(&[known; 32]);
             chain.derive(b"up")
         };

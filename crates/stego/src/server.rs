@@ -11,10 +11,10 @@ use rand_core::CryptoRng;
 use crate::budget::Budget;
 use crate::client::{Ending, SURVIVES, draw, splitter};
 use crate::cover::{ConnId, Cover, Input};
-use crate::handshake::{ANSWER, Doorman, HELLO};
+use crate::handshake::{ANSWER, HELLO, ReplayCache};
 use crate::keys::ServerKey;
 use crate::link::{Link, LinkViolation, Opening, Side};
-use crate::slot::{Covers, Hidden, Profile, Scene};
+use crate::slot::{Covers, Hidden, Profile, SharedContext};
 use crate::token::{LinkTokens, TOKEN, TokenTable};
 
 #[cfg(test)]
@@ -82,15 +82,15 @@ pub struct ServerConfig {
 /// The server's end of the links of many clients.
 pub struct Server<R> {
     config: ServerConfig,
-    scene: Arc<Scene>,
+    context: Arc<SharedContext>,
     rng: R,
-    doorman: Doorman,
+    replay_cache: ReplayCache,
     awaited: TokenTable,
-    links: BTreeMap<LinkId, Host>,
+    links: BTreeMap<LinkId, LinkEntry>,
     /// Finished links, with the times at which both streams had ended.
     finished: BTreeSet<(Time, LinkId)>,
     next_link: u64,
-    conns: BTreeMap<ConnId, Guest>,
+    conns: BTreeMap<ConnId, Conn>,
     outputs: VecDeque<ServerOutput>,
     budget: Budget,
     /// Approximate bytes of memory of all links together.
@@ -102,7 +102,7 @@ pub struct Server<R> {
 }
 
 /// A link, with its tokens and its connections.
-struct Host {
+struct LinkEntry {
     link: Link,
     tokens: LinkTokens,
     places: Vec<Option<ConnId>>,
@@ -115,15 +115,15 @@ struct Host {
     kept: usize,
 }
 
-struct Guest {
+struct Conn {
     cover: Cover,
-    seat: Seat,
+    owner: ConnOwner,
     /// Bytes of the current exchange as received, while the connection's client is unknown.
     raw: Vec<u8>,
 }
 
 /// The link that a connection belongs to.
-enum Seat {
+enum ConnOwner {
     /// The link is not known yet. The bytes are the hidden ones received so far.
     Unknown(Vec<u8>),
     Joined {
@@ -141,7 +141,7 @@ impl<R: CryptoRng> Server<R> {
         Server {
             budget: Budget::new(config.memory / 2),
             kept: 0,
-            scene: Arc::new(Scene::new(
+            context: Arc::new(SharedContext::new(
                 &config.key.public(),
                 String::new(),
                 config.wall,
@@ -149,7 +149,7 @@ impl<R: CryptoRng> Server<R> {
             )),
             config,
             rng,
-            doorman: Doorman::default(),
+            replay_cache: ReplayCache::default(),
             awaited: TokenTable::default(),
             links: BTreeMap::new(),
             finished: BTreeSet::new(),
@@ -167,7 +167,7 @@ impl<R: CryptoRng> Server<R> {
         // A difference of one second may be due to rounding.
         if wall.abs_diff(self.config.wall) > 1 {
             self.config.wall = wall;
-            self.scene = Arc::new(Scene { wall, ..Scene::clone(&self.scene) });
+            self.context = Arc::new(SharedContext { wall, ..SharedContext::clone(&self.context) });
         }
     }
 
@@ -175,15 +175,16 @@ impl<R: CryptoRng> Server<R> {
     pub fn handle(&mut self, now: Time, input: Input<'_>) {
         match input {
             Input::Opened(id) => {
-                let cover = Cover::new(self.config.profile.server_slot(&self.scene));
-                let guest = Guest { cover, seat: Seat::Unknown(Vec::new()), raw: Vec::new() };
-                self.conns.insert(id, guest);
+                let cover = Cover::new(self.config.profile.server_slot(&self.context));
+                let connection =
+                    Conn { cover, owner: ConnOwner::Unknown(Vec::new()), raw: Vec::new() };
+                self.conns.insert(id, connection);
             }
             Input::Bytes(id, bytes) => self.receive(now, id, bytes),
             Input::Room(id, room) => {
-                let Some(guest) = self.conns.get_mut(&id) else { return };
-                guest.cover.socket = room;
-                if let Seat::Joined { link, .. } = guest.seat {
+                let Some(connection) = self.conns.get_mut(&id) else { return };
+                connection.cover.socket = room;
+                if let ConnOwner::Joined { link, .. } = connection.owner {
                     self.touched.insert(link);
                 }
             }
@@ -193,8 +194,8 @@ impl<R: CryptoRng> Server<R> {
 
     /// Accepts bytes for a client. Returns how many were accepted.
     pub fn write(&mut self, link: LinkId, bytes: &[u8]) -> usize {
-        let host = self.links.get_mut(&link);
-        let taken = host.map_or(0, |host| host.link.write(bytes, &mut self.budget));
+        let entry = self.links.get_mut(&link);
+        let taken = entry.map_or(0, |entry| entry.link.write(bytes, &mut self.budget));
         if taken > 0 {
             self.touched.insert(link);
         }
@@ -204,13 +205,13 @@ impl<R: CryptoRng> Server<R> {
     /// Returns the number of bytes that [`Server::write`] accepts now.
     #[must_use]
     pub fn room(&self, link: LinkId) -> usize {
-        self.links.get(&link).map_or(0, |host| host.link.room(&self.budget))
+        self.links.get(&link).map_or(0, |entry| entry.link.room(&self.budget))
     }
 
     /// Returns the next bytes from a client; `None` if there are none.
     pub fn read(&mut self, now: Time, link: LinkId) -> Option<Vec<u8>> {
-        let host = self.links.get_mut(&link)?;
-        let bytes = host.link.read(now, &mut self.budget);
+        let entry = self.links.get_mut(&link)?;
+        let bytes = entry.link.read(now, &mut self.budget);
         if bytes.is_some() {
             self.touched.insert(link);
         }
@@ -220,22 +221,22 @@ impl<R: CryptoRng> Server<R> {
     /// Returns whether the client's stream has ended and has been read completely.
     #[must_use]
     pub fn has_ended(&self, link: LinkId) -> bool {
-        self.links.get(&link).is_none_or(|host| host.link.has_ended())
+        self.links.get(&link).is_none_or(|entry| entry.link.has_ended())
     }
 
     /// Ends the stream to a client, after the data written so far.
     pub fn finish(&mut self, link: LinkId) {
         self.touched.insert(link);
-        if let Some(host) = self.links.get_mut(&link) {
-            host.link.finish();
+        if let Some(entry) = self.links.get_mut(&link) {
+            entry.link.finish();
         }
     }
 
     /// Resets a link at once.
     pub fn reset(&mut self, link: LinkId) {
         self.touched.insert(link);
-        if let Some(host) = self.links.get_mut(&link) {
-            host.link.reset();
+        if let Some(entry) = self.links.get_mut(&link) {
+            entry.link.reset();
         }
     }
 
@@ -259,7 +260,7 @@ impl<R: CryptoRng> Server<R> {
                 self.forget_oldest();
             }
             while self.kept > self.config.memory {
-                self.crowd_out(now);
+                self.evict_largest(now);
             }
         }
         self.outputs.pop_front()
@@ -278,87 +279,87 @@ impl<R: CryptoRng> Server<R> {
 
     /// Does all work of a link that is due at `now`.
     fn work(&mut self, now: Time, id: LinkId) {
-        let mut host = self.links.remove(&id).expect("it was found");
-        self.timers.remove(&(host.timer, id));
-        for place in host.link.evicted() {
-            let Some(stale) = host.places[place].take() else { continue };
+        let mut entry = self.links.remove(&id).expect("it was found");
+        self.timers.remove(&(entry.timer, id));
+        for place in entry.link.evicted() {
+            let Some(stale) = entry.places[place].take() else { continue };
             self.conns.remove(&stale);
             self.outputs.push_back(ServerOutput::Close(stale));
         }
-        host.link.tick(now);
-        host.link.settle(&mut self.budget);
-        self.flush(now, &mut host);
-        if host.link.is_done() && host.link.has_ended() {
+        entry.link.tick(now);
+        entry.link.settle(&mut self.budget);
+        self.flush(now, &mut entry);
+        if entry.link.is_done() && entry.link.has_ended() {
             if self.config.profile.family().streams {
-                self.hang_up(&mut host);
+                self.hang_up(&mut entry);
             }
-            if host.done.is_none() {
+            if entry.done.is_none() {
                 // The client may return over any of its connections, but only because of a lost
                 // acknowledgement.
-                host.link.shrink();
-                self.awaited.trim(&mut host.tokens, LATE_TOKENS);
+                entry.link.shrink();
+                self.awaited.trim(&mut entry.tokens, LATE_TOKENS);
                 self.finished.insert((now, id));
             }
-            host.done = Some(host.done.unwrap_or(now));
+            entry.done = Some(entry.done.unwrap_or(now));
         }
-        let done = host.done.is_some_and(|since| now >= since + LINGERS);
-        let ending = match (done, host.link.is_reset()) {
+        let done = entry.done.is_some_and(|since| now >= since + LINGERS);
+        let ending = match (done, entry.link.is_reset()) {
             (true, _) => Some(Ending::Done),
             (_, true) => Some(Ending::Reset),
-            _ => (now >= host.heard + SURVIVES).then_some(Ending::Lost),
+            _ => (now >= entry.heard + SURVIVES).then_some(Ending::Lost),
         };
         if let Some(ending) = ending {
-            return self.end(id, host, ending);
+            return self.end(id, entry, ending);
         }
-        let (came, goes) = host.link.kept();
+        let (came, goes) = entry.link.kept();
         let kept = came + goes;
-        self.kept = self.kept - host.kept + kept;
-        host.kept = kept;
-        host.timer = self.timer(now, &host);
-        self.timers.insert((host.timer, id));
-        self.links.insert(id, host);
+        self.kept = self.kept - entry.kept + kept;
+        entry.kept = kept;
+        entry.timer = self.timer(now, &entry);
+        self.timers.insert((entry.timer, id));
+        self.links.insert(id, entry);
         self.outputs.push_back(ServerOutput::Ready(id));
     }
 
-    fn timer(&self, now: Time, host: &Host) -> Time {
-        let guests = host.places.iter().flatten().filter_map(|conn| self.conns.get(conn));
-        let slots = guests.filter_map(|guest| guest.cover.due());
-        let slots = slots.chain(self.overdue(host).map(|(due, _)| due));
-        let done = host.done.map(|since| since + LINGERS);
-        let waits = host.link.next_timeout(now).into_iter().chain(done).chain(slots);
-        waits.chain([host.heard + SURVIVES]).min().unwrap_or(Time::MAX)
+    fn timer(&self, now: Time, entry: &LinkEntry) -> Time {
+        let connections = entry.places.iter().flatten().filter_map(|conn| self.conns.get(conn));
+        let slots = connections.filter_map(|connection| connection.cover.due());
+        let slots = slots.chain(self.overdue(entry).map(|(due, _)| due));
+        let done = entry.done.map(|since| since + LINGERS);
+        let waits = entry.link.next_timeout(now).into_iter().chain(done).chain(slots);
+        waits.chain([entry.heard + SURVIVES]).min().unwrap_or(Time::MAX)
     }
 
     /// Closes the link that exceeds its allowance most: its share, and what it has taken from the
     /// budget.
-    fn crowd_out(&mut self, now: Time) {
+    fn evict_largest(&mut self, now: Time) {
         let budget = self.budget;
-        let fullest = self.links.iter().max_by_key(|(_, host)| host.link.excess(&budget));
+        let fullest = self.links.iter().max_by_key(|(_, entry)| entry.link.excess(&budget));
         let id = *fullest.expect("a link keeps what is kept").0;
-        let mut host = self.links.remove(&id).expect("it was found");
-        self.timers.remove(&(host.timer, id));
-        host.link.reset();
-        self.flush(now, &mut host);
-        self.end(id, host, Ending::Crowded);
+        let mut entry = self.links.remove(&id).expect("it was found");
+        self.timers.remove(&(entry.timer, id));
+        entry.link.reset();
+        self.flush(now, &mut entry);
+        self.end(id, entry, Ending::Crowded);
     }
 
     /// Ends the link that has been finished for the longest time.
     fn forget_oldest(&mut self) {
         let Some(&(_, id)) = self.finished.first() else { return };
-        let host = self.links.remove(&id).expect("a finished link is a link");
-        self.timers.remove(&(host.timer, id));
-        self.end(id, host, Ending::Done);
+        let entry = self.links.remove(&id).expect("a finished link is a link");
+        self.timers.remove(&(entry.timer, id));
+        self.end(id, entry, Ending::Done);
     }
 
-    fn end(&mut self, id: LinkId, mut host: Host, ending: Ending) {
-        if let Some(done) = host.done {
+    fn end(&mut self, id: LinkId, mut entry: LinkEntry, ending: Ending) {
+        if let Some(done) = entry.done {
             self.finished.remove(&(done, id));
         }
-        self.kept -= host.kept;
-        host.link.release(&mut self.budget);
+        self.kept -= entry.kept;
+        entry.link.release(&mut self.budget);
         self.divide();
-        self.awaited.remove(&host.tokens);
-        self.hang_up(&mut host);
+        self.awaited.remove(&entry.tokens);
+        self.hang_up(&mut entry);
         self.outputs.push_back(ServerOutput::Over(id, ending));
     }
 
@@ -366,50 +367,50 @@ impl<R: CryptoRng> Server<R> {
     fn divide(&mut self) {
         let live = self.links.len() - self.finished.len();
         if self.budget.divide(self.config.memory / 4, live) {
-            self.links.values_mut().for_each(|host| host.link.settle(&mut self.budget));
+            self.links.values_mut().for_each(|entry| entry.link.settle(&mut self.budget));
         }
     }
 
     /// Closes a link's connections after their queued bytes have been written.
-    fn hang_up(&mut self, host: &mut Host) {
-        for (place, conn) in host.places.iter_mut().enumerate() {
+    fn hang_up(&mut self, entry: &mut LinkEntry) {
+        for (place, conn) in entry.places.iter_mut().enumerate() {
             let Some(conn) = conn.take() else { continue };
-            host.link.over(place);
+            entry.link.over(place);
             self.conns.remove(&conn);
             self.outputs.push_back(ServerOutput::Close(conn));
         }
     }
 
     /// Seals data that waits for a client, and sends it.
-    fn flush(&mut self, now: Time, host: &mut Host) {
+    fn flush(&mut self, now: Time, entry: &mut LinkEntry) {
         let (mut rooms, mut spares) = (vec![0; PLACES], vec![0; PLACES]);
-        for (place, conn) in host.places.iter().enumerate() {
-            let guest = conn.and_then(|conn| self.conns.get_mut(&conn));
-            let held = host.link.held_at(place);
-            let Some(guest) = guest else { continue };
-            rooms[place] = guest.cover.room(now, held);
-            spares[place] = guest.cover.slot.spare();
+        for (place, conn) in entry.places.iter().enumerate() {
+            let connection = conn.and_then(|conn| self.conns.get_mut(&conn));
+            let held = entry.link.held_at(place);
+            let Some(connection) = connection else { continue };
+            rooms[place] = connection.cover.room(now, held);
+            spares[place] = connection.cover.slot.spare();
         }
-        host.link.deal(now, &mut rooms, &spares);
-        let enough: Vec<_> = self.overdue(host).filter(|(due, _)| now >= *due).collect();
+        entry.link.deal(now, &mut rooms, &spares);
+        let enough: Vec<_> = self.overdue(entry).filter(|(due, _)| now >= *due).collect();
         for place in 0..PLACES {
-            let Some(conn) = host.places[place] else { continue };
-            let Some(guest) = self.conns.get_mut(&conn) else { continue };
+            let Some(conn) = entry.places[place] else { continue };
+            let Some(connection) = self.conns.get_mut(&conn) else { continue };
             let forced = enough.iter().any(|(_, late)| *late == place);
-            let said = guest.cover.emit(now, &mut host.link, (place, forced));
+            let said = connection.cover.emit(now, &mut entry.link, (place, forced));
             let Some((out, over)) = said else { continue };
             self.outputs.push_back(ServerOutput::Send(conn, out));
             if !over {
                 continue;
             }
-            host.places[place] = None;
-            host.link.over(place);
+            entry.places[place] = None;
+            entry.link.over(place);
             // The next exchange may belong to another client, because a proxy may combine several
             // clients.
-            guest.seat = Seat::Unknown(Vec::new());
+            connection.owner = ConnOwner::Unknown(Vec::new());
             // The client closes streaming connections, because it knows when everything has
             // arrived.
-            if guest.cover.slot.is_spent() {
+            if connection.cover.slot.is_spent() {
                 self.conns.remove(&conn);
                 self.outputs.push_back(ServerOutput::Close(conn));
             }
@@ -419,82 +420,84 @@ impl<R: CryptoRng> Server<R> {
     /// Returns the time by which each held request of a link has to be answered, even without data,
     /// and the request's place. Excludes the oldest request, which is held for future data, unless
     /// the link is done. Answers to the other requests let the client send again.
-    fn overdue(&self, host: &Host) -> impl Iterator<Item = (Time, usize)> + use<R> {
-        let done = host.link.is_done() && host.link.has_ended();
+    fn overdue(&self, entry: &LinkEntry) -> impl Iterator<Item = (Time, usize)> + use<R> {
+        let done = entry.link.is_done() && entry.link.has_ended();
         let (kept, enough) = if done { (0, Duration::ZERO) } else { (1, ENOUGH) };
         let since = |(place, conn): (usize, &Option<ConnId>)| {
             Some((self.conns.get(&(*conn)?)?.cover.slot.since()?, place))
         };
-        let mut waiting: Vec<_> = host.places.iter().enumerate().filter_map(since).collect();
+        let mut waiting: Vec<_> = entry.places.iter().enumerate().filter_map(since).collect();
         waiting.sort_unstable();
         waiting.into_iter().skip(kept).map(move |(since, place)| (since + enough, place))
     }
 
     fn gone(&mut self, now: Time, id: ConnId) {
-        let Some(guest) = self.conns.remove(&id) else { return };
-        self.leave(now, &guest.seat);
+        let Some(connection) = self.conns.remove(&id) else { return };
+        self.leave(now, &connection.owner);
     }
 
     /// Removes a connection from its link.
-    fn leave(&mut self, now: Time, seat: &Seat) {
-        let Seat::Joined { link, place, .. } = seat else { return };
-        let Some(host) = self.links.get_mut(link) else { return };
-        host.places[*place] = None;
-        host.link.lost(now, *place);
+    fn leave(&mut self, now: Time, owner: &ConnOwner) {
+        let ConnOwner::Joined { link, place, .. } = owner else { return };
+        let Some(entry) = self.links.get_mut(link) else { return };
+        entry.places[*place] = None;
+        entry.link.lost(now, *place);
         self.touched.insert(*link);
     }
 
     fn receive(&mut self, now: Time, id: ConnId, bytes: &[u8]) {
-        let Some(Guest { mut cover, mut seat, mut raw }) = self.conns.remove(&id) else { return };
-        match seat {
-            Seat::Stranger => {
-                self.conns.insert(id, Guest { cover, seat, raw });
+        let Some(Conn { mut cover, mut owner, mut raw }) = self.conns.remove(&id) else { return };
+        match owner {
+            ConnOwner::Stranger => {
+                self.conns.insert(id, Conn { cover, owner, raw });
                 return;
             }
-            Seat::Unknown(_) => raw.extend_from_slice(bytes),
-            Seat::Joined { .. } => {}
+            ConnOwner::Unknown(_) => raw.extend_from_slice(bytes),
+            ConnOwner::Joined { .. } => {}
         }
         let mut broken = false;
         let mut each = |hidden: Hidden<'_>| {
-            broken = broken || self.hidden(now, id, &mut seat, hidden).is_err();
+            broken = broken || self.hidden(now, id, &mut owner, hidden).is_err();
         };
         broken |= cover.slot.receive(now, bytes, &mut each).is_err();
         if broken {
-            self.leave(now, &seat);
-            let raw = match seat {
-                Seat::Unknown(_) => std::mem::take(&mut raw),
+            self.leave(now, &owner);
+            let raw = match owner {
+                ConnOwner::Unknown(_) => std::mem::take(&mut raw),
                 _ => Vec::new(),
             };
             self.outputs.push_back(ServerOutput::Stranger(id, raw));
-            seat = Seat::Stranger;
+            owner = ConnOwner::Stranger;
         }
-        if !matches!(seat, Seat::Unknown(_)) {
+        if !matches!(owner, ConnOwner::Unknown(_)) {
             raw = Vec::new();
         }
-        self.conns.insert(id, Guest { cover, seat, raw });
+        self.conns.insert(id, Conn { cover, owner, raw });
     }
 
     /// Returns the bytes received over a connection whose client is not known yet; `None` if the
     /// client is known.
     #[must_use]
     pub fn said(&self, id: ConnId) -> Option<&[u8]> {
-        let guest = self.conns.get(&id)?;
-        matches!(guest.seat, Seat::Unknown(_)).then_some(&guest.raw)
+        let connection = self.conns.get(&id)?;
+        matches!(connection.owner, ConnOwner::Unknown(_)).then_some(&connection.raw)
     }
 
     /// Returns whether a client of this server has identified itself over the connection.
     #[must_use]
     pub fn is_ours(&self, id: ConnId) -> bool {
-        self.conns.get(&id).is_some_and(|guest| matches!(guest.seat, Seat::Joined { .. }))
+        self.conns
+            .get(&id)
+            .is_some_and(|connection| matches!(connection.owner, ConnOwner::Joined { .. }))
     }
 
     /// Treats a connection whose client is not known yet as that of a stranger. Returns the bytes
     /// received; `None` if the client is known.
     pub fn give_up(&mut self, id: ConnId) -> Option<Vec<u8>> {
-        let guest = self.conns.get_mut(&id)?;
-        matches!(guest.seat, Seat::Unknown(_)).then(|| {
-            guest.seat = Seat::Stranger;
-            std::mem::take(&mut guest.raw)
+        let connection = self.conns.get_mut(&id)?;
+        matches!(connection.owner, ConnOwner::Unknown(_)).then(|| {
+            connection.owner = ConnOwner::Stranger;
+            std::mem::take(&mut connection.raw)
         })
     }
 
@@ -502,55 +505,69 @@ impl<R: CryptoRng> Server<R> {
         &mut self,
         now: Time,
         id: ConnId,
-        seat: &mut Seat,
+        owner: &mut ConnOwner,
         hidden: Hidden<'_>,
     ) -> Result<(), LinkViolation> {
-        match (hidden, &mut *seat) {
+        match (hidden, &mut *owner) {
             // The client's half of the exchange is complete, so no token or HELLO will follow.
-            (Hidden::End, Seat::Unknown(_)) => Err(LinkViolation),
+            (Hidden::End, ConnOwner::Unknown(_)) => Err(LinkViolation),
             (Hidden::End, _) => Ok(()),
-            (Hidden::Bytes(bytes), Seat::Unknown(came)) => {
+            (Hidden::Bytes(bytes), ConnOwner::Unknown(came)) => {
                 came.extend_from_slice(bytes);
-                self.recognise(now, id, seat)
+                self.recognise(now, id, owner)
             }
-            (Hidden::Bytes(bytes), Seat::Joined { .. }) => self.joined(now, seat, bytes),
-            (Hidden::Bytes(_), Seat::Stranger) => Ok(()),
+            (Hidden::Bytes(bytes), ConnOwner::Joined { .. }) => {
+                self.receive_joined(now, owner, bytes)
+            }
+            (Hidden::Bytes(_), ConnOwner::Stranger) => Ok(()),
         }
     }
 
     /// Passes bytes from a connection to the link that it belongs to.
-    fn joined(&mut self, now: Time, seat: &mut Seat, bytes: &[u8]) -> Result<(), LinkViolation> {
-        let Seat::Joined { link, place, skip } = seat else { return Ok(()) };
-        let Some(host) = self.links.get_mut(link) else { return Err(LinkViolation) };
+    fn receive_joined(
+        &mut self,
+        now: Time,
+        owner: &mut ConnOwner,
+        bytes: &[u8],
+    ) -> Result<(), LinkViolation> {
+        let ConnOwner::Joined { link, place, skip } = owner else { return Ok(()) };
+        let Some(entry) = self.links.get_mut(link) else { return Err(LinkViolation) };
         let skipped = (*skip).min(bytes.len());
         *skip -= skipped;
         self.touched.insert(*link);
-        if host.link.came(now, *place, &bytes[skipped..])? > 0 {
-            host.heard = now;
+        if entry.link.receive(now, *place, &bytes[skipped..])? > 0 {
+            entry.heard = now;
         }
         Ok(())
     }
 
     /// Checks whether the first bytes of a connection are a token or a handshake.
-    fn recognise(&mut self, now: Time, id: ConnId, seat: &mut Seat) -> Result<(), LinkViolation> {
-        let Seat::Unknown(came) = &*seat else { return Ok(()) };
+    fn recognise(
+        &mut self,
+        now: Time,
+        id: ConnId,
+        owner: &mut ConnOwner,
+    ) -> Result<(), LinkViolation> {
+        let ConnOwner::Unknown(came) = &*owner else { return Ok(()) };
         let Some((token, rest)) = came.split_first_chunk::<TOKEN>() else { return Ok(()) };
         if let Some((link, number)) = self.awaited.take(token) {
             let rest = rest.to_vec();
-            self.join(now, id, (LinkId(link), number), seat)?;
-            return self.joined(now, seat, &rest);
+            self.join(now, id, (LinkId(link), number), owner)?;
+            return self.receive_joined(now, owner, &rest);
         }
         let Some((hello, rest)) = came.split_first_chunk::<HELLO>() else { return Ok(()) };
         let rest = rest.to_vec();
         let minute = self.minute(now);
-        let welcome = self.doorman.read(&self.config.key, minute, hello).ok_or(LinkViolation)?;
-        let skip = usize::from(welcome.padding);
+        let accepted_hello =
+            self.replay_cache.read(&self.config.key, minute, hello).ok_or(LinkViolation)?;
+        let skip = usize::from(accepted_hello.padding);
         let padding = draw(&mut self.rng, self.config.profile.family().padding);
         let mut answer = Vec::with_capacity(ANSWER + usize::from(padding));
         let full = self.links.len() - self.finished.len() >= self.config.links;
         (!full).then_some(()).ok_or(LinkViolation)?;
         let own = (self.config.aes, padding);
-        let secrets = welcome.answer(own, &mut self.rng, &mut answer).ok_or(LinkViolation)?;
+        let secrets =
+            accepted_hello.answer(own, &mut self.rng, &mut answer).ok_or(LinkViolation)?;
         let splitter = splitter(&self.config.schedule, PLACES, &mut self.rng);
         let profile = self.config.profile;
         let mut link = Link::new(&secrets, Side::Server, (splitter, PLACES), profile);
@@ -562,12 +579,12 @@ impl<R: CryptoRng> Server<R> {
         places[0] = Some(id);
         let tokens = self.awaited.add(number, &secrets.tokens);
         let timer = Time::MAX;
-        let host = Host { link, tokens, places, heard: now, done: None, timer, kept: 0 };
-        self.links.insert(LinkId(number), host);
+        let entry = LinkEntry { link, tokens, places, heard: now, done: None, timer, kept: 0 };
+        self.links.insert(LinkId(number), entry);
         self.divide();
         self.outputs.push_back(ServerOutput::Opened(LinkId(number)));
-        *seat = Seat::Joined { link: LinkId(number), place: 0, skip };
-        self.joined(now, seat, &rest)
+        *owner = ConnOwner::Joined { link: LinkId(number), place: 0, skip };
+        self.receive_joined(now, owner, &rest)
     }
 
     /// Adds a connection to the link whose token it has sent.
@@ -576,22 +593,22 @@ impl<R: CryptoRng> Server<R> {
         now: Time,
         id: ConnId,
         (link, number): (LinkId, u32),
-        seat: &mut Seat,
+        owner: &mut ConnOwner,
     ) -> Result<(), LinkViolation> {
         let streams = self.config.profile.family().streams;
-        let host = self.links.get_mut(&link).ok_or(LinkViolation)?;
-        self.awaited.came(&mut host.tokens, number);
-        let free = host.places.iter().position(Option::is_none);
+        let entry = self.links.get_mut(&link).ok_or(LinkViolation)?;
+        self.awaited.mark_received(&mut entry.tokens, number);
+        let free = entry.places.iter().position(Option::is_none);
         // The client has fewer connections than there are places, so some have failed unnoticed.
-        let place = free.or_else(|| host.link.stalest()).ok_or(LinkViolation)?;
-        if let Some(stale) = host.places[place].replace(id) {
+        let place = free.or_else(|| entry.link.longest_silent()).ok_or(LinkViolation)?;
+        if let Some(stale) = entry.places[place].replace(id) {
             self.conns.remove(&stale);
             self.outputs.push_back(ServerOutput::Close(stale));
         }
-        host.heard = now;
+        entry.heard = now;
         let opening = if streams { Opening::Answers } else { Opening::Waits };
-        host.link.open(now, (place, u64::from(number) + 1), opening, &[]);
-        *seat = Seat::Joined { link, place, skip: 0 };
+        entry.link.open(now, (place, u64::from(number) + 1), opening, &[]);
+        *owner = ConnOwner::Joined { link, place, skip: 0 };
         self.touched.insert(link);
         Ok(())
     }

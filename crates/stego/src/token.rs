@@ -25,11 +25,11 @@ pub(crate) type Token = [u8; TOKEN];
 
 /// The key from which the tokens of a link are derived.
 #[derive(Clone)]
-pub(crate) struct Mint(hmac::Key);
+pub(crate) struct TokenKey(hmac::Key);
 
-impl Mint {
-    pub(crate) fn new(key: &Key) -> Mint {
-        Mint(hmac::Key::new(hmac::HMAC_SHA256, key))
+impl TokenKey {
+    pub(crate) fn new(key: &Key) -> TokenKey {
+        TokenKey(hmac::Key::new(hmac::HMAC_SHA256, key))
     }
 
     /// Derives token `number`.
@@ -40,33 +40,33 @@ impl Mint {
 }
 
 /// A client's token allocator. It issues each token once, unless 256 in a row fail.
-pub(crate) struct Purse {
-    mint: Mint,
+pub(crate) struct TokenAllocator {
+    token_key: TokenKey,
     next: u32,
     /// The number after that of the greatest token that the server has certainly accepted.
     taken: u32,
 }
 
-impl Purse {
-    pub(crate) fn new(key: &Key) -> Purse {
-        Purse { mint: Mint::new(key), next: 0, taken: 0 }
+impl TokenAllocator {
+    pub(crate) fn new(key: &Key) -> TokenAllocator {
+        TokenAllocator { token_key: TokenKey::new(key), next: 0, taken: 0 }
     }
 
     /// Issues the next token. Returns its number and the token.
     ///
     /// After 256 tokens that were not accepted, issues the same ones again: the server awaits no
     /// others, and that many connections in a row have failed.
-    pub(crate) fn spend(&mut self) -> (u32, Token) {
+    pub(crate) fn allocate(&mut self) -> (u32, Token) {
         if self.next - self.taken >= AHEAD {
             self.next = self.taken;
         }
         let number = self.next;
         self.next += 1;
-        (number, self.mint.token(number))
+        (number, self.token_key.token(number))
     }
 
     /// Records that the server accepted token `number`.
-    pub(crate) fn took(&mut self, number: u32) {
+    pub(crate) fn mark_accepted(&mut self, number: u32) {
         self.taken = self.taken.max(number.saturating_add(1));
         self.next = self.next.max(self.taken);
     }
@@ -80,7 +80,7 @@ pub(crate) struct TokenTable {
 
 /// The awaited tokens of a link.
 pub(crate) struct LinkTokens {
-    mint: Mint,
+    token_key: TokenKey,
     link: u64,
     /// Number below which no token is awaited.
     begin: u32,
@@ -97,14 +97,14 @@ impl TokenTable {
 
     /// Adds the tokens of a new link.
     pub(crate) fn add(&mut self, link: u64, key: &Key) -> LinkTokens {
-        let mut tokens = LinkTokens { mint: Mint::new(key), link, begin: 0, end: 0 };
+        let mut tokens = LinkTokens { token_key: TokenKey::new(key), link, begin: 0, end: 0 };
         tokens.extend(self, AHEAD);
         tokens
     }
 
     /// Records that token `number` of a link was received. Adds the tokens up to 256 after it, and
     /// removes those 256 or more before it.
-    pub(crate) fn came(&mut self, tokens: &mut LinkTokens, number: u32) {
+    pub(crate) fn mark_received(&mut self, tokens: &mut LinkTokens, number: u32) {
         tokens.extend(self, number.saturating_add(1).saturating_add(AHEAD));
     }
 
@@ -114,7 +114,7 @@ impl TokenTable {
         let greatest = tokens.end.saturating_sub(AHEAD);
         let kept = greatest.saturating_sub(kept)..greatest + kept;
         for number in tokens.awaited().filter(|number| !kept.contains(number)) {
-            self.tokens.remove(&tokens.mint.token(number));
+            self.tokens.remove(&tokens.token_key.token(number));
         }
         (tokens.begin, tokens.end) = (kept.start, kept.end);
     }
@@ -128,7 +128,7 @@ impl TokenTable {
     /// Removes the tokens of a link.
     pub(crate) fn remove(&mut self, tokens: &LinkTokens) {
         for number in tokens.awaited() {
-            self.tokens.remove(&tokens.mint.token(number));
+            self.tokens.remove(&tokens.token_key.token(number));
         }
     }
 }
@@ -141,9 +141,9 @@ impl LinkTokens {
 
     fn extend(&mut self, awaited: &mut TokenTable, end: u32) {
         while self.end < end {
-            awaited.tokens.insert(self.mint.token(self.end), (self.link, self.end));
+            awaited.tokens.insert(self.token_key.token(self.end), (self.link, self.end));
             if let Some(old) = self.end.checked_sub(2 * AHEAD) {
-                awaited.tokens.remove(&self.mint.token(old));
+                awaited.tokens.remove(&self.token_key.token(old));
             }
             self.end += 1;
         }
@@ -156,15 +156,15 @@ mod tests {
 
     #[test]
     fn a_token_opens_once() {
-        let (mut awaited, mut purse) = (TokenTable::default(), Purse::new(&[1; 32]));
+        let (mut awaited, mut allocator) = (TokenTable::default(), TokenAllocator::new(&[1; 32]));
         let mut tokens = awaited.add(9, &[1; 32]);
         for turn in 0..2_000 {
-            let (number, token) = purse.spend();
+            let (number, token) = allocator.allocate();
             assert_eq!(number, turn);
             assert_eq!(awaited.take(&token), Some((9, number)));
             assert_eq!(awaited.take(&token), None);
-            awaited.came(&mut tokens, number);
-            purse.took(number);
+            awaited.mark_received(&mut tokens, number);
+            allocator.mark_accepted(number);
         }
         assert!(awaited.tokens.len() <= 2 * AHEAD as usize);
         awaited.remove(&tokens);
@@ -173,17 +173,17 @@ mod tests {
 
     #[test]
     fn a_link_that_is_done_awaits_few_tokens_and_takes_the_next() {
-        let (mut awaited, mut purse) = (TokenTable::default(), Purse::new(&[1; 32]));
+        let (mut awaited, mut allocator) = (TokenTable::default(), TokenAllocator::new(&[1; 32]));
         let mut tokens = awaited.add(9, &[1; 32]);
-        let spent: Vec<_> = (0..100).map(|_| purse.spend()).collect();
+        let spent: Vec<_> = (0..100).map(|_| allocator.allocate()).collect();
         let (last, token) = spent[99];
         awaited.take(&token);
-        awaited.came(&mut tokens, last);
+        awaited.mark_received(&mut tokens, last);
         awaited.trim(&mut tokens, 8);
         assert_eq!(awaited.tokens.len(), 15, "of 16 one has come");
         let (late, token) = spent[95];
         assert_eq!(awaited.take(&token), Some((9, late)));
-        let (next, token) = purse.spend();
+        let (next, token) = allocator.allocate();
         assert_eq!(awaited.take(&token), Some((9, next)));
         awaited.remove(&tokens);
         assert!(awaited.tokens.is_empty());
@@ -191,28 +191,29 @@ mod tests {
 
     #[test]
     fn tokens_come_in_any_order() {
-        let (mut awaited, mut purse) = (TokenTable::default(), Purse::new(&[1; 32]));
+        let (mut awaited, mut allocator) = (TokenTable::default(), TokenAllocator::new(&[1; 32]));
         let mut tokens = awaited.add(9, &[1; 32]);
-        let mut spent: Vec<_> = (0..AHEAD).map(|_| purse.spend()).collect();
+        let mut spent: Vec<_> = (0..AHEAD).map(|_| allocator.allocate()).collect();
         spent.reverse();
         for (number, token) in spent {
             assert_eq!(awaited.take(&token), Some((9, number)));
-            awaited.came(&mut tokens, number);
+            awaited.mark_received(&mut tokens, number);
         }
     }
 
     #[test]
     fn a_link_is_found_however_many_connections_came_to_nothing() {
-        let (mut awaited, mut purse) = (TokenTable::default(), Purse::new(&[1; 32]));
+        let (mut awaited, mut allocator) = (TokenTable::default(), TokenAllocator::new(&[1; 32]));
         let mut tokens = awaited.add(9, &[1; 32]);
         // The server took 40, and its answers were lost.
         for _ in 0..40 {
-            let (number, token) = purse.spend();
+            let (number, token) = allocator.allocate();
             awaited.take(&token).unwrap();
-            awaited.came(&mut tokens, number);
+            awaited.mark_received(&mut tokens, number);
         }
-        (0..1_000).for_each(|_| _ = purse.spend());
-        let tries = (0..2 * AHEAD).take_while(|_| awaited.take(&purse.spend().1).is_none()).count();
+        (0..1_000).for_each(|_| _ = allocator.allocate());
+        let tries =
+            (0..2 * AHEAD).take_while(|_| awaited.take(&allocator.allocate().1).is_none()).count();
         assert!(tries < 256, "{tries}");
     }
 
@@ -220,9 +221,9 @@ mod tests {
     fn links_have_tokens_of_their_own() {
         let mut awaited = TokenTable::default();
         let (one, _two) = (awaited.add(1, &[1; 32]), awaited.add(2, &[2; 32]));
-        assert_eq!(awaited.take(&Mint::new(&[2; 32]).token(3)), Some((2, 3)));
+        assert_eq!(awaited.take(&TokenKey::new(&[2; 32]).token(3)), Some((2, 3)));
         awaited.remove(&one);
-        assert_eq!(awaited.take(&Mint::new(&[1; 32]).token(3)), None);
-        assert_eq!(awaited.take(&Mint::new(&[2; 32]).token(4)), Some((2, 4)));
+        assert_eq!(awaited.take(&TokenKey::new(&[1; 32]).token(3)), None);
+        assert_eq!(awaited.take(&TokenKey::new(&[2; 32]).token(4)), Some((2, 4)));
     }
 }

@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 
 use anabranch_multipath::{Time, seed};
 use anabranch_onion::Event;
-use anabranch_onion::channel::{Capabilities, Credentials, QuicWish, Role, Start};
+use anabranch_onion::channel::{Capabilities, Credentials, QuicPreferences, Role, Start};
 use anabranch_onion::claims::Claims;
 use anabranch_onion::client::{self, CircuitKey, Client, Hop, HopKey};
 use anabranch_onion::conflux::{ConfluxParams, Dealing, Design};
 use anabranch_onion::congestion::Params;
-use anabranch_onion::handshake::extension::Wish;
+use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::padding::{Amount, PaddingParams};
-use anabranch_onion::points::{Point, PointPlace, PointTable, Points};
+use anabranch_onion::points::{Point, PointLocation, PointTable, Points};
 use anabranch_onion::relay::{self, Relay, ServiceParams};
-use anabranch_onion::set_table::{Orphan, SetPlace, SetTable, Sets};
+use anabranch_onion::set_table::{Orphan, SetLocation, SetTable, Sets};
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::conflux::SetNonce;
 use anabranch_onion::wire::crypto::{CurveKeys, Sha256};
@@ -150,15 +150,15 @@ struct SharedPoints(Arc<Mutex<Points>>);
 struct SharedSets(Arc<Mutex<Sets>>);
 
 impl SetTable for SharedSets {
-    fn enter(&mut self, nonce: &SetNonce, place: SetPlace) -> Option<SetPlace> {
+    fn enter(&mut self, nonce: &SetNonce, place: SetLocation) -> Option<SetLocation> {
         self.0.lock().unwrap().enter(nonce, place)
     }
 
-    fn find(&self, nonce: &SetNonce) -> Option<SetPlace> {
+    fn find(&self, nonce: &SetNonce) -> Option<SetLocation> {
         self.0.lock().unwrap().find(nonce)
     }
 
-    fn leave(&mut self, nonce: &SetNonce, place: SetPlace) {
+    fn leave(&mut self, nonce: &SetNonce, place: SetLocation) {
         self.0.lock().unwrap().leave(nonce, place);
     }
 
@@ -172,15 +172,15 @@ impl SetTable for SharedSets {
 }
 
 impl PointTable for SharedPoints {
-    fn enter(&mut self, point: Point, place: PointPlace) -> Option<PointPlace> {
+    fn enter(&mut self, point: Point, place: PointLocation) -> Option<PointLocation> {
         self.0.lock().unwrap().enter(point, place)
     }
 
-    fn find(&self, point: &Point) -> Option<PointPlace> {
+    fn find(&self, point: &Point) -> Option<PointLocation> {
         self.0.lock().unwrap().find(point)
     }
 
-    fn leave(&mut self, point: &Point, place: PointPlace) {
+    fn leave(&mut self, point: &Point, place: PointLocation) {
         self.0.lock().unwrap().leave(point, place);
     }
 }
@@ -334,7 +334,7 @@ impl World {
     }
 
     /// Returns a hop for a circuit, with the request `wish` in its handshake.
-    pub fn hop(&self, relay: usize, wish: Wish) -> Hop {
+    pub fn hop(&self, relay: usize, wish: HopRequest) -> Hop {
         let node = &self.relays[relay * self.setting.shards];
         let key = HopKey::NtorV3 { onion_key: node.onion_key, wish };
         Hop { target: node.target.clone(), key }
@@ -350,9 +350,9 @@ impl World {
     }
 
     /// Builds a circuit over all relays, with the request `wish` for the last.
-    pub fn build_through_all(&mut self, key: u64, wish: Wish) -> CircuitKey {
+    pub fn build_through_all(&mut self, key: u64, wish: HopRequest) -> CircuitKey {
         let last = self.setting.relays - 1;
-        let asked = |n| if n == last { wish } else { Wish::Plain };
+        let asked = |n| if n == last { wish } else { HopRequest::Plain };
         let hops = (0..=last).map(|n| self.hop(n, asked(n))).collect();
         assert!(self.build(key, hops), "{:?}", self.outputs);
         CircuitKey(key)
@@ -514,7 +514,8 @@ impl World {
         let wants = |node| setting.quic && !setting.stock.contains(&node);
         let lossy = |node| wants(node) && setting.lossy;
         let begins = |node| self.shard(node).map_or(0, |(_, shard)| shard as u8);
-        let beside = |node, port| QuicWish { port, begins: begins(node), unless_unordered: false };
+        let beside =
+            |node, port| QuicPreferences { port, begins: begins(node), unless_unordered: false };
         let lossy = [from, to].map(lossy);
         let start = |peer: Option<_>, own: Option<_>, (early, beside, wish), lossy| {
             let peer = peer.map_or(Ipv4Addr::new(10, 9, 9, 9).into(), |(relay, _)| address(relay));
@@ -611,7 +612,7 @@ impl World {
             }
             LinkOutput::OpenBeside { target, begins, .. } => {
                 if let Some((relay, shard)) = self.shard(node) {
-                    self.claims[relay].came(target.rsa, shard);
+                    self.claims[relay].link_opened(target.rsa, shard);
                 }
                 self.quic.insert(LinkId::new(0, self.links + 1));
                 let begins = begins.filter(|_| self.setting.steered);
@@ -683,7 +684,7 @@ impl World {
                 if self.pipes.get(&link).is_some_and(|pipe| pipe.nodes[1] == relay + 1) =>
             {
                 let (of, shard) = self.shard(relay + 1).unwrap();
-                self.claims[of].came(identity.rsa, shard);
+                self.claims[of].link_opened(identity.rsa, shard);
                 self.reached.insert((link, relay + 1), identity.rsa);
             }
             _ => {}

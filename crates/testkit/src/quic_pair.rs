@@ -4,7 +4,9 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use anabranch_links::quic::{Arrival, Congestion, ConnId, Endpoint, Head, Place, QuicLink, Units};
+use anabranch_links::quic::{
+    Arrival, Congestion, ConnId, Endpoint, Head, QuicLink, SocketIndex, Units,
+};
 use anabranch_links::{Context, Link, State};
 use anabranch_multipath::Time;
 use anabranch_multipath::seed::stream;
@@ -145,7 +147,8 @@ impl QuicPair {
     ) -> QuicPair {
         let context = Context::new(NOW).unwrap();
         let make = |end: usize| {
-            let (seed, takes) = ([seed as u8 + end as u8; 32], (end == 1).then_some(Place::ONLY));
+            let (seed, takes) =
+                ([seed as u8 + end as u8; 32], (end == 1).then_some(SocketIndex::ONLY));
             Endpoint::new(&context, units[end], seed, takes, congestion).unwrap()
         };
         let ways = [0, 1].map(|way| netem::Link::new(settings.clone(), seed, way));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anabranch_multipath::{Time, seed};
 use anabranch_onion::client::{CircuitKey, Hop, Output};
 use anabranch_onion::conflux::{Dealing, Design};
-use anabranch_onion::handshake::extension::Wish;
+use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::message::{Begin, Format};
 use anabranch_onion::{Core, LinkId, StreamKey};
@@ -82,10 +82,10 @@ impl Stage {
     /// Returns the hops of a leg.
     fn hops(&self, world: &World, leg: usize) -> Vec<Hop> {
         let legs = self.lines.len();
-        let (guard, own, exit) = ((leg, Wish::Plain), legs + leg, 2 * legs);
+        let (guard, own, exit) = ((leg, HopRequest::Plain), legs + leg, 2 * legs);
         let hops = match self.design.is_merged() {
-            true => vec![guard, (legs, Wish::CongestionControl)],
-            false => vec![guard, (own, Wish::Plain), (exit, Wish::Cgo)],
+            true => vec![guard, (legs, HopRequest::CongestionControl)],
+            false => vec![guard, (own, HopRequest::Plain), (exit, HopRequest::Cgo)],
         };
         hops.into_iter().map(|(relay, wish)| world.hop(relay, wish)).collect()
     }
@@ -127,7 +127,7 @@ impl Play {
                 return Err(format!("leg {leg} was not built"));
             }
             let with = (leg > 0).then_some(CircuitKey(1));
-            let beyond = vec![world.hop(2 * legs, Wish::Cgo)];
+            let beyond = vec![world.hop(2 * legs, HopRequest::Cgo)];
             let linked = match with {
                 None if stage.design.is_merged() => world.client.merge(world.now, circuit, beyond),
                 _ => world.client.link(world.now, circuit, with),

@@ -15,7 +15,7 @@ use anabranch_onion::Moment;
 use anabranch_onion::circmgr::{CircuitManager, KeptGuards, Order};
 use anabranch_onion::directory::fetch::{AuthorityIdentity, Directory, Want};
 use anabranch_onion::directory::http::Response;
-use anabranch_onion::directory::network::{Network, Target, Wishes};
+use anabranch_onion::directory::network::{Network, RelayRestrictions, Target};
 use anabranch_onion::wire::netdoc::{Consensus, Unproven, parse_certs, parse_microdescs};
 use clap::Parser;
 use rustix::time::{ClockId, clock_gettime};
@@ -147,7 +147,7 @@ fn each<T>(calls: u32, mut call: impl FnMut() -> Option<T>) -> io::Result<f64> {
 
 /// Measures a turn of a client that has circuits ready and nothing to do.
 fn idle_turn(_: &Documents, on: &Subjects, is_naive: bool, rng: &mut Stream) -> io::Result<f64> {
-    let mut circmgr = CircuitManager::new(KeptGuards::default(), &[], Wishes::default());
+    let mut circmgr = CircuitManager::new(KeptGuards::default(), &[], RelayRestrictions::default());
     circmgr.set_network(Arc::clone(&on.ours));
     let now = Time::from_secs(1);
     for _ in 0..4 {
@@ -168,7 +168,7 @@ fn idle_turn(_: &Documents, on: &Subjects, is_naive: bool, rng: &mut Stream) -> 
 }
 
 fn path(port: u16, on: &Subjects, is_naive: bool, rng: &mut Stream) -> io::Result<f64> {
-    let (target, wishes) = (Target { port, v6: false }, Wishes::default());
+    let (target, restrictions) = (Target { port, v6: false }, RelayRestrictions::default());
     let mut turn = 0;
     if is_naive {
         return each(100, || {
@@ -182,7 +182,7 @@ fn path(port: u16, on: &Subjects, is_naive: bool, rng: &mut Stream) -> io::Resul
         let guard = |exit: &[u8; 20], _: &mut Stream| {
             guards.find(|guard| on.ours.agree(guard, exit)).copied()
         };
-        on.ours.path(target, &wishes, rng, guard).ok()
+        on.ours.path(target, &restrictions, rng, guard).ok()
     })
 }
 
@@ -202,7 +202,7 @@ fn bootstrap(documents: &Documents, rng: &mut Stream) -> io::Result<f64> {
     directory.restore(&documents.certs, &documents.consensus, "", NOW, rng);
     let texts: std::collections::BTreeMap<&[u8; 32], &str> =
         documents.microdescs.iter().map(|(digest, text)| (digest, &text[..])).collect();
-    let mut client = CircuitManager::new(KeptGuards::default(), &[], Wishes::default());
+    let mut client = CircuitManager::new(KeptGuards::default(), &[], RelayRestrictions::default());
     let begun = cpu();
     while let Some(job) = directory.poll(at, rng) {
         let Want::Microdescs(digests) = &job.want else { continue };

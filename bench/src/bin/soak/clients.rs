@@ -13,7 +13,7 @@ use std::time::Duration;
 use anabranch_bench::proc::Usage;
 use anabranch_onion::circuitmux;
 use anabranch_onion::conflux::Design;
-use anabranch_onion::directory::network::Wishes;
+use anabranch_onion::directory::network::RelayRestrictions;
 use anabranch_onion::padding::Amount;
 use anabranch_os::entropy::generator;
 use anabranch_router::onion::authorities::Authority;
@@ -208,8 +208,8 @@ fn settings(authority: &str, data: &Path) -> io::Result<Settings> {
         listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
         dirclient: DirClient::start(dirclient, generator()?).map_err(io::Error::other)?,
         data: data.to_owned(),
-        wishes: Wishes::default(),
-        ways: None,
+        restrictions: RelayRestrictions::default(),
+        routes: None,
         extended_errors: false,
         padding: Amount::Full,
         memory: MEMORY,

@@ -37,11 +37,11 @@ use crate::failure::Failure;
 #[command(arg_required_else_help = true)]
 pub(crate) struct AnonymityArgs {
     #[command(subcommand)]
-    what: What,
+    what: AnonymityCommand,
 }
 
 #[derive(Subcommand, Debug)]
-enum What {
+enum AnonymityCommand {
     Paths(PathsArgs),
     Year(YearArgs),
     Fingerprints(FingerprintsArgs),
@@ -74,7 +74,7 @@ struct Common {
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug)]
-enum Whose {
+enum HostileChoice {
     /// Relays at random.
     Random,
     /// The relays that clients choose most often (those with the highest weight).
@@ -100,7 +100,7 @@ struct PathsArgs {
     exits: f64,
     /// Choose which relays the adversary runs.
     #[arg(long, value_enum, default_value = "random")]
-    hostile: Whose,
+    hostile: HostileChoice,
     /// Compute for streams that are split over 1 to M circuits (legs).
     #[arg(long, default_value_t = 3, value_name = "M")]
     legs: usize,
@@ -136,7 +136,7 @@ struct YearArgs {
     share: f64,
     /// Choose which relays of the consensus the adversary runs.
     #[arg(long, value_enum, default_value = "random")]
-    hostile: Whose,
+    hostile: HostileChoice,
     /// Let the adversary add N new relays, all equally likely to be chosen, instead of running
     /// relays of the consensus (list of relays).
     #[arg(long, value_name = "N", conflicts_with = "hostile")]
@@ -176,9 +176,9 @@ impl AnonymityArgs {
     /// Misuse if the file is no complete consensus or a setting is invalid.
     pub(crate) fn run(&self) -> Result<(), Failure> {
         match &self.what {
-            What::Paths(args) => args.run(),
-            What::Year(args) => args.run(),
-            What::Fingerprints(args) => args.run(),
+            AnonymityCommand::Paths(args) => args.run(),
+            AnonymityCommand::Year(args) => args.run(),
+            AnonymityCommand::Fingerprints(args) => args.run(),
         }
     }
 }
@@ -284,11 +284,11 @@ impl Common {
     }
 }
 
-impl From<Whose> for Spread {
-    fn from(whose: Whose) -> Spread {
+impl From<HostileChoice> for Spread {
+    fn from(whose: HostileChoice) -> Spread {
         match whose {
-            Whose::Random => Spread::Random,
-            Whose::Heaviest => Spread::Heaviest,
+            HostileChoice::Random => Spread::Random,
+            HostileChoice::Heaviest => Spread::Heaviest,
         }
     }
 }

@@ -49,7 +49,7 @@ impl Face for Json {
         print(&event)
     }
 
-    fn obey(&mut self, network: &Network, line: &str) -> Result<(), Failure> {
+    fn execute(&mut self, network: &Network, line: &str) -> Result<(), Failure> {
         if line.trim().is_empty() {
             return Ok(());
         }

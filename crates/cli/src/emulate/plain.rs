@@ -39,7 +39,7 @@ impl Face for Plain {
         Ok(())
     }
 
-    fn obey(&mut self, _network: &Network, _line: &str) -> Result<(), Failure> {
+    fn execute(&mut self, _network: &Network, _line: &str) -> Result<(), Failure> {
         Ok(())
     }
 

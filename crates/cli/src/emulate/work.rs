@@ -18,7 +18,7 @@ pub(super) trait Face {
     /// Reports that the network is up, before its programs are started.
     fn ready(&mut self, network: &Network) -> Result<(), Failure>;
     /// Executes a line from standard input.
-    fn obey(&mut self, network: &Network, line: &str) -> Result<(), Failure>;
+    fn execute(&mut self, network: &Network, line: &str) -> Result<(), Failure>;
     /// Shows an event of a program.
     fn show(&mut self, program: &Program, notice: &Notice) -> Result<(), Failure>;
     /// Reports how each of the programs has ended. The links' counters can still be read from
@@ -127,7 +127,7 @@ impl Work {
                 Input::Interrupt if self.has_command => {}
                 Input::Stopped => {}
                 Input::Interrupt => return Ok(()),
-                Input::Line(line) => face.obey(network, &line)?,
+                Input::Line(line) => face.execute(network, &line)?,
                 Input::Notice(notice) => {
                     let program = &jobs[notice.program()].program;
                     face.show(program, &notice)?;

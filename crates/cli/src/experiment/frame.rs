@@ -4,12 +4,14 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 
-use anabranch_experiment::{Event, Gone, Journal, Programs, Progress, Record, Unit, carry_out};
+use anabranch_experiment::{
+    Event, Incomplete, Journal, Programs, Progress, Record, Unit, carry_out,
+};
 use serde_json::Value;
 
 use super::allowed::need_networks;
 use super::common::Results;
-use super::telling::{Teller, told_to_stop};
+use super::reporter::{Reporter, stop_flag};
 use crate::failure::Failure;
 
 /// The parts of a run that differ between experiments.
@@ -40,7 +42,7 @@ pub(super) trait Experiment {
     ///
     /// # Errors
     /// Misuse: a file cannot be written.
-    fn tell(&self, header: &Value, records: &[Self::Record]) -> Result<(), Failure>;
+    fn write_results(&self, header: &Value, records: &[Self::Record]) -> Result<(), Failure>;
 
     /// Returns the result of the command after a run. `whole` is false if the run was stopped.
     ///
@@ -69,7 +71,7 @@ pub(super) fn run<E: Experiment>(experiment: &E) -> Result<(), Failure> {
         return experiment.measure();
     }
     let (header, records) = results.read()?;
-    experiment.tell(&header, &records)
+    experiment.write_results(&header, &records)
 }
 
 /// A run of an experiment whose journal is open.
@@ -80,7 +82,7 @@ pub(super) struct Run<'a, E: Experiment> {
 }
 
 /// Callback for the events of a run.
-pub(super) type Hear<'a, E> =
+pub(super) type EventCallback<'a, E> =
     dyn FnMut(&Progress, Event<'_, <E as Experiment>::Unit, <E as Experiment>::Record>) + Send + 'a;
 
 impl<'a, E: Experiment> Run<'a, E> {
@@ -137,18 +139,18 @@ impl<'a, E: Experiment> Run<'a, E> {
             &[E::Unit],
             &mut Journal<E::Record>,
             &AtomicBool,
-            &mut Hear<'_, E>,
-        ) -> Result<bool, Gone>,
+            &mut EventCallback<'_, E>,
+        ) -> Result<bool, Incomplete>,
     ) -> Result<(), Failure> {
-        let stop = told_to_stop()?;
-        let mut teller = Teller::new(E::NAME, self.experiment.results().json, E::outcome);
+        let stop = stop_flag()?;
+        let mut reporter = Reporter::new(E::NAME, self.experiment.results().json, E::outcome);
         let mut hear = |progress: &Progress, event: Event<'_, E::Unit, E::Record>| {
-            teller.hear(progress, event);
+            reporter.report(progress, event);
         };
         let whole = carry(&self.units, &mut self.journal, &stop, &mut hear);
-        teller.end();
+        reporter.end();
         // The results are also written if the run was stopped.
-        self.experiment.tell(self.journal.header(), self.journal.records())?;
+        self.experiment.write_results(self.journal.header(), self.journal.records())?;
         E::verdict(whole.map_err(Failure::trouble)?, &self.units, self.journal.records())
     }
 }

@@ -13,7 +13,7 @@ mod marks;
 mod numbers;
 mod overhead;
 mod pages;
-pub(crate) mod telling;
+pub(crate) mod reporter;
 mod unordered;
 mod view;
 mod wide;
@@ -31,11 +31,11 @@ use crate::failure::Failure;
 #[derive(Args)]
 pub(crate) struct ExperimentArgs {
     #[command(subcommand)]
-    which: Which,
+    which: ExperimentCommand,
 }
 
 #[derive(Subcommand)]
-enum Which {
+enum ExperimentCommand {
     Overhead(Box<overhead::OverheadArgs>),
     Pages(Box<pages::PagesArgs>),
     Circumvention(Box<circumvention::CircumventionArgs>),
@@ -54,14 +54,14 @@ impl ExperimentArgs {
     /// be measured.
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self.which {
-            Which::Overhead(args) => frame::run(&*args),
-            Which::Pages(args) => frame::run(&*args),
-            Which::Circumvention(args) => frame::run(&*args),
-            Which::Circuits(args) => frame::run(&*args),
-            Which::Unordered(args) => frame::run(&*args),
-            Which::Camouflage(args) => frame::run(&*args),
-            Which::Anonymity(args) => frame::run(&*args),
-            Which::Wide(args) => frame::run(&*args),
+            ExperimentCommand::Overhead(args) => frame::run(&*args),
+            ExperimentCommand::Pages(args) => frame::run(&*args),
+            ExperimentCommand::Circumvention(args) => frame::run(&*args),
+            ExperimentCommand::Circuits(args) => frame::run(&*args),
+            ExperimentCommand::Unordered(args) => frame::run(&*args),
+            ExperimentCommand::Camouflage(args) => frame::run(&*args),
+            ExperimentCommand::Anonymity(args) => frame::run(&*args),
+            ExperimentCommand::Wide(args) => frame::run(&*args),
         }
     }
 }

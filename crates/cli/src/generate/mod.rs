@@ -19,11 +19,11 @@ use crate::failure::Failure;
 #[derive(Args)]
 pub(crate) struct GenerateArgs {
     #[command(subcommand)]
-    what: What,
+    what: GenerateCommand,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum GenerateCommand {
     /// Print shell completions on standard output.
     ///
     /// Bash reads them from ~/.local/share/bash-completion/completions/anabranch, fish from
@@ -48,8 +48,8 @@ impl GenerateArgs {
     /// Misuse if the directory cannot be written to, trouble if standard output cannot.
     pub(crate) fn run(self, program: Command) -> Result<(), Failure> {
         match self.what {
-            What::Completions { shell } => print(&completions(shell, program)),
-            What::Man { directory } => write_man(&directory, program),
+            GenerateCommand::Completions { shell } => print(&completions(shell, program)),
+            GenerateCommand::Man { directory } => write_man(&directory, program),
         }
     }
 }

@@ -11,7 +11,7 @@ use anabranch_splitter::merge::{self, Metered, Reread, Screen};
 use crate::failure::Failure;
 use crate::screen::waiting::LookingUp;
 use crate::split::no_metrics;
-use crate::status::Standing;
+use crate::status::PublishedStatus;
 use options::Options;
 use reread::Source;
 
@@ -67,18 +67,19 @@ impl MergeArgs {
             None => self.options.clone(),
         };
         let settings = options.settings()?;
-        let standing = Standing::named("merge", options.name.as_deref(), self.file.as_deref());
+        let run_status =
+            PublishedStatus::named("merge", options.name.as_deref(), self.file.as_deref());
         let source =
             self.file.map(|file| Source { flags: self.options, file, began: options.clone() });
         let reread =
             source.map(|source| -> Reread<'_> { Box::new(move |running| source.read(running)) });
         let mut screen = screen::of(&options).map_err(Failure::trouble)?;
         match options.metrics {
-            None => run(settings, reread, standing, screen.as_mut()),
+            None => run(settings, reread, run_status, screen.as_mut()),
             Some(address) => {
                 let metered = Metered::new(screen.as_mut(), address, env!("CARGO_PKG_VERSION"));
                 let mut metered = metered.map_err(|error| no_metrics(address, &error))?;
-                run(settings, reread, standing, &mut metered)
+                run(settings, reread, run_status, &mut metered)
             }
         }
     }
@@ -87,13 +88,13 @@ impl MergeArgs {
 fn run(
     settings: merge::Settings,
     reread: Option<Reread<'_>>,
-    standing: Option<Standing>,
+    run_status: Option<PublishedStatus>,
     screen: &mut dyn Screen,
 ) -> Result<(), Failure> {
     let names = settings.servers.iter().map(|server| &server.to);
     let names = names.filter(|to| to.literal().is_none()).map(|to| to.host.clone());
     let looking_up = LookingUp::of(&names.collect::<Vec<_>>());
-    let mut screen = screen::Posting::new(screen, standing, looking_up);
+    let mut screen = screen::Posting::new(screen, run_status, looking_up);
     merge::run_rereading(settings, reread, &mut screen).map(drop).map_err(blame)
 }
 

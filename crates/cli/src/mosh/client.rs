@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::say;
-use super::screen::Silent;
+use super::screen::DeferredScreen;
 use crate::failure::Failure;
 use crate::split;
 
@@ -31,7 +31,7 @@ pub(super) fn run(
     let (stop, over) = UnixStream::pair().map_err(Failure::trouble)?;
     let terminal = Terminal::remember();
     let mut begun = None;
-    let mut screen = Silent::new(log, |about| {
+    let mut screen = DeferredScreen::new(log, |about| {
         let names: Vec<_> = about.egresses.iter().map(|egress| egress.name.as_str()).collect();
         let (dealing, seed) = (about.dealing(), about.seed);
         say(&format!("{to} over {}: {dealing}, seed {seed}", names.join(", ")));
@@ -62,7 +62,7 @@ pub(super) fn run(
 }
 
 /// A running client: a function that stops it, and the thread that waits for its end.
-struct Begun {
+struct RunningClient {
     end: Box<dyn Fn()>,
     ended: JoinHandle<io::Result<Ended>>,
 }
@@ -75,7 +75,7 @@ fn begin(
     about: &Listening,
     mut signals: Signals,
     over: UnixStream,
-) -> io::Result<Begun> {
+) -> io::Result<RunningClient> {
     let listen = about.listen.expect("Mosh's client speaks to a local port");
     let running = client.start(listen, key)?;
     let (end, on_signal) = (Box::new(running.ender()?), running.ender()?);
@@ -85,10 +85,10 @@ fn begin(
         drop(over);
         ended
     });
-    Ok(Begun { end, ended })
+    Ok(RunningClient { end, ended })
 }
 
-impl Begun {
+impl RunningClient {
     /// Waits for the end of the client. If the splitter has `failed`, stops the client first.
     fn end(self, failed: bool) -> io::Result<Ended> {
         if failed {

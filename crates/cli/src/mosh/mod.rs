@@ -9,7 +9,9 @@ use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use anabranch_splitter::mosh::{Bind, Client, Family, Key, Learnt, Login, RemoteIp, Words, carry};
+use anabranch_splitter::mosh::{
+    Bind, Client, Family, Key, Login, MoshServer, RemoteIp, Words, carry,
+};
 use anabranch_splitter::split::{Settings, Target, look_ahead};
 use clap::ValueEnum;
 
@@ -83,7 +85,7 @@ pub(crate) struct MoshArgs {
     /// Choose how the address of the Mosh server is found.
     #[arg(long, visible_alias = "experimental-remote-ip", value_enum, value_name = "HOW")]
     #[arg(default_value = "proxy", help_heading = "Login")]
-    remote_ip: How,
+    remote_ip: AddressMethod,
 
     /// Do not let ssh allocate a terminal (pty) on the other machine for the login.
     #[arg(long, help_heading = "Login")]
@@ -149,7 +151,7 @@ impl FamilyArgs {
 
 /// Method that determines the server's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum How {
+enum AddressMethod {
     /// Use the address that ssh connects to (Anabranch makes the connection for ssh, as its
     /// ProxyCommand).
     Proxy,
@@ -240,9 +242,9 @@ impl MoshArgs {
     /// ssh or the server.
     fn knows_server(&self, host: &str) -> bool {
         match self.remote_ip {
-            How::Local => true,
-            How::Proxy => host.parse::<IpAddr>().is_ok(),
-            How::Remote => false,
+            AddressMethod::Local => true,
+            AddressMethod::Proxy => host.parse::<IpAddr>().is_ok(),
+            AddressMethod::Remote => false,
         }
     }
 
@@ -261,7 +263,7 @@ impl MoshArgs {
         user: Option<String>,
         host: String,
         colors: Option<u32>,
-    ) -> Result<Learnt, Failure> {
+    ) -> Result<MoshServer, Failure> {
         let login = Login {
             ssh: self.ssh.clone(),
             user,
@@ -281,9 +283,9 @@ impl MoshArgs {
 
     fn remote(&self) -> Result<RemoteIp, Failure> {
         Ok(match self.remote_ip {
-            How::Local => RemoteIp::Local,
-            How::Remote => RemoteIp::Remote,
-            How::Proxy => {
+            AddressMethod::Local => RemoteIp::Local,
+            AddressMethod::Remote => RemoteIp::Remote,
+            AddressMethod::Proxy => {
                 let own = env::current_exe().map_err(Failure::trouble)?;
                 let own = own.into_os_string().into_string();
                 let own = own.map_err(|_| {

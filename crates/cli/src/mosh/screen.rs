@@ -19,7 +19,7 @@ type Begin<'s> = Box<dyn FnOnce(&Listening) + 's>;
 
 /// A screen that passes events on to a log, if there is one, and stores warnings until
 /// `mosh-client` has ended.
-pub(super) struct Silent<'s> {
+pub(super) struct DeferredScreen<'s> {
     log: Option<Box<dyn Screen>>,
     /// Callback that starts the client once the splitter listens; `None` after that.
     begin: Option<Begin<'s>>,
@@ -31,13 +31,13 @@ pub(super) struct Silent<'s> {
     summary: Option<String>,
 }
 
-impl<'s> Silent<'s> {
+impl<'s> DeferredScreen<'s> {
     pub(super) fn new(
         log: Option<Box<dyn Screen>>,
         begin: impl FnOnce(&Listening) + 's,
-    ) -> Silent<'s> {
+    ) -> DeferredScreen<'s> {
         let begin: Begin<'s> = Box::new(begin);
-        Silent {
+        DeferredScreen {
             log,
             begin: Some(begin),
             names: Vec::new(),
@@ -56,7 +56,7 @@ impl<'s> Silent<'s> {
     }
 }
 
-impl Screen for Silent<'_> {
+impl Screen for DeferredScreen<'_> {
     fn listening(&mut self, about: &Listening) {
         self.names = about.egresses.iter().map(|egress| egress.name.clone()).collect();
         self.server = about.server;

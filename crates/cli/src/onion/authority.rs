@@ -172,8 +172,8 @@ impl AuthorityArgs {
         let mut rng = generator().map_err(Failure::trouble)?;
         let data = args.common.data("authority")?;
         let (description, core) = (args.description()?, args.core()?);
-        let standing = args.common.standing("authority", flags.common.file.as_deref());
-        let posted = (standing, args.common.name.as_deref());
+        let run_status = args.common.run_status("authority", flags.common.file.as_deref());
+        let posted = (run_status, args.common.name.as_deref());
         let log = Arc::new(Log::new(posted, args.common.json, args.common.quiet)?);
         let tightened = own_folder(&data).map_err(Failure::misuse)?;
         tightened.into_iter().for_each(|text| say(&log, &AuthorityEvent::Trouble(text)));
@@ -186,8 +186,8 @@ impl AuthorityArgs {
             certified_for: args.certified_for(),
             ..authority::Settings::new(&description, keys, listen, data, core)
         };
-        let teller = Arc::clone(&log);
-        let tell = Box::new(move |told: AuthorityEvent| say(&teller, &told));
+        let reporter = Arc::clone(&log);
+        let tell = Box::new(move |told: AuthorityEvent| say(&reporter, &told));
         let (dirclient, running) = authority::start(settings, tell).map_err(failure)?;
         let relay_keys = Arc::clone(ring.keys());
         let live = Live { allow_private: args.allow_private, ..Live::new(description.clone()) };

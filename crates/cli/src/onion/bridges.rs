@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use anabranch_multipath::schedule::Spec;
-use anabranch_router::onion::ways::{BridgeWays, Transports};
+use anabranch_router::onion::bridge_routes::{BridgeRoutes, Transports};
 use anabranch_router::pt::{
     Bridge, BridgeLine, Inside, Plugin, PluginLine, PluginPlace, PluginSettings, SCHEDULE,
     TRANSPORT,
@@ -20,7 +20,7 @@ pub(super) struct Bridges {
 
 /// Bridges of a client, with the running programs that provide their transports.
 pub(super) struct BridgeEntrance {
-    pub(super) ways: BridgeWays,
+    pub(super) routes: BridgeRoutes,
     /// Running external programs, and our own transport if it is in use. All of them end when this
     /// is dropped.
     _running: (Vec<Plugin>, Option<Inside>),
@@ -51,7 +51,7 @@ impl Bridges {
         let lines = bridges.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
         let bridges = Bridges { lines, plugins };
         let transports = Transports::new().map_err(Failure::trouble)?;
-        BridgeWays::new(&bridges.lines, transports)
+        BridgeRoutes::new(&bridges.lines, transports)
             .map_err(|why| Failure::misuse(format!("--bridge: {why}")))?;
         Ok((!bridges.lines.is_empty()).then_some(bridges))
     }
@@ -85,8 +85,8 @@ impl Bridges {
         let wants_ours = is_used(&TRANSPORT.to_owned()) && !has(&self.plugins, TRANSPORT);
         let ours = wants_ours.then(|| Inside::client(schedule(), transports.clone()));
         let ours = ours.transpose().map_err(Failure::trouble)?;
-        let ways = BridgeWays::new(&self.lines, transports).map_err(Failure::misuse)?;
-        Ok(BridgeEntrance { ways, _running: (programs, ours) })
+        let routes = BridgeRoutes::new(&self.lines, transports).map_err(Failure::misuse)?;
+        Ok(BridgeEntrance { routes, _running: (programs, ours) })
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
         let ours = format!("anabranch 192.0.2.2:443 key={key}");
         let bridges = read(&["x 192.0.2.1:443", &ours], &["x,y socks5 127.0.0.1:9"]);
         let entrance = bridges.unwrap().unwrap().start(folder.path()).unwrap();
-        let transports = entrance.ways.transports();
+        let transports = entrance.routes.transports();
         assert_eq!(transports.at("x"), "127.0.0.1:9".parse().ok());
         assert_eq!(transports.at("y"), None);
         assert!(transports.at(TRANSPORT).is_some_and(|at| at.ip().is_loopback()));

@@ -7,7 +7,7 @@ use anabranch_multipath::schedule::{Spec, SpecError};
 use anabranch_multipath::seed;
 use anabranch_onion::circuitmux;
 use anabranch_onion::conflux::{Dealing, Design};
-use anabranch_onion::directory::network::Wishes;
+use anabranch_onion::directory::network::RelayRestrictions;
 use anabranch_onion::padding::Amount;
 use anabranch_onion::wire::ancestors::DEALING;
 use anabranch_os::entropy::generator;
@@ -20,7 +20,7 @@ use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
 use super::bridges::Bridges;
-use super::link::{self, LinkKind, LinkWishes, SegmentControl, tapped};
+use super::link::{self, LinkKind, LinkOptions, SegmentControl, tapped};
 use super::reread::{Source, common, names, reread};
 use super::screen::Screen;
 use super::{Common, either, fingerprints, memory, read};
@@ -367,11 +367,11 @@ impl ClientArgs {
         let claim = claim(&data).map_err(Failure::misuse)?;
         let authorities = args.common.authorities()?;
         let bridges = args.bridges()?;
-        let wishes = args.wishes()?;
+        let restrictions = args.restrictions()?;
         // Invalid options are reported before any program is started.
         let (metrics, listen) = (args.metrics()?, args.listening());
         let entrance = bridges.map(|bridges| bridges.start(&data)).transpose()?;
-        let ways = entrance.as_ref().map(|entrance| entrance.ways.clone());
+        let routes = entrance.as_ref().map(|entrance| entrance.routes.clone());
         let dirclient = dirclient::Settings {
             authorities: authorities.clone(),
             data: data.clone(),
@@ -379,7 +379,7 @@ impl ClientArgs {
             keys: None,
             cache: false,
             dir_requests: true,
-            bridges: ways.iter().flat_map(|ways| ways.bridges().to_vec()).collect(),
+            bridges: routes.iter().flat_map(|routes| routes.bridges().to_vec()).collect(),
             unpublished: false,
         };
         let dirclient_rng = generator().map_err(Failure::trouble)?;
@@ -388,8 +388,8 @@ impl ClientArgs {
             listen,
             dirclient,
             data,
-            wishes,
-            ways,
+            restrictions,
+            routes,
             padding: args.amount(),
             extended_errors: args.extended_errors,
             memory: args.memory()?,
@@ -404,7 +404,7 @@ impl ClientArgs {
             trace: args.trace()?,
         };
         let posted = (
-            args.common.standing("client", flags.common.file.as_deref()),
+            args.common.run_status("client", flags.common.file.as_deref()),
             args.common.name.clone(),
         );
         let mut screen =
@@ -429,11 +429,11 @@ impl ClientArgs {
     ///
     /// # Errors
     /// `--link` is invalid, or lacks what `--design` needs.
-    fn links(&self) -> Result<LinkWishes, Failure> {
-        let wishes = LinkWishes::of_client(&self.link)?;
+    fn links(&self) -> Result<LinkOptions, Failure> {
+        let options = LinkOptions::of_client(&self.link)?;
         match self.is_udp_or()? {
-            true => wishes.with_lossy("this --design", &self.link, self.udp_or_congestion),
-            false => Ok(wishes),
+            true => options.with_lossy("this --design", &self.link, self.udp_or_congestion),
+            false => Ok(options),
         }
     }
 
@@ -511,8 +511,8 @@ impl ClientArgs {
         if self.listen.is_empty() { vec![usual] } else { self.listen.clone() }
     }
 
-    pub(super) fn wishes(&self) -> Result<Wishes, Failure> {
-        Ok(Wishes {
+    pub(super) fn restrictions(&self) -> Result<RelayRestrictions, Failure> {
+        Ok(RelayRestrictions {
             entry: fingerprints("--entry", &self.entry)?,
             middle: fingerprints("--middle", &self.middle)?,
             exit: fingerprints("--exit", &self.exit)?,
@@ -700,7 +700,7 @@ impl Source<ClientArgs> {
         let names = new.names(&self.running, is_new);
         new.design_of_sets()?;
         new.is_udp_or()?;
-        let (wishes, padding, legs) = (new.wishes()?, new.amount(), new.circuits()?);
+        let (restrictions, padding, legs) = (new.restrictions()?, new.amount(), new.circuits()?);
         let memory = new.memory()?;
         let subnets = new.share_subnets;
         let trust = (is_new || subnets != self.running.share_subnets)
@@ -708,7 +708,7 @@ impl Source<ClientArgs> {
         let common = new.common.clone().over_fixed(&self.running.common);
         self.running = new.over_fixed(common, &self.running);
         self.authorities = authorities;
-        Ok(Renewed { settings: Changes { wishes, padding, legs, memory, trust }, names })
+        Ok(Renewed { settings: Changes { restrictions, padding, legs, memory, trust }, names })
     }
 }
 

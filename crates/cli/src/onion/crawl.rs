@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::log::Log;
 use crate::failure::Failure;
-use crate::status::Standing;
+use crate::status::PublishedStatus;
 
 const EXAMPLES: &str = "\
 EXAMPLES
@@ -67,7 +67,7 @@ pub(super) struct CrawlSide {
 
 impl CrawlSide {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let log = Log::new((Standing::named("pt", None, None), None), self.json, false)?;
+        let log = Log::new((PublishedStatus::named("pt", None, None), None), self.json, false)?;
         // This is checked first, because a browser may need minutes before the file is written.
         if self.out.symlink_metadata().is_ok() {
             return Err(Failure::trouble(format!(

@@ -46,7 +46,7 @@ impl From<QuicCongestionArg> for QuicCongestion {
 
 /// Settings of links, from `--link` and related options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct LinkWishes {
+pub(super) struct LinkOptions {
     /// Kind of the links over TCP.
     pub(super) over_tcp: &'static StreamFamily,
     /// Whether TLS links may deliver records out of order (`--link utls`).
@@ -59,7 +59,7 @@ pub(super) struct LinkWishes {
 }
 
 /// Returns a parser of the kinds for a client's `--link`. Help texts list only the kinds that a
-/// client can use. The parser also accepts the others, so that [`LinkWishes::of_client`] can
+/// client can use. The parser also accepts the others, so that [`LinkOptions::of_client`] can
 /// explain why a client refuses them.
 pub(super) fn client_kinds() -> impl TypedValueParser<Value = LinkKind> {
     let shown = LinkKind::value_variants().iter().filter_map(|kind| {
@@ -89,14 +89,14 @@ impl From<SegmentControl> for LossyCongestion {
     }
 }
 
-impl LinkWishes {
+impl LinkOptions {
     /// Parses the list `kinds`. Of these, the first kind that a neighbour supports is used. Every
     /// neighbour supports TLS, which need not be listed.
     ///
     /// # Errors
     /// A kind is listed twice, or after TLS, where it would never be used, or together with
     /// `tls-per-circuit`.
-    pub(super) fn new(kinds: &[LinkKind]) -> Result<LinkWishes, Failure> {
+    pub(super) fn new(kinds: &[LinkKind]) -> Result<LinkOptions, Failure> {
         let place = |kind| kinds.iter().position(|found| *found == kind);
         if kinds.iter().enumerate().any(|(at, kind)| place(*kind) != Some(at)) {
             return Err(Failure::misuse(
@@ -121,22 +121,22 @@ impl LinkWishes {
         let named = |kind: &LinkKind| StreamFamily::named(kind.to_possible_value()?.get_name());
         let over_tcp = kinds.iter().find_map(named).unwrap_or_default();
         let unordered = place(LinkKind::Utls).is_some();
-        Ok(LinkWishes { over_tcp, unordered, quic, per_circuit })
+        Ok(LinkOptions { over_tcp, unordered, quic, per_circuit })
     }
 
-    /// Parses the list `kinds` for a client, as [`LinkWishes::new`] does. A client's circuits
+    /// Parses the list `kinds` for a client, as [`LinkOptions::new`] does. A client's circuits
     /// share the link to their guard.
     ///
     /// # Errors
-    /// Those of [`LinkWishes::new`], or `tls-per-circuit` is listed.
-    pub(super) fn of_client(kinds: &[LinkKind]) -> Result<LinkWishes, Failure> {
-        let wishes = LinkWishes::new(kinds)?;
-        if wishes.per_circuit {
+    /// Those of [`LinkOptions::new`], or `tls-per-circuit` is listed.
+    pub(super) fn of_client(kinds: &[LinkKind]) -> Result<LinkOptions, Failure> {
+        let options = LinkOptions::new(kinds)?;
+        if options.per_circuit {
             let message = "--link tls-per-circuit is for relays, because a client's circuits share \
                            the link to their guard: use tls, utls or quic";
             return Err(Failure::misuse(message.to_owned()));
         }
-        Ok(wishes)
+        Ok(options)
     }
 
     /// Returns these settings with lossy cells on QUIC links, which `option` requests. `kinds` is
@@ -150,7 +150,7 @@ impl LinkWishes {
         option: &str,
         kinds: &[LinkKind],
         congestion: Option<SegmentControl>,
-    ) -> Result<LinkWishes, Failure> {
+    ) -> Result<LinkOptions, Failure> {
         if self.quic.is_none() && !kinds.is_empty() {
             let message = format!(
                 "{option} needs QUIC links: add quic to --link, before tls, or leave out --link"
@@ -168,7 +168,7 @@ impl LinkWishes {
     pub(super) fn with_congestion(
         mut self,
         wanted: Option<QuicCongestionArg>,
-    ) -> Result<LinkWishes, Failure> {
+    ) -> Result<LinkOptions, Failure> {
         if let Some(wanted) = wanted {
             let Some(linking) = &mut self.quic else {
                 let message = "--quic-congestion needs --link quic";
@@ -257,11 +257,11 @@ mod tests {
     use super::super::relay::RelayArgs;
     use super::*;
 
-    fn wishes(text: &str) -> Result<LinkWishes, Failure> {
+    fn options(text: &str) -> Result<LinkOptions, Failure> {
         #[derive(Deserialize)]
         struct File(#[serde(deserialize_with = "kinds")] Vec<LinkKind>);
         let File(kinds) = File::deserialize(serde_json::json!(text)).expect("kinds");
-        LinkWishes::new(&kinds)
+        LinkOptions::new(&kinds)
     }
 
     #[test]
@@ -276,12 +276,12 @@ mod tests {
             ("utls,quic,tls", true, quic_links(true)),
         ] {
             let over_tcp = StreamFamily::named("tls").unwrap_or_default();
-            let wanted = LinkWishes { over_tcp, unordered, quic, per_circuit: false };
-            assert_eq!(wishes(text).ok(), Some(wanted), "{text}");
+            let wanted = LinkOptions { over_tcp, unordered, quic, per_circuit: false };
+            assert_eq!(options(text).ok(), Some(wanted), "{text}");
         }
-        let alone = wishes("tls-per-circuit").ok();
-        assert!(alone.is_some_and(|wishes| wishes.per_circuit && wishes.quic.is_none()));
-        assert_eq!(LinkWishes::new(&[]).ok(), Some(LinkWishes::default()));
+        let alone = options("tls-per-circuit").ok();
+        assert!(alone.is_some_and(|options| options.per_circuit && options.quic.is_none()));
+        assert_eq!(LinkOptions::new(&[]).ok(), Some(LinkOptions::default()));
     }
 
     #[test]
@@ -298,22 +298,22 @@ mod tests {
 
     #[test]
     fn what_would_never_be_used_is_told() {
-        assert!(wishes("tls,quic").is_err());
-        assert!(wishes("quic,quic").is_err());
-        assert!(wishes("quic,tls-per-circuit").is_err());
-        assert!(LinkWishes::of_client(&[LinkKind::TlsPerCircuit]).is_err());
-        assert!(wishes("utls").unwrap_or_default().by_mptcp(true).is_err());
-        assert_eq!(wishes("quic").unwrap_or_default().by_mptcp(true).ok(), Some(true));
+        assert!(options("tls,quic").is_err());
+        assert!(options("quic,quic").is_err());
+        assert!(options("quic,tls-per-circuit").is_err());
+        assert!(LinkOptions::of_client(&[LinkKind::TlsPerCircuit]).is_err());
+        assert!(options("utls").unwrap_or_default().by_mptcp(true).is_err());
+        assert_eq!(options("quic").unwrap_or_default().by_mptcp(true).ok(), Some(true));
         let bbr = Some(QuicCongestionArg::Bbr);
-        assert!(wishes("utls").unwrap_or_default().with_congestion(bbr).is_err());
-        let by_bbr = wishes("quic").unwrap_or_default().with_congestion(bbr);
-        let congestion = by_bbr.ok().and_then(|wishes| wishes.quic).map(|quic| quic.congestion);
+        assert!(options("utls").unwrap_or_default().with_congestion(bbr).is_err());
+        let by_bbr = options("quic").unwrap_or_default().with_congestion(bbr);
+        let congestion = by_bbr.ok().and_then(|options| options.quic).map(|quic| quic.congestion);
         assert_eq!(congestion, Some(QuicCongestion::Bbr));
         let lossy = |kinds: &[LinkKind]| {
-            LinkWishes::new(kinds).and_then(|wishes| wishes.with_lossy("--udp-or", kinds, None))
+            LinkOptions::new(kinds).and_then(|options| options.with_lossy("--udp-or", kinds, None))
         };
         for kinds in [&[][..], &[LinkKind::Quic], &[LinkKind::Utls, LinkKind::Quic]] {
-            let quic = lossy(kinds).ok().and_then(|wishes| wishes.quic);
+            let quic = lossy(kinds).ok().and_then(|options| options.quic);
             assert_eq!(quic.and_then(|quic| quic.lossy), Some(LossyCongestion::Bbr), "{kinds:?}");
         }
         assert!(lossy(&[LinkKind::Utls]).is_err() && lossy(&[LinkKind::TlsPerCircuit]).is_err());

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::screen::journal::{Journal, Priority};
 use crate::screen::lines::Lines;
-use crate::status::Standing;
+use crate::status::PublishedStatus;
 
 /// Source of the members `name` and `time` of each JSON object: the run's name, if it has one, and
 /// its start time.
@@ -47,26 +47,26 @@ pub(super) struct Log {
     out: Lines,
     warnings: Lines,
     journal: Journal,
-    standing: Mutex<Option<Standing>>,
+    run_status: Mutex<Option<PublishedStatus>>,
 }
 
 impl Log {
-    /// Creates the log of the run `name`. Events are also published in `standing`. The run
+    /// Creates the log of the run `name`. Events are also published in `run_status`. The run
     /// continues if the log's reader is gone.
     ///
     /// # Errors
     /// The writer threads cannot be started.
     pub(super) fn new(
-        (standing, name): (Option<Standing>, Option<&str>),
+        (run_status, name): (Option<PublishedStatus>, Option<&str>),
         json: bool,
         quiet: bool,
     ) -> Result<Log, Failure> {
         let stdout = || Lines::file(File::from(io::stdout().as_fd().try_clone_to_owned()?));
         let (out, warnings) =
             (stdout().map_err(Failure::trouble)?, Lines::stderr().map_err(Failure::trouble)?);
-        let standing = Mutex::new(standing);
+        let run_status = Mutex::new(run_status);
         let (stamp, journal) = (Stamp::new(name), Journal::of_stdout().of_run(name));
-        Ok(Log { json, quiet, stamp, out, warnings, journal, standing })
+        Ok(Log { json, quiet, stamp, out, warnings, journal, run_status })
     }
 
     /// Logs an event: the object `event` for programs, or the line `text` for people.
@@ -99,8 +99,10 @@ impl Log {
 
     /// Logs an event for programs only.
     pub(super) fn object(&self, event: &Value) {
-        if let Some(standing) = &mut *self.standing.lock().unwrap_or_else(PoisonError::into_inner) {
-            standing.event(event);
+        if let Some(run_status) =
+            &mut *self.run_status.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            run_status.event(event);
         }
         if self.json {
             let lost = |lines| self.stamp.on(json!({"event": "lost", "lines": lines}));

@@ -28,7 +28,7 @@ use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
 use crate::split::forms;
-use crate::status::{Standing, run_name};
+use crate::status::{PublishedStatus, run_name};
 
 pub(crate) use authority::AuthorityArgs;
 pub(crate) use client::ClientArgs;
@@ -123,8 +123,8 @@ impl Common {
 
     /// Opens the published status for a run of the command `program`, which `anabranch status`
     /// lists.
-    fn standing(&self, program: &str, file: Option<&Path>) -> Option<Standing> {
-        Standing::named(program, self.name.as_deref(), file)
+    fn run_status(&self, program: &str, file: Option<&Path>) -> Option<PublishedStatus> {
+        PublishedStatus::named(program, self.name.as_deref(), file)
     }
 
     /// Returns the folder for the state of `command`: the value of `--data`, or the default.
@@ -279,7 +279,7 @@ mod tests {
         let error = whole.live().map(drop).unwrap_err().to_string();
         assert!(error.starts_with("--address6 needs a --listen"), "{error}");
         for client in is_read_whole::<ClientArgs>("client.toml", client::KEYS) {
-            client.wishes().map_err(|error| error.to_string()).unwrap();
+            client.restrictions().map_err(|error| error.to_string()).unwrap();
         }
         for authority in is_read_whole::<AuthorityArgs>("authority.toml", authority::KEYS) {
             authority.core().map_err(|error| error.to_string()).unwrap();
@@ -329,7 +329,7 @@ mod tests {
         for text in example(EARLIER, "client.toml") {
             let client: ClientArgs =
                 parse(&text, "client.toml", client::KEYS).unwrap_or_else(|error| panic!("{error}"));
-            client.wishes().map_err(|error| error.to_string()).unwrap();
+            client.restrictions().map_err(|error| error.to_string()).unwrap();
         }
         for text in example(EARLIER, "authority.toml") {
             let authority: AuthorityArgs = parse(&text, "authority.toml", authority::KEYS)

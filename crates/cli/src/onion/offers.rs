@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use anabranch_multipath::schedule::Spec;
+use anabranch_router::onion::bridge_routes::Transports;
 use anabranch_router::onion::relay::{BridgeSettings, ExtendedPort};
-use anabranch_router::onion::ways::Transports;
 use anabranch_router::pt::{
     Inside, Limits, OfferLine, Onward, Plugin, PluginSettings, SCHEDULE, ServerPlugin, TRANSPORT,
     server_settings,

@@ -13,7 +13,7 @@ use anabranch_router::onion::stop_signals;
 use anabranch_router::pt::{
     Bridge, ClientSettings, ClientStation, Covers, Ending, Ends, Entrance, Limits, Managed, Onward,
     PROFILE, PROFILES, Profile, PtEvent, SCHEDULE, ServerSettings, ServerStation, Shapes, log_line,
-    managed, pictures, server_key, shapes, told_of_pictures,
+    managed, pictures, server_key, shapes, unusable_pictures,
 };
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ use super::log::Log;
 use super::memory;
 use crate::failure::Failure;
 use crate::split::values::Named;
-use crate::status::{Standing, run_name};
+use crate::status::{PublishedStatus, run_name};
 
 /// Environment variable that is set if a program such as tor has started this one as a managed
 /// transport.
@@ -234,7 +234,7 @@ impl PtCommon {
 
     fn log(&self) -> Result<Log, Failure> {
         let name = self.name.as_deref();
-        Log::new((Standing::named("pt", name, None), name), self.json, self.quiet)
+        Log::new((PublishedStatus::named("pt", name, None), name), self.json, self.quiet)
     }
 }
 
@@ -304,7 +304,7 @@ impl ServerSide {
         };
         let mut station = ServerStation::new(settings).map_err(Failure::misuse)?;
         let log = self.common.log()?;
-        if let Some(text) = told_of_pictures(refused) {
+        if let Some(text) = unusable_pictures(refused) {
             log.warn(&json!({"event": "pictures", "refused": refused}), &text);
         }
         let line = station.bridge().to_string();

@@ -25,7 +25,7 @@ use anabranch_router::onion::store::claim;
 use clap::Args;
 use serde::Deserialize;
 
-use super::link::{self, LinkKind, LinkWishes, QuicCongestionArg, SegmentControl, tapped};
+use super::link::{self, LinkKind, LinkOptions, QuicCongestionArg, SegmentControl, tapped};
 use super::log::Log;
 use super::offers::Offers;
 use super::reread::{Source, common, names, reread};
@@ -241,8 +241,8 @@ impl RelayArgs {
         let links = args.links()?;
         let mptcp = links.by_mptcp(args.mptcp)?;
         let taps = links.taps(args.threads().get());
-        let standing = args.common.standing("relay", flags.common.file.as_deref());
-        let posted = (standing, args.common.name.as_deref());
+        let run_status = args.common.run_status("relay", flags.common.file.as_deref());
+        let posted = (run_status, args.common.name.as_deref());
         let log = Arc::new(Log::new(posted, args.common.json, args.common.quiet)?);
         let (nickname, limit) = (args.nickname.clone().unwrap_or_default(), Limit::default());
         let mut screen =
@@ -314,17 +314,17 @@ impl RelayArgs {
     ///
     /// # Errors
     /// `--link` is invalid, or lacks what another option needs.
-    fn links(&self) -> Result<LinkWishes, Failure> {
-        let wishes = LinkWishes::new(&self.link)?;
-        let wishes = match self.udp_or {
-            true => wishes.with_lossy("--udp-or", &self.link, self.udp_or_congestion)?,
+    fn links(&self) -> Result<LinkOptions, Failure> {
+        let options = LinkOptions::new(&self.link)?;
+        let options = match self.udp_or {
+            true => options.with_lossy("--udp-or", &self.link, self.udp_or_congestion)?,
             false if self.udp_or_congestion.is_some() => {
                 let told = "--udp-or-congestion needs --udp-or: add --udp-or, or remove it";
                 return Err(Failure::misuse(told.to_owned()));
             }
-            false => wishes,
+            false => options,
         };
-        wishes.with_congestion(self.quic_congestion)
+        options.with_congestion(self.quic_congestion)
     }
 
     /// Returns the bridge's transports; `None` if the relay is not a bridge.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::{LegNumbers, SetNumbers};
-use anabranch_router::onion::client::{LegPlace, RelayName, SetStatus};
+use anabranch_router::onion::client::{LegPath, RelayName, SetStatus};
 use serde_json::{Value, json};
 
 /// Returns a set as a JSON object for its exit, without anything that identifies the client.
@@ -23,7 +23,7 @@ pub(super) fn of_exit(seen: &SetNumbers) -> Value {
 pub(super) fn of_client(set: &SetStatus) -> Value {
     let SetStatus { number, seen, places } = set;
     let legs = places.iter().zip(seen.legs.iter().zip(seen.shares()));
-    let leg = |(place, (leg, shares)): (&LegPlace, (&LegNumbers, [f64; 2]))| {
+    let leg = |(place, (leg, shares)): (&LegPath, (&LegNumbers, [f64; 2]))| {
         let mut value = leg_value(leg, shares);
         value["leg"] = json!(place.leg);
         value["circuit"] = json!(leg.circuit);

@@ -18,7 +18,7 @@ use super::log::Stamp;
 use super::screen::Screen;
 use super::{platform, state_folder};
 use crate::failure::Failure;
-use crate::status::{Standing, run_name};
+use crate::status::{PublishedStatus, run_name};
 
 /// Default address for programs, where Tor Browser expects tor.
 const LISTEN: &str = "127.0.0.1:9150";
@@ -94,7 +94,7 @@ impl UpArgs {
         let settings = self.settings(data)?;
         let socks = settings.listen[0];
         let name = self.name.clone();
-        let posted = (Standing::named("up", name.as_deref(), None), name);
+        let posted = (PublishedStatus::named("up", name.as_deref(), None), name);
         let mut screen = Screen::of(posted, self.json, self.quiet).map_err(Failure::trouble)?;
         let json = self.json.then(|| Stamp::new(self.name.as_deref()));
         let mut watch = |event: EmbeddedEvent| match event {

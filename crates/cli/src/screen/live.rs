@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::frame::{self, Picture};
-use super::hush::Hush;
+use super::quiet_terminal::QuietTerminal;
 use super::view::View;
 
 /// Interval between readings of the counters of a run with a view: ten per second cost less than 1
@@ -17,13 +17,13 @@ pub(crate) struct LiveView<M> {
     view: Option<View<M>>,
     gone: bool,
     /// Mode of the terminal. It is restored after the view has ended.
-    hush: Option<Hush>,
+    quiet_terminal: Option<QuietTerminal>,
 }
 
 impl<M: Picture> LiveView<M> {
     /// Creates a live view that is not open yet.
     pub(crate) fn new() -> LiveView<M> {
-        LiveView { view: None, gone: false, hush: None }
+        LiveView { view: None, gone: false, quiet_terminal: None }
     }
 
     /// Opens the view of `model`, if the terminal has accepted all previous lines (`takes_lines`).
@@ -33,10 +33,10 @@ impl<M: Picture> LiveView<M> {
         if takes_lines {
             self.view = View::open(height, model);
         }
-        self.hush = self.view().and_then(|view| {
-            let hush = Hush::begin(height)?;
+        self.quiet_terminal = self.view().and_then(|view| {
+            let quiet_terminal = QuietTerminal::begin(height)?;
             view.follow_keys();
-            Some(hush)
+            Some(quiet_terminal)
         });
     }
 
@@ -56,7 +56,7 @@ impl<M: Picture> LiveView<M> {
     /// Closes the view and restores the terminal.
     pub(crate) fn end(&mut self) {
         self.view = None;
-        self.hush = None;
+        self.quiet_terminal = None;
     }
 }
 

@@ -17,13 +17,13 @@ pub(crate) mod earlier;
 pub(crate) mod frame;
 #[cfg(test)]
 pub(crate) mod golden;
-mod hush;
 pub(crate) mod journal;
 mod keys;
 pub(crate) mod lines;
 pub(crate) mod live;
 pub(crate) mod meter;
 pub(crate) mod palette;
+mod quiet_terminal;
 
 pub(crate) mod table;
 mod view;

@@ -135,7 +135,7 @@ impl<M: Picture> State<M> {
 
     /// Executes the request that the user makes with `key`. Returns true only for the first
     /// request to end the run, because a second Ctrl-C would discard captures.
-    fn obey(&mut self, key: Key) -> bool {
+    fn execute(&mut self, key: Key) -> bool {
         self.wanted = true;
         let look = &mut self.look;
         match key {
@@ -254,7 +254,7 @@ impl<M: Picture> Shared<M> {
     /// the view has ended.
     fn take_key(&self, key: Option<Key>) -> bool {
         let mut state = self.lock();
-        if key.is_some_and(|key| state.obey(key)) {
+        if key.is_some_and(|key| state.execute(key)) {
             keys::end_run();
         }
         let age = state.opened.elapsed();
@@ -296,13 +296,13 @@ mod tests {
     #[test]
     fn a_view_that_is_held_shows_what_was_then_in_any_order() {
         let mut state = State::of(Numbers::default());
-        assert!(!state.obey(Key::Hold));
+        assert!(!state.execute(Key::Hold));
         state.model.0.push(7);
-        assert!(!state.obey(Key::Sort));
+        assert!(!state.execute(Key::Sort));
         assert_eq!((state.shown().0.0.len(), state.look.order), (0, 1));
-        assert!(!state.obey(Key::Hold) && !state.obey(Key::Sort));
+        assert!(!state.execute(Key::Hold) && !state.execute(Key::Sort));
         assert_eq!((state.shown().0.0.len(), state.look.order), (1, 0));
-        let ends = [Key::Help, Key::End, Key::End].map(|key| state.obey(key));
+        let ends = [Key::Help, Key::End, Key::End].map(|key| state.execute(key));
         assert_eq!((ends, state.look.help), ([false, true, false], true), "the end is told once");
     }
 

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::file::ScenarioFile;
 use crate::experiment::common::{JOURNAL, make};
-use crate::experiment::telling::{Teller, told_to_stop};
+use crate::experiment::reporter::{Reporter, stop_flag};
 use crate::failure::Failure;
 
 /// Maximum length of an arm's name in bytes.
@@ -104,15 +104,15 @@ impl SweepArgs {
     ) -> Result<bool, Failure> {
         let all = || thread::available_parallelism().map_or(1, NonZero::get) as u32;
         let workers = self.workers.unwrap_or_else(all);
-        let stop = told_to_stop()?;
+        let stop = stop_flag()?;
         let keys = sweep.keyring();
-        let mut teller = Teller::new("sim sweep", self.json, outcome);
+        let mut reporter = Reporter::new("sim sweep", self.json, outcome);
         let hear = |progress: &Progress, event: Event<'_, SweepUnit, SweepRecord>| {
-            teller.hear(progress, event);
+            reporter.report(progress, event);
         };
         let work = |turns: &Turns<'_, SweepUnit, SweepRecord>| sweep.work(turns, &keys, &stop);
         let whole = carry_out_together(units, journal, &stop, (workers, 1), work, hear);
-        teller.end();
+        reporter.end();
         whole.map_err(Failure::trouble)
     }
 
@@ -124,7 +124,7 @@ impl SweepArgs {
                 "this sweep has no run `{name}`; --list names its runs"
             )));
         };
-        let stop = told_to_stop()?;
+        let stop = stop_flag()?;
         let record = sweep.carry_out_one(unit, &stop).map_err(Failure::trouble)?;
         let Some(record) = record else {
             return Err(Failure::trouble(format!("the run `{name}` was stopped")));

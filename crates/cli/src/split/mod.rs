@@ -22,7 +22,7 @@ use anabranch_splitter::steer;
 
 use crate::failure::Failure;
 use crate::screen::waiting::LookingUp;
-use crate::status::Standing;
+use crate::status::PublishedStatus;
 pub(crate) use options::Options;
 #[cfg(feature = "onion")]
 pub(crate) use plan::check_file;
@@ -213,8 +213,8 @@ fn run(
     screen: &mut dyn Screen,
 ) -> Result<(), Failure> {
     let file = source.as_ref().map(|source| source.file.as_path());
-    let standing = Standing::named("split", name.as_deref(), file);
-    let screen: &mut dyn Screen = &mut Posting::new(screen, standing, looking_up(&settings));
+    let run_status = PublishedStatus::named("split", name.as_deref(), file);
+    let screen: &mut dyn Screen = &mut Posting::new(screen, run_status, looking_up(&settings));
     let in_order = settings.core.in_order.is_some();
     let screen: &mut dyn Screen = &mut Pricing::new(screen, in_order);
     let reread = source

@@ -34,12 +34,12 @@ impl Program {
     pub fn of(command: &mut Command) -> Program {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let (teller, told) = channel();
+        let (reporter, told) = channel();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         thread::spawn(move || {
             let objects = lines.map_while(Result::ok);
             let objects = objects.filter_map(|line| serde_json::from_str(&line).ok());
-            objects.for_each(|object: Value| drop(teller.send(object)));
+            objects.for_each(|object: Value| drop(reporter.send(object)));
         });
         Program { child, told }
     }

@@ -207,7 +207,7 @@ impl Screen {
                 continue;
             }
             let Some(end) = end_of_sequence(left) else { break };
-            answer += &self.obey(&left[2..end]);
+            answer += &self.execute(&left[2..end]);
             left = &left[end..];
         }
         self.rest.splice(..0, left.bytes());
@@ -242,7 +242,7 @@ impl Screen {
     }
 
     /// A control sequence, without its introducer.
-    fn obey(&mut self, sequence: &str) -> String {
+    fn execute(&mut self, sequence: &str) -> String {
         let (parameters, what) = sequence.split_at(sequence.len() - 1);
         let numbers: Vec<usize> =
             parameters.split(';').map(|number| number.parse().unwrap_or(0)).collect();

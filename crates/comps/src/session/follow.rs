@@ -191,19 +191,19 @@ impl Rate {
 /// The server's bytes during unanswered visits to one path, compared with the rate of the answered
 /// visits before each of them. A download may grow or end meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
-struct Alone {
+struct UnansweredTraffic {
     time: Duration,
     bytes: f64,
     /// Bytes that would have arrived at the rate of answered visits.
     usual: f64,
 }
 
-impl Alone {
+impl UnansweredTraffic {
     /// Adds a visit: `bytes` in `time`, where `rate` bytes a second are usual.
     fn add(&mut self, time: Duration, bytes: u64, rate: f64) {
         if self.time > FORGOTTEN {
-            let Alone { time, bytes, usual } = *self;
-            *self = Alone { time: time / 2, bytes: bytes / 2.0, usual: usual / 2.0 };
+            let UnansweredTraffic { time, bytes, usual } = *self;
+            *self = UnansweredTraffic { time: time / 2, bytes: bytes / 2.0, usual: usual / 2.0 };
         }
         self.time += time;
         self.bytes += bytes as f64;
@@ -225,7 +225,7 @@ pub(super) struct Follow {
     awaited: VecDeque<Answers>,
     answered: Rate,
     /// The unanswered visits to each path since an answer last arrived by that path.
-    alone: Box<[Alone]>,
+    alone: Box<[UnansweredTraffic]>,
     delay: AnswerDelay,
     heard: Option<Time>,
     /// Latest time at which [`VISITS`] or more visits of the uplink to other paths had no answer.
@@ -243,7 +243,7 @@ impl Follow {
             run: Run::default(),
             awaited: VecDeque::new(),
             answered: Rate::default(),
-            alone: vec![Alone::default(); paths].into(),
+            alone: vec![UnansweredTraffic::default(); paths].into(),
             delay: AnswerDelay::default(),
             heard: None,
             stayed: None,
@@ -303,7 +303,7 @@ impl Follow {
         self.delay.on_heard(now);
         self.count_awaited(now);
         self.awaited.iter_mut().for_each(|answers| answers.on_heard(now, path, bytes));
-        self.alone[path.index()] = Alone::default();
+        self.alone[path.index()] = UnansweredTraffic::default();
         let last = &mut self.last[path.index()];
         last.answered = if last.own == 0 { now } else { last.answered };
         last.own += bytes;

@@ -17,7 +17,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The traffic of a session since it last changed its path.
 #[derive(Debug, Default)]
-pub(super) struct Stay {
+pub(super) struct PathStay {
     path: Option<PathId>,
     used: Duration,
     datagrams: u64,
@@ -27,16 +27,16 @@ pub(super) struct Stay {
     reported: bool,
 }
 
-impl Stay {
+impl PathStay {
     /// Returns a new stay that begins with the next datagram.
-    pub(super) fn anew(&self) -> Stay {
-        Stay { runs: self.runs, ..Stay::default() }
+    pub(super) fn anew(&self) -> PathStay {
+        PathStay { runs: self.runs, ..PathStay::default() }
     }
 
     /// Counts `datagrams` datagrams sent on `path`, with the time `pause` since the previous ones.
     pub(super) fn on_sent(&mut self, path: PathId, datagrams: u64, pause: Duration) {
         if self.path != Some(path) {
-            *self = Stay { path: Some(path), ..self.anew() };
+            *self = PathStay { path: Some(path), ..self.anew() };
             return;
         }
         self.used += pause.min(LONGEST_PAUSE);

@@ -23,14 +23,14 @@ use anabranch_multipath::{
 use self::cookie::Cookie;
 use self::copies::Held;
 use self::follow::Follow;
-use self::kept::Stay;
+use self::kept::PathStay;
 use self::order::InOrder;
 use self::pins::{Lane, Pins};
 use self::wait::Wait;
 use crate::config::Config;
 use crate::health::Health;
 use crate::io::Ends;
-use crate::looped::Prints;
+use crate::looped::Fingerprints;
 use crate::protocol::{Recogniser, wireguard};
 use crate::tuples::Tuples;
 use crate::waiting::{QueuedDatagram, WaitQueue};
@@ -49,7 +49,7 @@ pub(crate) struct Common<'a> {
     pub(crate) counters: &'a mut [PathCounters],
     pub(crate) no_path: &'a mut u64,
     pub(crate) hurried: &'a mut u64,
-    pub(crate) prints: &'a mut Prints,
+    pub(crate) fingerprints: &'a mut Fingerprints,
     /// Protocols already reported to number their packets in clear.
     pub(crate) numbered: &'a mut BTreeSet<Protocol>,
     /// The time before which no session reports that its server does not answer.
@@ -144,7 +144,7 @@ pub(crate) struct Session {
     /// Whether more than one path has carried the client's datagrams.
     split: bool,
     /// The traffic since the session last changed its path.
-    stay: Stay,
+    stay: PathStay,
 }
 
 impl Session {
@@ -182,7 +182,7 @@ impl Session {
             answers: 0,
             last: None,
             split: false,
-            stay: Stay::default(),
+            stay: PathStay::default(),
         }
     }
 
@@ -336,7 +336,7 @@ impl Session {
             view.rtt = self.health[path.index()].rtt();
         }
         if is_back {
-            self.come_back(now, path, common);
+            self.report_up(now, path, common);
         }
         self.recognise_answers(batch, common);
         if self.protocol == Some(Protocol::WireGuard) {
@@ -405,14 +405,14 @@ impl Session {
     pub(crate) fn on_timeout(&mut self, now: Time, common: &mut Common<'_>) {
         *common.no_path += self.waiting.expire(now);
         for index in 0..self.health.len() {
-            if self.health[index].no_news_is_good_news(now) {
-                self.come_back(now, PathId::at(index), common);
+            if self.health[index].recover_if_quiet(now) {
+                self.report_up(now, PathId::at(index), common);
             }
         }
         self.take_delayed(now, common);
         self.release_held(now, common);
         self.release_in_order(now, common);
-        self.tell_unanswered(now, common);
+        self.report_unanswered(now, common);
     }
 
     /// Records that a datagram of the server arrived. If a silence of the server was reported,
@@ -426,7 +426,7 @@ impl Session {
 
     /// Reports that the server does not answer, if such a report is due. The report blames no
     /// path.
-    fn tell_unanswered(&mut self, now: Time, common: &mut Common<'_>) {
+    fn report_unanswered(&mut self, now: Time, common: &mut Common<'_>) {
         if self.last.is_none() {
             return;
         }
@@ -497,7 +497,7 @@ impl Session {
             }
             Some(Protocol::Dns) => is_named,
             Some(Protocol::WireGuard) => {
-                (is_named || self.cookie_way(now, common).is_some())
+                (is_named || self.cookie_route(now, common).is_some())
                     && wireguard::Message::of(datagram)
                         .is_some_and(wireguard::Message::is_handshake)
             }
@@ -643,7 +643,7 @@ impl Session {
         count: u64,
         common: &mut Common<'_>,
     ) -> u64 {
-        let cookie = self.cookie_way(now, common);
+        let cookie = self.cookie_route(now, common);
         if let (Some(_), Some(cookie)) = (cookie, &mut self.cookie) {
             cookie.use_up();
         }
@@ -659,7 +659,7 @@ impl Session {
 
     /// Returns the path and tuple for a handshake that answers a cookie. Returns `None` if there
     /// is no cookie, or if the path is closed or may carry no handshakes.
-    fn cookie_way(&self, now: Time, common: &Common<'_>) -> Option<(PathId, TupleId)> {
+    fn cookie_route(&self, now: Time, common: &Common<'_>) -> Option<(PathId, TupleId)> {
         let way = self.cookie.as_ref()?.way(now)?;
         let is_free = common.handshake().is_none_or(|named| named == way.0);
         (is_free && self.is_open(way.0, common)).then_some(way)
@@ -709,7 +709,7 @@ impl Session {
         common: &mut Common<'_>,
     ) {
         self.push(tuple, path, batch, at, count, common);
-        common.prints.remember(now, batch.datagram(at), self.chain);
+        common.fingerprints.remember(now, batch.datagram(at), self.chain);
         self.note_sent(now, path, batch.datagram(at), common);
         self.send_again(now, path, (batch, at, count), common);
         let last = self.last.replace((now, path, tuple));
@@ -757,7 +757,7 @@ impl Session {
         }
     }
 
-    fn come_back(&mut self, now: Time, path: PathId, common: &mut Common<'_>) {
+    fn report_up(&mut self, now: Time, path: PathId, common: &mut Common<'_>) {
         common.event(Event::Up { path, session: Some(self.id) });
         self.refresh(common);
         self.flush(now, common);

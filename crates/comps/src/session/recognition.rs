@@ -30,7 +30,7 @@ impl Session {
                 self.carries(finding, common);
             }
             if numbers && self.is_split(common) && self.recogniser.finds_numbers(datagram) {
-                self.tell_numbers(common);
+                self.report_numbers(common);
             }
         }
     }
@@ -82,7 +82,7 @@ impl Session {
         }
         let is_told = confidence == Confidence::Told && self.is_split(common);
         if is_told && protocol.family().counter == Counter::Always {
-            self.tell_numbers(common);
+            self.report_numbers(common);
         }
     }
 
@@ -99,7 +99,7 @@ impl Session {
 
     /// Reports that the packets of this session's protocol are numbered in clear. Each protocol is
     /// reported once.
-    fn tell_numbers(&mut self, common: &mut Common<'_>) {
+    fn report_numbers(&mut self, common: &mut Common<'_>) {
         let seen = self.recogniser.finding();
         let certain = seen.filter(|finding| finding.confidence == Confidence::Certain);
         let protocol = match self.protocol {

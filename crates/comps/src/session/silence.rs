@@ -45,7 +45,7 @@ impl Session {
             self.health[path.index()].on_sent(now, server);
             self.follow.on_asked(now, path);
         } else {
-            self.health[path.index()].on_unasking(now);
+            self.health[path.index()].on_sent_unanswerable(now);
         }
         if self.last.is_some_and(|(_, before, _)| before == path) {
             return;
@@ -117,11 +117,11 @@ impl Session {
             others.clone().any(|other| self.health[other].sent().is_some_and(|sent| sent >= since));
         let answering =
             others.filter(|other| self.health[*other].heard().is_some_and(|heard| heard >= since));
-        let swallows = match answering.count() {
+        let discards_all = match answering.count() {
             0 => !tried,
-            answering => self.swallows(now, index, answering),
+            answering => self.discards_all(now, index, answering),
         };
-        if swallows {
+        if discards_all {
             self.take_down(now, path, DownReason::Silent, common);
             self.refresh(common);
         }
@@ -138,7 +138,7 @@ impl Session {
 
     /// Returns whether a silent path discards everything. `answering` is the number of other paths
     /// that bring answers.
-    fn swallows(&self, now: Time, index: usize, answering: usize) -> bool {
+    fn discards_all(&self, now: Time, index: usize, answering: usize) -> bool {
         if self.protocol.is_some_and(Protocol::always_follows) {
             return true;
         }

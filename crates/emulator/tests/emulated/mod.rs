@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_emulator::{self as emulate, Edit, Namespace, Network, Topology, WayStats};
+use anabranch_emulator::{self as emulate, DirectionStats, Edit, Namespace, Network, Topology};
 use anabranch_multipath::Time;
 use anabranch_netem::Link;
 
@@ -73,7 +73,7 @@ pub fn pair(network: &Network, i: usize, patience: Duration) -> (UdpSocket, UdpS
     (client, server)
 }
 
-pub fn forward(network: &Network, link: &str) -> WayStats {
+pub fn forward(network: &Network, link: &str) -> DirectionStats {
     network.stats()[link].forward.clone()
 }
 

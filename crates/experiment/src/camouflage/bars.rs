@@ -5,7 +5,7 @@
 use super::super::Median;
 use super::claims::{Claim, Judged, Verdict};
 use super::measured::Measured;
-use super::plan::{Arm, LONGEST, What};
+use super::plan::{Arm, LONGEST, MeasurementKind};
 use super::summary::{Quantity, counts, ratios, rounds};
 
 /// Minimum number of rounds. A median of fewer rounds neither meets nor misses its limit.
@@ -100,7 +100,7 @@ pub fn hold(records: &[Measured], judged: &[Judged]) -> Vec<Held> {
 }
 
 fn of_downloads(records: &[Measured], arm: Arm, bar: Bar, bound: f64) -> Option<Held> {
-    let (which, (quantity, unit)) = ((What::Bare, arm), bar.quantity());
+    let (which, (quantity, unit)) = ((MeasurementKind::Bare, arm), bar.quantity());
     let rounds = rounds(records, which, quantity).into_values().map(|value| value / unit);
     let Median { median, interval, count } = Median::of(&rounds.collect::<Vec<_>>())?;
     let (_, cut) = counts(records, which);
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     fn bare(arm: Arm, round: u32, each: &[(f64, u64)]) -> Measured {
-        Measured { what: What::Bare, ..measured(arm, round, each) }
+        Measured { what: MeasurementKind::Bare, ..measured(arm, round, each) }
     }
 
     /// Returns five rounds of downloads without Tor inside.

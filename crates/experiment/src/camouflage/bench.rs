@@ -13,13 +13,13 @@ use super::super::onions::fetch::{Fetch, Server};
 use super::super::onions::{Makers, OnionNetwork, RelaySeat, TOR, WEB_PORT};
 use super::super::runner::Unit as _;
 use super::super::{Missing, Probe, Programs};
-use super::bare::Bare;
+use super::bridged_client::{self, BridgedClient, Kit, OBFS4};
 use super::measured::{Download, Measured, Stream};
-use super::place::{AUTHORITY, Place, RELAYS, WEB};
-use super::plan::{Arm, RTT, Settings, Unit, What};
+use super::plan::{Arm, MeasurementKind, RTT, Settings, Unit};
 use super::streams::{self, Pace};
-use super::way::{self, Kit, OBFS4, Way};
+use super::test_network::{AUTHORITY, RELAYS, TestNetwork, WEB};
 use super::webtunnel::{NGINX, PROGRAMS};
+use super::without_tor::TransportPair;
 
 /// Timeout of an attempt at the first fetch, for which a circuit must be built.
 const FIRST: Duration = Duration::from_secs(60);
@@ -52,11 +52,11 @@ pub struct Folders {
     pub covers: Option<PathBuf>,
 }
 
-/// The relays and the web server that all measurements share, on a [`Place`]. They are started for
-/// the first measurement, and restarted after a failed one.
+/// The relays and the web server that all measurements share, on a [`TestNetwork`]. They are
+/// started for the first measurement, and restarted after a failed one.
 pub struct Town<'a> {
     bench: &'a Bench,
-    place: &'a Place,
+    test_network: &'a TestNetwork,
     network: RefCell<Option<OnionNetwork<'a>>>,
     web: RefCell<Option<Server>>,
     /// Number of the next bridge and its client, which makes their names unique.
@@ -106,15 +106,15 @@ impl Bench {
     ///
     /// # Errors
     /// A step of the set-up fails.
-    pub fn place(&self) -> io::Result<Place> {
-        Place::build([&[RTT], &*self.settings.rtts].concat())
+    pub fn test_network(&self) -> io::Result<TestNetwork> {
+        TestNetwork::build([&[RTT], &*self.settings.rtts].concat())
     }
 
-    /// Creates a town on `place` whose relays have not been started.
+    /// Creates a town on `test_network` whose relays have not been started.
     #[must_use]
-    pub fn town<'a>(&'a self, place: &'a Place) -> Town<'a> {
+    pub fn town<'a>(&'a self, test_network: &'a TestNetwork) -> Town<'a> {
         let (network, web) = (RefCell::new(None), RefCell::new(None));
-        Town { bench: self, place, network, web, number: Cell::new(0) }
+        Town { bench: self, test_network, network, web, number: Cell::new(0) }
     }
 }
 
@@ -143,19 +143,26 @@ impl<'a> Town<'a> {
     }
 
     fn in_town(&self, unit: &Unit, stop: &AtomicBool) -> io::Result<Measured> {
-        let place = self.place;
+        let test_network = self.test_network;
         if self.web.borrow().is_none() {
-            let web =
-                place.stage.server().run(|| Server::start(Ipv4Addr::UNSPECIFIED, WEB_PORT))?;
+            let web = test_network
+                .stage
+                .server()
+                .run(|| Server::start(Ipv4Addr::UNSPECIFIED, WEB_PORT))?;
             self.web.replace(Some(web));
         }
         if unit.arm == Arm::Direct {
-            let server = SocketAddrV4::new(place.far_end(unit.rtt), WEB_PORT);
+            let server = SocketAddrV4::new(test_network.far_end(unit.rtt), WEB_PORT);
             return self.timed(unit, 0.0, &Fetch::straight(server, 1), stop);
         }
-        if unit.what == What::Bare {
+        if unit.what == MeasurementKind::Bare {
             let (kit, folder) = (self.bench.kit(), format!("bare{}", self.next_number()));
-            let bare = Bare::open(self.makers(), place, kit, (unit.arm, unit.rtt, &folder))?;
+            let bare = TransportPair::open(
+                self.makers(),
+                test_network,
+                kit,
+                (unit.arm, unit.rtt, &folder),
+            )?;
             return self.timed(unit, 0.0, &Fetch::straight(bare.entrance(), 1), stop);
         }
         let mut network = self.network.borrow_mut();
@@ -164,8 +171,13 @@ impl<'a> Town<'a> {
             none => none.insert(self.start()?),
         };
         let number = self.next_number();
-        let way = Way::open(network, place, self.bench.kit(), (unit.arm, unit.rtt, number))?;
-        let fetch = Fetch::new(way::proxy(), SocketAddrV4::new(WEB, WEB_PORT), 1);
+        let way = BridgedClient::open(
+            network,
+            test_network,
+            self.bench.kit(),
+            (unit.arm, unit.rtt, number),
+        )?;
+        let fetch = Fetch::new(bridged_client::proxy(), SocketAddrV4::new(WEB, WEB_PORT), 1);
         let measured = self.timed(unit, way.bootstrap, &fetch, stop)?;
         way.close(network)?;
         Ok(measured)
@@ -176,19 +188,19 @@ impl<'a> Town<'a> {
     }
 
     fn makers(&self) -> Makers<'a> {
-        let (bench, place) = (self.bench, self.place);
-        Makers { stage: &place.stage, anabranch: &bench.anabranch, tor: &bench.tor }
+        let (bench, test_network) = (self.bench, self.test_network);
+        Makers { stage: &test_network.stage, anabranch: &bench.anabranch, tor: &bench.tor }
     }
 
     /// Starts the authority and the relays.
     fn start(&self) -> io::Result<OnionNetwork<'a>> {
-        let place = self.place;
+        let test_network = self.test_network;
         let relays = RELAYS.map(|(name, ip)| RelaySeat {
-            seat: place.far_seat(name, ip),
+            seat: test_network.far_seat(name, ip),
             is_exit: name == "exit",
             words: &[],
         });
-        let authority = place.far_seat("authority", AUTHORITY);
+        let authority = test_network.far_seat("authority", AUTHORITY);
         OnionNetwork::start(self.makers(), &authority, &relays, true)
     }
 
@@ -205,8 +217,10 @@ impl<'a> Town<'a> {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let (cores, probe, began) = (Cores::now(), Probe::start(), Instant::now());
         let Outcome { downloads, streams, error } = match unit.what {
-            What::Downloads | What::Bare => self.downloads(unit, fetch, stop)?,
-            What::Streams => self.streams(unit, fetch, stop)?,
+            MeasurementKind::Downloads | MeasurementKind::Bare => {
+                self.downloads(unit, fetch, stop)?
+            }
+            MeasurementKind::Streams => self.streams(unit, fetch, stop)?,
         };
         let (seconds, machine) = (began.elapsed().as_secs_f64(), probe.finish());
         Ok(Measured {
@@ -232,7 +246,7 @@ impl<'a> Town<'a> {
         loop {
             tries += 1;
             let first = Fetch { patience: FIRST, ..*fetch };
-            match self.place.stage.client().run(|| Ok(first.run()))? {
+            match self.test_network.stage.client().run(|| Ok(first.run()))? {
                 Err(error) if tries == TRIES => return Err(error),
                 Err(_) if !stop.load(Ordering::Relaxed) => thread::sleep(Duration::from_secs(1)),
                 _ => return Ok(()),
@@ -247,12 +261,12 @@ impl<'a> Town<'a> {
                 break;
             }
             self.wait_quiet(unit.rtt, stop);
-            let before = self.place.carried(unit.rtt);
+            let before = self.test_network.carried(unit.rtt);
             let patience = Duration::from_secs(self.bench.settings.cut.into());
             let fetch = Fetch { length: bytes as usize, patience, ..*fetch };
-            let fetched = self.place.stage.client().run(|| Ok(fetch.run()))?;
+            let fetched = self.test_network.stage.client().run(|| Ok(fetch.run()))?;
             thread::sleep(LINGER);
-            let after = self.place.carried(unit.rtt);
+            let after = self.test_network.carried(unit.rtt);
             let [up, down] = [0, 1].map(|at| after[at] - before[at]);
             let times = fetched.as_ref().ok();
             let (first_byte, whole) = (times.map(|t| t.first_byte), times.map(|t| t.whole));
@@ -270,7 +284,7 @@ impl<'a> Town<'a> {
             }
             self.wait_quiet(unit.rtt, stop);
             let pace = Pace { fetch: *fetch, rtt: unit.rtt, rate, seconds: settings.seconds };
-            let (stream, error) = streams::carry(self.place, pace, stop)?;
+            let (stream, error) = streams::carry(self.test_network, pace, stop)?;
             outcome.streams.push(stream);
             outcome.note(Some(error).filter(|error| !error.is_empty()));
         }
@@ -280,10 +294,10 @@ impl<'a> Town<'a> {
     /// Waits until the line carries no more traffic of earlier fetches, for at most [`QUIET_BY`].
     fn wait_quiet(&self, rtt: u32, stop: &AtomicBool) {
         let until = Instant::now() + QUIET_BY;
-        let mut before = self.place.carried(rtt);
+        let mut before = self.test_network.carried(rtt);
         while Instant::now() < until && !stop.load(Ordering::Relaxed) {
             thread::sleep(QUIET.1);
-            let now = self.place.carried(rtt);
+            let now = self.test_network.carried(rtt);
             let crossed = now[0] - before[0] + now[1] - before[1];
             if crossed <= QUIET.0 {
                 return;

@@ -3,7 +3,7 @@
 use super::super::{Median, ratio};
 use super::measured::Measured;
 use super::paper::{BROKEN_FROM, SLOW};
-use super::plan::{Arm, What};
+use super::plan::{Arm, MeasurementKind};
 use super::summary::{Quantity, StreamBox, counts, ratios};
 
 /// A statement of the paper about an arm.
@@ -153,7 +153,7 @@ fn of_downloads(claim: Claim, arm: Arm, records: &[Measured]) -> Option<Judged> 
         found: interval,
         median: Some(median),
         rounds: count,
-        cut: counts(records, (What::Downloads, arm)).1,
+        cut: counts(records, (MeasurementKind::Downloads, arm)).1,
         verdict: claim.verdict(interval),
     })
 }

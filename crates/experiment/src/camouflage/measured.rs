@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::table::{Column, Rows};
 use super::super::{Disturbance, Record};
-use super::plan::{Arm, What};
+use super::plan::{Arm, MeasurementKind};
 
 /// A download. Times are in seconds since its SOCKS request; for direct downloads, since the start
 /// of the connection.
@@ -46,7 +46,7 @@ pub struct Measured {
     /// Name of the unit in the plan.
     pub unit: String,
     /// Kind of measurement.
-    pub what: What,
+    pub what: MeasurementKind,
     /// Arm that was measured: the client's way of fetching.
     pub arm: Arm,
     /// Round trip of the line, in ms.
@@ -109,7 +109,7 @@ pub fn columns(records: &[Measured]) -> Vec<Column> {
     let rows = Rows(&each);
     let mut columns = unit_columns(&rows, |(record, _)| record);
     columns.extend([
-        rows.bool("bare", |(record, _)| record.what == What::Bare),
+        rows.bool("bare", |(record, _)| record.what == MeasurementKind::Bare),
         rows.long("bytes", |(_, one)| one.bytes.into()),
         rows.bool("ended", |(_, one)| one.whole.is_some()),
         rows.double("first_byte", |(_, one)| or_none(one.first_byte)),
@@ -164,7 +164,7 @@ pub(super) mod tests {
         };
         Measured {
             unit: format!("downloads/{arm}/{round}"),
-            what: What::Downloads,
+            what: MeasurementKind::Downloads,
             arm,
             rtt: RTT,
             round,
@@ -198,7 +198,7 @@ pub(super) mod tests {
         };
         let unit = format!("streams/{arm}/{rtt}/{round}");
         let none = measured(arm, round, &[]);
-        Measured { unit, what: What::Streams, rtt, streams: vec![stream], ..none }
+        Measured { unit, what: MeasurementKind::Streams, rtt, streams: vec![stream], ..none }
     }
 
     #[test]

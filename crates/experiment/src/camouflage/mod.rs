@@ -14,20 +14,20 @@
 //! * [`claims`]: verdicts on the paper's claims;
 //! * [`bars`]: required limits of our transport's cost.
 
-mod bare;
 pub mod bars;
 mod bench;
+mod bridged_client;
 pub mod claims;
 mod measured;
 pub mod paper;
-mod place;
 mod plan;
 mod streams;
 pub mod summary;
-mod way;
+mod test_network;
 mod webtunnel;
+mod without_tor;
 
 pub use bench::{Bench, Folders, Town};
 pub use measured::{Download, Measured, Stream, columns, stream_columns};
-pub use place::{DOWN_KBIT, Place, QUEUE_KB, UP_KBIT};
-pub use plan::{Arm, DOWNLOADS, LENGTHS, LONGEST, RTT, Settings, Unit, What, plan};
+pub use plan::{Arm, DOWNLOADS, LENGTHS, LONGEST, MeasurementKind, RTT, Settings, Unit, plan};
+pub use test_network::{DOWN_KBIT, QUEUE_KB, TestNetwork, UP_KBIT};

@@ -49,8 +49,8 @@ pub fn figure_6(arm: Arm, rate: u32, rtt: u32) -> Option<f64> {
         Arm::Tor => Some([123., 230., 390.][at]),
         Arm::Nosteg | Arm::NostegRr | Arm::NostegShort => Some([125., 235., 396.][at]),
         _ if arm.is_http() => {
-            let place = rtt.checked_sub(100).filter(|more| more % 50 == 0)? / 50;
-            HTTP[at].get(place as usize).copied()
+            let test_network = rtt.checked_sub(100).filter(|more| more % 50 == 0)? / 50;
+            HTTP[at].get(test_network as usize).copied()
         }
         _ => None,
     }

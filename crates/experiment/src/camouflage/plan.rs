@@ -63,7 +63,7 @@ pub enum Arm {
 /// Kind of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub enum What {
+pub enum MeasurementKind {
     /// Downloads one after another (Table 3 and Figure 7).
     Downloads,
     /// Streams of fixed rates one after another (Figure 6).
@@ -76,7 +76,7 @@ named!(Arm: Direct "direct", Tor "tor", Obfs4 "obfs4", Webtunnel "webtunnel", No
     NostegRr "nosteg-rr", NostegShort "nosteg-short", Opaque "http-opaque",
     OpaqueShort "http-opaque-short", Text "http-text", TextShort "http-text-short",
     Image "http-image", Site "http-site", Embed "embed");
-named!(What: Downloads "downloads", Streams "streams", Bare "bare");
+named!(MeasurementKind: Downloads "downloads", Streams "streams", Bare "bare");
 
 impl Arm {
     /// Returns whether the arm is a profile of our transport. If so, the arm's name is the
@@ -132,7 +132,7 @@ pub struct Settings {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unit {
     /// Kind of measurement.
-    pub what: What,
+    pub what: MeasurementKind,
     /// Arm to measure.
     pub arm: Arm,
     /// Round trip of the line, in ms.
@@ -163,15 +163,15 @@ impl Settings {
         header
     }
 
-    fn unit(&self, what: What, arm: Arm, rtt: u32, round: u32) -> Unit {
-        let is_tor = arm != Arm::Direct && what != What::Bare;
+    fn unit(&self, what: MeasurementKind, arm: Arm, rtt: u32, round: u32) -> Unit {
+        let is_tor = arm != Arm::Direct && what != MeasurementKind::Bare;
         let starting = if is_tor { STARTING } else { Duration::ZERO };
         let lasts = match what {
-            What::Downloads if arm.is_slow() => Duration::from_secs(60),
-            What::Downloads => Duration::from_secs(25),
-            What::Bare if arm.is_slow() => Duration::from_secs(24),
-            What::Bare => Duration::from_secs(10),
-            What::Streams => Duration::from_secs(u64::from(self.seconds) + 1)
+            MeasurementKind::Downloads if arm.is_slow() => Duration::from_secs(60),
+            MeasurementKind::Downloads => Duration::from_secs(25),
+            MeasurementKind::Bare if arm.is_slow() => Duration::from_secs(24),
+            MeasurementKind::Bare => Duration::from_secs(10),
+            MeasurementKind::Streams => Duration::from_secs(u64::from(self.seconds) + 1)
                 .saturating_mul(self.rates.len() as u32),
         };
         Unit { what, arm, rtt, round, lasts: starting + PAUSES + lasts }
@@ -183,7 +183,7 @@ impl Unit {
     /// same sizes and order.
     #[must_use]
     pub fn lengths(&self, seed: u64) -> Vec<u32> {
-        if self.what == What::Bare {
+        if self.what == MeasurementKind::Bare {
             return vec![LONGEST; DOWNLOADS];
         }
         let mut lengths = LENGTHS.to_vec();
@@ -215,8 +215,8 @@ impl runner::Unit for Unit {
     fn id(&self) -> String {
         let Unit { what, arm, rtt, round, .. } = self;
         match what {
-            What::Downloads | What::Bare => format!("{what}/{arm}/{round}"),
-            What::Streams => format!("{what}/{arm}/{rtt}/{round}"),
+            MeasurementKind::Downloads | MeasurementKind::Bare => format!("{what}/{arm}/{round}"),
+            MeasurementKind::Streams => format!("{what}/{arm}/{rtt}/{round}"),
         }
     }
 
@@ -235,13 +235,13 @@ pub fn plan(settings: &Settings) -> Vec<Unit> {
         let mut of_round = Vec::new();
         for &arm in &settings.arms {
             if round < settings.rounds {
-                of_round.push(settings.unit(What::Downloads, arm, RTT, round));
+                of_round.push(settings.unit(MeasurementKind::Downloads, arm, RTT, round));
             }
             if round < settings.bare_rounds && arm.is_ours() {
-                of_round.push(settings.unit(What::Bare, arm, RTT, round));
+                of_round.push(settings.unit(MeasurementKind::Bare, arm, RTT, round));
             }
             if round < settings.stream_rounds {
-                let stream = |&rtt| settings.unit(What::Streams, arm, rtt, round);
+                let stream = |&rtt| settings.unit(MeasurementKind::Streams, arm, rtt, round);
                 of_round.extend(settings.rtts.iter().map(stream));
             }
         }
@@ -284,8 +284,9 @@ pub(super) mod tests {
         let ids: BTreeSet<_> = units.iter().map(|unit| unit.id()).collect();
         assert_eq!(ids.len(), units.len(), "each id once");
         assert!(units.is_sorted_by_key(|unit| unit.round));
-        let of_tor =
-            units.iter().filter(|unit| (unit.what, unit.arm) == (What::Downloads, Arm::Tor));
+        let of_tor = units
+            .iter()
+            .filter(|unit| (unit.what, unit.arm) == (MeasurementKind::Downloads, Arm::Tor));
         let lengths: Vec<u32> = of_tor.flat_map(|unit| unit.lengths(1)).collect();
         let count = |length| lengths.iter().filter(|one| **one == length).count();
         assert_eq!((count(LONGEST), count(100_000), count(900_000)), (32, 8, 8));
@@ -294,7 +295,7 @@ pub(super) mod tests {
     #[test]
     fn arms_of_a_round_share_an_order_that_no_other_round_has() {
         let units = plan(&settings());
-        let of_tor = units.iter().filter(|unit| unit.what == What::Downloads);
+        let of_tor = units.iter().filter(|unit| unit.what == MeasurementKind::Downloads);
         let orders: BTreeSet<Vec<u32>> = of_tor.map(|unit| unit.lengths(1)).collect();
         assert_eq!(orders.len(), 8);
         let few = Settings { arms: vec![Arm::Opaque], ..settings() };

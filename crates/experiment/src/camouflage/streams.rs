@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::super::onions::fetch::{Fetch, FetchTimes};
 use super::measured::Stream;
-use super::place::Place;
+use super::test_network::TestNetwork;
 
 /// Interval of the check for the first byte.
 const LOOK: Duration = Duration::from_millis(10);
@@ -33,7 +33,7 @@ pub(super) struct Pace<'a> {
 /// # Errors
 /// The thread cannot enter the client's namespace.
 pub(super) fn carry(
-    place: &Place,
+    test_network: &TestNetwork,
     pace: Pace<'_>,
     stop: &AtomicBool,
 ) -> io::Result<(Stream, String)> {
@@ -42,14 +42,14 @@ pub(super) fn carry(
     let length = (rate * pace.seconds) as usize;
     let fetch = Fetch { rate: Some(rate), length, came: Some(&came), patience, ..pace.fetch };
     thread::scope(|scope| {
-        let fetching = scope.spawn(|| place.stage.client().run(|| Ok(fetch.run())));
+        let fetching = scope.spawn(|| test_network.stage.client().run(|| Ok(fetch.run())));
         let begun = || came.load(Ordering::Relaxed) > 0;
         while !begun() && !fetching.is_finished() && !stop.load(Ordering::Relaxed) {
             thread::sleep(LOOK);
         }
         let seconds = if stop.load(Ordering::Relaxed) { 0 } else { pace.seconds };
         let each = sampled(seconds, || {
-            let [up, down] = place.carried(pace.rtt);
+            let [up, down] = test_network.carried(pace.rtt);
             [came.load(Ordering::Relaxed), up, down]
         });
         let fetched = fetching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::{Mean, Median, average, by_round, middle, quartiles, spread};
 use super::measured::{Download, Measured, Stream};
-use super::plan::{Arm, LENGTHS, LONGEST, What};
+use super::plan::{Arm, LENGTHS, LONGEST, MeasurementKind};
 
 /// Quantity reported for downloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl Quantity {
 /// round.
 fn of(
     records: &[Measured],
-    (what, arm): (What, Arm),
+    (what, arm): (MeasurementKind, Arm),
     bytes: u32,
 ) -> impl Iterator<Item = (u32, &Download)> {
     let of_arm = records.iter().filter(move |record| (record.what, record.arm) == (what, arm));
@@ -109,7 +109,11 @@ fn of(
 
 /// Returns the median of `quantity` in each round, over an arm's downloads of [`LONGEST`] bytes.
 #[must_use]
-pub fn rounds(records: &[Measured], which: (What, Arm), quantity: Quantity) -> BTreeMap<u32, f64> {
+pub fn rounds(
+    records: &[Measured],
+    which: (MeasurementKind, Arm),
+    quantity: Quantity,
+) -> BTreeMap<u32, f64> {
     let values = of(records, which, LONGEST).map(|(round, one)| (round, quantity.of(one)));
     by_round(values, middle)
 }
@@ -119,7 +123,7 @@ pub fn rounds(records: &[Measured], which: (What, Arm), quantity: Quantity) -> B
 /// `other` is 0 has no ratio.
 #[must_use]
 pub fn ratios(records: &[Measured], [arm, other]: [Arm; 2], quantity: Quantity) -> Vec<f64> {
-    let of = |arm| rounds(records, (What::Downloads, arm), quantity);
+    let of = |arm| rounds(records, (MeasurementKind::Downloads, arm), quantity);
     let others = of(other);
     let ratio = |(round, value): (u32, f64)| {
         let other = *others.get(&round)?;
@@ -132,7 +136,7 @@ pub fn ratios(records: &[Measured], [arm, other]: [Arm; 2], quantity: Quantity) 
 /// Returns the number of an arm's downloads of [`LONGEST`] bytes, and how many of them were cut or
 /// failed.
 #[must_use]
-pub fn counts(records: &[Measured], which: (What, Arm)) -> (usize, usize) {
+pub fn counts(records: &[Measured], which: (MeasurementKind, Arm)) -> (usize, usize) {
     let cut = of(records, which, LONGEST).filter(|(_, one)| one.whole.is_none()).count();
     (of(records, which, LONGEST).count(), cut)
 }
@@ -144,7 +148,7 @@ pub fn table(records: &[Measured]) -> Vec<Row> {
 }
 
 fn row(records: &[Measured], arm: Arm) -> Option<Row> {
-    let which = (What::Downloads, arm);
+    let which = (MeasurementKind::Downloads, arm);
     let median = |quantity| {
         let rounds = rounds(records, which, quantity);
         Median::of(&rounds.into_values().collect::<Vec<_>>())
@@ -170,7 +174,7 @@ fn row(records: &[Measured], arm: Arm) -> Option<Row> {
 
 /// Returns the mean over rounds of an arm's bytes in direction `way`, over completed downloads.
 fn bytes(records: &[Measured], arm: Arm, way: Quantity) -> Option<Mean> {
-    let all = of(records, (What::Downloads, arm), LONGEST);
+    let all = of(records, (MeasurementKind::Downloads, arm), LONGEST);
     let ended = all.filter(|(_, one)| one.whole.is_some());
     let rounds = by_round(ended.map(|(round, one)| (round, way.of(one))), average);
     Mean::of(&rounds.into_values().collect::<Vec<_>>())
@@ -180,7 +184,7 @@ fn bytes(records: &[Measured], arm: Arm, way: Quantity) -> Option<Mean> {
 #[must_use]
 pub fn curves(records: &[Measured]) -> Vec<Curve> {
     let point = |arm: Arm, bytes: u32| {
-        let goodputs = of(records, (What::Downloads, arm), bytes)
+        let goodputs = of(records, (MeasurementKind::Downloads, arm), bytes)
             .map(|(round, one)| (round, Quantity::Goodput.of(one)));
         let rounds: Vec<f64> = by_round(goodputs, average).into_values().collect();
         Some((Mean::of(&rounds)?, rounds.len()))

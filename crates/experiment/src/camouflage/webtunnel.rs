@@ -4,12 +4,12 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
-use anabranch_emulator::Member;
+use anabranch_emulator::GroupProcess;
 
 use super::super::Programs;
 use super::super::certificates::Certificates;
 use super::super::stage::command;
-use super::place::{PORT, Place};
+use super::test_network::{PORT, TestNetwork};
 
 /// webtunnel's client and server programs, with their source.
 pub(super) const PROGRAMS: [(&str, &str); 2] = [
@@ -28,7 +28,7 @@ const ENV: &str = "/usr/bin/env";
 
 /// nginx in front of a bridge. It is stopped on drop.
 pub(super) struct Front<'a> {
-    _nginx: Member<'a>,
+    _nginx: GroupProcess<'a>,
     pub(super) tunnel: Tunnel,
 }
 
@@ -46,11 +46,11 @@ impl<'a> Front<'a> {
     /// # Errors
     /// nginx ends, or takes too long to listen.
     pub(super) fn start(
-        place: &'a Place,
+        test_network: &'a TestNetwork,
         programs: &Programs,
         ip: Ipv4Addr,
     ) -> io::Result<Front<'a>> {
-        let (stage, url) = (&place.stage, format!("https://{ip}:{PORT}{SECRET}"));
+        let (stage, url) = (&test_network.stage, format!("https://{ip}:{PORT}{SECRET}"));
         let made = Certificates::new(&[ip.to_string()]).map_err(io::Error::other)?;
         let key = stage.crew.write("webtunnel.key", made.key.as_bytes())?;
         let trust = stage.crew.write("webtunnel.pem", made.chains[0].as_bytes())?;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::table::{Column, Rows};
 use super::super::{Disturbance, Record};
-use super::plan::{Design, Load, Place};
+use super::plan::{Design, Layout, Load};
 
 /// Bytes in a MiB, the unit of the size of a bulk download.
 pub const MIB: usize = 1 << 20;
@@ -32,11 +32,11 @@ pub struct Measured {
     /// Number of circuits of the measuring client.
     pub legs: u32,
     /// Topology of the network.
-    pub place: Place,
+    pub place: Layout,
     /// Choice of circuits by the clients that loaded the network.
     #[serde(default)]
     pub load: Load,
-    /// Load in [`Place::Line`], in percent of the rate of one guard's line; `None` in other
+    /// Load in [`Layout::Line`], in percent of the rate of one guard's line; `None` in other
     /// topologies.
     #[serde(default)]
     pub level: Option<u32>,
@@ -147,7 +147,7 @@ pub(super) mod tests {
             unit: format!("{design}/{legs}/loopback/{round}"),
             design,
             legs,
-            place: Place::Loopback,
+            place: Layout::Loopback,
             load: Load::Spread,
             level: None,
             round,

@@ -27,4 +27,4 @@ pub mod summary;
 pub use bench::Bench;
 pub use measured::{MIB, Measured, Repetition, columns};
 pub use place::LINES;
-pub use plan::{Design, LOADED, Load, MORE_PAUSES, Place, Settings, Unit, WEB, plan};
+pub use plan::{Design, LOADED, Layout, Load, MORE_PAUSES, Settings, Unit, WEB, plan};

@@ -8,12 +8,12 @@ use super::super::onions::{
     Makers, MoreNetwork, MoreSeat, Node, ONION, OnionNetwork, RelaySeat, SOCKS,
 };
 use super::place::Role;
-use super::plan::{Design, Load, Place, Unit};
+use super::plan::{Design, Layout, Load, Unit};
 
 /// A running network.
 pub(super) struct Nodes<'a> {
     makers: Makers<'a>,
-    place: Place,
+    place: Layout,
     network: Running<'a>,
 }
 
@@ -131,7 +131,7 @@ fn number(role: Role) -> u16 {
 
 /// Starts a network of MORE: the clients `roles`, and the seven relays. The exit is the
 /// last one.
-fn more<'a>(makers: Makers<'a>, place: Place, roles: &[Role]) -> io::Result<MoreNetwork<'a>> {
+fn more<'a>(makers: Makers<'a>, place: Layout, roles: &[Role]) -> io::Result<MoreNetwork<'a>> {
     let seat = |role: &Role| {
         let ip = role.address(place);
         let is_client = roles.contains(role);
@@ -188,7 +188,7 @@ mod tests {
         let settings = Settings {
             designs: vec![Design::Tor, Design::MTor],
             legs: vec![2],
-            places: vec![Place::Line],
+            places: vec![Layout::Line],
             rounds: 2,
             repetitions: 1,
             bulk: 1,

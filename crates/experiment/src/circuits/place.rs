@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 
 use super::super::onions::Seat;
 use super::super::stage::Stage;
-use super::plan::{LOADED, Place};
+use super::plan::{LOADED, Layout};
 use anabranch_emulator::Namespace;
 
 /// Lines of the three guards: the rate in Mbit/s in each direction, and the round-trip time in ms
@@ -48,7 +48,7 @@ impl Role {
     ];
 
     /// Returns the name, address and host of the program with this role.
-    pub(super) fn seat(self, place: Place, stage: &Stage) -> Seat<'_> {
+    pub(super) fn seat(self, place: Layout, stage: &Stage) -> Seat<'_> {
         let host = self.host(place, stage);
         Seat { name: self.name(), ip: self.address(place), host }
     }
@@ -81,18 +81,18 @@ impl Role {
     }
 
     /// Returns the program's address.
-    pub(super) fn address(self, place: Place) -> Ipv4Addr {
+    pub(super) fn address(self, place: Layout) -> Ipv4Addr {
         match (place, self) {
-            (Place::Loopback, _) => Ipv4Addr::new(127, self.network(), 0, 1),
+            (Layout::Loopback, _) => Ipv4Addr::new(127, self.network(), 0, 1),
             (_, Role::Client | Role::Load(_)) => Ipv4Addr::LOCALHOST,
             _ => Ipv4Addr::new(10, self.network(), 0, 1),
         }
     }
 
     /// Returns the host on which the program runs.
-    pub(super) fn host(self, place: Place, stage: &Stage) -> &Namespace {
+    pub(super) fn host(self, place: Layout, stage: &Stage) -> &Namespace {
         match (place, self) {
-            (Place::Loopback, _) => stage.server(),
+            (Layout::Loopback, _) => stage.server(),
             (_, Role::Guard(number)) => stage.host(&format!("guard{number}")),
             (_, Role::Client) => stage.client(),
             _ => stage.server(),
@@ -104,7 +104,7 @@ impl Role {
 ///
 /// # Errors
 /// A step of the set-up fails.
-pub(super) fn build(place: Place) -> io::Result<Stage> {
+pub(super) fn build(place: Layout) -> io::Result<Stage> {
     Stage::of(&topology(place), Vec::new())
 }
 
@@ -112,8 +112,8 @@ pub(super) fn build(place: Place) -> io::Result<Stage> {
 /// and the measuring client have their own hosts, and all others are at `server`, the core. Each
 /// guard has a line to the core and one to the client. The client has another line to the core, to
 /// fetch the directory.
-fn topology(place: Place) -> String {
-    if place == Place::Loopback {
+fn topology(place: Layout) -> String {
+    if place == Layout::Loopback {
         return "[[host]]\nname = 'server'\n[[host]]\nname = 'client'\n".to_owned();
     }
     let of_core = [Role::Authority, Role::Middle(0), Role::Middle(1), Role::Middle(2)];
@@ -143,7 +143,7 @@ fn topology(place: Place) -> String {
     let more = format!("address = ['10.99.0.2/24'], {to_core}");
     let back = format!("routes = ['10.99.0.0/24'], prefsrc = ['{}']", core[0]);
     link("core", ("client", &more), ("server", &back), 100, 10.0);
-    let lines = if place == Place::Line { [LOADED; 3] } else { LINES };
+    let lines = if place == Layout::Line { [LOADED; 3] } else { LINES };
     for (number, (rate, rtt)) in (0..).zip(lines) {
         let (guard, own) = (format!("guard{number}"), Role::Guard(number).address(place));
         let delay = f64::from(rtt) / 4.0;
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn guards_have_two_lines_each_and_together_the_delay_that_is_said() {
-        let topology = Topology::parse(&topology(Place::Lines), "t").unwrap();
+        let topology = Topology::parse(&topology(Layout::Lines), "t").unwrap();
         assert_eq!((topology.hosts.len(), topology.links.len()), (5, 7));
         for (number, (rate, rtt)) in LINES.iter().enumerate() {
             let names = [format!("near{number}"), format!("far{number}")];
@@ -181,12 +181,12 @@ mod tests {
                 found.iter().all(|l| l.forward.rate.unwrap().get() == u64::from(*rate) * 1_000_000)
             );
         }
-        assert!(Topology::parse(&super::topology(Place::Loopback), "t").unwrap().links.is_empty());
+        assert!(Topology::parse(&super::topology(Layout::Loopback), "t").unwrap().links.is_empty());
     }
 
     #[test]
     fn the_lines_that_are_loaded_are_equal() {
-        let topology = Topology::parse(&topology(Place::Line), "t").unwrap();
+        let topology = Topology::parse(&topology(Layout::Line), "t").unwrap();
         let of_guards: Vec<_> = topology.links.iter().filter(|link| link.name != "core").collect();
         assert_eq!(of_guards.len(), 6);
         for link in of_guards {
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn no_two_relays_are_of_one_network() {
-        for place in Place::ALL {
+        for place in Layout::ALL {
             let mut nets: Vec<_> = Role::RELAYS
                 .iter()
                 .map(|role| role.address(place).octets()[..2].to_vec())

@@ -13,8 +13,8 @@ use super::super::runner;
 
 /// Size of a web page in bytes, as in the paper.
 pub const WEB: usize = 320 << 10;
-/// Lines of each guard in [`Place::Line`], as in [`LINES`](super::LINES): rate in Mbit/s, and added
-/// round-trip time in ms.
+/// Lines of each guard in [`Layout::Line`], as in [`LINES`](super::LINES): rate in Mbit/s, and
+/// added round-trip time in ms.
 pub const LOADED: (u32, u32) = (20, 20);
 /// Number of bytes on a guard's line for each byte of a page. Cells of 514 bytes carry 498 bytes
 /// of data. TLS records, TCP and IP headers add 4 %.
@@ -73,7 +73,7 @@ pub enum Design {
 /// Topology of relays and clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Place {
+pub enum Layout {
     /// All programs on loopback: no line is slower than the machine. The paper had an isolated
     /// LAN.
     Loopback,
@@ -103,7 +103,7 @@ pub struct Settings {
     /// Numbers of circuits to measure, for designs that use several.
     pub legs: Vec<u32>,
     /// Topologies to measure in.
-    pub places: Vec<Place>,
+    pub places: Vec<Layout>,
     /// Number of networks in which each setting is measured.
     pub rounds: u32,
     /// Number of repetitions in each network. Each repetition fetches a web page and a bulk
@@ -114,11 +114,11 @@ pub struct Settings {
     /// Number of clients that load the network.
     pub clients: u32,
     /// Mean pause of a loading client between two fetches in seconds: on loopback, and in
-    /// [`Place::Lines`].
+    /// [`Layout::Lines`].
     pub pauses: [f64; 2],
     /// Choice of relays for the circuits of the loading clients.
     pub load: Load,
-    /// Loads in [`Place::Line`], in percent of the rate of one guard's line.
+    /// Loads in [`Layout::Line`], in percent of the rate of one guard's line.
     pub levels: Vec<u32>,
     /// Seed of the order of the measurements, and of the pauses.
     pub seed: u64,
@@ -142,8 +142,8 @@ pub struct Unit {
     /// Number of circuits of the measuring client.
     pub legs: u32,
     /// Topology to measure in.
-    pub place: Place,
-    /// Load in [`Place::Line`], in percent of the rate of one guard's line; `None` in other
+    pub place: Layout,
+    /// Load in [`Layout::Line`], in percent of the rate of one guard's line; `None` in other
     /// topologies.
     pub level: Option<u32>,
     /// Number of the round, from 0.
@@ -222,8 +222,8 @@ impl Design {
 
     /// Returns whether the design can be measured in `place`. Relays of MORE send to clients,
     /// whose addresses are routed on loopback only.
-    fn fits(self, place: Place) -> bool {
-        self != Design::More || place == Place::Loopback
+    fn fits(self, place: Layout) -> bool {
+        self != Design::More || place == Layout::Loopback
     }
 
     /// Returns the numbers of circuits to measure the design with, out of the requested numbers
@@ -267,18 +267,18 @@ impl From<Design> for String {
     }
 }
 
-impl Place {
+impl Layout {
     /// All topologies.
-    pub const ALL: [Place; 3] = [Place::Loopback, Place::Lines, Place::Line];
+    pub const ALL: [Layout; 3] = [Layout::Loopback, Layout::Lines, Layout::Line];
     /// Default topologies of a run.
-    pub const USUAL: [Place; 2] = [Place::Loopback, Place::Lines];
+    pub const USUAL: [Layout; 2] = [Layout::Loopback, Layout::Lines];
 
     /// Returns the topology's name, as users write it.
     pub fn name(self) -> &'static str {
         match self {
-            Place::Loopback => "loopback",
-            Place::Lines => "lines",
-            Place::Line => "line",
+            Layout::Loopback => "loopback",
+            Layout::Lines => "lines",
+            Layout::Line => "line",
         }
     }
 }
@@ -311,11 +311,11 @@ impl FromStr for Load {
     }
 }
 
-impl FromStr for Place {
+impl FromStr for Layout {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Place, String> {
-        let found = Place::ALL.into_iter().find(|place| place.name() == text);
+    fn from_str(text: &str) -> Result<Layout, String> {
+        let found = Layout::ALL.into_iter().find(|place| place.name() == text);
         found.ok_or_else(|| {
             format!(
                 "`{text}` is not a network: write loopback, lines (three guards, whose connections \
@@ -346,7 +346,7 @@ impl Settings {
         match unit.level {
             None => {
                 let factor = if unit.design == Design::More { MORE_PAUSES } else { 1.0 };
-                Some(Pace::Pause(factor * self.pauses[usize::from(unit.place == Place::Lines)]))
+                Some(Pace::Pause(factor * self.pauses[usize::from(unit.place == Layout::Lines)]))
             }
             Some(0) => None,
             Some(level) => {
@@ -359,10 +359,10 @@ impl Settings {
 
     /// Returns the levels of load to measure in a topology. The only element is `None` if the
     /// topology has no such levels.
-    fn levels(&self, place: Place) -> Vec<Option<u32>> {
+    fn levels(&self, place: Layout) -> Vec<Option<u32>> {
         match place {
-            Place::Line => self.levels.iter().copied().map(Some).collect(),
-            Place::Loopback | Place::Lines => vec![None],
+            Layout::Line => self.levels.iter().copied().map(Some).collect(),
+            Layout::Loopback | Layout::Lines => vec![None],
         }
     }
 }
@@ -430,7 +430,7 @@ mod tests {
         Settings {
             designs: Design::ALL.to_vec(),
             legs: vec![2, 3],
-            places: Place::USUAL.to_vec(),
+            places: Layout::USUAL.to_vec(),
             rounds: 10,
             repetitions: 20,
             bulk: 1,
@@ -462,24 +462,24 @@ mod tests {
         for design in Design::ALL {
             assert_eq!(design.name().parse(), Ok(design));
         }
-        for place in Place::ALL {
+        for place in Layout::ALL {
             assert_eq!(place.name().parse(), Ok(place));
         }
         for load in Load::ALL {
             assert_eq!(load.name().parse(), Ok(load));
         }
         assert!("tors".parse::<Design>().unwrap_err().contains("conflux-2013"));
-        assert!("moon".parse::<Place>().is_err() && "all".parse::<Load>().is_err());
+        assert!("moon".parse::<Layout>().is_err() && "all".parse::<Load>().is_err());
     }
 
     #[test]
     fn a_line_is_measured_at_every_level_and_other_places_at_none() {
         let levels = vec![0, 30, 58, 90];
-        let places = vec![Place::Loopback, Place::Line];
+        let places = vec![Layout::Loopback, Layout::Line];
         let units = plan(&Settings { levels, places, rounds: 1, ..settings() });
         // MORE has one row, on loopback.
         assert_eq!(units.len(), 26 * 5 + 1);
-        assert!(units.iter().all(|unit| unit.level.is_some() == (unit.place == Place::Line)));
+        assert!(units.iter().all(|unit| unit.level.is_some() == (unit.place == Layout::Line)));
         let ids: BTreeSet<_> = units.iter().map(|unit| unit.id()).collect();
         assert!(ids.contains("mtor/2/line/58/0") && ids.contains("mtor/2/loopback/0"));
         assert_eq!(ids.len(), units.len());
@@ -493,10 +493,10 @@ mod tests {
             let unit = Unit { design: Design::Tor, legs: 1, place, level, round: 0, lasts };
             settings.pace(&unit)
         };
-        assert_eq!(at(Place::Loopback, None), Some(Pace::Pause(2.0)));
-        assert_eq!(at(Place::Lines, None), Some(Pace::Pause(4.0)));
-        assert_eq!(at(Place::Line, Some(0)), None);
-        let Some(Pace::Period(period)) = at(Place::Line, Some(58)) else { panic!("no period") };
+        assert_eq!(at(Layout::Loopback, None), Some(Pace::Pause(2.0)));
+        assert_eq!(at(Layout::Lines, None), Some(Pace::Pause(4.0)));
+        assert_eq!(at(Layout::Line, Some(0)), None);
+        let Some(Pace::Period(period)) = at(Layout::Line, Some(58)) else { panic!("no period") };
         // 30 pages of 320 KiB take 4.2 s of the line's 20 Mbit/s, of 58 % of it 7.3 s.
         assert!((7.0..7.6).contains(&period), "{period} s");
     }

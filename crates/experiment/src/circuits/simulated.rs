@@ -20,7 +20,7 @@ use parquet::record::{Field, Row};
 use super::super::spread::middle;
 use super::measured::MIB;
 use super::place::{LINES, QUEUE_MS};
-use super::plan::{Design, Place, WEB};
+use super::plan::{Design, Layout, WEB};
 
 /// Greatest distance of a simulated median from the measured one, as a share of the measured one.
 pub const WITHIN: f64 = 0.15;
@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_secs(12);
 const BETWEEN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(250)];
 /// Simulated time after which repetitions count. All circuits of the clients are built by then.
 const WARM_UP: Duration = Duration::from_secs(10);
-/// Delay of the core host's loopback, by which programs on it reach each other.
+/// Delay of the core host's loopback, over which programs on it reach each other.
 const LOOPBACK: Duration = Duration::from_micros(20);
 /// Rate of lines that exist in the simulation only, in bits per second.
 const UNLIMITED: NonZeroU64 = NonZeroU64::new(10_000_000_000).expect("it is not zero");
@@ -337,7 +337,7 @@ fn text<'a>(row: &'a Row, name: &str) -> Option<&'a str> {
 ///
 /// # Errors
 /// The file cannot be read, or has not the columns of such a table.
-pub fn rounds(table: &Path, place: Place) -> io::Result<Rounds> {
+pub fn rounds(table: &Path, place: Layout) -> io::Result<Rounds> {
     let reader =
         SerializedFileReader::new(std::fs::File::open(table)?).map_err(io::Error::other)?;
     let mut found = BTreeMap::<(Combination, u32), Vec<Repetition>>::new();
@@ -464,7 +464,7 @@ mod tests {
         let file = folder.path().join("circuits.parquet");
         let behind = |design, legs, round, web| {
             let one = measured(design, legs, round, web);
-            measured::Measured { place: Place::Lines, ..one }
+            measured::Measured { place: Layout::Lines, ..one }
         };
         let records = [
             behind(Design::MTor, 2, 0, 0.2),
@@ -473,12 +473,12 @@ mod tests {
             measured(Design::MTor, 2, 0, 9.0),
         ];
         table::write(&file, &measured::columns(&records), &[]).unwrap();
-        let found = rounds(&file, Place::Lines).unwrap();
+        let found = rounds(&file, Layout::Lines).unwrap();
         let mtor = Combination { design: Design::MTor, legs: 2 };
         let expected = vec![[0.05, 0.05, 0.2, 0.4], [0.1, 0.1, 0.4, 0.8]];
         assert_eq!(found, Rounds::from([(mtor, expected)]));
         table::write(&file, &[("x".to_owned(), table::Values::Int(vec![1]))], &[]).unwrap();
-        assert!(rounds(&file, Place::Lines).unwrap_err().to_string().contains("no table"));
+        assert!(rounds(&file, Layout::Lines).unwrap_err().to_string().contains("no table"));
     }
 
     /// Rates and delays of the lines decide the times, and two runs with the same seed are equal.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::super::{Mean, average, spread};
 use super::measured::{Measured, Repetition};
 use super::paper::{self, Row};
-use super::plan::{Design, Load, Place};
+use super::plan::{Design, Layout, Load};
 
 /// Results of a design with `legs` circuits in one topology.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,7 +15,7 @@ pub struct Cell {
     /// Number of circuits.
     pub legs: u32,
     /// Topology, and its load in percent of one guard's line.
-    pub place: (Place, Option<u32>),
+    pub place: (Layout, Option<u32>),
     /// Number of rounds, and number of repetitions in all rounds together.
     pub counts: (usize, usize),
     /// Number of failed fetches.
@@ -82,7 +82,7 @@ pub struct Verdict {
     /// Number of circuits.
     pub legs: u32,
     /// Topology, and its load in percent of one guard's line.
-    pub place: (Place, Option<u32>),
+    pub place: (Layout, Option<u32>),
     /// Claim that was judged.
     pub claim: Claim,
     /// Measured ratio that the claim is about: between the design and one circuit in the same
@@ -101,7 +101,7 @@ const MOST: f64 = 0.5;
 /// Maximum distance of an interval's ends from 1 for [`Answer::Alike`].
 const ALIKE: f64 = 0.1;
 
-type Key = ((Place, Option<u32>), Design, u32);
+type Key = ((Layout, Option<u32>), Design, u32);
 
 fn key(record: &Measured) -> Key {
     ((record.place, record.level), record.design, record.legs)
@@ -375,7 +375,7 @@ mod tests {
         let at = |design, legs, round, cpu| Measured {
             load: Load::Employed,
             level: Some(58),
-            place: Place::Line,
+            place: Layout::Line,
             cpu,
             ..measured(design, legs, round, 0.1)
         };

@@ -12,8 +12,8 @@ use super::super::stage::{SERVER, Stage};
 use super::super::tunnel::{self, CLIENT_END};
 use super::super::{Missing, Probe, Programs};
 use super::place::{self, NAME, UPLINK};
-use super::{Access, Reached, Settings, Unit, tls};
-use anabranch_emulator::Member;
+use super::{Access, FetchResult, Settings, Unit, tls};
+use anabranch_emulator::GroupProcess;
 
 /// Niceness of all measured programs. They have priority over other work of the machine, but not
 /// over the emulator's thread, which carries the packets.
@@ -60,11 +60,11 @@ impl Bench {
     ///
     /// # Errors
     /// A step of the set-up fails. A fetch that does not get through the censor is no error.
-    pub fn measure(&self, unit: &Unit, stop: &AtomicBool) -> Result<Reached, String> {
+    pub fn measure(&self, unit: &Unit, stop: &AtomicBool) -> Result<FetchResult, String> {
         self.run(unit, stop).map_err(|error| error.to_string())
     }
 
-    fn run(&self, unit: &Unit, stop: &AtomicBool) -> io::Result<Reached> {
+    fn run(&self, unit: &Unit, stop: &AtomicBool) -> io::Result<FetchResult> {
         // All threads and programs of the measurement inherit the niceness of this thread. Without
         // privilege the niceness does not change.
         let _ = rustix::process::setpriority_process(None, NICE);
@@ -87,7 +87,7 @@ struct Measurement<'a> {
 }
 
 impl<'a> Measurement<'a> {
-    fn quic(&self, maker: Maker) -> io::Result<Reached> {
+    fn quic(&self, maker: Maker) -> io::Result<FetchResult> {
         let Bench { programs, settings, .. } = self.bench;
         let server = quic::Server::start(maker, self.stage, programs, settings.bytes)?;
         let splitter = match self.unit.access {
@@ -102,12 +102,12 @@ impl<'a> Measurement<'a> {
         })
     }
 
-    fn tls(&self) -> io::Result<Reached> {
+    fn tls(&self) -> io::Result<FetchResult> {
         let _server = tls::serve(self.stage, &self.bench.programs)?;
         self.fetch(1, || tls::fetch(self.stage, &self.bench.programs, self.stop))
     }
 
-    fn split(&self) -> io::Result<Member<'a>> {
+    fn split(&self) -> io::Result<GroupProcess<'a>> {
         let Settings { seed, splitter: further, .. } = &self.bench.settings;
         let mut words = ["--handshake", "vpn", "--seed"].map(str::to_owned).to_vec();
         words.push(self.unit.seed(*seed).to_string());
@@ -123,7 +123,7 @@ impl<'a> Measurement<'a> {
         &self,
         wanted: u64,
         work: impl FnOnce() -> io::Result<ClientReport>,
-    ) -> io::Result<Reached> {
+    ) -> io::Result<FetchResult> {
         let (before, probe) = (self.stage.carried(), Probe::start());
         let cut = self.stage.censored(UPLINK);
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -131,7 +131,7 @@ impl<'a> Measurement<'a> {
         let machine = probe.finish();
         let carried = self.stage.carried().since(&before);
         let through = told.bytes >= wanted && told.error.is_empty();
-        Ok(Reached {
+        Ok(FetchResult {
             unit: self.unit.id(),
             server: self.unit.server,
             access: self.unit.access,

@@ -18,7 +18,7 @@
 //!
 //! * [`Settings`] and [`plan`]: the measurements and their order;
 //! * [`Bench`]: executes one measurement;
-//! * [`Reached`]: the result of a measurement;
+//! * [`FetchResult`]: the result of a measurement;
 //! * [`summary`]: all results together.
 
 mod bench;
@@ -31,4 +31,4 @@ mod tls;
 pub use bench::Bench;
 pub use place::{BLOCKED, RATES, RTTS};
 pub use plan::{Access, Server, Settings, Unit, plan};
-pub use reached::{Reached, columns};
+pub use reached::{FetchResult, columns};

@@ -8,7 +8,7 @@ use super::{Access, Server};
 
 /// Result of a fetch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Reached {
+pub struct FetchResult {
     /// Name of the unit in the plan.
     pub unit: String,
     /// Server that was fetched from.
@@ -41,13 +41,13 @@ pub struct Reached {
     pub machine: Disturbance,
 }
 
-impl Record for Reached {
+impl Record for FetchResult {
     fn unit(&self) -> &str {
         &self.unit
     }
 }
 
-impl Reached {
+impl FetchResult {
     /// Returns the direct path's share of all bytes, over both directions.
     pub fn direct_share(&self) -> f64 {
         let sum = |both: [u64; 2]| both.iter().sum::<u64>() as f64;
@@ -61,7 +61,7 @@ impl Reached {
 }
 
 /// Returns the columns of the table of all fetches (`docs/formats.md`).
-pub fn columns(records: &[Reached]) -> Vec<Column> {
+pub fn columns(records: &[FetchResult]) -> Vec<Column> {
     let rows = Rows(records);
     let mut columns = vec![
         rows.text("server", |r| r.server.to_string()),
@@ -72,12 +72,12 @@ pub fn columns(records: &[Reached]) -> Vec<Column> {
         rows.double("first_byte", |r| r.first_byte),
         rows.double("seconds", |r| r.seconds),
         rows.long("bytes", |r| r.bytes),
-        rows.double("goodput", Reached::goodput),
+        rows.double("goodput", FetchResult::goodput),
         rows.long("direct_up", |r| r.direct[0]),
         rows.long("direct_down", |r| r.direct[1]),
         rows.long("vpn_up", |r| r.vpn[0]),
         rows.long("vpn_down", |r| r.vpn[1]),
-        rows.double("direct_share", Reached::direct_share),
+        rows.double("direct_share", FetchResult::direct_share),
         rows.long("censored", |r| r.censored),
         rows.text("error", |r| r.error.clone()),
     ];
@@ -90,9 +90,13 @@ pub(super) mod tests {
     use super::super::super::table::Values;
     use super::*;
 
-    pub(in super::super) fn reached(access: Access, repetition: u32, first_byte: f64) -> Reached {
+    pub(in super::super) fn reached(
+        access: Access,
+        repetition: u32,
+        first_byte: f64,
+    ) -> FetchResult {
         let through = first_byte > 0.0;
-        Reached {
+        FetchResult {
             unit: format!("quic-go/{}/{repetition}", access.name()),
             server: Server::QuicGo,
             access,
@@ -115,7 +119,7 @@ pub(super) mod tests {
         let fetch = reached(Access::Handshake, 0, 0.2);
         assert!((fetch.direct_share() - 0.99).abs() < 1e-9);
         assert!((fetch.goodput() - 80.0).abs() < 1e-9);
-        assert_eq!(Reached { direct: [0, 0], vpn: [0, 0], ..fetch }.direct_share(), 0.0);
+        assert_eq!(FetchResult { direct: [0, 0], vpn: [0, 0], ..fetch }.direct_share(), 0.0);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Summary of the measurements.
 
 use super::super::Spread;
-use super::{Access, Reached, Server};
+use super::{Access, FetchResult, Server};
 
 /// Minimum share of the bytes that the direct path should carry if only the handshake uses the
 /// VPN.
@@ -50,7 +50,7 @@ pub struct Verdict {
 }
 
 /// Returns a summary for each server and route, in the order of both.
-pub fn cells(records: &[Reached]) -> Vec<Cell> {
+pub fn cells(records: &[FetchResult]) -> Vec<Cell> {
     let mut keys: Vec<_> = records.iter().map(|r| (r.server, r.access)).collect();
     keys.sort_unstable();
     keys.dedup();
@@ -58,7 +58,7 @@ pub fn cells(records: &[Reached]) -> Vec<Cell> {
 }
 
 /// Returns the result of the circumvention for each measured server.
-pub fn verdicts(records: &[Reached]) -> Vec<Verdict> {
+pub fn verdicts(records: &[FetchResult]) -> Vec<Verdict> {
     let cells = cells(records);
     let mut servers: Vec<_> = cells.iter().map(|cell| cell.server).collect();
     servers.dedup();
@@ -70,10 +70,10 @@ pub fn find(cells: &[Cell], server: Server, access: Access) -> Option<&Cell> {
     cells.iter().find(|cell| (cell.server, cell.access) == (server, access))
 }
 
-fn cell((server, access): (Server, Access), records: &[Reached]) -> Cell {
+fn cell((server, access): (Server, Access), records: &[FetchResult]) -> Cell {
     let all: Vec<_> = records.iter().filter(|r| (r.server, r.access) == (server, access)).collect();
     let good: Vec<_> = all.iter().filter(|r| r.through).collect();
-    let of = |value: fn(&Reached) -> f64| Spread::of(good.iter().map(|r| value(r)));
+    let of = |value: fn(&FetchResult) -> f64| Spread::of(good.iter().map(|r| value(r)));
     Cell {
         server,
         access,
@@ -81,13 +81,13 @@ fn cell((server, access): (Server, Access), records: &[Reached]) -> Cell {
         count: all.len(),
         cut: all.iter().filter(|r| r.censored > 0).count(),
         first_byte: of(|r| r.first_byte),
-        goodput: of(Reached::goodput),
-        direct: of(Reached::direct_share),
+        goodput: of(FetchResult::goodput),
+        direct: of(FetchResult::direct_share),
         vpn: of(|r| r.vpn.iter().sum::<u64>() as f64),
     }
 }
 
-fn verdict(server: Server, cells: &[Cell], records: &[Reached]) -> Verdict {
+fn verdict(server: Server, cells: &[Cell], records: &[FetchResult]) -> Verdict {
     let of = |access| find(cells, server, access);
     let blocked = of(Access::Open).zip(of(Access::Direct)).map(|(open, direct)| {
         open.through == open.count && direct.through == 0 && direct.cut == direct.count
@@ -102,7 +102,7 @@ fn verdict(server: Server, cells: &[Cell], records: &[Reached]) -> Verdict {
 
 /// Returns the additional time to the first byte if the handshake uses the VPN, compared with the
 /// route `to` in the same repetition. `None` if no repetition has both.
-fn added(server: Server, to: Access, records: &[Reached]) -> Option<Spread> {
+fn added(server: Server, to: Access, records: &[FetchResult]) -> Option<Spread> {
     let by = |access, repetition| {
         records.iter().find(|r| {
             (r.server, r.access, r.repetition, r.through) == (server, access, repetition, true)
@@ -121,7 +121,7 @@ mod tests {
     use super::super::reached::tests::reached;
     use super::*;
 
-    fn records() -> Vec<Reached> {
+    fn records() -> Vec<FetchResult> {
         let mut all = Vec::new();
         for n in 0..3 {
             let more = f64::from(n) * 0.01;
@@ -150,22 +150,22 @@ mod tests {
 
     #[test]
     fn neither_a_leak_nor_a_slow_path_is_taken_for_success() {
-        let judge = |change: &dyn Fn(&mut Reached)| {
+        let judge = |change: &dyn Fn(&mut FetchResult)| {
             let mut all = records();
             all.iter_mut().filter(|r| r.repetition == 1).for_each(change);
             let verdict = verdicts(&all).remove(0);
             (verdict.blocked.unwrap(), verdict.works.unwrap())
         };
         assert_eq!(judge(&|_| {}), (true, true));
-        let leak = |r: &mut Reached| r.through |= r.access == Access::Direct;
+        let leak = |r: &mut FetchResult| r.through |= r.access == Access::Direct;
         assert_eq!(judge(&leak), (false, true), "one got straight through");
-        let dead = |r: &mut Reached| r.through &= r.access != Access::Open;
+        let dead = |r: &mut FetchResult| r.through &= r.access != Access::Open;
         assert_eq!(judge(&dead), (false, true), "the server did not answer anybody");
-        let idle = |r: &mut Reached| r.censored = 0;
+        let idle = |r: &mut FetchResult| r.censored = 0;
         assert_eq!(judge(&idle), (false, true), "it was not the censor");
-        let heavy = |r: &mut Reached| r.vpn = [0, 600_000];
+        let heavy = |r: &mut FetchResult| r.vpn = [0, 600_000];
         assert_eq!(judge(&heavy), (true, false), "too much by the VPN");
-        let lost = |r: &mut Reached| r.through &= r.access != Access::Handshake;
+        let lost = |r: &mut FetchResult| r.through &= r.access != Access::Handshake;
         assert_eq!(judge(&lost), (true, false));
     }
 }

@@ -11,7 +11,7 @@ use super::super::Programs;
 use super::super::quic::{ClientReport, certificate};
 use super::super::stage::{SERVER, Stage, command};
 use super::place::NAME;
-use anabranch_emulator::Member;
+use anabranch_emulator::GroupProcess;
 
 /// Required programs, each with its source.
 pub(super) const NEEDS: &[(&str, &str)] = &[("openssl", "package openssl")];
@@ -26,7 +26,7 @@ const GLANCE: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// The server does not start.
-pub(super) fn serve<'a>(stage: &'a Stage, programs: &Programs) -> io::Result<Member<'a>> {
+pub(super) fn serve<'a>(stage: &'a Stage, programs: &Programs) -> io::Result<GroupProcess<'a>> {
     let [certificate, key] = certificate(stage, programs)?;
     let mut server = command(programs, "openssl");
     server.args(["s_server", "-www", "-quiet", "-accept", &format!("{SERVER}:{PORT}")]);

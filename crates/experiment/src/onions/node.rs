@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_emulator::Member;
+use anabranch_emulator::GroupProcess;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -19,13 +19,13 @@ const LOOK: Duration = Duration::from_millis(50);
 /// A running program, and the lines of its output so far.
 pub(in super::super) struct Node<'a> {
     name: String,
-    process: Member<'a>,
+    process: GroupProcess<'a>,
     written: Arc<Mutex<Vec<String>>>,
 }
 
 impl<'a> Node<'a> {
     /// Creates a node from a process whose standard output is a pipe.
-    pub(super) fn new(name: String, mut process: Member<'a>) -> Node<'a> {
+    pub(super) fn new(name: String, mut process: GroupProcess<'a>) -> Node<'a> {
         let stdout = process.stdout.take().expect("it was given a pipe");
         let written = Arc::new(Mutex::new(Vec::new()));
         let lines = Arc::clone(&written);

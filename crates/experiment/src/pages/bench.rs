@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use super::super::together::Turns;
 use super::super::{Missing, Programs, tunnel};
-use super::house::House;
 use super::setup::Setup;
+use super::test_bed::TestBed;
 use super::{Loaded, Settings, Unit, Web, browser, caddy};
 
 /// Niceness of browsers, tunnel and server. They have priority over other work of the machine, but
@@ -20,7 +20,7 @@ const FAILURES: u32 = 6;
 const HOUSES: u32 = 2;
 
 /// Reason for leaving a network.
-enum Left {
+enum Departure {
     /// No loads are left, or the run was stopped.
     Done,
     /// Too many loads failed in a row. `good` is the number of successful loads before that.
@@ -68,15 +68,15 @@ impl Bench {
         let mut fruitless = 0;
         while !turns.stopped() {
             let why = match self.inhabit(turns, stop) {
-                Ok(Left::Done) => return,
-                Ok(Left::Failing { good: 1.., .. }) => {
+                Ok(Departure::Done) => return,
+                Ok(Departure::Failing { good: 1.., .. }) => {
                     fruitless = 0;
                     continue;
                 }
                 // All failed loads have failed before, in other networks. At the end of a plan,
                 // only such loads may be left, so this network is not at fault.
-                Ok(Left::Failing { fresh: false, .. }) => continue,
-                Ok(Left::Failing { .. }) => {
+                Ok(Departure::Failing { fresh: false, .. }) => continue,
+                Ok(Departure::Failing { .. }) => {
                     format!(
                         "{FAILURES} page loads in a row failed; the experiment's journal file has \
                          the reasons"
@@ -98,22 +98,22 @@ impl Bench {
     }
 
     /// Makes page loads in one network until none is left or too many fail in a row.
-    fn inhabit(&self, turns: &Turns<'_, Unit, Loaded>, stop: &AtomicBool) -> io::Result<Left> {
-        let stage = House::stage(&self.setup.settings)?;
-        let house = House::open(&self.setup, &stage)?;
+    fn inhabit(&self, turns: &Turns<'_, Unit, Loaded>, stop: &AtomicBool) -> io::Result<Departure> {
+        let stage = TestBed::stage(&self.setup.settings)?;
+        let test_bed = TestBed::open(&self.setup, &stage)?;
         let (mut good, mut failures, mut fresh) = (0, 0, false);
         while failures < FAILURES {
-            let Some((unit, attempt)) = turns.next() else { return Ok(Left::Done) };
+            let Some((unit, attempt)) = turns.next() else { return Ok(Departure::Done) };
             let begun = Instant::now();
-            let loaded = house.load(unit, attempt, stop);
+            let loaded = test_bed.load(unit, attempt, stop);
             if turns.stopped() {
-                return Ok(Left::Done);
+                return Ok(Departure::Done);
             }
             let failed = !loaded.error.is_empty();
             (good, failures) = if failed { (good, failures + 1) } else { (good + 1, 0) };
             fresh = failed && (fresh || attempt == 1);
             turns.done(unit, loaded, begun.elapsed());
         }
-        Ok(Left::Failing { good, fresh })
+        Ok(Departure::Failing { good, fresh })
     }
 }

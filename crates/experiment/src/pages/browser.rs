@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::super::Programs;
 use super::super::stage::{Stage, command};
 use super::visit::Visit;
-use anabranch_emulator::Member;
+use anabranch_emulator::GroupProcess;
 
 /// Required programs, each with its source.
 pub(super) const NEEDS: &[(&str, &str)] = &[("chromium", "package chromium")];
@@ -54,7 +54,7 @@ const GLANCE: Duration = Duration::from_millis(50);
 
 /// A running browser with one empty page. It is stopped on drop, and its profile is deleted.
 pub(super) struct Browser<'a> {
-    process: Member<'a>,
+    process: GroupProcess<'a>,
     stage: &'a Stage,
     profile: String,
     pen: ChildStdin,

@@ -13,7 +13,7 @@ use super::super::certificates::Certificates;
 use super::super::stage::{Stage, command, wait_for};
 use super::super::tunnel;
 use super::Site;
-use anabranch_emulator::Member;
+use anabranch_emulator::GroupProcess;
 
 /// Required programs, each with its source.
 pub(super) const NEEDS: &[(&str, &str)] = &[("caddy", "package caddy")];
@@ -27,7 +27,7 @@ pub(super) fn serve<'a>(
     stage: &'a Stage,
     programs: &Programs,
     (web, sites): (&Path, &[Site]),
-) -> io::Result<(Member<'a>, String)> {
+) -> io::Result<(GroupProcess<'a>, String)> {
     tunnel::add_addresses(stage, sites.iter().map(Site::address))?;
     let hosts: Vec<String> = sites.iter().map(Site::host).collect();
     let made = Certificates::new(&hosts).map_err(io::Error::other)?;

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::super::stage::{CIRCUITS_READY, SERVER, Stage};
 use super::{RTTS, far_end};
-use anabranch_emulator::Member;
+use anabranch_emulator::GroupProcess;
 use tempfile::TempDir;
 
 /// Address at which the network's client accepts streams.
@@ -15,7 +15,7 @@ const SOCKS: &str = "127.0.0.1:9150";
 /// A running onion network (`anabranch up`). Any number of splitters may use it, one after another.
 /// It is stopped on drop.
 pub(super) struct Circuits<'a> {
-    _up: Member<'a>,
+    _up: GroupProcess<'a>,
     _data: TempDir,
 }
 

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::super::stage::{SERVER, Stage};
 use super::super::tunnel;
-use anabranch_emulator::Member;
+use anabranch_emulator::GroupProcess;
 use tempfile::TempDir;
 
 /// Port at which the far end receives the packets of splitters.
@@ -16,7 +16,7 @@ pub(super) const PORT: u16 = 4500;
 /// A running far end, for any number of splitters one after another. It is stopped on drop.
 pub(super) struct FarEnd<'a> {
     keys: TempDir,
-    _merge: Member<'a>,
+    _merge: GroupProcess<'a>,
 }
 
 impl<'a> FarEnd<'a> {

@@ -25,12 +25,12 @@ mod browser;
 mod caddy;
 mod circuits;
 mod far_end;
-mod house;
 mod loaded;
 mod plan;
 mod set;
 mod setup;
 pub mod summary;
+mod test_bed;
 mod visit;
 mod web;
 

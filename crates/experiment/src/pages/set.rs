@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::super::together::Attempt as _;
-use super::{Loaded, Mode, house};
+use super::{Loaded, Mode, test_bed};
 use anabranch_capture::{Row, Trace, TraceFacts, TraceWriter};
 
 /// Source of the data set: the traces of single loads, and the records that select them.
@@ -76,7 +76,7 @@ impl Set<'_> {
         let (trace, file) = self.open(load)?;
         let wrong = |why: &dyn fmt::Display| SetError { file: file.clone(), why: why.to_string() };
         let started: SystemTime = UNIX_EPOCH + Duration::from_secs_f64(load.started);
-        let offset = house::since(&trace, started).map_err(|e| wrong(&e))?;
+        let offset = test_bed::since(&trace, started).map_err(|e| wrong(&e))?;
         let run = i32::try_from(load.repetition).unwrap_or(i32::MAX);
         let mut written = Ok(());
         let read = trace.for_each(|row| {

@@ -14,7 +14,7 @@ use rustls::quic::Suite;
 
 use super::link::LANES;
 use super::lossy;
-use super::place::{Place, PlacedIds};
+use super::socket_index::{SocketIndex, SocketIndexIds};
 use crate::tls::Context;
 use crate::tls::setup::{SetupError, setup};
 
@@ -66,11 +66,11 @@ fn transport(congestion: Congestion, datagrams: bool) -> Result<Arc<TransportCon
 
 /// Returns the settings of an endpoint. Its random choices and its stateless reset key are derived
 /// from `seed`.
-pub(super) fn endpoint(seed: [u8; 32], place: Place) -> Arc<EndpointConfig> {
+pub(super) fn endpoint(seed: [u8; 32], place: SocketIndex) -> Arc<EndpointConfig> {
     let reset = hmac::Key::new(hmac::HMAC_SHA256, &[&seed[..], b"reset"].concat());
     let mut config = EndpointConfig::new(Arc::new(reset));
     config.rng_seed(Some(seed));
-    config.cid_generator(move || Box::new(PlacedIds::new(place)));
+    config.cid_generator(move || Box::new(SocketIndexIds::new(place)));
     Arc::new(config)
 }
 

@@ -16,7 +16,7 @@ use rustls::pki_types::CertificateDer;
 use super::config::{self, Congestion};
 use super::epoch::Epoch;
 use super::link::{ENDED, QuicLink};
-use super::place::{Place, first_id};
+use super::socket_index::{SocketIndex, first_id};
 use super::units::Units;
 use crate::tls::Context;
 use crate::tls::setup::{SetupError, setup};
@@ -134,7 +134,7 @@ impl Endpoint {
         context: &Context,
         units: Units,
         seed: [u8; 32],
-        takes: Option<Place>,
+        takes: Option<SocketIndex>,
         congestion: Congestion,
     ) -> Result<Endpoint, SetupError> {
         let datagrams = units.lossy > 0;
@@ -142,7 +142,7 @@ impl Endpoint {
             takes.map(|_| config::server(context, seed, congestion, datagrams)).transpose()?;
         let server = server.map(Arc::new);
         let inner = quinn_proto::Endpoint::new(
-            config::endpoint(seed, takes.unwrap_or(Place::ONLY)),
+            config::endpoint(seed, takes.unwrap_or(SocketIndex::ONLY)),
             server,
             true,
             None,

@@ -50,7 +50,7 @@ impl Lanes {
     }
 
     /// Adds a stream that the peer has opened.
-    pub(super) fn came(&mut self, stream: StreamId) {
+    pub(super) fn add_opened(&mut self, stream: StreamId) {
         self.streams.insert(stream, Stream { reader: UnitReader::unnamed(), held: None });
     }
 

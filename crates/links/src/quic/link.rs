@@ -363,7 +363,7 @@ impl QuicLink {
             if !self.dialled && self.own_lane.is_none() {
                 self.own_lane = Some(stream);
             } else {
-                self.lanes.came(stream);
+                self.lanes.add_opened(stream);
             }
             self.readable.insert(stream);
         }

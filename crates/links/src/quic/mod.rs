@@ -12,7 +12,7 @@
 //!
 //! * [`Endpoint`]: the links of one UDP socket. It receives and returns datagrams.
 //! * [`QuicLink`]: one link, which receives and returns units.
-//! * [`Place`]: the index of an endpoint's socket among several at one address.
+//! * [`SocketIndex`]: the index of an endpoint's socket among several at one address.
 //! * [`UnitReader`]: splits a stream's bytes, which arrive in arbitrary pieces, into units.
 //!
 //! Identities work as over TLS: any certificate is accepted, provided that the peer holds its key.
@@ -27,12 +27,12 @@ mod fair_queue;
 mod lanes;
 mod link;
 mod lossy;
-mod place;
+mod socket_index;
 mod units;
 
 pub use config::Congestion;
 pub use endpoint::{Arrival, ConnId, Endpoint, EndpointCounts, Packets};
 pub use link::QuicLink;
 pub use lossy::LossyCounts;
-pub use place::Place;
+pub use socket_index::SocketIndex;
 pub use units::{Head, UnitReader, Units};

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use super::flags::Merits;
 use super::history::History;
 use super::parsed::{self, ParsedDescriptor};
-use super::probe_queue::Standing;
+use super::probe_queue::ProbeState;
 use super::refusal::Refusal;
 use super::rules::Rules;
 use crate::directory::civil::from_utc;
@@ -149,12 +149,12 @@ impl Entry {
     }
 
     /// Returns the relay's state in the probe queue.
-    pub(super) fn standing(&self, now: u64, reach: Reach) -> Standing {
+    pub(super) fn probe_state(&self, now: u64, reach: Reach) -> ProbeState {
         match (self.is_up(now, reach), self.is_known(), self.probed) {
-            (true, ..) => Standing::Up,
-            (_, true, _) => Standing::Away,
-            (.., None) => Standing::New,
-            (.., Some(_)) => Standing::Silent,
+            (true, ..) => ProbeState::Up,
+            (_, true, _) => ProbeState::Away,
+            (.., None) => ProbeState::New,
+            (.., Some(_)) => ProbeState::Silent,
         }
     }
 
@@ -162,11 +162,11 @@ impl Entry {
     /// because the clock was set back. For a new relay, returns its `turn` in place of a time.
     pub(super) fn due(&self, now: u64, reach: Reach) -> u64 {
         let short = (reach.every / MORE_OFTEN).max(1);
-        let pause = match self.standing(now, reach) {
-            Standing::Up => reach.every.max(1),
-            Standing::Away => short,
-            Standing::New => return self.turn,
-            Standing::Silent => short << self.probes.saturating_sub(1).min(DOUBLED),
+        let pause = match self.probe_state(now, reach) {
+            ProbeState::Up => reach.every.max(1),
+            ProbeState::Away => short,
+            ProbeState::New => return self.turn,
+            ProbeState::Silent => short << self.probes.saturating_sub(1).min(DOUBLED),
         };
         self.probed.filter(|at| *at <= now).map_or(now, |at| at + pause)
     }

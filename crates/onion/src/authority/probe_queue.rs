@@ -15,7 +15,7 @@ pub struct Room {
 
 /// The state of a relay, as far as probes have shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum ProbeState {
     /// The relay is running.
     Up,
     /// The relay was running once, but is not now.
@@ -26,9 +26,9 @@ pub(super) enum Standing {
     Silent,
 }
 
-/// The states other than [`Standing::Up`]: their relays get only the probes that running relays
+/// The states other than [`ProbeState::Up`]: their relays get only the probes that running relays
 /// leave unused.
-const OTHERS: [Standing; 3] = [Standing::Away, Standing::New, Standing::Silent];
+const OTHERS: [ProbeState; 3] = [ProbeState::Away, ProbeState::New, ProbeState::Silent];
 
 /// Relays by RSA identity, each with the time at which its probe is due. New relays are always due
 /// and have a turn number instead of a time. All operations take logarithmic time, except
@@ -36,35 +36,35 @@ const OTHERS: [Standing; 3] = [Standing::Away, Standing::New, Standing::Silent];
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProbeQueue {
     queues: [BTreeSet<(u64, [u8; 20])>; 4],
-    places: BTreeMap<[u8; 20], (Standing, u64)>,
+    places: BTreeMap<[u8; 20], (ProbeState, u64)>,
     /// The index in [`OTHERS`] of the state whose relay is probed next.
     next: usize,
 }
 
 impl ProbeQueue {
-    /// Puts a relay into the queue of `standing`, and removes it from any other queue.
-    pub(super) fn put(&mut self, id: [u8; 20], standing: Standing, due: u64) {
+    /// Puts a relay into the queue of `probe_state`, and removes it from any other queue.
+    pub(super) fn put(&mut self, id: [u8; 20], probe_state: ProbeState, due: u64) {
         self.remove(&id);
-        self.places.insert(id, (standing, due));
-        self.queues[standing as usize].insert((due, id));
+        self.places.insert(id, (probe_state, due));
+        self.queues[probe_state as usize].insert((due, id));
     }
 
     /// Removes a relay.
     pub(super) fn remove(&mut self, id: &[u8; 20]) {
-        if let Some((standing, due)) = self.places.remove(id) {
-            self.queues[standing as usize].remove(&(due, *id));
+        if let Some((probe_state, due)) = self.places.remove(id) {
+            self.queues[probe_state as usize].remove(&(due, *id));
         }
     }
 
     /// Returns a relay's state, and the time at which its probe is due.
-    pub(super) fn place(&self, id: &[u8; 20]) -> Option<(Standing, u64)> {
+    pub(super) fn place(&self, id: &[u8; 20]) -> Option<(ProbeState, u64)> {
         self.places.get(id).copied()
     }
 
     /// Returns the running relay whose probe has been due for longest, if any is due. The relay
     /// stays in its queue until [`ProbeQueue::put`] moves it.
     pub(super) fn next_up(&self, now: u64) -> Option<[u8; 20]> {
-        self.first(Standing::Up, now)
+        self.first(ProbeState::Up, now)
     }
 
     /// Returns a due relay that is not running. The three states of such relays take turns, so that
@@ -81,7 +81,8 @@ impl ProbeQueue {
     /// the probed relay that never answered and is due first. The second is the unprobed relay
     /// with the last turn, if that is after `due`.
     pub(super) fn least(&self, due: u64) -> Option<[u8; 20]> {
-        let [silent, new] = [Standing::Silent, Standing::New].map(|one| &self.queues[one as usize]);
+        let [silent, new] =
+            [ProbeState::Silent, ProbeState::New].map(|one| &self.queues[one as usize]);
         let last = || new.last().filter(|(last, _)| *last > due);
         silent.first().or_else(last).map(|(_, id)| *id)
     }
@@ -89,15 +90,15 @@ impl ProbeQueue {
     /// Returns the relay to evict among `these`, by the rule of [`ProbeQueue::least`].
     pub(super) fn least_of(&self, these: &BTreeSet<[u8; 20]>, due: u64) -> Option<[u8; 20]> {
         let places = || these.iter().filter_map(|id| Some((self.place(id)?, *id)));
-        let of = |wanted| places().filter(move |((standing, _), _)| *standing == wanted);
-        let silent = of(Standing::Silent).map(|((_, due), id)| (due, id)).min();
-        let new = of(Standing::New).map(|((_, due), id)| (due, id)).max();
+        let of = |wanted| places().filter(move |((probe_state, _), _)| *probe_state == wanted);
+        let silent = of(ProbeState::Silent).map(|((_, due), id)| (due, id)).min();
+        let new = of(ProbeState::New).map(|((_, due), id)| (due, id)).max();
         silent.or(new.filter(|(last, _)| *last > due)).map(|(_, id)| id)
     }
 
-    fn first(&self, standing: Standing, now: u64) -> Option<[u8; 20]> {
-        let (due, id) = self.queues[standing as usize].first()?;
-        (standing == Standing::New || *due <= now).then_some(*id)
+    fn first(&self, probe_state: ProbeState, now: u64) -> Option<[u8; 20]> {
+        let (due, id) = self.queues[probe_state as usize].first()?;
+        (probe_state == ProbeState::New || *due <= now).then_some(*id)
     }
 }
 
@@ -108,22 +109,22 @@ mod tests {
     #[test]
     fn who_is_due_longest_comes_first_and_kinds_take_turns() {
         let mut probe_queue = ProbeQueue::default();
-        probe_queue.put([1; 20], Standing::Up, 7);
-        probe_queue.put([2; 20], Standing::Up, 5);
+        probe_queue.put([1; 20], ProbeState::Up, 7);
+        probe_queue.put([2; 20], ProbeState::Up, 5);
         assert_eq!((probe_queue.next_up(4), probe_queue.next_up(9)), (None, Some([2; 20])));
-        probe_queue.put([2; 20], Standing::Away, 5);
+        probe_queue.put([2; 20], ProbeState::Away, 5);
         assert_eq!(
             (probe_queue.next_up(9), probe_queue.place(&[2; 20])),
-            (Some([1; 20]), Some((Standing::Away, 5)))
+            (Some([1; 20]), Some((ProbeState::Away, 5)))
         );
-        (10..40).for_each(|id| probe_queue.put([id; 20], Standing::New, 0));
-        (40..70).for_each(|id| probe_queue.put([id; 20], Standing::Silent, 0));
-        let kinds: Vec<Standing> = (0..6)
+        (10..40).for_each(|id| probe_queue.put([id; 20], ProbeState::New, 0));
+        (40..70).for_each(|id| probe_queue.put([id; 20], ProbeState::Silent, 0));
+        let kinds: Vec<ProbeState> = (0..6)
             .map(|_| {
                 let id = probe_queue.next_other(9).unwrap();
-                let (standing, _) = probe_queue.place(&id).unwrap();
-                probe_queue.put(id, standing, 9);
-                standing
+                let (probe_state, _) = probe_queue.place(&id).unwrap();
+                probe_queue.put(id, probe_state, 9);
+                probe_state
             })
             .collect();
         let expected = OTHERS;
@@ -135,16 +136,16 @@ mod tests {
     #[test]
     fn who_was_asked_makes_way_and_else_who_is_to_be_asked_later() {
         let mut probe_queue = ProbeQueue::default();
-        probe_queue.put([1; 20], Standing::Up, 0);
-        probe_queue.put([2; 20], Standing::New, 5);
-        probe_queue.put([3; 20], Standing::New, 8);
+        probe_queue.put([1; 20], ProbeState::Up, 0);
+        probe_queue.put([2; 20], ProbeState::New, 5);
+        probe_queue.put([3; 20], ProbeState::New, 8);
         let all: BTreeSet<[u8; 20]> = [1, 2, 3, 4].map(|id| [id; 20]).into();
         let least = |probe_queue: &ProbeQueue, due| {
             assert_eq!(probe_queue.least(due), probe_queue.least_of(&all, due));
             probe_queue.least(due)
         };
         assert_eq!((least(&probe_queue, 8), least(&probe_queue, 7)), (None, Some([3; 20])));
-        probe_queue.put([4; 20], Standing::Silent, 9);
+        probe_queue.put([4; 20], ProbeState::Silent, 9);
         assert_eq!(least(&probe_queue, 9), Some([4; 20]));
     }
 }

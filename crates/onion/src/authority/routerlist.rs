@@ -6,7 +6,7 @@ use super::entry::{Entry, Reach};
 use super::flags::Merits;
 use super::history::History;
 use super::pins::Pins;
-use super::probe_queue::{ProbeQueue, Room, Standing};
+use super::probe_queue::{ProbeQueue, ProbeState, Room};
 use super::reachability::Probe;
 use super::refusal::Refusal;
 use super::rules::Rules;
@@ -35,7 +35,7 @@ pub enum UploadOutcome {
 
 /// State of a relay that is stored for the next run of the program, in addition to its descriptor.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Past {
+pub struct StoredRelay {
     /// The Ed25519 identity that belongs to the relay's RSA identity. The pair is permanent once
     /// the relay has answered under both.
     pub edwards: [u8; 32],
@@ -108,13 +108,13 @@ impl RouterList {
                 self.probe_queue.remove(&id);
                 continue;
             };
-            let standing = entry.standing(now, self.reach);
-            if up.is_some() && standing != Standing::Up {
+            let probe_state = entry.probe_state(now, self.reach);
+            if up.is_some() && probe_state != ProbeState::Up {
                 // It was running when it was queued. Now it waits among the others.
-                self.probe_queue.put(id, standing, entry.due(now, self.reach));
+                self.probe_queue.put(id, probe_state, entry.due(now, self.reach));
                 continue;
             }
-            if standing == Standing::New {
+            if probe_state == ProbeState::New {
                 self.sybil.come(entry.turn);
             }
             let asked = id != *own && entry.is_current(now);
@@ -221,20 +221,20 @@ impl RouterList {
 
     /// Returns the state to store, for all relays that have ever answered. Other relays start as
     /// new ones.
-    pub(super) fn pasts(&self) -> impl Iterator<Item = ([u8; 20], Past)> {
+    pub(super) fn stored_relays(&self) -> impl Iterator<Item = ([u8; 20], StoredRelay)> {
         let past = |(id, edwards): (&[u8; 20], &[u8; 32])| {
             let (history, answered) = match self.entries.get(id) {
                 Some(entry) => (entry.history.clone(), entry.answered(self.reach)),
                 None => self.gone.get(id).cloned()?,
             };
             let edwards = *edwards;
-            history.was_up().then_some((*id, Past { edwards, history, answered }))
+            history.was_up().then_some((*id, StoredRelay { edwards, history, answered }))
         };
         self.pins.iter().filter_map(past)
     }
 
     /// Restores a relay's stored state. Returns false if it contradicts a known pair of identities.
-    pub(super) fn remember(&mut self, now: u64, id: &[u8; 20], past: Past) -> bool {
+    pub(super) fn remember(&mut self, now: u64, id: &[u8; 20], past: StoredRelay) -> bool {
         if !past.history.was_up() {
             return true;
         }
@@ -374,7 +374,7 @@ impl RouterList {
     /// the limits for unknown ones.
     fn note(&mut self, now: u64, id: &[u8; 20]) {
         let Some(entry) = self.entries.get(id) else { return };
-        self.probe_queue.put(*id, entry.standing(now, self.reach), entry.due(now, self.reach));
+        self.probe_queue.put(*id, entry.probe_state(now, self.reach), entry.due(now, self.reach));
         if entry.is_known() {
             self.sybil.know(id);
         }

@@ -270,7 +270,7 @@ fn shared_random_values_are_in_both_flavours_and_outlive_their_consensus() {
     let mut authority = authority(2);
     assert!(!authority.publish(NOW).unwrap().ns.contains("shared-rand"), "of no chance no value");
     let lines = |authority: &mut Authority, now: u64, random: u8| {
-        authority.stir([random; 32]);
+        authority.set_entropy([random; 32]);
         let Documents { ns, microdesc, .. } = authority.publish(now).unwrap().clone();
         proven(&microdesc, now + 1);
         let values = |text: &str| -> Vec<String> {
@@ -362,9 +362,9 @@ fn bad_uploads_are_refused_and_leave_what_is_known() {
     assert_eq!(authority.receive(NOW, &(good.clone() + &good)), Err(Refusal::Beside));
     let extra = "extra-info relay1 AAAA\nrouter-signature\n";
     assert_eq!(authority.receive(NOW, &(good.clone() + extra)), Err(Refusal::Beside));
-    let known = authority.pasts().count();
+    let known = authority.stored_relays().count();
     assert_eq!(authority.receive(NOW, &(descriptor(4, NOW - 10) + extra)), Err(Refusal::Beside));
-    assert_eq!(authority.pasts().count(), known, "what is refused pins nobody");
+    assert_eq!(authority.stored_relays().count(), known, "what is refused pins nobody");
     let huge = "x".repeat(LONGEST_UPLOAD + 1);
     assert!(matches!(authority.receive(NOW, &huge), Err(Refusal::Document(_))));
     assert!(matches!(authority.receive(NOW, ""), Err(Refusal::Document(_) | Refusal::Beside)));
@@ -394,12 +394,12 @@ fn a_key_whose_time_is_over_signs_nothing_and_what_was_stays() {
 #[test]
 fn descriptors_that_grow_old_are_dropped_and_pasts_are_kept() {
     let mut authority = authority(2);
-    let pasts: Vec<([u8; 20], Past)> = authority.pasts().collect();
-    assert_eq!(pasts.len(), 2);
+    let stored_relays: Vec<([u8; 20], StoredRelay)> = authority.stored_relays().collect();
+    assert_eq!(stored_relays.len(), 2);
     let mut again = authority.clone_without_keys();
-    assert!(pasts.iter().all(|(id, past)| again.remember(NOW, id, past.clone())));
-    let stranger = Past { edwards: [9; 32], ..pasts[0].1.clone() };
-    assert!(!again.remember(NOW, &pasts[0].0, stranger));
+    assert!(stored_relays.iter().all(|(id, past)| again.remember(NOW, id, past.clone())));
+    let stranger = StoredRelay { edwards: [9; 32], ..stored_relays[0].1.clone() };
+    assert!(!again.remember(NOW, &stored_relays[0].0, stranger));
     assert!(is_new(&again.receive(NOW, &descriptor(1, NOW))));
     assert_eq!(again.running(NOW), 1, "it answered the run before");
     let later = NOW + 80_000;

@@ -10,7 +10,7 @@ use super::{Channels, Lane, Link, LinkId, Owner, Popped};
 use crate::queue::Queue;
 use crate::transport::Transport;
 use crate::wire::cell::{CELL, Command};
-use crate::wire::link::{BesideToken, COUNTS_IN_CELL, CellCount, Identity, put_counts, put_move};
+use crate::wire::link::{COUNTS_IN_CELL, CellCount, Identity, TlsLinkToken, put_counts, put_move};
 use crate::wire::message::DestroyReason;
 
 /// Maximum QUIC links alongside one TLS link, counting closed ones whose circuits moved to it.
@@ -117,29 +117,32 @@ impl Channels {
     }
 
     /// Returns the QUIC links alongside the link `id`.
-    pub(crate) fn besides(&self, id: LinkId) -> Vec<LinkId> {
-        self.links.get(&id).map(|link| link.besides.values().copied().collect()).unwrap_or_default()
+    pub(crate) fn paired_quic(&self, id: LinkId) -> Vec<LinkId> {
+        self.links
+            .get(&id)
+            .map(|link| link.paired_quic.values().copied().collect())
+            .unwrap_or_default()
     }
 
     /// Returns the QUIC link `number` alongside the link `id`.
     pub(crate) fn numbered(&self, id: LinkId, number: u32) -> Option<LinkId> {
-        self.links.get(&id)?.besides.get(&number).copied()
+        self.links.get(&id)?.paired_quic.get(&number).copied()
     }
 
     /// Returns the number of circuits on the link `id` and on the QUIC links alongside it.
-    pub(crate) fn circuits_with_besides(&self, id: LinkId) -> usize {
+    pub(crate) fn circuits_with_quic(&self, id: LinkId) -> usize {
         let Some(link) = self.links.get(&id) else { return 0 };
-        let besides = link.besides.values().filter_map(|id| self.links.get(id));
-        link.circuits() + besides.map(Link::circuits).sum::<usize>()
+        let paired_quic = link.paired_quic.values().filter_map(|id| self.links.get(id));
+        link.circuits() + paired_quic.map(Link::circuits).sum::<usize>()
     }
 
     /// Pairs `quic`, which we opened to a relay, with a TLS link to the same relay. Returns the
     /// number of `quic` on the TLS link, and the token that names the TLS link. Returns zeros if no
     /// link can take the circuits of `quic`.
-    pub(crate) fn stand_beside(&mut self, quic: LinkId, to: &Identity) -> (u32, BesideToken) {
+    pub(crate) fn pair_with_tls(&mut self, quic: LinkId, to: &Identity) -> (u32, TlsLinkToken) {
         let usable = |link: &Link| {
             let token = link.beside.map(|beside| beside.token).unwrap_or_default();
-            token != BesideToken::default() && link.besides.len() < MOST_BESIDE
+            token != TlsLinkToken::default() && link.paired_quic.len() < MOST_BESIDE
         };
         let is_opening = |link: &Link| link.beside.is_some_and(|beside| beside.is_opening);
         let usable = self.reaching(&to.rsa).filter(|(_, link)| usable(link));
@@ -160,10 +163,10 @@ impl Channels {
     ///
     /// # Errors
     /// The number was already used for another QUIC link.
-    pub(crate) fn placed_beside(
+    pub(crate) fn paired_by_token(
         &mut self,
         quic: LinkId,
-        (number, token): (u32, BesideToken),
+        (number, token): (u32, TlsLinkToken),
     ) -> Result<u32, BadCount> {
         let whose = |link: &Link| link.channel.identity();
         let Some(by) = self.links.get(&quic).map(whose) else { return Ok(0) };
@@ -173,7 +176,7 @@ impl Channels {
         if number <= link.last_beside {
             return Err(BadCount);
         }
-        if link.besides.len() >= MOST_BESIDE {
+        if link.paired_quic.len() >= MOST_BESIDE {
             return Ok(0);
         }
         self.pair(quic, id, number);
@@ -185,7 +188,7 @@ impl Channels {
     ///
     /// # Errors
     /// The answer has another number than our request.
-    pub(crate) fn answered_beside(&mut self, quic: LinkId, number: u32) -> Result<(), BadCount> {
+    pub(crate) fn pairing_answered(&mut self, quic: LinkId, number: u32) -> Result<(), BadCount> {
         let detour = self.links.get(&quic).and_then(|link| link.detour.as_ref());
         match detour.map(|detour| detour.number) {
             Some(_) if number == 0 => self.renounce(quic),
@@ -198,7 +201,7 @@ impl Channels {
 
     fn pair(&mut self, quic: LinkId, beside: LinkId, number: u32) {
         if let Some(link) = self.links.get_mut(&beside) {
-            link.besides.insert(number, quic);
+            link.paired_quic.insert(number, quic);
             link.last_beside = number;
         }
         if let Some(link) = self.links.get_mut(&quic) {
@@ -219,7 +222,7 @@ impl Channels {
     pub(super) fn forget_detour(&mut self, quic: LinkId, detour: Option<Box<Detour>>) {
         let Some(detour) = detour else { return };
         if let Some(link) = self.links.get_mut(&detour.beside) {
-            link.besides.remove(&detour.number);
+            link.paired_quic.remove(&detour.number);
             link.moved.retain(|&moved| moved != quic);
         }
     }
@@ -247,7 +250,7 @@ impl Channels {
 
     /// Counts a received cell of `lane`. Returns true if the caller must set a timer for the
     /// acknowledgement.
-    pub(crate) fn came(&mut self, lane: Lane) -> bool {
+    pub(crate) fn count_received(&mut self, lane: Lane) -> bool {
         let Some(link) = self.links.get_mut(&lane.link) else { return false };
         let detour = link.detour.as_deref_mut().filter(|detour| detour.keeps());
         let (Some(detour), Some(queue)) = (detour, link.lanes.get_mut(&lane.id)) else {
@@ -257,7 +260,7 @@ impl Channels {
         detour.unsaid.insert(lane.id);
         detour.came += 1;
         if detour.came >= SAY {
-            self.say_arrived(lane.link);
+            self.send_arrived(lane.link);
             return false;
         }
         !std::mem::replace(&mut detour.timed, true)
@@ -267,11 +270,11 @@ impl Channels {
     pub(crate) fn arrived_due(&mut self, id: LinkId) {
         if let Some(detour) = self.links.get_mut(&id).and_then(|link| link.detour.as_mut()) {
             detour.timed = false;
-            self.say_arrived(id);
+            self.send_arrived(id);
         }
     }
 
-    fn say_arrived(&mut self, id: LinkId) {
+    fn send_arrived(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(&id) else { return };
         let Some(detour) = link.detour.as_deref_mut().filter(|detour| detour.keeps()) else {
             return;
@@ -338,7 +341,7 @@ impl Channels {
         loop {
             let (now, later) = rest.split_at(rest.len().min(COUNTS_IN_MOVE));
             let body = put_move(number, later.is_empty(), now);
-            link.channel.say_long(Command::MOVE, &body);
+            link.channel.send_long(Command::MOVE, &body);
             rest = later;
             if rest.is_empty() {
                 break;
@@ -424,10 +427,10 @@ impl Channels {
     }
 
     /// Reports to the neighbour that no circuit of the QUIC link `number` continues.
-    pub(crate) fn say_move_over(&mut self, id: LinkId, number: u32) {
+    pub(crate) fn send_move_over(&mut self, id: LinkId, number: u32) {
         if let Some(link) = self.links.get_mut(&id) {
-            link.channel.say_long(Command::MOVE_OVER, &number.to_be_bytes());
-            self.said(id);
+            link.channel.send_long(Command::MOVE_OVER, &number.to_be_bytes());
+            self.check_outbox(id);
         }
     }
 
@@ -590,7 +593,7 @@ mod tests {
         assert_eq!((kept(&channels), channels.used()), (MOST_KEPT, MOST_KEPT));
         send(&mut channels, 1);
         assert_eq!((channels.links[&QUIC].detour.is_none(), channels.used()), (true, 0));
-        assert!(channels.besides(TLS).is_empty());
+        assert!(channels.paired_quic(TLS).is_empty());
         send(&mut channels, 9);
         assert_eq!((channels.used(), channels.start_move(QUIC)), (0, false));
         // And where memory is short, copies go before circuits.
@@ -637,7 +640,7 @@ mod tests {
         assert_eq!((channels.used(), channels.moved_circuits()), (0, 1));
         channels.leave(LANE);
         channels.tidy(TLS);
-        assert!(channels.link(QUIC).is_none() && channels.besides(TLS).is_empty());
+        assert!(channels.link(QUIC).is_none() && channels.paired_quic(TLS).is_empty());
     }
 
     #[test]
@@ -653,7 +656,7 @@ mod tests {
             let mut channels = links();
             send(&mut channels, 2);
             match heard {
-                true => drop(channels.came(LANE)),
+                true => drop(channels.count_received(LANE)),
                 false => channels.arrived(QUIC, [(LANE.id, 1)].into_iter()).unwrap(),
             }
             assert!(channels.start_move(QUIC));
@@ -674,19 +677,19 @@ mod tests {
     #[test]
     fn the_neighbour_is_told_after_so_many_cells_or_a_while() {
         let mut channels = links();
-        assert!(channels.came(LANE), "somebody is to see to it");
-        assert!((2..SAY).all(|_| !channels.came(LANE)));
+        assert!(channels.count_received(LANE), "somebody is to see to it");
+        assert!((2..SAY).all(|_| !channels.count_received(LANE)));
         let said = |channels: &mut Channels| {
             let link = channels.link(QUIC).unwrap();
             std::mem::take(&mut link.channel.outbox)
         };
         assert!(said(&mut channels).is_empty());
-        assert!(!channels.came(LANE));
+        assert!(!channels.count_received(LANE));
         let told = said(&mut channels);
         assert_eq!(told[..13], [0, 0, 0, 0, 74, 0x80, 0, 0, 7, 0, 0, 0, SAY as u8]);
         channels.arrived_due(QUIC);
         assert!(said(&mut channels).is_empty(), "nothing has come since");
-        assert!(channels.came(LANE));
+        assert!(channels.count_received(LANE));
         channels.arrived_due(QUIC);
         assert_eq!(said(&mut channels)[9..13], [0, 0, 0, SAY as u8 + 1]);
     }

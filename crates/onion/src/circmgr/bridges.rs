@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rand_core::Rng;
 
 use super::{CircuitManager, Order};
-use crate::directory::network::{Network, Position, Wishes};
+use crate::directory::network::{Network, Position, RelayRestrictions};
 use crate::guards::Listing;
 use crate::wire::netdoc::Bridge;
 
@@ -52,7 +52,7 @@ impl Bridges {
 /// A client's bridges as a list from which guards are drawn.
 pub(super) struct Nameable<'a> {
     pub(super) bridges: &'a Bridges,
-    pub(super) wishes: &'a Wishes,
+    pub(super) restrictions: &'a RelayRestrictions,
 }
 
 impl Listing<[u8; 20]> for Nameable<'_> {
@@ -65,7 +65,7 @@ impl Listing<[u8; 20]> for Nameable<'_> {
     }
 
     fn allows(&self, id: [u8; 20]) -> bool {
-        self.bridges.get(&id).is_some() && self.wishes.allow(Position::Guard, &id)
+        self.bridges.get(&id).is_some() && self.restrictions.allow(Position::Guard, &id)
     }
 
     fn draw(&self, taken: &dyn Fn([u8; 20]) -> bool, _: &mut dyn Rng) -> Option<[u8; 20]> {
@@ -120,7 +120,7 @@ impl CircuitManager {
     }
 
     /// Reports, once, that there are fewer bridges than the `wanted` legs of a set.
-    pub(super) fn tell_few_bridges(&mut self, wanted: usize) {
+    pub(super) fn report_few_bridges(&mut self, wanted: usize) {
         let Some(count) = self.entry.bridges().map(Bridges::count) else { return };
         if wanted > count && !std::mem::replace(&mut self.told_few_bridges, true) {
             self.orders.push_back(Order::FewBridges(count, wanted));
@@ -167,7 +167,7 @@ mod tests {
     impl World {
         /// With bridges of these numbers.
         fn new(numbers: &[u8], kept: KeptGuards) -> World {
-            let mut circmgr = CircuitManager::new(kept, &[], Wishes::default());
+            let mut circmgr = CircuitManager::new(kept, &[], RelayRestrictions::default());
             circmgr.set_bridges(numbers.iter().map(|&number| Some(id(number))).collect());
             circmgr.set_legs(Some(2));
             World { circmgr, rng: stream(1, 0, "bridges") }

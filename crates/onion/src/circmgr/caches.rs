@@ -25,7 +25,7 @@ impl CircuitManager {
         let network = network.as_deref();
         self.renew(unix_now, network, rng);
         let key = self.key();
-        let id = self.entry.choose_cache(unix_now, key.0, network, &self.wishes, rng)?;
+        let id = self.entry.choose_cache(unix_now, key.0, network, &self.restrictions, rng)?;
         let bridge = self.entry.bridges().and_then(|bridges| bridges.get(&id));
         let bridge = bridge.map(|Bridge { status, microdesc }| Relay { status, microdesc });
         let hop = bridge.map(|bridge| hop(&bridge, false));
@@ -73,20 +73,22 @@ mod tests {
 
     use super::*;
     use crate::circmgr::KeptGuards;
-    use crate::directory::network::Wishes;
+    use crate::directory::network::RelayRestrictions;
     use crate::directory::tests::usual_network;
 
     const NOW: u64 = 1_800_000_000;
 
     fn circmgr() -> CircuitManager {
-        let mut circmgr = CircuitManager::new(KeptGuards::default(), &[], Wishes::default());
+        let mut circmgr =
+            CircuitManager::new(KeptGuards::default(), &[], RelayRestrictions::default());
         circmgr.set_network(Arc::new(usual_network()));
         circmgr
     }
 
     #[test]
     fn without_a_network_nobody_is_asked() {
-        let mut circmgr = CircuitManager::new(KeptGuards::default(), &[], Wishes::default());
+        let mut circmgr =
+            CircuitManager::new(KeptGuards::default(), &[], RelayRestrictions::default());
         assert!(circmgr.cache(NOW, &mut stream(1, 0, "caches")).is_none());
     }
 

@@ -4,7 +4,7 @@ use rand_core::Rng;
 
 use super::KeptGuards;
 use super::bridges::{Bridges, Nameable};
-use crate::directory::network::{Network, Position, Wishes};
+use crate::directory::network::{Network, Position, RelayRestrictions};
 use crate::guards::{GuardParams, Guards, Instance, Instances, Listing, Purpose};
 
 /// A client's guards, and whether the network has changed since the guards were last updated.
@@ -91,7 +91,7 @@ impl Entry {
         &mut self,
         unix_now: u64,
         network: Option<&Network>,
-        wishes: &Wishes,
+        restrictions: &RelayRestrictions,
         rng: &mut impl Rng,
     ) -> Renewed {
         if !self.stale || network.is_none() && self.bridges.is_none() {
@@ -102,18 +102,19 @@ impl Entry {
             let params =
                 network.map_or_else(GuardParams::default, |one| one.params().guards.clone());
             let params = params.for_legs(self.legs).for_bridges();
-            let (named, dated) = (Nameable { bridges, wishes }, (unix_now, true));
+            let (named, dated) = (Nameable { bridges, restrictions }, (unix_now, true));
             let changed = self.instances.guards().renew(unix_now, dated, &params, &named, rng);
             return Renewed { changed, few: None };
         }
         let Some(network) = network else { return Renewed::default() };
         let params = &network.params().guards.for_legs(self.legs);
-        let allowed = network.guards().filter(|one| allows(wishes, &one.rsa_identity)).count();
-        let all = Eligible { network, wishes, only_allowed: false };
+        let allowed =
+            network.guards().filter(|one| allows(restrictions, &one.rsa_identity)).count();
+        let all = Eligible { network, restrictions, only_allowed: false };
         let extreme = self.instances.select(allowed, &all, params);
         let consensus = network.consensus();
         let live = (consensus.valid_after..=consensus.valid_until).contains(&unix_now);
-        let eligible = self.eligible(network, wishes);
+        let eligible = self.eligible(network, restrictions);
         let dated = (consensus.valid_after, live);
         let changed = self.instances.guards().renew(unix_now, dated, params, &eligible, rng);
         Renewed { changed, few: extreme.then_some(allowed) }
@@ -126,16 +127,16 @@ impl Entry {
         key: u64,
         exit: &[u8; 20],
         network: &Network,
-        wishes: &Wishes,
+        restrictions: &RelayRestrictions,
         rng: &mut impl Rng,
     ) -> Option<[u8; 20]> {
         let avoid = |id: [u8; 20]| !network.agree(&id, exit);
         let circuit = (key, self.legs);
-        let eligible = self.eligible(network, wishes);
+        let eligible = self.eligible(network, restrictions);
         let guards = self.instances.guards();
         let choice = match &self.bridges {
             Some(bridges) => {
-                let named = Nameable { bridges, wishes };
+                let named = Nameable { bridges, restrictions };
                 guards.choose_leg(unix_now, circuit, &avoid, &named, rng)
             }
             None => guards.choose_leg(unix_now, circuit, &avoid, &eligible, rng),
@@ -151,10 +152,10 @@ impl Entry {
         key: u64,
         beside: &[[u8; 20]],
         network: &Network,
-        wishes: &Wishes,
+        restrictions: &RelayRestrictions,
     ) -> Option<[u8; 20]> {
         let goes = |id: &[u8; 20]| beside.iter().all(|other| network.agree(id, other));
-        let avoid = |id: [u8; 20]| !goes(&id) || !allows(wishes, &id);
+        let avoid = |id: [u8; 20]| !goes(&id) || !allows(restrictions, &id);
         Some(self.instances.guards().choose_further_leg(unix_now, key, &avoid)?.id)
     }
 
@@ -164,32 +165,36 @@ impl Entry {
         unix_now: u64,
         key: u64,
         network: Option<&Network>,
-        wishes: &Wishes,
+        restrictions: &RelayRestrictions,
         rng: &mut impl Rng,
     ) -> Option<[u8; 20]> {
         let circuit = (key, Purpose::Directory);
         let choice = if let Some(bridges) = &self.bridges {
-            let (named, guards) = (Nameable { bridges, wishes }, self.instances.guards());
+            let (named, guards) = (Nameable { bridges, restrictions }, self.instances.guards());
             guards.choose(unix_now, circuit, &|_| false, &named, rng)
         } else {
-            let eligible = self.eligible(network?, wishes);
+            let eligible = self.eligible(network?, restrictions);
             self.instances.guards().choose(unix_now, circuit, &|_| false, &eligible, rng)
         };
         Some(choice?.id)
     }
 
-    fn eligible<'a>(&self, network: &'a Network, wishes: &'a Wishes) -> Eligible<'a> {
+    fn eligible<'a>(
+        &self,
+        network: &'a Network,
+        restrictions: &'a RelayRestrictions,
+    ) -> Eligible<'a> {
         // If few relays are allowed, a sample of all would contain hardly any of them (as in C
         // tor).
         let only_allowed = self.instances.current() == Instance::Restricted;
-        Eligible { network, wishes, only_allowed }
+        Eligible { network, restrictions, only_allowed }
     }
 }
 
 /// Relays from which guards are drawn.
 struct Eligible<'a> {
     network: &'a Network,
-    wishes: &'a Wishes,
+    restrictions: &'a RelayRestrictions,
     only_allowed: bool,
 }
 
@@ -206,7 +211,7 @@ impl Listing<[u8; 20]> for Eligible<'_> {
     }
 
     fn allows(&self, id: [u8; 20]) -> bool {
-        allows(self.wishes, &id)
+        allows(self.restrictions, &id)
     }
 
     fn draw(&self, taken: &dyn Fn([u8; 20]) -> bool, mut rng: &mut dyn Rng) -> Option<[u8; 20]> {
@@ -216,10 +221,10 @@ impl Listing<[u8; 20]> for Eligible<'_> {
 
 impl Eligible<'_> {
     fn is_eligible(&self, id: &[u8; 20]) -> bool {
-        !self.only_allowed || allows(self.wishes, id)
+        !self.only_allowed || allows(self.restrictions, id)
     }
 }
 
-fn allows(wishes: &Wishes, id: &[u8; 20]) -> bool {
-    wishes.allow(Position::Guard, id)
+fn allows(restrictions: &RelayRestrictions, id: &[u8; 20]) -> bool {
+    restrictions.allow(Position::Guard, id)
 }

@@ -15,8 +15,8 @@ use super::bridges::Bridges;
 use super::{Circuit, CircuitManager, Order};
 use crate::client::{Cause, CircuitKey, Hop};
 use crate::conflux::Design;
-use crate::directory::network::{Network, Path, Position, Relay, Wishes};
-use crate::handshake::extension::Wish;
+use crate::directory::network::{Network, Path, Position, Relay, RelayRestrictions};
+use crate::handshake::extension::HopRequest;
 use crate::moment::Moment;
 use crate::wire::netdoc::{Flags, RelayStatus, Speaks};
 
@@ -48,10 +48,10 @@ enum SetEnd {
 
 impl SetEnd {
     /// Returns the relays that the preferences name for this position.
-    fn wished(self, wishes: &mut Wishes) -> &mut Vec<[u8; 20]> {
+    fn wished(self, restrictions: &mut RelayRestrictions) -> &mut Vec<[u8; 20]> {
         match self {
-            SetEnd::Exit => &mut wishes.exit,
-            SetEnd::Middle => &mut wishes.middle,
+            SetEnd::Exit => &mut restrictions.exit,
+            SetEnd::Middle => &mut restrictions.middle,
         }
     }
 
@@ -120,9 +120,9 @@ impl CircuitManager {
         self.wanted_legs = legs;
         self.entry.set_legs(self.legs());
         let allowed = self.allowed();
-        if allowed != self.wishes {
-            self.wishes = allowed;
-            self.keep_to_wishes();
+        if allowed != self.restrictions {
+            self.restrictions = allowed;
+            self.apply_restrictions();
         }
     }
 
@@ -158,7 +158,7 @@ impl CircuitManager {
     /// legs join at a middle, the hops beyond the middle belong to the whole set.
     pub(super) fn hops(&self, relays: &[Relay<'_>]) -> Vec<Hop> {
         if self.lossy {
-            let hop = |relay| super::hop_with(relay, Wish::Lossy);
+            let hop = |relay| super::hop_with(relay, HopRequest::Lossy);
             return relays.iter().map(hop).collect();
         }
         let relays = if self.is_merging() { &relays[..relays.len() - 1] } else { relays };
@@ -193,12 +193,12 @@ impl CircuitManager {
     /// its own bridge.
     pub(super) fn legs(&self) -> usize {
         let most = self.entry.bridges().map_or(usize::MAX, Bridges::count);
-        self.wished_legs().min(most.max(1))
+        self.requested_legs().min(most.max(1))
     }
 
     /// Returns the number of legs that the user wants, or else that of the consensus or the
     /// default.
-    pub(super) fn wished_legs(&self) -> usize {
+    pub(super) fn requested_legs(&self) -> usize {
         if self.lossy {
             return self.wanted_legs.unwrap_or(1).max(1);
         }
@@ -215,28 +215,28 @@ impl CircuitManager {
     /// for designs other than Tor's, or middles where legs join there. A circuit to another relay
     /// would stay single. Orders a report to the user if none of these exits or middles is left, or
     /// only few of the middles.
-    pub(super) fn allowed(&mut self) -> Wishes {
-        let mut wishes = self.wanted.clone();
+    pub(super) fn allowed(&mut self) -> RelayRestrictions {
+        let mut restrictions = self.wanted.clone();
         if self.lossy {
             return self.allowed_lossy();
         }
-        let Some(network) = self.network.as_deref() else { return wishes };
+        let Some(network) = self.network.as_deref() else { return restrictions };
         let end = match self.is_merging() {
             true => SetEnd::Middle,
             false if self.needs_able_exits() => SetEnd::Exit,
-            false => return wishes,
+            false => return restrictions,
         };
-        let wanted = end.wished(&mut wishes).clone();
+        let wanted = end.wished(&mut restrictions).clone();
         let allowed = |id: &[u8; 20]| {
             let wanted = wanted.is_empty() || wanted.contains(id);
             let found_unable = end == SetEnd::Middle && self.unlinkable.contains(id);
-            wanted && !wishes.exclude.contains(id) && !found_unable
+            wanted && !restrictions.exclude.contains(id) && !found_unable
         };
         let relays = network.consensus().relays.iter();
         let able = relays.filter(|relay| links(self.design, relay.speaks) && end.fits(relay.flags));
         let able: Vec<[u8; 20]> = able.map(|relay| relay.rsa_identity).filter(allowed).collect();
         let count = able.len();
-        let before = end.wished(&mut self.wishes);
+        let before = end.wished(&mut self.restrictions);
         if able.is_empty() && *before != [NOBODY] {
             self.orders.push_back(Order::NoAbleRelay(self.design));
         } else if end == SetEnd::Middle
@@ -245,22 +245,22 @@ impl CircuitManager {
         {
             self.orders.push_back(Order::FewJoining(count));
         }
-        *end.wished(&mut wishes) = if able.is_empty() { vec![NOBODY] } else { able };
-        wishes
+        *end.wished(&mut restrictions) = if able.is_empty() { vec![NOBODY] } else { able };
+        restrictions
     }
 
     /// Returns the user's preferences, restricted to the relays that grant lossy circuits. Orders a
     /// report to the user if none is left for a position.
-    fn allowed_lossy(&mut self) -> Wishes {
-        let mut wishes = self.wanted.clone();
-        let Some(network) = self.network.as_deref() else { return wishes };
+    fn allowed_lossy(&mut self) -> RelayRestrictions {
+        let mut restrictions = self.wanted.clone();
+        let Some(network) = self.network.as_deref() else { return restrictions };
         let grants = |relay: &&RelayStatus| relay.speaks.lossy && relay.speaks.ntor_v3;
         let able: Vec<&RelayStatus> = network.consensus().relays.iter().filter(grants).collect();
         type Fits = fn(Flags) -> bool;
         let positions: [(_, Fits); 3] = [
-            (&mut wishes.entry, |flags| flags.guard),
-            (&mut wishes.middle, |_| true),
-            (&mut wishes.exit, |flags| flags.exit && !flags.bad_exit),
+            (&mut restrictions.entry, |flags| flags.guard),
+            (&mut restrictions.middle, |_| true),
+            (&mut restrictions.exit, |flags| flags.exit && !flags.bad_exit),
         ];
         let mut lacks = false;
         for (named, fits) in positions {
@@ -278,7 +278,7 @@ impl CircuitManager {
             self.orders.push_back(Order::NoLossyRelay);
         }
         self.told_no_lossy = lacks;
-        wishes
+        restrictions
     }
 
     /// Notes that a circuit's last relay has linked it. Where legs join at a middle, the first leg
@@ -287,7 +287,7 @@ impl CircuitManager {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         circuit.leg.linked = true;
         let is_complete = circuit.leg.merges && !circuit.built;
-        self.heard_all(at.now, key);
+        self.note_all_answered(at.now, key);
         if is_complete {
             self.built(at, key, rng);
         }
@@ -423,13 +423,13 @@ impl CircuitManager {
         let merging = self.is_merging();
         let fixed = [Some(exit), merging.then_some(joins)].into_iter().flatten();
         let mut beside: Vec<[u8; 20]> = others.iter().copied().chain(fixed).collect();
-        let guard = self.entry.choose_leg(at.unix, key.0, &beside, network, &self.wishes);
+        let guard = self.entry.choose_leg(at.unix, key.0, &beside, network, &self.restrictions);
         let Some(guard) = guard else { return false };
         beside.push(guard);
         // Guards of further legs are not used as middles as long as there are others.
         let apart = [beside.as_slice(), &self.entry.in_use()].concat();
         let answering = [apart.as_slice(), &self.suspects.at(at.now)].concat();
-        let mut middle = |beside| network.choose(Position::Middle, beside, &self.wishes, rng);
+        let mut middle = |beside| network.choose(Position::Middle, beside, &self.restrictions, rng);
         let mut other_middle = || {
             let drawn = middle(&answering).or_else(|_| middle(&apart));
             let drawn = drawn.or_else(|_| middle(&beside));
@@ -457,7 +457,7 @@ impl CircuitManager {
     pub(super) fn left_set(&mut self, now: Time, key: CircuitKey, gone: &Circuit, cause: Cause) {
         if cause == Cause::Unlinked {
             self.unlinkable.insert(gone.path[if self.is_merging() { 1 } else { 2 }]);
-            self.wishes = self.allowed();
+            self.restrictions = self.allowed();
         }
         if self.design.is_resilient() {
             return self.left_resilient_set(now, key, gone);

@@ -4,7 +4,7 @@ use rand_core::Rng;
 
 use super::hop;
 use crate::client::Hop;
-use crate::directory::network::{Network, Position, Wishes};
+use crate::directory::network::{Network, Position, RelayRestrictions};
 
 /// Maximum number of other relays in the circuit.
 const OTHERS: usize = 2;
@@ -13,7 +13,8 @@ const OTHERS: usize = 2;
 /// are found; `None` if there is no other relay. `own` need not be in the consensus: a relay tests
 /// itself before it is listed.
 pub fn testing_path(network: &Network, own: Hop, rng: &mut impl Rng) -> Option<Vec<Hop>> {
-    let others = Wishes { exclude: vec![own.target.rsa], ..Wishes::default() };
+    let others =
+        RelayRestrictions { exclude: vec![own.target.rsa], ..RelayRestrictions::default() };
     let mut path: Vec<Hop> = Vec::new();
     let mut beside = Vec::new();
     while path.len() < OTHERS {

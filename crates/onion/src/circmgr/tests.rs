@@ -18,7 +18,8 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let mut circmgr = CircuitManager::new(KeptGuards::default(), &[], Wishes::default());
+        let mut circmgr =
+            CircuitManager::new(KeptGuards::default(), &[], RelayRestrictions::default());
         circmgr.set_network(Arc::new(usual_network()));
         World { circmgr, rng: stream(1, 0, "navigator"), now: Time::from_secs(1) }
     }
@@ -192,7 +193,8 @@ fn a_consensus_of_the_day_before_is_used_and_an_older_one_is_not() {
     let mut world = World::new();
     let until = usual_network().consensus().valid_until;
     for (late, builds) in [(86_400, AHEAD), (86_401, 0)] {
-        let mut circmgr = CircuitManager::new(KeptGuards::default(), &[], Wishes::default());
+        let mut circmgr =
+            CircuitManager::new(KeptGuards::default(), &[], RelayRestrictions::default());
         circmgr.set_network(Arc::new(usual_network()));
         circmgr.work(Moment { now: world.now, unix: until + late }, &mut world.rng);
         let orders = std::iter::from_fn(|| circmgr.poll());
@@ -308,7 +310,7 @@ fn other_wishes_leave_streams_where_they_are_and_hold_for_all_that_comes() {
     };
     let exit = world.circmgr.path(used).unwrap()[2];
     let exclude = vec![exit];
-    world.circmgr.set_wishes(Wishes { exclude, ..Wishes::default() });
+    world.circmgr.set_restrictions(RelayRestrictions { exclude, ..RelayRestrictions::default() });
     assert!(world.circmgr.path(used).is_some(), "its stream goes on");
     world.ask(2, "a");
     let orders = world.settle();
@@ -328,7 +330,7 @@ fn what_was_learnt_is_kept() {
     let times: Vec<u32> = world.circmgr.build_times().collect();
     assert_eq!((guards.default.len(), times.len()), (2, AHEAD));
     assert_eq!(guards.default.iter().filter(|one| one.confirmed.is_some()).count(), 1);
-    let mut again = CircuitManager::new(guards.clone(), &times, Wishes::default());
+    let mut again = CircuitManager::new(guards.clone(), &times, RelayRestrictions::default());
     again.set_network(Arc::new(usual_network()));
     again.work(Moment { now: world.now, unix: NOW }, &mut stream(99, 0, "navigator"));
     assert_eq!(again.guards(), guards);
@@ -582,7 +584,7 @@ fn sets_of_an_older_design_end_at_exits_that_link_them_and_are_asked_for_its_win
             let exit = world.circmgr.path(key).unwrap()[2];
             assert!([12, 15, 18].contains(&exit[0]), "relay {} lists nothing of ours", exit[0]);
             let HopKey::NtorV3 { wish, .. } = hops[2].key else { panic!("ntor-v3 is spoken") };
-            assert_eq!(wish == Wish::CongestionControl, controlled, "{design}: {wish:?}");
+            assert_eq!(wish == HopRequest::CongestionControl, controlled, "{design}: {wish:?}");
             legs += 1;
         }
         assert!(legs > 0);
@@ -615,7 +617,7 @@ fn without_congestion_control_in_the_network_circuits_are_plain_and_single() {
         let hops: Vec<_> = orders.iter().filter_map(hops_of).collect();
         assert!(!hops.is_empty());
         for hop in hops.into_iter().flatten() {
-            assert!(matches!(hop.key, HopKey::NtorV3 { wish: Wish::Plain, .. }), "{design}");
+            assert!(matches!(hop.key, HopKey::NtorV3 { wish: HopRequest::Plain, .. }), "{design}");
         }
     }
 }
@@ -729,7 +731,7 @@ fn where_legs_can_join_nowhere_or_at_few_relays_the_user_hears_it_once() {
     let few = |order: &&Order| matches!(order, Order::FewJoining(3));
     assert_eq!(world.orders().iter().filter(few).count(), 0, "ten are enough");
     let exclude = (13..=19).map(|id| [id; 20]).collect();
-    world.circmgr.set_wishes(Wishes { exclude, ..Wishes::default() });
+    world.circmgr.set_restrictions(RelayRestrictions { exclude, ..RelayRestrictions::default() });
     assert_eq!(world.orders().iter().filter(few).count(), 1);
     world.circmgr.set_network(world.circmgr.network.clone().unwrap());
     assert_eq!(world.orders().iter().filter(few).count(), 0, "once");

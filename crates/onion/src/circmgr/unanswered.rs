@@ -147,7 +147,7 @@ impl CircuitManager {
     }
 
     /// Notes that the circuit `key` was built, or linked at its last relay, so all its relays work.
-    pub(super) fn heard_all(&mut self, now: Time, key: CircuitKey) {
+    pub(super) fn note_all_answered(&mut self, now: Time, key: CircuitKey) {
         if let Some(circuit) = self.circuits.get(&key) {
             self.suspects.hear(now, &circuit.path[1..]);
         }

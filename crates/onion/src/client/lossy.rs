@@ -7,7 +7,7 @@ use crate::channels::Owner;
 use crate::conflux::Dealing;
 use crate::crypto::lossy::{LossyClient, LossyKeys};
 use crate::event::CircuitFault;
-use crate::handshake::extension::Wish;
+use crate::handshake::extension::HopRequest;
 use crate::node::Timer;
 use crate::set::lossy_legs::{LINKING, LossyLegs};
 use crate::wire::cell::{Body, Command};
@@ -63,7 +63,7 @@ impl HopKey {
     /// Returns true if the relay is asked for keys of lossy cells.
     #[must_use]
     pub fn wants_lossy(&self) -> bool {
-        matches!(self, HopKey::NtorV3 { wish: Wish::Lossy, .. })
+        matches!(self, HopKey::NtorV3 { wish: HopRequest::Lossy, .. })
     }
 }
 

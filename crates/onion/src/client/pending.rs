@@ -6,7 +6,7 @@ use super::{Hop, HopKey};
 use crate::congestion::Params;
 use crate::crypto::Keys;
 use crate::crypto::lossy::LossyKeys;
-use crate::handshake::extension::{self, Agreed, Wish};
+use crate::handshake::extension::{self, Agreed, HopRequest};
 use crate::handshake::{Kind, Refused, fast, ntor, ntor_v3};
 
 /// Result of a handshake.
@@ -28,7 +28,7 @@ impl From<Keys> for Agreement {
 pub(super) enum Pending {
     Fast(fast::Client),
     Ntor(ntor::Client),
-    NtorV3 { client: ntor_v3::Client, wish: Wish },
+    NtorV3 { client: ntor_v3::Client, wish: HopRequest },
 }
 
 impl Pending {

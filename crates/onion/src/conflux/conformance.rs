@@ -41,7 +41,7 @@ impl Side {
 
 /// A message in transit on a leg.
 #[derive(Clone, Debug)]
-enum Said {
+enum LegMessage {
     Link(ConfluxLink),
     Linked(ConfluxLink),
     Acknowledged,
@@ -52,7 +52,7 @@ enum Said {
 #[derive(Debug, Default)]
 struct Wire {
     places: [Option<PathId>; 2],
-    to: [VecDeque<Said>; 2],
+    to: [VecDeque<LegMessage>; 2],
 }
 
 /// A client's end and an exit's, with any number of legs between them. Each message carries its
@@ -119,7 +119,7 @@ impl Pair {
         let client = &mut self.ends[Side::Client.index()];
         let (place, link) = client.launch(now, DesiredUx::HighThroughput)?;
         let mut wire = Wire { places: [Some(place), None], ..Wire::default() };
-        wire.to[Side::Exit.index()].push_back(Said::Link(link));
+        wire.to[Side::Exit.index()].push_back(LegMessage::Link(link));
         self.wires.push(wire);
         Ok(self.wires.len() - 1)
     }
@@ -136,16 +136,16 @@ impl Pair {
         let queue = &mut self.wires[wire].to[from.other().index()];
         let mut data = number.to_be_bytes().to_vec();
         let before = mark.before();
-        queue.extend(before.map(|(command, switch)| Said::Message(command, 0, switch)));
+        queue.extend(before.map(|(command, switch)| LegMessage::Message(command, 0, switch)));
         data.splice(..0, mark.prefix().iter().copied()).for_each(drop);
-        queue.push_back(Said::Message(RelayCommand::DATA, 1, data));
+        queue.push_back(LegMessage::Message(RelayCommand::DATA, 1, data));
         Ok(())
     }
 
     /// Adds a message that no honest end sends to a leg, after those in transit.
     pub fn inject(&mut self, to: Side, wire: usize, command: RelayCommand, data: &[u8]) {
         let queue = &mut self.wires[wire].to[to.index()];
-        queue.push_back(Said::Message(command, 1, data.to_vec()));
+        queue.push_back(LegMessage::Message(command, 1, data.to_vec()));
     }
 
     /// Delivers the next message in transit to an end on a leg; returns false if there is none.
@@ -160,19 +160,19 @@ impl Pair {
         let end = &mut self.ends[to.index()];
         let place = self.wires[wire].places[to.index()];
         match said {
-            Said::Link(link) => {
+            LegMessage::Link(link) => {
                 let (place, linked) = end.link(now, &link, true, DesiredUx::HighThroughput)?;
                 self.wires[wire].places[to.index()] = Some(place);
-                self.answer(to, wire, Said::Linked(linked));
+                self.answer(to, wire, LegMessage::Linked(linked));
             }
-            Said::Linked(linked) => {
+            LegMessage::Linked(linked) => {
                 end.linked(now, place.ok_or(ConfluxFault::NotLinked)?, &linked)?;
-                self.answer(to, wire, Said::Acknowledged);
+                self.answer(to, wire, LegMessage::Acknowledged);
             }
-            Said::Acknowledged => {
+            LegMessage::Acknowledged => {
                 end.acknowledged(now, place.ok_or(ConfluxFault::NotLinked)?)?;
             }
-            Said::Message(command, stream, data) => {
+            LegMessage::Message(command, stream, data) => {
                 let place = place.ok_or(ConfluxFault::NotLinked)?;
                 let message = Message { command, stream, data: &data };
                 if let Arrival::Now(data) = end.receive(place, message)? {
@@ -183,7 +183,7 @@ impl Pair {
         Ok(true)
     }
 
-    fn answer(&mut self, from: Side, wire: usize, said: Said) {
+    fn answer(&mut self, from: Side, wire: usize, said: LegMessage) {
         self.wires[wire].to[from.other().index()].push_back(said);
     }
 

@@ -66,7 +66,7 @@ impl SentMessage {
 /// An action that is due because time has passed, or because a leg was added or lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LegAction {
-    /// Send RECEIVED on this leg. [`Retransmitter::told`] returns its content.
+    /// Send RECEIVED on this leg. [`Retransmitter::take_received`] returns its content.
     Tell(PathId),
     /// Send PROBE on this leg.
     Probe(PathId),
@@ -242,7 +242,11 @@ impl Retransmitter {
     ///
     /// # Errors
     /// There never was such a leg, or the report arrived on it.
-    pub fn leg_said_gone(&self, serial: u32, by: PathId) -> Result<Option<PathId>, ConfluxFault> {
+    pub fn leg_reported_closed(
+        &self,
+        serial: u32,
+        by: PathId,
+    ) -> Result<Option<PathId>, ConfluxFault> {
         let leg = self.leg(serial);
         if serial > self.last_serial || leg == Some(by) {
             return Err(ConfluxFault::NotLinked);
@@ -329,7 +333,7 @@ impl Retransmitter {
     }
 
     /// Notes that a numbered message was received on `leg`.
-    pub fn came(&mut self, now: Time, leg: PathId) {
+    pub fn note_received(&mut self, now: Time, leg: PathId) {
         (self.heard, self.probing) = (Some(now), false);
         if let Ok(on) = self.legs.get_mut(leg) {
             on.came = on.came.wrapping_add(1);
@@ -346,7 +350,7 @@ impl Retransmitter {
 
     /// Returns the RECEIVED message to send on `leg`; `None` if there is no such leg. `asked` is
     /// true if the message answers PROBE.
-    pub fn told(&mut self, leg: PathId, asked: bool) -> Option<Received> {
+    pub fn take_received(&mut self, leg: PathId, asked: bool) -> Option<Received> {
         let on = self.legs.get_mut(leg).ok()?;
         (on.told, on.tell_at) = (on.came, None);
         Some(Received { asked, count: on.came })
@@ -569,17 +573,17 @@ mod tests {
     fn every_31st_message_is_acknowledged_at_once_and_fewer_after_50_ms() {
         let mut retransmitter = linked(false);
         for number in 1..=62 {
-            retransmitter.came(at(0), ONE);
+            retransmitter.note_received(at(0), ONE);
             assert_eq!(retransmitter.owes(ONE), number % 31 == 0, "{number}");
             if retransmitter.owes(ONE) {
-                assert_eq!(retransmitter.told(ONE, false), Some(own(number)));
+                assert_eq!(retransmitter.take_received(ONE, false), Some(own(number)));
             }
         }
         assert_eq!(retransmitter.next_timeout(true), None);
-        retransmitter.came(at(10), TWO);
+        retransmitter.note_received(at(10), TWO);
         assert_eq!(retransmitter.next_timeout(true), Some(at(60)));
         assert_eq!(retransmitter.actions(at(60), true), [LegAction::Tell(TWO)]);
-        assert_eq!(retransmitter.told(TWO, false), Some(own(1)));
+        assert_eq!(retransmitter.take_received(TWO, false), Some(own(1)));
         assert_eq!(retransmitter.next_timeout(true), None);
     }
 
@@ -725,8 +729,8 @@ mod tests {
     fn a_client_that_nothing_reaches_asks_once_and_an_answer_is_an_answer() {
         let mut retransmitter = linked(true);
         assert_eq!(retransmitter.next_timeout(true), None, "nothing came yet");
-        retransmitter.came(at(0), ONE);
-        retransmitter.told(ONE, false);
+        retransmitter.note_received(at(0), ONE);
+        retransmitter.take_received(ONE, false);
         assert_eq!(retransmitter.next_timeout(false), None, "nobody waits for anything");
         assert_eq!(retransmitter.next_timeout(true), Some(at(1_000)));
         let asks = [LegAction::Probe(ONE), LegAction::Probe(TWO)];

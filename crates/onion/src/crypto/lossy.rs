@@ -225,12 +225,14 @@ impl RelayLayer for LossyRelayLayer {
 
     fn outbound(&mut self, command: Command, body: &mut Body) -> Option<Tag> {
         let came = tag(body);
-        self.out.of(self.counter).decrypt(&tweak(self.counter, command, Way::Out), body);
+        self.out.of(self.counter).decrypt(&tweak(self.counter, command, CellDirection::Out), body);
         is_ours(body).then_some(came)
     }
 
     fn inbound(&mut self, command: Command, body: &mut Body) {
-        self.back.of(self.counter).encrypt(&tweak(self.counter, command, Way::Back), body);
+        self.back
+            .of(self.counter)
+            .encrypt(&tweak(self.counter, command, CellDirection::Back), body);
     }
 
     fn originate(&mut self, command: Command, body: &mut Body) -> Tag {
@@ -275,12 +277,14 @@ impl ClientLayer for LossyClientLayer {
     }
 
     fn outbound(&mut self, command: Command, body: &mut Body) {
-        self.out.of(self.counter).encrypt(&tweak(self.counter, command, Way::Out), body);
+        self.out.of(self.counter).encrypt(&tweak(self.counter, command, CellDirection::Out), body);
     }
 
     fn inbound(&mut self, command: Command, body: &mut Body) -> Option<Tag> {
         let came = tag(body);
-        self.back.of(self.counter).decrypt(&tweak(self.counter, command, Way::Back), body);
+        self.back
+            .of(self.counter)
+            .decrypt(&tweak(self.counter, command, CellDirection::Back), body);
         is_ours(body).then_some(came)
     }
 }
@@ -336,12 +340,12 @@ fn expand(secret: &[u8; SECRET], label: &[u8]) -> [u8; SECRET] {
 
 /// Direction of a cell.
 #[derive(Clone, Copy)]
-enum Way {
+enum CellDirection {
     Out = 0,
     Back = 1,
 }
 
-fn tweak(counter: u32, command: Command, way: Way) -> [u8; TWEAK] {
+fn tweak(counter: u32, command: Command, way: CellDirection) -> [u8; TWEAK] {
     let mut tweak = [0; TWEAK];
     tweak[..8].copy_from_slice(&u64::from(counter).to_be_bytes());
     tweak[8..].copy_from_slice(&[command.0, way as u8]);

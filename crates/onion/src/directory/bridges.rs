@@ -111,7 +111,7 @@ impl AskedBridges {
     ///
     /// # Errors
     /// Returns a [`DocumentError`] if `text` is not the bridge's valid descriptor.
-    pub(super) fn came(
+    pub(super) fn receive(
         &mut self,
         now: Time,
         place: usize,
@@ -186,10 +186,10 @@ mod tests {
         let mut bridges = AskedBridges::new(vec![identity(None, None)]);
         assert_eq!(bridges.poll(Time::ZERO), Some(0));
         assert_eq!(bridges.0[0].identity.target().rsa, ANYBODY);
-        bridges.came(Time::ZERO, 0, &text(keys), NOW).unwrap();
+        bridges.receive(Time::ZERO, 0, &text(keys), NOW).unwrap();
         assert_eq!(bridges.0[0].identity.target().rsa, keys.rsa_identity());
         let other = relay_keys(2, "bridge");
-        assert!(bridges.came(Time::ZERO, 0, &text(other), NOW).is_err());
+        assert!(bridges.receive(Time::ZERO, 0, &text(other), NOW).is_err());
     }
 
     #[test]
@@ -201,7 +201,7 @@ mod tests {
             (bridges.poll(now), bridges.poll(now), bridges.poll(now)),
             (Some(0), Some(1), None)
         );
-        bridges.came(now, 1, &text(keys()), NOW).unwrap();
+        bridges.receive(now, 1, &text(keys()), NOW).unwrap();
         let mut pauses = Vec::new();
         for _ in 0..10 {
             bridges.failed(now, 0);

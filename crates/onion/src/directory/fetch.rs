@@ -251,7 +251,7 @@ impl Directory {
 
     /// Restarts with other authorities. Job numbers and bridges are kept; outcomes of jobs in
     /// progress are ignored, except bridges' descriptors.
-    pub fn begin_anew(&mut self, authorities: Vec<AuthorityIdentity>, share_subnets: bool) {
+    pub fn restart_with(&mut self, authorities: Vec<AuthorityIdentity>, share_subnets: bool) {
         let Directory { next_number, for_a_cache, .. } = *self;
         let anew = Directory::new(authorities, share_subnets);
         let bridges = self.bridges.take();
@@ -321,7 +321,7 @@ impl Directory {
             events.extend(parsed.err().map(|error| damaged(KeptDocument::Microdescs, error)));
         }
         self.waiting = None;
-        self.tell_ready(unix_now, &mut events);
+        self.report_ready(unix_now, &mut events);
         events
     }
 
@@ -395,7 +395,7 @@ impl Directory {
                 events.push(Event::Failed(job.want, job.source, failure));
             }
         }
-        self.tell_ready(at.unix, &mut events);
+        self.report_ready(at.unix, &mut events);
         events
     }
 
@@ -410,7 +410,7 @@ impl Directory {
         let bridges = self.bridges.as_mut().expect("one of them was asked");
         let was_known = bridges.is_any_known();
         let came = outcome.and_then(|response| text_of(&response)).and_then(|text| {
-            bridges.came(at.now, place, &text, at.unix).map_err(Failure::Document)
+            bridges.receive(at.now, place, &text, at.unix).map_err(Failure::Document)
         });
         match came {
             Ok(bridge) => {
@@ -447,7 +447,7 @@ impl Directory {
             return (!asked(|want| *want == Want::Certificates)).then_some(Want::Certificates);
         }
         let old = self.network.is_none() || unix_now >= self.renew_at;
-        if old && !self.comes_first(unix_now) && !asked(|want| *want == Want::Consensus) {
+        if old && !self.precedes_consensus(unix_now) && !asked(|want| *want == Want::Consensus) {
             return Some(Want::Consensus);
         }
         let digests = self.missing();
@@ -457,7 +457,7 @@ impl Directory {
     /// Returns whether microdescriptors are fetched before a newer consensus, because circuits can
     /// be built sooner that way. After a failure this is no longer done, because only a newer
     /// consensus may help.
-    fn comes_first(&self, unix_now: u64) -> bool {
+    fn precedes_consensus(&self, unix_now: u64) -> bool {
         let lacks = |network: &Network| !network.is_enough() && network.missing().next().is_some();
         self.failures == 0 && self.is_live(unix_now) && self.network.as_ref().is_some_and(lacks)
     }
@@ -639,7 +639,7 @@ impl Directory {
         events.len() > before
     }
 
-    fn tell_ready(&mut self, unix_now: u64, events: &mut Vec<Event>) {
+    fn report_ready(&mut self, unix_now: u64, events: &mut Vec<Event>) {
         let ready = self.is_ready(unix_now);
         if ready && !self.was_ready {
             events.push(Event::Ready);

@@ -81,7 +81,7 @@ pub type Path = [[u8; 20]; 3];
 
 /// Relays that a user permits for each position, by RSA identity. An empty list permits all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wishes {
+pub struct RelayRestrictions {
     /// First hops.
     pub entry: Vec<[u8; 20]>,
     /// Middle hops.
@@ -92,7 +92,7 @@ pub struct Wishes {
     pub exclude: Vec<[u8; 20]>,
 }
 
-impl Wishes {
+impl RelayRestrictions {
     /// Returns whether the relay `id` may be used in `position`.
     #[must_use]
     pub fn allow(&self, position: Position, id: &[u8; 20]) -> bool {
@@ -263,15 +263,15 @@ impl Network {
         &self,
         position: Position,
         beside: &[[u8; 20]],
-        wishes: &Wishes,
+        restrictions: &RelayRestrictions,
         rng: &mut impl Rng,
     ) -> Result<Relay<'_>, NoRelay> {
         let others: Vec<Relay<'_>> = beside.iter().filter_map(|id| self.relay(id)).collect();
         let suits = |relay: &Relay<'_>| {
-            !wishes.exclude.contains(&relay.status.rsa_identity)
+            !restrictions.exclude.contains(&relay.status.rsa_identity)
                 && others.iter().all(|other| self.go_together(relay, other))
         };
-        let drawn = match wishes.wanted(position) {
+        let drawn = match restrictions.wanted(position) {
             [] => self.draw(self.part(position), suits, rng),
             wanted => {
                 let wanted = Table::of(self, position, self.fitting(wanted, position));
@@ -333,13 +333,13 @@ impl Network {
     pub fn path<R: Rng>(
         &self,
         target: Target,
-        wishes: &Wishes,
+        restrictions: &RelayRestrictions,
         rng: &mut R,
         guard: impl FnOnce(&[u8; 20], &mut R) -> Option<[u8; 20]>,
     ) -> Result<Path, NoRelay> {
-        let exit = self.choose(Position::Exit(target), &[], wishes, rng)?.status.rsa_identity;
+        let exit = self.choose(Position::Exit(target), &[], restrictions, rng)?.status.rsa_identity;
         let guard = guard(&exit, rng).ok_or(NoRelay(Position::Guard))?;
-        let middle = self.choose(Position::Middle, &[guard, exit], wishes, rng)?;
+        let middle = self.choose(Position::Middle, &[guard, exit], restrictions, rng)?;
         Ok([guard, middle.status.rsa_identity, exit])
     }
 

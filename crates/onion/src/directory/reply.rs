@@ -115,7 +115,7 @@ impl Reply {
     /// Adds the headers of every directory response: the present time, and the client's address if
     /// it is public.
     #[must_use]
-    pub fn told(self, unix_now: u64, peer: Option<IpAddr>) -> Reply {
+    pub fn with_common_headers(self, unix_now: u64, peer: Option<IpAddr>) -> Reply {
         let reply = self.header("Date", http_date(unix_now));
         match peer.filter(|peer| crate::relay::is_public(*peer)) {
             Some(peer) => reply.header("X-Your-Address-Is", peer),
@@ -153,11 +153,11 @@ impl Reply {
         [self.head().as_bytes(), &self.body].concat()
     }
 
-    /// Converts the response to a [`Spoken`], which is sent in parts. Copies of one response share
-    /// its body.
+    /// Converts the response to a [`ResponseStream`], which is sent in parts. Copies of one
+    /// response share its body.
     #[must_use]
-    pub fn spoken(self) -> Spoken {
-        Spoken { head: self.head(), body: self.body, said: 0 }
+    pub fn into_stream(self) -> ResponseStream {
+        ResponseStream { head: self.head(), body: self.body, said: 0 }
     }
 
     fn head(&self) -> String {
@@ -172,13 +172,13 @@ impl Reply {
 
 /// A response that is being sent.
 #[derive(Clone, Debug)]
-pub struct Spoken {
+pub struct ResponseStream {
     head: String,
     body: Arc<[u8]>,
     said: usize,
 }
 
-impl Spoken {
+impl ResponseStream {
     /// Returns the bytes that are not sent yet; empty at the end.
     #[must_use]
     pub fn next(&self) -> &[u8] {
@@ -189,7 +189,7 @@ impl Spoken {
     }
 
     /// Records that the next `bytes` bytes were sent.
-    pub fn said(&mut self, bytes: usize) {
+    pub fn advance(&mut self, bytes: usize) {
         self.said += bytes;
     }
 }
@@ -240,7 +240,8 @@ mod tests {
     #[test]
     fn private_addresses_are_told_to_nobody() {
         let told = |peer: &str| {
-            let reply = Reply::new(200, "OK").told(1_800_000_000, Some(peer.parse().unwrap()));
+            let reply = Reply::new(200, "OK")
+                .with_common_headers(1_800_000_000, Some(peer.parse().unwrap()));
             String::from_utf8(reply.bytes()).unwrap()
         };
         assert!(told("9.9.9.9").contains("X-Your-Address-Is: 9.9.9.9\r\n"));

@@ -12,7 +12,7 @@ use super::cache::Cache;
 use super::descriptor::Description;
 use super::fetch::{AuthorityIdentity, Directory, Event, Failure, KeptDocument, Source, Want};
 use super::http::{RequestReader, ResponseReader, get};
-use super::network::{Network, NoRelay, Path, Position, Target, Wishes};
+use super::network::{Network, NoRelay, Path, Position, RelayRestrictions, Target};
 use crate::moment::Moment;
 use crate::test_keys::relay_keys;
 use crate::wire::netdoc::{DocumentError, Unproven, parse_certs, parse_microdescs};
@@ -34,8 +34,13 @@ struct World {
 
 impl World {
     /// Draws a path to port 443 through `guard`.
-    fn path(&self, guard: [u8; 20], wishes: &Wishes, rng: &mut Stream) -> Result<Path, NoRelay> {
-        self.network.path(WEB, wishes, rng, |exit, _| {
+    fn path(
+        &self,
+        guard: [u8; 20],
+        restrictions: &RelayRestrictions,
+        rng: &mut Stream,
+    ) -> Result<Path, NoRelay> {
+        self.network.path(WEB, restrictions, rng, |exit, _| {
             Some(guard).filter(|guard| self.network.agree(guard, exit))
         })
     }
@@ -152,7 +157,7 @@ fn a_path_has_a_guard_a_middle_and_an_exit_that_takes_the_port() {
     let mut rng = stream(3, 0, "paths");
     let mut exits = BTreeMap::new();
     for _ in 0..2000 {
-        let path = world.path(id(0), &Wishes::default(), &mut rng).unwrap();
+        let path = world.path(id(0), &RelayRestrictions::default(), &mut rng).unwrap();
         assert_eq!(path[0], id(0));
         assert!(path[1] != path[0] && path[1] != path[2]);
         *exits.entry(path[2]).or_insert(0) += 1;
@@ -161,7 +166,7 @@ fn a_path_has_a_guard_a_middle_and_an_exit_that_takes_the_port() {
     let share = f64::from(exits[&id(5)]) / 2000.0;
     assert!((0.71..0.79).contains(&share), "three quarters of the bandwidth, and {share} of paths");
     let ssh = Target { port: 22, v6: false };
-    let none = world.network.path(ssh, &Wishes::default(), &mut rng, |_, _| Some(id(0)));
+    let none = world.network.path(ssh, &RelayRestrictions::default(), &mut rng, |_, _| Some(id(0)));
     assert_eq!(none, Err(NoRelay(Position::Exit(ssh))));
 }
 
@@ -170,7 +175,7 @@ fn the_same_seed_gives_the_same_paths() {
     let world = usual();
     let paths = |seed| {
         let mut rng = stream(seed, 0, "paths");
-        let one = || world.path(id(0), &Wishes::default(), &mut rng).unwrap();
+        let one = || world.path(id(0), &RelayRestrictions::default(), &mut rng).unwrap();
         std::iter::repeat_with(one).take(50).collect::<Vec<_>>()
     };
     assert_eq!(paths(1), paths(1));
@@ -190,12 +195,13 @@ fn relays_of_one_family_or_subnet_are_not_in_one_path() {
     ]);
     let mut rng = stream(4, 0, "paths");
     for _ in 0..200 {
-        let path = world.path(id(0), &Wishes::default(), &mut rng).unwrap();
+        let path = world.path(id(0), &RelayRestrictions::default(), &mut rng).unwrap();
         assert_eq!(path[1], id(3), "the only one that is neither related nor near");
     }
     world.network.share_subnets = true;
-    let middles: Vec<[u8; 20]> =
-        (0..200).map(|_| world.path(id(0), &Wishes::default(), &mut rng).unwrap()[1]).collect();
+    let middles: Vec<[u8; 20]> = (0..200)
+        .map(|_| world.path(id(0), &RelayRestrictions::default(), &mut rng).unwrap()[1])
+        .collect();
     assert!(middles.contains(&id(2)) && !middles.contains(&id(1)));
 }
 
@@ -204,7 +210,7 @@ fn a_family_that_only_one_side_claims_is_none() {
     let claimed = format!("family ${}\n", "02".repeat(20));
     let world =
         world(&[(GUARD, 1, "1.1", &claimed), (MIDDLE, 1, "2.2", ""), (EXIT, 1, "5.5", OPEN)]);
-    let path = world.path(id(0), &Wishes::default(), &mut stream(5, 0, "paths"));
+    let path = world.path(id(0), &RelayRestrictions::default(), &mut stream(5, 0, "paths"));
     assert_eq!(path, Ok([id(0), id(1), id(2)]));
 }
 
@@ -212,37 +218,52 @@ fn a_family_that_only_one_side_claims_is_none() {
 fn wishes_are_kept_or_the_path_is_not_had() {
     let world = usual();
     let mut rng = stream(6, 0, "paths");
-    let wishes = Wishes { exit: vec![id(4)], middle: vec![id(3)], ..Wishes::default() };
-    assert_eq!(world.path(id(1), &wishes, &mut rng), Ok([id(1), id(3), id(4)]));
-    let without = Wishes { exclude: vec![id(4), id(5)], ..Wishes::default() };
+    let restrictions = RelayRestrictions {
+        exit: vec![id(4)],
+        middle: vec![id(3)],
+        ..RelayRestrictions::default()
+    };
+    assert_eq!(world.path(id(1), &restrictions, &mut rng), Ok([id(1), id(3), id(4)]));
+    let without = RelayRestrictions { exclude: vec![id(4), id(5)], ..RelayRestrictions::default() };
     assert!(world.path(id(1), &without, &mut rng).is_err());
 }
 
 #[test]
 fn whether_there_is_a_path_at_all_is_known_with_the_position_that_nobody_fits() {
-    let (network, wishes) = (usual().network, Wishes::default());
-    let none = |network: &Network, target, wishes: &Wishes| {
-        network.has_path(target, wishes).err().map(|NoRelay(position)| position)
+    let (network, restrictions) = (usual().network, RelayRestrictions::default());
+    let none = |network: &Network, target, restrictions: &RelayRestrictions| {
+        network.has_path(target, restrictions).err().map(|NoRelay(position)| position)
     };
-    assert_eq!(none(&network, WEB, &wishes), None);
+    assert_eq!(none(&network, WEB, &restrictions), None);
     let ssh = Target { port: 22, v6: false };
-    assert_eq!(none(&network, ssh, &wishes), Some(Position::Exit(ssh)));
+    assert_eq!(none(&network, ssh, &restrictions), Some(Position::Exit(ssh)));
     let v6 = Target { port: 80, v6: true };
-    assert_eq!(none(&network, v6, &wishes), Some(Position::Exit(v6)));
-    assert_eq!(none(&network, WEB, &wishes.without(&[id(4), id(5)])), Some(Position::Exit(WEB)));
-    assert_eq!(none(&network, WEB, &wishes.without(&[id(4)])), None);
-    assert_eq!(none(&network_of_one_subnet(), WEB, &wishes), Some(Position::Guard));
-    let one = Wishes { middle: vec![id(4)], exit: vec![id(4)], ..Wishes::default() };
+    assert_eq!(none(&network, v6, &restrictions), Some(Position::Exit(v6)));
+    assert_eq!(
+        none(&network, WEB, &restrictions.without(&[id(4), id(5)])),
+        Some(Position::Exit(WEB))
+    );
+    assert_eq!(none(&network, WEB, &restrictions.without(&[id(4)])), None);
+    assert_eq!(none(&network_of_one_subnet(), WEB, &restrictions), Some(Position::Guard));
+    let one = RelayRestrictions {
+        middle: vec![id(4)],
+        exit: vec![id(4)],
+        ..RelayRestrictions::default()
+    };
     assert_eq!(none(&network, WEB, &one), Some(Position::Middle));
     let mut near = network_of_one_subnet();
     near.share_subnets = true;
-    assert_eq!(none(&near, WEB, &wishes), None);
+    assert_eq!(none(&near, WEB, &restrictions), None);
 }
 
 #[test]
 fn relays_that_a_user_names_and_the_consensus_does_not_list_are_known() {
-    let wishes = Wishes { exit: vec![id(4), [99; 20]], entry: vec![id(0)], ..Wishes::default() };
-    assert_eq!(wishes.unlisted(&usual().network), [("exit", vec![[99; 20]])]);
+    let restrictions = RelayRestrictions {
+        exit: vec![id(4), [99; 20]],
+        entry: vec![id(0)],
+        ..RelayRestrictions::default()
+    };
+    assert_eq!(restrictions.unlisted(&usual().network), [("exit", vec![[99; 20]])]);
 }
 
 #[test]
@@ -482,7 +503,7 @@ fn who_enters_by_bridges_asks_nobody_else_and_first_who_they_are() {
     assert!(directory.is_ready(NOW), "and all else comes by the one that is known: {events:?}");
     let next = directory.poll(at(600, NOW + 110), &mut rng).unwrap();
     assert_eq!((next.want, next.source), (Want::Consensus, Source::Cache));
-    directory.begin_anew(vec![AuthorityIdentity { v3: [7; 20], by_circuit: true }], false);
+    directory.restart_with(vec![AuthorityIdentity { v3: [7; 20], by_circuit: true }], false);
     let next = directory.poll(at(600, NOW + 110), &mut rng).unwrap();
     assert_eq!((next.want, next.source), (Want::Consensus, Source::Cache));
 }

@@ -65,7 +65,7 @@ impl BuildTimes {
         self.note(true);
         let many = self.recent.iter().filter(|&&late| late).count();
         if many >= self.params.most_timeouts && !self.params.disabled {
-            self.start_anew();
+            self.restart_estimate();
         }
     }
 
@@ -77,7 +77,7 @@ impl BuildTimes {
     }
 
     /// Discards all build times, because the network has changed, and increases the timeout.
-    fn start_anew(&mut self) {
+    fn restart_estimate(&mut self) {
         let learnt = self.times.len() >= self.params.least_circuits;
         let doubled = self.timeout.saturating_mul(2).min(u64::from(u32::MAX));
         self.timeout = if learnt { doubled.max(self.params.initial) } else { doubled };

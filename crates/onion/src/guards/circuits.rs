@@ -7,7 +7,7 @@ use super::{Choice, Name};
 
 /// Whether a circuit may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Readiness {
     /// The circuit may be used as soon as it is built, because its guard is primary.
     OnCompletion,
     /// The circuit may be used once it is built, if there is no better circuit.
@@ -27,7 +27,7 @@ pub(super) struct Circuits<I> {
 #[derive(Clone, Debug)]
 struct Circuit<I> {
     guard: I,
-    standing: Standing,
+    readiness: Readiness,
     /// The time at which the circuit reached its present state.
     since: u64,
     /// Guards that the circuit may not use.
@@ -42,8 +42,8 @@ impl<I> Default for Circuits<I> {
 
 impl<I: Name> Circuits<I> {
     pub(super) fn began(&mut self, key: u64, choice: Choice<I>, now: u64, avoided: Vec<I>) {
-        let (guard, standing) = (choice.id, choice.standing);
-        self.all.insert(key, Circuit { guard, standing, since: now, avoided });
+        let (guard, readiness) = (choice.id, choice.readiness);
+        self.all.insert(key, Circuit { guard, readiness, since: now, avoided });
     }
 
     pub(super) fn guard(&self, key: u64) -> Option<I> {
@@ -53,7 +53,7 @@ impl<I: Name> Circuits<I> {
     /// Removes a circuit. Returns whether it was built.
     pub(super) fn closed(&mut self, key: u64) -> bool {
         let gone = self.all.remove(&key);
-        gone.is_some_and(|gone| matches!(gone.standing, Standing::Waiting | Standing::Complete))
+        gone.is_some_and(|gone| matches!(gone.readiness, Readiness::Waiting | Readiness::Complete))
     }
 
     /// Records that the circuit `key` is built. Returns whether it must wait for better ones. A
@@ -61,14 +61,14 @@ impl<I: Name> Circuits<I> {
     pub(super) fn built(&mut self, now: u64, key: u64, is_primary: bool) -> bool {
         let Some(circuit) = self.all.get_mut(&key) else { return false };
         let waits =
-            matches!(circuit.standing, Standing::IfNoBetter | Standing::Waiting) && !is_primary;
-        circuit.standing = if waits { Standing::Waiting } else { Standing::Complete };
+            matches!(circuit.readiness, Readiness::IfNoBetter | Readiness::Waiting) && !is_primary;
+        circuit.readiness = if waits { Readiness::Waiting } else { Readiness::Complete };
         circuit.since = now;
         waits
     }
 
     pub(super) fn is_waiting(&self) -> bool {
-        self.all.values().any(|circuit| circuit.standing == Standing::Waiting)
+        self.all.values().any(|circuit| circuit.readiness == Readiness::Waiting)
     }
 
     /// Releases the waiting circuits that no better circuit blocks, and returns their keys. A
@@ -79,7 +79,7 @@ impl<I: Name> Circuits<I> {
         patience: u64,
         rank: &dyn Fn(I) -> Option<Rank>,
     ) -> Vec<u64> {
-        let waits = |circuit: &Circuit<I>| circuit.standing == Standing::Waiting;
+        let waits = |circuit: &Circuit<I>| circuit.readiness == Readiness::Waiting;
         let free = |circuit: &Circuit<I>| {
             !self.all.values().any(|other| other.blocks(circuit, now, patience, rank))
         };
@@ -87,7 +87,7 @@ impl<I: Name> Circuits<I> {
         let ready: Vec<u64> = ready.map(|(&key, _)| key).collect();
         for key in &ready {
             if let Some(circuit) = self.all.get_mut(key) {
-                (circuit.standing, circuit.since) = (Standing::Complete, now);
+                (circuit.readiness, circuit.since) = (Readiness::Complete, now);
             }
         }
         ready
@@ -96,7 +96,7 @@ impl<I: Name> Circuits<I> {
     /// Removes circuits that have waited longer than `patience` seconds, and returns their keys.
     pub(super) fn outdated(&mut self, now: u64, patience: u64) -> Vec<u64> {
         let over = |circuit: &Circuit<I>| {
-            circuit.standing == Standing::Waiting && now > circuit.since.saturating_add(patience)
+            circuit.readiness == Readiness::Waiting && now > circuit.since.saturating_add(patience)
         };
         let gone: Vec<u64> =
             self.all.iter().filter(|(_, circuit)| over(circuit)).map(|(&key, _)| key).collect();
@@ -114,10 +114,10 @@ impl<I: Name> Circuit<I> {
         patience: u64,
         rank: &dyn Fn(I) -> Option<Rank>,
     ) -> bool {
-        let hopeful = match self.standing {
-            Standing::Complete | Standing::Waiting => true,
-            Standing::IfNoBetter => now <= self.since.saturating_add(patience),
-            Standing::OnCompletion => false,
+        let hopeful = match self.readiness {
+            Readiness::Complete | Readiness::Waiting => true,
+            Readiness::IfNoBetter => now <= self.since.saturating_add(patience),
+            Readiness::OnCompletion => false,
         };
         let better = match (rank(self.guard), rank(other.guard)) {
             (Some(ours), Some(theirs)) => ours < theirs,

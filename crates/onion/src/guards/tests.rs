@@ -91,7 +91,7 @@ impl World {
     fn beyond_primary(&mut self) -> (u64, Choice<u32>) {
         loop {
             let (key, choice) = self.begin();
-            if choice.standing == Standing::IfNoBetter {
+            if choice.readiness == Readiness::IfNoBetter {
                 return (key, choice);
             }
             self.guards.failed(self.now, key);
@@ -119,7 +119,7 @@ fn the_first_primary_guard_is_used_and_becomes_confirmed() {
     let first = world.guards.primary()[0];
     for _ in 0..20 {
         let (key, choice) = world.begin();
-        assert_eq!(choice, Choice { id: first, standing: Standing::OnCompletion });
+        assert_eq!(choice, Choice { id: first, readiness: Readiness::OnCompletion });
         assert!(world.succeed(key), "at once");
     }
     let confirmed: Vec<u32> =
@@ -255,7 +255,7 @@ fn while_a_primary_guard_may_be_reached_others_wait() {
     let (spare, _) = world.beyond_primary();
     world.now += 600;
     let (retried, choice) = world.begin();
-    assert_eq!(choice.standing, Standing::OnCompletion, "their time has come again");
+    assert_eq!(choice.readiness, Readiness::OnCompletion, "their time has come again");
     world.succeed(spare);
     assert_eq!(world.guards.ready(world.now), []);
     assert!(world.guards.is_waiting());
@@ -271,7 +271,7 @@ fn a_success_after_a_long_silence_blames_the_network_for_what_failed() {
     let (spare, _) = world.beyond_primary();
     let (other, _) = world.begin();
     assert!(!world.succeed(spare));
-    assert_eq!(world.begin().1.standing, Standing::IfNoBetter, "something worked just before");
+    assert_eq!(world.begin().1.readiness, Readiness::IfNoBetter, "something worked just before");
     world.now += 601;
     (0..3).for_each(|_| {
         let (key, _) = world.begin();

@@ -11,7 +11,7 @@ const CGO: (u8, u8) = (2, 6);
 
 /// A client's request to a hop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wish {
+pub enum HopRequest {
     /// A circuit with fixed windows and tor1.
     #[default]
     Plain,
@@ -55,15 +55,15 @@ impl Agreed {
 }
 
 /// Returns the client's ntor-v3 message that requests `wish`.
-pub fn request(wish: Wish) -> Vec<u8> {
+pub fn request(wish: HopRequest) -> Vec<u8> {
     let mut wanted = Vec::new();
-    if matches!(wish, Wish::CongestionControl | Wish::Cgo) {
+    if matches!(wish, HopRequest::CongestionControl | HopRequest::Cgo) {
         wanted.push(Extension::CongestionRequest);
     }
-    if wish == Wish::Cgo {
+    if wish == HopRequest::Cgo {
         wanted.push(Extension::Subprotocols(vec![CGO]));
     }
-    if wish == Wish::Lossy {
+    if wish == HopRequest::Lossy {
         wanted.push(Extension::Lossy);
     }
     extend::put_extensions(&wanted)
@@ -103,14 +103,14 @@ pub fn answer(message: &[u8], offered: Offered) -> Result<(Vec<u8>, Agreed), Ref
 /// # Errors
 /// [`Refused::Malformed`] if the answer cannot be parsed, grants what was not requested, or does
 /// not grant congestion control although the request needs it.
-pub fn read_answer(message: &[u8], wish: Wish, sendme_inc: u8) -> Result<Agreed, Refused> {
+pub fn read_answer(message: &[u8], wish: HopRequest, sendme_inc: u8) -> Result<Agreed, Refused> {
     let said = extend::read_answers(message).ok_or(Refused::Malformed)?;
     let granted = said.iter().find_map(|extension| match extension {
         Extension::CongestionAnswer(sendme_inc) => Some(*sendme_inc),
         _ => None,
     });
-    let (cgo, lossy) = (wish == Wish::Cgo, said.contains(&Extension::Lossy));
-    if lossy && wish != Wish::Lossy {
+    let (cgo, lossy) = (wish == HopRequest::Cgo, said.contains(&Extension::Lossy));
+    if lossy && wish != HopRequest::Lossy {
         return Err(Refused::Malformed);
     }
     let Some(granted) = granted else {
@@ -118,7 +118,9 @@ pub fn read_answer(message: &[u8], wish: Wish, sendme_inc: u8) -> Result<Agreed,
         return if cgo { Err(Refused::Malformed) } else { Ok(agreed) };
     };
     let (low, high) = (sendme_inc.div_ceil(2).max(1), sendme_inc.saturating_mul(2));
-    if !matches!(wish, Wish::CongestionControl | Wish::Cgo) || !(low..=high).contains(&granted) {
+    if !matches!(wish, HopRequest::CongestionControl | HopRequest::Cgo)
+        || !(low..=high).contains(&granted)
+    {
         return Err(Refused::Malformed);
     }
     Ok(Agreed { sendme_inc: Some(granted), cgo, lossy })
@@ -134,30 +136,37 @@ mod tests {
 
     #[test]
     fn what_both_want_is_used() {
-        for wish in [Wish::Plain, Wish::CongestionControl, Wish::Cgo, Wish::Lossy] {
+        for wish in
+            [HopRequest::Plain, HopRequest::CongestionControl, HopRequest::Cgo, HopRequest::Lossy]
+        {
             let (said, agreed) = answer(&request(wish), offered(Some(31))).unwrap();
-            let controlled = matches!(wish, Wish::CongestionControl | Wish::Cgo);
+            let controlled = matches!(wish, HopRequest::CongestionControl | HopRequest::Cgo);
             assert_eq!(agreed.sendme_inc.is_some(), controlled);
-            assert_eq!((agreed.cgo, agreed.lossy), (wish == Wish::Cgo, wish == Wish::Lossy));
+            assert_eq!(
+                (agreed.cgo, agreed.lossy),
+                (wish == HopRequest::Cgo, wish == HopRequest::Lossy)
+            );
             assert_eq!(read_answer(&said, wish, 31), Ok(agreed));
         }
-        let (said, agreed) = answer(&request(Wish::CongestionControl), offered(None)).unwrap();
+        let (said, agreed) =
+            answer(&request(HopRequest::CongestionControl), offered(None)).unwrap();
         assert_eq!(agreed, Agreed::default());
-        assert_eq!(read_answer(&said, Wish::CongestionControl, 31), Ok(agreed));
+        assert_eq!(read_answer(&said, HopRequest::CongestionControl, 31), Ok(agreed));
     }
 
     #[test]
     fn lossy_cells_need_the_word_of_both() {
-        assert_eq!(request(Wish::Lossy), [1, 208, 0]);
-        let (said, agreed) = answer(&request(Wish::Lossy), Offered::default()).unwrap();
+        assert_eq!(request(HopRequest::Lossy), [1, 208, 0]);
+        let (said, agreed) = answer(&request(HopRequest::Lossy), Offered::default()).unwrap();
         assert_eq!((&said[..], agreed), (&[0][..], Agreed::default()), "as a stock relay answers");
-        assert_eq!(read_answer(&said, Wish::Lossy, 31), Ok(Agreed::default()));
-        let (said, _) = answer(&request(Wish::Lossy), offered(Some(31))).unwrap();
-        for wish in [Wish::Plain, Wish::CongestionControl, Wish::Cgo] {
+        assert_eq!(read_answer(&said, HopRequest::Lossy, 31), Ok(Agreed::default()));
+        let (said, _) = answer(&request(HopRequest::Lossy), offered(Some(31))).unwrap();
+        for wish in [HopRequest::Plain, HopRequest::CongestionControl, HopRequest::Cgo] {
             assert_eq!(read_answer(&said, wish, 31), Err(Refused::Malformed), "{wish:?}");
         }
-        let (control, _) = answer(&request(Wish::CongestionControl), offered(Some(31))).unwrap();
-        assert_eq!(read_answer(&control, Wish::Lossy, 31), Err(Refused::Malformed));
+        let (control, _) =
+            answer(&request(HopRequest::CongestionControl), offered(Some(31))).unwrap();
+        assert_eq!(read_answer(&control, HopRequest::Lossy, 31), Err(Refused::Malformed));
         // A later version may say more.
         let more = [1, 208, 2, 7, 7];
         assert!(answer(&more, offered(None)).unwrap().1.lossy);
@@ -165,9 +174,9 @@ mod tests {
 
     #[test]
     fn an_answer_that_was_not_asked_for_or_is_far_off_is_refused() {
-        let wish = Wish::CongestionControl;
+        let wish = HopRequest::CongestionControl;
         let (said, _) = answer(&request(wish), offered(Some(31))).unwrap();
-        assert_eq!(read_answer(&said, Wish::Plain, 31), Err(Refused::Malformed));
+        assert_eq!(read_answer(&said, HopRequest::Plain, 31), Err(Refused::Malformed));
         let (said, _) = answer(&request(wish), offered(Some(63))).unwrap();
         assert_eq!(read_answer(&said, wish, 31), Err(Refused::Malformed));
         let (said, _) = answer(&request(wish), offered(Some(15))).unwrap();
@@ -176,12 +185,15 @@ mod tests {
 
     #[test]
     fn cgo_is_never_without_congestion_control_nor_with_what_we_do_not_know() {
-        assert_eq!(answer(&request(Wish::Cgo), offered(None)).err(), Some(Refused::Unsupported));
+        assert_eq!(
+            answer(&request(HopRequest::Cgo), offered(None)).err(),
+            Some(Refused::Unsupported)
+        );
         let alone = [1, 3, 2, 2, 6];
         assert_eq!(answer(&alone, offered(Some(31))).err(), Some(Refused::Unsupported));
         let unknown = [2, 1, 0, 3, 4, 2, 6, 2, 9];
         assert_eq!(answer(&unknown, offered(Some(31))).err(), Some(Refused::Unsupported));
-        let (silent, _) = answer(&request(Wish::Plain), offered(Some(31))).unwrap();
-        assert_eq!(read_answer(&silent, Wish::Cgo, 31), Err(Refused::Malformed));
+        let (silent, _) = answer(&request(HopRequest::Plain), offered(Some(31))).unwrap();
+        assert_eq!(read_answer(&silent, HopRequest::Cgo, 31), Err(Refused::Malformed));
     }
 }

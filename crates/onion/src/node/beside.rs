@@ -9,10 +9,10 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 
 use super::{Node, NodeRole, Timer};
-use crate::channels::{Beside, LinkId};
+use crate::channels::{LinkId, QuicOffer};
 use crate::io::LinkOutput;
 use crate::wire::extend::Target;
-use crate::wire::link::{BesideToken, Identity};
+use crate::wire::link::{Identity, TlsLinkToken};
 
 /// Delay after a failure before the next attempt. It doubles with each further failure, up to
 /// `LONGEST`.
@@ -21,21 +21,22 @@ const LONGEST: Duration = Duration::from_secs(3_600);
 
 impl<R: NodeRole> Node<R> {
     /// Handles an offer: the neighbour of the link `id` accepts QUIC links at `port`.
-    pub(super) fn offered(&mut self, id: LinkId, port: u16, token: BesideToken) {
+    pub(super) fn offered(&mut self, id: LinkId, port: u16, token: TlsLinkToken) {
         if let Some(link) = self.channels.link(id) {
-            link.beside = Some(Beside { port, failed: 0, again: None, token, is_opening: false });
-            self.open_beside(id);
+            link.beside =
+                Some(QuicOffer { port, failed: 0, again: None, token, is_opening: false });
+            self.open_offered(id);
         }
     }
 
     /// Requests a QUIC link alongside the link `id`, unless there already is a QUIC link to the
     /// same relay.
-    pub(super) fn open_beside(&mut self, id: LinkId) {
+    pub(super) fn open_offered(&mut self, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         let Some(beside) = link.beside.as_mut() else { return };
         beside.again = None;
         let begins = beside.token.first().copied();
-        let begins = begins.filter(|_| beside.token != BesideToken::default());
+        let begins = begins.filter(|_| beside.token != TlsLinkToken::default());
         let addresses = vec![SocketAddr::new(link.channel.peer(), beside.port)];
         let Some(identity) = link.channel.identity() else { return };
         if self.has_quic(&identity.rsa) || self.is_opening(&identity.rsa) {
@@ -68,7 +69,7 @@ impl<R: NodeRole> Node<R> {
 
     /// Handles a failure to open a QUIC link alongside the link `id`, and schedules another
     /// attempt.
-    pub(super) fn none_beside(&mut self, now: Time, id: LinkId) {
+    pub(super) fn offer_failed(&mut self, now: Time, id: LinkId) {
         self.set_opening(id, false);
         self.no_lossy_link(id);
         let Some(link) = self.channels.link(id) else { return };
@@ -89,10 +90,10 @@ impl<R: NodeRole> Node<R> {
 
     /// Makes the next attempt if the link `id`, or a QUIC link alongside it, has circuits.
     /// Otherwise postpones the attempt, because an unused QUIC link would be closed again.
-    pub(super) fn beside_due(&mut self, now: Time, id: LinkId) {
-        match self.channels.circuits_with_besides(id) {
+    pub(super) fn offer_due(&mut self, now: Time, id: LinkId) {
+        match self.channels.circuits_with_quic(id) {
             0 => self.try_again(id, now + PAUSE),
-            _ => self.open_beside(id),
+            _ => self.open_offered(id),
         }
     }
 
@@ -122,7 +123,7 @@ impl<R: NodeRole> Node<R> {
         let offering = self.offering(rsa);
         offering.iter().for_each(|id| self.set_opening(*id, false));
         if !self.has_quic(rsa) {
-            offering.into_iter().for_each(|id| self.none_beside(now, id));
+            offering.into_iter().for_each(|id| self.offer_failed(now, id));
         }
     }
 

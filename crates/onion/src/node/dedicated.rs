@@ -15,7 +15,7 @@ use crate::wire::extend::Target;
 pub(super) const REST: Duration = Duration::from_secs(1);
 
 /// Link over which a circuit reaches its next relay.
-pub(crate) enum Way {
+pub(crate) enum NextLink {
     /// An existing link, because the maximum number of links is open.
     Shared(LinkId),
     /// A link that is being opened.
@@ -25,15 +25,20 @@ pub(crate) enum Way {
 impl<R: NodeRole> Node<R> {
     /// Requests a separate link for `circuit`. If there already are `most` links to the relay
     /// `target`, returns the one with the fewest circuits instead.
-    pub(crate) fn dial_dedicated(&mut self, target: &Target, circuit: u32, most: usize) -> Way {
+    pub(crate) fn dial_dedicated(
+        &mut self,
+        target: &Target,
+        circuit: u32,
+        most: usize,
+    ) -> NextLink {
         let open = self.channels.dedicated(target).count();
         let room = most.saturating_sub(open);
         let fewest = self.channels.dedicated(target).min_by_key(|(_, circuits)| *circuits);
         match fewest.filter(|_| self.dialling.dials(target) >= room) {
-            Some((link, _)) => Way::Shared(link),
+            Some((link, _)) => NextLink::Shared(link),
             None => {
                 self.dial_up_to(target.clone(), circuit, room);
-                Way::Dialled
+                NextLink::Dialled
             }
         }
     }

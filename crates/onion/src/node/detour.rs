@@ -33,7 +33,7 @@ impl<R: NodeRole> Node<R> {
     pub(super) fn quic_opened(&mut self, id: LinkId, identity: Option<Identity>) {
         let initiated = self.channels.link(id).is_some_and(|link| link.channel.is_initiator());
         if let Some(identity) = identity.filter(|_| initiated) {
-            let (number, token) = self.channels.stand_beside(id, &identity);
+            let (number, token) = self.channels.pair_with_tls(id, &identity);
             let body = put_beside(number, &token);
             self.channels.say(Lane { link: id, id: 0 }, Command::BESIDE, &body);
         }
@@ -72,9 +72,9 @@ impl<R: NodeRole> Node<R> {
         }
         let place = read_beside(cell.body).ok_or_else(|| malformed(cell))?;
         if link.channel.is_initiator() {
-            self.channels.answered_beside(id, place.0).map_err(|_| malformed(cell))?;
+            self.channels.pairing_answered(id, place.0).map_err(|_| malformed(cell))?;
         } else {
-            let number = self.channels.placed_beside(id, place).map_err(|_| malformed(cell))?;
+            let number = self.channels.paired_by_token(id, place).map_err(|_| malformed(cell))?;
             let body = put_beside(number, &[0; 16]);
             self.channels.say(Lane { link: id, id: 0 }, Command::BESIDE, &body);
         }
@@ -84,7 +84,7 @@ impl<R: NodeRole> Node<R> {
 
     /// Notes that a cell of a circuit arrived on a QUIC link and must be acknowledged.
     pub(super) fn note_arrival(&mut self, now: Time, lane: Lane) {
-        if self.channels.came(lane) {
+        if self.channels.count_received(lane) {
             self.timers.insert((now + SAY, Timer::Arrived(lane.link)));
         }
     }
@@ -142,7 +142,7 @@ impl<R: NodeRole> Node<R> {
         let (number, ends, counts) = read_move(cell.body).ok_or_else(|| malformed(cell))?;
         let Some(quic) = self.channels.numbered(id, number) else {
             if ends {
-                self.channels.say_move_over(id, number);
+                self.channels.send_move_over(id, number);
             }
             return Ok(());
         };
@@ -194,14 +194,14 @@ impl<R: NodeRole> Node<R> {
     /// close. Other QUIC links alongside it stay open, but their circuits cannot move any more. If
     /// the circuits of `id` itself had moved to another link, sends MOVE_OVER to the neighbour.
     pub(super) fn close_detours(&mut self, now: Time, id: LinkId) {
-        for quic in self.channels.besides(id) {
+        for quic in self.channels.paired_quic(id) {
             match self.channels.has_moved(quic) {
                 true => self.closed(now, quic),
                 false => self.channels.renounce(quic),
             }
         }
         if let Some((beside, number)) = self.channels.moved_to(id) {
-            self.channels.say_move_over(beside, number);
+            self.channels.send_move_over(beside, number);
         }
     }
 }

@@ -190,7 +190,7 @@ impl<R: NodeRole> Node<R> {
         match event {
             LossyEvent::Begun(stream, data) => R::lossy_begun(self, now, circuit, stream, &data),
             LossyEvent::Connected(stream) => R::lossy_connected(self, stream),
-            LossyEvent::Happened(happened) => self.report(happened),
+            LossyEvent::StreamEvent(happened) => self.report(happened),
         }
     }
 
@@ -277,7 +277,7 @@ impl<R: NodeRole> Node<R> {
         self.dialling.await_lossy(target.clone(), circuit, until);
         self.timers.insert((until, Timer::LossyLinks));
         match offered {
-            Some(link) => self.open_beside(link),
+            Some(link) => self.open_offered(link),
             None if is_requested => {}
             None => self.put(LinkOutput::DialOwn { target }),
         }

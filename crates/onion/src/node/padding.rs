@@ -64,7 +64,7 @@ impl<R: NodeRole> Node<R> {
     /// Returns true if the link `id` has been without circuits for long enough that it can be
     /// closed at `now`.
     pub(crate) fn is_spare(&mut self, now: Time, id: LinkId) -> bool {
-        let circuits = self.channels.circuits_with_besides(id);
+        let circuits = self.channels.circuits_with_quic(id);
         let Some(link) = self.channels.link(id) else { return false };
         let until = match circuits {
             0 => link.quiet.rests_until(),

@@ -109,10 +109,10 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Reports the closing of the trunk to the other end on every leg, once.
-    pub(super) fn tell_of_cut(&mut self, now: Time, id: SetId) {
+    pub(super) fn report_cut(&mut self, now: Time, id: SetId) {
         let Some(several) = self.several(id) else { return };
         let circuits: Vec<u32> = several.circuits().collect();
-        let reason = several.passing.as_mut().and_then(|passing| passing.tell_cut());
+        let reason = several.passing.as_mut().and_then(|passing| passing.take_cut_reason());
         if let Some(reason) = reason {
             let say = |at| self.say(now, at, Command::RELAY, RelayCommand::TRUNCATED, &[reason.0]);
             circuits.iter().copied().for_each(say);
@@ -152,7 +152,7 @@ impl<R: NodeRole> Node<R> {
             let (command, body) = (cell.command, cell.body.first_chunk());
             let mut body: Body = *body.ok_or(ConfluxFault::Incoherent)?;
             let mark = several.send_cell(now, leg, cell)?;
-            port.say_before(now, &mark);
+            port.send_before(now, &mark);
             port.pass(now, command, &mut body);
         }
         self.look_again(now, id, leg, index);
@@ -185,7 +185,7 @@ impl<R: NodeRole> Node<R> {
     ) -> Result<(), CircuitFault> {
         let taken = self.take_cell_in_turn(now, id, index, (command, body));
         let leg = self.several(id).and_then(|several| several.leg_that_owes(index));
-        leg.into_iter().for_each(|leg| self.say_received(now, id, leg, false));
+        leg.into_iter().for_each(|leg| self.send_received(now, id, leg, false));
         self.deal_later(id);
         taken
     }
@@ -207,7 +207,7 @@ impl<R: NodeRole> Node<R> {
         }
         let arrival = several.end.receive_cell(leg, as_message(command, &body[..]));
         if let Some(retransmitter) = several.end.retransmitter_mut().filter(|_| arrival.is_ok()) {
-            retransmitter.came(now, leg);
+            retransmitter.note_received(now, leg);
         }
         let parts = self.circuits.get_mut(index).and_then(R::Circuit::parts);
         if let Some((_, Some(leg), _)) = parts {
@@ -249,7 +249,7 @@ impl<R: NodeRole> Node<R> {
         let Some(several) = self.several(id) else { return Ok(()) };
         // Only cells in turn count towards the window: a peer that sends only cells that must wait
         // does not enlarge the queue's budget.
-        several.came(now);
+        several.count_received(now);
         let Some(passing) = &mut several.passing else { return Ok(()) };
         if !passing.may_go_on(command) {
             several.end.die();

@@ -49,7 +49,7 @@ impl<'a> Port<'a> {
     }
 
     /// Sends the message that must precede a numbered message, if `mark` requires one.
-    pub(super) fn say_before(&mut self, now: Time, mark: &Mark) {
+    pub(super) fn send_before(&mut self, now: Time, mark: &Mark) {
         let Some((command, data)) = mark.before() else { return };
         let mut body = [0; BODY];
         let message = Message { command, stream: 0, data: &data };
@@ -130,7 +130,7 @@ impl<R: NodeRole> Node<R> {
         {
             let counted = !matches!(next, Next::Control { counted: false, .. });
             let mark = if counted { several.end.send(leg)? } else { Mark::Nothing };
-            port.say_before(now, &mark);
+            port.send_before(now, &mark);
             let has_room = next == Next::Data;
             let onto = OutLeg { by: leg, format: port.format, has_room, prefix: mark.prefix() };
             let mut body = [0; BODY];
@@ -170,7 +170,7 @@ impl<R: NodeRole> Node<R> {
             let SentMessage { number, command, stream, ref data } = kept;
             let spare = port.format.most(command).saturating_sub(data.len());
             let mark = several.end.again(leg, number, spare)?;
-            port.say_before(now, &mark);
+            port.send_before(now, &mark);
             let mut body = [0; BODY];
             let pieces = [mark.prefix(), data];
             write_pieces(port.format, &mut body, (command, stream), pieces, port.rng);
@@ -205,7 +205,7 @@ impl<R: NodeRole> Node<R> {
     ) -> Result<(), CircuitFault> {
         let taken = self.take_in_turn(now, id, index, message);
         let leg = self.several(id).and_then(|several| several.leg_that_owes(index));
-        leg.into_iter().for_each(|leg| self.say_received(now, id, leg, false));
+        leg.into_iter().for_each(|leg| self.send_received(now, id, leg, false));
         self.recount(id);
         self.rest_or_go_on(now, id);
         taken
@@ -222,17 +222,17 @@ impl<R: NodeRole> Node<R> {
         let Route::Several(several) = &mut set.route else { return Err(CircuitFault::Message) };
         let leg = several.leg(index).ok_or(CircuitFault::Message)?;
         if message.command == RelayCommand::DATA {
-            set.streams.allow_burst(several.came(now));
+            set.streams.allow_burst(several.count_received(now));
         }
-        set.streams.comes_by(Some(leg));
+        set.streams.set_arrival_leg(Some(leg));
         let arrival = several.end.receive(leg, message);
         if arrival.is_ok() && is_counted(message.command, message.stream) {
-            several.came_by(leg);
+            several.note_arrived_on(leg);
             several
                 .end
                 .retransmitter_mut()
                 .into_iter()
-                .for_each(|retransmitter| retransmitter.came(now, leg));
+                .for_each(|retransmitter| retransmitter.note_received(now, leg));
         }
         match arrival {
             Ok(Arrival::Now(data)) => {
@@ -242,7 +242,7 @@ impl<R: NodeRole> Node<R> {
             Ok(Arrival::Later) => {
                 let queue = several.end.queue();
                 let much_waits = queue.bytes() >= queue.budget() / 2;
-                let early = set.streams.came_early(now, leg, message, much_waits);
+                let early = set.streams.received_early(now, leg, message, much_waits);
                 early.map_err(|_| CircuitFault::Flood)?;
             }
             Ok(Arrival::Known) => {}
@@ -312,7 +312,7 @@ impl<R: NodeRole> Node<R> {
         while let Some(held) = self.several(id).and_then(|several| several.end.pop()) {
             let circuit = self.several(id).and_then(|several| several.circuit(held.leg));
             let leg = circuit.is_some().then_some(held.leg);
-            self.set_mut(id).into_iter().for_each(|set| set.streams.comes_by(leg));
+            self.set_mut(id).into_iter().for_each(|set| set.streams.set_arrival_leg(leg));
             let circuit = circuit.unwrap_or(index);
             let (command, stream) = (held.command, held.stream);
             let message = Message { command, stream, data: &held.data };
@@ -399,20 +399,26 @@ impl<R: NodeRole> Node<R> {
 
     /// Performs the actions that are due on the legs of a resilient set.
     pub(super) fn tend(&mut self, now: Time, id: SetId) {
-        self.tell_of_cut(now, id);
+        self.report_cut(now, id);
         let streams = self.streams_over(id) > 0;
         let Some(several) = self.several(id) else { return };
         several.tends();
         let Some(retransmitter) = several.end.retransmitter_mut() else { return };
         for action in retransmitter.actions(now, streams) {
             match action {
-                LegAction::Tell(leg) => self.say_received(now, id, leg, false),
+                LegAction::Tell(leg) => self.send_received(now, id, leg, false),
                 LegAction::Probe(leg) => {
-                    self.say_by(now, id, Some(leg), RelayCommand::RESILIENT_PROBE, &[]);
+                    self.send_control_by(now, id, Some(leg), RelayCommand::RESILIENT_PROBE, &[]);
                 }
                 LegAction::Gone(serial) => {
                     let leg = self.several(id).and_then(|several| several.preferred());
-                    self.say_by(now, id, leg, RelayCommand::RESILIENT_GONE, &put_gone(serial));
+                    self.send_control_by(
+                        now,
+                        id,
+                        leg,
+                        RelayCommand::RESILIENT_GONE,
+                        &put_gone(serial),
+                    );
                 }
                 LegAction::Silent(leg) => {
                     let circuit = self.several(id).and_then(|several| several.circuit(leg));
@@ -432,16 +438,23 @@ impl<R: NodeRole> Node<R> {
 
     /// Sends RECEIVED, which acknowledges the messages received on `leg`. `asked` is true if it
     /// answers PROBE.
-    pub(super) fn say_received(&mut self, now: Time, id: SetId, leg: PathId, asked: bool) {
+    pub(super) fn send_received(&mut self, now: Time, id: SetId, leg: PathId, asked: bool) {
         let retransmitter = self.several(id).and_then(|several| several.end.retransmitter_mut());
-        let Some(received) = retransmitter.and_then(|retransmitter| retransmitter.told(leg, asked))
+        let Some(received) =
+            retransmitter.and_then(|retransmitter| retransmitter.take_received(leg, asked))
         else {
             return;
         };
-        self.say_by(now, id, Some(leg), RelayCommand::RESILIENT_RECEIVED, &received.write());
+        self.send_control_by(
+            now,
+            id,
+            Some(leg),
+            RelayCommand::RESILIENT_RECEIVED,
+            &received.write(),
+        );
     }
 
-    pub(crate) fn say_by(
+    pub(crate) fn send_control_by(
         &mut self,
         now: Time,
         id: SetId,
@@ -485,10 +498,10 @@ impl<R: NodeRole> Node<R> {
             }
             RelayCommand::RESILIENT_GONE => {
                 let serial = read_gone(message.data).ok_or(ConfluxFault::Unreadable)?;
-                let gone = retransmitter.leg_said_gone(serial, leg)?;
+                let gone = retransmitter.leg_reported_closed(serial, leg)?;
                 gone.into_iter().for_each(|gone| self.give_up_leg(id, gone));
             }
-            RelayCommand::RESILIENT_PROBE if is_exit => self.say_received(now, id, leg, true),
+            RelayCommand::RESILIENT_PROBE if is_exit => self.send_received(now, id, leg, true),
             _ => return Err(ConfluxFault::Role.into()),
         }
         self.pump(now, id);

@@ -13,7 +13,7 @@ use crate::io::StreamOutput;
 use crate::set::lossy::LossyStreams;
 use crate::set::{QUEUE_HIGH, Route, Set, Several};
 use crate::stream::StreamKey;
-use crate::streams::{Filled, Happened, ONLY, OutLeg};
+use crate::streams::{Filled, ONLY, OutLeg, StreamEvent};
 use crate::table::SetId;
 use crate::wire::cell::{BODY, Command};
 use crate::wire::message::{EndReason, Message, RelayCommand, put_sendme, read_sendme};
@@ -183,15 +183,15 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Outputs the event of a stream, and removes the stream if it has ended.
-    pub(super) fn report(&mut self, happened: Happened) {
+    pub(super) fn report(&mut self, happened: StreamEvent) {
         let told = match happened {
-            Happened::Readable(stream) => Some(StreamOutput::Readable { stream }),
-            Happened::Room(stream) => Some(StreamOutput::Room { stream }),
-            Happened::Ended(stream, reason, refused, bytes) => {
+            StreamEvent::Readable(stream) => Some(StreamOutput::Readable { stream }),
+            StreamEvent::Room(stream) => Some(StreamOutput::Room { stream }),
+            StreamEvent::Ended(stream, reason, refused, bytes) => {
                 let reason = self.streams.ended(stream, reason, bytes);
                 reason.map(|reason| StreamOutput::Ended { stream, reason, refused })
             }
-            Happened::Finished(stream) => {
+            StreamEvent::Finished(stream) => {
                 self.streams.remove(stream);
                 None
             }

@@ -13,7 +13,7 @@ use crate::ending::Ending;
 use crate::event::CircuitFault;
 use crate::node::Why;
 use crate::set::{Route, Set, Several};
-use crate::set_table::SetPlace;
+use crate::set_table::SetLocation;
 use crate::table::SetId;
 use crate::wire::ancestors::AncestorLink;
 use crate::wire::cell::{BODY, Body, Command};
@@ -171,7 +171,7 @@ impl Relay {
     /// new, or belongs to this shard, or to another one.
     fn join(&mut self, now: Time, index: u32, linking: Linking) -> Result<(), CircuitFault> {
         let own = self.set_of(index).ok_or(ConfluxFault::Gone)?;
-        let here = SetPlace { shard: self.role.shard, set: own.0 };
+        let here = SetLocation { shard: self.role.shard, set: own.0 };
         if linking.resumes && self.role.sets.find(&linking.link.nonce).is_none() {
             // This is no violation: the set has ended in the meantime.
             self.tear_down(index, DestroyReason::FINISHED);
@@ -284,7 +284,7 @@ impl Relay {
         shard: usize,
         request: Request,
     ) -> Result<(), CircuitFault> {
-        let by_relay = self.comes_by_relay(index);
+        let by_relay = self.is_from_relay(index);
         let sibling = self.channels.sibling(shard).ok_or(ConfluxFault::Gone)?;
         let owner = Owner { circuit: index, outward: true };
         let lane = self.channels.make(sibling, owner, &mut *self.rng).ok_or(ConfluxFault::Gone)?;

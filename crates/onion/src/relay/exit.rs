@@ -121,7 +121,7 @@ impl Relay {
         if command != RelayCommand::BEGIN_DIR {
             self.mark_circuit(index, Usage::Streams);
         }
-        let by_relay = self.comes_by_relay(index);
+        let by_relay = self.is_from_relay(index);
         self.put(match (begin, name) {
             (Some(begin), _) if command == RelayCommand::BEGIN => {
                 Output::Connect { stream: key, begin }
@@ -136,7 +136,7 @@ impl Relay {
 
     /// Returns the reason for which a stream must be refused; `None` if it is accepted.
     pub(super) fn refusal(&mut self, index: u32, command: RelayCommand) -> Option<EndReason> {
-        let by_relay = self.comes_by_relay(index);
+        let by_relay = self.is_from_relay(index);
         let wants_directory = command == RelayCommand::BEGIN_DIR;
         let set = self.set_of(index)?;
         let set = self.sets.get_mut(set.0)?;
@@ -157,7 +157,7 @@ impl Relay {
 
     /// Returns true if the circuit `index` reaches this relay from a relay, and not directly from a
     /// client.
-    pub(super) fn comes_by_relay(&mut self, index: u32) -> bool {
+    pub(super) fn is_from_relay(&mut self, index: u32) -> bool {
         let Some(circuit) = self.circuits.get(index) else { return false };
         let link = self.channels.link(circuit.lane.link);
         let here = || link.is_some_and(|link| link.channel.identity().is_some());

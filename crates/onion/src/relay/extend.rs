@@ -9,7 +9,7 @@ use super::circuit::{Circuit, Next};
 use crate::channels::{Lane, LinkId, Owner};
 use crate::ending::Ending;
 use crate::event::CircuitFault;
-use crate::node::Way;
+use crate::node::NextLink;
 use crate::padding::Usage;
 use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::extend::{self, Extend, Target};
@@ -63,11 +63,11 @@ impl Relay {
             return;
         }
         match self.dial_dedicated(&wish.target, index, most) {
-            Way::Shared(link) => {
+            NextLink::Shared(link) => {
                 self.role.stats.shared_circuits += 1;
                 self.create_next(now, index, link, &wish);
             }
-            Way::Dialled => {
+            NextLink::Dialled => {
                 if let Some(circuit) = self.circuits.get_mut(index) {
                     circuit.next = Next::Dialling(Box::new(wish));
                 }
@@ -157,7 +157,7 @@ impl Relay {
         }
         let data = extend::put_created2(reply);
         match trunk_of {
-            Some(set) => self.say_of_trunk(now, set, &data),
+            Some(set) => self.send_trunk_answer(now, set, &data),
             None => self.originate(now, owner.circuit, RelayCommand::EXTENDED2, &data),
         }
     }

@@ -14,7 +14,7 @@ use crate::crypto::lossy::Outward;
 use crate::event::CircuitFault;
 use crate::padding::Usage;
 use crate::set::lossy_legs::{LossyLegs, MOST_LEGS};
-use crate::set_table::SetPlace;
+use crate::set_table::SetLocation;
 use crate::stream::StreamKey;
 use crate::table::SetId;
 use crate::wire::cell::{Body, Command, read_across};
@@ -121,7 +121,7 @@ impl Relay {
         if !self.set_mut(own).is_some_and(|set| set.may_be_linked()) {
             return Err(CircuitFault::Message);
         }
-        let place = SetPlace { shard: self.role.shard, set: own.0 };
+        let place = SetLocation { shard: self.role.shard, set: own.0 };
         match self.role.sets.enter(&link.nonce, place) {
             None => {
                 let (seed, dealing) =

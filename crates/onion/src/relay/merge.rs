@@ -58,9 +58,9 @@ impl Relay {
     }
 
     /// Sends EXTENDED2 for the trunk of the set `id` to the client, on any leg.
-    pub(super) fn say_of_trunk(&mut self, now: Time, id: SetId, data: &[u8]) {
+    pub(super) fn send_trunk_answer(&mut self, now: Time, id: SetId, data: &[u8]) {
         let leg = self.several(id).and_then(|several| several.preferred());
-        self.say_by(now, id, leg, RelayCommand::EXTENDED2, data);
+        self.send_control_by(now, id, leg, RelayCommand::EXTENDED2, data);
     }
 
     /// Handles a cell that arrived on the leg `index` and is not addressed to this relay. It is a

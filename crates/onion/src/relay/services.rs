@@ -15,7 +15,7 @@ use crate::channels::{Lane, Owner};
 use crate::ending::Ending;
 use crate::event::CircuitFault;
 use crate::padding::Usage;
-use crate::points::{Point, PointPlace};
+use crate::points::{Point, PointLocation};
 use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::message::{DestroyReason, Message, RelayCommand};
 use crate::wire::rend::{
@@ -104,7 +104,7 @@ impl Relay {
 
     /// Closes the previous introduction point of a service, in whichever shard it is (rend-spec-v3
     /// 3.1.1).
-    fn replace(&mut self, before: PointPlace, auth_key: &[u8; 32]) {
+    fn replace(&mut self, before: PointLocation, auth_key: &[u8; 32]) {
         if before.shard == self.role.shard {
             return self.tear_down(before.circuit, DestroyReason::FINISHED);
         }
@@ -137,7 +137,7 @@ impl Relay {
         data: &[u8],
     ) -> Result<(), CircuitFault> {
         self.nonce_of_last(index)?;
-        if self.role.config.services.refuse_single_hop && !self.comes_by_relay(index) {
+        if self.role.config.services.refuse_single_hop && !self.is_from_relay(index) {
             return Ok(());
         }
         let cookie = read_establish_rendezvous(data).ok_or(CircuitFault::Message)?;
@@ -159,7 +159,7 @@ impl Relay {
         self.nonce_of_last(index)?;
         let circuit = self.circuits.get_mut(index).ok_or(CircuitFault::Message)?;
         let is_first = !std::mem::replace(&mut circuit.introduced, true);
-        if !is_first || !self.comes_by_relay(index) {
+        if !is_first || !self.is_from_relay(index) {
             return Err(CircuitFault::Message);
         }
         let Some(auth_key) = read_introduce1(data) else {
@@ -351,8 +351,8 @@ impl Relay {
         last.and_then(|circuit| circuit.nonce()).ok_or(CircuitFault::Message)
     }
 
-    fn place(&self, index: u32) -> PointPlace {
-        PointPlace { shard: self.role.shard, circuit: index }
+    fn place(&self, index: u32) -> PointLocation {
+        PointLocation { shard: self.role.shard, circuit: index }
     }
 
     fn set_next(&mut self, index: u32, next: Next) {

@@ -13,7 +13,7 @@ use rand_core::CryptoRng;
 
 use super::lossy_legs::{LossyLegs, MOST_LEGS};
 use crate::stream::{Side, StreamKey};
-use crate::streams::Happened;
+use crate::streams::StreamEvent;
 use crate::wire::cell::Body;
 use crate::wire::lossy::{HEAD, MSS, TooLong, put_head, put_segment, read_head, read_segment};
 use crate::wire::message::{EndReason, RelayCommand, is_connected, read_end};
@@ -45,7 +45,7 @@ pub(crate) enum LossyEvent {
     /// At the client: the stream is connected to its destination.
     Connected(StreamKey),
     /// An event that streams on other circuits have too.
-    Happened(Happened),
+    StreamEvent(StreamEvent),
 }
 
 /// One end of a stream.
@@ -308,8 +308,8 @@ impl LossyStreams {
     pub(crate) fn ended(&mut self, id: u16, reason: EndReason) -> bool {
         let Some(stream) = self.streams.get_mut(&id) else { return self.recent.contains(&id) };
         if let Some(key) = stream.key.take() {
-            let happened = Happened::Ended(key, reason, None, stream.unread());
-            self.events.push_back(LossyEvent::Happened(happened));
+            let happened = StreamEvent::Ended(key, reason, None, stream.unread());
+            self.events.push_back(LossyEvent::StreamEvent(happened));
         }
         self.remove(id);
         true
@@ -386,7 +386,12 @@ impl LossyStreams {
                 let (reason, refused) = read_end(&data);
                 stream.leave();
                 let ended = |key| {
-                    LossyEvent::Happened(Happened::Ended(key, reason, refused, <_>::default()))
+                    LossyEvent::StreamEvent(StreamEvent::Ended(
+                        key,
+                        reason,
+                        refused,
+                        <_>::default(),
+                    ))
                 };
                 self.events.extend(key.map(ended));
             }
@@ -400,7 +405,7 @@ impl LossyStreams {
         let Some(stream) = self.streams.get(&id).filter(|stream| stream.is_open) else { return };
         let wakes = was_empty && stream.tcp.readable() > 0;
         if let Some(key) = stream.key.filter(|_| wakes) {
-            self.events.push_back(LossyEvent::Happened(Happened::Readable(key)));
+            self.events.push_back(LossyEvent::StreamEvent(StreamEvent::Readable(key)));
         }
     }
 
@@ -423,17 +428,17 @@ impl LossyStreams {
         };
         if stream.starved && stream.tcp.room() >= BUFFER / 2 {
             stream.starved = false;
-            self.events.push_back(LossyEvent::Happened(Happened::Room(key)));
+            self.events.push_back(LossyEvent::StreamEvent(StreamEvent::Room(key)));
         }
         let failed = stream.tcp.ending().and_then(reason);
         let is_over = stream.tcp.is_finished() && stream.tcp.readable() == 0;
         let finished =
             is_over.then_some(if stream.is_open { EndReason::DONE } else { EndReason::MISC });
         if let Some(reason) = failed.or(finished) {
-            let happened = Happened::Ended(key, reason, None, stream.unread());
+            let happened = StreamEvent::Ended(key, reason, None, stream.unread());
             stream.leave();
             self.due.insert(id);
-            self.events.push_back(LossyEvent::Happened(happened));
+            self.events.push_back(LossyEvent::StreamEvent(happened));
         }
     }
 

@@ -46,7 +46,7 @@ impl Passing {
 
     /// Returns the reason for the closing of the trunk; `None` if it is open, or the reason was
     /// returned before.
-    pub(crate) fn tell_cut(&mut self) -> Option<DestroyReason> {
+    pub(crate) fn take_cut_reason(&mut self) -> Option<DestroyReason> {
         self.cut.filter(|_| !std::mem::replace(&mut self.told, true))
     }
 

@@ -519,7 +519,7 @@ impl Several {
     }
 
     /// Notes that a numbered message arrived on `leg`.
-    pub(crate) fn came_by(&mut self, leg: PathId) {
+    pub(crate) fn note_arrived_on(&mut self, leg: PathId) {
         self.lively = Some(leg);
     }
 
@@ -535,7 +535,7 @@ impl Several {
 
     /// Counts a received DATA cell, and infers the peer's window from the count. Returns the
     /// maximum number of bytes that may wait for earlier messages.
-    pub(crate) fn came(&mut self, now: Time) -> usize {
+    pub(crate) fn count_received(&mut self, now: Time) -> usize {
         if now.since(self.arrivals.since) > self.end.longest_rtt().max(UNMEASURED) {
             self.arrivals = Arrivals { since: now, cells: 0 };
         }

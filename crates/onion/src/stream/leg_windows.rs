@@ -65,7 +65,7 @@ impl Flow for LegWindows {
         on.windows.received(now, arrived, &mut replies.by(leg))
     }
 
-    fn came_early(
+    fn received_early(
         &mut self,
         now: Time,
         arrived: Arrived,
@@ -89,7 +89,7 @@ impl Flow for LegWindows {
         self.on(by).ok_or(Broken::OutOfPlace)?.windows.acknowledged(by)
     }
 
-    fn told_rate(&mut self, _now: Time, _rate: Option<u32>) -> Result<(), Broken> {
+    fn set_rate(&mut self, _now: Time, _rate: Option<u32>) -> Result<(), Broken> {
         Err(Broken::OutOfPlace)
     }
 
@@ -103,7 +103,7 @@ mod tests {
     use std::collections::VecDeque;
 
     use super::*;
-    use crate::stream::Say;
+    use crate::stream::ControlMessage;
     use crate::wire::message::RelayCommand;
 
     const LEGS: [PathId; 2] = [PathId(0), PathId(1)];
@@ -111,7 +111,7 @@ mod tests {
     fn receive(
         windows: &mut LegWindows,
         by: PathId,
-        say: &mut VecDeque<Say>,
+        say: &mut VecDeque<ControlMessage>,
     ) -> Result<(), Broken> {
         let arrived = Arrived { bytes: 498, waiting: 0, burst: 0, by: Some(by) };
         windows.received(Time::ZERO, arrived, &mut Replies { stream: 7, by: None, say })
@@ -160,7 +160,7 @@ mod tests {
             let arrived = Arrived { bytes: 498, waiting, burst: 0, by: Some(LEGS[0]) };
             for _ in 0..cells {
                 let mut replies = Replies { stream: 7, by: None, say: &mut say };
-                windows.came_early(Time::ZERO, arrived, &mut replies).unwrap();
+                windows.received_early(Time::ZERO, arrived, &mut replies).unwrap();
             }
             say.len()
         };

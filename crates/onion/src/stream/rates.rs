@@ -208,7 +208,7 @@ impl Flow for Rates {
 
     /// Handles XOFF or XON. The peer may send at most one XOFF for each `peers_limit` bytes that we
     /// have sent. With more it could imprint patterns on our traffic.
-    fn told_rate(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken> {
+    fn set_rate(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken> {
         let Some(rate) = rate else {
             self.stops += 1;
             if self.stopped || self.sent < self.peers_limit * self.stops {
@@ -271,18 +271,18 @@ mod tests {
     #[test]
     fn a_stop_before_anything_was_sent_is_a_signal_to_somebody_else() {
         let mut ours = rates(Side::Exit);
-        assert_eq!(ours.told_rate(Time::ZERO, None), Err(Broken::OutOfPlace));
+        assert_eq!(ours.set_rate(Time::ZERO, None), Err(Broken::OutOfPlace));
         let mut ours = rates(Side::Exit);
         (0..500).for_each(|_| ours.sent(PathId(0), DATA));
-        assert_eq!(ours.told_rate(Time::ZERO, None), Ok(()));
+        assert_eq!(ours.set_rate(Time::ZERO, None), Ok(()));
         assert!(!ours.may_send(Time::ZERO, &[]));
-        assert_eq!(ours.told_rate(Time::ZERO, None), Err(Broken::OutOfPlace));
+        assert_eq!(ours.set_rate(Time::ZERO, None), Err(Broken::OutOfPlace));
     }
 
     #[test]
     fn a_told_rate_is_kept() {
         let mut ours = rates(Side::Exit);
-        ours.told_rate(Time::ZERO, Some(100)).unwrap();
+        ours.set_rate(Time::ZERO, Some(100)).unwrap();
         let (mut now, mut bytes) = (Time::ZERO, 0);
         while now < Time::from_secs(10) {
             while ours.may_send(now, &[]) {
@@ -293,7 +293,7 @@ mod tests {
         }
         let rate = bytes as f64 / 10.0;
         assert!((99_000.0..115_000.0).contains(&rate), "{rate} bytes a second");
-        ours.told_rate(now, Some(0)).unwrap();
+        ours.set_rate(now, Some(0)).unwrap();
         assert!(ours.may_send(now, &[]) && ours.wake_at().is_none());
     }
 

@@ -72,7 +72,7 @@ impl Flow for Windows {
         if owed { Ok(()) } else { Err(Broken::OutOfPlace) }
     }
 
-    fn told_rate(&mut self, _now: Time, _rate: Option<u32>) -> Result<(), Broken> {
+    fn set_rate(&mut self, _now: Time, _rate: Option<u32>) -> Result<(), Broken> {
         Err(Broken::OutOfPlace)
     }
 }

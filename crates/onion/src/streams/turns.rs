@@ -29,7 +29,7 @@ pub(super) struct Turns {
     /// Times at which streams limited to a rate may send again.
     wakes: BTreeSet<(Time, u16)>,
     /// Contribution of each stream to the sums below; idle streams have no entry.
-    noted: BTreeMap<u16, Noted>,
+    noted: BTreeMap<u16, StreamShare>,
     /// Total number of bytes that wait for cells, over all streams.
     unsent: usize,
     /// Number of streams with bytes to send (`wanting`), and of streams with a program that waits
@@ -60,7 +60,7 @@ struct Queued {
 
 /// The contribution of one stream to the sums in [`Turns`].
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Noted {
+struct StreamShare {
     unsent: usize,
     wanting: bool,
     starved: bool,
@@ -68,9 +68,9 @@ struct Noted {
     wake: Option<Time>,
 }
 
-impl Noted {
-    fn of(stream: &Stream) -> Noted {
-        Noted {
+impl StreamShare {
+    fn of(stream: &Stream) -> StreamShare {
+        StreamShare {
             unsent: stream.unsent(),
             wanting: stream.is_wanting(),
             starved: stream.has_more(),
@@ -84,8 +84,8 @@ impl Turns {
     /// Updates the contribution of the stream `id`, which has changed. `stream` is `None` if it is
     /// closed.
     pub(super) fn note(&mut self, id: u16, stream: Option<&Stream>) {
-        let new = stream.map(Noted::of).unwrap_or_default();
-        let is_idle = new == Noted::default();
+        let new = stream.map(StreamShare::of).unwrap_or_default();
+        let is_idle = new == StreamShare::default();
         let old = if is_idle { self.noted.remove(&id) } else { self.noted.insert(id, new) };
         let old = old.unwrap_or_default();
         self.unsent = self.unsent - old.unsent + new.unsent;

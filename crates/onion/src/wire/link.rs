@@ -98,11 +98,11 @@ pub fn read_capabilities(body: &[u8]) -> Option<Extensions> {
 }
 
 /// A token that identifies a TLS link on the QUIC link parallel to it.
-pub type BesideToken = [u8; 16];
+pub type TlsLinkToken = [u8; 16];
 
 /// Returns the body of a QUIC cell: the UDP port for QUIC links, and the token of the TLS link that
 /// carries the cell. A token of zeros means that circuits cannot move to this TLS link.
-pub fn put_quic(port: u16, token: &BesideToken) -> [u8; 18] {
+pub fn put_quic(port: u16, token: &TlsLinkToken) -> [u8; 18] {
     let mut body = [0; 18];
     body[..2].copy_from_slice(&port.to_be_bytes());
     body[2..].copy_from_slice(token);
@@ -110,7 +110,7 @@ pub fn put_quic(port: u16, token: &BesideToken) -> [u8; 18] {
 }
 
 /// Parses the port and the token of a QUIC cell. Returns `None` if the port is 0.
-pub fn read_quic(body: &[u8]) -> Option<(u16, BesideToken)> {
+pub fn read_quic(body: &[u8]) -> Option<(u16, TlsLinkToken)> {
     let (port, rest) = body.split_first_chunk()?;
     let port = Some(u16::from_be_bytes(*port)).filter(|port| *port > 0)?;
     Some((port, *rest.first_chunk()?))
@@ -119,7 +119,7 @@ pub fn read_quic(body: &[u8]) -> Option<(u16, BesideToken)> {
 /// Returns the body of a BESIDE cell: the number of the QUIC link among those parallel to the TLS
 /// link with this token. A token of zeros means no TLS link. The answer repeats the number, or
 /// contains 0.
-pub fn put_beside(number: u32, token: &BesideToken) -> [u8; 20] {
+pub fn put_beside(number: u32, token: &TlsLinkToken) -> [u8; 20] {
     let mut body = [0; 20];
     body[..4].copy_from_slice(&number.to_be_bytes());
     body[4..].copy_from_slice(token);
@@ -127,7 +127,7 @@ pub fn put_beside(number: u32, token: &BesideToken) -> [u8; 20] {
 }
 
 /// Parses the number and the token of a BESIDE cell.
-pub fn read_beside(body: &[u8]) -> Option<(u32, BesideToken)> {
+pub fn read_beside(body: &[u8]) -> Option<(u32, TlsLinkToken)> {
     let (number, rest) = body.split_first_chunk()?;
     Some((u32::from_be_bytes(*number), *rest.first_chunk()?))
 }

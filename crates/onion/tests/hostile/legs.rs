@@ -14,11 +14,11 @@ pub(crate) struct Legs {
 impl Legs {
     /// With congestion control, as legs of proposal 329 have it.
     pub(crate) fn new(world: &mut World, count: usize) -> Legs {
-        Legs::asking(&vec![Wish::CongestionControl; count], world)
+        Legs::asking(&vec![HopRequest::CongestionControl; count], world)
     }
 
     /// Each with what is asked for.
-    pub(crate) fn asking(wishes: &[Wish], world: &mut World) -> Legs {
+    pub(crate) fn asking(wishes: &[HopRequest], world: &mut World) -> Legs {
         let mut neighbour = Neighbour::new(world);
         let ids = (ID..).zip(wishes);
         let layers = ids.map(|(id, wish)| create_asking(*wish, world, &mut neighbour, id));
@@ -170,12 +170,12 @@ pub(crate) fn breaks_legs(
     expected: &[ConfluxFault],
     act: impl FnOnce(&mut World, &mut Legs),
 ) {
-    breaks_legs_asking(&[Wish::CongestionControl; 10], closes, expected, act);
+    breaks_legs_asking(&[HopRequest::CongestionControl; 10], closes, expected, act);
 }
 
 /// The same with circuits that ask for this.
 pub(crate) fn breaks_legs_asking(
-    wishes: &[Wish],
+    wishes: &[HopRequest],
     closes: &[usize],
     expected: &[ConfluxFault],
     act: impl FnOnce(&mut World, &mut Legs),
@@ -329,7 +329,7 @@ fn breaks_older_legs(
     expected: &[ConfluxFault],
     act: impl FnOnce(&mut World, &mut Legs),
 ) {
-    breaks_legs_asking(&[Wish::Plain; 3], closes, expected, |world, legs| {
+    breaks_legs_asking(&[HopRequest::Plain; 3], closes, expected, |world, legs| {
         (0..2).for_each(|leg| legs.link_older(world, leg, Ancestor::Conflux2013, ""));
         let (said, gone, _) = legs.outcome(world);
         let linked = |leg| (leg, RelayCommand::ANCESTOR_LINKED);
@@ -347,7 +347,7 @@ pub(crate) fn numbered(number: u32, data: &[u8]) -> Vec<u8> {
 fn what_may_not_be_said_of_an_older_set_closes_the_leg_that_says_it() {
     use ConfluxFault as Fault;
     const ACK: RelayCommand = RelayCommand::ANCESTOR_LINKED_ACK;
-    let plain = [Wish::Plain; 2];
+    let plain = [HopRequest::Plain; 2];
     breaks_legs_asking(&plain, &[0], &[Fault::Unreadable], |world, legs| {
         legs.say(world, 0, RelayCommand::ANCESTOR_LINK, &[1; 34]);
     });
@@ -388,7 +388,7 @@ fn legs_of_another_design_or_with_other_windows_do_not_join() {
     });
     breaks_older_legs(&[2], &[Fault::Role], |world, legs| legs.link(world, 2, 7, 0));
     breaks_older_legs(&[1], &[Fault::Design], |world, legs| legs.say(world, 1, LINKED_ACK, &[]));
-    let mixed = [Wish::Plain, Wish::CongestionControl, Wish::CongestionControl];
+    let mixed = [HopRequest::Plain, HopRequest::CongestionControl, HopRequest::CongestionControl];
     breaks_legs_asking(&mixed, &[1, 2], &[Fault::Design; 2], |world, legs| {
         legs.link_older(world, 0, Ancestor::MTor, "");
         legs.link_older(world, 1, Ancestor::MTor, "");
@@ -432,7 +432,7 @@ fn a_number_on_a_circuit_that_is_no_leg_is_no_number() {
 #[test]
 fn older_sets_hold_a_bounded_number_of_bytes_and_then_a_leg_closes() {
     let (mut world, stream) = honest_world();
-    let mut legs = Legs::asking(&[Wish::Plain; 2], &mut world);
+    let mut legs = Legs::asking(&[HopRequest::Plain; 2], &mut world);
     (0..2).for_each(|leg| legs.link_older(&mut world, leg, Ancestor::MTor, "round-robin 1p"));
     legs.outcome(&mut world);
     let mut most = 0;

@@ -17,7 +17,7 @@ use anabranch_onion::client::CircuitKey;
 use anabranch_onion::conflux::ConfluxFault;
 use anabranch_onion::congestion::Params;
 use anabranch_onion::crypto::{ClientLayer, Keys, Tor1Client};
-use anabranch_onion::handshake::extension::{self, Wish};
+use anabranch_onion::handshake::extension::{self, HopRequest};
 use anabranch_onion::handshake::{Kind, fast, ntor_v3};
 use anabranch_onion::relay::{Input, Output};
 use anabranch_onion::wire::ancestors::{Ancestor, AncestorLink};
@@ -263,7 +263,7 @@ fn cells_of_the_handshake_do_not_come_again_with_numbers() {
 /// A world in which an honest client downloads through relay 0.
 fn honest_world() -> (World, StreamKey) {
     let mut world = World::new(Setting::default());
-    let circuit = world.build_through_all(1, Wish::CongestionControl);
+    let circuit = world.build_through_all(1, HopRequest::CongestionControl);
     let begin = Begin { host: "source-1000000".into(), port: 80, flags: 0 };
     let stream = world.client.begin(world.now, circuit, &begin).unwrap();
     (world, stream)
@@ -655,7 +655,12 @@ fn noise_after_the_handshake_harms_nobody() {
 }
 
 /// A circuit of one hop that asks for this.
-fn create_asking(wish: Wish, world: &mut World, neighbour: &mut Neighbour, id: u32) -> Tor1Client {
+fn create_asking(
+    wish: HopRequest,
+    world: &mut World,
+    neighbour: &mut Neighbour,
+    id: u32,
+) -> Tor1Client {
     let (identity, onion_key) =
         (world.relays[0].target.ed25519.unwrap(), world.relays[0].onion_key);
     let said = extension::request(wish);
@@ -670,7 +675,7 @@ fn create_asking(wish: Wish, world: &mut World, neighbour: &mut Neighbour, id: u
 }
 
 /// The layer that a handshake agreed on.
-fn agreed_layer(client: ntor_v3::Client, reply: &[u8], wish: Wish) -> Tor1Client {
+fn agreed_layer(client: ntor_v3::Client, reply: &[u8], wish: HopRequest) -> Tor1Client {
     let (mut keys, said) = client.finish(reply).unwrap();
     let agreed = extension::read_answer(&said, wish, 31).unwrap();
     match keys.of(agreed) {

@@ -8,7 +8,7 @@ use anabranch_onion::wire::extend::Extend;
 fn beyond(world: &World, seed: u64) -> (ntor_v3::Client, Vec<u8>) {
     let (node, mut rng) = (&world.relays[1], seed::stream(seed, 0, "handshake"));
     let (identity, verification) = (node.target.ed25519.unwrap(), ntor_v3::CIRCUIT);
-    let said = extension::request(Wish::Plain);
+    let said = extension::request(HopRequest::Plain);
     let started = ntor_v3::Client::start(&mut rng, identity, node.onion_key, &said, verification);
     let (target, (client, handshake)) = (node.target.clone(), started.unwrap());
     (client, Extend { target, kind: Kind::NTOR_V3, handshake }.write())
@@ -31,7 +31,7 @@ fn go_on(world: &mut World, legs: &mut Legs) {
     let (said, gone) = legs.wait(world);
     let answered = said.iter().any(|(_, command)| *command == RelayCommand::EXTENDED2);
     assert!(answered && gone.is_empty(), "{said:?} {gone:?}");
-    legs.beyond = Some(agreed_layer(client, legs.extended(), Wish::Plain));
+    legs.beyond = Some(agreed_layer(client, legs.extended(), HopRequest::Plain));
 }
 
 /// Two legs of a set that goes on to relay 1 if it is `extended`; then `act`. The legs that are
@@ -178,7 +178,7 @@ fn what_does_not_begin_a_set_of_merged_legs_closes_its_circuit() {
             legs.say(world, 2, RelayCommand::ANCESTOR_LINK, odd);
         });
     }
-    breaks_legs_asking(&[Wish::Plain], &[0], &[Fault::Role], |world, legs| {
+    breaks_legs_asking(&[HopRequest::Plain], &[0], &[Fault::Role], |world, legs| {
         legs.merge(world, 0, 7, 1);
     });
     // Who comes back to a set that is gone is late, and nobody is to blame.

@@ -29,7 +29,7 @@ fn what_may_not_be_said_of_legs_that_may_die_closes_the_leg_that_says_it() {
             legs.say(world, 0, Say::ANCESTOR_LINK, odd);
         });
     }
-    breaks_legs_asking(&[Wish::Plain], &[0], &[Fault::Role], |world, legs| {
+    breaks_legs_asking(&[HopRequest::Plain], &[0], &[Fault::Role], |world, legs| {
         legs.link_ours(world, 0, 1, false);
     });
     breaks_our_legs(&[2], &[Fault::Twice], |world, legs| legs.link_ours(world, 2, 1, false));

@@ -65,7 +65,7 @@ enum Closeness {
 
 /// A client's preference for a type: the quality of the most specific range that matches.
 #[derive(Clone, Copy, Debug, Default)]
-struct Liking {
+struct Preference {
     closeness: Closeness,
     quality: f64,
 }
@@ -119,8 +119,8 @@ fn quality(text: &str) -> Option<f64> {
 }
 
 /// Returns the preference that `ranges` express for the type `kind`/`name`, in one of `versions`.
-fn liking(ranges: &[Range<'_>], kind: &str, name: &str, versions: &[&str]) -> Liking {
-    let each = ranges.iter().map(|range| Liking {
+fn liking(ranges: &[Range<'_>], kind: &str, name: &str, versions: &[&str]) -> Preference {
+    let each = ranges.iter().map(|range| Preference {
         closeness: range.closeness(kind, name, versions),
         quality: range.quality,
     });

@@ -89,7 +89,7 @@ fn serve(listener: &TcpListener, page: &Arc<Page>, over: &AtomicBool) {
         let (page, place) = (Arc::clone(page), Arc::clone(&places));
         let work = move || {
             // An invalid request or a lost connection affects only that client.
-            let _ = Talk::new(connection).and_then(|talk| talk.answer(&*page));
+            let _ = ClientConnection::new(connection).and_then(|talk| talk.answer(&*page));
             drop(place);
         };
         // If no thread can be started, the connection is dropped with the closure.
@@ -98,15 +98,15 @@ fn serve(listener: &TcpListener, page: &Arc<Page>, over: &AtomicBool) {
 }
 
 /// A connection of a client.
-struct Talk {
+struct ClientConnection {
     stream: TcpStream,
     end: Instant,
 }
 
-impl Talk {
-    fn new(stream: TcpStream) -> io::Result<Talk> {
+impl ClientConnection {
+    fn new(stream: TcpStream) -> io::Result<ClientConnection> {
         stream.set_nodelay(true)?;
-        Ok(Talk { stream, end: Instant::now() + PATIENCE })
+        Ok(ClientConnection { stream, end: Instant::now() + PATIENCE })
     }
 
     fn answer(mut self, page: &Page) -> io::Result<()> {

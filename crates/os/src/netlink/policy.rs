@@ -185,7 +185,7 @@ fn found_rule(family: Family, message: &RuleMessage) -> FoundRule {
 
 /// The target of a table's default route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum DefaultRoute {
     /// The interface with this index. Packets go to this router, or with `None` directly to their
     /// destination on the interface's network.
     Out(u32, Option<IpAddr>),
@@ -195,15 +195,15 @@ pub enum Way {
 }
 
 /// Sets the default route of `table` (256 or more). It replaces a default route to the same kind of
-/// target: an interface, or [`Way::Nowhere`].
-pub fn set_default(family: Family, table: u32, way: Way) -> io::Result<()> {
+/// target: an interface, or [`DefaultRoute::Nowhere`].
+pub fn set_default(family: Family, table: u32, way: DefaultRoute) -> io::Result<()> {
     let mut message = RouteMessage::default();
     message.header.address_family = family.kernel();
     message.header.protocol = RouteProtocol::Other(OURS);
     message.header.scope = RouteScope::Universe;
     message.attributes.push(RouteAttribute::Table(table));
     match way {
-        Way::Out(oif, gateway) => {
+        DefaultRoute::Out(oif, gateway) => {
             message.header.kind = RouteType::Unicast;
             if gateway.is_none() && family == Family::Four {
                 message.header.scope = RouteScope::Link;
@@ -212,7 +212,7 @@ pub fn set_default(family: Family, table: u32, way: Way) -> io::Result<()> {
             message.attributes.extend(gateway.map(|ip| RouteAttribute::Gateway(ip.into())));
             message.attributes.push(RouteAttribute::Priority(1));
         }
-        Way::Nowhere => {
+        DefaultRoute::Nowhere => {
             message.header.kind = RouteType::Unreachable;
             message.attributes.push(RouteAttribute::Priority(LAST));
         }
@@ -228,7 +228,7 @@ pub struct FoundRoute {
     /// Number of the table with the route.
     pub table: u32,
     /// Target of the route.
-    pub way: Way,
+    pub way: DefaultRoute,
     /// Whether the route has the protocol number [`OURS`].
     pub ours: bool,
 }
@@ -250,8 +250,9 @@ pub fn routes_in(tables: std::ops::Range<u32>) -> io::Result<Vec<FoundRoute>> {
 /// Removes this program's default routes from `table`, except the route of last resort.
 pub fn remove_ways_out(family: Family, table: u32) -> io::Result<()> {
     for message in route_messages(family)? {
-        let leads_out =
-            is_ours(&message) && its_table(&message) == table && its_way(&message) != Way::Nowhere;
+        let leads_out = is_ours(&message)
+            && its_table(&message) == table
+            && its_way(&message) != DefaultRoute::Nowhere;
         if leads_out {
             gone(socket::order(Message::DelRoute(message), 0))?;
         }
@@ -310,7 +311,7 @@ fn destination(message: &RouteMessage) -> Option<IpAddr> {
     })
 }
 
-fn its_way(message: &RouteMessage) -> Way {
+fn its_way(message: &RouteMessage) -> DefaultRoute {
     let (mut oif, mut gateway) = (None, None);
     for attribute in &message.attributes {
         match attribute {
@@ -321,7 +322,7 @@ fn its_way(message: &RouteMessage) -> Way {
         }
     }
     let leads_out = message.header.kind == RouteType::Unicast;
-    oif.filter(|_| leads_out).map_or(Way::Nowhere, |oif| Way::Out(oif, gateway))
+    oif.filter(|_| leads_out).map_or(DefaultRoute::Nowhere, |oif| DefaultRoute::Out(oif, gateway))
 }
 
 pub(super) fn its_table(message: &RouteMessage) -> u32 {
@@ -435,15 +436,15 @@ mod tests {
             let tun = Tun::create("wide").unwrap();
             configure::set_up(tun.index(), true).unwrap();
             for family in Family::BOTH {
-                set_default(family, 0xab_0001, Way::Nowhere).unwrap();
+                set_default(family, 0xab_0001, DefaultRoute::Nowhere).unwrap();
                 for _ in 0..2 {
-                    set_default(family, 0xab_0001, Way::Out(tun.index(), None)).unwrap();
+                    set_default(family, 0xab_0001, DefaultRoute::Out(tun.index(), None)).unwrap();
                 }
             }
             let tables = 0xab_0000..0xab_0100;
             let found = routes_in(tables.clone()).unwrap();
             assert!(found.len() == 4 && found.iter().all(|it| it.ours && it.table == 0xab_0001));
-            set_default(Family::Six, 0xab_0002, Way::Nowhere).unwrap();
+            set_default(Family::Six, 0xab_0002, DefaultRoute::Nowhere).unwrap();
             remove_routes_but(tables.clone(), |table| table == 0xab_0001).unwrap();
             assert_eq!(routes_in(tables.clone()).unwrap(), found);
             drop(tun);

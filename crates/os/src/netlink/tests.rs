@@ -163,7 +163,7 @@ fn the_monitor_tells_of_links_addresses_and_routes() {
         let main = Change::Route { oif: Some(index), table: 254 };
         wait_for(&mut monitor, |change| *change == main);
         let (family, table) = (policy::Family::Six, 0xab_0001);
-        policy::set_default(family, table, policy::Way::Nowhere).unwrap();
+        policy::set_default(family, table, policy::DefaultRoute::Nowhere).unwrap();
         wait_for(&mut monitor, |change| matches!(change, Change::Route { table: 0xab_0001, .. }));
         let (mark, from) = (Some((table, u32::MAX)), None);
         let rule = policy::Rule { family, priority: 9, mark, from, table, only_specific: false };

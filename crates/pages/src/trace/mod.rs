@@ -6,7 +6,9 @@ mod runs;
 mod sketch;
 mod words;
 
-use anabranch_capture::{Course, Courses, Flow, LaneWay, PathSummary, Summary, TraceFacts, Ways};
+use anabranch_capture::{
+    Course, Courses, Flow, LaneTraffic, PathSummary, PerDirection, Summary, TraceFacts,
+};
 use maud::{Markup, html};
 
 use crate::{GENERATOR, legible, tables};
@@ -68,10 +70,10 @@ impl Direction {
         }
     }
 
-    fn of<T>(self, ways: &Ways<T>) -> &T {
+    fn of<T>(self, directions: &PerDirection<T>) -> &T {
         match self {
-            Direction::Down => &ways.down,
-            Direction::Up => &ways.up,
+            Direction::Down => &directions.down,
+            Direction::Up => &directions.up,
         }
     }
 
@@ -86,11 +88,11 @@ impl Direction {
 impl<'a> Part<'a> {
     /// Returns the paths that have a lane, each with its summary and its course in direction
     /// `way`.
-    fn lanes(&self, way: Direction) -> impl Iterator<Item = (i16, &'a Flow, &'a LaneWay)> {
+    fn lanes(&self, way: Direction) -> impl Iterator<Item = (i16, &'a Flow, &'a LaneTraffic)> {
         let (paths, course) = (self.paths, self.course);
         course.lanes.iter().filter_map(move |lane| {
             let path = paths.iter().find(|path| path.path == lane.path)?;
-            Some((lane.path, way.flow(path), way.of(&lane.ways)))
+            Some((lane.path, way.flow(path), way.of(&lane.directions)))
         })
     }
 

@@ -20,7 +20,7 @@ pub(super) fn shares(part: &Part<'_>) -> Markup {
                     " in that direction."
                 }
             }
-            div.ways { @for way in Direction::BOTH { (bar(part, way)) } }
+            div.directions { @for way in Direction::BOTH { (bar(part, way)) } }
         }
     }
 }

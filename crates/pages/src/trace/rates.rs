@@ -39,7 +39,7 @@ pub(super) fn figure(part: &Part<'_>) -> Markup {
                     }
                 }
             }
-            div.ways { @for way in Direction::BOTH { (direction(part, way)) } }
+            div.directions { @for way in Direction::BOTH { (direction(part, way)) } }
             (numbers(part))
         }
     }

@@ -1,7 +1,7 @@
 //! The figures of runs (successive packets on one path): the first runs one by one, and the
 //! distribution of all run lengths.
 
-use anabranch_capture::{Histogram, LaneWay, Run};
+use anabranch_capture::{Histogram, LaneTraffic, Run};
 use maud::{Markup, html};
 
 use super::words::{self, Measure};
@@ -25,7 +25,7 @@ const NEXT_TO_NOTHING: f64 = 0.03;
 pub(super) fn closely(part: &Part<'_>) -> Markup {
     let course = part.course;
     let enough = course.runs.up.get(LOOK).map_or(f64::INFINITY, |run| run.first);
-    let lasts = course.told_until().min(enough) - course.begins;
+    let lasts = course.runs_until().min(enough) - course.begins;
     if part.paths.len() < 2 || course.runs.up.len().max(course.runs.down.len()) < 2 || lasts <= 0.0
     {
         return html! {};
@@ -43,7 +43,7 @@ pub(super) fn closely(part: &Part<'_>) -> Markup {
                      path saw nothing of this session."
                 }
             }
-            div.ways { @for way in Direction::BOTH { (close_direction(part, way, lasts)) } }
+            div.directions { @for way in Direction::BOTH { (close_direction(part, way, lasts)) } }
             (close_numbers(part, lasts))
         }
     }
@@ -126,13 +126,13 @@ pub(super) fn lengths(part: &Part<'_>) -> Markup {
                     (part.units.plural()) "."
                 }
             }
-            div.ways { @for way in Direction::BOTH { (length_direction(part, way, shown)) } }
+            div.directions { @for way in Direction::BOTH { (length_direction(part, way, shown)) } }
             (length_numbers(part, shown))
         }
     }
 }
 
-fn weights(lane: &LaneWay, measure: Measure) -> &[u64] {
+fn weights(lane: &LaneTraffic, measure: Measure) -> &[u64] {
     match measure {
         Measure::Time => lane.by_ms.weights(),
         Measure::Packets => lane.by_packets.weights(),
@@ -172,7 +172,7 @@ impl Shown {
 
     /// Returns the weights of the displayed classes of `lane`. Before them is the total weight of
     /// all shorter runs.
-    fn of_lane(self, lane: &LaneWay) -> Vec<u64> {
+    fn of_lane(self, lane: &LaneTraffic) -> Vec<u64> {
         let weights = weights(lane, self.measure);
         let shorter = weights[..self.first].iter().sum();
         [shorter].into_iter().chain(weights[self.first..=self.last].iter().copied()).collect()

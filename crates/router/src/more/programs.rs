@@ -12,8 +12,8 @@ use anabranch_onion::wire::message::EndReason;
 use anabranch_os::poller::{Interest, Poller, Ready};
 use anabranch_proxy::{Dialogue, Outcome, ProxyEnd, ProxyRequest, Reason, Service};
 
+use crate::onion::external_socket::{ExternalEvent, ExternalSocket, Inside, IoEvent};
 use crate::onion::is_passing;
-use crate::onion::outside::{Inside, Outside, OutsideEvent, Stir};
 
 /// Lowest poller token of a connection.
 const FIRST: u64 = 16;
@@ -28,7 +28,7 @@ enum Program {
     Waiting(TcpStream, Dialogue, StreamId),
     /// An open stream of a local program, or a stream's connection to its destination. The flag is
     /// true once the destination is connected.
-    Flowing(Outside, StreamId, bool),
+    Flowing(ExternalSocket, StreamId, bool),
 }
 
 /// All connections, by poller token.
@@ -97,7 +97,7 @@ impl Programs {
                 self.forget(ready.token);
             }
             Some(Program::Flowing(..)) => {
-                self.stir(core, poller, ready.token, Stir::Socket(ready));
+                self.service(core, poller, ready.token, IoEvent::Socket(ready));
             }
             _ => {}
         }
@@ -108,8 +108,8 @@ impl Programs {
         match event {
             Event::Begun(id, target) => self.connect(core, poller, id, target),
             Event::Connected(id) => self.connected(core, poller, id),
-            Event::Readable(id) => self.stir_stream(core, poller, id, Stir::Readable),
-            Event::Writable(id) => self.stir_stream(core, poller, id, Stir::Room),
+            Event::Readable(id) => self.service_stream(core, poller, id, IoEvent::Readable),
+            Event::Writable(id) => self.service_stream(core, poller, id, IoEvent::Room),
             Event::Ended(id, ending) => self.ended(id, ending),
         }
     }
@@ -175,10 +175,10 @@ impl Programs {
             return;
         };
         let greeted = socket.write_all(&dialogue.answer(&Outcome::Connected));
-        match greeted.and_then(|()| Outside::of(StreamKey(id.0), socket)) {
-            Ok(mut outside) => {
-                outside.watch(poller, token);
-                self.programs.insert(token, Program::Flowing(outside, id, true));
+        match greeted.and_then(|()| ExternalSocket::of(StreamKey(id.0), socket)) {
+            Ok(mut external) => {
+                external.watch(poller, token);
+                self.programs.insert(token, Program::Flowing(external, id, true));
             }
             Err(_) => {
                 core.abort(id);
@@ -193,41 +193,47 @@ impl Programs {
             return core.refuse(id, Refusal::NotAllowed);
         }
         let token = self.token();
-        let outside = Outside::connect(StreamKey(id.0), target).and_then(|outside| {
-            poller.add_for(outside.socket(), token, outside.interest())?;
-            Ok(outside)
+        let external = ExternalSocket::connect(StreamKey(id.0), target).and_then(|external| {
+            poller.add_for(external.socket(), token, external.interest())?;
+            Ok(external)
         });
-        match outside {
-            Ok(outside) if self.programs.len() < MOST => {
-                self.programs.insert(token, Program::Flowing(outside, id, false));
+        match external {
+            Ok(external) if self.programs.len() < MOST => {
+                self.programs.insert(token, Program::Flowing(external, id, false));
                 self.tokens.insert(id, token);
             }
             _ => core.refuse(id, Refusal::Unreachable),
         }
     }
 
-    fn stir_stream(&mut self, core: &mut MoreNode, poller: &Poller, id: StreamId, what: Stir) {
+    fn service_stream(
+        &mut self,
+        core: &mut MoreNode,
+        poller: &Poller,
+        id: StreamId,
+        what: IoEvent,
+    ) {
         if let Some(&token) = self.tokens.get(&id) {
-            self.stir(core, poller, token, what);
+            self.service(core, poller, token, what);
         }
     }
 
     /// Moves bytes between the connection `token` and its stream.
-    fn stir(&mut self, core: &mut MoreNode, poller: &Poller, token: u64, what: Stir) {
-        let Some(Program::Flowing(outside, id, is_connected)) = self.programs.get_mut(&token)
+    fn service(&mut self, core: &mut MoreNode, poller: &Poller, token: u64, what: IoEvent) {
+        let Some(Program::Flowing(external, id, is_connected)) = self.programs.get_mut(&token)
         else {
             return;
         };
         let (id, was_connected) = (*id, *is_connected);
-        let outcome = outside.stir(what, &mut Streams(core));
-        outside.watch(poller, token);
+        let outcome = external.service(what, &mut Streams(core));
+        external.watch(poller, token);
         match outcome {
-            OutsideEvent::Nothing => {}
-            OutsideEvent::Connected(_) => {
+            ExternalEvent::Nothing => {}
+            ExternalEvent::Connected(_) => {
                 *is_connected = true;
                 core.connected(id);
             }
-            OutsideEvent::Ended(reason) => {
+            ExternalEvent::Ended(reason) => {
                 match (was_connected, reason) {
                     (false, EndReason::REFUSED) => core.refuse(id, Refusal::ConnectionRefused),
                     (false, _) => core.refuse(id, Refusal::Unreachable),
@@ -246,7 +252,7 @@ impl Programs {
             Some(Program::Waiting(mut socket, dialogue, _)) => {
                 let _ = socket.write_all(&dialogue.answer(&Outcome::Failed(reason(ending))));
             }
-            Some(Program::Flowing(outside, ..)) if ending != Ending::Closed => outside.cut(),
+            Some(Program::Flowing(external, ..)) if ending != Ending::Closed => external.cut(),
             _ => {}
         }
     }

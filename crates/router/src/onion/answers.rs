@@ -91,7 +91,7 @@ impl PendingRequest {
                 }
             },
         };
-        Some(reply.told(unix_now, peer))
+        Some(reply.with_common_headers(unix_now, peer))
     }
 }
 

@@ -8,8 +8,8 @@
 //!
 //! * [`keys`]: the identity key, and the signing key with its certificate, which is renewed in
 //!   time.
-//! * `vault`: descriptors, the history of relays and the last consensus on disk. Each is written
-//!   before it is served.
+//! * `authority_files`: descriptors, the history of relays and the last consensus on disk. Each is
+//!   written before it is served.
 //! * `registry`: the thread that owns the mutable state (`ledger`) and does the work that is due;
 //!   `wall_clock`: steps of the machine's clock.
 //! * `dir_port`: the thread of the directory port and of probes; `dir_connections`: its
@@ -34,20 +34,20 @@ use anabranch_os::file_lock::FileLock;
 
 use super::dirclient::{self, DirClient, unix};
 use super::store::{StoreError, locked, private_folder, replace};
+use authority_files::AuthorityFiles;
 use dir_port::DirPort;
-use keys::Cabinet;
+use keys::AuthorityKeyStore;
 use ledger::Ledger;
 use registry::{Ends, Registry};
 use shared_answers::{Letter, SharedAnswers};
-use vault::Vault;
 
+mod authority_files;
 mod dir_connections;
 mod dir_port;
 pub mod keys;
 mod ledger;
 mod registry;
 mod shared_answers;
-mod vault;
 mod wall_clock;
 
 /// Name of the file with our `DirAuthority` line, for `--authorities` and for torrc's `%include`.
@@ -215,24 +215,25 @@ pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running),
     private_folder(&settings.data)?;
     let lock = locked(&settings.data)?;
     let mut rng = anabranch_os::entropy::generator().map_err(AuthorityError::System)?;
-    let (cabinet, keys) = Cabinet::open(&settings.data, &mut rng, unix(), settings.certified_for)?;
-    cabinet.troubles().iter().for_each(|text| tell(AuthorityEvent::Trouble(text.clone())));
-    let about = about(&settings, cabinet.identity());
+    let (key_store, keys) =
+        AuthorityKeyStore::open(&settings.data, &mut rng, unix(), settings.certified_for)?;
+    key_store.troubles().iter().for_each(|text| tell(AuthorityEvent::Trouble(text.clone())));
+    let about = about(&settings, key_store.identity());
     let line = line(&about);
     replace(&settings.data.join(LINE), format!("{line}\n").as_bytes())?;
     tell(AuthorityEvent::Line(line.clone()));
-    let mut vault = Vault::open(&settings.data)?;
+    let mut authority_files = AuthorityFiles::open(&settings.data)?;
     let mut core = core::Authority::new(about, settings.core.clone(), keys);
-    let troubles = vault.restore(&mut core, unix())?;
+    let troubles = authority_files.restore(&mut core, unix())?;
     troubles.into_iter().for_each(|text| tell(AuthorityEvent::Trouble(text)));
-    let ledger = Ledger::new(core, vault, cabinet.certificates(), tell, unix());
+    let ledger = Ledger::new(core, authority_files, key_store.certificates(), tell, unix());
     let (dirclient, news, orders) = DirClient::counters().map_err(AuthorityError::System)?;
     let (letters, written) = channel();
     let (probes, wanted) = channel();
     let (bell, heard) = desk_bell().map_err(AuthorityError::System)?;
     let shared_answers = SharedAnswers::new(letters, [bell, news]);
     let ends = Ends { letters: written, orders, probes };
-    let registry = Registry::new(ledger, Arc::clone(&shared_answers), ends, cabinet, &settings);
+    let registry = Registry::new(ledger, Arc::clone(&shared_answers), ends, key_store, &settings);
     let (dir_port, at) = open(settings.listen, Arc::clone(&shared_answers), heard, wanted)?;
     // If the registry ends, the directory port's thread ends too.
     let thread = thread::Builder::new().name("registry".into());

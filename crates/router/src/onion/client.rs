@@ -18,7 +18,7 @@ use anabranch_onion::circmgr::{CircuitManager, Order, Refusal};
 use anabranch_onion::client::{CircuitKey, Client, Config, Input, Output};
 use anabranch_onion::clocks::{Clocks, PeerTime};
 use anabranch_onion::conflux::{Dealing, Design};
-use anabranch_onion::directory::network::{Network, Path, Position, Target, Wishes};
+use anabranch_onion::directory::network::{Network, Path, Position, RelayRestrictions, Target};
 use anabranch_onion::padding::Amount;
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::text::hex;
@@ -31,6 +31,7 @@ use rand_chacha::ChaCha20Rng;
 use sd_notify::NotifyState;
 
 use super::authorities::Authority;
+use super::bridge_routes::{BridgeRoutes, TransportNews};
 use super::dirclient::{DirClient, Fetched, News, unix};
 use super::links::quic::QuicLinking;
 use super::mptcp::TcpKind;
@@ -39,14 +40,13 @@ use super::skew::Skew;
 use super::state::{ClientState, UnknownState};
 use super::station::{Station, TICK, Token};
 use super::tap::Tap;
-use super::ways::{BridgeWays, TransportNews};
 use dir_requests::{At, DirRequests, Done};
 use lossy::NotLossy;
 pub use metrics::ClientMetrics;
 use programs::Programs;
 pub use refused::{Exits, Lack, Refused, Why};
 use sets::SetBook;
-pub use status::{CircuitStatus, LegPlace, RelayName, SetStatus, Status};
+pub use status::{CircuitStatus, LegPath, RelayName, SetStatus, Status};
 use trace::CellTrace;
 
 mod dir_requests;
@@ -76,10 +76,10 @@ pub struct Settings {
     /// Folder of the client's state: guards, and build times of circuits.
     pub data: PathBuf,
     /// Relays that the user requires or excludes.
-    pub wishes: Wishes,
+    pub restrictions: RelayRestrictions,
     /// Bridges, which are then the only entries to the network; `None` for none. `dirclient` must
     /// use the same bridges.
-    pub ways: Option<BridgeWays>,
+    pub routes: Option<BridgeRoutes>,
     /// Whether to use Tor's extended SOCKS5 error codes for onion services.
     pub extended_errors: bool,
     /// Amount of padding.
@@ -115,7 +115,7 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Changes {
     /// Relays that the user requires or excludes.
-    pub wishes: Wishes,
+    pub restrictions: RelayRestrictions,
     /// Amount of padding.
     pub padding: Amount,
     /// Number of legs, as in [`Settings`].
@@ -201,8 +201,8 @@ pub fn run_rereading(
 
 /// Returns the reason why no path is possible in `network`, regardless of the exits' policies.
 /// `None` if a path is possible.
-fn pathless(network: &Network, wishes: &Wishes) -> Option<Why> {
-    let none = network.has_path(Target { port: 443, v6: false }, wishes).err()?;
+fn pathless(network: &Network, restrictions: &RelayRestrictions) -> Option<Why> {
+    let none = network.has_path(Target { port: 443, v6: false }, restrictions).err()?;
     matches!(none.0, Position::Guard | Position::Middle).then_some(Why::NoPath(none))
 }
 
@@ -282,18 +282,18 @@ impl<'r> ClientLoop<'r> {
         station.watch(stop, STOP)?;
         station.watch(settings.dirclient.waker(), NEWS)?;
         reload.iter().try_for_each(|reload| station.watch(&reload.hangup, HANGUP))?;
-        let wishes = settings.wishes.clone();
+        let restrictions = settings.restrictions.clone();
         let authorities = settings.dirclient.authorities().iter();
         let ClientState { guards, build_times, unknown } = kept;
         let udp_or = settings.udp_or;
-        let mut circmgr = CircuitManager::new(guards, &build_times, wishes);
+        let mut circmgr = CircuitManager::new(guards, &build_times, restrictions);
         circmgr.set_lossy(settings.udp_or);
         circmgr.set_design(settings.design);
         circmgr.set_legs(settings.legs);
-        if let Some(ways) = &settings.ways {
-            circmgr.set_bridges(ways.bridges().iter().map(|bridge| bridge.rsa).collect());
-            station.watch(ways.transports().waker(), TRANSPORTS)?;
-            station.carriers.tcp.set_ways(ways.clone());
+        if let Some(routes) = &settings.routes {
+            circmgr.set_bridges(routes.bridges().iter().map(|bridge| bridge.rsa).collect());
+            station.watch(routes.transports().waker(), TRANSPORTS)?;
+            station.carriers.tcp.set_routes(routes.clone());
         }
         Ok(ClientLoop {
             station,
@@ -331,11 +331,11 @@ impl<'r> ClientLoop<'r> {
         if self.station.is_due(now) {
             self.station.core.handle(now, Input::Timeout);
         }
-        self.obey(now, watch);
+        self.execute(now, watch);
         if now.since(self.ticked) >= TICK {
             self.ticked = now;
             self.tick(now, watch);
-            self.obey(now, watch);
+            self.execute(now, watch);
         }
         Ok(!self.ends && ready.iter().all(|event| event.token != STOP))
     }
@@ -398,7 +398,7 @@ impl<'r> ClientLoop<'r> {
         let place = |circuit: u64| {
             let place = self.sets.get(CircuitKey(circuit))?;
             let relays = paths.get(&circuit)?.iter().map(|id| self.relay_name(id)).collect();
-            Some((place.set, LegPlace { leg: place.leg, relays }))
+            Some((place.set, LegPath { leg: place.leg, relays }))
         };
         let of_set = |mut seen: SetNumbers| {
             let known = |leg: &LegNumbers| leg.circuit.and_then(place);
@@ -474,14 +474,14 @@ impl<'r> ClientLoop<'r> {
             Token::Carrier(carrier, file) => station.receive(now, (carrier, file), ready),
             Token::Stream(number) => programs.take(now, station, circmgr, number, ready),
         }
-        self.obey(now, watch);
+        self.execute(now, watch);
     }
 
     /// Processes events of pluggable transports: messages for the log, and the start of a
     /// transport.
     fn on_transports(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
-        let Some(ways) = &self.settings.ways else { return };
-        let TransportNews { has_come_up, said } = ways.transports().news();
+        let Some(routes) = &self.settings.routes else { return };
+        let TransportNews { has_come_up, said } = routes.transports().news();
         said.into_iter().map(ClientEvent::Trouble).for_each(watch);
         if has_come_up {
             self.settings.dirclient.ask_bridges();
@@ -505,19 +505,19 @@ impl<'r> ClientLoop<'r> {
     }
 
     fn adopt(&mut self, changes: Changes, watch: &mut dyn FnMut(ClientEvent)) {
-        let Changes { wishes, padding, legs, memory, trust } = changes;
+        let Changes { restrictions, padding, legs, memory, trust } = changes;
         if let Some((authorities, share_subnets)) = trust {
             self.clocks.trust(authorities.iter().map(|one| one.fingerprint));
             self.settings.dirclient.trust(authorities, share_subnets);
         }
         self.station.core.set_amount(padding);
-        self.settings.wishes.clone_from(&wishes);
-        self.circmgr.set_wishes(wishes);
+        self.settings.restrictions.clone_from(&restrictions);
+        self.circmgr.set_restrictions(restrictions);
         self.circmgr.set_legs(legs);
         self.settings.memory = memory;
         self.station.core.set_max_cells(memory / CELL);
         if let Some(network) = self.network.clone() {
-            self.tell_unlisted(&network, watch);
+            self.report_unlisted(&network, watch);
         }
     }
 
@@ -529,7 +529,7 @@ impl<'r> ClientLoop<'r> {
                     self.station.core.set_padding(network.params().padding);
                     self.circmgr.set_network(Arc::clone(&network));
                     self.relays = [network.consensus().relays.len(), network.relays().count()];
-                    self.tell_unlisted(&network, watch);
+                    self.report_unlisted(&network, watch);
                     self.network = Some(network);
                     if self.pathless {
                         self.on_ready(watch);
@@ -551,9 +551,10 @@ impl<'r> ClientLoop<'r> {
 
     /// Reports that enough relays are known, or that no path of three relays is possible.
     fn on_ready(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
-        let bridges = self.settings.ways.is_some();
+        let bridges = self.settings.routes.is_some();
         let network = self.network.as_ref().filter(|_| !bridges);
-        let Some(why) = network.and_then(|network| pathless(network, &self.settings.wishes)) else {
+        let Some(why) = network.and_then(|network| pathless(network, &self.settings.restrictions))
+        else {
             self.pathless = false;
             return watch(ClientEvent::Ready(self.relays[1]));
         };
@@ -563,8 +564,8 @@ impl<'r> ClientLoop<'r> {
     }
 
     /// Reports the relays that the user names but `network` does not list, if they have changed.
-    fn tell_unlisted(&mut self, network: &Network, watch: &mut dyn FnMut(ClientEvent)) {
-        let unlisted = self.settings.wishes.unlisted(network);
+    fn report_unlisted(&mut self, network: &Network, watch: &mut dyn FnMut(ClientEvent)) {
+        let unlisted = self.settings.restrictions.unlisted(network);
         if unlisted == self.unlisted {
             return;
         }
@@ -579,7 +580,7 @@ impl<'r> ClientLoop<'r> {
     }
 
     /// Executes the outputs of both cores until neither has any.
-    fn obey(&mut self, now: Time, watch: &mut dyn FnMut(ClientEvent)) {
+    fn execute(&mut self, now: Time, watch: &mut dyn FnMut(ClientEvent)) {
         loop {
             let at = self.station.moment(now);
             self.circmgr.work(at, &mut self.rng);
@@ -608,8 +609,8 @@ impl<'r> ClientLoop<'r> {
 
     /// Returns the relays that may be the last hop, for messages.
     fn exits(&self) -> Exits {
-        let Settings { design, wishes, .. } = &self.settings;
-        match (self.circmgr.needs_able_exits(), wishes.exit.is_empty()) {
+        let Settings { design, restrictions, .. } = &self.settings;
+        match (self.circmgr.needs_able_exits(), restrictions.exit.is_empty()) {
             (true, _) => Exits::Linking(*design),
             (false, false) => Exits::Named,
             (false, true) => Exits::Any,
@@ -708,8 +709,8 @@ impl<'r> ClientLoop<'r> {
         }
         let ClientLoop { station, circmgr, programs, .. } = self;
         match output {
-            Output::Link(output) => station.obey(now, output),
-            Output::Stream(output) => programs.stir(now, station, circmgr, output),
+            Output::Link(output) => station.execute(now, output),
+            Output::Stream(output) => programs.service(now, station, circmgr, output),
             Output::Extended { circuit, hops } => circmgr.extended(now, circuit, hops),
             Output::Built { circuit, cgo } => {
                 watch(ClientEvent::Built(circuit.0, names(circmgr, circuit), cgo));
@@ -857,8 +858,8 @@ mod tests {
             dirclient: DirClient::start(dirclient, anabranch_os::entropy::generator().unwrap())
                 .unwrap(),
             data: data.to_owned(),
-            wishes: Wishes::default(),
-            ways: None,
+            restrictions: RelayRestrictions::default(),
+            routes: None,
             extended_errors: false,
             padding: Amount::Full,
             memory: 1 << 20,
@@ -935,7 +936,7 @@ mod tests {
             }
         };
         desk.tick(late, &mut watch);
-        desk.obey(late, &mut watch);
+        desk.execute(late, &mut watch);
         let wanted =
             "a stream to port 80 was refused: no consensus (list of relays) arrived in time";
         assert_eq!(said, [wanted]);

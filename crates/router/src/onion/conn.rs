@@ -12,11 +12,11 @@ use anabranch_onion::circuitmux::kist;
 use anabranch_onion::wire::extend::Target;
 use socket2::{SockRef, Socket};
 
+use super::bridge_routes::{BridgeRoutes, Greeting};
 use super::mptcp::{self, TcpKind};
 use super::newcomers::ConnectionSlot;
 use super::tap::{Cookie, Segment, Tap, saved_syn};
 use super::tcp_info;
-use super::ways::{BridgeWays, Greeting};
 
 /// Maximum number of unsent bytes in the kernel (`TCP_NOTSENT_LOWAT`). Further bytes wait in the
 /// core, which can still reorder them.
@@ -127,10 +127,10 @@ impl Conn {
         target: Target,
         place: usize,
         link: Box<dyn StreamLink + Send>,
-        (tap, ways, tcp): (&mut Tap, Option<&BridgeWays>, TcpKind),
+        (tap, routes, tcp): (&mut Tap, Option<&BridgeRoutes>, TcpKind),
     ) -> io::Result<Conn> {
         let address = *target.addresses.get(place).ok_or(ErrorKind::NotFound)?;
-        let (to, greeting) = ways.map_or(Ok((address, None)), |ways| ways.to(address))?;
+        let (to, greeting) = routes.map_or(Ok((address, None)), |routes| routes.to(address))?;
         if greeting.is_some() {
             let mut conn = Conn::new(connecting(to)?, address, link, Some(target))?;
             (conn.place, conn.greeting, conn.by_transport) = (place, greeting, true);
@@ -369,7 +369,7 @@ impl Conn {
 
     /// Closes the link with the protocol's closing message (`close_notify` in TLS), after the bytes
     /// sealed so far.
-    pub(super) fn say_goodbye(&mut self) {
+    pub(super) fn send_close(&mut self) {
         self.link.close();
     }
 

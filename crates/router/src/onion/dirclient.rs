@@ -304,7 +304,7 @@ impl DirThread {
         };
         self.due = authorities.iter().map(due).collect();
         (self.settings.authorities, self.settings.share_subnets) = (authorities, share_subnets);
-        self.directory.begin_anew(identities(&self.settings), share_subnets);
+        self.directory.restart_with(identities(&self.settings), share_subnets);
         self.copies = Copies::new(self.settings.authorities.iter().map(|one| one.v3).collect());
         // With new authorities, results of earlier requests are useless, except those about
         // bridges.
@@ -476,7 +476,7 @@ impl DirThread {
                     self.microdescs.put(digest, text);
                     known = true;
                 }
-                Event::Late(seconds, is_used) => self.tell_late(seconds, is_used),
+                Event::Late(seconds, is_used) => self.report_late(seconds, is_used),
                 Event::Ready => ready = true,
                 Event::Damaged(kept, why) => self.set_aside(kept, &why),
                 Event::Bridge(place, bridge) => self.desk.tell(News::Bridge(place, bridge)),
@@ -510,7 +510,7 @@ impl DirThread {
         self.desk.tell(News::Trouble(format!("could not fetch {what}: {failure}; trying again")));
     }
 
-    fn tell_late(&mut self, seconds: u64, is_used: bool) {
+    fn report_late(&mut self, seconds: u64, is_used: bool) {
         let ago = ago(seconds);
         let so = match is_used {
             true => "it stays in use until a day after it expired, because there is no newer one",

@@ -18,7 +18,7 @@ use anabranch_multipath::Time;
 use anabranch_onion::authority::{self as core, First, Judgement, Rules};
 use anabranch_onion::conflux::Design;
 use anabranch_onion::directory::descriptor::Description;
-use anabranch_onion::directory::network::Wishes;
+use anabranch_onion::directory::network::RelayRestrictions;
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::padding::Amount;
 use anabranch_onion::relay::protocols;
@@ -191,7 +191,7 @@ fn keys(settings: &Settings) -> Result<Vec<KeyRing>, EmbeddedError> {
 }
 
 /// A message from a node's thread.
-enum FromNode {
+enum NodeReport {
     Listens,
     Consensus(usize),
     Trouble(String),
@@ -216,7 +216,7 @@ impl Network {
         &mut self,
         settings: &Settings,
         rings: Vec<KeyRing>,
-        teller: &Sender<(String, FromNode)>,
+        teller: &Sender<(String, NodeReport)>,
     ) -> Result<String, EmbeddedError> {
         let even = rings.iter().map(|ring| (ring.keys().rsa_identity(), EVEN)).collect();
         let mut rings = (AUTHORITY..).zip(rings);
@@ -257,16 +257,16 @@ impl Node {
         node: u8,
         keys: KeyRing,
         dirclient: DirClient,
-        teller: &Sender<(String, FromNode)>,
+        teller: &Sender<(String, NodeReport)>,
     ) -> Result<Node, EmbeddedError> {
         let name = name(node);
         let failed = of::<io::Error>(&name);
         let (stop, stopped) = UnixStream::pair().map_err(&failed)?;
         let settings = relay_settings(settings, node, keys, dirclient);
-        let mut watch = Teller { name: name.clone(), teller: teller.clone() };
+        let mut watch = EventForwarder { name: name.clone(), teller: teller.clone() };
         let work = move || {
             let done = relay::run(settings, &stopped, &mut watch);
-            watch.tell(FromNode::Ended(done));
+            watch.tell(NodeReport::Ended(done));
         };
         let thread = thread::Builder::new().name(name).spawn(work).map_err(&failed)?;
         Ok(Node { stop, thread })
@@ -275,15 +275,15 @@ impl Node {
 
 /// Waits until `nodes` nodes listen. Passes other messages on to `watch`.
 fn await_all(
-    told: &Receiver<(String, FromNode)>,
+    told: &Receiver<(String, NodeReport)>,
     nodes: usize,
     watch: &mut dyn FnMut(EmbeddedEvent),
 ) -> Result<(), EmbeddedError> {
     let mut listening = 0;
     while listening < nodes {
         match told.recv() {
-            Ok((_, FromNode::Listens)) => listening += 1,
-            Ok((name, FromNode::Ended(done))) => {
+            Ok((_, NodeReport::Listens)) => listening += 1,
+            Ok((name, NodeReport::Ended(done))) => {
                 let ended = io::Error::other("this node has stopped");
                 return Err(EmbeddedError::Node(name, done.err().unwrap_or(ended)));
             }
@@ -294,51 +294,51 @@ fn await_all(
     Ok(())
 }
 
-fn pass_on(name: String, told: FromNode, watch: &mut dyn FnMut(EmbeddedEvent)) {
+fn pass_on(name: String, told: NodeReport, watch: &mut dyn FnMut(EmbeddedEvent)) {
     match told {
-        FromNode::Consensus(relays) => watch(EmbeddedEvent::Consensus(relays)),
-        FromNode::Trouble(text) => watch(EmbeddedEvent::Trouble(name, text)),
-        FromNode::Ended(Err(error)) => watch(EmbeddedEvent::Trouble(name, error.to_string())),
-        FromNode::Listens | FromNode::Ended(Ok(())) => {}
+        NodeReport::Consensus(relays) => watch(EmbeddedEvent::Consensus(relays)),
+        NodeReport::Trouble(text) => watch(EmbeddedEvent::Trouble(name, text)),
+        NodeReport::Ended(Err(error)) => watch(EmbeddedEvent::Trouble(name, error.to_string())),
+        NodeReport::Listens | NodeReport::Ended(Ok(())) => {}
     }
 }
 
 /// Observer of a relay that forwards the relay's events to the thread that runs the network.
-struct Teller {
+struct EventForwarder {
     name: String,
-    teller: Sender<(String, FromNode)>,
+    teller: Sender<(String, NodeReport)>,
 }
 
-impl Teller {
-    fn tell(&self, told: FromNode) {
+impl EventForwarder {
+    fn tell(&self, told: NodeReport) {
         // If the network is ending, there is no receiver.
         let _ = self.teller.send((self.name.clone(), told));
     }
 }
 
-impl Drop for Teller {
+impl Drop for EventForwarder {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.tell(FromNode::Ended(Err(io::Error::other("its thread has panicked"))));
+            self.tell(NodeReport::Ended(Err(io::Error::other("its thread has panicked"))));
         }
     }
 }
 
-impl Watch for Teller {
+impl Watch for EventForwarder {
     fn listening(&mut self, _: &[SocketAddr]) {
-        self.tell(FromNode::Listens);
+        self.tell(NodeReport::Listens);
     }
 
     fn event(&mut self, _: Time, event: &Event) {
         match event {
             Event::LinkOpen { .. } => {}
             Event::Violation { violation, .. } => {
-                self.tell(FromNode::Trouble(format!(
+                self.tell(NodeReport::Trouble(format!(
                     "a neighbour broke the protocol: {violation}"
                 )));
             }
             Event::OutOfMemory => {
-                self.tell(FromNode::Trouble(
+                self.tell(NodeReport::Trouble(
                     "queued cells reached the memory limit: a circuit was closed".into(),
                 ));
             }
@@ -356,14 +356,14 @@ fn authority(
     settings: &Settings,
     ring: &KeyRing,
     measured: BTreeMap<[u8; 20], u32>,
-    teller: Sender<(String, FromNode)>,
+    teller: Sender<(String, NodeReport)>,
 ) -> Result<(DirClient, Running), EmbeddedError> {
     let node = name(AUTHORITY);
     let tell = move |told| {
         let told = match told {
-            AuthorityEvent::Consensus(relays, _) => FromNode::Consensus(relays),
+            AuthorityEvent::Consensus(relays, _) => NodeReport::Consensus(relays),
             AuthorityEvent::Trouble(text) | AuthorityEvent::Refused(text) => {
-                FromNode::Trouble(text)
+                NodeReport::Trouble(text)
             }
             AuthorityEvent::Line(_) | AuthorityEvent::Relay(..) => return,
         };
@@ -484,8 +484,8 @@ fn client(settings: &Settings, line: &str) -> Result<client::Settings, EmbeddedE
             anabranch_os::entropy::generator().map_err(of("client"))?,
         )?,
         data,
-        wishes: Wishes::default(),
-        ways: None,
+        restrictions: RelayRestrictions::default(),
+        routes: None,
         extended_errors: false,
         padding: Amount::Full,
         memory: MEMORY,

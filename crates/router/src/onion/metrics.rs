@@ -98,15 +98,15 @@ impl Collector for Relay {
         let help = "Connections closed at once because no file descriptor was left";
         count(encoder, "relay_connections_without_file", help, numbers.turned_away)?;
         let [received, sent] = stats.padding;
-        let ways = [("received", received), ("sent", sent)];
-        counts(encoder, "relay_padding_cells", "Cells of padding", "direction", &ways)?;
+        let directions = [("received", received), ("sent", sent)];
+        counts(encoder, "relay_padding_cells", "Cells of padding", "direction", &directions)?;
         of_unordered(encoder, &numbers)?;
         of_quic(encoder, &numbers)?;
         of_lossy(encoder, &numbers)?;
         of_connections(encoder, &numbers)?;
         let [received, sent] = numbers.carried;
-        let ways = [("received", received), ("sent", sent)];
-        counts(encoder, "relay_link_bytes", "Bytes of links", "direction", &ways)?;
+        let directions = [("received", received), ("sent", sent)];
+        counts(encoder, "relay_link_bytes", "Bytes of links", "direction", &directions)?;
         of_sets(encoder, &stats)
     }
 }
@@ -152,8 +152,8 @@ fn of_lossy(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resu
     }
     let Numbers { stats: Stats { circuits_lossy, lossy, .. }, .. } = numbers;
     count(encoder, "relay_lossy_circuits_made", "Circuits with lossy cells", *circuits_lossy)?;
-    let ways = [("received", lossy.received), ("sent", lossy.sent)];
-    counts(encoder, "relay_lossy_cells", "Lossy cells on links", "direction", &ways)?;
+    let directions = [("received", lossy.received), ("sent", lossy.sent)];
+    counts(encoder, "relay_lossy_cells", "Lossy cells on links", "direction", &directions)?;
     let dropped = [
         ("queue", lossy.dropped + numbers.quic.map_or(0, |counts| counts.lossy_dropped)),
         ("replay", lossy.refused),

@@ -11,7 +11,7 @@
 //! * `links`: links over TCP, QUIC and rings in memory, behind one trait (`Carrier`); `station`
 //!   joins a core and its links.
 //! * `mptcp`: links over several network paths, if a relay enables them.
-//! * [`ways`]: a client's routes to its bridges, direct or through transports.
+//! * [`bridge_routes`]: a client's routes to its bridges, direct or through transports.
 //! * [`authority`]: a directory authority's threads, which run alongside its relay.
 //! * [`metrics`]: a relay's counters for Prometheus.
 //! * [`tap`]: out-of-order delivery of TCP segments for unordered links; [`link_pair`] measures its
@@ -23,12 +23,14 @@
 pub mod answers;
 pub mod authorities;
 pub mod authority;
+pub mod bridge_routes;
 pub mod client;
 mod compressed;
 mod conn;
 pub mod dirclient;
 mod dns;
 pub mod embedded;
+pub(crate) mod external_socket;
 pub mod families;
 pub mod kept;
 pub mod keyring;
@@ -39,7 +41,6 @@ mod meter;
 pub mod metrics;
 mod mptcp;
 mod newcomers;
-pub(crate) mod outside;
 pub mod relay;
 pub mod reload;
 pub mod skew;
@@ -49,7 +50,6 @@ pub mod store;
 mod store_error;
 pub mod tap;
 mod tcp_info;
-pub mod ways;
 
 pub use anabranch_links::StreamFamily;
 pub use anabranch_links::quic::Congestion as QuicCongestion;

@@ -364,15 +364,15 @@ impl<'r> MainShard<'r> {
             match token {
                 Token::File(DIRECTORY) => self.take_news(now, watch),
                 Token::File(TRANSPORTS) => self.take_transports(watch),
-                Token::File(EXTENDED) => self.take_brought(watch),
+                Token::File(EXTENDED) => self.take_transported(watch),
                 Token::File(HANGUP) if !self.on_hangup(watch) => return Ok(false),
                 Token::Listener(place) => self.accept(place, watch),
                 // Stop signals are read below, after all other events.
                 _ => {}
             }
         }
-        self.shard.obey(now, watch);
-        if self.was_told_to_end(now, stop, watch) {
+        self.shard.execute(now, watch);
+        if self.must_end(now, stop, watch) {
             return Ok(false);
         }
         if now.since(self.ticked) >= TICK {
@@ -408,7 +408,7 @@ impl<'r> MainShard<'r> {
     }
 
     /// Reads the signals in `stop`. Returns true if the relay should end at once.
-    fn was_told_to_end(&mut self, now: Time, mut stop: &UnixStream, watch: &mut dyn Watch) -> bool {
+    fn must_end(&mut self, now: Time, mut stop: &UnixStream, watch: &mut dyn Watch) -> bool {
         let asked = stop.read(&mut [0; 16]).unwrap_or(0);
         if asked > 1 || (asked > 0 && self.ends.is_some()) {
             return true;

@@ -17,13 +17,13 @@ use anabranch_os::files::Spare;
 use anabranch_os::poller::{Poller, Ready};
 
 use super::dirclient::unix;
+use super::external_socket::{ExternalEvent, ExternalSocket, Inside, IoEvent};
 use super::links::quic::{QuicCounts, QuicLinking, QuicLinks, QuicSockets};
 use super::links::ring::{BELL, ShardClaims, SiblingLink, Siblings};
 use super::links::tcp::TAP;
-use super::links::{CARRIERS, Carrier, Carriers, LinkEnd, LinkNews, Opened, file};
+use super::links::{CARRIERS, Carrier, Carriers, LinkEnd, LinkEvent, Opened, file};
 use super::mptcp::TcpKind;
 use super::newcomers::Entrance;
-use super::outside::{Inside, Outside, OutsideEvent, Stir};
 use super::tap::{Tap, save_syns};
 use anabranch_os::holders::{self, Transport};
 
@@ -207,12 +207,12 @@ impl<C: Core> Station<C> {
             let mut give =
                 |link, bytes: &[u8]| core.handle_link(now, LinkInput::Bytes { link, bytes });
             match links.next_news(now, &mut give) {
-                Some(LinkNews::Opened(link, opened)) => self.link_opened(now, link, opened),
-                Some(LinkNews::Served(link)) => match self.take_lossy(now, link) {
+                Some(LinkEvent::Opened(link, opened)) => self.link_opened(now, link, opened),
+                Some(LinkEvent::Served(link)) => match self.take_lossy(now, link) {
                     true => self.flush(now, link),
                     false => self.gone(now, link),
                 },
-                Some(LinkNews::Ended(link)) => self.gone(now, link),
+                Some(LinkEvent::Ended(link)) => self.gone(now, link),
                 None => return,
             }
         }
@@ -348,7 +348,7 @@ impl<C: Core> Station<C> {
     }
 
     /// Executes the core's output for a link.
-    pub(super) fn obey(&mut self, now: Time, output: LinkOutput) {
+    pub(super) fn execute(&mut self, now: Time, output: LinkOutput) {
         match output {
             LinkOutput::Dial { target } => self.dial(now, target),
             LinkOutput::DialOwn { target } => self.dial_own(now, target),
@@ -389,18 +389,18 @@ impl<C: Core> Station<C> {
         self.carriers.get_mut(link.carrier()).map(act)
     }
 
-    /// Moves bytes between a stream in the core and its external socket `outside`, which has the
+    /// Moves bytes between a stream in the core and its external socket `external`, which has the
     /// number `number`. Returns the event for the station's owner.
-    pub(super) fn stir(
+    pub(super) fn service(
         &mut self,
         now: Time,
         number: u64,
-        outside: &mut Outside,
-        what: Stir,
-    ) -> OutsideEvent {
-        let told = outside.stir(what, &mut Within { core: &mut self.core, now });
+        external: &mut ExternalSocket,
+        what: IoEvent,
+    ) -> ExternalEvent {
+        let told = external.service(what, &mut Within { core: &mut self.core, now });
         // The socket is registered with the poller for as long as its owner has it in a table.
-        outside.watch(&self.poller, STREAMS + number);
+        external.watch(&self.poller, STREAMS + number);
         told
     }
 

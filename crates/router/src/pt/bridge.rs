@@ -196,7 +196,7 @@ pub fn pictures(folder: &Path) -> Result<(Pictures, usize), StoreError> {
 
 /// Returns a message about `refused` files that are not usable pictures; `None` if there are none.
 #[must_use]
-pub fn told_of_pictures(refused: usize) -> Option<String> {
+pub fn unusable_pictures(refused: usize) -> Option<String> {
     match refused {
         0 => None,
         1 => Some("1 file is left out: it is not a baseline JPEG that can hide bytes".to_owned()),

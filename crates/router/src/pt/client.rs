@@ -144,7 +144,7 @@ impl ClientStation {
 
     /// Sets the source addresses for connections to bridges.
     #[must_use]
-    pub fn coming_from(mut self, outbound: Outbound) -> ClientStation {
+    pub fn with_outbound(mut self, outbound: Outbound) -> ClientStation {
         self.wires.outbound = outbound;
         self
     }
@@ -343,11 +343,11 @@ impl ClientStation {
         let Some(mut link) = self.links.remove(&number) else { return };
         let mut ending = None;
         loop {
-            let moved = link.stir(now);
+            let moved = link.service(now);
             let mut said = false;
             while let Some(output) = link.core.poll(now) {
                 said = true;
-                ending = self.obey(now, number, &mut link, output).or(ending);
+                ending = self.execute(now, number, &mut link, output).or(ending);
             }
             // Once a link has ended, its program receives nothing more, not even an orderly end.
             if ending.is_some() || !moved && !said {
@@ -363,7 +363,7 @@ impl ClientStation {
         }
     }
 
-    fn obey(
+    fn execute(
         &mut self,
         now: Time,
         number: u64,
@@ -485,9 +485,9 @@ impl Station for ClientStation {
 
 impl Link {
     /// Moves bytes between the program and the link. Returns whether any bytes were moved.
-    fn stir(&mut self, now: Time) -> bool {
+    fn service(&mut self, now: Time) -> bool {
         let Some(local) = &mut self.local else { return false };
-        match local.stir(now, &mut self.core) {
+        match local.service(now, &mut self.core) {
             Ok(moved) => moved,
             Err(_) => {
                 self.local = None;

@@ -12,7 +12,7 @@ use super::bridge::{Bridge, TRANSPORT};
 use super::client::{ClientSettings, ClientStation, Entrance};
 use super::server::{ServerSettings, ServerStation};
 use super::{Ends, PtEvent, Shapes, Station, carry};
-use crate::onion::ways::Transports;
+use crate::onion::bridge_routes::Transports;
 
 /// A client or server of our transport on a thread, which ends when this is dropped.
 pub struct Inside {

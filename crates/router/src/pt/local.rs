@@ -162,7 +162,7 @@ impl Local {
     /// # Errors
     /// The socket reports an error, or the relay refuses the connection. The connection has ended
     /// then.
-    pub(super) fn stir(&mut self, now: Time, link: &mut dyn LinkEnd) -> io::Result<bool> {
+    pub(super) fn service(&mut self, now: Time, link: &mut dyn LinkEnd) -> io::Result<bool> {
         if !self.connected {
             return Ok(false);
         }
@@ -401,7 +401,7 @@ mod tests {
             while !link.finished && link.room > 0 {
                 let ready: Vec<Ready> = poller.wait(None).unwrap().collect();
                 local.ready(ready[0]).unwrap();
-                while local.stir(Time::ZERO, &mut link).unwrap() {}
+                while local.service(Time::ZERO, &mut link).unwrap() {}
                 local.watch(&poller, 7, link.room);
             }
             let told = poller.wait(Some(Duration::from_millis(100))).unwrap().count();

@@ -13,7 +13,7 @@ use anabranch_pt::{self as pt, Environment, Line, Outbound, Protocol, Side};
 use anabranch_stego::{Covers, Shapes, Site};
 
 use super::bridge::{
-    Bridge, PROFILE, TRANSPORT, check_keys, pictures, server_key, shapes, told_of_pictures,
+    Bridge, PROFILE, TRANSPORT, check_keys, pictures, server_key, shapes, unusable_pictures,
 };
 use super::client::{ClientSettings, ClientStation, Entrance};
 use super::server::{Onward, ServerSettings, ServerStation};
@@ -100,12 +100,12 @@ pub fn managed(
     let ends = environment.ends_with_input;
     match environment.side {
         Side::Client(wanted) => {
-            let station = client(&wanted, out, (schedule, shapes))?.coming_from(outbound);
+            let station = client(&wanted, out, (schedule, shapes))?.with_outbound(outbound);
             Ok(Managed::Client(Box::new(station), ends))
         }
         Side::Server(wanted) => {
             let state = Path::new(&environment.state);
-            let station = server(&wanted, state, out, (schedule, limits))?.coming_from(outbound);
+            let station = server(&wanted, state, out, (schedule, limits))?.with_outbound(outbound);
             Ok(Managed::Server(Box::new(station), ends))
         }
     }
@@ -229,7 +229,7 @@ fn bridge(
     let (settings, warning) = server_settings((listen, onward), &method.options, state, own)?;
     warnings.extend(warning);
     let station = ServerStation::new(settings).map_err(|error| error.to_string())?;
-    let line = format!("{}\n", told_to_clients(station.bridge()));
+    let line = format!("{}\n", client_bridge_line(station.bridge()));
     replace(&state.join(LINE_FILE), line.as_bytes()).map_err(|error| error.to_string())?;
     Ok(station)
 }
@@ -265,12 +265,12 @@ pub fn server_settings(
     let Limits { memory, links } = limits;
     let settings =
         ServerSettings { listen, key, profile, onward, site, schedule, memory, links, covers };
-    Ok((settings, told_of_pictures(refused)))
+    Ok((settings, unusable_pictures(refused)))
 }
 
 /// Returns the bridge line of `bridge` for clients. It has placeholders for the address and the
 /// fingerprint, which only the operator knows.
-fn told_to_clients(bridge: &Bridge) -> String {
+fn client_bridge_line(bridge: &Bridge) -> String {
     let address = match bridge.address.ip().is_unspecified() {
         true => format!("ADDRESS:{}", bridge.address.port()),
         false => bridge.address.to_string(),

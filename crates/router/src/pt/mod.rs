@@ -46,7 +46,7 @@ pub use anabranch_stego::{
 };
 pub use bridge::{
     Bridge, BridgeFault, KeyFault, PROFILE, TRANSPORT, pictures, server_key, shapes,
-    told_of_pictures,
+    unusable_pictures,
 };
 pub use client::{ClientSettings, ClientStation, Entrance};
 pub use inside::Inside;

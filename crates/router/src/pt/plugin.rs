@@ -20,7 +20,7 @@ use anabranch_os::poller::{Poller, Ready};
 use anabranch_pt::{Args, Failure, Manager, Method, Protocol, Severity};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::onion::ways::Transports;
+use crate::onion::bridge_routes::Transports;
 
 /// Prefix of the specification's environment variables.
 const PREFIX: &str = "TOR_PT_";
@@ -175,7 +175,7 @@ impl Keeper {
             }
             let why = why.unwrap_or_else(|| "the program has ended".to_owned());
             self.say(&format!("{why}; restarting it in {:.1} s", pause.as_secs_f32()));
-            if self.is_told_to_end(pause) {
+            if self.must_stop(pause) {
                 return;
             }
             pause = (pause * 2).min(LAST_PAUSE);
@@ -269,7 +269,7 @@ impl Keeper {
     }
 
     /// Waits for `pause`. Returns whether the thread should end.
-    fn is_told_to_end(&self, pause: Duration) -> bool {
+    fn must_stop(&self, pause: Duration) -> bool {
         let Ok(mut poller) = Poller::new(1) else { return true };
         let wait = poller.add(&self.end, STOP).and_then(|()| Ok(poller.wait(Some(pause))?.count()));
         wait.map_or(true, |told| told > 0)

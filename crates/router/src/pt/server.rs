@@ -29,11 +29,11 @@ use super::local::{Arrival, LOCALS, Leaving, LinkEnd, Local, pair};
 use super::wires::{WIRES, Wires};
 use super::{Ends, LISTENERS, PtEvent, Station, bind, carry, wall};
 
+mod site_connections;
 #[cfg(test)]
 mod tests;
-mod visitors;
 
-use visitors::Visitors;
+use site_connections::SiteConnections;
 
 /// Maximum number of connections at a time, if the limit of file descriptors allows as many.
 const MOST: u64 = 60_000;
@@ -85,7 +85,7 @@ pub struct ServerStation {
     bridge: Bridge,
     onward: Onward,
     site: Option<SocketAddr>,
-    visitors: Visitors,
+    site_connections: SiteConnections,
     wires: Wires,
     /// Source addresses of the clients of new links that [`ServerStation::open`] has not processed
     /// yet, in the order of these links.
@@ -179,7 +179,7 @@ impl ServerStation {
             rng: generator()?,
             onward: settings.onward,
             site: settings.site,
-            visitors: Visitors::default(),
+            site_connections: SiteConnections::default(),
             wires: Wires::new(),
             peers: VecDeque::new(),
             addresses: BTreeMap::new(),
@@ -192,7 +192,7 @@ impl ServerStation {
 
     /// Sets the source addresses of the connections that the server opens.
     #[must_use]
-    pub fn coming_from(mut self, outbound: Outbound) -> ServerStation {
+    pub fn with_outbound(mut self, outbound: Outbound) -> ServerStation {
         self.wires.outbound = outbound;
         self
     }
@@ -284,7 +284,7 @@ impl ServerStation {
         self.events.push(PtEvent::Trouble(why));
     }
 
-    fn obey(&mut self, now: Time, output: ServerOutput) {
+    fn execute(&mut self, now: Time, output: ServerOutput) {
         match output {
             ServerOutput::Send(ConnId(wire), bytes) => self.wires.send(wire, &bytes),
             ServerOutput::Close(ConnId(wire)) => {
@@ -341,10 +341,10 @@ impl ServerStation {
     }
 
     /// Moves bytes between `link` and its local connection. Returns whether any bytes were moved.
-    fn stir(&mut self, now: Time, link: LinkId) -> bool {
+    fn service(&mut self, now: Time, link: LinkId) -> bool {
         let Some(host) = self.hosts.get_mut(&link) else { return false };
         let Some(local) = host else { return false };
-        match local.stir(now, &mut End { core: &mut self.core, link }) {
+        match local.service(now, &mut End { core: &mut self.core, link }) {
             Err(error) => {
                 self.fail(link, &error);
                 true
@@ -415,7 +415,7 @@ impl Station for ServerStation {
             let mut busy = false;
             while let Some(output) = self.core.poll(now) {
                 busy = true;
-                self.obey(now, output);
+                self.execute(now, output);
             }
             for (wire, room) in self.wires.settle(&self.poller) {
                 busy = true;
@@ -429,7 +429,7 @@ impl Station for ServerStation {
                 }
             }
             while let Some(link) = self.touched.pop_first() {
-                busy |= self.stir(now, link);
+                busy |= self.service(now, link);
             }
             if !busy {
                 return;

@@ -8,7 +8,7 @@ use anabranch_multipath::Time;
 use anabranch_multipath::seed::{Stream, stream};
 use anabranch_onion::circmgr::{CircuitManager, Demand, Isolation, KeptGuards, Order};
 use anabranch_onion::client::{CircuitKey, Client, Config, Input, Output};
-use anabranch_onion::directory::network::{Network, Target, Wishes};
+use anabranch_onion::directory::network::{Network, RelayRestrictions, Target};
 use anabranch_onion::padding::{Amount, PaddingParams};
 use anabranch_onion::wire::message::{Begin, EndReason};
 use anabranch_onion::{Core, Moment, StreamKey, StreamOutput};
@@ -178,7 +178,7 @@ impl ClientHost {
     pub(super) fn new(
         common: &Common,
         (place, load): (usize, ClientLoad),
-        (network, wishes): (&Arc<Network>, Wishes),
+        (network, restrictions): (&Arc<Network>, RelayRestrictions),
         (hosts, servers): (&Arc<Hosts>, &Arc<Vec<Ipv4Addr>>),
     ) -> ClientHost {
         let params = &network.consensus().params;
@@ -196,7 +196,7 @@ impl ClientHost {
         if common.crypto == Crypto::Elided {
             core.elide_crypto();
         }
-        let mut circmgr = CircuitManager::new(KeptGuards::default(), &[], wishes);
+        let mut circmgr = CircuitManager::new(KeptGuards::default(), &[], restrictions);
         circmgr.set_design(common.design);
         circmgr.set_legs(Some(common.legs));
         circmgr.set_lossy(common.udp_or.is_some());
@@ -321,7 +321,7 @@ impl ClientHost {
     }
 
     /// Executes the outputs of the client and the circuit manager until there are none.
-    fn obey(&mut self, io: &mut Io<'_>) {
+    fn execute(&mut self, io: &mut Io<'_>) {
         let at = Moment { now: io.now, unix: unix(io.now) };
         let is_due = self.circmgr.next_timeout().is_some_and(|due| due <= io.now);
         self.stirred |= is_due;
@@ -438,7 +438,7 @@ impl ClientHost {
     fn carry_out(&mut self, io: &mut Io<'_>, at: Moment, output: Output) {
         let ClientHost { core, circmgr, links, rng, .. } = self;
         match output {
-            Output::Link(output) => return links.obey(io, core, output),
+            Output::Link(output) => return links.execute(io, core, output),
             Output::Stream(StreamOutput::Readable { stream }) => return self.read(io.now, stream),
             // A request is short, so a new stream always has room for it.
             Output::Stream(StreamOutput::Room { .. }) | Output::Event(_) => return,
@@ -500,7 +500,7 @@ impl ClientHost {
 
 impl HostProgram for ClientHost {
     fn start(&mut self, io: &mut Io<'_>) {
-        self.obey(io);
+        self.execute(io);
     }
 
     fn handle(&mut self, io: &mut Io<'_>, event: TcpEvent) {
@@ -510,12 +510,12 @@ impl HostProgram for ClientHost {
         | TcpEvent::Closed { conn, .. }) = event;
         self.links.take(io, &mut self.core, event);
         self.links.receive(io, &mut self.core, (conn, usize::MAX));
-        self.obey(io);
+        self.execute(io);
     }
 
     fn datagram(&mut self, io: &mut Io<'_>, content: Vec<u8>) {
         self.links.receive_lossy(io.now, &mut self.core, &content);
-        self.obey(io);
+        self.execute(io);
     }
 
     fn next_timeout(&self) -> Option<Time> {
@@ -528,6 +528,6 @@ impl HostProgram for ClientHost {
             self.core.handle(io.now, Input::Timeout);
         }
         self.links.expire(io, &mut self.core);
-        self.obey(io);
+        self.execute(io);
     }
 }

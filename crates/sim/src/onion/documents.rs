@@ -10,7 +10,7 @@ use anabranch_onion::authority::{About, Authority, First, Judgement, Room, Setti
 use anabranch_onion::channel::Credentials;
 use anabranch_onion::directory::bandwidth::BandwidthHistory;
 use anabranch_onion::directory::descriptor::Description;
-use anabranch_onion::directory::network::{Network, Wishes};
+use anabranch_onion::directory::network::{Network, RelayRestrictions};
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::relay::protocols;
 use anabranch_onion::wire::dirkeys::IdentityKey;
@@ -173,12 +173,14 @@ impl NetworkDocuments {
     }
 
     /// Returns the preferences of a client that may use only the relays `pins` at each position.
-    pub(super) fn wishes(&self, pins: Option<&[Vec<usize>; 3]>) -> Wishes {
+    pub(super) fn restrictions(&self, pins: Option<&[Vec<usize>; 3]>) -> RelayRestrictions {
         let identities =
             |places: &Vec<usize>| places.iter().map(|&place| self.relays[place].identity).collect();
         match pins.map(|pins| pins.each_ref().map(identities)) {
-            Some([entry, middle, exit]) => Wishes { entry, middle, exit, ..Wishes::default() },
-            None => Wishes::default(),
+            Some([entry, middle, exit]) => {
+                RelayRestrictions { entry, middle, exit, ..RelayRestrictions::default() }
+            }
+            None => RelayRestrictions::default(),
         }
     }
 

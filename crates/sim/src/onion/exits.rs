@@ -86,7 +86,7 @@ impl Exits {
     }
 
     /// Executes an output of a stream that concerns its destination.
-    pub(super) fn obey(&mut self, io: &mut Io<'_>, core: &mut Relay, output: StreamOutput) {
+    pub(super) fn execute(&mut self, io: &mut Io<'_>, core: &mut Relay, output: StreamOutput) {
         match output {
             StreamOutput::Readable { stream } => self.send(io, core, stream),
             StreamOutput::Room { stream } => self.receive(io, core, stream),

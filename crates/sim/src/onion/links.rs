@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use anabranch_multipath::Time;
-use anabranch_onion::channel::{Capabilities, QuicWish, Start};
+use anabranch_onion::channel::{Capabilities, QuicPreferences, Start};
 use anabranch_onion::circuitmux::kist;
 use anabranch_onion::wire::cell::NUMBERED_CELL;
 use anabranch_onion::wire::crypto::Sha256;
@@ -175,7 +175,7 @@ impl Links {
     }
 
     /// Executes an output of the core that concerns links.
-    pub(super) fn obey(&mut self, io: &mut Io<'_>, core: &mut dyn Core, output: LinkOutput) {
+    pub(super) fn execute(&mut self, io: &mut Io<'_>, core: &mut dyn Core, output: LinkOutput) {
         match output {
             LinkOutput::Dial { target } | LinkOutput::DialOwn { target } => {
                 self.dial(io, core, (target, None));
@@ -431,7 +431,7 @@ impl Links {
         let offers = lossy && is_relay && at.target.is_none();
         let start = Start {
             capabilities: Capabilities { beside: lossy, lossy, early, ..made },
-            beside: QuicWish { port: if offers { QUIC_PORT } else { 0 }, ..usual.beside },
+            beside: QuicPreferences { port: if offers { QUIC_PORT } else { 0 }, ..usual.beside },
             own: is_relay.then(|| self.hosts.address(io.host)).into_iter().collect(),
             peer_certificate: certificate.copied().filter(|_| at.target.is_some()),
             ..usual

@@ -190,7 +190,7 @@ impl RelayHost {
                     self.links.receive_lossy(io.now, &mut self.core, content)
                 }
             };
-            self.obey(io);
+            self.execute(io);
             self.processor.spend(io.now, bytes, self.core.circuits_made() - before);
             if let Work::Conn(conn) = work
                 && io.tcp.readable(conn) > 0
@@ -202,12 +202,12 @@ impl RelayHost {
     }
 
     /// Executes the outputs of the relay's core until there are none.
-    fn obey(&mut self, io: &mut Io<'_>) {
+    fn execute(&mut self, io: &mut Io<'_>) {
         let RelayHost { core, links, exits, violations, .. } = self;
         while let Some(output) = core.poll() {
             match output {
-                Output::Link(output) => links.obey(io, core, output),
-                Output::Stream(output) => exits.obey(io, core, output),
+                Output::Link(output) => links.execute(io, core, output),
+                Output::Stream(output) => exits.execute(io, core, output),
                 Output::Connect { stream, begin } => exits.connect(io, core, (stream, &begin)),
                 Output::Event(Event::Violation { .. }) => *violations += 1,
                 // Clients in a simulation do not use the directory or resolve names.
@@ -239,7 +239,7 @@ impl HostProgram for RelayHost {
                 self.wait(conn);
             }
         }
-        self.obey(io);
+        self.execute(io);
         self.serve(io);
     }
 
@@ -262,7 +262,7 @@ impl HostProgram for RelayHost {
             self.core.handle(io.now, Input::Timeout);
         }
         self.links.expire(io, &mut self.core);
-        self.obey(io);
+        self.execute(io);
         self.serve(io);
     }
 }

@@ -203,7 +203,7 @@ impl OnionNetwork {
             add(*settings, OnionHost::Web(WebServer::default()));
         }
         for (place, client) in clients.iter().enumerate() {
-            let network = (&documents.network, documents.wishes(client.pins.as_ref()));
+            let network = (&documents.network, documents.restrictions(client.pins.as_ref()));
             let node = ClientHost::new(common, (place, client.load), network, (&hosts, &web));
             add(client.host, OnionHost::Client(Box::new(node)));
         }

@@ -23,9 +23,9 @@ use anabranch_tunnel::{ClientId, Datagram, Far, INTERFACE, NewRun, PacketKind, P
 use rand_chacha::ChaCha20Rng;
 use sd_notify::NotifyState;
 
+use super::client_interface::ClientInterface;
+use super::client_states::{ClientState, Destination};
 use super::flows::{FlowKey, Flows};
-use super::guests::{Destination, Guest};
-use super::hub::Hub;
 use super::outbox::Outbox;
 use super::settings::{Failure, Listening, News, Reread, Screen, Server, Settings, Snapshot};
 use super::streams::{BEHIND, Entry, Packets, STREAMS, Streams};
@@ -122,8 +122,8 @@ pub(super) struct Driver<'s> {
     pub(super) settings: Settings,
     pub(super) servers: Vec<(String, SocketAddr)>,
     /// The interface of `--tun`; `None` without one.
-    pub(super) hub: Option<Hub>,
-    pub(super) guests: Vec<Guest>,
+    pub(super) interface: Option<ClientInterface>,
+    pub(super) client_states: Vec<ClientState>,
     pub(super) flows: Flows,
     timers: BTreeSet<(Time, ClientId)>,
     pub(super) clock: Clock,
@@ -170,20 +170,26 @@ impl<'s> Driver<'s> {
         far.prefer_aes(has_aes());
         let listener = open_listener(settings.listen)?;
         let behind = look_up_behind(&settings)?;
-        let hub = settings.tun.as_ref().map(|name| Hub::open(name, &settings.keys)).transpose()?;
+        let interface = settings
+            .tun
+            .as_ref()
+            .map(|name| ClientInterface::open(name, &settings.keys))
+            .transpose()?;
         let poller = Poller::new(EVENTS).map_err(system("opening an epoll set"))?;
         poller.add(&listener, LISTENER).map_err(system("filling the epoll set"))?;
         let streams = open_streams(&settings, behind, &poller)?;
         poller.add(&stop, STOP).map_err(system("filling the epoll set"))?;
-        let hub_added = hub.as_ref().map_or(Ok(()), |hub| poller.add(hub, HUB));
+        let hub_added = interface.as_ref().map_or(Ok(()), |interface| poller.add(interface, HUB));
         hub_added.map_err(system("filling the epoll set"))?;
         let named = (0..).map(ClientId).zip(peers);
         let driver = Driver {
             far,
-            guests: named.map(|(id, peer)| Guest::new(id, &peer.name, peer.public)).collect(),
+            client_states: named
+                .map(|(id, peer)| ClientState::new(id, &peer.name, peer.public))
+                .collect(),
             flows: Flows::new(settings.flows),
             servers,
-            hub,
+            interface,
             settings,
             timers: BTreeSet::new(),
             clock,
@@ -207,7 +213,7 @@ impl<'s> Driver<'s> {
         };
         let about = driver.about();
         driver.screen.listening(&about);
-        driver.tell_ready();
+        driver.report_ready();
         Ok(driver)
     }
 
@@ -224,11 +230,11 @@ impl<'s> Driver<'s> {
             behind: self.settings.behind.clone(),
             public: self.settings.keys.own.public.0,
             servers: self.servers.clone(),
-            tun: self.hub.as_ref().map(|hub| {
+            tun: self.interface.as_ref().map(|interface| {
                 let own = self.settings.keys.own.public;
-                (hub.name.clone(), Inner::of(&own, &own))
+                (interface.name.clone(), Inner::of(&own, &own))
             }),
-            clients: self.present().map(Guest::name).collect(),
+            clients: self.present().map(ClientState::name).collect(),
             schedule: self.settings.schedule.to_string(),
             every: self.settings.every.to_string(),
             redraw: self.settings.redraw.map(|silence| silence.to_string()),
@@ -239,11 +245,11 @@ impl<'s> Driver<'s> {
     }
 
     /// Returns the clients that the key file lists now.
-    fn present(&self) -> impl Iterator<Item = &Guest> {
-        self.guests.iter().filter(|guest| !guest.is_gone())
+    fn present(&self) -> impl Iterator<Item = &ClientState> {
+        self.client_states.iter().filter(|state| !state.is_gone())
     }
 
-    pub(super) fn tell_ready(&self) {
+    pub(super) fn report_ready(&self) {
         let (listen, clients) = (self.about().listen, self.present().count());
         let status = format!("listening on {listen}, {clients} clients");
         tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
@@ -368,15 +374,15 @@ impl<'s> Driver<'s> {
         let id = new.client;
         let wanted = self.wanted(&new.label);
         let paths = self.far.paths(id);
-        let guest = &mut self.guests[id.0 as usize];
-        let fits = guest.begin(&self.settings, paths);
-        let windows = guest.has_windows();
+        let state = &mut self.client_states[id.0 as usize];
+        let fits = state.begin(&self.settings, paths);
+        let windows = state.has_windows();
         if let Some(session) = self.far.session(id) {
             session.keep_windows(windows);
-            session.send_decoys(guest.decoys(&self.settings));
+            session.send_decoys(state.decoys(&self.settings));
         }
-        guest.wanted = wanted.as_ref().map(|(_, wanted)| *wanted);
-        let client = guest.name();
+        state.wanted = wanted.as_ref().map(|(_, wanted)| *wanted);
+        let client = state.name();
         let news = match wanted {
             Some((server, _)) => News::Began { client, from: from.remote, server },
             None => {
@@ -386,7 +392,8 @@ impl<'s> Driver<'s> {
         };
         self.screen.news(now, &news);
         if !fits {
-            let (name, schedule) = (self.guests[id.0 as usize].name(), &self.settings.schedule);
+            let (name, schedule) =
+                (self.client_states[id.0 as usize].name(), &self.settings.schedule);
             self.screen.warn(&format!(
                 "schedule {schedule} does not fit the {paths} paths of client '{name}': packets to \
                  this client follow schedule {} instead",
@@ -400,7 +407,10 @@ impl<'s> Driver<'s> {
     /// if there is none.
     fn wanted(&self, label: &str) -> Option<(String, Destination)> {
         if label == INTERFACE {
-            return self.hub.as_ref().map(|hub| (hub.name.clone(), Destination::Interface));
+            return self
+                .interface
+                .as_ref()
+                .map(|interface| (interface.name.clone(), Destination::Interface));
         }
         let found = self.servers.iter().find(|(name, _)| name == label);
         // An empty label means the only server.
@@ -415,8 +425,8 @@ impl<'s> Driver<'s> {
         self.say(now, client);
         self.deal_delayed(now, client);
         self.use_windows(now, client);
-        let guest = &mut self.guests[client.0 as usize];
-        let news = guest.look(now, &self.far);
+        let state = &mut self.client_states[client.0 as usize];
+        let news = state.look(now, &self.far);
         news.iter().for_each(|news| self.screen.news(now, news));
         self.arm(now, client);
     }
@@ -451,12 +461,13 @@ impl<'s> Driver<'s> {
 
     /// Sends a client's datagrams to its server. Consecutive ones of one flow are sent together.
     fn forward(&mut self, now: Time, client: ClientId, datagrams: &[Datagram]) {
-        let guest = &mut self.guests[client.0 as usize];
-        datagrams.iter().for_each(|datagram| guest.count_in(datagram));
-        let server = match (guest.wanted, &self.hub) {
+        let state = &mut self.client_states[client.0 as usize];
+        datagrams.iter().for_each(|datagram| state.count_in(datagram));
+        let server = match (state.wanted, &self.interface) {
             (Some(Destination::Server(server)), _) => server,
-            (Some(Destination::Interface), Some(hub)) => {
-                let taken = datagrams.iter().filter(|one| hub.write(client, one.bytes())).count();
+            (Some(Destination::Interface), Some(interface)) => {
+                let taken =
+                    datagrams.iter().filter(|one| interface.write(client, one.bytes())).count();
                 self.counted.refused += (datagrams.len() - taken) as u64;
                 return;
             }
@@ -518,8 +529,8 @@ impl<'s> Driver<'s> {
 
     /// Reads packets for clients from the interface.
     fn on_hub(&mut self) -> Result<(), Failure> {
-        let Some(hub) = &mut self.hub else { return Ok(()) };
-        let arena = hub.read(ROUND);
+        let Some(interface) = &mut self.interface else { return Ok(()) };
+        let arena = interface.read(ROUND);
         let arena = arena.map_err(|error| {
             Failure::System(
                 "another program removed the interface of --tun (start the far end again)",
@@ -528,15 +539,15 @@ impl<'s> Driver<'s> {
         })?;
         let now = self.clock.now();
         for (client, packet) in arena.packets() {
-            let flow = self.guests[client.0 as usize].flow;
+            let flow = self.client_states[client.0 as usize].flow;
             let (from, stride) = (self.settings.listen, packet.len());
             let run = Received { from, to: None, ecn: 0, stride, bytes: packet };
             self.deal(now, (client, flow), &run);
         }
         self.send(now);
         arena.packets().for_each(|(client, _)| self.arm(now, client));
-        if let Some(hub) = &mut self.hub {
-            hub.recycle(arena);
+        if let Some(interface) = &mut self.interface {
+            interface.recycle(arena);
         }
         Ok(())
     }
@@ -544,8 +555,8 @@ impl<'s> Driver<'s> {
     /// Assigns a server's datagrams to the client's paths, or queues them if the settings demand a
     /// delay.
     fn deal(&mut self, now: Time, key: FlowKey, run: &Received<'_>) {
-        let Some(guest) = self.guests.get_mut(key.0.0 as usize) else { return };
-        match guest.delays(now, key.1, run) {
+        let Some(state) = self.client_states.get_mut(key.0.0 as usize) else { return };
+        match state.delays(now, key.1, run) {
             true => self.deal_delayed(now, key.0),
             false => self.deal_now(now, key, run),
         }
@@ -554,30 +565,30 @@ impl<'s> Driver<'s> {
     /// Assigns the datagrams whose delay has expired to paths.
     fn deal_delayed(&mut self, now: Time, client: ClientId) {
         let place = client.0 as usize;
-        while let Some((flow, bytes)) = self.guests[place].next_delayed(now) {
+        while let Some((flow, bytes)) = self.client_states[place].next_delayed(now) {
             let (from, stride) = (self.settings.listen, bytes.len());
             let run = Received { from, to: None, ecn: 0, stride, bytes: &bytes };
             self.deal_now(now, (client, flow), &run);
         }
-        self.counted.hurried += self.guests[place].take_hurried();
+        self.counted.hurried += self.client_states[place].take_hurried();
     }
 
     fn deal_now(&mut self, now: Time, (client, flow): FlowKey, run: &Received<'_>) {
-        let guest = &mut self.guests[client.0 as usize];
-        if guest.has_windows() {
-            self.counted.unsent += guest.await_window(now, flow, run);
+        let state = &mut self.client_states[client.0 as usize];
+        if state.has_windows() {
+            self.counted.unsent += state.await_window(now, flow, run);
             return self.use_windows(now, client);
         }
         let mut left = run.count() as u64;
         let mut datagrams = run.datagrams();
         while left > 0 {
-            let Some((path, units)) = guest.assign(now, left) else {
+            let Some((path, units)) = state.assign(now, left) else {
                 self.counted.unsent += left;
                 return;
             };
             for datagram in datagrams.by_ref().take(units as usize) {
                 match self.outbox.seal(now, &mut self.far, (client, path), (flow, datagram)) {
-                    true => guest.count_out(path, datagram.len()),
+                    true => state.count_out(path, datagram.len()),
                     false => self.counted.unsent += 1,
                 }
             }
@@ -588,17 +599,17 @@ impl<'s> Driver<'s> {
     /// Sends the datagrams that wait for a congestion window, as far as the windows of the paths
     /// allow.
     fn use_windows(&mut self, now: Time, client: ClientId) {
-        let guest = &mut self.guests[client.0 as usize];
-        while let Some((path, units)) = guest.next_run(now, &self.far) {
+        let state = &mut self.client_states[client.0 as usize];
+        while let Some((path, units)) = state.next_run(now, &self.far) {
             for _ in 0..units {
-                let Some((flow, datagram)) = guest.next_answer() else { break };
+                let Some((flow, datagram)) = state.next_answer() else { break };
                 match self.outbox.seal(now, &mut self.far, (client, path), (flow, &datagram)) {
-                    true => guest.count_out(path, datagram.len()),
+                    true => state.count_out(path, datagram.len()),
                     false => self.counted.unsent += 1,
                 }
             }
         }
-        self.counted.unsent += guest.take_dropped();
+        self.counted.unsent += state.take_dropped();
     }
 
     pub(super) fn send(&mut self, now: Time) {
@@ -612,11 +623,11 @@ impl<'s> Driver<'s> {
     /// Moves a client's timer to its next due time, if that is earlier than the time already set.
     fn arm(&mut self, now: Time, client: ClientId) {
         let due = self.far.session(client).and_then(|session| session.next_timeout());
-        let guest = &mut self.guests[client.0 as usize];
-        let due = due.into_iter().chain(guest.next_due()).min();
+        let state = &mut self.client_states[client.0 as usize];
+        let due = due.into_iter().chain(state.next_due()).min();
         let Some(due) = due.map(|due| due.max(now)) else { return };
-        if guest.armed.is_none_or(|armed| due < armed) {
-            if let Some(armed) = guest.armed.replace(due) {
+        if state.armed.is_none_or(|armed| due < armed) {
+            if let Some(armed) = state.armed.replace(due) {
                 self.timers.remove(&(armed, client));
             }
             self.timers.insert((due, client));
@@ -630,7 +641,7 @@ impl<'s> Driver<'s> {
             && due <= now
         {
             self.timers.pop_first();
-            self.guests[client.0 as usize].armed = None;
+            self.client_states[client.0 as usize].armed = None;
             self.tend(now, client);
         }
         self.follow_streams(now);
@@ -654,20 +665,20 @@ impl<'s> Driver<'s> {
         for client in self.far.expire(now) {
             self.flows.close_all(client);
             self.close_streams(client);
-            let guest = &mut self.guests[client.0 as usize];
-            guest.end();
-            let news = News::Ended { client: guest.name() };
+            let state = &mut self.client_states[client.0 as usize];
+            state.end();
+            let news = News::Ended { client: state.name() };
             self.screen.news(now, &news);
         }
     }
 
     fn snapshot(&mut self) -> Snapshot {
-        let present = self.guests.iter().filter(|guest| !guest.is_gone());
+        let present = self.client_states.iter().filter(|state| !state.is_gone());
         let far = &mut self.far;
         let memory = self.listener.memory().unwrap_or_default();
         let streams = self.streams.as_ref();
         Snapshot {
-            clients: present.map(|guest| guest.snapshot(far, streams)).collect(),
+            clients: present.map(|state| state.snapshot(far, streams)).collect(),
             streams: streams.map(Streams::snapshot),
             flows: self.flows.len(),
             missed: memory.drops.into(),
@@ -680,7 +691,7 @@ impl<'s> Driver<'s> {
         tell(&[NotifyState::Stopping]);
         let now = self.clock.now();
         let snapshot = self.snapshot();
-        for client in (0..self.guests.len() as u32).map(ClientId) {
+        for client in (0..self.client_states.len() as u32).map(ClientId) {
             self.far.session(client).into_iter().for_each(|session| session.close());
             self.tend(now, client);
         }

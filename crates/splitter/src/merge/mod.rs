@@ -7,16 +7,16 @@
 //! its own socket to the server. Each client has its own schedule, which assigns the server's
 //! answers to the client's paths.
 
-mod behind;
+mod client_interface;
+mod client_states;
 mod driver;
 mod flows;
-mod guests;
-mod hub;
 mod metrics;
 mod outbox;
 mod reload;
 mod settings;
 mod streams;
+mod web_relay;
 
 pub use driver::{run, run_rereading, run_until};
 pub use metrics::Metered;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use anabranch_os::manager::reloading;
 
+use super::client_interface::alike;
+use super::client_states::ClientState;
 use super::driver::{Driver, look_up, look_up_behind};
-use super::guests::Guest;
-use super::hub::alike;
 use super::settings::Settings;
 
 impl Driver<'_> {
@@ -24,14 +24,14 @@ impl Driver<'_> {
         if let Err(why) = read.and_then(|settings| self.adopt(settings)) {
             self.screen.warn(&format!("{why}; the current settings stay"));
         }
-        self.tell_ready();
+        self.report_ready();
     }
 
     fn adopt(&mut self, settings: Settings) -> Result<(), String> {
         refuse_fixed(&self.settings, &settings)?;
         let servers = look_up(&settings.servers).map_err(|failure| failure.to_string())?;
         let behind = look_up_behind(&settings).map_err(|failure| failure.to_string())?;
-        if self.hub.is_some() {
+        if self.interface.is_some() {
             alike(&settings.keys).map_err(|failure| failure.to_string())?;
         }
         let now = self.clock.now();
@@ -52,8 +52,8 @@ impl Driver<'_> {
     fn replace_clients(&mut self) {
         let now = self.clock.now();
         let peers = &self.settings.keys.peers;
-        let stays = |guest: &&Guest| peers.iter().any(|peer| peer.public == guest.public);
-        let left = self.guests.iter().filter(|guest| !stays(guest)).map(Guest::id);
+        let stays = |state: &&ClientState| peers.iter().any(|peer| peer.public == state.public);
+        let left = self.client_states.iter().filter(|state| !stays(state)).map(ClientState::id);
         for client in left.collect::<Vec<_>>() {
             self.far.session(client).into_iter().for_each(|session| session.close());
             self.tend(now, client);
@@ -64,17 +64,17 @@ impl Driver<'_> {
         let clients: Vec<_> =
             self.settings.keys.peers.iter().map(|peer| (peer.public, peer.psk)).collect();
         let (named, gone) = self.far.replace_clients(&clients);
-        gone.iter().for_each(|client| self.guests[client.0 as usize].leave());
+        gone.iter().for_each(|client| self.client_states[client.0 as usize].leave());
         for (id, peer) in named.iter().zip(&self.settings.keys.peers) {
-            match self.guests.get_mut(id.0 as usize) {
-                Some(guest) => guest.rename(&peer.name),
+            match self.client_states.get_mut(id.0 as usize) {
+                Some(state) => state.rename(&peer.name),
                 // IDs are assigned consecutively.
-                None => self.guests.push(Guest::new(*id, &peer.name, peer.public)),
+                None => self.client_states.push(ClientState::new(*id, &peer.name, peer.public)),
             }
         }
         let named = named.into_iter().zip(&self.settings.keys.peers);
-        if let Some(hub) = &mut self.hub
-            && let Err(error) = hub.lead_to(named, &self.settings.keys.own.public)
+        if let Some(interface) = &mut self.interface
+            && let Err(error) = interface.lead_to(named, &self.settings.keys.own.public)
         {
             self.screen.warn(&format!(
                 "the routes of the interface (--tun) to some clients could not be set: {error}"

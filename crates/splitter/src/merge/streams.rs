@@ -21,8 +21,8 @@ use anabranch_tunnel::carrier::{LONGEST, LONGEST_FIRST};
 use anabranch_tunnel::{ClientId, Peer};
 use socket2::Socket;
 
-use super::behind::Relay;
 use super::settings::{StreamSnapshot, StreamsSnapshot};
+use super::web_relay::Relay;
 use crate::streams::{Connection, Ending, TlsEnd, prepare};
 
 /// Bit that marks the token of a stream. The other bits are the stream's number.

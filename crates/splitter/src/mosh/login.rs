@@ -123,7 +123,7 @@ pub struct Login {
 
 /// The address and the key of a mosh-server, from its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Learnt {
+pub struct MoshServer {
     /// IP address and UDP port of mosh-server.
     pub server: SocketAddr,
     /// The key of the session.
@@ -184,7 +184,7 @@ impl Login {
     ///
     /// # Errors
     /// [`LoginError`] if the login gave no session.
-    pub fn run(&self, said: &mut dyn Write) -> Result<Learnt, LoginError> {
+    pub fn run(&self, said: &mut dyn Write) -> Result<MoshServer, LoginError> {
         let local = self.look_up()?;
         let (mut child, out) = self.start(local)?;
         let (answer, rest) = read(out, said).inspect_err(|_| end(&mut child))?;
@@ -200,7 +200,7 @@ impl Login {
             RemoteIp::Local => local,
         };
         let ip = ip.ok_or(LoginError::NoAddress)?;
-        Ok(Learnt { server: SocketAddr::new(ip, port), key })
+        Ok(MoshServer { server: SocketAddr::new(ip, port), key })
     }
 
     /// Resolves the name of the other machine; `None` if ssh resolves it.

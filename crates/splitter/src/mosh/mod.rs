@@ -12,6 +12,6 @@ mod words;
 
 pub use answer::{Answer, AnswerLine, Key, KeyError};
 pub use client::{Client, Ended, Running, Terminal};
-pub use login::{Bind, Family, Learnt, Login, LoginError, RemoteIp};
+pub use login::{Bind, Family, Login, LoginError, MoshServer, RemoteIp};
 pub use proxy::carry;
 pub use words::{Words, WordsError};

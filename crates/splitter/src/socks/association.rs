@@ -70,7 +70,7 @@ pub fn associate(
 ) -> Result<Association, ProxyFault> {
     let until = Instant::now() + PATIENCE;
     let control = connect(reach, PATIENCE).map_err(ProxyFault::of_connecting)?;
-    let mut stream = Hasty::new(&control, until);
+    let mut stream = DeadlineStream::new(&control, until);
     let relay = converse(&mut stream, credentials, reach.proxy.is_ipv6())?;
     let control: TcpStream = control.into();
     control.set_nonblocking(true).map_err(ProxyFault::Io)?;
@@ -135,14 +135,14 @@ pub(crate) fn connect(reach: &Reach, patience: Duration) -> io::Result<Socket> {
 }
 
 /// A stream whose reads and writes share one deadline, even if the other side sends byte by byte.
-pub(crate) struct Hasty<'s> {
+pub(crate) struct DeadlineStream<'s> {
     stream: &'s Socket,
     until: Instant,
 }
 
-impl Hasty<'_> {
-    pub(crate) fn new(stream: &Socket, until: Instant) -> Hasty<'_> {
-        Hasty { stream, until }
+impl DeadlineStream<'_> {
+    pub(crate) fn new(stream: &Socket, until: Instant) -> DeadlineStream<'_> {
+        DeadlineStream { stream, until }
     }
 
     fn left(&self) -> io::Result<Option<Duration>> {
@@ -151,7 +151,7 @@ impl Hasty<'_> {
     }
 }
 
-impl Read for Hasty<'_> {
+impl Read for DeadlineStream<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(self.left()?)?;
         let mut stream = self.stream;
@@ -159,7 +159,7 @@ impl Read for Hasty<'_> {
     }
 }
 
-impl Write for Hasty<'_> {
+impl Write for DeadlineStream<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(self.left()?)?;
         let mut stream = self.stream;
@@ -246,7 +246,7 @@ mod tests {
         });
         let until = Instant::now() + Duration::from_millis(200);
         let stream = Socket::from(stream);
-        let error = Hasty::new(&stream, until).read_exact(&mut [0; 4096]).unwrap_err();
+        let error = DeadlineStream::new(&stream, until).read_exact(&mut [0; 4096]).unwrap_err();
         assert!(matches!(ProxyFault::of_stream(error), ProxyFault::Timeout));
         assert!(Instant::now() < until + Duration::from_secs(5));
         drop(stream);

@@ -18,7 +18,7 @@ mod proxy;
 
 pub use anabranch_proxy::client::Credentials;
 pub use association::{Association, Reach, associate};
-pub(crate) use association::{Hasty, connect, is_over};
+pub(crate) use association::{DeadlineStream, connect, is_over};
 pub use dialogue::converse;
 pub use fault::ProxyFault;
 pub use packet::{Header, Opened};

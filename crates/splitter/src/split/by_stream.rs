@@ -65,7 +65,7 @@ impl Driver<'_> {
     }
 
     fn on_stream_opened(&mut self, now: Time, path: PathId, rest: &[u8]) {
-        self.tell_stream(now, path);
+        self.report_stream(now, path);
         if let Some(tunnel) = &mut self.tunnel {
             tunnel.on_path(now, path);
         }
@@ -76,7 +76,7 @@ impl Driver<'_> {
     }
 
     fn on_hop_moved(&mut self, now: Time, path: PathId, found: &[SocketAddr]) {
-        match self.uplinks.ways.redirect(path, found) {
+        match self.uplinks.egress_table.redirect(path, found) {
             Some(look) => self.on_look(now, &look),
             None => {
                 let warning = self.uplinks.streams.fail_move(now, path);
@@ -128,19 +128,19 @@ impl Driver<'_> {
         if self.uplinks.streams.next_timeout().is_none_or(|due| due > now) {
             return;
         }
-        let ended = self.uplinks.streams.on_time(now, &self.uplinks.ways);
+        let ended = self.uplinks.streams.on_time(now, &self.uplinks.egress_table);
         ended.into_iter().for_each(|(path, warning)| self.stream_ended(now, path, warning));
     }
 
     fn stream_ended(&mut self, now: Time, path: PathId, warning: Option<String>) {
         self.report.warn(warning);
-        self.tell_stream(now, path);
+        self.report_stream(now, path);
         self.settle(now);
     }
 
     /// Reports to the core whether a path has a connection.
-    pub(super) fn tell_stream(&mut self, now: Time, path: PathId) {
+    pub(super) fn report_stream(&mut self, now: Time, path: PathId) {
         let broken = self.uplinks.streams.broken(path);
-        self.tell_path(now, path, broken);
+        self.report_path(now, path, broken);
     }
 }

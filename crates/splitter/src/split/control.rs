@@ -59,7 +59,7 @@ impl<'s> Control<'s> {
 
     /// Makes SIGINT end the program at once from now on. The caller has only interruptible work
     /// left.
-    pub(super) fn be_hasty(&self) {
+    pub(super) fn exit_on_signal(&self) {
         self.hasty.store(true, Ordering::Release);
     }
 }

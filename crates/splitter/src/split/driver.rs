@@ -11,7 +11,7 @@ use anabranch_os::poller::{Poller, Ready};
 use anabranch_os::udp::{Fault, QueuedError, Received, RecvBatch};
 
 use super::control::Control;
-use super::door::Door;
+use super::ingress::Ingress;
 use super::onward::{Back, Outgoing, batch_of};
 use super::report::Report;
 use super::sockets::CONTROL;
@@ -97,7 +97,7 @@ pub(super) struct Driver<'s> {
     pub(super) clock: Clock,
     pub(super) poller: Poller,
     /// The entrance of clients' datagrams.
-    pub(super) door: Door,
+    pub(super) ingress: Ingress,
     /// The connections to the servers.
     pub(super) uplinks: Uplinks,
     /// The near end of a tunnel; `None` if the server is not a far end.
@@ -136,7 +136,7 @@ impl Driver<'_> {
 
     fn on_ready(&mut self, event: Ready, buffers: &mut RecvBatch) -> Result<(), Failure> {
         match event.token {
-            LISTENER if self.door.port().is_none() => self.on_packets()?,
+            LISTENER if self.ingress.port().is_none() => self.on_packets()?,
             LISTENER => self.on_clients(buffers),
             STOP => self.control.stopped = true,
             NETWORK => self.on_network()?,
@@ -166,7 +166,7 @@ impl Driver<'_> {
     /// Handles datagrams of clients: passes each received batch to the core, and then sends all
     /// outputs.
     fn on_clients(&mut self, buffers: &mut RecvBatch) {
-        let Some(Ok(runs)) = self.door.port().map(|port| buffers.recv(port)) else { return };
+        let Some(Ok(runs)) = self.ingress.port().map(|port| buffers.recv(port)) else { return };
         let now = self.clock.now();
         let (mut outgoing, mut back) = (Vec::with_capacity(RUNS), Vec::new());
         for run in runs {
@@ -230,11 +230,11 @@ impl Driver<'_> {
         if let Some(socket) =
             self.uplinks.sockets.by_token(token).filter(|_| self.uplinks.sockets.is_in_use(token))
         {
-            let (session, egress) = (socket.session, self.uplinks.ways.of(socket.path));
+            let (session, egress) = (socket.session, self.uplinks.egress_table.of(socket.path));
             let warning =
                 self.report.warnings.narrow(socket.path, &egress.name, egress.headers(), error);
             if let Some(mtu) = Warnings::narrowed(error) {
-                self.door.complain(session, Complaint::TooBig(mtu));
+                self.ingress.complain(session, Complaint::TooBig(mtu));
             }
             self.report.warn(warning);
         }
@@ -245,26 +245,26 @@ impl Driver<'_> {
     fn on_network(&mut self) -> Result<(), Failure> {
         let changes = self.control.monitor.drain();
         let changes = changes.map_err(|error| Failure::System("reading network changes", error))?;
-        if self.door.concerns(&changes) {
+        if self.ingress.concerns(&changes) {
             self.on_steered()?;
         }
         if !changes.is_empty() {
-            self.uplinks.ways.on_change(self.clock.now());
+            self.uplinks.egress_table.on_change(self.clock.now());
         }
         Ok(())
     }
 
     /// Checks the paths again if a change of the network was reported and the check is due.
     fn look_again(&mut self, now: Time) {
-        let families = self.uplinks.ways.led();
-        let looks = self.uplinks.ways.look_again(now);
+        let families = self.uplinks.egress_table.led();
+        let looks = self.uplinks.egress_table.look_again(now);
         if looks.is_empty() {
             return;
         }
         looks.iter().for_each(|look| self.on_look(now, look));
         self.steer();
         // In either case the core's outputs are executed once.
-        match self.uplinks.ways.led() == families {
+        match self.uplinks.egress_table.led() == families {
             true => self.tend(now),
             false => self.resolve_again(now),
         }
@@ -274,9 +274,10 @@ impl Driver<'_> {
     fn on_names(&mut self) {
         let Some(found) = self.uplinks.resolver.answer() else { return };
         let now = self.clock.now();
-        let server = self.uplinks.ways.suitable(&found);
+        let server = self.uplinks.egress_table.suitable(&found);
         if server.is_none() && !found.is_empty() {
-            let warning = self.report.warnings.unsuitable(&found, self.uplinks.ways.server());
+            let warning =
+                self.report.warnings.unsuitable(&found, self.uplinks.egress_table.server());
             self.report.warn(warning);
         }
         for session in self.uplinks.resolver.settle(now, server.is_some()) {
@@ -317,7 +318,7 @@ impl Driver<'_> {
             let snapshot = self.snapshot(missed);
             self.report.screen.snapshot(now, &snapshot);
             self.report.flush(now);
-            if !self.door.is_guarded() {
+            if !self.ingress.is_guarded() {
                 self.on_steered()?;
             }
         }
@@ -360,7 +361,7 @@ impl Driver<'_> {
                 Output::Resolve { session, .. } => self.resolve(now, session),
                 Output::Close { session } => self.close(now, session),
                 Output::Event(mut event) => {
-                    self.door.note(&event);
+                    self.ingress.note(&event);
                     self.follow_name(now, &mut event);
                     self.report.taps.note(&event);
                     self.report.screen.event(now, &event);
@@ -391,7 +392,7 @@ impl Driver<'_> {
 
     fn close(&mut self, now: Time, session: SessionId) {
         self.tunnel.as_mut().into_iter().for_each(|tunnel| tunnel.close_flow(session));
-        self.door.forget(session);
+        self.ingress.forget(session);
         for local in self.uplinks.close(session) {
             self.core.handle(now, Input::Shut { local });
         }
@@ -401,9 +402,9 @@ impl Driver<'_> {
     /// the pinned flows. `missed` is the number of datagrams dropped by the paths' sockets.
     pub(super) fn snapshot(&mut self, missed: u64) -> Snapshot {
         let now = self.clock.now();
-        let pinned = self.door.pinned(self.control.stopped);
+        let pinned = self.ingress.pinned(self.control.stopped);
         let snapshot = Snapshot { pinned, ..self.core.snapshot() };
-        let mut snapshot = self.report.complete(self.door.port(), missed, snapshot);
+        let mut snapshot = self.report.complete(self.ingress.port(), missed, snapshot);
         self.tunnel.as_mut().into_iter().for_each(|tunnel| tunnel.complete(now, &mut snapshot));
         for (place, path) in snapshot.paths.iter_mut().enumerate() {
             path.stream = self.uplinks.streams.counters(PathId::at(place));
@@ -421,10 +422,10 @@ impl Driver<'_> {
         self.core.handle(now, Input::Shutdown);
         self.settle(now);
         self.leave_far_end(now);
-        let freed = self.door.close();
+        let freed = self.ingress.close();
         // This is not done earlier: a user who interrupts the program must not be left with part of
         // the machine's routes.
-        self.control.be_hasty();
+        self.control.exit_on_signal();
         // The screen is first, because it may hold a terminal. Completing the captures may take
         // long, and may be interrupted.
         self.report.screen.finish(now, &snapshot);

@@ -119,8 +119,8 @@ impl Driver<'_> {
         if !self.uplinks.streams.is_circuit(path) {
             return;
         }
-        let (lag, ways) = (tunnel.lag(path), &self.uplinks.ways);
-        let warning = self.uplinks.streams.note_lag(now, path, lag, ways);
+        let (lag, egress_table) = (tunnel.lag(path), &self.uplinks.egress_table);
+        let warning = self.uplinks.streams.note_lag(now, path, lag, egress_table);
         self.report.warn(warning);
     }
 
@@ -152,7 +152,7 @@ impl Driver<'_> {
 
     /// Reports to the core whether `path` is down. `broken` is a reason found on this machine, if
     /// any; the path may also be down because the far end is silent on it.
-    pub(super) fn tell_path(&mut self, now: Time, path: PathId, broken: Option<DownReason>) {
+    pub(super) fn report_path(&mut self, now: Time, path: PathId, broken: Option<DownReason>) {
         let tunnel = self.tunnel.as_mut();
         let broken = tunnel.map_or(broken, |tunnel| tunnel.note_broken(now, path, broken));
         self.core.handle(now, Input::Path { path, broken });

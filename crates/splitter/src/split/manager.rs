@@ -9,12 +9,12 @@ use super::Listening;
 /// Notifies the manager that clients can connect.
 pub(super) fn ready(about: &Listening) {
     let paths: Vec<_> = about.egresses.iter().map(|egress| egress.name.as_str()).collect();
-    let door = match (&about.listen, &about.tun) {
+    let ingress = match (&about.listen, &about.tun) {
         (_, Some(plan)) => format!("interface {}", plan.request.tun),
         (Some(listen), None) => format!("listening on {listen}"),
         (None, None) => String::new(),
     };
-    let status = format!("{door}, paths {}", paths.join(", "));
+    let status = format!("{ingress}, paths {}", paths.join(", "));
     tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
 }
 

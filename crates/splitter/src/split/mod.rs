@@ -6,8 +6,8 @@
 //!
 //! Between the core and the machine are five parts. None of them depends on the loop:
 //!
-//! * `door`: the entrance of clients' datagrams.
-//! * `uplinks`: the connections to the servers (`ways`, `sockets`, `proxies`, `streams`,
+//! * `ingress`: the entrance of clients' datagrams.
+//! * `uplinks`: the connections to the servers (`egress_table`, `sockets`, `proxies`, `streams`,
 //!   `resolver`).
 //! * `tunnel`: the near end of a tunnel to a far end, if there is one.
 //! * `control`: external events of a running splitter (signals, new settings, the machine's
@@ -19,9 +19,10 @@
 
 mod by_stream;
 mod control;
-mod door;
 mod driver;
+mod egress_table;
 mod far_end;
+mod ingress;
 mod lookup;
 mod manager;
 mod moved;
@@ -44,7 +45,6 @@ mod trial;
 mod tunnel;
 mod uplinks;
 mod warnings;
-mod ways;
 
 pub use anabranch_os::target::{Target, TargetError};
 pub use driver::{run, run_rereading, run_until};

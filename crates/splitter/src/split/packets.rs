@@ -10,8 +10,8 @@ use anabranch_os::packet::{self, Complaint, Content, Datagram, Whole};
 use anabranch_os::udp::Received;
 
 use super::Failure;
-use super::door::{Arena, ROOM, ROUND};
 use super::driver::Driver;
+use super::ingress::{Arena, ROOM, ROUND};
 use super::onward::batch_of;
 use crate::far_end::Inner;
 use crate::steer::Upkeep;
@@ -25,8 +25,8 @@ impl Driver<'_> {
     /// # Errors
     /// Another program has removed the interface.
     pub(super) fn on_packets(&mut self) -> Result<(), Failure> {
-        let Some(door) = self.door.interface() else { return Ok(()) };
-        let read = door.read();
+        let Some(ingress) = self.ingress.interface() else { return Ok(()) };
+        let read = ingress.read();
         read.map_err(|error| {
             Failure::System(
                 "another program removed the interface of --tun (start the splitter again)",
@@ -35,9 +35,9 @@ impl Driver<'_> {
         })?;
         // The core's outputs borrow the arena, so it is moved out here and put back at the end.
         let empty = Arena { bytes: Box::default(), lengths: Vec::new() };
-        let arena = std::mem::replace(&mut door.arena, empty);
+        let arena = std::mem::replace(&mut ingress.arena, empty);
         let now = self.clock.now();
-        let inner = self.door.whole().and_then(|door| door.inner());
+        let inner = self.ingress.whole().and_then(|ingress| ingress.inner());
         // Datagrams that return to clients go to the interface, so `back` stays empty.
         let (mut outgoing, mut back) = (Vec::with_capacity(ROUND), Vec::new());
         for (packet, length) in arena.bytes.chunks_exact(ROOM).zip(&arena.lengths) {
@@ -56,8 +56,8 @@ impl Driver<'_> {
         }
         self.send(now, &outgoing);
         drop(outgoing);
-        if let Some(door) = self.door.interface() {
-            door.arena = arena;
+        if let Some(ingress) = self.ingress.interface() {
+            ingress.arena = arena;
         }
         Ok(())
     }
@@ -67,18 +67,18 @@ impl Driver<'_> {
     /// ([`packet::is_housekeeping`]) are counted. All others are answered with the ICMP error of a
     /// router that refuses to forward them.
     fn admit<'p>(&mut self, now: Time, packet: &'p [u8]) -> Option<Datagram<'p>> {
-        let door = self.door.interface()?;
+        let ingress = self.ingress.interface()?;
         match packet::read(packet) {
-            Content::Datagram(datagram) if door.splits(&datagram) => return Some(datagram),
+            Content::Datagram(datagram) if ingress.splits(&datagram) => return Some(datagram),
             Content::Fragment(part) => {
-                let whole = door.fragments.take(now, &part);
+                let whole = ingress.fragments.take(now, &part);
                 whole.into_iter().for_each(|whole| self.on_whole(now, &whole));
             }
             // No route led this packet here. The kernel looks for routers, announces its groups
             // and answers for closed ports; programs look for their neighbours.
             _ if packet::is_housekeeping(packet) => self.report.housekeeping += 1,
             _ => {
-                door.complain(Complaint::Prohibited, packet);
+                ingress.complain(Complaint::Prohibited, packet);
                 let warning = self.report.warnings.unsplit(packet);
                 self.report.warn(warning);
             }
@@ -91,7 +91,7 @@ impl Driver<'_> {
     fn on_whole(&mut self, now: Time, whole: &Whole) {
         let Whole { from, to, ecn, .. } = *whole;
         let datagram = Datagram { from, to, ecn, payload: whole.payload() };
-        if !self.door.interface().is_some_and(|door| door.splits(&datagram)) {
+        if !self.ingress.interface().is_some_and(|ingress| ingress.splits(&datagram)) {
             return;
         }
         let (mut outgoing, mut back) = (Vec::new(), Vec::new());
@@ -105,8 +105,8 @@ impl Driver<'_> {
 
     /// Passes a server's datagrams to a client at the interface.
     pub(super) fn deliver(&mut self, server: SocketAddr, client: SocketAddr, run: &Received<'_>) {
-        if let Some(door) = self.door.interface() {
-            self.report.not_returned += door.deliver(server, client, run);
+        if let Some(ingress) = self.ingress.interface() {
+            self.report.not_returned += ingress.deliver(server, client, run);
         }
     }
 
@@ -114,9 +114,9 @@ impl Driver<'_> {
     /// client also receives an ICMP error.
     pub(super) fn resolve_named(&mut self, now: Time, session: SessionId, server: SocketAddr) {
         self.uplinks.servers.insert(session, server);
-        let barred = self.uplinks.ways.barred(server);
-        if barred.len() == self.uplinks.ways.len() {
-            self.door.complain(session, Complaint::Unreachable);
+        let barred = self.uplinks.egress_table.barred(server);
+        if barred.len() == self.uplinks.egress_table.len() {
+            self.ingress.complain(session, Complaint::Unreachable);
         }
         self.core.handle(now, Input::Resolved { session, found: true, barred: &barred });
     }
@@ -125,8 +125,8 @@ impl Driver<'_> {
     /// splitter.
     pub(super) fn pass_on(&mut self, session: SessionId, socket: Option<u32>, failure: Fault) {
         match (failure, socket) {
-            (Fault::TooBig, Some(mtu)) => self.door.complain(session, Complaint::TooBig(mtu)),
-            (Fault::Refused, _) => self.door.complain(session, Complaint::Port),
+            (Fault::TooBig, Some(mtu)) => self.ingress.complain(session, Complaint::TooBig(mtu)),
+            (Fault::Refused, _) => self.ingress.complain(session, Complaint::Port),
             _ => {}
         }
     }
@@ -136,18 +136,18 @@ impl Driver<'_> {
     /// # Errors
     /// The setup cannot be restored; all traffic then stays blocked.
     pub(super) fn on_steered(&mut self) -> Result<(), Failure> {
-        let Upkeep { told, network, again } = self.door.keep()?;
+        let Upkeep { told, network, again } = self.ingress.keep()?;
         told.iter().for_each(|line| self.report.screen.warn(line));
         self.control.keep_at = again.then(|| self.clock.now() + AGAIN);
         if network {
-            self.uplinks.ways.on_change(self.clock.now());
+            self.uplinks.egress_table.on_change(self.clock.now());
         }
         Ok(())
     }
 
     /// Updates the machine's routes to the present exits of the paths.
     pub(super) fn steer(&mut self) {
-        if let Err(error) = self.door.follow(self.uplinks.ways.exits()) {
+        if let Err(error) = self.ingress.follow(self.uplinks.egress_table.exits()) {
             self.report.screen.warn(&format!(
                 "the routes could not be changed to the new paths ({error}): \
                                 connections that are not split may still use the earlier paths"

@@ -9,9 +9,9 @@ use anabranch_multipath::{PathId, Time};
 use anabranch_os::udp;
 
 use super::driver::{Driver, SPARES};
+use super::egress_table::Look;
 use super::onward::{Outgoing, batch_of};
 use super::proxies::{Outcome, WaitingTuple};
-use super::ways::Look;
 use crate::paths::PathSpec;
 use crate::socks::{Association, Opened, ProxyFault};
 
@@ -37,7 +37,7 @@ impl Driver<'_> {
 
     /// Handles a proxy whose name no longer has the present address.
     fn on_moved(&mut self, now: Time, path: PathId, found: &[SocketAddr]) {
-        match self.uplinks.ways.redirect(path, found) {
+        match self.uplinks.egress_table.redirect(path, found) {
             Some(look) => self.on_look(now, &look),
             None => {
                 let error = io::ErrorKind::NetworkUnreachable.into();
@@ -89,7 +89,7 @@ impl Driver<'_> {
             let warning = format!(
                 "path '{}': the connection to its proxy cannot be watched, so its loss is \
                  noticed late",
-                self.uplinks.ways.of(path).name
+                self.uplinks.egress_table.of(path).name
             );
             self.report.warn(Some(warning));
         }
@@ -137,7 +137,7 @@ impl Driver<'_> {
         // From now on the token of the four-tuple is used to watch the connection.
         let _ = self.poller.remove(&spare.control);
         let opened = self.open_socket(now, key, Some((spare, made)));
-        self.uplinks.proxies.ask(now, &self.uplinks.ways);
+        self.uplinks.proxies.ask(now, &self.uplinks.egress_table);
         Some(opened)
     }
 
@@ -151,7 +151,7 @@ impl Driver<'_> {
         let count = || group.iter().map(Outgoing::count).sum::<usize>();
         let bytes = || group.iter().map(|outgoing| outgoing.bytes.len()).sum::<usize>();
         let kept = self.uplinks.proxies.keep(now, key, group);
-        self.uplinks.proxies.ask(now, &self.uplinks.ways);
+        self.uplinks.proxies.ask(now, &self.uplinks.egress_table);
         match kept {
             Some((0, _)) => {}
             Some((datagrams, bytes)) => {
@@ -163,10 +163,10 @@ impl Driver<'_> {
 
     /// Begins attempts that are due, and reports to the core which paths with proxies work.
     pub(super) fn tend(&mut self, now: Time) {
-        self.uplinks.proxies.ask(now, &self.uplinks.ways);
+        self.uplinks.proxies.ask(now, &self.uplinks.egress_table);
         for path in self.uplinks.proxies.paths() {
             let broken = self.uplinks.proxies.broken(path);
-            self.tell_path(now, path, broken);
+            self.report_path(now, path, broken);
             for waiting in self.uplinks.proxies.hopeless(now, path) {
                 self.disappoint(now, &waiting, self.why(path));
             }
@@ -192,14 +192,14 @@ impl Driver<'_> {
     pub(super) fn on_look(&mut self, now: Time, look: &Look) {
         if let Some(moved) = &look.moved {
             self.uplinks.sockets.retire(now, look.path);
-            let name = &self.uplinks.ways.of(look.path).name;
+            let name = &self.uplinks.egress_table.of(look.path).name;
             self.report.screen.warn(&format!("path '{name}': {moved}; sessions continue"));
         }
         let broken = match self.uplinks.streams.has(look.path) {
             true => self.uplinks.streams.on_look(now, look),
             false => self.uplinks.proxies.on_look(now, look),
         };
-        self.tell_path(now, look.path, broken);
+        self.report_path(now, look.path, broken);
     }
 
     /// Handles datagrams that a proxy has relayed to the socket of a four-tuple.

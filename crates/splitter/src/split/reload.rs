@@ -85,7 +85,7 @@ impl Driver<'_> {
         let ends = (self.about.listen, self.about.server);
         let tun = self.about.tun.take();
         if tun.is_none() {
-            self.uplinks.ways.replace(now, settings.specs.clone(), egresses.clone());
+            self.uplinks.egress_table.replace(now, settings.specs.clone(), egresses.clone());
         }
         self.about = Listening::about(&settings, ends, tun, (egresses, others));
         self.uplinks.streams.set_tls(settings.tls.clone());
@@ -111,7 +111,7 @@ impl Driver<'_> {
         for path in changed.map(|(place, _)| PathId::at(place)).collect::<Vec<_>>() {
             self.uplinks.streams.replace(now, path, &self.settings.specs[path.index()]);
             let broken = self.uplinks.streams.broken(path);
-            self.tell_path(now, path, broken);
+            self.report_path(now, path, broken);
             if let Some(tunnel) = self.tunnel.as_mut().filter(|_| broken.is_none()) {
                 tunnel.on_path(now, path);
             }
@@ -126,11 +126,13 @@ impl Driver<'_> {
         before: &[Option<PathId>],
         found: &Found,
     ) -> Result<Vec<Egress>, Failure> {
-        let server = self.uplinks.ways.server();
+        let server = self.uplinks.egress_table.server();
         let mut egresses = Vec::new();
         for (spec, before) in settings.specs.iter().zip(before) {
             let egress = match before {
-                Some(path) => Egress { ports: spec.ports, ..self.uplinks.ways.of(*path).clone() },
+                Some(path) => {
+                    Egress { ports: spec.ports, ..self.uplinks.egress_table.of(*path).clone() }
+                }
                 None => self.look_at(spec, server, found)?,
             };
             egresses.push(egress);

@@ -117,12 +117,12 @@ impl Driver<'_> {
 
     /// Sends datagrams to clients.
     pub(super) fn give_back(&mut self, back: &[Back<'_>]) {
-        if let Some(door) = self.door.whole() {
+        if let Some(ingress) = self.ingress.whole() {
             self.report.not_returned +=
-                back.iter().map(|answer| door.take(&answer.run())).sum::<u64>();
+                back.iter().map(|answer| ingress.take(&answer.run())).sum::<u64>();
             return;
         }
-        let Some(port) = self.door.port().filter(|_| !back.is_empty()) else { return };
+        let Some(port) = self.ingress.port().filter(|_| !back.is_empty()) else { return };
         let mut batch = self.uplinks.queue.batch(port);
         back.iter().for_each(|answer| batch.push(answer.datagrams()));
         // A client that is gone, or too slow to receive its datagrams, loses them as on any
@@ -158,7 +158,7 @@ impl Driver<'_> {
         let (Some(length), Some(width)) = (bytes.checked_div(datagrams), socket.mtu()) else {
             return;
         };
-        let egress = self.uplinks.ways.of(socket.path);
+        let egress = self.uplinks.egress_table.of(socket.path);
         let (path, room) = ((socket.path, &*egress.name), width.saturating_sub(egress.headers()));
         let warning = self.report.warnings.too_long(path, datagrams, length, room);
         self.report.warn(warning);

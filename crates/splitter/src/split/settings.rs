@@ -12,7 +12,7 @@ use anabranch_comps::{Config, Event, Snapshot};
 use anabranch_multipath::{DecoyBudget, Time};
 use anabranch_os::target::Target;
 
-use super::ways::Ways;
+use super::egress_table::EgressTable;
 use crate::far_end::FarEnd;
 use crate::paths::{self, Egress, PathError, PathSpec};
 use crate::steer::{Plan, Request, SteerError};
@@ -206,8 +206,8 @@ impl Listening {
             }
             Entrance::Packets { request, to } => {
                 let (server, egresses) = towards(settings, to)?;
-                let ways = (egresses, Vec::new());
-                let about = Listening::about(settings, (None, server), None, ways);
+                let egress_table = (egresses, Vec::new());
+                let about = Listening::about(settings, (None, server), None, egress_table);
                 // A packet is the payload of a datagram. IPv6 requires 1,280 bytes (RFC 8200,
                 // section 5).
                 let mtu = about.udp_payload.unwrap_or(1280).clamp(1280, 65_535);
@@ -220,11 +220,11 @@ impl Listening {
 
     /// Resolves the settings of a run with an interface, whose paths lead to any server.
     fn look_around(settings: &Settings, request: &Request) -> Result<Listening, Failure> {
-        let ways = Ways::anywhere(settings)?;
-        let all = ways.all();
+        let egress_table = EgressTable::anywhere(settings)?;
+        let all = egress_table.all();
         let mtu = all.iter().filter_map(|egress| egress.mtu).min().unwrap_or(1280).min(65_535);
-        let plan = Plan::look(request.clone(), ways.exits(), mtu, settings.fwmark)?;
-        let (egresses, others) = ways.primary_and_others();
+        let plan = Plan::look(request.clone(), egress_table.exits(), mtu, settings.fwmark)?;
+        let (egresses, others) = egress_table.primary_and_others();
         Ok(Listening::about(settings, (None, None), Some(plan), (egresses, others)))
     }
 

@@ -12,10 +12,11 @@ use anabranch_os::poller::Poller;
 use anabranch_os::udp::{UdpOptions, UdpSocket};
 
 use super::control::Control;
-use super::door::Door;
 use super::driver::{
     DIALS, Driver, EVENTS, LISTENER, LOOKED_UP, NAMES, NETWORK, PROXIES, RELOAD, STEERED, STOP,
 };
+use super::egress_table::EgressTable;
+use super::ingress::Ingress;
 use super::manager;
 use super::needed;
 use super::proxies::Proxies;
@@ -26,7 +27,6 @@ use super::taps::Taps;
 use super::trial::try_paths;
 use super::tunnel::Tunnel;
 use super::uplinks::Uplinks;
-use super::ways::Ways;
 use super::{Entrance, Failure, Listening, Reread, Screen, Settings, Target};
 use crate::steer::Steering;
 
@@ -62,8 +62,8 @@ impl<'s> Driver<'s> {
         let tunnel = far_end.map(|far| Tunnel::new(far, &settings, &about, clock.now()));
         let tunnel = tunnel.transpose().map_err(system("preparing the tunnel"))?;
         // This changes the machine, so it follows the steps that are likely to fail. If a later
-        // step fails, dropping `door` undoes the changes.
-        let (door, ways, told) = open_door(&settings, &mut about)?;
+        // step fails, dropping `ingress` undoes the changes.
+        let (ingress, egress_table, told) = open_door(&settings, &mut about)?;
         warnings.extend(told);
         let fwmark = mark(&settings, &about);
         let far = settings.to_tcp.as_ref().or(settings.entrance.to());
@@ -72,14 +72,14 @@ impl<'s> Driver<'s> {
         let terms = Terms { fwmark, tls, age, records };
         let streams = Streams::new(&settings.specs, far, terms, settings.core.seed);
         let streams = streams.map_err(system("opening a pair of sockets"))?;
-        let uplinks = Uplinks::new((ways, fwmark), (proxies, streams), (resolver, literal));
+        let uplinks = Uplinks::new((egress_table, fwmark), (proxies, streams), (resolver, literal));
         let report = Report::new(screen, taps, clock.now());
         let in_parts = false;
         let mut driver = Driver {
             core,
             clock,
             poller,
-            door,
+            ingress,
             uplinks,
             tunnel,
             control,
@@ -101,16 +101,16 @@ impl<'s> Driver<'s> {
         warnings.iter().for_each(|warning| self.report.screen.warn(warning));
         let now = self.clock.now();
         self.seek_far_end(now);
-        self.uplinks.streams.paths().into_iter().for_each(|path| self.tell_stream(now, path));
+        self.uplinks.streams.paths().into_iter().for_each(|path| self.report_stream(now, path));
         Ok(())
     }
 
     fn watch_all(&self) -> io::Result<()> {
-        self.poller.add(&self.door, LISTENER)?;
+        self.poller.add(&self.ingress, LISTENER)?;
         self.poller.add(&self.control.stop, STOP)?;
         self.control.hangup.as_ref().map_or(Ok(()), |hangup| self.poller.add(hangup, RELOAD))?;
         self.poller.add(&self.control.monitor, NETWORK)?;
-        self.door
+        self.ingress
             .watched()
             .into_iter()
             .try_for_each(|watched| self.poller.add(watched, STEERED))?;
@@ -125,31 +125,31 @@ impl<'s> Driver<'s> {
 fn open_door(
     settings: &Settings,
     about: &mut Listening,
-) -> Result<(Door, Ways, Vec<String>), Failure> {
+) -> Result<(Ingress, EgressTable, Vec<String>), Failure> {
     match (&settings.entrance, about.tun.take()) {
         (Entrance::Port { listen, .. }, _) => {
             let listener = open_port(*listen)?;
             let asking = |error| Failure::System("asking for the listener's address", error);
             about.listen = Some(listener.local_addr().map_err(asking)?);
             let (specs, fwmark) = (settings.specs.clone(), settings.fwmark);
-            let ways = Ways::new(specs, about.egresses.clone(), fwmark);
-            Ok((Door::Port(listener), ways, Vec::new()))
+            let egress_table = EgressTable::new(specs, about.egresses.clone(), fwmark);
+            Ok((Ingress::Port(listener), egress_table, Vec::new()))
         }
         (Entrance::Packets { .. }, plan) => {
             let plan = plan.expect("a look at these settings makes a plan");
             let (specs, fwmark) = (settings.specs.clone(), settings.fwmark);
-            let ways = Ways::new(specs, about.egresses.clone(), fwmark);
+            let egress_table = EgressTable::new(specs, about.egresses.clone(), fwmark);
             let (steering, tun, warnings) = Steering::raise(plan)?;
             about.tun = Some(steering.plan().clone());
-            Ok((Door::tun(tun, steering), ways, warnings))
+            Ok((Ingress::tun(tun, steering), egress_table, warnings))
         }
         (Entrance::Tun(_), plan) => {
             let plan = plan.expect("a look at these settings makes a plan");
-            let ways = Ways::anywhere(settings)?;
+            let egress_table = EgressTable::anywhere(settings)?;
             let (steering, tun, warnings) = Steering::raise(plan)?;
-            let ways = ways.marked(steering.plan().own);
+            let egress_table = egress_table.marked(steering.plan().own);
             about.tun = Some(steering.plan().clone());
-            Ok((Door::tun(tun, steering), ways, warnings))
+            Ok((Ingress::tun(tun, steering), egress_table, warnings))
         }
     }
 }

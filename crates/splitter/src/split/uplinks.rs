@@ -10,16 +10,16 @@ use anabranch_multipath::{PathId, Time};
 use anabranch_os::poller::Poller;
 use anabranch_os::udp::SendQueue;
 
+use super::egress_table::EgressTable;
 use super::proxies::Proxies;
 use super::resolver::Resolver;
 use super::sockets::Sockets;
 use super::streams::Streams;
-use super::ways::Ways;
 use crate::socks::Association;
 
 /// The state of the connections to the servers.
 pub(super) struct Uplinks {
-    pub(super) ways: Ways,
+    pub(super) egress_table: EgressTable,
     pub(super) sockets: Sockets,
     pub(super) proxies: Proxies,
     pub(super) streams: Streams,
@@ -36,20 +36,30 @@ pub(super) struct Uplinks {
 impl Uplinks {
     /// Returns the state without open sockets. Sockets will get the mark `fwmark`.
     pub(super) fn new(
-        (ways, fwmark): (Ways, Option<u32>),
+        (egress_table, fwmark): (EgressTable, Option<u32>),
         (proxies, streams): (Proxies, Streams),
         (resolver, literal): (Resolver, Option<SocketAddr>),
     ) -> Uplinks {
         let (sockets, queue) = (Sockets::new(fwmark), SendQueue::new());
         let (servers, protocols) = (HashMap::new(), HashMap::new());
-        Uplinks { ways, sockets, proxies, streams, resolver, literal, servers, protocols, queue }
+        Uplinks {
+            egress_table,
+            sockets,
+            proxies,
+            streams,
+            resolver,
+            literal,
+            servers,
+            protocols,
+            queue,
+        }
     }
 
     /// Returns the time of the next timer of any part; `None` if there is none.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         let dues = [
             self.sockets.next_timeout(),
-            self.ways.next_timeout(),
+            self.egress_table.next_timeout(),
             self.resolver.next_timeout(),
             self.proxies.next_timeout(),
             self.streams.next_timeout(),
@@ -67,7 +77,7 @@ impl Uplinks {
         poller: &Poller,
     ) -> Option<io::Result<SocketAddr>> {
         let server = *self.servers.get(&key.0)?;
-        let egress = self.ways.towards(key.2, server)?;
+        let egress = self.egress_table.towards(key.2, server)?;
         Some(self.sockets.open(key, egress, server, by, poller))
     }
 
@@ -75,8 +85,8 @@ impl Uplinks {
     /// other IP version. If this would exclude all paths, returns an empty list, and the session
     /// tries all of them: the IP version may become available again.
     pub(super) fn barred(&self, server: SocketAddr) -> Vec<PathId> {
-        let mut barred = self.ways.barred(server);
-        if barred.len() == self.ways.len() {
+        let mut barred = self.egress_table.barred(server);
+        if barred.len() == self.egress_table.len() {
             barred.clear();
         }
         barred
@@ -93,6 +103,6 @@ impl Uplinks {
 
     /// Retires the sockets of all paths, because the server has another address.
     pub(super) fn retire_all(&mut self, now: Time) {
-        (0..self.ways.len()).for_each(|path| self.sockets.retire(now, PathId::at(path)));
+        (0..self.egress_table.len()).for_each(|path| self.sockets.retire(now, PathId::at(path)));
     }
 }

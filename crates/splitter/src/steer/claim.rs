@@ -9,7 +9,7 @@
 use super::ledger::{self, Ledger, MadeFile, Notes, Survey};
 use super::plan::namespace_number;
 use super::slot::NOBODY;
-use super::sysctl::{Lent, Setting};
+use super::sysctl::{AddedForwarding, Setting};
 use super::undo::{missing_folders, undo, undo_within};
 use super::{Plan, SteerError};
 
@@ -22,7 +22,7 @@ pub(super) struct Claim {
     /// Machine settings that this run changes.
     pub(super) settings: Vec<Setting>,
     /// The forwarding that `settings` switch on.
-    pub(super) lent: Lent,
+    pub(super) lent: AddedForwarding,
     /// Whether a killed run's setup in this slot was adopted, and still blocks packets.
     pub(super) adopted: bool,
     /// Setups of killed runs in other slots, to be undone once this run is up.
@@ -59,7 +59,7 @@ impl Claim {
             ledger,
             notes: before,
             settings: Vec::new(),
-            lent: Lent::default(),
+            lent: AddedForwarding::default(),
             adopted: false,
             others: left,
             warnings,

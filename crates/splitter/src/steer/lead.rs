@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anabranch_os::netlink::configure::{self, NewRoute};
-use anabranch_os::netlink::policy::{self, Family, FoundRoute, Rule, Way};
+use anabranch_os::netlink::policy::{self, DefaultRoute, Family, FoundRoute, Rule};
 use anabranch_os::netlink::{self, Prefix};
 
 use super::slot::MASK;
@@ -18,7 +18,7 @@ const ALL: u32 = u32::MAX;
 /// The routing rules and tables that a run needs in one namespace. On the machine they lead to all
 /// paths. In the interface's own namespace they lead only into the interface.
 #[derive(Clone, Debug)]
-pub(super) struct Led {
+pub(super) struct Routing {
     slot: Slot,
     /// Numbers of the routing tables, which are also the marks of their packets.
     tables: Vec<u32>,
@@ -26,20 +26,20 @@ pub(super) struct Led {
     specific: bool,
 }
 
-impl Led {
+impl Routing {
     /// Returns the routing to the paths' exits.
-    pub(super) fn out(slot: Slot, exits: &[Exit]) -> Led {
+    pub(super) fn out(slot: Slot, exits: &[Exit]) -> Routing {
         let paths = exits.iter().map(|exit| slot.path(exit.index));
-        Led { slot, tables: paths.chain([slot.nowhere()]).collect(), specific: true }
+        Routing { slot, tables: paths.chain([slot.nowhere()]).collect(), specific: true }
     }
 
     /// Returns the routing that only leads into the interface.
-    pub(super) fn only_in(slot: Slot) -> Led {
-        Led { slot, tables: vec![slot.tun(), slot.nowhere()], specific: false }
+    pub(super) fn only_in(slot: Slot) -> Routing {
+        Routing { slot, tables: vec![slot.tun(), slot.nowhere()], specific: false }
     }
 
     /// Returns this routing with the table that leads into the interface.
-    pub(super) fn and_in(mut self) -> Led {
+    pub(super) fn and_in(mut self) -> Routing {
         self.tables.push(self.slot.tun());
         self
     }
@@ -50,8 +50,8 @@ impl Led {
         let routes = policy::routes_in(self.slot.tables())?;
         let mut missing = 0;
         for (family, table) in self.pairs() {
-            if !has(&routes, family, table, Way::Nowhere) {
-                policy::set_default(family, table, Way::Nowhere)?;
+            if !has(&routes, family, table, DefaultRoute::Nowhere) {
+                policy::set_default(family, table, DefaultRoute::Nowhere)?;
                 missing += 1;
             }
         }
@@ -116,7 +116,7 @@ pub(super) fn shut(slot: Slot, origin: &str) -> io::Result<()> {
             only_specific: false,
             ..near.clone()
         };
-        result = result.and(policy::set_default(family, slot.nowhere(), Way::Nowhere));
+        result = result.and(policy::set_default(family, slot.nowhere(), DefaultRoute::Nowhere));
         result = result.and(policy::add_rule(&near)).and(policy::add_rule(&far));
     }
     result
@@ -130,7 +130,7 @@ pub(super) fn lead_in(slot: Slot, tun: u32) -> io::Result<()> {
     }
     let found = policy::routes_in(slot.tables())?;
     for family in Family::BOTH {
-        let way = Way::Out(tun, None);
+        let way = DefaultRoute::Out(tun, None);
         if !has(&found, family, slot.tun(), way) {
             policy::set_default(family, slot.tun(), way)?;
         }
@@ -153,13 +153,13 @@ pub(super) fn lead_out(slot: Slot, exits: &[Exit]) -> io::Result<()> {
 }
 
 fn set_way(table: u32, exit: &Exit, family: Family, found: &[FoundRoute]) -> io::Result<()> {
-    let wanted = exit.way(family).map(|out| Way::Out(out.oif, out.gateway));
+    let wanted = exit.way(family).map(|out| DefaultRoute::Out(out.oif, out.gateway));
     let is_stale = |route: &&FoundRoute| {
         let its_place = route.ours && (route.family, route.table) == (family, table);
-        its_place && route.way != Way::Nowhere && Some(route.way) != wanted
+        its_place && route.way != DefaultRoute::Nowhere && Some(route.way) != wanted
     };
-    if !has(found, family, table, Way::Nowhere) {
-        policy::set_default(family, table, Way::Nowhere)?;
+    if !has(found, family, table, DefaultRoute::Nowhere) {
+        policy::set_default(family, table, DefaultRoute::Nowhere)?;
     }
     if found.iter().any(|route| is_stale(&route)) {
         policy::remove_ways_out(family, table)?;
@@ -170,7 +170,7 @@ fn set_way(table: u32, exit: &Exit, family: Family, found: &[FoundRoute]) -> io:
     }
 }
 
-fn has(found: &[FoundRoute], family: Family, table: u32, way: Way) -> bool {
+fn has(found: &[FoundRoute], family: Family, table: u32, way: DefaultRoute) -> bool {
     found.contains(&FoundRoute { family, table, way, ours: true })
 }
 

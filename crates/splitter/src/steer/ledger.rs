@@ -92,12 +92,12 @@ impl Survey {
 /// A lock that a run holds while it reads the files of all slots and makes changes accordingly.
 /// Without it, runs that start and end at the same time would not see each other's records.
 #[derive(Debug)]
-pub(crate) struct Alone {
+pub(crate) struct SurveyLock {
     /// The lock; `None` if another run has held it for longer than [`PATIENCE`].
     _folder: Option<FileLock>,
 }
 
-impl Drop for Alone {
+impl Drop for SurveyLock {
     fn drop(&mut self) {
         // This fails while the directory contains files of runs.
         let _ = fs::remove_dir(FOLDER);
@@ -114,14 +114,14 @@ pub(crate) fn any() -> bool {
 ///
 /// # Errors
 /// `PermissionDenied` if the process may not write to the directory.
-pub(crate) fn alone() -> io::Result<Alone> {
+pub(crate) fn alone() -> io::Result<SurveyLock> {
     let until = Instant::now() + PATIENCE;
     loop {
         fs::create_dir_all(FOLDER)?;
         match FileLock::take(File::open(FOLDER)?)? {
             Some(folder) if !is_at(&folder, Path::new(FOLDER)) => {}
             None if Instant::now() < until => thread::sleep(PAUSE),
-            folder => return Ok(Alone { _folder: folder }),
+            folder => return Ok(SurveyLock { _folder: folder }),
         }
     }
 }
@@ -219,7 +219,7 @@ impl Ledger {
             && let Ok(Some(folder)) = FileLock::take(folder)
             && is_at(&folder, Path::new(FOLDER))
         {
-            drop(Alone { _folder: Some(folder) });
+            drop(SurveyLock { _folder: Some(folder) });
         }
         Ok(())
     }

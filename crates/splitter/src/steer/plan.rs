@@ -12,7 +12,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities};
 
 use super::ledger::{MadeFile, Notes};
 use super::slot::MOST_PATHS;
-use super::sysctl::{self, Lent, Setting};
+use super::sysctl::{self, AddedForwarding, Setting};
 use super::{Ports, Slot, SteerError, ledger, named, nft};
 use crate::far_end::Inner;
 
@@ -145,14 +145,14 @@ impl Plan {
     /// Returns the settings of the machine to change, and the forwarding that results.
     ///
     /// `noted` are the original values that other runs of this program have recorded.
-    pub(crate) fn settings(&self, noted: &[Setting]) -> (Vec<Setting>, Lent) {
+    pub(crate) fn settings(&self, noted: &[Setting]) -> (Vec<Setting>, AddedForwarding) {
         if !self.request.pins() {
-            return (Vec::new(), Lent::default());
+            return (Vec::new(), AddedForwarding::default());
         }
         let devices = self.devices();
         let (mut settings, lent) = match self.request.netns {
             Some(_) => sysctl::forwarding(&devices, self.has(Family::Six), noted),
-            None => (Vec::new(), Lent::default()),
+            None => (Vec::new(), AddedForwarding::default()),
         };
         settings.extend(sysctl::answers(&devices, noted));
         (settings, lent)

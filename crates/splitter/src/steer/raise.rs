@@ -14,13 +14,13 @@ use anabranch_os::tun::Tun;
 
 use super::claim::Claim;
 use super::fence::Fence;
-use super::lead::{self, Led};
+use super::lead::{self, Routing};
 use super::ledger::{self, Ledger, Notes};
 use super::nft::Owned;
 use super::plan::{namespace_number, within};
 use super::ruleset::{self, Subject};
 use super::slot::NOBODY;
-use super::sysctl::{Lent, Setting};
+use super::sysctl::{AddedForwarding, Setting};
 use super::tally::Tally;
 use super::undo::{remove_cable, undo};
 use super::{Exit, Plan, Request, Slot, SteerError, named};
@@ -40,7 +40,7 @@ pub struct Steering {
     namespace: Option<Namespace>,
     /// Index of the interface; 0 until the interface exists.
     tun: u32,
-    lent: Lent,
+    lent: AddedForwarding,
     /// The nftables tables of the machine and of the namespace.
     fences: Vec<Fence>,
     /// The table that blocks packets while another program has flushed the others; `None` if there
@@ -197,7 +197,7 @@ impl Steering {
         kept.network = changes.is_some_and(|changes| !changes.is_empty());
         let mut missing = self.led_here().ensure()?;
         if let Some(namespace) = &self.namespace {
-            missing += namespace.run(|| Led::only_in(self.plan.slot).ensure())?;
+            missing += namespace.run(|| Routing::only_in(self.plan.slot).ensure())?;
         }
         if missing > 0 {
             kept.told.push(format!(
@@ -333,7 +333,7 @@ impl Steering {
         settings.iter().try_for_each(Setting::set)?;
         self.lay_cable(&namespace)?;
         namespace.run(|| {
-            Led::only_in(slot).ensure()?;
+            Routing::only_in(slot).ensure()?;
             lead::lead_in(slot, self.tun)
         })?;
         self.inside = Some(namespace.run(Monitor::open)?);
@@ -373,8 +373,8 @@ impl Steering {
     }
 
     /// Returns the rules and routing tables of this process's namespace.
-    fn led_here(&self) -> Led {
-        let led = Led::out(self.plan.slot, &self.plan.exits);
+    fn led_here(&self) -> Routing {
+        let led = Routing::out(self.plan.slot, &self.plan.exits);
         if self.namespace.is_some() { led } else { led.and_in() }
     }
 

@@ -28,7 +28,7 @@ use std::fmt::Write;
 use anabranch_os::netlink::policy::Family;
 
 use super::slot::{CABLES, MASK};
-use super::sysctl::{Lending, Lent};
+use super::sysctl::{AddedForwarding, ForwardingScope};
 use super::{Exit, Ports, Slot, tally};
 
 /// Match for WireGuard's first message on any port: 148 bytes after the UDP header of 8 bytes,
@@ -45,7 +45,7 @@ pub(crate) struct Subject<'a> {
     pub(crate) own: u32,
     pub(crate) exits: &'a [Exit],
     /// Forwarding that is on only because of this program, and must not serve others.
-    pub(crate) lent: &'a Lent,
+    pub(crate) lent: &'a AddedForwarding,
 }
 
 /// Returns the commands that remove the table, whether or not it exists.
@@ -182,14 +182,14 @@ fn fence(subject: &Subject<'_>, priority: &str) -> String {
     )
 }
 
-fn not_lent(family: &str, lending: &Lending) -> String {
+fn not_lent(family: &str, lending: &ForwardingScope) -> String {
     let by = match lending {
-        Lending::Nothing => return String::new(),
-        Lending::By(devices) => {
+        ForwardingScope::Nothing => return String::new(),
+        ForwardingScope::By(devices) => {
             let names: Vec<_> = devices.iter().map(|device| format!("\"{device}\"")).collect();
             format!("iifname {{ {} }}", names.join(", "))
         }
-        Lending::All => format!("iifname != \"{CABLES}*\""),
+        ForwardingScope::All => format!("iifname != \"{CABLES}*\""),
     };
     format!("meta nfproto {family} {by} oifname != \"{CABLES}*\" drop\n")
 }

@@ -38,16 +38,16 @@ fn file(name: &str) -> String {
 
 /// The forwarding that is on only because of this program, and must not serve other traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lent {
+pub(crate) struct AddedForwarding {
     /// Forwarding of IPv4.
-    pub(crate) four: Lending,
+    pub(crate) four: ForwardingScope,
     /// Forwarding of IPv6.
-    pub(crate) six: Lending,
+    pub(crate) six: ForwardingScope,
 }
 
 /// The forwarding of one IP version that is on only because of this program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Lending {
+pub(crate) enum ForwardingScope {
     /// None: the machine forwards by itself, or not at all.
     #[default]
     Nothing,
@@ -77,9 +77,9 @@ pub(crate) fn forwarding(
     devices: &[String],
     with6: bool,
     noted: &[Setting],
-) -> (Vec<Setting>, Lent) {
+) -> (Vec<Setting>, AddedForwarding) {
     let (mut settings, four) = by_interface(devices, "ipv4", "forwarding", noted);
-    let mut lent = Lent { four, six: Lending::Nothing };
+    let mut lent = AddedForwarding { four, six: ForwardingScope::Nothing };
     if with6 {
         let (more, six) = forwarding6(devices, noted);
         settings.extend(more);
@@ -93,18 +93,18 @@ fn by_interface(
     family: &str,
     what: &str,
     noted: &[Setting],
-) -> (Vec<Setting>, Lending) {
+) -> (Vec<Setting>, ForwardingScope) {
     let name = |device: &String| format!("{family}/conf/{device}/{what}");
     let ours = devices.iter().filter(|device| is_ours(&name(device), "0", noted));
     let lent: Vec<String> = ours.cloned().collect();
     let settings = lent.iter().map(|device| Setting::new(name(device), "1")).collect();
-    (settings, if lent.is_empty() { Lending::Nothing } else { Lending::By(lent) })
+    (settings, if lent.is_empty() { ForwardingScope::Nothing } else { ForwardingScope::By(lent) })
 }
 
-fn forwarding6(devices: &[String], noted: &[Setting]) -> (Vec<Setting>, Lending) {
+fn forwarding6(devices: &[String], noted: &[Setting]) -> (Vec<Setting>, ForwardingScope) {
     const ALL: &str = "ipv6/conf/all/forwarding";
     if !is_ours(ALL, "0", noted) {
-        return (Vec::new(), Lending::Nothing);
+        return (Vec::new(), ForwardingScope::Nothing);
     }
     let forced = |device: &String| value(&format!("ipv6/conf/{device}/force_forwarding"));
     if devices.first().is_some_and(|device| forced(device).is_some()) {
@@ -112,7 +112,7 @@ fn forwarding6(devices: &[String], noted: &[Setting]) -> (Vec<Setting>, Lending)
     }
     let mut settings = learners(noted);
     settings.push(Setting::new(ALL.into(), "1"));
-    (settings, Lending::All)
+    (settings, ForwardingScope::All)
 }
 
 /// Returns the settings for interfaces that would otherwise ignore router advertisements once
@@ -148,8 +148,12 @@ mod tests {
         let by = |noted: &[Setting]| by_interface(&devices, "ipv4", "forwarding", noted);
         let (settings, lent) = by(&noted("0"));
         assert_eq!(settings, [Setting::new("ipv4/conf/nosuch/forwarding".into(), "1")]);
-        assert_eq!(lent, Lending::By(devices.to_vec()));
-        assert_eq!(by(&noted("1")), (Vec::new(), Lending::Nothing), "it forwarded before us all");
-        assert_eq!(by(&[]), (Vec::new(), Lending::Nothing), "there is no such interface");
+        assert_eq!(lent, ForwardingScope::By(devices.to_vec()));
+        assert_eq!(
+            by(&noted("1")),
+            (Vec::new(), ForwardingScope::Nothing),
+            "it forwarded before us all"
+        );
+        assert_eq!(by(&[]), (Vec::new(), ForwardingScope::Nothing), "there is no such interface");
     }
 }

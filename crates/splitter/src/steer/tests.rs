@@ -119,7 +119,7 @@ fn state() -> String {
 }
 
 /// Returns the routes in a table.
-fn ways_of(table: u32) -> Vec<(Family, policy::Way)> {
+fn ways_of(table: u32) -> Vec<(Family, policy::DefaultRoute)> {
     let found = policy::routes_in(table..table + 1).unwrap();
     found.iter().map(|route| (route.family, route.way)).collect()
 }
@@ -163,8 +163,10 @@ fn the_whole_machine_is_steered_and_set_free_again() {
         }
         let ways = ways_of(slot.path(1));
         let router = Some([10, 77, 1, 1].into());
-        assert!(ways.contains(&(Family::Four, policy::Way::Out(uplinks[1].index(), router))));
-        assert!(ways.contains(&(Family::Six, policy::Way::Nowhere)), "no IPv6, no leak");
+        assert!(
+            ways.contains(&(Family::Four, policy::DefaultRoute::Out(uplinks[1].index(), router)))
+        );
+        assert!(ways.contains(&(Family::Six, policy::DefaultRoute::Nowhere)), "no IPv6, no leak");
         drop(tun);
         steering.lower().unwrap();
     });
@@ -417,7 +419,7 @@ fn a_path_that_goes_leads_nowhere_and_comes_back() {
         let gone = vec![all[0].clone(), Exit { four: None, ..all[1].clone() }];
         steering.follow(gone).unwrap();
         let (four, six) = (Family::Four, Family::Six);
-        let nowhere = [(four, policy::Way::Nowhere), (six, policy::Way::Nowhere)];
+        let nowhere = [(four, policy::DefaultRoute::Nowhere), (six, policy::DefaultRoute::Nowhere)];
         assert_eq!(ways_of(slot.path(1)), nowhere);
         assert!(!state().contains("numgen"), "one path is left to choose");
         steering.follow(all).unwrap();

@@ -7,7 +7,7 @@ use crate::block::{Opener, Sealer};
 use crate::budget::LEAST_WINDOW;
 use crate::client::{Client, ClientConfig, ClientOutput};
 use crate::frame::{Ack, Frame};
-use crate::handshake::Greeting;
+use crate::handshake::ClientHandshake;
 use crate::outbox::AHEAD;
 
 const WALL: u64 = 1_800_000_000;
@@ -107,12 +107,13 @@ impl Greedy {
         let (id, key) = (ConnId(number), world.server.config.key.public());
         let (minute, mut hello) = (u32::try_from(WALL / 60).unwrap(), Vec::new());
         let mut rng = stream(2, number, "greedy");
-        let greeting = Greeting::begin(&key, minute, (true, 0), &mut rng, &mut hello).unwrap();
+        let client_handshake =
+            ClientHandshake::begin(&key, minute, (true, 0), &mut rng, &mut hello).unwrap();
         world.open(id);
         world.hear(id, &hello);
         let said = world.said.remove(&id).unwrap();
         let (answer, rest) = said.split_first_chunk::<ANSWER>().unwrap();
-        let (secrets, padding) = greeting.finish(answer).unwrap();
+        let (secrets, padding) = client_handshake.finish(answer).unwrap();
         let mut greedy = Greedy {
             id,
             link: *world.opened.last().unwrap(),

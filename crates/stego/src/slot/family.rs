@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Covers, Scene, Slot, Wish};
+use super::{Covers, LoadHint, SharedContext, Slot};
 
 /// A kind of profile: its name, its text for users, and the properties of its connections.
 pub struct Family {
@@ -42,9 +42,9 @@ pub struct Family {
     /// covers without pauses.
     pub(crate) pauses: fn(&Covers) -> Duration,
     /// Creates the client's end of a connection for an expected load. The number is random.
-    pub(crate) client: fn(&Family, &Arc<Scene>, Wish, u16) -> Box<dyn Slot>,
+    pub(crate) client: fn(&Family, &Arc<SharedContext>, LoadHint, u16) -> Box<dyn Slot>,
     /// Creates the server's end of a connection.
-    pub(crate) server: fn(&Family, &Arc<Scene>) -> Box<dyn Slot>,
+    pub(crate) server: fn(&Family, &Arc<SharedContext>) -> Box<dyn Slot>,
 }
 
 /// Number of simultaneous connections of the profiles with short ones.

@@ -22,7 +22,7 @@ use anabranch_multipath::Time;
 
 use crate::keys::BridgeKey;
 
-pub(crate) use embed::{Numbers, Wish};
+pub(crate) use embed::{LoadHint, Numbers};
 pub use embed::{Passed, Shape, ShapeFault, Shapes, Step};
 pub use family::Family;
 pub use http::{Hiding, NotPicture, Object, Pictures, Refusal, Site, Tier};
@@ -31,7 +31,7 @@ pub use profile::{FAMILIES, Profile, ProfileError};
 
 /// The context that all connections of an end share.
 #[derive(Clone, Debug)]
-pub(crate) struct Scene {
+pub(crate) struct SharedContext {
     /// The words that requests to this bridge contain.
     pub(crate) names: Names,
     /// The server's name, as requests contain it.
@@ -57,10 +57,10 @@ pub struct Covers {
     pub shapes: Shapes,
 }
 
-impl Scene {
-    pub(crate) fn new(key: &BridgeKey, host: String, wall: u64, covers: Covers) -> Scene {
+impl SharedContext {
+    pub(crate) fn new(key: &BridgeKey, host: String, wall: u64, covers: Covers) -> SharedContext {
         let (names, numbers) = (Names::of(key), Numbers::of(key, &covers.shapes));
-        Scene { names, host, wall, covers, numbers, notes: Notes::of(key) }
+        SharedContext { names, host, wall, covers, numbers, notes: Notes::of(key) }
     }
 }
 

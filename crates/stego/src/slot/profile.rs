@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use super::family::Family;
-use super::{Scene, Slot, Wish, embed, http, nosteg, rr};
+use super::{LoadHint, SharedContext, Slot, embed, http, nosteg, rr};
 
 /// A profile: the kind of traffic, and the use of connections. Both ends must have the same
 /// profile.
@@ -52,12 +52,17 @@ impl Profile {
         self.0
     }
 
-    pub(crate) fn client_slot(self, scene: &Arc<Scene>, wish: Wish, draw: u16) -> Box<dyn Slot> {
-        (self.0.client)(self.0, scene, wish, draw)
+    pub(crate) fn client_slot(
+        self,
+        context: &Arc<SharedContext>,
+        hint: LoadHint,
+        draw: u16,
+    ) -> Box<dyn Slot> {
+        (self.0.client)(self.0, context, hint, draw)
     }
 
-    pub(crate) fn server_slot(self, scene: &Arc<Scene>) -> Box<dyn Slot> {
-        (self.0.server)(self.0, scene)
+    pub(crate) fn server_slot(self, context: &Arc<SharedContext>) -> Box<dyn Slot> {
+        (self.0.server)(self.0, context)
     }
 }
 

@@ -98,7 +98,7 @@ impl Experiment for AnonymityArgs {
         Run::begin(self, plan, &Programs::new(None))?.carry_out(|unit, _| bench.analyse(unit))
     }
 
-    fn tell(&self, header: &Value, records: &[Analysed]) -> Result<(), Failure> {
+    fn write_results(&self, header: &Value, records: &[Analysed]) -> Result<(), Failure> {
         let summary = Summary::of(records);
         let claims = claims(&summary);
         let subject = words::Subject { header, summary: &summary, claims: &claims };

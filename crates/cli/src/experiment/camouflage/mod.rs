@@ -122,12 +122,12 @@ impl Experiment for CamouflageArgs {
         let bench = Bench::new(&settings, own, programs, folders).map_err(Failure::misuse)?;
         let plan = (settings.header(), plan(&settings));
         let run = Run::on_networks(self, plan, bench.programs())?;
-        let place = bench.place().map_err(Failure::trouble)?;
-        let town = bench.town(&place);
+        let test_network = bench.test_network().map_err(Failure::trouble)?;
+        let town = bench.town(&test_network);
         run.carry_out(|unit, stop| town.measure(unit, stop))
     }
 
-    fn tell(&self, header: &Value, records: &[Measured]) -> Result<(), Failure> {
+    fn write_results(&self, header: &Value, records: &[Measured]) -> Result<(), Failure> {
         let results = &self.common.results;
         results.table(TABLE, header, &columns(records))?;
         results.table(STREAMS, header, &stream_columns(records))?;

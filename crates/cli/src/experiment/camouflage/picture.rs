@@ -111,15 +111,15 @@ fn picture(title: &str, panels: &[Panel]) -> String {
             title { (title) }
             style { (PreEscaped(STYLE)) }
             rect width="100%" height="100%" fill="#fff" {}
-            @for (place, one) in panels.iter().enumerate() {
-                @let down = number(MARGIN + height * place as f64);
+            @for (test_network, one) in panels.iter().enumerate() {
+                @let down = number(MARGIN + height * test_network as f64);
                 g transform={ "translate(" (number(MARGIN)) " " (down) ")" } {
                     (panel(one))
                 }
             }
-            @for (place, arm) in shown.iter().enumerate() {
-                @let x = MARGIN + (place % NAMES.1) as f64 * (PANEL.0 / NAMES.1 as f64);
-                @let y = above + (place / NAMES.1) as f64 * NAMES.0;
+            @for (test_network, arm) in shown.iter().enumerate() {
+                @let x = MARGIN + (test_network % NAMES.1) as f64 * (PANEL.0 / NAMES.1 as f64);
+                @let y = above + (test_network / NAMES.1) as f64 * NAMES.0;
                 rect fill=(colour(**arm)) x=(number(x)) y=(number(y)) width="12" height="12" {}
                 text x=(number(x + 17.0)) y=(number(y + 10.0)) { (words::title(**arm)) }
             }
@@ -171,8 +171,8 @@ fn line(
 }
 
 fn colour(arm: Arm) -> &'static str {
-    let place = Arm::ALL.iter().position(|other| *other == arm).unwrap_or_default();
-    COLOURS[place % COLOURS.len()]
+    let test_network = Arm::ALL.iter().position(|other| *other == arm).unwrap_or_default();
+    COLOURS[test_network % COLOURS.len()]
 }
 
 #[cfg(test)]

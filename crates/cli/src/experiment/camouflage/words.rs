@@ -4,7 +4,7 @@ use anabranch_experiment::camouflage::bars::Held;
 use anabranch_experiment::camouflage::claims::Judged;
 use anabranch_experiment::camouflage::summary::{Curve, Quantity, Row, StreamBox};
 use anabranch_experiment::camouflage::{
-    Arm, DOWN_KBIT, LENGTHS, LONGEST, Measured, QUEUE_KB, RTT, UP_KBIT, What, paper,
+    Arm, DOWN_KBIT, LENGTHS, LONGEST, Measured, MeasurementKind, QUEUE_KB, RTT, UP_KBIT, paper,
 };
 use anabranch_experiment::{Mean, Spread};
 use anabranch_pages::figures::{grouped, percent};
@@ -52,11 +52,12 @@ pub(super) fn what() -> String {
 
 /// Returns a sentence with the numbers of rounds and the measured programs.
 pub(super) fn how_often(subject: &Subject<'_>) -> String {
-    let rounds = |what: What| {
+    let rounds = |what: MeasurementKind| {
         let of = subject.records.iter().filter(|record| record.what == what);
         of.map(|record| record.round + 1).max().unwrap_or_default()
     };
-    let [downloads, bare, streams] = [What::Downloads, What::Bare, What::Streams].map(rounds);
+    let [downloads, bare, streams] =
+        [MeasurementKind::Downloads, MeasurementKind::Bare, MeasurementKind::Streams].map(rounds);
     let hid = |what: &str, arm: &str| match subject.header[what][0].as_u64() {
         Some(files) => format!(" {arm} hid its data in {files} files."),
         None => String::new(),
@@ -250,7 +251,7 @@ pub(super) fn outcome(record: &Measured) -> String {
         true => String::new(),
         false => format!("; not all completed: {}", record.error),
     };
-    if record.what == What::Streams {
+    if record.what == MeasurementKind::Streams {
         let held = record.streams.iter().map(|one| {
             let came: u64 = one.came.iter().sum();
             format!("{:.0} of {} kB/s", came as f64 / 1e3 / one.came.len().max(1) as f64, one.rate)

@@ -6,7 +6,7 @@ mod page;
 mod words;
 
 use anabranch_experiment::circuits::{
-    Bench, Design, Load, Measured, Place, Settings, Unit, columns, plan, summary,
+    Bench, Design, Layout, Load, Measured, Settings, Unit, columns, plan, summary,
 };
 use clap::Args;
 use serde_json::Value;
@@ -49,7 +49,7 @@ pub(crate) struct CircuitsArgs {
     /// Measure on these networks: loopback, lines (lines of different rates and delays in front of
     /// the guards), line (equal lines of 20 Mbit/s, loaded to --levels) [default: loopback,lines].
     #[arg(long, value_name = "PLACE,...", value_delimiter = ',')]
-    places: Vec<Place>,
+    places: Vec<Layout>,
     /// Measure each design in N separate networks [default: 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
@@ -104,7 +104,7 @@ impl Experiment for CircuitsArgs {
             .carry_out(|unit, stop| bench.measure(unit, stop))
     }
 
-    fn tell(&self, header: &Value, records: &[Measured]) -> Result<(), Failure> {
+    fn write_results(&self, header: &Value, records: &[Measured]) -> Result<(), Failure> {
         self.common.results.table(TABLE, header, &columns(records))?;
         let (cells, mut verdicts) = (summary::cells(records), summary::verdicts(records));
         let as_paper = header["bulk"] == 1;
@@ -119,9 +119,9 @@ impl Experiment for CircuitsArgs {
 
 impl CircuitsArgs {
     fn settings(&self) -> Result<Settings, Failure> {
-        let places: &[Place] = match (&*self.places, self.short) {
-            ([], true) => &[Place::Loopback],
-            ([], false) => &Place::USUAL,
+        let places: &[Layout] = match (&*self.places, self.short) {
+            ([], true) => &[Layout::Loopback],
+            ([], false) => &Layout::USUAL,
             (given, _) => given,
         };
         let mut designs = match self.designs.is_empty() {

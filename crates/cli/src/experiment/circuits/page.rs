@@ -2,7 +2,7 @@
 
 use anabranch_experiment::Mean;
 use anabranch_experiment::circuits::summary::Cell;
-use anabranch_experiment::circuits::{Place, WEB, paper};
+use anabranch_experiment::circuits::{Layout, WEB, paper};
 use anabranch_pages::figures::{self, axis, drawing, lane, number};
 use maud::{Markup, html};
 
@@ -35,13 +35,13 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
 }
 
 /// Returns all measured topologies with their loads, in order.
-fn places(subject: &Subject<'_>) -> Vec<(Place, Option<u32>)> {
+fn places(subject: &Subject<'_>) -> Vec<(Layout, Option<u32>)> {
     let mut places: Vec<_> = subject.cells.iter().map(|cell| cell.place).collect();
     places.dedup();
     places
 }
 
-fn section(subject: &Subject<'_>, place: (Place, Option<u32>)) -> Markup {
+fn section(subject: &Subject<'_>, place: (Layout, Option<u32>)) -> Markup {
     let cells: Vec<&Cell> = subject.cells.iter().filter(|cell| cell.place == place).collect();
     let name = words::place(place);
     html! {

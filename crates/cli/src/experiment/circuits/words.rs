@@ -4,7 +4,7 @@ use anabranch_experiment::Mean;
 use anabranch_experiment::circuits::summary::{
     Answer, Cell, Claim, Verdict, narrow, narrow_by_repetitions,
 };
-use anabranch_experiment::circuits::{Design, LINES, LOADED, MORE_PAUSES, Measured, Place, paper};
+use anabranch_experiment::circuits::{Design, LINES, LOADED, Layout, MORE_PAUSES, Measured, paper};
 use anabranch_pages::figures::percent;
 use serde_json::Value;
 
@@ -62,7 +62,7 @@ pub(super) fn title(design: Design) -> &'static str {
 }
 
 /// Returns the name of a topology in texts and tables, with its load.
-pub(super) fn place((place, level): (Place, Option<u32>)) -> String {
+pub(super) fn place((place, level): (Layout, Option<u32>)) -> String {
     match level {
         Some(0) => format!("{}, idle", place.name()),
         Some(level) => format!("{} at {level} %", place.name()),

@@ -6,7 +6,7 @@ mod page;
 mod words;
 
 use anabranch_experiment::circumvention::{
-    Bench, Reached, Server, Settings, Unit, columns, plan, summary,
+    Bench, FetchResult, Server, Settings, Unit, columns, plan, summary,
 };
 use clap::Args;
 use serde_json::Value;
@@ -62,13 +62,13 @@ pub(crate) struct CircumventionArgs {
 impl Experiment for CircumventionArgs {
     const NAME: &'static str = "circumvention";
     type Unit = Unit;
-    type Record = Reached;
+    type Record = FetchResult;
 
     fn results(&self) -> &Results {
         &self.common.results
     }
 
-    fn outcome(record: &Reached) -> String {
+    fn outcome(record: &FetchResult) -> String {
         words::outcome(record)
     }
 
@@ -81,7 +81,7 @@ impl Experiment for CircumventionArgs {
             .carry_out(|unit, stop| bench.measure(unit, stop))
     }
 
-    fn tell(&self, header: &Value, records: &[Reached]) -> Result<(), Failure> {
+    fn write_results(&self, header: &Value, records: &[FetchResult]) -> Result<(), Failure> {
         self.common.results.table(TABLE, header, &columns(records))?;
         let (cells, verdicts) = (summary::cells(records), summary::verdicts(records));
         let subject = words::Subject { header, records, cells: &cells, verdicts: &verdicts };

@@ -2,7 +2,7 @@
 
 use anabranch_experiment::Spread;
 use anabranch_experiment::circumvention::summary::{Cell, Verdict, WANTED};
-use anabranch_experiment::circumvention::{Access, Reached, Server};
+use anabranch_experiment::circumvention::{Access, FetchResult, Server};
 use anabranch_pages::figures::{grouped, percent};
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ pub(super) struct Subject<'a> {
     /// The journal's first line, with the settings and origin of the results.
     pub(super) header: &'a Value,
     /// Results of all fetches.
-    pub(super) records: &'a [Reached],
+    pub(super) records: &'a [FetchResult],
     /// Summary of the fetches by server and route.
     pub(super) cells: &'a [Cell],
     /// Verdict on the circumvention with each server.
@@ -43,7 +43,7 @@ pub(super) fn way(access: Access) -> &'static str {
 }
 
 /// Describes the result of a fetch in a few words.
-pub(super) fn outcome(record: &Reached) -> String {
+pub(super) fn outcome(record: &FetchResult) -> String {
     match record.through {
         true => format!(
             "first byte after {:.0} ms, {} of the bytes by the direct path",
@@ -156,7 +156,7 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
 }
 
 /// Describes the other load of the machine during the fetches.
-pub(super) fn machine(records: &[Reached]) -> String {
+pub(super) fn machine(records: &[FetchResult]) -> String {
     common::disturbance(records.iter().map(|record| record.machine))
 }
 

@@ -93,7 +93,7 @@ impl Experiment for OverheadArgs {
             .carry_out(|unit, stop| bench.measure(unit, stop))
     }
 
-    fn tell(&self, header: &Value, records: &[Measured]) -> Result<(), Failure> {
+    fn write_results(&self, header: &Value, records: &[Measured]) -> Result<(), Failure> {
         self.common.results.table(TABLE, header, &columns(records))?;
         let cells = summary::cells(records);
         let subject = words::Subject { header, records, cells: &cells };

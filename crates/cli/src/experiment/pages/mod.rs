@@ -125,7 +125,7 @@ impl Experiment for PagesArgs {
         })
     }
 
-    fn tell(&self, header: &Value, records: &[Loaded]) -> Result<(), Failure> {
+    fn write_results(&self, header: &Value, records: &[Loaded]) -> Result<(), Failure> {
         let seed = header["seed"].as_u64().unwrap_or_default();
         let traces = self.common.results.folder.join(TRACES);
         let set = Set { traces: &traces, records, seed };

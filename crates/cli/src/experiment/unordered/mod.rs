@@ -107,7 +107,7 @@ impl Experiment for UnorderedArgs {
             .carry_out(|unit, stop| bench.measure(unit, stop))
     }
 
-    fn tell(&self, header: &Value, records: &[Measured]) -> Result<(), Failure> {
+    fn write_results(&self, header: &Value, records: &[Measured]) -> Result<(), Failure> {
         let results = &self.common.results;
         results.table(TABLE, header, &columns(records))?;
         results.table(CELLS, header, &cell_columns(records))?;

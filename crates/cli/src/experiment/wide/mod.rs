@@ -118,7 +118,7 @@ impl Experiment for WideArgs {
         })
     }
 
-    fn tell(&self, header: &Value, records: &[Measured]) -> Result<(), Failure> {
+    fn write_results(&self, header: &Value, records: &[Measured]) -> Result<(), Failure> {
         let clients = header["clients"].as_u64().unwrap_or_default() as usize;
         let claims = claims(records, clients);
         let subject = words::Subject { header, records, claims: &claims, clients };

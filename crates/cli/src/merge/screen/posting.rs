@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use super::json;
 use crate::screen::waiting::LookingUp;
-use crate::status::Standing;
+use crate::status::PublishedStatus;
 use crate::status::pace::{FRESH, Pace};
 
 /// A screen that publishes the status, and passes all output on to another screen.
 pub(in crate::merge) struct Posting<'s> {
     inner: &'s mut dyn Screen,
-    standing: Option<Standing>,
+    run_status: Option<PublishedStatus>,
     /// Notice that looking up names takes long. It is dropped once the names are resolved.
     looking_up: Option<LookingUp>,
     /// Interval timer for publishing the status. `shows` is the one for passing counters to
@@ -24,19 +24,19 @@ pub(in crate::merge) struct Posting<'s> {
 }
 
 impl<'s> Posting<'s> {
-    /// Creates a screen that publishes each event as `standing`, and shows it on `inner`.
+    /// Creates a screen that publishes each event as `run_status`, and shows it on `inner`.
     pub(in crate::merge) fn new(
         inner: &'s mut dyn Screen,
-        standing: Option<Standing>,
+        run_status: Option<PublishedStatus>,
         looking_up: Option<LookingUp>,
     ) -> Posting<'s> {
         let (posts, shows) = (Pace::new(), Pace::new());
-        Posting { inner, standing, looking_up, posts, shows }
+        Posting { inner, run_status, looking_up, posts, shows }
     }
 
     fn post(&mut self, name: &str, value: Value) {
-        if let Some(standing) = &mut self.standing {
-            standing.set(name, value);
+        if let Some(run_status) = &mut self.run_status {
+            run_status.set(name, value);
         }
     }
 }

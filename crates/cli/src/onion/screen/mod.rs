@@ -13,12 +13,12 @@ use anabranch_router::onion::client::ClientEvent;
 use super::log::Stamp;
 use crate::screen::has_terminal;
 use crate::screen::lines::Lines;
-use crate::status::Standing;
+use crate::status::PublishedStatus;
 
 /// Output of a client for its user, and the status that is published for `anabranch status`.
 pub(super) struct Screen {
     kind: Kind,
-    standing: Option<Standing>,
+    run_status: Option<PublishedStatus>,
 }
 
 enum Kind {
@@ -28,27 +28,27 @@ enum Kind {
 }
 
 impl Screen {
-    /// Returns the screen that suits the options and the type of standard output. `standing`
+    /// Returns the screen that suits the options and the type of standard output. `run_status`
     /// publishes the run's status for `anabranch status`; `name` is the run's name. Screens never
     /// block the run, even if nobody reads standard output.
     ///
     /// # Errors
     /// The writer threads cannot be started.
     pub(super) fn of(
-        (standing, name): (Option<Standing>, Option<String>),
+        (run_status, name): (Option<PublishedStatus>, Option<String>),
         json: bool,
         quiet: bool,
     ) -> io::Result<Screen> {
         if json {
             let kind = Kind::Json(Lines::stdout()?, Stamp::new(name.as_deref()));
-            return Ok(Screen { kind, standing });
+            return Ok(Screen { kind, run_status });
         }
         let plain = plain::Plain::new(quiet, name.as_deref())?;
         let kind = match quiet || !has_terminal() {
             true => Kind::Plain(plain),
             false => Kind::Live(Box::new(live::Live::new(plain, name))),
         };
-        Ok(Screen { kind, standing })
+        Ok(Screen { kind, run_status })
     }
 
     /// Prints a line for people that is not an event of the client.
@@ -71,8 +71,8 @@ impl Screen {
 
     /// Shows an event, and publishes it.
     pub(super) fn tell(&mut self, event: ClientEvent) {
-        if let Some(standing) = &mut self.standing {
-            standing.event(&json::value(&event));
+        if let Some(run_status) = &mut self.run_status {
+            run_status.event(&json::value(&event));
         }
         match &mut self.kind {
             Kind::Json(out, stamp) => json::tell(out, stamp, &event),

@@ -161,7 +161,7 @@ pub(super) mod tests {
     use anabranch_onion::conflux::Design;
     use anabranch_onion::guards::Reach;
     use anabranch_onion::{LegNumbers, SetNumbers};
-    use anabranch_router::onion::client::{LegPlace, RelayName};
+    use anabranch_router::onion::client::{LegPath, RelayName};
     use anabranch_router::onion::tap::TapKind;
 
     use super::*;
@@ -209,7 +209,7 @@ pub(super) mod tests {
             nickname: nickname.clone(),
             fingerprint: "AA".to_owned(),
         };
-        let place = |(leg, circuit): (usize, &CircuitStatus)| LegPlace {
+        let place = |(leg, circuit): (usize, &CircuitStatus)| LegPath {
             leg,
             relays: circuit.path.iter().map(relay).collect(),
         };

@@ -11,12 +11,12 @@ use super::book::Book;
 use super::json;
 use crate::screen::waiting::LookingUp;
 use crate::status::pace::{FRESH, Pace};
-use crate::status::{Standing, now};
+use crate::status::{PublishedStatus, now};
 
 /// A screen that publishes the status, and passes all output on to another screen.
 pub(in crate::split) struct Posting<'s> {
     inner: &'s mut dyn Screen,
-    standing: Option<Standing>,
+    run_status: Option<PublishedStatus>,
     /// Notice that looking up names takes long. It is dropped once the names are resolved.
     looking_up: Option<LookingUp>,
     book: Book,
@@ -31,15 +31,15 @@ pub(in crate::split) struct Posting<'s> {
 }
 
 impl<'s> Posting<'s> {
-    /// Creates a screen that publishes each event as `standing`, and shows it on `inner`.
+    /// Creates a screen that publishes each event as `run_status`, and shows it on `inner`.
     pub(in crate::split) fn new(
         inner: &'s mut dyn Screen,
-        standing: Option<Standing>,
+        run_status: Option<PublishedStatus>,
         looking_up: Option<LookingUp>,
     ) -> Posting<'s> {
         let (book, answers, counts) = (Book::default(), Map::new(), Vec::new());
         let (posts, shows) = (Pace::new(), Pace::new());
-        Posting { inner, standing, looking_up, book, answers, counts, posts, shows }
+        Posting { inner, run_status, looking_up, book, answers, counts, posts, shows }
     }
 
     fn begin(&mut self, now: Time, about: &Listening) {
@@ -50,8 +50,8 @@ impl<'s> Posting<'s> {
     }
 
     fn post(&mut self, name: &str, value: Value) {
-        if let Some(standing) = &mut self.standing {
-            standing.set(name, value);
+        if let Some(run_status) = &mut self.run_status {
+            run_status.set(name, value);
         }
     }
 

@@ -163,7 +163,7 @@ fn a_relay_by_which_something_was_heard_meanwhile_is_not_suspected() {
         world.settle();
         world.wait(5);
         for key in [world.legs(first), world.legs(second)].concat() {
-            world.circmgr.heard_all(world.now, key);
+            world.circmgr.note_all_answered(world.now, key);
         }
         assert!(world.moves_after(5, 3).is_some_and(|next| next != first), "it was not answered");
         assert!(world.circmgr.suspects.at(world.now).is_empty());

@@ -17,19 +17,19 @@ const MOST_OLD: usize = 4;
 /// All relays' documents of one kind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shelf {
-    by_relay: BTreeMap<[u8; 20], Pile>,
+    by_relay: BTreeMap<[u8; 20], RelayVersions>,
     by_digest: BTreeMap<[u8; 20], Arc<str>>,
 }
 
 /// A relay's documents, by digest.
 #[derive(Clone, Debug, Default)]
-struct Pile {
+struct RelayVersions {
     present: Option<[u8; 20]>,
     /// Old documents, newest first, each with the number of consensuses since it was replaced.
     old: VecDeque<([u8; 20], u8)>,
 }
 
-impl Pile {
+impl RelayVersions {
     /// Marks the relay's present document as old.
     fn retire(&mut self) {
         if let Some(digest) = self.present.take() {

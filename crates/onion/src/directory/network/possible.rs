@@ -1,20 +1,25 @@
 //! The test whether any path to a target exists within a user's restrictions.
 
-use super::{Network, NoRelay, Position, Relay, Target, Wishes};
+use super::{Network, NoRelay, Position, Relay, RelayRestrictions, Target};
 
 /// Maximum number of pairs of exit and guard that are examined. If there are more pairs, a path is
 /// assumed to exist: networks without one have few relays, or few that the user permits.
 const MOST_PAIRS: usize = 20_000;
 
 impl Network {
-    /// Checks that some path to `target` exists within `wishes`. [`Network::path`] draws at random
-    /// and may fail by chance; this function examines every combination, up to `MOST_PAIRS`.
+    /// Checks that some path to `target` exists within `restrictions`. [`Network::path`] draws at
+    /// random and may fail by chance; this function examines every combination, up to `MOST_PAIRS`.
     ///
     /// # Errors
     /// Returns the position for which no relay fits.
-    pub fn has_path(&self, target: Target, wishes: &Wishes) -> Result<(), NoRelay> {
+    pub fn has_path(
+        &self,
+        target: Target,
+        restrictions: &RelayRestrictions,
+    ) -> Result<(), NoRelay> {
         let able = |position| {
-            let allowed = |relay: &Relay<'_>| wishes.allow(position, &relay.status.rsa_identity);
+            let allowed =
+                |relay: &Relay<'_>| restrictions.allow(position, &relay.status.rsa_identity);
             let fitting = self.relays().filter(|relay| self.fits(relay, position));
             fitting.filter(allowed).collect::<Vec<_>>()
         };
@@ -44,13 +49,13 @@ impl Network {
     }
 }
 
-impl Wishes {
+impl RelayRestrictions {
     /// Returns a copy of the restrictions that also excludes the relays `ids`.
     #[must_use]
-    pub fn without(&self, ids: &[[u8; 20]]) -> Wishes {
-        let mut wishes = self.clone();
-        wishes.exclude.extend(ids);
-        wishes
+    pub fn without(&self, ids: &[[u8; 20]]) -> RelayRestrictions {
+        let mut restrictions = self.clone();
+        restrictions.exclude.extend(ids);
+        restrictions
     }
 
     /// Returns the relays that the user names but the consensus does not list, grouped by the name

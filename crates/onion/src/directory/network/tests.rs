@@ -71,7 +71,7 @@ fn exact(
     network: &Network,
     position: Position,
     beside: &[[u8; 20]],
-    wishes: &Wishes,
+    restrictions: &RelayRestrictions,
 ) -> BTreeMap<[u8; 20], f64> {
     let others: Vec<Relay<'_>> = beside.iter().filter_map(|id| network.relay(id)).collect();
     let letter = match position {
@@ -82,7 +82,7 @@ fn exact(
     };
     let suits = |relay: &Relay<'_>| {
         network.fits(relay, position)
-            && wishes.allow(position, &relay.status.rsa_identity)
+            && restrictions.allow(position, &relay.status.rsa_identity)
             && others.iter().all(|other| network.go_together(relay, other))
     };
     let weight = |relay: Relay<'_>| {
@@ -122,13 +122,13 @@ fn assert_fair(
     network: &Network,
     position: Position,
     beside: &[[u8; 20]],
-    wishes: &Wishes,
+    restrictions: &RelayRestrictions,
     rng: &mut Stream,
 ) {
-    let exact = exact(network, position, beside, wishes);
+    let exact = exact(network, position, beside, restrictions);
     let mut counts = BTreeMap::new();
     for _ in 0..DRAWS {
-        let relay = network.choose(position, beside, wishes, rng).unwrap();
+        let relay = network.choose(position, beside, restrictions, rng).unwrap();
         *counts.entry(relay.status.rsa_identity).or_insert(0) += 1;
     }
     let alien = counts.keys().find(|id| !exact.contains_key(*id));
@@ -143,29 +143,32 @@ fn assert_fair(
 fn relays_are_drawn_by_the_exact_weights_of_each_position() {
     let (network, mut rng) = (town(), stream(1, 0, "frequencies"));
     for position in [Position::Guard, Position::Middle, Position::Directory, WEB, CHAT] {
-        assert_fair(&network, position, &[], &Wishes::default(), &mut rng);
+        assert_fair(&network, position, &[], &RelayRestrictions::default(), &mut rng);
     }
 }
 
 #[test]
 fn a_port_that_few_exits_allow_is_shared_by_them_alone() {
     let (network, mut rng) = (town(), stream(2, 0, "frequencies"));
-    assert_eq!(exact(&network, MAIL, &[], &Wishes::default()).len(), 2);
-    assert_fair(&network, MAIL, &[], &Wishes::default(), &mut rng);
-    assert_fair(&network, MAIL, &[id(60)], &Wishes::default(), &mut rng);
+    assert_eq!(exact(&network, MAIL, &[], &RelayRestrictions::default()).len(), 2);
+    assert_fair(&network, MAIL, &[], &RelayRestrictions::default(), &mut rng);
+    assert_fair(&network, MAIL, &[id(60)], &RelayRestrictions::default(), &mut rng);
     let none = Position::Exit(Target { port: 443, v6: true });
-    assert_eq!(network.choose(none, &[], &Wishes::default(), &mut rng).err(), Some(NoRelay(none)));
+    assert_eq!(
+        network.choose(none, &[], &RelayRestrictions::default(), &mut rng).err(),
+        Some(NoRelay(none))
+    );
 }
 
 #[test]
 fn beside_family_and_subnets_the_others_keep_their_shares() {
     let (network, mut rng) = (town(), stream(3, 0, "frequencies"));
     for beside in [&[id(1), id(6)][..], &[id(12), id(60)], &[id(3), id(35), id(61)]] {
-        let all = exact(&network, Position::Middle, &[], &Wishes::default()).len();
-        let left = exact(&network, Position::Middle, beside, &Wishes::default()).len();
+        let all = exact(&network, Position::Middle, &[], &RelayRestrictions::default()).len();
+        let left = exact(&network, Position::Middle, beside, &RelayRestrictions::default()).len();
         assert!(left < all - beside.len(), "{left} of {all}: nobody is related or near");
-        assert_fair(&network, Position::Middle, beside, &Wishes::default(), &mut rng);
-        assert_fair(&network, WEB, beside, &Wishes::default(), &mut rng);
+        assert_fair(&network, Position::Middle, beside, &RelayRestrictions::default(), &mut rng);
+        assert_fair(&network, WEB, beside, &RelayRestrictions::default(), &mut rng);
     }
 }
 
@@ -173,17 +176,18 @@ fn beside_family_and_subnets_the_others_keep_their_shares() {
 fn what_a_user_allows_and_excludes_keeps_its_shares() {
     let (network, mut rng) = (town(), stream(4, 0, "frequencies"));
     let set = |places: &[usize]| places.iter().map(|&place| id(place)).collect::<Vec<_>>();
-    let few = Wishes {
+    let few = RelayRestrictions {
         // A relay named twice counts once, and an unlisted one is ignored.
         exit: set(&[3, 6, 9, 3, 60, 119, 150]),
         middle: set(&[1, 5, 7, 11]),
         exclude: set(&[6]),
-        ..Wishes::default()
+        ..RelayRestrictions::default()
     };
     assert_fair(&network, WEB, &[], &few, &mut rng);
     assert_fair(&network, Position::Middle, &[id(3)], &few, &mut rng);
     // Most draws are rejected, so the weights of the remaining relays are added up.
-    let left = Wishes { exclude: (0..116).map(id).collect(), ..Wishes::default() };
+    let left =
+        RelayRestrictions { exclude: (0..116).map(id).collect(), ..RelayRestrictions::default() };
     assert_fair(&network, Position::Middle, &[], &left, &mut rng);
 }
 
@@ -191,8 +195,9 @@ fn what_a_user_allows_and_excludes_keeps_its_shares() {
 fn guards_that_are_taken_leave_the_others_their_shares() {
     let (network, mut rng) = (town(), stream(5, 0, "frequencies"));
     let taken = |id: &[u8; 20]| id[0] > 24;
-    let wishes = Wishes { exclude: (24..120).map(id).collect(), ..Wishes::default() };
-    let exact = exact(&network, Position::Guard, &[], &wishes);
+    let restrictions =
+        RelayRestrictions { exclude: (24..120).map(id).collect(), ..RelayRestrictions::default() };
+    let exact = exact(&network, Position::Guard, &[], &restrictions);
     let mut counts = BTreeMap::new();
     for _ in 0..DRAWS {
         let guard = network.draw_guard(|id| !taken(id), &mut rng).unwrap();
@@ -209,7 +214,8 @@ fn relays_without_weight_are_drawn_evenly_where_there_are_no_others() {
     let network =
         network_of(&[(flags, 0, "1.1", ""), (flags, 0, "2.2", ""), (flags, 9, "3.3", "")]);
     let draw = |beside: &[[u8; 20]], rng: &mut Stream| {
-        let relay = network.choose(Position::Middle, beside, &Wishes::default(), rng).unwrap();
+        let relay =
+            network.choose(Position::Middle, beside, &RelayRestrictions::default(), rng).unwrap();
         relay.status.rsa_identity
     };
     assert!((0..200).all(|_| draw(&[], &mut rng) == id(2)), "one has all the weight");
@@ -225,13 +231,13 @@ fn what_is_learnt_later_is_drawn_too() {
     for (place, microdesc) in known.into_iter().enumerate() {
         assert!(network.learn(microdesc.clone()));
         let seen = (0..50).filter_map(|_| {
-            network.choose(Position::Directory, &[], &Wishes::default(), &mut rng).ok()
+            network.choose(Position::Directory, &[], &RelayRestrictions::default(), &mut rng).ok()
         });
         assert!(seen.into_iter().all(|relay| relay.status.rsa_identity[0] as usize <= place + 1));
         assert_eq!(network.missing().count(), 119 - place);
         network.learn(microdesc);
     }
-    assert_fair(&network, WEB, &[], &Wishes::default(), &mut rng);
+    assert_fair(&network, WEB, &[], &RelayRestrictions::default(), &mut rng);
     let copy = network.clone();
     assert!(std::ptr::eq(copy.consensus(), network.consensus()), "copies share their documents");
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_onion::directory::http::RequestReader;
-use anabranch_onion::directory::reply::{Reply, Spoken};
+use anabranch_onion::directory::reply::{Reply, ResponseStream};
 use anabranch_os::poller::{Interest, Poller, Ready};
 
 use crate::onion::answers::{Answers, PendingRequest};
@@ -46,7 +46,7 @@ enum Stage {
     /// The request has no answer yet.
     Waiting(PendingRequest),
     /// The answer is being sent.
-    Answered(Spoken),
+    Answered(ResponseStream),
     /// The answer is sent. Input is still read and dropped, because closing a socket with unread
     /// input resets the connection, which would lose the answer.
     Leaving,
@@ -132,7 +132,7 @@ impl Visitor {
         if let Stage::Waiting(waiting) = &mut self.stage
             && let Some(reply) = waiting.look(answers, Some(self.peer), unix())
         {
-            self.stage = Stage::Answered(reply.spoken());
+            self.stage = Stage::Answered(reply.into_stream());
         }
         self.say()?;
         Ok(true)
@@ -152,8 +152,9 @@ impl Visitor {
             Ok(None) => {}
             Ok(Some(request)) => self.stage = Stage::Waiting(PendingRequest::new(request)),
             Err(error) => {
-                let reply = Reply::new(400, &error.to_string()).told(unix(), Some(self.peer));
-                self.stage = Stage::Answered(reply.spoken());
+                let reply = Reply::new(400, &error.to_string())
+                    .with_common_headers(unix(), Some(self.peer));
+                self.stage = Stage::Answered(reply.into_stream());
             }
         }
         Ok(true)
@@ -163,7 +164,7 @@ impl Visitor {
         let Stage::Answered(answer) = &mut self.stage else { return Ok(()) };
         while !answer.next().is_empty() {
             match self.socket.write(answer.next()) {
-                Ok(count) => answer.said(count),
+                Ok(count) => answer.advance(count),
                 Err(error) if is_passing(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }

@@ -90,7 +90,7 @@ impl DirPort {
             self.station.core.expire(now);
         }
         let goes_on = self.take_probes();
-        self.obey(now);
+        self.execute(now);
         if now.since(self.ticked) >= TICK {
             self.ticked = now;
             self.dir_connections.expire(now);
@@ -118,7 +118,7 @@ impl DirPort {
                 );
             }
         }
-        self.obey(now);
+        self.execute(now);
     }
 
     fn accept(&mut self, now: Time, place: usize) {
@@ -142,10 +142,10 @@ impl DirPort {
     }
 
     /// Executes the outputs of the core that probes relays.
-    fn obey(&mut self, now: Time) {
+    fn execute(&mut self, now: Time) {
         while let Some(output) = self.station.core.poll() {
             match output {
-                Output::Link(output) => self.station.obey(now, output),
+                Output::Link(output) => self.station.execute(now, output),
                 Output::Probed { target, answers } => {
                     self.shared_answers.write(Letter::Probed { target, answers, at: unix() });
                 }

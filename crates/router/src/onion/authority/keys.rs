@@ -27,7 +27,7 @@ const EARLY: u64 = 30 * 86_400;
 const SKEW: u64 = 600;
 
 /// The keys in the folder `keys` of an authority's data folder.
-pub struct Cabinet {
+pub struct AuthorityKeyStore {
     folder: PathBuf,
     /// Identity key; `None` if the operator keeps it on another machine.
     identity: Option<IdentityKey>,
@@ -38,20 +38,20 @@ pub struct Cabinet {
     troubles: Vec<String>,
 }
 
-impl Cabinet {
+impl AuthorityKeyStore {
     /// Reads the keys, and generates missing ones. Certificates of new signing keys are valid for
     /// `certified_for` seconds.
     ///
     /// # Errors
     /// A file cannot be read or written, is malformed, or does not match the others. No file is
     /// changed then, except damaged certificates that the authority can run without
-    /// ([`Cabinet::troubles`]).
+    /// ([`AuthorityKeyStore::troubles`]).
     pub fn open<R: CryptoRng>(
         data: &Path,
         rng: &mut R,
         unix_now: u64,
         certified_for: u64,
-    ) -> Result<(Cabinet, AuthorityKeys), StoreError> {
+    ) -> Result<(AuthorityKeyStore, AuthorityKeys), StoreError> {
         let folder = data.join("keys");
         private_folder(&folder)?;
         let identity = match is_any_there(&folder, &[IDENTITY, SIGNING, CERTIFICATE])? {
@@ -72,7 +72,7 @@ impl Cabinet {
             return Err(strange(&folder.join(CERTIFICATE), told));
         }
         let (present, before) = (keys.cert().clone(), before(&folder, &mut troubles)?);
-        Ok((Cabinet { folder, identity, certified_for, present, before, troubles }, keys))
+        Ok((AuthorityKeyStore { folder, identity, certified_for, present, before, troubles }, keys))
     }
 
     /// Returns messages about damaged files that were renamed.
@@ -257,37 +257,37 @@ mod tests {
     const NOW: u64 = 1_800_000_000;
     const YEAR: u64 = 365 * 86_400;
 
-    fn open(data: &Path) -> Result<(Cabinet, AuthorityKeys), StoreError> {
-        Cabinet::open(data, &mut ChaCha20Rng::seed_from_u64(1), NOW, YEAR)
+    fn open(data: &Path) -> Result<(AuthorityKeyStore, AuthorityKeys), StoreError> {
+        AuthorityKeyStore::open(data, &mut ChaCha20Rng::seed_from_u64(1), NOW, YEAR)
     }
 
     #[test]
     fn keys_are_made_once_renewed_in_time_and_survive_what_is_cut_short() {
         let data = tempfile::tempdir().unwrap();
-        let (mut cabinet, first) = open(data.path()).unwrap();
+        let (mut key_store, first) = open(data.path()).unwrap();
         let folder = data.path().join("keys");
         for file in fs::read_dir(&folder).unwrap() {
             let mode = file.unwrap().metadata().unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "only its owner reads it");
         }
         let (again, same) = open(data.path()).unwrap();
-        assert_eq!(again.identity(), cabinet.identity());
+        assert_eq!(again.identity(), key_store.identity());
         assert_eq!(same.certificate(), first.certificate());
-        assert!(!cabinet.is_old(NOW) && cabinet.is_old(NOW + YEAR - EARLY));
+        assert!(!key_store.is_old(NOW) && key_store.is_old(NOW + YEAR - EARLY));
         let mut rng = ChaCha20Rng::seed_from_u64(2);
-        let second = cabinet.renew(&mut rng, NOW + YEAR - EARLY).unwrap();
+        let second = key_store.renew(&mut rng, NOW + YEAR - EARLY).unwrap();
         assert_ne!(second.certificate(), first.certificate());
-        assert!(!cabinet.is_old(NOW + YEAR - EARLY));
-        let texts = |cabinet: &Cabinet| -> Vec<String> {
-            cabinet.certificates().iter().map(|cert| cert.text().to_owned()).collect()
+        assert!(!key_store.is_old(NOW + YEAR - EARLY));
+        let texts = |key_store: &AuthorityKeyStore| -> Vec<String> {
+            key_store.certificates().iter().map(|cert| cert.text().to_owned()).collect()
         };
-        assert_eq!(texts(&cabinet), [second.certificate(), first.certificate()]);
+        assert_eq!(texts(&key_store), [second.certificate(), first.certificate()]);
         // A renewal that was cut short between its two files.
         fs::rename(folder.join(CERTIFICATE), folder.join(COMING)).unwrap();
         fs::copy(folder.join(BEFORE), folder.join(CERTIFICATE)).unwrap();
         let (again, keys) = open(data.path()).unwrap();
         assert_eq!(keys.certificate(), second.certificate());
-        assert_eq!(texts(&again), texts(&cabinet));
+        assert_eq!(texts(&again), texts(&key_store));
         damaged_certificates_are_set_aside(data.path(), &folder);
         half_a_key_and_strangers_keys_are_told(data.path(), &folder);
     }
@@ -301,16 +301,16 @@ mod tests {
         for (number, text) in damaged.iter().enumerate() {
             fs::write(folder.join(BEFORE), text).unwrap();
             fs::write(folder.join(COMING), text).unwrap();
-            let (cabinet, _) = open(data).unwrap();
-            assert_eq!(cabinet.certificates().len(), 1, "{number}: the present one");
-            for (name, told) in [COMING, BEFORE].into_iter().zip(cabinet.troubles()) {
+            let (key_store, _) = open(data).unwrap();
+            assert_eq!(key_store.certificates().len(), 1, "{number}: the present one");
+            for (name, told) in [COMING, BEFORE].into_iter().zip(key_store.troubles()) {
                 let ending = if number == 0 { String::new() } else { format!("-{}", number + 1) };
                 let aside = format!("{name}.damaged{ending}");
                 assert!(told.contains(&format!("/{name} was damaged")), "{told}");
                 assert_eq!(fs::read(folder.join(aside)).unwrap(), *text, "{told}");
                 assert!(!folder.join(name).exists());
             }
-            assert_eq!(cabinet.troubles().len(), 2);
+            assert_eq!(key_store.troubles().len(), 2);
             assert!(open(data).unwrap().0.troubles().is_empty(), "it is reported once");
         }
         fs::write(folder.join(BEFORE), whole).unwrap();
@@ -326,8 +326,8 @@ mod tests {
         fs::write(&path, &whole).unwrap();
         let identity = fs::read(folder.join(IDENTITY)).unwrap();
         fs::remove_file(folder.join(IDENTITY)).unwrap();
-        let (mut cabinet, _) = open(data).unwrap();
-        let error = cabinet.renew(&mut ChaCha20Rng::seed_from_u64(3), NOW).err().unwrap();
+        let (mut key_store, _) = open(data).unwrap();
+        let error = key_store.renew(&mut ChaCha20Rng::seed_from_u64(3), NOW).err().unwrap();
         assert!(error.to_string().contains("this key is not here"), "{error}");
         fs::write(folder.join(IDENTITY), &identity[..identity.len() / 2]).unwrap();
         let error = open(data).err().unwrap().to_string();

@@ -9,7 +9,7 @@ use anabranch_onion::directory::cache::Cache;
 use anabranch_onion::wire::dirkeys::SignatureError;
 use anabranch_onion::wire::netdoc::AuthorityCert;
 
-use super::vault::Vault;
+use super::authority_files::AuthorityFiles;
 use super::wall_clock::steady;
 use super::{AuthorityEvent, Tell};
 use crate::onion::store::StoreError;
@@ -17,7 +17,7 @@ use crate::onion::store::StoreError;
 /// State of the registry: the authority's core, its files, and the cache of its documents.
 pub(super) struct Ledger {
     pub(super) authority: Authority,
-    vault: Vault,
+    authority_files: AuthorityFiles,
     /// Documents to serve. Threads that answer requests hold another `Arc` of an earlier version,
     /// which does not change.
     cache: Arc<Cache>,
@@ -31,13 +31,13 @@ impl Ledger {
     /// `certificates` are the certificates to serve.
     pub(super) fn new(
         authority: Authority,
-        vault: Vault,
+        authority_files: AuthorityFiles,
         certificates: Vec<AuthorityCert>,
         tell: Tell,
         unix_now: u64,
     ) -> Ledger {
         let cache = Arc::new(Cache::default());
-        let mut ledger = Ledger { authority, vault, cache, changed: true, tell };
+        let mut ledger = Ledger { authority, authority_files, cache, changed: true, tell };
         let us = ledger.authority.relay();
         ledger.cache().we_are(us);
         ledger.certify(certificates);
@@ -102,7 +102,7 @@ impl Ledger {
     pub(super) fn keep(&mut self, unix_now: u64) {
         self.authority.forget(unix_now, steady());
         self.drop_relays();
-        let kept = self.vault.keep(&self.authority);
+        let kept = self.authority_files.keep(&self.authority);
         self.complain(kept);
     }
 
@@ -133,7 +133,7 @@ impl Ledger {
         self.changed = true;
         let Some((server, digest)) = self.authority.descriptor(&id) else { return };
         let extra = self.authority.extra(&id);
-        let kept = self.vault.put(id, server, extra.map(|(text, _)| text));
+        let kept = self.authority_files.put(id, server, extra.map(|(text, _)| text));
         Arc::make_mut(&mut self.cache).relay(id, (server, digest), extra);
         self.complain(kept);
     }
@@ -141,7 +141,7 @@ impl Ledger {
     /// Removes the files and documents of descriptors that the authority has dropped.
     fn drop_relays(&mut self) {
         for id in self.authority.dropped() {
-            self.vault.remove(&id);
+            self.authority_files.remove(&id);
             self.cache().forget_relay(&id);
         }
     }

@@ -17,7 +17,7 @@ use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_os::clock::Clock;
 use rand_core::Rng;
 
-use super::keys::Cabinet;
+use super::keys::AuthorityKeyStore;
 use super::ledger::Ledger;
 use super::shared_answers::{Letter, SharedAnswers};
 use super::wall_clock::{Step, WallClock, steady};
@@ -45,7 +45,7 @@ pub(super) struct Registry {
     ledger: Ledger,
     shared_answers: Arc<SharedAnswers>,
     ends: Ends,
-    cabinet: Cabinet,
+    key_store: AuthorityKeyStore,
     relay: Arc<RelayKeys>,
     bandwidths: Option<PathBuf>,
     /// Description of the authority's own relay to publish. The next field is the time at which it
@@ -71,7 +71,7 @@ impl Registry {
         ledger: Ledger,
         shared_answers: Arc<SharedAnswers>,
         ends: Ends,
-        cabinet: Cabinet,
+        key_store: AuthorityKeyStore,
         settings: &super::Settings,
     ) -> Registry {
         let clock = Clock::start();
@@ -80,7 +80,7 @@ impl Registry {
             ledger,
             shared_answers,
             ends,
-            cabinet,
+            key_store,
             relay: Arc::clone(&settings.relay),
             bandwidths: settings.bandwidths.clone(),
             description: None,
@@ -162,7 +162,7 @@ impl Registry {
     fn adopt(&mut self, changes: Changes, unix: u64) {
         let Changes { core, contact, bandwidths, certified_for } = changes;
         self.bandwidths = bandwidths;
-        self.cabinet.set_certified_for(certified_for);
+        self.key_store.set_certified_for(certified_for);
         self.ledger.adopt(unix, core, contact);
     }
 
@@ -235,7 +235,7 @@ impl Registry {
         if let Ok(mut rng) = anabranch_os::entropy::generator() {
             let mut random = [0; 32];
             rng.fill_bytes(&mut random);
-            self.ledger.authority.stir(random);
+            self.ledger.authority.set_entropy(random);
         }
         if let Err(error) = self.ledger.publish(unix) {
             self.fail(unix, &format!("could not publish a consensus: {error}"));
@@ -243,17 +243,17 @@ impl Registry {
     }
 
     fn renew_keys(&mut self, unix: u64) {
-        if !self.cabinet.is_old(unix) {
+        if !self.key_store.is_old(unix) {
             return;
         }
         let renewed =
             anabranch_os::entropy::generator().map_err(|error| error.to_string()).and_then(
-                |mut rng| self.cabinet.renew(&mut rng, unix).map_err(|error| error.to_string()),
+                |mut rng| self.key_store.renew(&mut rng, unix).map_err(|error| error.to_string()),
             );
         match renewed {
             Ok(keys) => {
                 self.ledger.authority.set_keys(keys);
-                self.ledger.certify(self.cabinet.certificates());
+                self.ledger.certify(self.key_store.certificates());
                 // After a restart only the new key is available, so the consensus on disk is
                 // signed with it.
                 if self.ledger.authority.documents().times.is_some() {
@@ -261,7 +261,7 @@ impl Registry {
                 }
             }
             Err(error) => {
-                let left = self.cabinet.ends().saturating_sub(unix) / 86_400;
+                let left = self.key_store.ends().saturating_sub(unix) / 86_400;
                 let days = if left == 1 { "day" } else { "days" };
                 let told = format!(
                     "cannot renew the certificate of this authority's signing key, which expires \

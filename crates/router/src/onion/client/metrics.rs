@@ -66,10 +66,10 @@ impl Collector for ClientPage {
         level(encoder, "client_circuits", "Built circuits", status.circuits().0)?;
         level(encoder, "client_programs", "Connected programs", status.programs)?;
         level(encoder, "client_streams", "Streams of programs", status.streams)?;
-        let ways = both(status.wire);
-        counts(encoder, "client_link_bytes", "Bytes of links", "direction", &ways)?;
-        let ways = both(status.padding);
-        counts(encoder, "client_padding_cells", "Cells of padding", "direction", &ways)?;
+        let directions = both(status.wire);
+        counts(encoder, "client_link_bytes", "Bytes of links", "direction", &directions)?;
+        let directions = both(status.padding);
+        counts(encoder, "client_padding_cells", "Cells of padding", "direction", &directions)?;
         let help = "Circuits and sets closed for lack of memory";
         count(encoder, "client_out_of_memory", help, numbers.out_of_memory)?;
         memory(encoder, status)?;
@@ -119,7 +119,7 @@ fn legs(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
             numbered.map(|(place, leg)| (labels(set, place.leg), leg))
         })
     };
-    let ways = legs().flat_map(|(labels, leg)| {
+    let directions = legs().flat_map(|(labels, leg)| {
         let [set, number] = labels;
         both(leg.cells).map(|(way, cells)| {
             let way = ("direction", way.to_owned());
@@ -127,7 +127,7 @@ fn legs(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
         })
     });
     let help = "Bytes of a set's circuit (leg), as its guard sees them";
-    counter_family(encoder, "client_leg_bytes", help, &ways.collect::<Vec<_>>())?;
+    counter_family(encoder, "client_leg_bytes", help, &directions.collect::<Vec<_>>())?;
     let mut gauge = |name, help, unit, number: fn(&LegNumbers) -> Option<f64>| {
         let values = legs().filter_map(|(labels, leg)| Some((labels, number(leg)?)));
         levels(encoder, name, help, unit, &values.collect::<Vec<(LegLabels, f64)>>())
@@ -159,7 +159,7 @@ mod tests {
 
     use anabranch_onion::SetNumbers;
 
-    use super::super::LegPlace;
+    use super::super::LegPath;
     use super::*;
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
         };
         let legs = vec![leg([4, 2], Some(40)), leg([1, 1], None)];
         let seen = SetNumbers { legs, reordered: 9, streams: 1, ..SetNumbers::default() };
-        let places = [0, 2].map(|leg| LegPlace { leg, ..LegPlace::default() }).to_vec();
+        let places = [0, 2].map(|leg| LegPath { leg, ..LegPath::default() }).to_vec();
         let sets = vec![SetStatus { number: 7, seen, places }];
         let status = Status { sets, wire: [5, 6], waiting: [20, 9], ..Status::default() };
         let numbers = ClientNumbers { status, out_of_memory: 3 };

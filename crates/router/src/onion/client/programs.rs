@@ -19,7 +19,7 @@ use anabranch_proxy::{Dialogue, Family, Outcome, ProxyEnd, ProxyRequest, Reason,
 use super::names::{arpa, is_onion};
 use super::refused::{Lack, Refused, Why};
 use crate::onion::conn::is_passing;
-use crate::onion::outside::{Outside, OutsideEvent, Stir};
+use crate::onion::external_socket::{ExternalEvent, ExternalSocket, IoEvent};
 use crate::onion::station::{STREAMS, Station};
 
 /// Maximum number of circuits on which a stream is tried.
@@ -38,7 +38,7 @@ enum Program {
     /// The request waits for a circuit, or for the exit's answer.
     Waiting(Box<PendingProgram>),
     /// The program's stream is open.
-    Streaming(StreamKey, Outside),
+    Streaming(StreamKey, ExternalSocket),
 }
 
 /// Returns the answer to `request` if it needs no circuit; `None` otherwise. An address resolves to
@@ -160,14 +160,14 @@ impl Programs {
                 self.leave(now, station, circmgr, number);
             }
             Some(Program::Streaming(..)) => {
-                self.move_bytes(now, station, circmgr, number, Stir::Socket(ready));
+                self.move_bytes(now, station, circmgr, number, IoEvent::Socket(ready));
             }
             _ => {}
         }
     }
 
     /// Processes the core's output for a stream.
-    pub(super) fn stir(
+    pub(super) fn service(
         &mut self,
         now: Time,
         station: &mut Station<Client>,
@@ -175,8 +175,8 @@ impl Programs {
         output: StreamOutput,
     ) {
         let (stream, what) = match output {
-            StreamOutput::Readable { stream } => (stream, Stir::Readable),
-            StreamOutput::Room { stream } => (stream, Stir::Room),
+            StreamOutput::Readable { stream } => (stream, IoEvent::Readable),
+            StreamOutput::Room { stream } => (stream, IoEvent::Room),
             StreamOutput::Ended { stream, reason, refused } => {
                 return self.ended(now, circmgr, stream, (reason, refused));
             }
@@ -276,10 +276,10 @@ impl Programs {
         let Some(Program::Waiting(waiting)) = self.programs.remove(&number) else { return };
         let PendingProgram { mut socket, dialogue, .. } = *waiting;
         let greeted = socket.write_all(&dialogue.answer(&Outcome::Connected));
-        match greeted.and_then(|()| Outside::of(stream, socket)) {
-            Ok(mut outside) => {
-                outside.watch(&station.poller, STREAMS + number);
-                self.programs.insert(number, Program::Streaming(stream, outside));
+        match greeted.and_then(|()| ExternalSocket::of(stream, socket)) {
+            Ok(mut external) => {
+                external.watch(&station.poller, STREAMS + number);
+                self.programs.insert(number, Program::Streaming(stream, external));
             }
             Err(_) => station.core.handle(now, Input::Ended { stream }),
         }
@@ -455,13 +455,13 @@ impl Programs {
         station: &mut Station<Client>,
         circmgr: &mut CircuitManager,
         number: u64,
-        what: Stir,
+        what: IoEvent,
     ) {
-        let Some(Program::Streaming(stream, outside)) = self.programs.get_mut(&number) else {
+        let Some(Program::Streaming(stream, external)) = self.programs.get_mut(&number) else {
             return;
         };
         let stream = *stream;
-        if let OutsideEvent::Ended(_) = station.stir(now, number, outside, what) {
+        if let ExternalEvent::Ended(_) = station.service(now, number, external, what) {
             self.leave_stream(now, station, circmgr, number, stream);
         }
     }
@@ -522,10 +522,10 @@ impl Programs {
             _ => {
                 circmgr.stream_ended(circuit);
                 let program = self.programs.remove(&number);
-                if let Some(Program::Streaming(_, outside)) = program
+                if let Some(Program::Streaming(_, external)) = program
                     && reason != EndReason::DONE
                 {
-                    outside.cut();
+                    external.cut();
                 }
             }
         }

@@ -68,12 +68,12 @@ pub struct SetStatus {
     /// State of the set as the core reports it.
     pub seen: SetNumbers,
     /// Numbers and paths of the set's legs, in the order of [`SetNumbers::legs`].
-    pub places: Vec<LegPlace>,
+    pub places: Vec<LegPath>,
 }
 
 /// A leg's number and path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LegPlace {
+pub struct LegPath {
     /// Number of the leg in its set, from 0. It is reused after the leg is closed.
     pub leg: usize,
     /// Relays of the leg, first hop first.

@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use anabranch_links::tls::Context;
 use anabranch_multipath::{LinkView, Time};
-use anabranch_onion::channel::{Capabilities, QuicWish};
+use anabranch_onion::channel::{Capabilities, QuicPreferences};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::{CarrierFault, LinkId};
 use anabranch_os::poller::{Poller, Ready};
@@ -48,7 +48,7 @@ pub(super) type Fetch<'a> = dyn FnMut(&mut Vec<u8>, usize) -> bool + 'a;
 
 /// An event of a link.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum LinkNews {
+pub(super) enum LinkEvent {
     /// The handshake of the link is complete.
     Opened(LinkId, Opened),
     /// Data may have arrived on the link, or there may be room to send again.
@@ -121,7 +121,7 @@ pub(super) trait Carrier {
 
     /// Passes received data to `give`, in order, and returns the next event of any link; `None` if
     /// there is none.
-    fn next_news(&mut self, now: Time, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkNews>;
+    fn next_news(&mut self, now: Time, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkEvent>;
 
     /// Notes that the core has something to send on `link`.
     fn wants(&mut self, link: LinkId);
@@ -246,7 +246,7 @@ impl Carriers {
 
     /// Returns our preferences for a second link over QUIC with the neighbour at `peer`; `None` if
     /// QUIC is disabled.
-    pub(super) fn wish(&self, peer: IpAddr) -> Option<QuicWish> {
+    pub(super) fn wish(&self, peer: IpAddr) -> Option<QuicPreferences> {
         self.quic.as_ref().map(|quic| quic.wish(peer))
     }
 
@@ -269,7 +269,7 @@ impl Carriers {
 
 /// Pending events of one link, in the order in which they are returned.
 #[derive(Debug)]
-struct Fresh {
+struct PendingEvents {
     link: LinkId,
     opened: Option<Opened>,
     /// Whether received bytes have not been passed on yet.
@@ -277,30 +277,30 @@ struct Fresh {
     ended: bool,
 }
 
-impl Fresh {
-    fn new(link: LinkId, opened: Option<Opened>, ended: bool) -> Fresh {
-        Fresh { link, opened, is_unread: true, ended }
+impl PendingEvents {
+    fn new(link: LinkId, opened: Option<Opened>, ended: bool) -> PendingEvents {
+        PendingEvents { link, opened, is_unread: true, ended }
     }
 
     /// Returns the next event in `fresh`. Passes the received bytes in `plain` to `give` when their
     /// event is due.
     fn next(
-        fresh: &mut Option<Fresh>,
+        fresh: &mut Option<PendingEvents>,
         plain: &mut Vec<u8>,
         give: &mut dyn FnMut(LinkId, &[u8]),
-    ) -> Option<LinkNews> {
+    ) -> Option<LinkEvent> {
         let news = fresh.as_mut()?;
         if let Some(opened) = news.opened.take() {
-            return Some(LinkNews::Opened(news.link, opened));
+            return Some(LinkEvent::Opened(news.link, opened));
         }
         if std::mem::take(&mut news.is_unread) {
             if !plain.is_empty() {
                 give(news.link, plain);
                 plain.clear();
             }
-            return Some(LinkNews::Served(news.link));
+            return Some(LinkEvent::Served(news.link));
         }
-        fresh.take().filter(|news| news.ended).map(|news| LinkNews::Ended(news.link))
+        fresh.take().filter(|news| news.ended).map(|news| LinkEvent::Ended(news.link))
     }
 }
 

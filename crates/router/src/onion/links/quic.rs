@@ -8,12 +8,13 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anabranch_links::quic::{
-    Arrival, Congestion, ConnId, Endpoint, EndpointCounts, Head, Packets, Place, QuicLink, Units,
+    Arrival, Congestion, ConnId, Endpoint, EndpointCounts, Head, Packets, QuicLink, SocketIndex,
+    Units,
 };
 use anabranch_links::tls::Context;
 use anabranch_links::{Link as _, State, quic};
 use anabranch_multipath::{LinkView, Time};
-use anabranch_onion::channel::{Capabilities, QuicWish};
+use anabranch_onion::channel::{Capabilities, QuicPreferences};
 use anabranch_onion::wire::cell::{self, CELL, Command, NUMBERED_CELL, Width};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::sha256;
@@ -24,7 +25,7 @@ use anabranch_os::udp::{Datagrams, RecvBatch, SendQueue, UdpOptions, UdpSocket};
 use libc::EAGAIN;
 use rand_core::Rng;
 
-use super::{Carrier, Fetch, Fresh, LinkEnd, LinkNews, Opened, token};
+use super::{Carrier, Fetch, LinkEnd, LinkEvent, Opened, PendingEvents, token};
 use crate::onion::meter::Meter;
 use crate::onion::newcomers::{ConnectionSlot, Entrance};
 pub(in crate::onion) use sockets::{QuicSockets, sockets};
@@ -168,7 +169,7 @@ pub(in crate::onion) struct QuicLinks {
     /// accepted.
     entrance: Option<Entrance>,
     /// Index of this shard among the shards.
-    place: Place,
+    place: SocketIndex,
     ports: Vec<Port>,
     links: BTreeMap<LinkId, QuicConn>,
     by_conn: BTreeMap<(usize, ConnId), LinkId>,
@@ -180,7 +181,7 @@ pub(in crate::onion) struct QuicLinks {
     plain: Vec<u8>,
     /// Bytes received on the link of `fresh` that have not been passed on.
     arrived: Vec<u8>,
-    fresh: Option<Fresh>,
+    fresh: Option<PendingEvents>,
     limits: Option<[Meter; 2]>,
     /// Whether the sockets are not read until the rate limit allows it. The next field has the
     /// links that wait for the rate limit to send.
@@ -204,7 +205,7 @@ impl QuicLinks {
             context,
             linking,
             entrance: None,
-            place: Place::ONLY,
+            place: SocketIndex::ONLY,
             ports: Vec::new(),
             links: BTreeMap::new(),
             by_conn: BTreeMap::new(),
@@ -263,13 +264,17 @@ impl QuicLinks {
     }
 
     /// Returns our preferences for a QUIC link alongside a TLS link with the neighbour at `peer`.
-    pub(in crate::onion) fn wish(&self, peer: IpAddr) -> QuicWish {
+    pub(in crate::onion) fn wish(&self, peer: IpAddr) -> QuicPreferences {
         let takes = |port: &&Port| port.takes && self.entrance.is_some();
         let (v6, any) = (peer.to_canonical().is_ipv6(), IpAddr::V6(Ipv6Addr::UNSPECIFIED));
         let reached = |port: &&Port| port.at.is_ipv6() == v6 || port.at.ip() == any;
         let mut open = self.ports.iter().filter(takes).filter(reached);
         let port = open.next().map_or(0, |port| port.at.port());
-        QuicWish { port, begins: self.begins(), unless_unordered: self.linking.unless_unordered }
+        QuicPreferences {
+            port,
+            begins: self.begins(),
+            unless_unordered: self.linking.unless_unordered,
+        }
     }
 
     /// Returns a first byte for connection IDs whose packets the kernel passes to this shard.
@@ -477,7 +482,7 @@ impl QuicLinks {
         self.arrived.clear();
         let Some(conn) = self.links.get_mut(&link) else { return };
         let Some(quic) = self.ports[conn.port].endpoint.link(conn.conn) else {
-            self.fresh = Some(Fresh::new(link, None, true));
+            self.fresh = Some(PendingEvents::new(link, None, true));
             return;
         };
         let is_at_fault = quic.read(&mut self.arrived).is_err();
@@ -497,7 +502,7 @@ impl QuicLinks {
         if let Some(slot) = conn.admitted.as_mut().filter(|_| is_open) {
             slot.opened();
         }
-        self.fresh = Some(Fresh::new(link, opened, ended));
+        self.fresh = Some(PendingEvents::new(link, opened, ended));
     }
 }
 
@@ -573,9 +578,9 @@ impl Carrier for QuicLinks {
         }
     }
 
-    fn next_news(&mut self, now: Time, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkNews> {
+    fn next_news(&mut self, now: Time, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkEvent> {
         loop {
-            if let Some(news) = Fresh::next(&mut self.fresh, &mut self.arrived, give) {
+            if let Some(news) = PendingEvents::next(&mut self.fresh, &mut self.arrived, give) {
                 return Some(news);
             }
             let link = self.next_touched(now)?;

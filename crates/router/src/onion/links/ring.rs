@@ -11,15 +11,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anabranch_multipath::Time;
 use anabranch_onion::LinkId;
 use anabranch_onion::claims::Claims;
-use anabranch_onion::points::{Point, PointPlace, PointTable, Points};
-use anabranch_onion::set_table::{Orphan, SetPlace, SetTable, Sets};
+use anabranch_onion::points::{Point, PointLocation, PointTable, Points};
+use anabranch_onion::set_table::{Orphan, SetLocation, SetTable, Sets};
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::conflux::SetNonce;
 use anabranch_os::poller::{Poller, Ready};
 use rtrb::{Consumer, Producer, RingBuffer};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::{Carrier, Fetch, LinkEnd, LinkNews, token};
+use super::{Carrier, Fetch, LinkEnd, LinkEvent, token};
 
 /// Carrier number of links to other shards. The number of a link within the carrier is the other
 /// shard's index.
@@ -111,15 +111,15 @@ impl<T> Shared<T> {
 }
 
 impl SetTable for Shared<Sets> {
-    fn enter(&mut self, nonce: &SetNonce, place: SetPlace) -> Option<SetPlace> {
+    fn enter(&mut self, nonce: &SetNonce, place: SetLocation) -> Option<SetLocation> {
         self.table().enter(nonce, place)
     }
 
-    fn find(&self, nonce: &SetNonce) -> Option<SetPlace> {
+    fn find(&self, nonce: &SetNonce) -> Option<SetLocation> {
         self.table().find(nonce)
     }
 
-    fn leave(&mut self, nonce: &SetNonce, place: SetPlace) {
+    fn leave(&mut self, nonce: &SetNonce, place: SetLocation) {
         self.table().leave(nonce, place);
     }
 
@@ -133,15 +133,15 @@ impl SetTable for Shared<Sets> {
 }
 
 impl PointTable for Shared<Points> {
-    fn enter(&mut self, point: Point, place: PointPlace) -> Option<PointPlace> {
+    fn enter(&mut self, point: Point, place: PointLocation) -> Option<PointLocation> {
         self.table().enter(point, place)
     }
 
-    fn find(&self, point: &Point) -> Option<PointPlace> {
+    fn find(&self, point: &Point) -> Option<PointLocation> {
         self.table().find(point)
     }
 
-    fn leave(&mut self, point: &Point, place: PointPlace) {
+    fn leave(&mut self, point: &Point, place: PointLocation) {
         self.table().leave(point, place);
     }
 }
@@ -291,10 +291,10 @@ impl Carrier for Rings {
         self.rung.extend(self.others.keys());
     }
 
-    fn next_news(&mut self, _now: Time, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkNews> {
+    fn next_news(&mut self, _now: Time, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkEvent> {
         let link = self.rung.pop_front()?;
         self.others.get_mut(&link)?.take(|bytes| give(link, bytes));
-        Some(LinkNews::Served(link))
+        Some(LinkEvent::Served(link))
     }
 
     fn wants(&mut self, link: LinkId) {
@@ -341,7 +341,7 @@ impl ShardClaims {
     /// [`ShardClaims::count`] has recorded it.
     pub(in crate::onion) fn opened(&mut self, link: LinkId, neighbour: [u8; 20]) {
         if !self.counted.contains_key(&link) {
-            self.claims().came(neighbour, self.shard);
+            self.claims().link_opened(neighbour, self.shard);
             self.counted.insert(link, neighbour);
         }
     }

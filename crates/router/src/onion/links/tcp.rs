@@ -15,13 +15,13 @@ use anabranch_onion::wire::keys::sha256;
 use anabranch_onion::wire::link::EXPORT_LABEL;
 use anabranch_os::poller::{Interest, Poller, Ready};
 
-use super::{Carrier, Fetch, Fresh, LinkEnd, LinkNews, Opened, token};
+use super::{Carrier, Fetch, LinkEnd, LinkEvent, Opened, PendingEvents, token};
+use crate::onion::bridge_routes::BridgeRoutes;
 use crate::onion::conn::{Conn, SocketRead};
 use crate::onion::meter::Meter;
 use crate::onion::mptcp::{MptcpCounts, TcpKind};
 use crate::onion::newcomers::ConnectionSlot;
 use crate::onion::tap::{Cookie, Tap, TapKind};
-use crate::onion::ways::BridgeWays;
 
 /// Carrier number of TCP links.
 pub(in crate::onion) const CARRIER: u8 = 0;
@@ -49,7 +49,7 @@ pub(in crate::onion) struct TcpLinks {
     buffer: Vec<u8>,
     plain: Vec<u8>,
     /// Events of the link that was read last, until [`Carrier::next_news`] returns them.
-    fresh: Option<Fresh>,
+    fresh: Option<PendingEvents>,
     /// Links for which the tap has delivered data.
     shown: BTreeSet<LinkId>,
     /// Timeouts of links, by time.
@@ -60,7 +60,7 @@ pub(in crate::onion) struct TcpLinks {
     pub(in crate::onion) tcp: TcpKind,
     /// The bridges that are the only relays to dial, with the routes to them; `None` without
     /// bridges.
-    ways: Option<BridgeWays>,
+    routes: Option<BridgeRoutes>,
     /// Whether cells wait in the core until the kernel has room for them.
     by_room: bool,
     /// Bytes on the wire since the start: received, sent.
@@ -100,7 +100,7 @@ impl TcpLinks {
             timeouts,
             limits,
             tcp: TcpKind::default(),
-            ways: None,
+            routes: None,
             by_room: false,
             transferred,
             patience,
@@ -113,9 +113,9 @@ impl TcpLinks {
         (self.tap, self.may_be_unordered) = (tap, true);
     }
 
-    /// Opens links only to the bridges of `ways` from now on.
-    pub(in crate::onion) fn set_ways(&mut self, ways: BridgeWays) {
-        self.ways = Some(ways);
+    /// Opens links only to the bridges of `routes` from now on.
+    pub(in crate::onion) fn set_routes(&mut self, routes: BridgeRoutes) {
+        self.routes = Some(routes);
     }
 
     /// Returns the kind of tap; `None` if links may not be unordered.
@@ -203,7 +203,7 @@ impl TcpLinks {
         let mut failed = io::ErrorKind::NotFound.into();
         for place in first..target.addresses.len() {
             let link = (self.family.connect)(&self.context).map_err(io::Error::other)?;
-            let how = (&mut self.tap, self.ways.as_ref(), self.tcp);
+            let how = (&mut self.tap, self.routes.as_ref(), self.tcp);
             match Conn::dial(target.clone(), place, link, how) {
                 Ok(mut conn) => {
                     conn.watched = true;
@@ -310,11 +310,11 @@ impl TcpLinks {
                 early: self.may_be_unordered
                     && !conn.by_transport
                     && conn.link().early_records().is_some_and(EarlyRecords::can_be_unordered),
-                beside: !conn.by_transport && self.ways.is_none(),
+                beside: !conn.by_transport && self.routes.is_none(),
                 lossy: false,
             },
         });
-        self.fresh = Some(Fresh::new(link, opened, ended));
+        self.fresh = Some(PendingEvents::new(link, opened, ended));
     }
 
     /// Replaces `link`, which has not opened, by a link to the relay's next address. Returns the
@@ -375,9 +375,9 @@ impl Carrier for TcpLinks {
         }
     }
 
-    fn next_news(&mut self, _now: Time, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkNews> {
-        Fresh::next(&mut self.fresh, &mut self.plain, give)
-            .or_else(|| self.take_early(give).map(LinkNews::Served))
+    fn next_news(&mut self, _now: Time, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkEvent> {
+        PendingEvents::next(&mut self.fresh, &mut self.plain, give)
+            .or_else(|| self.take_early(give).map(LinkEvent::Served))
     }
 
     fn wants(&mut self, link: LinkId) {
@@ -458,7 +458,7 @@ impl Carrier for TcpLinks {
 
     fn close(&mut self, link: LinkId) {
         if let Some(conn) = self.conns.get_mut(&link) {
-            conn.say_goodbye();
+            conn.send_close();
             (conn.closing, conn.opening) = (true, None);
         }
     }
@@ -504,8 +504,8 @@ mod tests {
     use socket2::SockRef;
 
     use super::*;
+    use crate::onion::bridge_routes::Transports;
     use crate::onion::dirclient::unix;
-    use crate::onion::ways::Transports;
 
     #[test]
     fn a_link_that_has_a_clock_is_called_when_it_wants() {
@@ -541,7 +541,7 @@ mod tests {
         let transport = TcpListener::bind("127.0.0.1:0").unwrap();
         let transports = Transports::new().unwrap();
         let lines = [BridgeLine::parse("x 192.0.2.1:443 k=v").unwrap()];
-        links.set_ways(BridgeWays::new(&lines, transports.clone()).unwrap());
+        links.set_routes(BridgeRoutes::new(&lines, transports.clone()).unwrap());
         let to = |at: &str| Target { addresses: vec![at.parse().unwrap()], ..Target::default() };
         let refused = links.dial(&poller, to("192.0.2.1:443")).map_err(|error| error.kind());
         assert_eq!(refused, Err(io::ErrorKind::NotConnected), "the transport is not up");
@@ -556,7 +556,7 @@ mod tests {
                 .find(|ready| ready.token == token(CARRIER, link.number()))
                 .unwrap();
             links.receive(Time::ZERO, &poller, link.number(), ready);
-            let ended = LinkNews::Ended(link);
+            let ended = LinkEvent::Ended(link);
             let mut news = || links.next_news(Time::ZERO, &mut |_, _| ());
             assert!(std::iter::from_fn(&mut news).all(|news| news != ended));
             assert!(links.flush(Time::ZERO, &poller, link, &mut |_, _| false));
@@ -644,7 +644,7 @@ mod tests {
             ready.into_iter().find(|ready| ready.token == token(CARRIER, first.number())).unwrap();
         links.receive(Time::ZERO, &poller, first.number(), refused);
         let mut news = || links.next_news(Time::ZERO, &mut |_, _| ());
-        assert!(std::iter::from_fn(&mut news).any(|news| news == LinkNews::Ended(first)));
+        assert!(std::iter::from_fn(&mut news).any(|news| news == LinkEvent::Ended(first)));
         let end = links.end(Time::ZERO, &poller, first);
         let LinkEnd::Replaced(second) = end else { panic!("{end:?}") };
         somebody.accept().unwrap();

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use anabranch_multipath::Time;
 use anabranch_onion::directory::http::RequestReader;
-use anabranch_onion::directory::reply::{Reply, Spoken};
+use anabranch_onion::directory::reply::{Reply, ResponseStream};
 use anabranch_onion::{Core, StreamKey};
 
 use super::hsdir::SharedHsDir;
@@ -25,34 +25,34 @@ pub(super) struct ReplyBudget(Rc<RefCell<BTreeMap<usize, (usize, usize)>>>);
 impl ReplyBudget {
     /// Returns the answer to send: `reply`, or status 503 if the budget has no room for it. The
     /// recipient, which is also returned, has to exist while the answer is being sent.
-    fn admit(&self, reply: Reply) -> (Spoken, Hearer) {
+    fn admit(&self, reply: Reply) -> (ResponseStream, Recipient) {
         let (number, length) = (reply.body_number(), reply.length());
         let mut bodies = self.0.borrow_mut();
         let bytes: usize = bodies.values().map(|(_, bytes)| bytes).sum();
         if bodies.contains_key(&number) || bytes + length <= MOST_SAID {
             bodies.entry(number).or_insert((0, length)).0 += 1;
-            let hearer = Hearer { all: Some(self.clone()), number };
-            return (reply.spoken(), hearer);
+            let recipient = Recipient { all: Some(self.clone()), number };
+            return (reply.into_stream(), recipient);
         }
         let busy = Reply::new(503, "Directory busy, try again later");
-        (busy.spoken(), Hearer { all: None, number })
+        (busy.into_stream(), Recipient { all: None, number })
     }
 }
 
 /// A recipient of a body. The body no longer counts in the budget once its last recipient is
 /// dropped.
-pub(super) struct Hearer {
+pub(super) struct Recipient {
     all: Option<ReplyBudget>,
     number: usize,
 }
 
-impl Drop for Hearer {
+impl Drop for Recipient {
     fn drop(&mut self) {
         let Some(all) = &self.all else { return };
         let mut bodies = all.0.borrow_mut();
-        if let Some((hearers, _)) = bodies.get_mut(&self.number) {
-            *hearers -= 1;
-            if *hearers == 0 {
+        if let Some((recipients, _)) = bodies.get_mut(&self.number) {
+            *recipients -= 1;
+            if *recipients == 0 {
                 bodies.remove(&self.number);
             }
         }
@@ -75,7 +75,7 @@ pub(super) enum Answering {
     /// The answer is not ready yet.
     Waiting(PendingRequest),
     /// The answer is being sent.
-    Saying { answer: Spoken, _hearer: Hearer },
+    Saying { answer: ResponseStream, _hearer: Recipient },
 }
 
 impl Answering {
@@ -85,8 +85,8 @@ impl Answering {
         Answering::Reading(RequestReader::new(longest), by_relay)
     }
 
-    fn saying((answer, hearer): (Spoken, Hearer)) -> Answering {
-        Answering::Saying { answer, _hearer: hearer }
+    fn saying((answer, recipient): (ResponseStream, Recipient)) -> Answering {
+        Answering::Saying { answer, _hearer: recipient }
     }
 
     /// Reads the request, and writes as much of the answer as there is room for. Returns true once
@@ -105,7 +105,9 @@ impl Answering {
             *self = match reader.push(&bytes) {
                 Ok(None) => return false,
                 Ok(Some(request)) => match from.hsdir.answer(&request, *by_relay, unix()) {
-                    Some(reply) => Answering::saying(from.budget.admit(reply.told(unix(), None))),
+                    Some(reply) => Answering::saying(
+                        from.budget.admit(reply.with_common_headers(unix(), None)),
+                    ),
                     None => Answering::Waiting(PendingRequest::new(request)),
                 },
                 Err(_) => Answering::saying(from.budget.admit(Reply::new(400, "Bad request"))),
@@ -121,7 +123,7 @@ impl Answering {
         while !answer.next().is_empty() {
             match core.write(now, stream, answer.next()) {
                 0 => return false,
-                bytes => answer.said(bytes),
+                bytes => answer.advance(bytes),
             }
         }
         true
@@ -205,7 +207,8 @@ mod tests {
     fn answers_that_nobody_takes_fill_no_more_than_their_room() {
         let (budget, mut kept) = (ReplyBudget::default(), Vec::new());
         let answer = |bytes: usize| Reply::ok(&vec![b'x'; bytes], Encoding::Identity);
-        let status = |spoken: &Spoken| String::from_utf8_lossy(&spoken.next()[9..12]).into_owned();
+        let status =
+            |spoken: &ResponseStream| String::from_utf8_lossy(&spoken.next()[9..12]).into_owned();
         let shared = answer(MOST_SAID / 2);
         for _ in 0..10 {
             kept.push(budget.admit(shared.clone()));

@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use anabranch_onion::directory::descriptor::{Description, Transport};
 use anabranch_pt::{Args, BridgeLine};
 
-use super::extended::{Brought, Extended, ExtendedPort};
+use super::extended::{Extended, ExtendedPort, TransportedConnection};
 use super::shard::{Newcomer, Shard};
 use super::{MainShard, Watch};
+use crate::onion::bridge_routes::Transports;
 use crate::onion::store::replace;
-use crate::onion::ways::Transports;
 
 /// Poller token of the waker for the transports' events.
 pub(super) const TRANSPORTS: u64 = 4;
@@ -86,10 +86,12 @@ impl MainShard<'_> {
     }
 
     /// Accepts connections of clients that arrived through transports.
-    pub(super) fn take_brought(&mut self, watch: &mut dyn Watch) {
+    pub(super) fn take_transported(&mut self, watch: &mut dyn Watch) {
         let now = self.shard.station.clock.now();
         let extended = self.bridge.as_mut().and_then(|side| side.extended.as_mut());
-        for Brought { socket, peer } in extended.map(Extended::take).unwrap_or_default() {
+        for TransportedConnection { socket, peer } in
+            extended.map(Extended::take).unwrap_or_default()
+        {
             let Some(place) = self.entrance.admit(now, peer.ip()) else { continue };
             let newcomer = Newcomer { socket, peer, place, by_transport: true };
             if let Some(newcomer) = self.workers.hand(newcomer) {

@@ -19,13 +19,13 @@ use super::answers::{Answering, ReplyBudget, Shelves};
 use super::hsdir::SharedHsDir;
 use crate::onion::answers::Answers;
 use crate::onion::dns::{Question, Resolver};
-use crate::onion::outside::{Outside, OutsideEvent, Stir, reason};
+use crate::onion::external_socket::{ExternalEvent, ExternalSocket, IoEvent, reason};
 use crate::onion::station::{STREAMS, Station};
 
 /// All streams that end at one shard of a relay.
 pub(super) struct Exits {
     policy: ExitPolicy,
-    outsides: BTreeMap<StreamKey, Outside>,
+    externals: BTreeMap<StreamKey, ExternalSocket>,
     /// Streams for which a name is being resolved. The value is the stream's destination, or
     /// `None` if the client only asked for the addresses.
     sought: BTreeMap<StreamKey, Option<Begin>>,
@@ -46,7 +46,7 @@ impl Exits {
     pub(super) fn new(policy: ExitPolicy, hsdir: SharedHsDir) -> io::Result<Exits> {
         Ok(Exits {
             policy,
-            outsides: BTreeMap::new(),
+            externals: BTreeMap::new(),
             sought: BTreeMap::new(),
             requests: BTreeMap::new(),
             budget: ReplyBudget::default(),
@@ -136,7 +136,7 @@ impl Exits {
         self.cache = cache;
         let streams: Vec<StreamKey> = self.requests.keys().copied().collect();
         for stream in streams {
-            self.stir(now, station, stream, Stir::Readable);
+            self.service(now, station, stream, IoEvent::Readable);
         }
     }
 
@@ -163,15 +163,17 @@ impl Exits {
     /// Processes the core's output for a stream.
     pub(super) fn take(&mut self, now: Time, station: &mut Station<Relay>, output: StreamOutput) {
         match output {
-            StreamOutput::Readable { stream } => self.stir(now, station, stream, Stir::Readable),
-            StreamOutput::Room { stream } => self.stir(now, station, stream, Stir::Room),
+            StreamOutput::Readable { stream } => {
+                self.service(now, station, stream, IoEvent::Readable)
+            }
+            StreamOutput::Room { stream } => self.service(now, station, stream, IoEvent::Room),
             StreamOutput::Ended { stream, reason, .. } => {
                 // Clients end every stream with the reason MISC. The reason DESTROY means that the
                 // circuit was closed, so the client did not end the stream.
-                if let Some(outside) = self.outsides.remove(&stream)
+                if let Some(external) = self.externals.remove(&stream)
                     && reason == EndReason::DESTROY
                 {
-                    outside.cut();
+                    external.cut();
                 }
                 self.forget(stream);
             }
@@ -179,12 +181,12 @@ impl Exits {
     }
 
     /// Moves bytes between `stream` and its connection, after the event `what`.
-    pub(super) fn stir(
+    pub(super) fn service(
         &mut self,
         now: Time,
         station: &mut Station<Relay>,
         stream: StreamKey,
-        what: Stir,
+        what: IoEvent,
     ) {
         if let Some(answering) = self.requests.get_mut(&stream) {
             let shelves = Shelves { cache: &*self.cache, hsdir: &self.hsdir, budget: &self.budget };
@@ -194,14 +196,14 @@ impl Exits {
             }
             return;
         }
-        let Some(outside) = self.outsides.get_mut(&stream) else { return };
-        match station.stir(now, stream.0, outside, what) {
-            OutsideEvent::Nothing => {}
-            OutsideEvent::Connected(address) => {
+        let Some(external) = self.externals.get_mut(&stream) else { return };
+        match station.service(now, stream.0, external, what) {
+            ExternalEvent::Nothing => {}
+            ExternalEvent::Connected(address) => {
                 let reached = Some((address, ADDRESS_TTL));
                 station.core.handle(now, Input::Connected { stream, reached });
             }
-            OutsideEvent::Ended(reason) => {
+            ExternalEvent::Ended(reason) => {
                 self.forget(stream);
                 end(now, station, stream, reason);
             }
@@ -225,21 +227,22 @@ impl Exits {
             let address = (first, ADDRESS_TTL);
             return station.core.handle(now, Input::Refused { stream, address });
         };
-        let outside = Outside::connect(stream, (address, port).into()).and_then(|outside| {
-            let token = STREAMS + stream.0;
-            station.poller.add_for(outside.socket(), token, outside.interest())?;
-            Ok(outside)
-        });
-        match outside {
-            Ok(outside) => {
-                self.outsides.insert(stream, outside);
+        let external =
+            ExternalSocket::connect(stream, (address, port).into()).and_then(|external| {
+                let token = STREAMS + stream.0;
+                station.poller.add_for(external.socket(), token, external.interest())?;
+                Ok(external)
+            });
+        match external {
+            Ok(external) => {
+                self.externals.insert(stream, external);
             }
             Err(error) => end(now, station, stream, reason(&error)),
         }
     }
 
     fn forget(&mut self, stream: StreamKey) {
-        self.outsides.remove(&stream);
+        self.externals.remove(&stream);
         self.sought.remove(&stream);
         self.requests.remove(&stream);
     }

@@ -43,7 +43,7 @@ pub struct ExtendedPort {
 
 /// A client's connection that has arrived through a transport, after the handshake with the
 /// transport.
-pub(super) struct Brought {
+pub(super) struct TransportedConnection {
     pub(super) socket: TcpStream,
     /// The client's address if the transport has reported it, otherwise the transport's.
     pub(super) peer: SocketAddr,
@@ -75,7 +75,7 @@ impl ExtendedPort {
 
 /// Handle of the thread for handshakes, which ends when this is dropped.
 pub(super) struct Extended {
-    brought: Receiver<Brought>,
+    brought: Receiver<TransportedConnection>,
     waker: UnixStream,
     /// Socket whose closing ends the thread.
     stop: Option<UnixStream>,
@@ -113,7 +113,7 @@ impl Extended {
     }
 
     /// Returns the connections whose handshakes have completed since the last call.
-    pub(super) fn take(&mut self) -> Vec<Brought> {
+    pub(super) fn take(&mut self) -> Vec<TransportedConnection> {
         let mut rung = [0; 64];
         while self.waker.read(&mut rung).is_ok_and(|count| count == rung.len()) {}
         self.brought.try_iter().collect()
@@ -135,7 +135,7 @@ struct Desk {
     clock: Clock,
     dialogues: BTreeMap<u64, Dialogue>,
     next: u64,
-    sender: Sender<Brought>,
+    sender: Sender<TransportedConnection>,
     bell: UnixStream,
 }
 
@@ -204,7 +204,7 @@ impl Desk {
                 if poller.remove(&dialogue.socket).is_err() {
                     return;
                 }
-                let _ = self.sender.send(Brought { socket: dialogue.socket, peer });
+                let _ = self.sender.send(TransportedConnection { socket: dialogue.socket, peer });
                 // If the pipe is full, the owner has a wake-up pending already.
                 let _ = (&self.bell).write(&[1]);
             }
@@ -264,7 +264,7 @@ mod tests {
         }
     }
 
-    fn brought(extended: &mut Extended) -> Vec<Brought> {
+    fn brought(extended: &mut Extended) -> Vec<TransportedConnection> {
         let begun = Instant::now();
         loop {
             let brought = extended.take();

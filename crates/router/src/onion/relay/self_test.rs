@@ -56,12 +56,12 @@ type Carried = [AtomicU64; 2];
 pub(super) struct SelfTest {
     due: Time,
     failures: u32,
-    under_way: Option<UnderWay>,
+    under_way: Option<RunningTest>,
     /// Bytes on the links of tests that have ended: received, sent.
     carried: [u64; 2],
 }
 
-struct UnderWay {
+struct RunningTest {
     outcome: Receiver<Result<(), String>>,
     carried: Arc<Carried>,
     /// Names of the relays on the circuit before this relay, for messages.
@@ -143,7 +143,7 @@ impl SelfTest {
 }
 
 /// Starts the thread of a test. Returns `None` if there is no other relay to build a circuit with.
-fn begin(relay: &Tested<'_>) -> io::Result<Option<UnderWay>> {
+fn begin(relay: &Tested<'_>) -> io::Result<Option<RunningTest>> {
     let mut rng = anabranch_os::entropy::generator()?;
     let Some(path) = testing_path(relay.network, ourselves(relay), &mut rng) else {
         return Ok(None);
@@ -163,7 +163,7 @@ fn begin(relay: &Tested<'_>) -> io::Result<Option<UnderWay>> {
     // If the relay has ended meanwhile, there is no receiver.
     let work = move || drop(bring.send(run(parts, path, &watched)));
     thread::Builder::new().name("self-test".into()).spawn(work)?;
-    Ok(Some(UnderWay { outcome, carried, through }))
+    Ok(Some(RunningTest { outcome, carried, through }))
 }
 
 fn ourselves(relay: &Tested<'_>) -> Hop {
@@ -259,13 +259,13 @@ impl Circuit {
         if self.station.is_due(now) {
             self.station.core.handle(now, Input::Timeout);
         }
-        self.obey(now)
+        self.execute(now)
     }
 
-    fn obey(&mut self, now: Time) -> Result<(), String> {
+    fn execute(&mut self, now: Time) -> Result<(), String> {
         while let Some(output) = self.station.core.poll() {
             match output {
-                Output::Link(output) => self.station.obey(now, output),
+                Output::Link(output) => self.station.execute(now, output),
                 Output::Built { .. } => {
                     self.cells_since = Some(now);
                     let cells = self.cells as u32;

@@ -17,12 +17,12 @@ use super::exits::Exits;
 use super::hsdir::SharedHsDir;
 use super::{Live, Numbers, SETS, Watch};
 use crate::onion::answers::Answers;
+use crate::onion::external_socket::IoEvent;
 use crate::onion::links::quic::{QuicLinking, QuicSockets};
 use crate::onion::links::ring::Siblings;
 use crate::onion::meter::Meter;
 use crate::onion::mptcp::TcpKind;
 use crate::onion::newcomers::{ConnectionSlot, Entrance};
-use crate::onion::outside::Stir;
 use crate::onion::station::{Station, Token};
 use crate::onion::tap::Tap;
 
@@ -126,13 +126,13 @@ impl Shard {
         let mut others = Vec::new();
         for event in ready {
             others.extend(self.take(now, event));
-            self.obey(now, watch);
+            self.execute(now, watch);
         }
         self.station.resume(now);
         if self.station.is_due(now) {
             self.station.core.handle(now, Input::Timeout);
         }
-        self.obey(now, watch);
+        self.execute(now, watch);
         Ok((now, others))
     }
 
@@ -143,7 +143,7 @@ impl Shard {
             Token::File(NAMES) => self.exits.take_names(now, &mut self.station),
             Token::Carrier(carrier, file) => self.station.receive(now, (carrier, file), ready),
             Token::Stream(key) => {
-                self.exits.stir(now, &mut self.station, StreamKey(key), Stir::Socket(ready));
+                self.exits.service(now, &mut self.station, StreamKey(key), IoEvent::Socket(ready));
             }
             other => return Some(other),
         }
@@ -151,11 +151,11 @@ impl Shard {
     }
 
     /// Executes the core's outputs.
-    pub(super) fn obey(&mut self, now: Time, watch: &mut dyn Watch) {
+    pub(super) fn execute(&mut self, now: Time, watch: &mut dyn Watch) {
         let (station, exits) = (&mut self.station, &mut self.exits);
         while let Some(output) = station.core.poll() {
             match output {
-                Output::Link(output) => station.obey(now, output),
+                Output::Link(output) => station.execute(now, output),
                 Output::Stream(output) => exits.take(now, station, output),
                 Output::Connect { stream, begin } => exits.connect(now, station, stream, begin),
                 Output::Directory { stream, by_relay } => {

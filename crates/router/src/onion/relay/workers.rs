@@ -76,7 +76,7 @@ impl Workers {
         let numbers = vec![Numbers::default(); shards.len()];
         let refusing = vec![false; shards.len()];
         let start = |(number, shard)| {
-            let teller = Teller { reports: reports.clone(), first: Arc::clone(first) };
+            let teller = ReportSender { reports: reports.clone(), first: Arc::clone(first) };
             Hand::start(number, shard, teller)
         };
         let workers = shards.into_iter().enumerate().map(start).collect::<io::Result<Vec<_>>>()?;
@@ -134,7 +134,7 @@ impl Workers {
 }
 
 impl Hand {
-    fn start(number: usize, parts: Parts, mut teller: Teller) -> io::Result<Hand> {
+    fn start(number: usize, parts: Parts, mut teller: ReportSender) -> io::Result<Hand> {
         let bell = Arc::clone(parts.siblings.bell());
         let (orders, ordered) = channel();
         let work = move || {
@@ -174,7 +174,7 @@ fn work(
     number: usize,
     mut shard: Shard,
     orders: &Receiver<WorkerOrder>,
-    teller: &mut Teller,
+    teller: &mut ReportSender,
 ) -> io::Result<()> {
     use std::sync::mpsc::TryRecvError;
     let mut ticked = Time::ZERO;
@@ -189,7 +189,7 @@ fn work(
                 Err(TryRecvError::Disconnected) => return Ok(()),
             }
         }
-        shard.obey(now, teller);
+        shard.execute(now, teller);
         if drained != shard.is_drained() {
             drained = !drained;
             teller.tell(WorkerReport::Refusing(number, Box::new(shard.numbers())));
@@ -202,7 +202,7 @@ fn work(
     }
 }
 
-fn follow(now: Time, shard: &mut Shard, order: WorkerOrder, teller: &mut Teller) {
+fn follow(now: Time, shard: &mut Shard, order: WorkerOrder, teller: &mut ReportSender) {
     let core = &mut shard.station.core;
     match order {
         WorkerOrder::Link(newcomer) => shard.accept(newcomer, teller),
@@ -225,13 +225,13 @@ fn follow(now: Time, shard: &mut Shard, order: WorkerOrder, teller: &mut Teller)
 }
 
 /// Sender of a shard's reports to the first shard's thread.
-struct Teller {
+struct ReportSender {
     reports: Sender<WorkerReport>,
     /// Waker of the first shard.
     first: Arc<Bell>,
 }
 
-impl Teller {
+impl ReportSender {
     fn tell(&self, told: WorkerReport) {
         // If there is no receiver, the first shard is ending, and will end this shard, too.
         let _ = self.reports.send(told);
@@ -240,7 +240,7 @@ impl Teller {
 
 /// Reports a panic of a shard's thread. The shard's links and circuits are stuck then, so the relay
 /// ends.
-impl Drop for Teller {
+impl Drop for ReportSender {
     fn drop(&mut self) {
         if thread::panicking() {
             let error = io::Error::other("a thread that forwards cells has panicked");
@@ -249,7 +249,7 @@ impl Drop for Teller {
     }
 }
 
-impl Watch for Teller {
+impl Watch for ReportSender {
     fn listening(&mut self, _: &[SocketAddr]) {}
 
     fn event(&mut self, now: Time, event: &Event) {

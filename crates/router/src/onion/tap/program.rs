@@ -184,7 +184,7 @@ pub(super) fn program(sockets: i32, ring: i32) -> Vec<u64> {
     look_up(&mut code, sockets);
     follow(&mut code);
     copy_pieces(&mut code, ring);
-    tell_syn(&mut code, ring);
+    emit_syn(&mut code, ring);
     code.label(Label::Out);
     // Returns -1: the kernel keeps the whole segment.
     code.put(0xb4, R0, 0, 0, -1);
@@ -271,7 +271,7 @@ fn copy_pieces(code: &mut Assembler, ring: i32) {
     code.jump(ALWAYS, 0, 0, 0, Label::Out);
 }
 
-fn tell_syn(code: &mut Assembler, ring: i32) {
+fn emit_syn(code: &mut Assembler, ring: i32) {
     code.label(Label::Syn);
     reserve(code, ring);
     code.load_word(R1, R10, NUMBER);

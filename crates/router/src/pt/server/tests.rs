@@ -211,7 +211,7 @@ fn own_connections_come_from_the_address_that_is_named_but_for_those_on_this_mac
         listener.set_nonblocking(true).unwrap();
         let port = listener.local_addr().unwrap().port();
         let to = SocketAddr::new(to.parse().unwrap(), port);
-        let mut server = station("http-opaque", to).coming_from(named);
+        let mut server = station("http-opaque", to).with_outbound(named);
         let _visitor = visit(&server);
         assert_eq!(comes_from(&listener, &mut server), from, "a bridge's to its site");
         let _link = server.connect(None).unwrap();
@@ -222,7 +222,7 @@ fn own_connections_come_from_the_address_that_is_named_but_for_those_on_this_mac
             schedule: Spec::over_windows(SCHEDULE).unwrap(),
             shapes: Shapes::default(),
         };
-        let mut client = ClientStation::new(settings).unwrap().coming_from(named);
+        let mut client = ClientStation::new(settings).unwrap().with_outbound(named);
         let _program = TcpStream::connect(client.addresses().unwrap()[0]).unwrap();
         assert_eq!(comes_from(&listener, &mut client), from, "a client's to its bridge");
     }
@@ -232,7 +232,7 @@ fn own_connections_come_from_the_address_that_is_named_but_for_those_on_this_mac
 fn nothing_leaves_by_another_address_where_the_named_one_is_not_to_be_had() {
     let nobodys = Outbound { v4: "192.0.2.77".parse().ok(), v6: None };
     let site = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut server = station("nosteg", "192.0.2.1:9".parse().unwrap()).coming_from(nobodys);
+    let mut server = station("nosteg", "192.0.2.1:9".parse().unwrap()).with_outbound(nobodys);
     let error = server.connect(None).err().unwrap();
     assert_eq!(error.kind(), std::io::ErrorKind::AddrNotAvailable);
     server.onward = Onward::Plain(site.local_addr().unwrap());

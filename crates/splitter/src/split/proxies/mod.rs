@@ -9,7 +9,7 @@
 //! wait. The end of its connection also shows at once that a proxy has failed, even while nothing
 //! is sent. Dialogues block, so each runs on a separate thread.
 
-mod vigil;
+mod proxy_state;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};
@@ -23,9 +23,9 @@ use std::thread;
 use anabranch_comps::{DownReason, Renumbering, SessionId, TupleId};
 use anabranch_multipath::{PathId, Time};
 
-use self::vigil::Vigil;
+use self::proxy_state::ProxyState;
+use super::egress_table::{EgressTable, Look};
 use super::onward::Outgoing;
-use super::ways::{Look, Ways};
 use crate::paths::{Egress, Fault, PathError, PathSpec};
 use crate::socks::{Association, Proxy, ProxyFault, Reach, associate};
 
@@ -73,7 +73,7 @@ impl WaitingTuple {
 struct ProxyPath {
     name: String,
     proxy: Proxy,
-    vigil: Vigil,
+    proxy_state: ProxyState,
     /// The spare association, and the time at which it was opened.
     spare: Option<(Association, Time)>,
     waiting: VecDeque<WaitingTuple>,
@@ -91,7 +91,7 @@ impl ProxyPath {
         ProxyPath {
             name: name.into(),
             proxy: proxy.clone(),
-            vigil: Vigil::default(),
+            proxy_state: ProxyState::default(),
             spare: None,
             waiting: VecDeque::new(),
             way: None,
@@ -109,7 +109,7 @@ impl ProxyPath {
     }
 
     fn broken(&self) -> Option<DownReason> {
-        self.way.or_else(|| self.vigil.is_broken().then_some(DownReason::Proxy))
+        self.way.or_else(|| self.proxy_state.is_broken().then_some(DownReason::Proxy))
     }
 }
 
@@ -167,7 +167,7 @@ impl Proxies {
             let Some(path) = numbers.path(path) else { continue };
             // Results of pending attempts have the old number, so these attempts are repeated.
             place.era = era;
-            place.vigil.on_renumbering();
+            place.proxy_state.on_renumbering();
             place.waiting.retain_mut(|waiting| match numbers.tuple(waiting.tuple) {
                 Some((path, tuple)) => {
                     waiting.renumber(path, tuple);
@@ -187,7 +187,7 @@ impl Proxies {
 
     fn add(&mut self, path: PathId, name: &str, proxy: &Proxy, egress: &Egress) {
         let mut place = ProxyPath::new(name, proxy);
-        place.vigil.begin(Time::ZERO, 1);
+        place.proxy_state.begin(Time::ZERO, 1);
         self.sender.ask(path, &place, egress, self.fwmark, false);
         self.places.insert(path, place);
     }
@@ -202,7 +202,7 @@ impl Proxies {
         };
         match outcome {
             Outcome::Relay(association) => {
-                place.vigil.on_success();
+                place.proxy_state.on_success();
                 place.spare = Some((association, Time::ZERO));
                 Ok(())
             }
@@ -256,12 +256,12 @@ impl Proxies {
         outgoing: &[Outgoing<'_>],
     ) -> Option<(usize, usize)> {
         let place = self.places.get_mut(&path)?;
-        if place.way.is_some() || !place.vigil.is_hopeful(now) {
+        if place.way.is_some() || !place.proxy_state.is_hopeful(now) {
             return None;
         }
         let known = place.waiting.iter().position(|w| (w.session, w.tuple) == (session, tuple));
         let index = known.unwrap_or_else(|| {
-            place.vigil.on_wait(now);
+            place.proxy_state.on_wait(now);
             place.waiting.push_back(WaitingTuple { session, tuple, kept: Vec::new() });
             place.waiting.len() - 1
         });
@@ -285,13 +285,13 @@ impl Proxies {
     }
 
     /// Begins the attempts that are due.
-    pub(super) fn ask(&mut self, now: Time, ways: &Ways) {
+    pub(super) fn ask(&mut self, now: Time, egress_table: &EgressTable) {
         for (&path, place) in &mut self.places {
             let wanted = place.wanted();
-            for _ in 0..place.vigil.begin(now, wanted) {
+            for _ in 0..place.proxy_state.begin(now, wanted) {
                 // A proxy that failed may have another address now, so its name is resolved again.
-                let afresh = place.vigil.is_broken();
-                self.sender.ask(path, place, ways.of(path), self.fwmark, afresh);
+                let afresh = place.proxy_state.is_broken();
+                self.sender.ask(path, place, egress_table.of(path), self.fwmark, afresh);
             }
         }
     }
@@ -317,7 +317,7 @@ impl Proxies {
         association: Association,
     ) -> Option<(WaitingTuple, Association)> {
         let place = self.places.get_mut(&path)?;
-        place.vigil.on_success();
+        place.proxy_state.on_success();
         place.told = None;
         match place.waiting.pop_front() {
             Some(waiting) => Some((waiting, association)),
@@ -339,7 +339,7 @@ impl Proxies {
     ) -> Option<String> {
         let place = self.places.get_mut(&path)?;
         let alone = alone && place.spare.is_none();
-        place.vigil.on_failure(now, alone);
+        place.proxy_state.on_failure(now, alone);
         let blame = PathError {
             path: place.name.clone(),
             fault: Fault::Proxy(place.proxy.at.clone(), fault),
@@ -353,7 +353,7 @@ impl Proxies {
     /// If no association can be expected, removes and returns the waiting four-tuples of a path.
     pub(super) fn hopeless(&mut self, now: Time, path: PathId) -> Vec<WaitingTuple> {
         let Some(place) = self.places.get_mut(&path) else { return Vec::new() };
-        let hope = place.way.is_none() && place.vigil.is_hopeful(now);
+        let hope = place.way.is_none() && place.proxy_state.is_hopeful(now);
         if hope { Vec::new() } else { place.waiting.drain(..).collect() }
     }
 
@@ -363,7 +363,7 @@ impl Proxies {
         let Some(place) = self.places.get_mut(&path) else { return false };
         match place.spare.take_if(|(spare, _)| spare.is_over()) {
             Some((_, made)) => {
-                place.vigil.on_loss(now, now.since(made), true);
+                place.proxy_state.on_loss(now, now.since(made), true);
                 true
             }
             None => false,
@@ -373,7 +373,7 @@ impl Proxies {
     /// Handles the end of a four-tuple's association, which was opened at `made`.
     pub(super) fn on_loss(&mut self, now: Time, path: PathId, made: Time) {
         let Some(place) = self.places.get_mut(&path) else { return };
-        place.vigil.on_loss(now, now.since(made), place.spare.is_none());
+        place.proxy_state.on_loss(now, now.since(made), place.spare.is_none());
     }
 
     /// Handles the result of a check of the machine's network. Returns the fault of the path: of
@@ -383,10 +383,10 @@ impl Proxies {
         if look.moved.is_some() {
             place.spare = None;
             place.era += 1;
-            place.vigil.on_move(now);
+            place.proxy_state.on_move(now);
         }
         if place.way.is_some() && look.broken.is_none() {
-            place.vigil.on_way_back();
+            place.proxy_state.on_way_back();
         }
         place.way = look.broken;
         place.broken()
@@ -394,7 +394,10 @@ impl Proxies {
 
     /// Returns the time of the next timer.
     pub(super) fn next_timeout(&self) -> Option<Time> {
-        self.places.values().filter_map(|place| place.vigil.next_timeout(place.wanted())).min()
+        self.places
+            .values()
+            .filter_map(|place| place.proxy_state.next_timeout(place.wanted()))
+            .min()
     }
 
     /// Gives up associations that are overdue, and returns the paths concerned. `alone` returns
@@ -402,7 +405,7 @@ impl Proxies {
     pub(super) fn on_time(&mut self, now: Time, alone: impl Fn(PathId) -> bool) -> Vec<PathId> {
         let given_up = self.places.iter_mut().filter_map(|(&path, place)| {
             let alone = place.spare.is_none() && alone(path);
-            place.vigil.gives_up(now, alone).then_some(path)
+            place.proxy_state.gives_up(now, alone).then_some(path)
         });
         given_up.collect()
     }

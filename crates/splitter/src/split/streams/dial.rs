@@ -16,7 +16,7 @@ use anabranch_proxy::client::{
 use socket2::Socket;
 
 use crate::paths::{SshHost, StreamKind};
-use crate::socks::{Hasty, Proxy, ProxyFault, Reach, connect};
+use crate::socks::{DeadlineStream, Proxy, ProxyFault, Reach, connect};
 use crate::streams::{TlsEnd, TlsError, TlsStream, prepare};
 
 /// Timeout for a TCP connection.
@@ -191,7 +191,7 @@ fn by_tls(at: &Target, reach: &Reach, end: Option<&dyn TlsEnd>) -> Result<Line, 
     let end = end.ok_or_else(missing).map_err(DialFault::Tls)?;
     let mut tls = end.begin(Some(at)).map_err(DialFault::Tls)?;
     let line = straight(reach)?;
-    let mut stream = Hasty::new(&line.socket, Instant::now() + SHAKING);
+    let mut stream = DeadlineStream::new(&line.socket, Instant::now() + SHAKING);
     let (mut wire, mut rest) = (Vec::new(), Vec::new());
     let mut heard = vec![0; 16 << 10];
     loop {
@@ -241,7 +241,10 @@ fn by_proxy(
     let socket = connect(reach, CONNECTING);
     let socket = socket.map_err(|error| blame(ProxyFault::of_connecting(error)))?;
     prepare(&socket).map_err(DialFault::System)?;
-    let mut talk = Talk { stream: Hasty::new(&socket, Instant::now() + TALKING), at: &proxy.at };
+    let mut talk = ProxyDialogue {
+        stream: DeadlineStream::new(&socket, Instant::now() + TALKING),
+        at: &proxy.at,
+    };
     let rest = match kind {
         StreamKind::Http(_) => {
             let mut out = Vec::new();
@@ -268,12 +271,12 @@ fn by_proxy(
 }
 
 /// A dialogue with a proxy, with a deadline.
-struct Talk<'t> {
-    stream: Hasty<'t>,
+struct ProxyDialogue<'t> {
+    stream: DeadlineStream<'t>,
     at: &'t Target,
 }
 
-impl Talk<'_> {
+impl ProxyDialogue<'_> {
     fn say(&mut self, bytes: &[u8]) -> Result<(), DialFault> {
         let said = self.stream.write_all(bytes);
         said.map_err(|error| self.cut(error))

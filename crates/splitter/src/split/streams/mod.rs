@@ -34,7 +34,7 @@ use rand::RngExt;
 use self::dial::{DialFault, Dialled, Line, Order, Ssh, dial};
 pub(super) use self::record::StreamBytes;
 use self::slow::Slow;
-use super::ways::{Look, Ways};
+use super::egress_table::{EgressTable, Look};
 use crate::paths::{Egress, PathSpec, StreamKind};
 use crate::socks::Reach;
 use crate::streams::{Connection, Ending, TlsEnd};
@@ -56,7 +56,7 @@ const BUFFER: usize = 64 << 10;
 
 /// All paths that are streams.
 pub(super) struct Streams {
-    places: BTreeMap<PathId, Place>,
+    places: BTreeMap<PathId, StreamPath>,
     /// Number of eras so far. Each change of a path's route begins a new era.
     eras: u64,
     /// Address of the far end, as it is given to proxies; `None` without a far end.
@@ -90,7 +90,7 @@ pub(super) struct Terms {
 type Answer = (PathId, u64, Result<Dialled, DialFault>);
 
 /// The state of a path that is a stream.
-struct Place {
+struct StreamPath {
     name: String,
     kind: StreamKind,
     state: State,
@@ -161,7 +161,7 @@ impl Streams {
         ring.set_nonblocking(true)?;
         let numbered = (0..).map(PathId).zip(specs);
         let places = numbered
-            .filter_map(|(path, spec)| Some((path, Place::new(spec, spec.stream.clone()?))));
+            .filter_map(|(path, spec)| Some((path, StreamPath::new(spec, spec.stream.clone()?))));
         Ok(Streams {
             places: places.collect(),
             eras: 0,
@@ -189,7 +189,11 @@ impl Streams {
         self.places.remove(&path);
         let Some(kind) = spec.stream.clone() else { return };
         self.eras += 1;
-        let place = Place { era: self.eras, state: State::Waiting(now), ..Place::new(spec, kind) };
+        let place = StreamPath {
+            era: self.eras,
+            state: State::Waiting(now),
+            ..StreamPath::new(spec, kind)
+        };
         self.places.insert(path, place);
     }
 
@@ -216,12 +220,16 @@ impl Streams {
 
     /// Returns when the next dial or timeout is due.
     pub(super) fn next_timeout(&self) -> Option<Time> {
-        self.places.values().filter_map(Place::due).min()
+        self.places.values().filter_map(StreamPath::due).min()
     }
 
     /// Begins the dials that are due. Closes connections on which no far end has answered in time,
     /// and returns their paths with the warnings to show.
-    pub(super) fn on_time(&mut self, now: Time, ways: &Ways) -> Vec<(PathId, Option<String>)> {
+    pub(super) fn on_time(
+        &mut self,
+        now: Time,
+        egress_table: &EgressTable,
+    ) -> Vec<(PathId, Option<String>)> {
         let due = self.places.iter().filter(|(_, place)| place.due().is_some_and(|due| due <= now));
         let due: Vec<PathId> = due.map(|(&path, _)| path).collect();
         let mut ended = Vec::new();
@@ -232,7 +240,7 @@ impl Streams {
                                  address, port and key";
                     ended.push((path, self.fail(now, path, fault)));
                 }
-                State::Waiting(_) => self.begin(path, ways.of(path)),
+                State::Waiting(_) => self.begin(path, egress_table.of(path)),
                 State::Dialling => {}
             }
         }
@@ -294,7 +302,7 @@ impl Streams {
         now: Time,
         path: PathId,
         lag: Option<Duration>,
-        ways: &Ways,
+        egress_table: &EgressTable,
     ) -> Option<String> {
         let place = self.places.get_mut(&path)?;
         let StreamKind::Onion(circuits) = &mut place.kind else { return None };
@@ -314,7 +322,7 @@ impl Streams {
             place.slow.patience().as_secs()
         );
         place.slow.replaced();
-        self.begin(path, ways.of(path));
+        self.begin(path, egress_table.of(path));
         Some(text)
     }
 
@@ -516,9 +524,9 @@ impl AsFd for Streams {
     }
 }
 
-impl Place {
-    fn new(spec: &PathSpec, kind: StreamKind) -> Place {
-        Place {
+impl StreamPath {
+    fn new(spec: &PathSpec, kind: StreamKind) -> StreamPath {
+        StreamPath {
             name: spec.name.clone(),
             past: StreamCounters::default(),
             kind,
@@ -556,7 +564,7 @@ fn token(path: PathId) -> u64 {
     STREAMS + path.index() as u64
 }
 
-fn order(place: &Place, egress: &Egress, far: &Target, terms: &Terms) -> Order {
+fn order(place: &StreamPath, egress: &Egress, far: &Target, terms: &Terms) -> Order {
     let Terms { fwmark, tls, .. } = terms.clone();
     let reach = egress.proxy.map(|hop| {
         let at = egress.remote(hop);

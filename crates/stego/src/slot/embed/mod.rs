@@ -15,10 +15,10 @@ use anabranch_multipath::Time;
 use aws_lc_rs::hmac;
 
 use super::family::{Family, LITTLE_ACK_ROOM};
-use super::{Hidden, NotCover, RESERVE, Scene, Slot};
+use super::{Hidden, NotCover, RESERVE, SharedContext, Slot};
 use crate::keys::BridgeKey;
 use crate::token::TOKEN;
-pub(crate) use shape::Wish;
+pub(crate) use shape::LoadHint;
 pub use shape::{Passed, Shape, ShapeFault, Shapes, Step};
 
 /// The profile `embed`.
@@ -38,8 +38,8 @@ pub(super) const FAMILY: Family = Family {
     padding: 1,
     ack_room: LITTLE_ACK_ROOM,
     pauses: |covers| covers.shapes.longest_pause(),
-    client: |_, scene, wish, draw| Box::new(ClientSlot::new(Arc::clone(scene), wish, draw)),
-    server: |_, scene| Box::new(ServerSlot::new(Arc::clone(scene))),
+    client: |_, context, hint, draw| Box::new(ClientSlot::new(Arc::clone(context), hint, draw)),
+    server: |_, context| Box::new(ServerSlot::new(Arc::clone(context))),
 };
 
 /// Bytes of a masked shape number: the number, followed by two zero bytes.
@@ -172,21 +172,21 @@ impl Course {
 /// The client's end of a connection.
 #[derive(Debug)]
 pub(super) struct ClientSlot {
-    scene: Arc<Scene>,
+    context: Arc<SharedContext>,
     number: usize,
     course: Course,
     hold: Duration,
 }
 
 impl ClientSlot {
-    /// Creates a connection with one of the shapes in `scene`, chosen by `wish` and `draw`.
-    pub(super) fn new(scene: Arc<Scene>, wish: Wish, draw: u16) -> ClientSlot {
-        let number = scene.covers.shapes.choose(wish, draw);
+    /// Creates a connection with one of the shapes in `context`, chosen by `hint` and `draw`.
+    pub(super) fn new(context: Arc<SharedContext>, hint: LoadHint, draw: u16) -> ClientSlot {
+        let number = context.covers.shapes.choose(hint, draw);
         let (course, hold) = (
-            Course::new(&scene.covers.shapes.all()[number], true),
-            scene.covers.shapes.longest_pause(),
+            Course::new(&context.covers.shapes.all()[number], true),
+            context.covers.shapes.longest_pause(),
         );
-        ClientSlot { scene, number, course, hold }
+        ClientSlot { context, number, course, hold }
     }
 
     /// Returns the number of bytes of the current step that the shape's number takes.
@@ -223,7 +223,7 @@ impl Slot for ClientSlot {
             self.course.send(now, hidden, out);
             return false;
         };
-        let number = self.scene.numbers.write(first, self.number);
+        let number = self.context.numbers.write(first, self.number);
         self.course.send(now, &[first, &number, rest].concat(), out);
         false
     }
@@ -260,16 +260,16 @@ impl Slot for ClientSlot {
 /// The server's end of a connection.
 #[derive(Debug)]
 pub(super) struct ServerSlot {
-    scene: Arc<Scene>,
+    context: Arc<SharedContext>,
     /// Bytes that were received before the shape is known.
     first: Vec<u8>,
     course: Option<Course>,
 }
 
 impl ServerSlot {
-    /// Creates the server's end of a connection, whose shape may be any of those in `scene`.
-    pub(super) fn new(scene: Arc<Scene>) -> ServerSlot {
-        ServerSlot { scene, first: Vec::new(), course: None }
+    /// Creates the server's end of a connection, whose shape may be any of those in `context`.
+    pub(super) fn new(context: Arc<SharedContext>) -> ServerSlot {
+        ServerSlot { context, first: Vec::new(), course: None }
     }
 
     /// Reads the shape's number once it has arrived. Returns the hidden bytes around it; `None` if
@@ -279,8 +279,8 @@ impl ServerSlot {
         else {
             return Ok(None);
         };
-        let number = self.scene.numbers.read(&self.first[..TOKEN], *number);
-        let shape = number.and_then(|number| self.scene.covers.shapes.all().get(number));
+        let number = self.context.numbers.read(&self.first[..TOKEN], *number);
+        let shape = number.and_then(|number| self.context.covers.shapes.all().get(number));
         let mut course = Course::new(shape.ok_or(NotCover)?, false);
         course.receive(now, self.first.len())?;
         self.course = Some(course);
@@ -347,14 +347,14 @@ mod tests {
     const NOW: Time = Time::from_secs(7);
     const TEXT: &str = "shape a\nup 700 0\ndown 20 3\ndown 90 0\nup 10 5\ndown 5000 1000\n";
 
-    fn scene(text: &str) -> Arc<Scene> {
+    fn context(text: &str) -> Arc<SharedContext> {
         let covers = Covers { shapes: Shapes::parse(text).unwrap(), ..Covers::default() };
-        Arc::new(Scene::new(&BridgeKey([7; 32]), String::new(), 0, covers))
+        Arc::new(SharedContext::new(&BridgeKey([7; 32]), String::new(), 0, covers))
     }
 
     fn ends() -> (ClientSlot, ServerSlot) {
-        let near = ClientSlot::new(scene(TEXT), Wish::Quiet, 0);
-        (near, ServerSlot::new(scene(TEXT)))
+        let near = ClientSlot::new(context(TEXT), LoadHint::Quiet, 0);
+        (near, ServerSlot::new(context(TEXT)))
     }
 
     /// What a slot finds in bytes, and whether the other end has said its last.

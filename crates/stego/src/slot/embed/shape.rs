@@ -48,7 +48,7 @@ pub struct Shape {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shapes {
     shapes: Arc<[Shape]>,
-    /// Indices of suitable shapes for each [`Wish`]. This and the following fields are computed
+    /// Indices of suitable shapes for each [`LoadHint`]. This and the following fields are computed
     /// once, because computing them for each connection would be slow.
     best: Arc<[Vec<usize>; 3]>,
     longest_pause: Duration,
@@ -180,7 +180,7 @@ impl Shape {
 
 /// The expected load of a new connection. The variants have the order of [`Shapes::best`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum LoadHint {
     /// Few data are expected.
     Quiet,
     /// Many data from the client are expected.
@@ -274,7 +274,9 @@ impl Shapes {
         let digest = digest(&SHA256, text.as_bytes()).as_ref().try_into();
         let digest: [u8; 32] = digest.expect("SHA-256 gives 32 bytes");
         Ok(Shapes {
-            best: Arc::new([Wish::Quiet, Wish::Up, Wish::Down].map(|wish| best(&shapes, wish))),
+            best: Arc::new(
+                [LoadHint::Quiet, LoadHint::Up, LoadHint::Down].map(|hint| best(&shapes, hint)),
+            ),
             longest_pause: shapes.iter().map(Shape::longest_pause).max().unwrap_or_default(),
             digest,
             shapes: shapes.into(),
@@ -348,20 +350,20 @@ impl Shapes {
         self.longest_pause
     }
 
-    /// Chooses a shape by the random number `draw`, among the third of the shapes that suit `wish`
+    /// Chooses a shape by the random number `draw`, among the third of the shapes that suit `hint`
     /// best. Returns its index.
-    pub(crate) fn choose(&self, wish: Wish, draw: u16) -> usize {
-        let best = &self.best[wish as usize];
+    pub(crate) fn choose(&self, hint: LoadHint, draw: u16) -> usize {
+        let best = &self.best[hint as usize];
         best[usize::from(draw) % best.len()]
     }
 }
 
-/// Returns the indices of the third of the shapes that suit `wish` best, best first.
-fn best(shapes: &[Shape], wish: Wish) -> Vec<usize> {
-    let rate = |shape: &Shape| match wish {
-        Wish::Quiet => shape.rate(None),
-        Wish::Up => u64::MAX - shape.rate(Some(true)),
-        Wish::Down => u64::MAX - shape.rate(Some(false)),
+/// Returns the indices of the third of the shapes that suit `hint` best, best first.
+fn best(shapes: &[Shape], hint: LoadHint) -> Vec<usize> {
+    let rate = |shape: &Shape| match hint {
+        LoadHint::Quiet => shape.rate(None),
+        LoadHint::Up => u64::MAX - shape.rate(Some(true)),
+        LoadHint::Down => u64::MAX - shape.rate(Some(false)),
     };
     let mut order: Vec<(u64, usize)> = shapes.iter().map(rate).zip(0..).collect();
     order.sort_unstable();
@@ -401,16 +403,16 @@ mod tests {
     #[test]
     fn a_connection_is_of_a_shape_that_carries_what_is_wished() {
         let shapes = Shapes::recorded();
-        for (wish, names) in [
-            (Wish::Quiet, ["ssh-typed", "https-reading", "https-stream"]),
-            (Wish::Up, ["https-post", "ssh-store", "ssh-fetch"]),
-            (Wish::Down, ["https-file", "ssh-fetch", "https-page"]),
+        for (hint, names) in [
+            (LoadHint::Quiet, ["ssh-typed", "https-reading", "https-stream"]),
+            (LoadHint::Up, ["https-post", "ssh-store", "ssh-fetch"]),
+            (LoadHint::Down, ["https-file", "ssh-fetch", "https-page"]),
         ] {
-            let drawn = (0..3).map(|draw| shapes.all()[shapes.choose(wish, draw)].name());
-            assert_eq!(drawn.collect::<Vec<_>>(), names, "{wish:?}");
+            let drawn = (0..3).map(|draw| shapes.all()[shapes.choose(hint, draw)].name());
+            assert_eq!(drawn.collect::<Vec<_>>(), names, "{hint:?}");
         }
         let one = Shapes::parse(SMALL).unwrap();
-        assert_eq!(one.choose(Wish::Up, 7), 0);
+        assert_eq!(one.choose(LoadHint::Up, 7), 0);
     }
 
     #[test]

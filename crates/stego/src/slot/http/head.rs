@@ -8,7 +8,7 @@ use anabranch_multipath::Time;
 use base64ct::{Base64UrlUnpadded, Encoding};
 
 use super::date::http_date;
-use super::{GETS, LARGEST, Names, NotCover, Notes, Pictures, Scene, Site, Tier};
+use super::{GETS, LARGEST, Names, NotCover, Notes, Pictures, SharedContext, Site, Tier};
 
 /// Maximum bytes of a head.
 const HEAD: usize = 8 << 10;
@@ -45,7 +45,7 @@ pub(super) struct AnswerHead {
 /// The writer and parser of a connection's heads.
 #[derive(Debug)]
 pub(super) struct Heads {
-    scene: Arc<Scene>,
+    context: Arc<SharedContext>,
     pub(super) tier: Tier,
 }
 
@@ -71,23 +71,23 @@ pub(super) fn gather(inbox: &mut Vec<u8>, bytes: &mut &[u8]) -> Result<Option<Ve
 }
 
 impl Heads {
-    pub(super) fn new(scene: Arc<Scene>, tier: Tier) -> Heads {
-        Heads { scene, tier }
+    pub(super) fn new(context: Arc<SharedContext>, tier: Tier) -> Heads {
+        Heads { context, tier }
     }
 
     /// Returns the pictures for answers.
     pub(super) fn pictures(&self) -> &Pictures {
-        &self.scene.covers.pictures
+        &self.context.covers.pictures
     }
 
     /// Returns the name of the list in a JSON text.
     pub(super) fn words(&self) -> &str {
-        self.scene.names.list()
+        self.context.names.list()
     }
 
     /// Returns the maximum bytes of a request's head, without a query.
     pub(super) fn request_most(&self) -> usize {
-        REQUEST_MOST + 3 * self.scene.host.len()
+        REQUEST_MOST + 3 * self.context.host.len()
     }
 
     /// Writes a GET that contains the `hidden` bytes. It requests `path`, or a path derived from
@@ -98,11 +98,11 @@ impl Heads {
         (path, hidden): (Option<String>, &[u8]),
         out: &mut Vec<u8>,
     ) {
-        let names = &self.scene.names;
+        let names = &self.context.names;
         let number = self.unix(now) / SEGMENT_SECONDS;
         let path = path.unwrap_or_else(|| names.media(self.tier, number));
         let query = names.query();
-        let (hidden, host) = (Base64UrlUnpadded::encode_string(hidden), &self.scene.host);
+        let (hidden, host) = (Base64UrlUnpadded::encode_string(hidden), &self.context.host);
         let head = format!(
             "GET {path}?{query}={hidden} HTTP/1.1\r\nHost: {host}\r\nConnection: keep-alive\r\n\
              User-Agent: {AGENT}\r\nAccept: */*\r\nReferer: http://{host}/\r\n\
@@ -113,7 +113,7 @@ impl Heads {
 
     /// Writes the head of a POST with a body of `length` bytes.
     pub(super) fn post(&self, length: usize, out: &mut Vec<u8>) {
-        let (path, host) = (self.scene.names.upload(), &self.scene.host);
+        let (path, host) = (self.context.names.upload(), &self.context.host);
         let kind = self.tier.upload_type();
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: {host}\r\nConnection: keep-alive\r\n\
@@ -167,7 +167,7 @@ impl Heads {
     }
 
     fn unix(&self, now: Time) -> u64 {
-        self.scene.wall + now.since(Time::ZERO).as_secs()
+        self.context.wall + now.since(Time::ZERO).as_secs()
     }
 
     fn date(&self, now: Time) -> String {
@@ -176,12 +176,12 @@ impl Heads {
 
     /// Returns the site for answers.
     pub(super) fn site(&self) -> &Site {
-        &self.scene.covers.site
+        &self.context.covers.site
     }
 
     /// Returns the mask of notes. A note contains the path of the next request.
     pub(super) fn notes(&self) -> &Notes {
-        &self.scene.notes
+        &self.context.notes
     }
 
     /// Writes the head of an answer with an object of the site, whose body has `length` bytes.
@@ -215,7 +215,7 @@ impl Heads {
         once(request.headers, "host").ok_or(NotCover)?;
         match method {
             "GET" if !has(request.headers, "content-length") => self.query(target),
-            "POST" if target == self.scene.names.upload() => {
+            "POST" if target == self.context.names.upload() => {
                 Ok(RequestHead::Post(length(request.headers)?))
             }
             _ => Err(NotCover),
@@ -223,7 +223,7 @@ impl Heads {
     }
 
     fn query(&self, target: &str) -> Result<RequestHead, NotCover> {
-        let names = &self.scene.names;
+        let names = &self.context.names;
         let (path, query) = target.split_once('?').ok_or(NotCover)?;
         let hidden = query.strip_prefix(names.query()).and_then(|rest| rest.strip_prefix('='));
         let mut buffer = [0; GETS[GETS.len() - 1]];

@@ -20,7 +20,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 
 use super::family::{ACK_ROOM, Family, LITTLE_ACK_ROOM, MANY, SHORT};
-use super::{Hidden, NotCover, RESERVE, Scene, Slot};
+use super::{Hidden, NotCover, RESERVE, SharedContext, Slot};
 use answers::{Answers, HeadFacts};
 use body::Body;
 pub use body::Tier;
@@ -49,8 +49,8 @@ pub(super) const OPAQUE: Family = Family {
     padding: 48,
     ack_room: ACK_ROOM,
     pauses: |_| Duration::ZERO,
-    client: |family, scene, _, _| client(family, scene, Tier::Opaque),
-    server: |family, scene| server(family, scene, Tier::Opaque),
+    client: |family, context, _, _| client(family, context, Tier::Opaque),
+    server: |family, context| server(family, context, Tier::Opaque),
 };
 /// The same, in many short connections.
 pub(super) const OPAQUE_SHORT: Family = Family {
@@ -66,8 +66,8 @@ pub(super) const OPAQUE_SHORT: Family = Family {
 pub(super) const TEXT: Family = Family {
     name: "http-text",
     about: "HTTP; data hidden as text",
-    client: |family, scene, _, _| client(family, scene, Tier::Text),
-    server: |family, scene| server(family, scene, Tier::Text),
+    client: |family, context, _, _| client(family, context, Tier::Text),
+    server: |family, context| server(family, context, Tier::Text),
     ..OPAQUE
 };
 /// The same, in many short connections.
@@ -86,8 +86,8 @@ pub(super) const IMAGE: Family = Family {
     about: "HTTP; data hidden in your pictures",
     wants_pictures: true,
     answer: Some(1 << 10),
-    client: |family, scene, _, _| client(family, scene, Tier::Image),
-    server: |family, scene| server(family, scene, Tier::Image),
+    client: |family, context, _, _| client(family, context, Tier::Image),
+    server: |family, context| server(family, context, Tier::Image),
     ..OPAQUE
 };
 /// Objects of a site. The client does not know how many bytes one hides.
@@ -97,17 +97,17 @@ pub(super) const SITE: Family = Family {
     wants_objects: true,
     answer: Some(1 << 10),
     ack_room: LITTLE_ACK_ROOM,
-    client: |family, scene, _, _| client(family, scene, Tier::Site),
-    server: |family, scene| server(family, scene, Tier::Site),
+    client: |family, context, _, _| client(family, context, Tier::Site),
+    server: |family, context| server(family, context, Tier::Site),
     ..OPAQUE
 };
 
-fn client(family: &Family, scene: &Arc<Scene>, tier: Tier) -> Box<dyn Slot> {
-    Box::new(ClientSlot::new(Arc::clone(scene), tier, family.most))
+fn client(family: &Family, context: &Arc<SharedContext>, tier: Tier) -> Box<dyn Slot> {
+    Box::new(ClientSlot::new(Arc::clone(context), tier, family.most))
 }
 
-fn server(family: &Family, scene: &Arc<Scene>, tier: Tier) -> Box<dyn Slot> {
-    Box::new(ServerSlot::new(Arc::clone(scene), tier, family.most))
+fn server(family: &Family, context: &Arc<SharedContext>, tier: Tier) -> Box<dyn Slot> {
+    Box::new(ServerSlot::new(Arc::clone(context), tier, family.most))
 }
 
 /// Maximum number of hidden bytes in a GET without padding. They have 150 characters, so the GET
@@ -181,8 +181,8 @@ enum ClientStage {
 impl ClientSlot {
     /// Creates the client's end of a connection. It may carry `most` bytes in each direction, or
     /// any number if that is `None`.
-    pub(super) fn new(scene: Arc<Scene>, tier: Tier, most: Option<usize>) -> ClientSlot {
-        let (heads, left) = (Heads::new(scene, tier), Left::new(most));
+    pub(super) fn new(context: Arc<SharedContext>, tier: Tier, most: Option<usize>) -> ClientSlot {
+        let (heads, left) = (Heads::new(context, tier), Left::new(most));
         let (inbox, stage, told) = (Vec::new(), ClientStage::Idle, None);
         ClientSlot { heads, left, inbox, stage, closes: false, told }
     }
@@ -295,8 +295,8 @@ enum ServerStage {
 
 impl ServerSlot {
     /// Creates the server's end of a connection. The arguments are those of [`ClientSlot::new`].
-    pub(super) fn new(scene: Arc<Scene>, tier: Tier, most: Option<usize>) -> ServerSlot {
-        let (heads, left) = (Heads::new(scene, tier), Left::new(most));
+    pub(super) fn new(context: Arc<SharedContext>, tier: Tier, most: Option<usize>) -> ServerSlot {
+        let (heads, left) = (Heads::new(context, tier), Left::new(most));
         let (inbox, stage, modified) = (Vec::new(), ServerStage::Head, None);
         ServerSlot { heads, left, inbox, stage, modified, answers: Answers::of(tier) }
     }
@@ -386,15 +386,15 @@ mod tests {
 
     const NOW: Time = Time::from_secs(7);
 
-    fn scene() -> Arc<Scene> {
+    fn context() -> Arc<SharedContext> {
         let mut covers = crate::slot::Covers::default();
         covers.pictures.add(jpeg::tests::COLOUR).unwrap();
         let (host, wall) = ("media.example.net".to_owned(), 1_800_000_000);
-        Arc::new(Scene::new(&BridgeKey([7; 32]), host, wall, covers))
+        Arc::new(SharedContext::new(&BridgeKey([7; 32]), host, wall, covers))
     }
 
     fn ends(tier: Tier, most: Option<usize>) -> (ClientSlot, ServerSlot) {
-        (ClientSlot::new(scene(), tier, most), ServerSlot::new(scene(), tier, most))
+        (ClientSlot::new(context(), tier, most), ServerSlot::new(context(), tier, most))
     }
 
     /// What a slot finds in bytes that come in pieces, and how often something ended.
@@ -443,12 +443,12 @@ mod tests {
             object("/a.jpg", "image/jpeg", jpeg::tests::COLOUR).unwrap(),
             object("/b", "application/json", text.as_bytes()).unwrap(),
         ]);
-        let scene = |covers| {
+        let context = |covers| {
             let host = "media.example.net".to_owned();
-            Arc::new(Scene::new(&BridgeKey([7; 32]), host, 1_800_000_000, covers))
+            Arc::new(SharedContext::new(&BridgeKey([7; 32]), host, 1_800_000_000, covers))
         };
-        let mut near = ClientSlot::new(scene(crate::slot::Covers::default()), Tier::Site, None);
-        let mut far = ServerSlot::new(scene(covers), Tier::Site, None);
+        let mut near = ClientSlot::new(context(crate::slot::Covers::default()), Tier::Site, None);
+        let mut far = ServerSlot::new(context(covers), Tier::Site, None);
         let lengths = [jpeg::tests::COLOUR.len(), text.len(), jpeg::tests::COLOUR.len()];
         for (asked, length) in ["", "GET /b?", "GET /a.jpg?"].into_iter().zip(lengths) {
             let (mut request, mut answer) = (Vec::new(), Vec::new());
@@ -488,9 +488,10 @@ mod tests {
     fn each_picture_in_its_turn_is_filled() {
         let pictures = Pictures::of(&[(7_000, 22_000), (12_000, 45_000), (9_000, 36_000)]);
         let covers = crate::slot::Covers { pictures, ..Default::default() };
-        let scene = Scene::new(&BridgeKey([7; 32]), "media.example.net".to_owned(), 0, covers);
+        let context =
+            SharedContext::new(&BridgeKey([7; 32]), "media.example.net".to_owned(), 0, covers);
         let mut far = Answers::of(Tier::Image);
-        let heads = Heads::new(Arc::new(scene), Tier::Image);
+        let heads = Heads::new(Arc::new(context), Tier::Image);
         let filled: Vec<usize> = (0..4).map(|_| far.fit(&heads, far.room(&heads, 9_000))).collect();
         assert_eq!(filled, [7_000, 12_000, 9_000, 7_000]);
     }
@@ -587,7 +588,7 @@ mod tests {
         let (_, far) = ends(Tier::Opaque, None);
         let unix = 1_800_000_007;
         for (number, at) in [(unix / 4 - 900, unix - 3 - 3_600), (unix / 4 + 900, unix)] {
-            let path = scene().names.media(Tier::Opaque, number);
+            let path = context().names.media(Tier::Opaque, number);
             assert_eq!(far.heads.modified(NOW, &path), at, "{path}");
         }
     }
@@ -613,10 +614,10 @@ mod tests {
 
     #[test]
     fn what_is_no_message_of_ours_is_no_cover() {
-        let scene = scene();
-        let path = scene.names.media(Tier::Opaque, 3);
-        let upload = scene.names.upload();
-        let query = scene.names.query();
+        let context = context();
+        let path = context.names.media(Tier::Opaque, 3);
+        let upload = context.names.upload();
+        let query = context.names.query();
         let wrong = [
             "GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
             format!("HEAD {path}?{query}=AAAA HTTP/1.1\r\nHost: a\r\n\r\n"),

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use anabranch_os::udp::{UdpOptions, UdpSocket};
 use libc::{BPF_ABS, BPF_ALU, BPF_B, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_MOD, BPF_RET};
 
-use super::Place;
+use super::SocketIndex;
 
 /// BPF_A of `linux/bpf_common.h`: the filter's result is the value in the accumulator.
 const A: u32 = 0x10;
@@ -23,7 +23,7 @@ const ID_IN_SHORT: u32 = 1;
 /// One shard's sockets, one for each address, and the shard's index.
 pub(in crate::onion) struct QuicSockets {
     pub(super) sockets: Vec<UdpSocket>,
-    pub(super) place: Place,
+    pub(super) place: SocketIndex,
 }
 
 /// Creates the sockets of `shards` shards at the addresses `at`. A kernel that cannot distribute
@@ -33,7 +33,7 @@ pub(in crate::onion) struct QuicSockets {
 /// # Errors
 /// An address cannot be bound. The error names it.
 pub(in crate::onion) fn sockets(at: &[SocketAddr], shards: usize) -> io::Result<Vec<QuicSockets>> {
-    let place = |nth| QuicSockets { sockets: Vec::new(), place: Place::new(nth, shards) };
+    let place = |nth| QuicSockets { sockets: Vec::new(), place: SocketIndex::new(nth, shards) };
     let mut all: Vec<QuicSockets> = (0..shards).map(place).collect();
     for address in at {
         let named =
@@ -61,9 +61,9 @@ fn group(mut at: SocketAddr, shards: usize) -> io::Result<Vec<UdpSocket>> {
     Ok(group)
 }
 
-/// Returns the packet filter that implements [`Place::has`]. It selects a socket by the first byte
-/// of the connection ID modulo `of`, the number of sockets. A packet without such a byte goes to
-/// the first socket.
+/// Returns the packet filter that implements [`SocketIndex::has`]. It selects a socket by the first
+/// byte of the connection ID modulo `of`, the number of sockets. A packet without such a byte goes
+/// to the first socket.
 fn program(of: u8) -> [libc::sock_filter; 7] {
     let load = BPF_LD | BPF_B | BPF_ABS;
     [

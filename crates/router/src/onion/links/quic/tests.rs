@@ -48,16 +48,16 @@ impl End {
         let came = &mut self.came;
         while let Some(news) = self.links.next_news(now, &mut |_, bytes| came.extend(bytes)) {
             match news {
-                LinkNews::Opened(link, opened) => {
+                LinkEvent::Opened(link, opened) => {
                     self.carries_lossy = Some(opened.capabilities.lossy);
                     self.links.admit_circuits(link);
                 }
-                LinkNews::Served(link) => {
+                LinkEvent::Served(link) => {
                     self.link = Some(link);
                     assert!(self.links.read_lossy(link, &mut self.lossy));
                     flush(&mut self.links, &self.poller, link, (clock, rest));
                 }
-                LinkNews::Ended(_) => {}
+                LinkEvent::Ended(_) => {}
             }
         }
     }

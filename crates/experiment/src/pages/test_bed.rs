@@ -21,7 +21,7 @@ use super::setup::Setup;
 use super::visit::Visit;
 use super::{Mode, RTTS, Settings, Unit, Web};
 use anabranch_capture::Trace;
-use anabranch_emulator::Member;
+use anabranch_emulator::GroupProcess;
 
 /// Timeout of the first connection through a new splitter. The tunnel's handshake may be part of
 /// it.
@@ -33,7 +33,7 @@ const CALM: Duration = Duration::from_millis(250);
 const ENDING: Duration = Duration::from_secs(15);
 
 /// A network with a tunnel and a web server, for any number of loads one after another.
-pub(super) struct House<'a> {
+pub(super) struct TestBed<'a> {
     setup: &'a Setup,
     stage: &'a Stage,
     pin: String,
@@ -41,7 +41,7 @@ pub(super) struct House<'a> {
     /// The onion network, if the paths are its circuits.
     circuits: Option<Circuits<'a>>,
     _tunnel: Tunnel<'a>,
-    _caddy: Member<'a>,
+    _caddy: GroupProcess<'a>,
 }
 
 /// Traffic of one load, as counted in its trace.
@@ -53,7 +53,7 @@ pub(super) struct Carried {
     pub(super) down_packets: Vec<u64>,
 }
 
-impl<'a> House<'a> {
+impl<'a> TestBed<'a> {
     /// Builds the network without its programs.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl<'a> House<'a> {
     ///
     /// # Errors
     /// A program does not start.
-    pub(super) fn open(setup: &'a Setup, stage: &'a Stage) -> io::Result<House<'a>> {
+    pub(super) fn open(setup: &'a Setup, stage: &'a Stage) -> io::Result<TestBed<'a>> {
         let far = setup.settings.far_end.is_some();
         let mtu = if far { tunnel::MTU_FAR } else { tunnel::MTU };
         let tunnel = Tunnel::open(stage, &setup.programs, mtu)?;
@@ -77,7 +77,7 @@ impl<'a> House<'a> {
         let far_end = words.map(|words| FarEnd::open(stage, &setup.splitter, words)).transpose()?;
         let circuits = setup.settings.onion.then(|| Circuits::open(stage, &setup.splitter));
         let circuits = circuits.transpose()?;
-        Ok(House { setup, stage, pin, far_end, circuits, _tunnel: tunnel, _caddy: server })
+        Ok(TestBed { setup, stage, pin, far_end, circuits, _tunnel: tunnel, _caddy: server })
     }
 
     /// Makes one page load, and returns its record. A failure is stored in the record. The load
@@ -115,7 +115,7 @@ impl<'a> House<'a> {
         loaded.count(&carried(&trace, started, unit.mode.paths())?)
     }
 
-    fn split(&self, mode: Mode, seed: u64, trace: &Path) -> io::Result<Member<'a>> {
+    fn split(&self, mode: Mode, seed: u64, trace: &Path) -> io::Result<GroupProcess<'a>> {
         let by_circuits = mode == Mode::Split && self.circuits.is_some();
         let interfaces =
             (0..mode.paths()).flat_map(|path| ["--path".into(), format!("p{path}=if:p{path}")]);
@@ -185,7 +185,7 @@ fn note(loaded: &mut Loaded, visit: &Visit, started: SystemTime, machine: Distur
 }
 
 /// Stops a splitter, and waits until it has completed its trace.
-fn end(mut splitter: Member<'_>) -> io::Result<()> {
+fn end(mut splitter: GroupProcess<'_>) -> io::Result<()> {
     let pid = i32::try_from(splitter.id()).ok().and_then(Pid::from_raw);
     kill_process(
         pid.ok_or_else(|| io::Error::other("the splitter has no process number"))?,

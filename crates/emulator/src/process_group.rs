@@ -13,36 +13,36 @@ use rustix::mount::{MountFlags, mount};
 
 use super::Namespace;
 
-/// Directory of the crew's files, which vanish when the crew ends.
+/// Directory of the group's files, which vanish when the group ends.
 const OWN_FILES: &str = "/run";
 
 /// A PID namespace for processes in hosts. All of these processes end when this value is dropped,
 /// and when this process ends for any reason.
 ///
 /// The processes see an empty in-memory `/run`, for control sockets and for the files of
-/// [`Crew::write`]. Its files vanish when the crew ends.
-pub struct Crew {
+/// [`ProcessGroup::write`]. Its files vanish when the group ends.
+pub struct ProcessGroup {
     space: PidNamespace,
 }
 
-/// A process of a crew. When this value is dropped, the process is killed and waited for. It must
-/// be dropped before the crew: the end of a crew waits for all of its processes.
-pub struct Member<'a> {
+/// A process of a group. When this value is dropped, the process is killed and waited for. It must
+/// be dropped before the group: the end of a group waits for all of its processes.
+pub struct GroupProcess<'a> {
     child: Child,
-    crew: PhantomData<&'a Crew>,
+    group: PhantomData<&'a ProcessGroup>,
 }
 
-impl Crew {
-    /// Creates a crew without processes.
+impl ProcessGroup {
+    /// Creates a group without processes.
     ///
     /// # Errors
     /// The machine does not allow a PID namespace, or a mount in it. [`Programs`](super::Programs)
     /// needs both as well.
-    pub fn new() -> io::Result<Crew> {
+    pub fn new() -> io::Result<ProcessGroup> {
         let space = PidNamespace::new()?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         space.run(|| Ok(mount(c"tmpfs", c"/run", c"tmpfs", flags, c"mode=0755")?))?;
-        Ok(Crew { space })
+        Ok(ProcessGroup { space })
     }
 
     /// Starts a process in `host`. Unless `command` sets them, its working directory is `/` and it
@@ -50,13 +50,13 @@ impl Crew {
     ///
     /// # Errors
     /// The process cannot be started, for example because the program does not exist.
-    pub fn start(&self, host: &Namespace, command: &mut Command) -> io::Result<Member<'_>> {
+    pub fn start(&self, host: &Namespace, command: &mut Command) -> io::Result<GroupProcess<'_>> {
         command.process_group(0);
         let child = self.space.run(|| {
             host.enter()?;
             command.spawn()
         })?;
-        Ok(Member { child, crew: PhantomData })
+        Ok(GroupProcess { child, group: PhantomData })
     }
 
     /// Runs a program in `host` to its end, with `input` as its standard input.
@@ -80,7 +80,8 @@ impl Crew {
         Err(io::Error::other(format!("{name} ended with {}: {}", output.status, said.trim())))
     }
 
-    /// Writes a file to the crew's own directory. Returns its path as the crew's processes see it.
+    /// Writes a file to the group's own directory. Returns its path as the group's processes see
+    /// it.
     ///
     /// # Errors
     /// The file cannot be written, for example for lack of memory.
@@ -90,7 +91,7 @@ impl Crew {
         Ok(path)
     }
 
-    /// Runs `work` on a thread that sees the crew's files.
+    /// Runs `work` on a thread that sees the group's files.
     ///
     /// # Errors
     /// The errors of `work`.
@@ -102,7 +103,7 @@ impl Crew {
     }
 }
 
-impl Member<'_> {
+impl GroupProcess<'_> {
     /// Waits until the process ends. Returns what the process wrote to its pipes.
     ///
     /// # Errors
@@ -124,7 +125,7 @@ impl Member<'_> {
     }
 }
 
-impl Deref for Member<'_> {
+impl Deref for GroupProcess<'_> {
     type Target = Child;
 
     fn deref(&self) -> &Child {
@@ -132,13 +133,13 @@ impl Deref for Member<'_> {
     }
 }
 
-impl DerefMut for Member<'_> {
+impl DerefMut for GroupProcess<'_> {
     fn deref_mut(&mut self) -> &mut Child {
         &mut self.child
     }
 }
 
-impl Drop for Member<'_> {
+impl Drop for GroupProcess<'_> {
     fn drop(&mut self) {
         // An error means that the process has already ended.
         let _ = self.child.kill();
@@ -150,9 +151,9 @@ impl Drop for Member<'_> {
 mod tests {
     use super::*;
 
-    /// Returns a crew and a host for its processes; `None` if this machine allows no namespaces.
-    fn crew() -> Option<(Crew, Namespace)> {
-        let made = Crew::new().and_then(|crew| Ok((crew, Namespace::new()?)));
+    /// Returns a group and a host for its processes; `None` if this machine allows no namespaces.
+    fn group() -> Option<(ProcessGroup, Namespace)> {
+        let made = ProcessGroup::new().and_then(|group| Ok((group, Namespace::new()?)));
         made.map_err(|error| eprintln!("skipped: no namespaces: {error}")).ok()
     }
 
@@ -164,32 +165,32 @@ mod tests {
 
     #[test]
     fn files_of_a_crew_are_seen_by_it_alone() {
-        let Some((crew, host)) = crew() else { return };
-        let path = crew.write("anabranch-crew-test", b"here").unwrap();
+        let Some((group, host)) = group() else { return };
+        let path = group.write("anabranch-crew-test", b"here").unwrap();
         assert!(!path.exists(), "not on the machine's own /run");
         let output =
-            crew.run(&host, &mut shell("cat /run/anabranch-crew-test; cat"), b"!").unwrap();
+            group.run(&host, &mut shell("cat /run/anabranch-crew-test; cat"), b"!").unwrap();
         assert_eq!(output.stdout, b"here!");
-        let names = crew.among_files(|folder| Ok(fs::read_dir(folder)?.count())).unwrap();
+        let names = group.among_files(|folder| Ok(fs::read_dir(folder)?.count())).unwrap();
         assert_eq!(names, 1);
     }
 
     #[test]
     fn a_program_that_fails_says_why() {
-        let Some((crew, host)) = crew() else { return };
-        let error = crew.run(&host, &mut shell("echo no >&2; exit 3"), b"").unwrap_err();
+        let Some((group, host)) = group() else { return };
+        let error = group.run(&host, &mut shell("echo no >&2; exit 3"), b"").unwrap_err();
         assert_eq!(error.to_string(), "sh ended with exit status: 3: no");
     }
 
     #[test]
     fn the_end_of_a_crew_is_the_end_of_what_its_members_started() {
-        let Some((crew, host)) = crew() else { return };
+        let Some((group, host)) = group() else { return };
         let mut command = shell("setsid sleep 600 & echo begun; sleep 600");
-        let mut member = crew.start(&host, command.stdout(Stdio::piped())).unwrap();
+        let mut member = group.start(&host, command.stdout(Stdio::piped())).unwrap();
         let mut pipe = member.stdout.take().unwrap();
         pipe.read_exact(&mut [0; 6]).unwrap();
         drop(member);
-        drop(crew);
+        drop(group);
         // The pipe ends when no process has it open for writing.
         assert_eq!(pipe.read_to_end(&mut Vec::new()).unwrap(), 0);
     }

@@ -20,7 +20,7 @@ const AT_ONCE: usize = 8;
 
 /// The state of one proxy: pending attempts, pauses, and whether it works.
 #[derive(Debug, Default)]
-pub(super) struct Vigil {
+pub(super) struct ProxyState {
     under_way: usize,
     failures: u32,
     /// End of the pause, before which no attempt begins; `None` without a pause.
@@ -31,7 +31,7 @@ pub(super) struct Vigil {
     broken: bool,
 }
 
-impl Vigil {
+impl ProxyState {
     /// Returns whether the path has failed because of its proxy.
     pub(super) fn is_broken(&self) -> bool {
         self.broken
@@ -86,7 +86,7 @@ impl Vigil {
 
     /// Resets the state, because the route to the proxy has changed.
     pub(super) fn on_move(&mut self, now: Time) {
-        *self = Vigil { broken: self.broken, ..Vigil::default() };
+        *self = ProxyState { broken: self.broken, ..ProxyState::default() };
         self.expect_by(now + PATIENCE);
     }
 
@@ -142,71 +142,71 @@ mod tests {
 
     #[test]
     fn no_more_attempts_than_associations_are_missing() {
-        let mut vigil = Vigil::default();
-        assert_eq!((vigil.begin(ms(0), 1), vigil.begin(ms(0), 1)), (1, 0));
-        assert_eq!(vigil.begin(ms(0), 3), 2);
-        assert_eq!(vigil.begin(ms(0), 100), AT_ONCE - 3);
-        vigil.on_success();
-        assert_eq!(vigil.begin(ms(0), 100), 1);
+        let mut proxy_state = ProxyState::default();
+        assert_eq!((proxy_state.begin(ms(0), 1), proxy_state.begin(ms(0), 1)), (1, 0));
+        assert_eq!(proxy_state.begin(ms(0), 3), 2);
+        assert_eq!(proxy_state.begin(ms(0), 100), AT_ONCE - 3);
+        proxy_state.on_success();
+        assert_eq!(proxy_state.begin(ms(0), 100), 1);
     }
 
     #[test]
     fn a_loss_that_is_made_good_soon_breaks_nothing() {
-        let mut vigil = Vigil::default();
-        vigil.on_loss(ms(0), OLD, true);
-        assert_eq!(vigil.begin(ms(0), 1), 1);
-        vigil.on_success();
-        assert!(!vigil.gives_up(ms(0) + DOUBT, true) && !vigil.is_broken());
-        assert_eq!(vigil.next_timeout(0), None);
+        let mut proxy_state = ProxyState::default();
+        proxy_state.on_loss(ms(0), OLD, true);
+        assert_eq!(proxy_state.begin(ms(0), 1), 1);
+        proxy_state.on_success();
+        assert!(!proxy_state.gives_up(ms(0) + DOUBT, true) && !proxy_state.is_broken());
+        assert_eq!(proxy_state.next_timeout(0), None);
     }
 
     #[test]
     fn a_loss_that_is_not_made_good_breaks_the_path_until_an_attempt_succeeds() {
-        let mut vigil = Vigil::default();
-        vigil.on_loss(ms(0), OLD, true);
-        assert_eq!(vigil.begin(ms(0), 1), 1);
-        assert_eq!(vigil.next_timeout(1), Some(ms(0) + DOUBT));
-        assert!(vigil.gives_up(ms(0) + DOUBT, true) && vigil.is_broken());
-        vigil.on_success();
-        assert!(!vigil.is_broken());
+        let mut proxy_state = ProxyState::default();
+        proxy_state.on_loss(ms(0), OLD, true);
+        assert_eq!(proxy_state.begin(ms(0), 1), 1);
+        assert_eq!(proxy_state.next_timeout(1), Some(ms(0) + DOUBT));
+        assert!(proxy_state.gives_up(ms(0) + DOUBT, true) && proxy_state.is_broken());
+        proxy_state.on_success();
+        assert!(!proxy_state.is_broken());
     }
 
     #[test]
     fn failures_pause_longer_and_longer() {
-        let (mut vigil, mut now) = (Vigil::default(), ms(0));
+        let (mut proxy_state, mut now) = (ProxyState::default(), ms(0));
         let mut pauses = Vec::new();
         for _ in 0..7 {
-            assert_eq!(vigil.begin(now, 1), 1);
-            vigil.on_failure(now, true);
-            let next = vigil.next_timeout(1).unwrap();
-            assert_eq!(vigil.begin(next - Duration::from_millis(1), 1), 0);
+            assert_eq!(proxy_state.begin(now, 1), 1);
+            proxy_state.on_failure(now, true);
+            let next = proxy_state.next_timeout(1).unwrap();
+            assert_eq!(proxy_state.begin(next - Duration::from_millis(1), 1), 0);
             pauses.push(next.since(now).as_millis());
             now = next;
         }
         assert_eq!(pauses, [500, 1000, 2000, 4000, 8000, 15_000, 15_000]);
-        assert!(vigil.is_broken());
+        assert!(proxy_state.is_broken());
     }
 
     #[test]
     fn a_refusal_while_another_association_works_breaks_nothing() {
-        let mut vigil = Vigil::default();
-        vigil.begin(ms(0), 1);
-        vigil.on_failure(ms(0), false);
-        assert!(!vigil.is_broken() && !vigil.is_hopeful(ms(0)));
-        vigil.on_loss(ms(100), OLD, true);
-        assert_eq!(vigil.begin(ms(100), 1), 1, "the other one is lost: try at once");
-        vigil.on_failure(ms(110), true);
-        assert!(vigil.is_broken());
+        let mut proxy_state = ProxyState::default();
+        proxy_state.begin(ms(0), 1);
+        proxy_state.on_failure(ms(0), false);
+        assert!(!proxy_state.is_broken() && !proxy_state.is_hopeful(ms(0)));
+        proxy_state.on_loss(ms(100), OLD, true);
+        assert_eq!(proxy_state.begin(ms(100), 1), 1, "the other one is lost: try at once");
+        proxy_state.on_failure(ms(110), true);
+        assert!(proxy_state.is_broken());
     }
 
     #[test]
     fn a_proxy_that_throws_us_out_again_and_again_is_not_asked_in_a_tight_loop() {
-        let (mut vigil, mut now) = (Vigil::default(), ms(0));
+        let (mut proxy_state, mut now) = (ProxyState::default(), ms(0));
         let mut attempts = 0;
         while now < Time::from_secs(60) {
-            attempts += vigil.begin(now, 1);
-            vigil.on_success();
-            vigil.on_loss(now, Duration::ZERO, true);
+            attempts += proxy_state.begin(now, 1);
+            proxy_state.on_success();
+            proxy_state.on_loss(now, Duration::ZERO, true);
             now += Duration::from_millis(10);
         }
         assert!(attempts <= 9, "{attempts} in a minute");

@@ -24,7 +24,7 @@ const MTU: u32 = 1_400;
 const ROOM: usize = 65_536;
 
 /// The interface, with the client of each address in its network.
-pub(super) struct Hub {
+pub(super) struct ClientInterface {
     pub(super) name: String,
     tun: Tun,
     clients: HashMap<IpAddr, ClientId>,
@@ -45,22 +45,22 @@ impl Arena {
     }
 }
 
-impl Hub {
+impl ClientInterface {
     /// Creates the interface `name`, with routes to the clients in `keys`.
     ///
     /// # Errors
     /// Two clients have the same address, or the kernel returned an error; the message identifies
     /// the cause.
-    pub(super) fn open(name: &str, keys: &KeyFile) -> Result<Hub, Failure> {
+    pub(super) fn open(name: &str, keys: &KeyFile) -> Result<ClientInterface, Failure> {
         alike(keys)?;
         let far = keys.own.public;
         let cannot = |error| Failure::Interface(name.to_owned(), error);
-        let tun = Hub::make(name, Inner::of(&far, &far)).map_err(cannot)?;
+        let tun = ClientInterface::make(name, Inner::of(&far, &far)).map_err(cannot)?;
         let (clients, arena) = (HashMap::new(), Arena::default());
-        let mut hub = Hub { name: name.to_owned(), tun, clients, arena };
+        let mut interface = ClientInterface { name: name.to_owned(), tun, clients, arena };
         let named = (0..).map(ClientId).zip(&keys.peers);
-        hub.lead_to(named, &far).map_err(cannot)?;
-        Ok(hub)
+        interface.lead_to(named, &far).map_err(cannot)?;
+        Ok(interface)
     }
 
     fn make(name: &str, own: Inner) -> io::Result<Tun> {
@@ -109,7 +109,7 @@ impl Hub {
     }
 
     /// Reads at most `most` packets, and drops those for unknown addresses. The caller returns the
-    /// result to [`Hub::recycle`].
+    /// result to [`ClientInterface::recycle`].
     ///
     /// # Errors
     /// The interface was removed.
@@ -138,7 +138,7 @@ impl Hub {
     }
 }
 
-impl AsFd for Hub {
+impl AsFd for ClientInterface {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.tun.as_fd()
     }

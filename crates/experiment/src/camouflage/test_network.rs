@@ -28,21 +28,21 @@ pub(super) const RELAYS: [(&str, Ipv4Addr); 3] = [
 
 /// The hosts of all measurements: the client's host, and another one with all other programs.
 /// Between them is one line for each round trip. The destination address selects the line.
-pub struct Place {
+pub struct TestNetwork {
     pub(super) stage: Stage,
     rtts: Vec<u32>,
 }
 
-impl Place {
+impl TestNetwork {
     /// Builds the network, with a line for each round trip in `rtts`, in ms.
     ///
     /// # Errors
     /// A step of the set-up fails.
-    pub(super) fn build(mut rtts: Vec<u32>) -> io::Result<Place> {
+    pub(super) fn build(mut rtts: Vec<u32>) -> io::Result<TestNetwork> {
         rtts.sort_unstable();
         rtts.dedup();
         let links = rtts.iter().map(|rtt| format!("line{rtt}")).collect();
-        Ok(Place { stage: Stage::of(&topology(&rtts), links)?, rtts })
+        Ok(TestNetwork { stage: Stage::of(&topology(&rtts), links)?, rtts })
     }
 
     /// Returns the address of bridge and web server over the line with round trip `rtt`.

@@ -4,20 +4,20 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::super::onions::{Makers, Node, WEB_PORT};
-use super::place::{PORT, Place};
+use super::bridged_client::{Kit, options};
 use super::plan::Arm;
-use super::way::{Kit, options};
+use super::test_network::{PORT, TestNetwork};
 
 /// Address at which the client of our transport accepts connections.
 const ENTRANCE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9_101);
 
 /// A running client and server of our transport. They are stopped on drop, the client first.
-pub(super) struct Bare<'a> {
+pub(super) struct TransportPair<'a> {
     _client: Node<'a>,
     _server: Node<'a>,
 }
 
-impl<'a> Bare<'a> {
+impl<'a> TransportPair<'a> {
     /// Starts client and server of our transport over the line with round trip `rtt`. Their files
     /// are in directories named after `name`.
     ///
@@ -25,14 +25,14 @@ impl<'a> Bare<'a> {
     /// The client or the server ends, or takes too long to be ready.
     pub(super) fn open(
         makers: Makers<'a>,
-        place: &'a Place,
+        test_network: &'a TestNetwork,
         kit: Kit<'_>,
         (arm, rtt, name): (Arm, u32, &str),
-    ) -> io::Result<Bare<'a>> {
-        let far = place.far_seat(&format!("{name}server"), place.far_end(rtt));
+    ) -> io::Result<TransportPair<'a>> {
+        let far = test_network.far_seat(&format!("{name}server"), test_network.far_end(rtt));
         let (server, line) = makers.pt_server(&far, PORT, &words(arm, kit))?;
-        let client = makers.pt_client(&place.near_seat(name), ENTRANCE.into(), &line)?;
-        Ok(Bare { _client: client, _server: server })
+        let client = makers.pt_client(&test_network.near_seat(name), ENTRANCE.into(), &line)?;
+        Ok(TransportPair { _client: client, _server: server })
     }
 
     /// Returns the address at which the client of our transport accepts connections.

@@ -15,22 +15,22 @@ const FIRST: usize = 20;
 /// Index of a socket among several at one address. The first byte of a packet's destination
 /// connection ID determines the socket that receives the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SocketIndex {
     nth: u8,
     of: u8,
 }
 
-impl Place {
+impl SocketIndex {
     /// Place of the only socket at an address.
-    pub const ONLY: Place = Place { nth: 0, of: 1 };
+    pub const ONLY: SocketIndex = SocketIndex { nth: 0, of: 1 };
 
     /// Returns the place of the socket with index `nth` among `of` sockets. Returns
-    /// [`Place::ONLY`] if one byte cannot distinguish `of` sockets.
+    /// [`SocketIndex::ONLY`] if one byte cannot distinguish `of` sockets.
     #[must_use]
-    pub fn new(nth: usize, of: usize) -> Place {
+    pub fn new(nth: usize, of: usize) -> SocketIndex {
         match (u8::try_from(nth), u8::try_from(of)) {
-            (Ok(nth), Ok(of)) if nth < of => Place { nth, of },
-            _ => Place::ONLY,
+            (Ok(nth), Ok(of)) if nth < of => SocketIndex { nth, of },
+            _ => SocketIndex::ONLY,
         }
     }
 
@@ -49,18 +49,18 @@ impl Place {
 }
 
 /// Generator of connection IDs for a place. It draws IDs until one belongs to the place.
-pub(super) struct PlacedIds {
-    place: Place,
+pub(super) struct SocketIndexIds {
+    place: SocketIndex,
     ids: HashedConnectionIdGenerator,
 }
 
-impl PlacedIds {
-    pub(super) fn new(place: Place) -> PlacedIds {
-        PlacedIds { place, ids: HashedConnectionIdGenerator::new() }
+impl SocketIndexIds {
+    pub(super) fn new(place: SocketIndex) -> SocketIndexIds {
+        SocketIndexIds { place, ids: HashedConnectionIdGenerator::new() }
     }
 }
 
-impl ConnectionIdGenerator for PlacedIds {
+impl ConnectionIdGenerator for SocketIndexIds {
     fn generate_cid(&mut self) -> ConnectionId {
         loop {
             let id = self.ids.generate_cid();
@@ -97,17 +97,17 @@ mod tests {
     #[test]
     fn every_byte_is_of_one_place_and_ids_are_of_theirs() {
         for of in [1, 2, 3, 7, 255] {
-            let places: Vec<Place> = (0..of).map(|nth| Place::new(nth, of)).collect();
+            let places: Vec<SocketIndex> = (0..of).map(|nth| SocketIndex::new(nth, of)).collect();
             for byte in 0..=u8::MAX {
                 assert_eq!(places.iter().filter(|place| place.has(byte)).count(), 1);
                 assert!(places.iter().all(|place| place.has(place.first(byte))));
             }
             for place in places.into_iter().take(9) {
-                let id = PlacedIds::new(place).generate_cid();
+                let id = SocketIndexIds::new(place).generate_cid();
                 assert!(place.has(id[0]));
             }
         }
-        assert_eq!([Place::new(1, 256), Place::new(3, 3)], [Place::ONLY; 2]);
+        assert_eq!([SocketIndex::new(1, 256), SocketIndex::new(3, 3)], [SocketIndex::ONLY; 2]);
         assert_eq!((first_id(9)[0], first_id(9).len()), (9, FIRST));
         assert_ne!(first_id(9), first_id(9));
     }

@@ -66,8 +66,8 @@ impl Relay {
         buffer: &mut [u8],
         poller: &Poller,
     ) -> Result<(), Ending> {
-        self.hear_stranger(wire, buffer)?;
-        self.hear_web(buffer)?;
+        self.read_stranger(wire, buffer)?;
+        self.read_web(buffer)?;
         self.drain(wire)?;
         if self.ended[1] && self.to_stranger.is_empty() && !wire.has_unsent() {
             return Err(Ending::Closed);
@@ -75,7 +75,7 @@ impl Relay {
         self.watch(wire, poller).map_err(Ending::Broken)
     }
 
-    fn hear_stranger(&mut self, wire: &mut Wire, buffer: &mut [u8]) -> Result<(), Ending> {
+    fn read_stranger(&mut self, wire: &mut Wire, buffer: &mut [u8]) -> Result<(), Ending> {
         if self.ended[0] || self.to_web.len() >= WAITING {
             return Ok(());
         }
@@ -87,7 +87,7 @@ impl Relay {
         Ok(())
     }
 
-    fn hear_web(&mut self, buffer: &mut [u8]) -> Result<(), Ending> {
+    fn read_web(&mut self, buffer: &mut [u8]) -> Result<(), Ending> {
         if self.ended[1] || self.to_stranger.len() >= WAITING {
             return Ok(());
         }

@@ -11,26 +11,26 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 
 /// Disables echo and line buffering while this exists. Ctrl-C still sends SIGINT, because the
 /// terminal is not in raw mode.
-pub(super) struct Hush {
+pub(super) struct QuietTerminal {
     stdin: Stdin,
     before: Termios,
 }
 
-impl Hush {
+impl QuietTerminal {
     /// Changes the terminal's mode. Returns `None` if standard input is not a terminal, because
     /// then nothing is echoed. `height` is that of the view.
-    pub(super) fn begin(height: u16) -> Option<Hush> {
+    pub(super) fn begin(height: u16) -> Option<QuietTerminal> {
         show_panics_below(height);
         let stdin = io::stdin();
         let before = stdin.is_terminal().then(|| tcgetattr(&stdin).ok()).flatten()?;
         let mut silent = before.clone();
         silent.local_modes -= LocalModes::ECHO | LocalModes::ICANON;
         tcsetattr(&stdin, OptionalActions::Now, &silent).ok()?;
-        Some(Hush { stdin, before })
+        Some(QuietTerminal { stdin, before })
     }
 }
 
-impl Drop for Hush {
+impl Drop for QuietTerminal {
     fn drop(&mut self) {
         let _ = tcsetattr(&self.stdin, OptionalActions::Now, &self.before);
     }

@@ -22,16 +22,16 @@ pub(super) const ROOM: usize = 65_536;
 
 /// The entrance of clients' datagrams.
 #[derive(Debug)]
-pub(super) enum Door {
+pub(super) enum Ingress {
     /// A local port, all of whose clients use the same server.
     Port(UdpSocket),
     /// An interface, each of whose packets names its server.
-    Tun(Box<TunDoor>),
+    Tun(Box<TunIngress>),
 }
 
 /// The interface, with the state that is needed to send through it.
 #[derive(Debug)]
-pub(super) struct TunDoor {
+pub(super) struct TunIngress {
     tun: Tun,
     steering: Option<Steering>,
     pub(super) fragments: Fragments,
@@ -50,69 +50,69 @@ pub(super) struct Arena {
     pub(super) lengths: Vec<usize>,
 }
 
-impl Door {
-    pub(super) fn tun(tun: Tun, steering: Steering) -> Door {
+impl Ingress {
+    pub(super) fn tun(tun: Tun, steering: Steering) -> Ingress {
         let arena = Arena { bytes: vec![0; ROUND * ROOM].into(), lengths: Vec::new() };
         let (fragments, ends) = (Fragments::default(), HashMap::new());
         let steering = Some(steering);
         let packet = Vec::new();
-        Door::Tun(Box::new(TunDoor { tun, steering, fragments, ends, arena, packet }))
+        Ingress::Tun(Box::new(TunIngress { tun, steering, fragments, ends, arena, packet }))
     }
 
     /// Returns the local port; `None` if the entrance is an interface.
     pub(super) fn port(&self) -> Option<&UdpSocket> {
         match self {
-            Door::Port(socket) => Some(socket),
-            Door::Tun(_) => None,
+            Ingress::Port(socket) => Some(socket),
+            Ingress::Tun(_) => None,
         }
     }
 
-    pub(super) fn interface(&mut self) -> Option<&mut TunDoor> {
+    pub(super) fn interface(&mut self) -> Option<&mut TunIngress> {
         match self {
-            Door::Port(_) => None,
-            Door::Tun(door) => Some(door),
+            Ingress::Port(_) => None,
+            Ingress::Tun(ingress) => Some(ingress),
         }
     }
 
     /// Returns the interface if all of its packets go to a far end; `None` otherwise.
-    pub(super) fn whole(&mut self) -> Option<&mut TunDoor> {
-        self.interface().filter(|door| door.inner().is_some())
+    pub(super) fn whole(&mut self) -> Option<&mut TunIngress> {
+        self.interface().filter(|ingress| ingress.inner().is_some())
     }
 
     /// Records the client and server of a session when `event` reports that it was opened.
     pub(super) fn note(&mut self, event: &Event) {
-        if let (Some(door), Event::Opened { session, client, server: Some(server) }) =
+        if let (Some(ingress), Event::Opened { session, client, server: Some(server) }) =
             (self.interface(), event)
         {
-            door.ends.insert(*session, (*client, *server));
+            ingress.ends.insert(*session, (*client, *server));
         }
     }
 
     pub(super) fn forget(&mut self, session: SessionId) {
-        self.interface().map(|door| door.ends.remove(&session));
+        self.interface().map(|ingress| ingress.ends.remove(&session));
     }
 
     /// Sends an ICMP error about a session's datagrams to its client.
     pub(super) fn complain(&mut self, session: SessionId, complaint: Complaint) {
-        let Some(door) = self.interface() else { return };
-        let Some(&(client, server)) = door.ends.get(&session) else { return };
+        let Some(ingress) = self.interface() else { return };
+        let Some(&(client, server)) = ingress.ends.get(&session) else { return };
         if let Ok(quoted) = packet::quote(client, server) {
-            door.complain(complaint, &quoted);
+            ingress.complain(complaint, &quoted);
         }
     }
 
     /// Updates the routes after paths were added or removed.
     pub(super) fn follow(&mut self, exits: Vec<Exit>) -> io::Result<()> {
-        let steering = self.interface().and_then(|door| door.steering.as_mut());
+        let steering = self.interface().and_then(|ingress| ingress.steering.as_mut());
         steering.map_or(Ok(()), |steering| steering.follow(exits))
     }
 
     /// Returns the counters of pinned flows. If `now`, reads them again first.
     pub(super) fn pinned(&self, now: bool) -> Vec<Pinned> {
         match self {
-            Door::Port(_) => Vec::new(),
-            Door::Tun(door) => {
-                let steering = door.steering.as_ref();
+            Ingress::Port(_) => Vec::new(),
+            Ingress::Tun(ingress) => {
+                let steering = ingress.steering.as_ref();
                 steering.map_or_else(Vec::new, |steering| steering.pinned(now))
             }
         }
@@ -121,29 +121,29 @@ impl Door {
     /// Returns descriptors that the caller polls to detect changes of the setup.
     pub(super) fn watched(&self) -> Vec<BorrowedFd<'_>> {
         match self {
-            Door::Port(_) => Vec::new(),
-            Door::Tun(door) => door.steering.iter().flat_map(Steering::watched).collect(),
+            Ingress::Port(_) => Vec::new(),
+            Ingress::Tun(ingress) => ingress.steering.iter().flat_map(Steering::watched).collect(),
         }
     }
 
     /// Restores parts of the setup that other programs have removed.
     pub(super) fn keep(&mut self) -> Result<Upkeep, SteerError> {
-        let steering = self.interface().and_then(|door| door.steering.as_mut());
+        let steering = self.interface().and_then(|ingress| ingress.steering.as_mut());
         steering.map_or(Ok(Upkeep::default()), Steering::keep)
     }
 
     /// Returns whether the guard table, whose end the kernel does not report, is intact
     /// ([`Steering::is_guarded`]).
     pub(super) fn is_guarded(&mut self) -> bool {
-        let steering = self.interface().and_then(|door| door.steering.as_mut());
+        let steering = self.interface().and_then(|ingress| ingress.steering.as_mut());
         steering.is_none_or(Steering::is_guarded)
     }
 
     /// Returns whether any of `changes` may affect the setup.
     pub(super) fn concerns(&self, changes: &[Change]) -> bool {
         match self {
-            Door::Port(_) => false,
-            Door::Tun(door) => door
+            Ingress::Port(_) => false,
+            Ingress::Tun(ingress) => ingress
                 .steering
                 .as_ref()
                 .is_some_and(|steering| changes.iter().any(|change| steering.concerns(change))),
@@ -152,21 +152,21 @@ impl Door {
 
     /// Undoes the changes of the machine's setup.
     pub(super) fn close(&mut self) -> io::Result<()> {
-        let steering = self.interface().and_then(|door| door.steering.take());
+        let steering = self.interface().and_then(|ingress| ingress.steering.take());
         steering.map_or(Ok(()), Steering::lower)
     }
 }
 
-impl AsFd for Door {
+impl AsFd for Ingress {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Door::Port(socket) => socket.as_fd(),
-            Door::Tun(door) => door.tun.as_fd(),
+            Ingress::Port(socket) => socket.as_fd(),
+            Ingress::Tun(ingress) => ingress.tun.as_fd(),
         }
     }
 }
 
-impl TunDoor {
+impl TunIngress {
     /// Reads the waiting packets, at most one round.
     pub(super) fn read(&mut self) -> io::Result<()> {
         self.arena.lengths.clear();

@@ -30,7 +30,7 @@ pub(super) enum Destination {
 }
 
 /// The state of one client.
-pub(super) struct Guest {
+pub(super) struct ClientState {
     id: ClientId,
     name: String,
     pub(super) public: PublicKey,
@@ -59,9 +59,9 @@ pub(super) struct Guest {
     pub(super) armed: Option<Time>,
 }
 
-impl Guest {
-    pub(super) fn new(id: ClientId, name: &str, public: PublicKey) -> Guest {
-        Guest {
+impl ClientState {
+    pub(super) fn new(id: ClientId, name: &str, public: PublicKey) -> ClientState {
+        ClientState {
             id,
             name: name.to_owned(),
             public,
@@ -149,7 +149,7 @@ impl Guest {
     }
 
     /// If the settings demand a delay, queues the answers in `datagrams` and returns true.
-    /// [`Guest::next_delayed`] returns them when they are due.
+    /// [`ClientState::next_delayed`] returns them when they are due.
     pub(super) fn delays(&mut self, now: Time, flow: u16, datagrams: &Received<'_>) -> bool {
         let Some(delay) = &mut self.delay else { return false };
         for datagram in datagrams.datagrams() {

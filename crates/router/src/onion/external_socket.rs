@@ -28,7 +28,7 @@ pub(crate) trait Inside {
 }
 
 /// The external socket of a stream.
-pub(crate) struct Outside {
+pub(crate) struct ExternalSocket {
     socket: TcpStream,
     stream: StreamKey,
     peer: SocketAddr,
@@ -39,13 +39,14 @@ pub(crate) struct Outside {
     silent: bool,
     /// Whether the destination currently accepts no more bytes.
     blocked: bool,
-    /// Events for which the poller watches the socket; `None` before the first [`Outside::watch`].
+    /// Events for which the poller watches the socket; `None` before the first
+    /// [`ExternalSocket::watch`].
     watched: Option<Interest>,
 }
 
 /// Event for the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OutsideEvent {
+pub(crate) enum ExternalEvent {
     /// No event.
     Nothing,
     /// The destination was reached at this address.
@@ -56,7 +57,7 @@ pub(crate) enum OutsideEvent {
 
 /// Event after which bytes may be able to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stir {
+pub(crate) enum IoEvent {
     /// The socket is ready.
     Socket(Ready),
     /// The core has more bytes for the destination.
@@ -65,28 +66,33 @@ pub(crate) enum Stir {
     Room,
 }
 
-impl Outside {
+impl ExternalSocket {
     /// Opens a connection to the destination `peer`, without waiting until it is open.
     ///
     /// # Errors
     /// A system call fails.
-    pub(crate) fn connect(stream: StreamKey, peer: SocketAddr) -> io::Result<Outside> {
+    pub(crate) fn connect(stream: StreamKey, peer: SocketAddr) -> io::Result<ExternalSocket> {
         let socket = connecting(peer)?;
         socket.set_nodelay(true)?;
-        Ok(Outside::new(stream, socket, peer, false))
+        Ok(ExternalSocket::new(stream, socket, peer, false))
     }
 
     /// Wraps a connection that a program has opened to us.
     ///
     /// # Errors
     /// A system call fails.
-    pub(crate) fn of(stream: StreamKey, socket: TcpStream) -> io::Result<Outside> {
+    pub(crate) fn of(stream: StreamKey, socket: TcpStream) -> io::Result<ExternalSocket> {
         let peer = socket.peer_addr()?;
-        Ok(Outside::new(stream, socket, peer, true))
+        Ok(ExternalSocket::new(stream, socket, peer, true))
     }
 
-    fn new(stream: StreamKey, socket: TcpStream, peer: SocketAddr, connected: bool) -> Outside {
-        Outside {
+    fn new(
+        stream: StreamKey,
+        socket: TcpStream,
+        peer: SocketAddr,
+        connected: bool,
+    ) -> ExternalSocket {
+        ExternalSocket {
             socket,
             stream,
             peer,
@@ -128,38 +134,38 @@ impl Outside {
 
     /// Moves as many bytes as possible between the socket and the core. Returns the event that
     /// results.
-    pub(crate) fn stir(&mut self, what: Stir, inside: &mut impl Inside) -> OutsideEvent {
+    pub(crate) fn service(&mut self, what: IoEvent, inside: &mut impl Inside) -> ExternalEvent {
         match what {
-            Stir::Socket(ready) if !self.connected => {
+            IoEvent::Socket(ready) if !self.connected => {
                 if ready.write {
                     self.connected()
                 } else {
-                    OutsideEvent::Nothing
+                    ExternalEvent::Nothing
                 }
             }
-            Stir::Socket(ready) => {
+            IoEvent::Socket(ready) => {
                 if ready.write
                     && let Err(error) = self.drain(inside)
                 {
-                    return OutsideEvent::Ended(reason(&error));
+                    return ExternalEvent::Ended(reason(&error));
                 }
-                if ready.read { self.fill(inside) } else { OutsideEvent::Nothing }
+                if ready.read { self.fill(inside) } else { ExternalEvent::Nothing }
             }
-            Stir::Readable => match self.drain(inside) {
-                Ok(()) => OutsideEvent::Nothing,
-                Err(error) => OutsideEvent::Ended(reason(&error)),
+            IoEvent::Readable => match self.drain(inside) {
+                Ok(()) => ExternalEvent::Nothing,
+                Err(error) => ExternalEvent::Ended(reason(&error)),
             },
-            Stir::Room => self.has_room(inside),
+            IoEvent::Room => self.has_room(inside),
         }
     }
 
-    fn has_room(&mut self, inside: &mut impl Inside) -> OutsideEvent {
+    fn has_room(&mut self, inside: &mut impl Inside) -> ExternalEvent {
         let taken = inside.give(self.stream, &self.held);
         self.held.drain(..taken);
         if self.silent && self.held.is_empty() {
-            OutsideEvent::Ended(EndReason::DONE)
+            ExternalEvent::Ended(EndReason::DONE)
         } else {
-            OutsideEvent::Nothing
+            ExternalEvent::Nothing
         }
     }
 
@@ -183,34 +189,34 @@ impl Outside {
         Ok(())
     }
 
-    fn connected(&mut self) -> OutsideEvent {
+    fn connected(&mut self) -> ExternalEvent {
         match self.socket.take_error() {
             Ok(None) => {
                 (self.connected, self.blocked) = (true, false);
-                OutsideEvent::Connected(self.peer.ip())
+                ExternalEvent::Connected(self.peer.ip())
             }
-            Ok(Some(error)) | Err(error) => OutsideEvent::Ended(reason(&error)),
+            Ok(Some(error)) | Err(error) => ExternalEvent::Ended(reason(&error)),
         }
     }
 
-    fn fill(&mut self, inside: &mut impl Inside) -> OutsideEvent {
+    fn fill(&mut self, inside: &mut impl Inside) -> ExternalEvent {
         let mut buffer = [0; PIECE];
         match self.socket.read(&mut buffer) {
             Ok(0) => {
                 self.silent = true;
                 if self.held.is_empty() {
-                    OutsideEvent::Ended(EndReason::DONE)
+                    ExternalEvent::Ended(EndReason::DONE)
                 } else {
-                    OutsideEvent::Nothing
+                    ExternalEvent::Nothing
                 }
             }
             Ok(count) => {
                 let taken = inside.give(self.stream, &buffer[..count]);
                 self.held.extend_from_slice(&buffer[taken..count]);
-                OutsideEvent::Nothing
+                ExternalEvent::Nothing
             }
-            Err(error) if is_passing(&error) => OutsideEvent::Nothing,
-            Err(error) => OutsideEvent::Ended(reason(&error)),
+            Err(error) if is_passing(&error) => ExternalEvent::Nothing,
+            Err(error) => ExternalEvent::Ended(reason(&error)),
         }
     }
 }
@@ -236,12 +242,12 @@ mod tests {
     use super::*;
 
     /// What the other end of a connection reads behind `word`, once `end` was done to it.
-    fn read_behind_a_word(end: impl FnOnce(Outside)) -> io::Result<usize> {
+    fn read_behind_a_word(end: impl FnOnce(ExternalSocket)) -> io::Result<usize> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut socket, _) = listener.accept().unwrap();
         socket.write_all(b"word").unwrap();
-        end(Outside::of(StreamKey(1), socket).unwrap());
+        end(ExternalSocket::of(StreamKey(1), socket).unwrap());
         other.read_exact(&mut [0; 4]).unwrap();
         other.read(&mut [0])
     }
@@ -249,7 +255,7 @@ mod tests {
     #[test]
     fn a_stream_that_was_cut_does_not_end_like_one_that_is_complete() {
         assert_eq!(read_behind_a_word(drop).unwrap(), 0);
-        let error = read_behind_a_word(Outside::cut).unwrap_err();
+        let error = read_behind_a_word(ExternalSocket::cut).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     }
 }

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anabranch_onion::authority::{
-    Authority, Documents, Fields, History, Past, Refusal, Unrestored,
+    Authority, Documents, Fields, History, Refusal, StoredRelay, Unrestored,
 };
 use anabranch_onion::wire::netdoc::parse_microdescs;
 use anabranch_onion::wire::text::{bytes, hex, twenty};
@@ -27,7 +27,7 @@ const MICRODESC: &str = "consensus-microdesc";
 const MICRODESCS: &str = "microdescriptors";
 
 /// The files in an authority's data folder.
-pub(super) struct Vault {
+pub(super) struct AuthorityFiles {
     folder: PathBuf,
     /// Unknown fields in [`PASTS`], which a later version has written, by relay.
     unknown: BTreeMap<[u8; 20], Unknown>,
@@ -44,14 +44,14 @@ struct Written {
     unknown: Unknown,
 }
 
-impl Vault {
+impl AuthorityFiles {
     /// Opens the data folder `data`.
     ///
     /// # Errors
     /// A folder cannot be created, or is accessible to other users.
-    pub(super) fn open(data: &Path) -> Result<Vault, StoreError> {
+    pub(super) fn open(data: &Path) -> Result<AuthorityFiles, StoreError> {
         private_folder(&data.join(RELAYS))?;
-        Ok(Vault { folder: data.to_owned(), unknown: BTreeMap::new() })
+        Ok(AuthorityFiles { folder: data.to_owned(), unknown: BTreeMap::new() })
     }
 
     /// Restores the state of an earlier run into `authority`. Returns messages about parts that
@@ -65,7 +65,7 @@ impl Vault {
         unix_now: u64,
     ) -> Result<Vec<String>, StoreError> {
         let mut troubles = Vec::new();
-        for (id, past) in self.pasts()? {
+        for (id, past) in self.stored_relays()? {
             if !authority.remember(unix_now, &id, past) {
                 troubles.push(format!(
                     "relay {}: its entry in {PASTS} is ignored, because another relay's entry has \
@@ -102,7 +102,7 @@ impl Vault {
     /// Writes the documents of the last consensus and the relays' histories.
     ///
     /// # Errors
-    /// As for [`Vault::put`].
+    /// As for [`AuthorityFiles::put`].
     pub(super) fn keep(&self, authority: &Authority) -> Result<(), StoreError> {
         let Documents { ns, microdesc, microdescs, times } = authority.documents();
         if times.is_some() {
@@ -111,9 +111,11 @@ impl Vault {
                 replace(&self.folder.join(file), text.as_bytes())?;
             }
         }
-        let pasts: BTreeMap<String, Written> =
-            authority.pasts().map(|(id, past)| (hex(&id), self.written(&id, past))).collect();
-        let text = serde_json::to_vec_pretty(&pasts).expect("numbers and text are JSON");
+        let stored_relays: BTreeMap<String, Written> = authority
+            .stored_relays()
+            .map(|(id, past)| (hex(&id), self.written(&id, past)))
+            .collect();
+        let text = serde_json::to_vec_pretty(&stored_relays).expect("numbers and text are JSON");
         replace(&self.folder.join(PASTS), &text)?;
         Ok(())
     }
@@ -122,7 +124,7 @@ impl Vault {
         self.folder.join(RELAYS).join(hex(id))
     }
 
-    fn pasts(&mut self) -> Result<Vec<([u8; 20], Past)>, StoreError> {
+    fn stored_relays(&mut self) -> Result<Vec<([u8; 20], StoredRelay)>, StoreError> {
         let path = self.folder.join(PASTS);
         let strange = |why: &str| {
             let cure = "restore it from a backup, or move the file away to start without the \
@@ -134,7 +136,7 @@ impl Vault {
             Stored::Damaged(why) => return Err(strange(&why)),
             Stored::Whole(written) => written,
         };
-        let mut pasts = Vec::new();
+        let mut stored_relays = Vec::new();
         for (id, written) in written {
             let read = written.read(&id);
             let told =
@@ -143,9 +145,9 @@ impl Vault {
             if !unknown.is_empty() {
                 self.unknown.insert(id, unknown);
             }
-            pasts.push((id, past));
+            stored_relays.push((id, past));
         }
-        Ok(pasts)
+        Ok(stored_relays)
     }
 
     fn relays(&self, authority: &mut Authority, now: u64) -> Result<Vec<String>, StoreError> {
@@ -223,7 +225,7 @@ impl Vault {
         Ok(troubles)
     }
 
-    fn written(&self, id: &[u8; 20], past: Past) -> Written {
+    fn written(&self, id: &[u8; 20], past: StoredRelay) -> Written {
         let ed25519 = hex(&past.edwards);
         let unknown = self.unknown.get(id).cloned().unwrap_or_default();
         Written { ed25519, history: past.history.fields(), answered: past.answered, unknown }
@@ -231,11 +233,11 @@ impl Vault {
 }
 
 impl Written {
-    fn read(self, id: &str) -> Option<([u8; 20], Past, Unknown)> {
+    fn read(self, id: &str) -> Option<([u8; 20], StoredRelay, Unknown)> {
         let Written { ed25519, history, answered, unknown } = self;
         let edwards = bytes(&ed25519)?;
         let history = History::from_fields(history)?;
-        Some((twenty(id)?, Past { edwards, history, answered }, unknown))
+        Some((twenty(id)?, StoredRelay { edwards, history, answered }, unknown))
     }
 }
 
@@ -248,13 +250,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let text = include_str!("../../../../../tests/formats/0e0b824b/authority/relays.json");
         fs::write(folder.path().join(PASTS), text).unwrap();
-        let mut vault = Vault::open(folder.path()).unwrap();
-        let pasts = vault.pasts().unwrap();
-        let [(one, past), (_, other)] = &pasts[..] else { panic!("{} relays", pasts.len()) };
+        let mut authority_files = AuthorityFiles::open(folder.path()).unwrap();
+        let stored_relays = authority_files.stored_relays().unwrap();
+        let [(one, past), (_, other)] = &stored_relays[..] else {
+            panic!("{} relays", stored_relays.len())
+        };
         assert_eq!(hex(one), "1AB12EEC57757DE9442B6A4E4C547E27A90D971E");
         assert_eq!(hex(&past.edwards)[..8], *"B62B5985");
         assert_eq!((past.answered, other.answered), (Some(1_795_951_442), None));
         assert_eq!(past.history.fields()[2..5], [65.0, 65.0, 1_795_951_452.0]);
-        assert!(vault.unknown.is_empty(), "no field is strange");
+        assert!(authority_files.unknown.is_empty(), "no field is strange");
     }
 }

@@ -21,7 +21,7 @@ const SPLICED: usize = 64 << 10;
 
 /// Wires (TCP connections) to the site.
 #[derive(Default)]
-pub(super) struct Visitors {
+pub(super) struct SiteConnections {
     /// Pairs of joined wires: each stranger's wire is mapped to a wire to the site, and the other
     /// way round.
     pairs: BTreeMap<u64, u64>,
@@ -37,7 +37,7 @@ struct Early {
     told: usize,
 }
 
-impl Visitors {
+impl SiteConnections {
     fn take_early(&mut self, owner: u64) -> Option<Early> {
         let early = self.early.remove(&owner)?;
         self.owners.remove(&early.wire);
@@ -51,14 +51,14 @@ impl ServerStation {
     pub(super) fn announce(&mut self, wire: u64) {
         let Some(site) = self.site else { return };
         let Ok(to) = self.wires.dial(&self.poller, site) else { return };
-        self.visitors.early.insert(wire, Early { wire: to, told: 0 });
-        self.visitors.owners.insert(to, wire);
+        self.site_connections.early.insert(wire, Early { wire: to, told: 0 });
+        self.site_connections.owners.insert(to, wire);
     }
 
     /// Drops the wire to the site that was opened for the peer `wire`, because the peer is gone or
     /// is a client of ours.
     pub(super) fn recall(&mut self, wire: u64) {
-        if let Some(early) = self.visitors.take_early(wire) {
+        if let Some(early) = self.site_connections.take_early(wire) {
             self.wires.drop_now(early.wire);
         }
     }
@@ -70,7 +70,7 @@ impl ServerStation {
             return self.recall(wire);
         }
         let Some(said) = self.core.said(ConnId(wire)) else { return };
-        if let Some(early) = self.visitors.early.get_mut(&wire) {
+        if let Some(early) = self.site_connections.early.get_mut(&wire) {
             self.wires.send(early.wire, &said[early.told..]);
             early.told = said.len();
         }
@@ -84,7 +84,7 @@ impl ServerStation {
         }
         let Some(said) = self.core.give_up(ConnId(wire)) else { return false };
         self.stranger(now, wire, &said);
-        let other = self.visitors.pairs.get(&wire).copied();
+        let other = self.site_connections.pairs.get(&wire).copied();
         other.into_iter().for_each(|other| self.wires.finish(other));
         other.is_some()
     }
@@ -100,7 +100,7 @@ impl ServerStation {
         match self.way_to(site, wire) {
             Ok(Early { wire: other, told }) => {
                 self.wires.send(other, &said[told..]);
-                self.visitors.pairs.extend([(wire, other), (other, wire)]);
+                self.site_connections.pairs.extend([(wire, other), (other, wire)]);
             }
             Err(error) => {
                 let why = format!(
@@ -115,7 +115,7 @@ impl ServerStation {
     }
 
     fn way_to(&mut self, site: SocketAddr, wire: u64) -> std::io::Result<Early> {
-        if let Some(early) = self.visitors.take_early(wire) {
+        if let Some(early) = self.site_connections.take_early(wire) {
             return Ok(early);
         }
         Ok(Early { wire: self.wires.dial(&self.poller, site)?, told: 0 })
@@ -124,28 +124,30 @@ impl ServerStation {
     /// Returns whether `wire` belongs to a stranger, or leads to the site (for a stranger or for a
     /// peer that is not recognised yet).
     pub(super) fn is_of_visit(&self, wire: u64) -> bool {
-        self.is_strangers(wire) || self.visitors.owners.contains_key(&wire)
+        self.is_strangers(wire) || self.site_connections.owners.contains_key(&wire)
     }
 
     /// Returns whether `wire` belongs to a stranger, or leads to the site for a stranger.
     pub(super) fn is_strangers(&self, wire: u64) -> bool {
-        self.visitors.pairs.contains_key(&wire)
+        self.site_connections.pairs.contains_key(&wire)
     }
 
     /// Drops `wire` at once, together with the wire with which it is joined.
     pub(super) fn dismiss(&mut self, now: Time, wire: u64) {
         self.wires.drop_now(wire);
-        let Some(&other) = self.visitors.pairs.get(&wire) else { return self.forget(now, wire) };
+        let Some(&other) = self.site_connections.pairs.get(&wire) else {
+            return self.forget(now, wire);
+        };
         self.wires.drop_now(other);
         self.part(now, wire, other);
     }
 
     /// Processes data from `wire`, which belongs to a stranger or leads to the site.
     pub(super) fn visit(&mut self, now: Time, wire: u64, news: &WireNews) {
-        if let Some(&owner) = self.visitors.owners.get(&wire) {
+        if let Some(&owner) = self.site_connections.owners.get(&wire) {
             return self.site_spoke(now, owner, news);
         }
-        if let Some(&other) = self.visitors.pairs.get(&wire) {
+        if let Some(&other) = self.site_connections.pairs.get(&wire) {
             self.splice(now, (wire, other), news);
         }
     }
@@ -155,7 +157,7 @@ impl ServerStation {
     /// changes.
     fn site_spoke(&mut self, now: Time, owner: u64, news: &WireNews) {
         if news.gone {
-            self.visitors.take_early(owner);
+            self.site_connections.take_early(owner);
             return;
         }
         if news.bytes.is_empty() && !news.ended {
@@ -163,7 +165,7 @@ impl ServerStation {
         }
         let Some(said) = self.core.give_up(ConnId(owner)) else { return self.recall(owner) };
         self.stranger(now, owner, &said);
-        if let Some(&other) = self.visitors.pairs.get(&owner) {
+        if let Some(&other) = self.site_connections.pairs.get(&owner) {
             self.splice(now, (other, owner), news);
         }
     }
@@ -193,7 +195,7 @@ impl ServerStation {
     /// Separates the joined wires `wire` and `other`.
     fn part(&mut self, now: Time, wire: u64, other: u64) {
         for one in [wire, other] {
-            self.visitors.pairs.remove(&one);
+            self.site_connections.pairs.remove(&one);
             self.forget(now, one);
         }
     }
@@ -201,13 +203,13 @@ impl ServerStation {
     /// Handles progress on `wire`, which belongs to a stranger or leads to the site: its queue was
     /// sent, or the wire is `gone`.
     pub(super) fn visit_moved(&mut self, now: Time, wire: u64, gone: bool) {
-        if let Some(&owner) = self.visitors.owners.get(&wire) {
+        if let Some(&owner) = self.site_connections.owners.get(&wire) {
             if gone {
-                self.visitors.take_early(owner);
+                self.site_connections.take_early(owner);
             }
             return;
         }
-        let Some(&other) = self.visitors.pairs.get(&wire) else { return };
+        let Some(&other) = self.site_connections.pairs.get(&wire) else { return };
         if gone {
             self.wires.close(now, other);
             self.part(now, wire, other);

@@ -16,10 +16,10 @@ use super::is_passing;
 /// The running transports with their addresses, and messages about transports. Clones share the
 /// same state.
 #[derive(Clone, Debug)]
-pub struct Transports(Arc<TransportDesk>);
+pub struct Transports(Arc<TransportTable>);
 
 #[derive(Debug)]
-struct TransportDesk {
+struct TransportTable {
     table: Mutex<Table>,
     bell: UnixStream,
     waker: UnixStream,
@@ -54,7 +54,7 @@ impl Transports {
         let (bell, waker) = UnixStream::pair()?;
         bell.set_nonblocking(true)?;
         waker.set_nonblocking(true)?;
-        Ok(Transports(Arc::new(TransportDesk { table: Mutex::default(), bell, waker })))
+        Ok(Transports(Arc::new(TransportTable { table: Mutex::default(), bell, waker })))
     }
 
     /// Records that the transport `name` accepts SOCKS5 connections at the address `at`.
@@ -127,17 +127,17 @@ impl Transports {
 
 /// A client's bridges, and the route to each bridge's addresses.
 #[derive(Clone, Debug)]
-pub struct BridgeWays {
+pub struct BridgeRoutes {
     bridges: Vec<BridgeIdentity>,
     /// Route to each address: the name of the transport and its arguments, or `None` for a direct
     /// link.
-    ways: BTreeMap<SocketAddr, Option<(String, Args)>>,
+    routes: BTreeMap<SocketAddr, Option<(String, Args)>>,
     transports: Transports,
 }
 
 /// Conflict between bridge lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WaysError {
+pub enum BridgeRouteError {
     /// Two lines have the same address.
     Address(SocketAddr),
     /// Two lines with the same RSA identity have different ed25519 identities. The field is the
@@ -145,11 +145,13 @@ pub enum WaysError {
     Identities(String),
 }
 
-impl fmt::Display for WaysError {
+impl fmt::Display for BridgeRouteError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            WaysError::Address(at) => write!(out, "two bridges have the address {at}: remove one"),
-            WaysError::Identities(line) => {
+            BridgeRouteError::Address(at) => {
+                write!(out, "two bridges have the address {at}: remove one")
+            }
+            BridgeRouteError::Identities(line) => {
                 write!(
                     out,
                     "the bridge line '{line}' has another ed25519 key than an earlier bridge line \
@@ -160,20 +162,23 @@ impl fmt::Display for WaysError {
     }
 }
 
-impl std::error::Error for WaysError {}
+impl std::error::Error for BridgeRouteError {}
 
-impl BridgeWays {
+impl BridgeRoutes {
     /// Creates routes to the bridges in `lines`. Lines with the same fingerprint belong to one
     /// bridge, whose addresses are tried one after the other.
     ///
     /// # Errors
-    /// [`WaysError`]
-    pub fn new(lines: &[BridgeLine], transports: Transports) -> Result<BridgeWays, WaysError> {
-        let (mut bridges, mut ways) = (Vec::<BridgeIdentity>::new(), BTreeMap::new());
+    /// [`BridgeRouteError`]
+    pub fn new(
+        lines: &[BridgeLine],
+        transports: Transports,
+    ) -> Result<BridgeRoutes, BridgeRouteError> {
+        let (mut bridges, mut routes) = (Vec::<BridgeIdentity>::new(), BTreeMap::new());
         for line in lines {
             let through = line.transport.clone().map(|name| (name, line.args.clone()));
-            if ways.insert(line.address, through).is_some() {
-                return Err(WaysError::Address(line.address));
+            if routes.insert(line.address, through).is_some() {
+                return Err(BridgeRouteError::Address(line.address));
             }
             let is_same = |bridge: &&mut BridgeIdentity| {
                 line.fingerprint.is_some() && bridge.rsa == line.fingerprint
@@ -187,14 +192,14 @@ impl BridgeWays {
                 Some(bridge) => {
                     let both = bridge.ed25519.zip(line.ed25519);
                     if both.is_some_and(|(one, other)| one != other) {
-                        return Err(WaysError::Identities(line.to_string()));
+                        return Err(BridgeRouteError::Identities(line.to_string()));
                     }
                     bridge.ed25519 = bridge.ed25519.or(line.ed25519);
                     bridge.addresses.push(line.address);
                 }
             }
         }
-        Ok(BridgeWays { bridges, ways, transports })
+        Ok(BridgeRoutes { bridges, routes, transports })
     }
 
     /// Returns the bridges, in the order of their lines.
@@ -216,7 +221,7 @@ impl BridgeWays {
     /// `address` is not a bridge's, or its transport is not running.
     pub(super) fn to(&self, address: SocketAddr) -> io::Result<(SocketAddr, Option<Greeting>)> {
         let stranger = || io::Error::other(format!("{address} is not a bridge's"));
-        let Some((name, args)) = self.ways.get(&address).ok_or_else(stranger)? else {
+        let Some((name, args)) = self.routes.get(&address).ok_or_else(stranger)? else {
             return Ok((address, None));
         };
         let at = self.transports.at(name).ok_or(ErrorKind::NotConnected)?;
@@ -264,54 +269,55 @@ impl Greeting {
 mod tests {
     use super::*;
 
-    fn ways(lines: &[&str]) -> Result<BridgeWays, WaysError> {
+    fn routes(lines: &[&str]) -> Result<BridgeRoutes, BridgeRouteError> {
         let lines: Vec<_> = lines.iter().map(|line| BridgeLine::parse(line).unwrap()).collect();
-        BridgeWays::new(&lines, Transports::new().unwrap())
+        BridgeRoutes::new(&lines, Transports::new().unwrap())
     }
 
     #[test]
     fn lines_of_one_fingerprint_are_one_bridge_and_others_in_their_order() {
         let (a, b) = ("A".repeat(40), "B".repeat(40));
         let key = format!("ed25519:{}", "A".repeat(42) + "E");
-        let ways = ways(&[
+        let routes = routes(&[
             &format!("192.0.2.1:443 {a}"),
             "192.0.2.2:443",
             &format!("x 192.0.2.3:443 {b} {key}"),
             &format!("x [2001:db8::1]:443 {a} {key} k=v"),
         ])
         .unwrap();
-        let addresses: Vec<usize> = ways.bridges().iter().map(|one| one.addresses.len()).collect();
+        let addresses: Vec<usize> =
+            routes.bridges().iter().map(|one| one.addresses.len()).collect();
         assert_eq!(addresses, [2, 1, 1]);
-        assert_eq!(ways.bridges()[1].rsa, None);
+        assert_eq!(routes.bridges()[1].rsa, None);
     }
 
     #[test]
     fn lines_that_contradict_each_other_are_told() {
         let a = "A".repeat(40);
         let [one, other] = ["E", "I"].map(|end| format!("{a} ed25519:{}{end}", "A".repeat(42)));
-        let twice = ways(&["192.0.2.1:443", "x 192.0.2.1:443 k=v"]).map(drop);
-        assert_eq!(twice, Err(WaysError::Address("192.0.2.1:443".parse().unwrap())));
+        let twice = routes(&["192.0.2.1:443", "x 192.0.2.1:443 k=v"]).map(drop);
+        assert_eq!(twice, Err(BridgeRouteError::Address("192.0.2.1:443".parse().unwrap())));
         let lines = [format!("192.0.2.1:443 {one}"), format!("192.0.2.2:443 {other}")];
-        let both = ways(&lines.each_ref().map(|line| &**line)).map(drop);
-        assert!(matches!(both, Err(WaysError::Identities(_))));
+        let both = routes(&lines.each_ref().map(|line| &**line)).map(drop);
+        assert!(matches!(both, Err(BridgeRouteError::Identities(_))));
     }
 
     #[test]
     fn nobody_else_is_dialled_and_a_transport_only_when_it_is_there() {
-        let ways = ways(&["192.0.2.1:443", "x 192.0.2.2:443 k=v"]).unwrap();
+        let routes = routes(&["192.0.2.1:443", "x 192.0.2.2:443 k=v"]).unwrap();
         let [plain, through, other] =
             ["192.0.2.1:443", "192.0.2.2:443", "192.0.2.3:443"].map(|at| at.parse().unwrap());
-        assert!(matches!(ways.to(plain), Ok((at, None)) if at == plain));
-        assert!(ways.to(other).is_err());
-        assert_eq!(ways.to(through).unwrap_err().kind(), ErrorKind::NotConnected);
+        assert!(matches!(routes.to(plain), Ok((at, None)) if at == plain));
+        assert!(routes.to(other).is_err());
+        assert_eq!(routes.to(through).unwrap_err().kind(), ErrorKind::NotConnected);
         let socks = "127.0.0.1:9".parse().unwrap();
-        ways.transports().ready("x", socks);
-        assert!(matches!(ways.to(through), Ok((at, Some(_))) if at == socks));
-        assert_eq!(ways.transports().news(), TransportNews { has_come_up: true, said: vec![] });
-        ways.transports().say("slow".to_owned());
+        routes.transports().ready("x", socks);
+        assert!(matches!(routes.to(through), Ok((at, Some(_))) if at == socks));
+        assert_eq!(routes.transports().news(), TransportNews { has_come_up: true, said: vec![] });
+        routes.transports().say("slow".to_owned());
         let said = vec!["slow".to_owned()];
-        assert_eq!(ways.transports().news(), TransportNews { has_come_up: false, said });
-        ways.transports().gone("x");
-        assert!(ways.to(through).is_err());
+        assert_eq!(routes.transports().news(), TransportNews { has_come_up: false, said });
+        routes.transports().gone("x");
+        assert!(routes.to(through).is_err());
     }
 }

@@ -64,7 +64,7 @@ impl fmt::Display for Moved {
 
 /// The egresses of all paths, and the times of lookups.
 #[derive(Debug)]
-pub(super) struct Ways {
+pub(super) struct EgressTable {
     specs: Vec<PathSpec>,
     egresses: Vec<Egress>,
     /// Each path's egresses for IPv4 and for IPv6, as far as they are available. `None` if all
@@ -80,17 +80,21 @@ pub(super) struct Ways {
     rested: Time,
 }
 
-impl Ways {
-    pub(super) fn new(specs: Vec<PathSpec>, egresses: Vec<Egress>, fwmark: Option<u32>) -> Ways {
+impl EgressTable {
+    pub(super) fn new(
+        specs: Vec<PathSpec>,
+        egresses: Vec<Egress>,
+        fwmark: Option<u32>,
+    ) -> EgressTable {
         let (families, due, rested) = (None, None, Time::ZERO);
-        Ways { specs, egresses, families, last: Vec::new(), fwmark, due, rested }
+        EgressTable { specs, egresses, families, last: Vec::new(), fwmark, due, rested }
     }
 
     /// Looks up the egresses of the paths, for servers that clients will name later.
     ///
     /// # Errors
     /// A path leads nowhere, or two paths use the same interface with the same address.
-    pub(super) fn anywhere(settings: &Settings) -> Result<Ways, Failure> {
+    pub(super) fn anywhere(settings: &Settings) -> Result<EgressTable, Failure> {
         let answers = paths::anywhere(&settings.specs, settings.fwmark);
         let answers = answers.map_err(|error| Failure::System("asking for routes", error))?;
         let (mut specs, mut egresses, mut families) = (Vec::new(), Vec::new(), Vec::new());
@@ -111,13 +115,13 @@ impl Ways {
                 paths::refuse_same(families.iter().filter_map(|both| both[family].as_ref()))?;
             }
         }
-        let ways = Ways::new(specs, egresses, settings.fwmark);
-        Ok(Ways { last: families.clone(), families: Some(families), ..ways })
+        let egress_table = EgressTable::new(specs, egresses, settings.fwmark);
+        Ok(EgressTable { last: families.clone(), families: Some(families), ..egress_table })
     }
 
     /// Returns these egresses, with `fwmark` as the mark of later lookups.
-    pub(super) fn marked(self, fwmark: u32) -> Ways {
-        Ways { fwmark: Some(fwmark), ..self }
+    pub(super) fn marked(self, fwmark: u32) -> EgressTable {
+        EgressTable { fwmark: Some(fwmark), ..self }
     }
 
     /// Returns the number of paths.
@@ -213,7 +217,7 @@ impl Ways {
         self.due = Some(now.max(self.rested));
     }
 
-    /// Returns when to call [`Ways::look_again`]; `None` if no lookup is needed.
+    /// Returns when to call [`EgressTable::look_again`]; `None` if no lookup is needed.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.due
     }
@@ -340,12 +344,12 @@ mod tests {
     const AT: Time = Time::from_secs(5);
 
     /// Two paths over loopback.
-    fn ways() -> Ways {
+    fn egress_table() -> EgressTable {
         let specs: Vec<PathSpec> =
             ["a=addr:127.0.0.2", "b=addr:127.0.0.3"].map(|text| text.parse().unwrap()).into();
         let server = "127.0.0.1:9".parse().unwrap();
         let egresses = paths::resolve(&specs, &[server], None, false).unwrap();
-        Ways::new(specs, egresses, None)
+        EgressTable::new(specs, egresses, None)
     }
 
     fn error(fault: Fault) -> PathError {
@@ -354,63 +358,63 @@ mod tests {
 
     #[test]
     fn a_question_that_failed_takes_no_path_down_and_is_asked_again() {
-        let mut ways = ways();
+        let mut egress_table = egress_table();
         let no_files = || io::Error::from_raw_os_error(libc::EMFILE);
-        assert_eq!(ways.learn(AT, Err(no_files())), []);
-        assert_eq!(ways.next_timeout(), Some(AT + RETRY));
-        let server = ways.egresses[0].server.ip();
+        assert_eq!(egress_table.learn(AT, Err(no_files())), []);
+        assert_eq!(egress_table.next_timeout(), Some(AT + RETRY));
+        let server = egress_table.egresses[0].server.ip();
         let unanswered = error(Fault::Route(server, RouteError::Io(no_files())));
         let down = error(Fault::DeviceDown("lo".into()));
-        let looks = ways.learn(AT, Ok(vec![Err(unanswered), Err(down)]));
+        let looks = egress_table.learn(AT, Ok(vec![Err(unanswered), Err(down)]));
         let broken = Some(DownReason::Interface);
         assert_eq!(looks, [Look { path: PathId::at(1), broken, moved: None }]);
-        assert_eq!(ways.next_timeout(), Some(AT + RETRY));
-        let looks = ways.look_again(AT + RETRY);
+        assert_eq!(egress_table.next_timeout(), Some(AT + RETRY));
+        let looks = egress_table.look_again(AT + RETRY);
         assert!(looks.len() == 2 && looks.iter().all(|look| look.broken.is_none()), "{looks:?}");
-        assert_eq!(ways.next_timeout(), None);
+        assert_eq!(egress_table.next_timeout(), None);
     }
 
     #[test]
     fn no_route_takes_a_path_down_without_another_look() {
-        let mut ways = ways();
-        let server = ways.egresses[0].server.ip();
-        let same = ways.egresses[1].clone();
-        let looks =
-            ways.learn(AT, Ok(vec![Err(error(Fault::NoRouteBy(server, "lo".into()))), Ok(same)]));
+        let mut egress_table = egress_table();
+        let server = egress_table.egresses[0].server.ip();
+        let same = egress_table.egresses[1].clone();
+        let looks = egress_table
+            .learn(AT, Ok(vec![Err(error(Fault::NoRouteBy(server, "lo".into()))), Ok(same)]));
         assert_eq!(looks[0].broken, Some(DownReason::Unreachable));
         assert_eq!(looks[1], Look { path: PathId::at(1), broken: None, moved: None });
-        assert_eq!(ways.next_timeout(), None);
+        assert_eq!(egress_table.next_timeout(), None);
     }
 
     #[test]
     fn a_path_whose_address_changed_is_told_with_both() {
-        let mut ways = ways();
-        let mut other = ways.egresses.clone();
+        let mut egress_table = egress_table();
+        let mut other = egress_table.egresses.clone();
         other[1].sends_as = "127.0.0.9".parse().ok();
-        let looks = ways.learn(AT, Ok(other.clone().into_iter().map(Ok).collect()));
+        let looks = egress_table.learn(AT, Ok(other.clone().into_iter().map(Ok).collect()));
         let told = |looks: &[Look]| -> Vec<Option<String>> {
             looks.iter().map(|look| look.moved.as_ref().map(ToString::to_string)).collect()
         };
         let changed = "its address changed from 127.0.0.3 to 127.0.0.9".to_owned();
         assert_eq!(told(&looks), [None, Some(changed)]);
         (other[1].index, other[1].device) = (7, Some("wlan1".to_owned()));
-        let looks = ways.learn(AT, Ok(other.into_iter().map(Ok).collect()));
+        let looks = egress_table.learn(AT, Ok(other.into_iter().map(Ok).collect()));
         let moved = "it has another route, on the interface wlan1".to_owned();
         assert_eq!(told(&looks), [None, Some(moved)]);
     }
 
     #[test]
     fn a_burst_of_changes_costs_two_looks() {
-        let mut ways = ways();
-        assert_eq!(ways.look_again(AT), [], "none is due");
+        let mut egress_table = egress_table();
+        assert_eq!(egress_table.look_again(AT), [], "none is due");
         let mut looks = 0;
         for ms in 0..90 {
             let now = AT + Duration::from_millis(ms);
-            ways.on_change(now);
-            looks += usize::from(!ways.look_again(now).is_empty());
+            egress_table.on_change(now);
+            looks += usize::from(!egress_table.look_again(now).is_empty());
         }
-        assert_eq!((looks, ways.next_timeout()), (1, Some(AT + PAUSE)));
-        assert_eq!(ways.look_again(AT + PAUSE).len(), 2, "the last change is not missed");
-        assert_eq!(ways.next_timeout(), None);
+        assert_eq!((looks, egress_table.next_timeout()), (1, Some(AT + PAUSE)));
+        assert_eq!(egress_table.look_again(AT + PAUSE).len(), 2, "the last change is not missed");
+        assert_eq!(egress_table.next_timeout(), None);
     }
 }

@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use super::super::Programs;
 use super::super::onions::{Node, ONION, OnionNetwork, SOCKS};
-use super::place::{PORT, Place};
 use super::plan::Arm;
+use super::test_network::{PORT, TestNetwork};
 use super::webtunnel::{BEHIND, Front, Tunnel};
 
 /// Program `obfs4proxy`, and its source.
@@ -33,7 +33,7 @@ pub(super) struct Kit<'a> {
 }
 
 /// A running bridge and client. They are stopped on drop, the client first.
-pub(super) struct Way<'a> {
+pub(super) struct BridgedClient<'a> {
     client: Node<'a>,
     bridge: Node<'a>,
     /// nginx in front of webtunnel; `None` for other transports.
@@ -42,7 +42,7 @@ pub(super) struct Way<'a> {
     pub(super) bootstrap: f64,
 }
 
-impl<'a> Way<'a> {
+impl<'a> BridgedClient<'a> {
     /// Starts the bridge and the client on the line with round trip `rtt`. The nodes' names
     /// contain `number`, which must be unique.
     ///
@@ -50,17 +50,17 @@ impl<'a> Way<'a> {
     /// A program ends, or takes too long to be ready.
     pub(super) fn open(
         network: &OnionNetwork<'a>,
-        place: &'a Place,
+        test_network: &'a TestNetwork,
         kit: Kit<'_>,
         (arm, rtt, number): (Arm, u32, u32),
-    ) -> io::Result<Way<'a>> {
-        let ip = place.far_end(rtt);
+    ) -> io::Result<BridgedClient<'a>> {
+        let ip = test_network.far_end(rtt);
         let front = match arm {
-            Arm::Webtunnel => Some(Front::start(place, kit.programs, ip)?),
+            Arm::Webtunnel => Some(Front::start(test_network, kit.programs, ip)?),
             _ => None,
         };
         let transport = Transport::of(arm, kit, ip, front.as_ref().map(|front| &front.tunnel));
-        let seat = place.far_seat(&format!("bridge{number}"), ip);
+        let seat = test_network.far_seat(&format!("bridge{number}"), ip);
         let own = transport.as_ref().map(Transport::bridge_rules).unwrap_or_default();
         let mut bridge = network.stock_bridge(&seat, &own)?;
         network.wait_bootstrapped(&mut bridge)?;
@@ -74,10 +74,10 @@ impl<'a> Way<'a> {
         rules += &format!("MiddleNodes {middle}\nExitNodes {exit}\n");
         let began = Instant::now();
         let mut client =
-            network.stock_client(&place.near_seat(&format!("client{number}")), &rules)?;
+            network.stock_client(&test_network.near_seat(&format!("client{number}")), &rules)?;
         network.wait_bootstrapped(&mut client)?;
         let bootstrap = began.elapsed().as_secs_f64();
-        Ok(Way { client, bridge, _front: front, bootstrap })
+        Ok(BridgedClient { client, bridge, _front: front, bootstrap })
     }
 
     /// Stops the client and the bridge, and deletes their state.

@@ -15,7 +15,7 @@ use crate::screen::has_terminal;
 use crate::screen::live::LiveView;
 
 /// Reports the progress of an experiment: to people by a view or a bar, to programs by JSON lines.
-pub(crate) struct Teller<R> {
+pub(crate) struct Reporter<R> {
     face: Face,
     outcome: fn(&R) -> String,
 }
@@ -27,19 +27,19 @@ enum Face {
     View(Box<LiveView<Model>>),
 }
 
-impl<R: Record> Teller<R> {
+impl<R: Record> Reporter<R> {
     /// Creates a reporter for the experiment `name`; `outcome` describes a record.
-    pub(crate) fn new(name: &'static str, json: bool, outcome: fn(&R) -> String) -> Teller<R> {
+    pub(crate) fn new(name: &'static str, json: bool, outcome: fn(&R) -> String) -> Reporter<R> {
         let face = match json {
             true => Face::Json,
             false if has_terminal() && io::stderr().is_terminal() => Face::view(name),
             false => Face::Bar(Bar::new()),
         };
-        Teller { face, outcome }
+        Reporter { face, outcome }
     }
 
     /// Reports an event.
-    pub(crate) fn hear<U: Unit>(&mut self, progress: &Progress, event: Event<'_, U, R>) {
+    pub(crate) fn report<U: Unit>(&mut self, progress: &Progress, event: Event<'_, U, R>) {
         if let Face::View(live) = &mut self.face
             && live.view().is_none()
         {
@@ -97,7 +97,7 @@ impl Face {
 ///
 /// # Errors
 /// Trouble: the handlers cannot be installed.
-pub(crate) fn told_to_stop() -> Result<Arc<AtomicBool>, Failure> {
+pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::trouble)?;
