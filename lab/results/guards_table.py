@@ -29,7 +29,8 @@ SETTINGS: Final = {
 
 PLAYED: Final = re.compile(
     r"(?P<loads>\d+) loads: (?P<recorded>\d+) cells recorded, (?P<seen>\d+) seen; "
-    r"by the fullest leg (?P<fullest>[\d.]+) of a load's cells and (?P<first>[\d.]+) of its first 50 downward ones"
+    r"by the fullest leg (?P<fullest>[\d.]+) of a load's cells and (?P<first>[\d.]+) of its first "
+    r"50 downward ones"
 )
 """The line that the program `guards` prints for a setting."""
 
