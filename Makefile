@@ -53,7 +53,7 @@ demo:  ## Split WireGuard, QUIC and Mosh over three emulated paths, | and show w
 	ANABRANCH=$(CARGO_TARGET_DIR)/$(PROFILE)/anabranch python3 examples/demo.py
 
 ##@ Test and check
-test:  ## Run unit and integration tests: Rust, the test harness, and two | sessions with programs of other projects. 15 minutes on two cores.
+test:  ## Run unit and integration tests: Rust, the test harness, and two | sessions with programs of other projects. Half an hour on two cores.
 	@scripts/need test
 	@scripts/test
 
