@@ -100,7 +100,7 @@ fn a_network_is_sampled_from_a_consensus_beside_the_scenario() {
         assert!(message.contains(told) && message.lines().count() == 1, "{message}");
         assert!(!folder.path().join("d.parquet").exists(), "nothing half written");
     };
-    refused(&SAMPLED.replace("12", "25"), "s.toml:5: the consensus has 24 relays");
+    refused(&SAMPLED.replace("12", "25"), "s.toml:5: `count` asks for 25 relays, but only 24");
     // Half a consensus: the last line ends in the middle.
     let text = consensus();
     fs::write(folder.path().join("c.tsv"), &text[..text.len() - 9]).unwrap();
