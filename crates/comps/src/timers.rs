@@ -96,12 +96,12 @@ mod tests {
         assert_eq!(refused("0-998ms", look, false), None);
         let quic = refused("0-999ms", look, false).unwrap();
         assert!(
-            quic.contains("QUIC") && quic.contains("999 ms (the first probe timeout, RFC 9002")
+            quic.contains("QUIC") && quic.contains("999 ms, the first probe timeout, RFC 9002")
         );
         let wireguard = Guess::Is(Protocol::WireGuard);
         assert_eq!(refused("0-4999ms", wireguard, false), None);
         let text = refused("0-5s", wireguard, false).unwrap();
-        assert!(text.contains("WireGuard") && text.contains("5000 ms (Rekey-Timeout"), "{text}");
+        assert!(text.contains("WireGuard") && text.contains("5000 ms, Rekey-Timeout"), "{text}");
         assert_eq!(refused("0-499ms", Guess::Is(Protocol::Other), true), None);
         let half = refused("0-500ms", Guess::Is(Protocol::Other), true).unwrap();
         assert!(
