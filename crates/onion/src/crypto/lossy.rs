@@ -31,7 +31,7 @@ pub const KEY_BYTES: usize = 2 * SECRET;
 pub const ZEROS: usize = 16;
 /// Maximum number of cells that one key encrypts: half a gigabyte.
 pub const EPOCH: u32 = 1 << 20;
-/// Maximum number by which a counter may exceed the greatest that arrived before.
+/// Maximum excess of a counter over the greatest that arrived before.
 pub const LEAP: u64 = 1 << 16;
 
 const SECRET: usize = 32;
