@@ -23,7 +23,8 @@ struct Arguments {
     /// Publish the descriptors of SERVICES services, each once.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     services: u64,
-    /// Set the number of encrypted bytes in a descriptor. C tor's services pad to multiples of 10,000.
+    /// Set the number of encrypted bytes in a descriptor. C tor's services pad to multiples of
+    /// 10,000.
     #[arg(long, default_value_t = 10_048)]
     encrypted: usize,
 }
