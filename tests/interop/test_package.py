@@ -28,7 +28,7 @@ SYSTEM = """
 mount -t tmpfs none "$1" && cd "$1" && mkdir upper work root
 mount -t overlay -o lowerdir=/,upperdir=upper,workdir=work overlay root
 for folder in proc dev; do mount --rbind /$folder root/$folder; done
-# No program here may contact the machine's own systemd.
+# Nothing here may speak with the machine's own systemd, where it has one.
 mount -t tmpfs none root/run
 cp -- "$2" "$3" root/tmp
 exec chroot root sh -ec "$4" sh "$(basename "$2")"

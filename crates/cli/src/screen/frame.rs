@@ -18,7 +18,7 @@ const EVENTS: u16 = 5;
 
 /// Width of the column with the keys in the explanation.
 const KEYS_COLUMN: usize = 12;
-/// Minimum width to which the text after the keys is wrapped.
+/// Minimum width of the text after the keys, in columns.
 const LEAST_ROOM: usize = 20;
 
 /// Content of a view at one moment, which can be drawn.

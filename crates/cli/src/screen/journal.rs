@@ -22,7 +22,7 @@ pub(crate) enum Priority {
 /// Prefix of the lines of a run: priority and name, each of which may be absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Journal {
-    /// Whether each line begins with its priority, by which the journal filters lines.
+    /// Whether each line begins with its priority, so that the journal can filter lines.
     priorities: bool,
     /// Name of the run (`--name`), which distinguishes the lines of several runs in one log;
     /// `None` without one.
