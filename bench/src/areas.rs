@@ -30,11 +30,12 @@ pub(crate) const AREAS: &[(&str, Area)] = &[
 
 /// Load with offloads at both ends: 8.6 Gbit/s in datagrams of 1,350 bytes.
 const JOINED: Load = Load { rate: 800_000.0, burst: 48, sessions: 1, plain: false };
-/// The same load at 1.1 Gbit/s: two ends that encrypt share the CPUs with sender and receiver.
+/// The same load at 1.1 Gbit/s. It is lower, because both ends of a tunnel encrypt and share the
+/// CPUs with sender and receiver.
 const TUNNEL: Load = Load { rate: 100_000.0, burst: 48, sessions: 1, plain: false };
 /// Load without offloads.
 const SINGLE: Load = Load { rate: 100_000.0, burst: 1, sessions: 1, plain: true };
-/// As much load as the CPU allows.
+/// Load that is limited only by the CPU.
 const FLAT_OUT: Load = Load { rate: 0.0, burst: 48, sessions: 1, plain: false };
 /// One datagram at a time.
 const SPARSE: Load = Load { rate: 10_000.0, burst: 1, sessions: 1, plain: false };
@@ -148,7 +149,8 @@ fn sessions(rig: &Rig, table: &mut Table) -> io::Result<()> {
 /// Adds the kernel memory of a session under load: queued datagrams, and sockets with their
 /// objects. The direct run includes the sender's own sockets, too.
 fn kernel_memory(table: &mut Table, runs: &Runs) {
-    // The kernel's count is late by some pages for each socket, so a difference may be negative.
+    // The kernel updates its count only after some pages for each socket, so a difference may be
+    // negative.
     let queues = |run: &Measured| per_session([0, run.sockets[1].queues]);
     add(table, "kernel: queues of a session", "kB", runs, Target::None, queues);
     let objects = |run: &Measured| per_session(run.sockets.map(|sockets| sockets.objects));
@@ -160,8 +162,8 @@ fn per_session([before, after]: [u64; 2]) -> f64 {
     (after as f64 - before as f64) / 1e3 / CROWD.sessions as f64
 }
 
-/// Measures decisions per second: of the scheduler alone, and with a boundary that asks it every
-/// 100 ms.
+/// Measures decisions per second of each scheduler alone, and units per second with a boundary that
+/// calls the scheduler every 100 ms.
 fn schedulers(rig: &Rig, table: &mut Table) -> io::Result<()> {
     let mut alone = vec![Series::default(); FAMILIES.len()];
     let mut units = alone.clone();
@@ -173,8 +175,8 @@ fn schedulers(rig: &Rig, table: &mut Table) -> io::Result<()> {
         }
     }
     for (family, (alone, units)) in FAMILIES.iter().zip(alone.into_iter().zip(units)) {
-        // The scheduler of a circuit is asked once for each cell, and a relay's thread forwards at
-        // most a few million cells per second.
+        // A scheduler that needs windows chooses once for each cell, and a relay's thread forwards
+        // at most a few million cells per second.
         let target = Target::AtLeast(if family.needs_windows { 10.0 } else { 50.0 });
         table.add("decisions of the scheduler", family.name, "M/s", alone, target);
         table.add("units assigned, --every 100ms", family.name, "M/s", units, Target::None);
@@ -229,8 +231,8 @@ fn assignments(scheduler: Box<dyn Scheduler>, paths: &[PathView; 3]) -> f64 {
     })
 }
 
-/// Measures recorded packets split per second, as the lab splits them. The settings range from the
-/// one that asks the scheduler most often to the one that asks it least.
+/// Measures recorded packets split per second, as the lab splits them. The settings differ in how
+/// often the scheduler is called.
 fn traces(rig: &Rig, table: &mut Table) -> io::Result<()> {
     let settings = [
         ("weighted, 1p, independent", "weighted", "1p", Mode::Independent),
@@ -251,7 +253,7 @@ fn traces(rig: &Rig, table: &mut Table) -> io::Result<()> {
     Ok(())
 }
 
-/// Measures packets per second for which paths are drawn; each repetition counts as another load.
+/// Measures packets per second that `split` assigns to paths. Each repetition is another load.
 fn split_rate(split: &TraceSplit, times: &[f64], sizes: &[i32]) -> f64 {
     let mut paths = vec![0; times.len()];
     let (start, mut number) = (Instant::now(), 0);

@@ -21,18 +21,18 @@ use rig::{Rig, Subject};
 /// Measure the splitter against its targets.
 #[derive(Parser)]
 struct Arguments {
-    /// What to measure: forward, delay, sessions, schedulers, traces; all of them if none is named.
+    /// Measure these areas: forward, delay, sessions, far-end, schedulers, traces [default: all].
     areas: Vec<String>,
-    /// Runs of each measurement.
+    /// Repeat each measurement RUNS times.
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    /// Seconds of each run.
+    /// Run each measurement for SECONDS.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// Folder of the programs; the one of this program if not given.
+    /// Run the programs in this folder [default: the folder of this program].
     #[arg(long)]
     programs: Option<PathBuf>,
-    /// Measure the baselines alone.
+    /// Measure only the baselines.
     #[arg(long)]
     baselines: bool,
     /// Print rows as JSON instead of a table.

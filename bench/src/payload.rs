@@ -1,4 +1,4 @@
-//! First bytes of each datagram: session, number, time of sending.
+//! Stamp at the front of each datagram: session, number, and time of sending.
 
 use rustix::time::{ClockId, clock_gettime};
 

@@ -30,8 +30,8 @@ impl Usage {
     }
 }
 
-/// Returns the CPU time of `pid` in seconds. The scheduler's own account in nanoseconds is used if
-/// the kernel has one, otherwise `stat`, in hundredths of a second.
+/// Returns the CPU time of `pid` in seconds, from the scheduler's statistics in nanoseconds if the
+/// kernel has them, otherwise from `stat` in hundredths of a second.
 ///
 /// # Errors
 /// Those of [`Usage::of`].
@@ -61,7 +61,7 @@ fn stat_cpu(line: &str) -> io::Result<f64> {
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// UDP sockets of this network namespace and the kernel memory of their queues.
+/// UDP sockets of this network namespace, and kernel memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sockets {
     /// Sockets in use, IPv4 and IPv6.

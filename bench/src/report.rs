@@ -27,16 +27,16 @@ pub struct Sink {
     pub bytes: u64,
     /// Datagrams without a stamp.
     pub foreign: u64,
-    /// Numbers missing below the highest of each session.
+    /// Datagrams that did not arrive: numbers below the highest of their session.
     pub lost: u64,
-    /// Datagrams with a number below an earlier one.
+    /// Datagrams with a lower number than one that arrived before.
     pub reordered: u64,
-    /// Sessions seen.
+    /// Sessions of which a datagram arrived.
     pub sessions: u64,
     /// Seconds from the first to the last.
     pub seconds: f64,
-    /// Runs returned by receive calls: `received / runs` is the mean number of datagrams that the
-    /// kernel joined.
+    /// Runs of datagrams that receive calls returned. `received / runs` is the mean number of
+    /// datagrams that the kernel joined (GRO).
     pub runs: u64,
     /// CPU time of the process in seconds.
     pub cpu: f64,

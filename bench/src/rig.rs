@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) enum Subject {
     /// None.
     Direct,
-    /// The example of the UDP module, over three source addresses.
+    /// The naive forwarder of `crates/os/examples/forward.rs`, over three source addresses.
     Naive,
     /// `anabranch split` with this number of paths, each with a source address.
     Split(u8),
@@ -57,7 +57,7 @@ pub(crate) struct Load {
     pub(crate) burst: usize,
     /// Sessions that take turns.
     pub(crate) sessions: usize,
-    /// Whether both ends do without GSO and GRO.
+    /// Whether sender and receiver work without GSO and GRO.
     pub(crate) plain: bool,
 }
 
@@ -138,7 +138,7 @@ impl Rig {
         std::thread::sleep(Duration::from_secs_f64(self.seconds * 0.7));
         let sockets = [sockets, Sockets::now()?];
         let blast = blast.result()?;
-        // Data in flight arrives, and the forwarder has not yet closed its sessions.
+        // In this pause, data in flight arrives. The forwarder does not close its sessions yet.
         std::thread::sleep(Duration::from_millis(50));
         let usage = [usage, watch()?];
         let sink = sink.result()?;
@@ -312,7 +312,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail only if it has ended, which is the intention.
+        // Both calls fail only if the program has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -34,7 +34,7 @@ impl Target {
     }
 }
 
-/// One line.
+/// One line of the table.
 struct Row {
     what: String,
     subject: String,
@@ -43,7 +43,7 @@ struct Row {
     target: Target,
 }
 
-/// All lines.
+/// The table.
 pub struct Table {
     json: bool,
     rows: Vec<Row>,

@@ -1,6 +1,6 @@
 //! Writes the hand-made seeds of every corpus: `cargo run -p anabranch-fuzz --example seeds`.
 //!
-//! Files that a fuzzer found have other names (a hash, or what went wrong) and are left alone.
+//! Inputs that a fuzzer has found have other names (a hash, or the fault) and are not changed.
 
 use std::error::Error;
 use std::fs;
@@ -89,7 +89,8 @@ fn main() -> Outcome {
     traces(&corpus.join("trace_reader"))
 }
 
-/// The data of LINK and SWITCH, and what two ends of a set do: two bytes a step.
+/// Returns seeds of `conflux`: data of LINK and SWITCH, and scripts of two ends of a set with two
+/// bytes per step.
 fn sets() -> Seeds {
     let (nonce, ux) = ([7; 32].into(), DesiredUx::HighThroughput);
     let link = ConfluxLink { nonce, sent: 1, received: 2, ux }.write();
@@ -100,7 +101,7 @@ fn sets() -> Seeds {
     let dealing = "lowrtt 1p".to_owned();
     let resilient = ResilientLink { merged: false, resumes: true, nonce, serial: 3, dealing };
     let merged = ResilientLink { merged: true, ..resilient.clone() };
-    // Three legs are launched and linked; then both ends send by all and what came is delivered.
+    // Three legs are launched and linked. Then both ends send on all legs, and cells are delivered.
     let mut legs = vec![14, 0, 14, 0, 14, 0];
     for (what, leg) in [(7, 0), (6, 0), (7, 0), (7, 1), (6, 1), (7, 1), (7, 2), (6, 2), (7, 2)] {
         legs.extend([what, leg]);
@@ -129,7 +130,7 @@ fn sets() -> Seeds {
     ]
 }
 
-/// Descriptors, requests, and what services and clients say.
+/// Returns seeds of `onion_services`: descriptors, requests, and messages of services and clients.
 fn services() -> Seeds {
     let made = onion_service::descriptor([[1; 32], [2; 32]], NOW + 86_400, 7, &[3; 500]);
     let odd = made.replace("revision-counter 7", "revision-counter 7 more");
@@ -157,8 +158,8 @@ fn write(folder: &Path, seeds: &Seeds) -> Outcome {
     seeds.iter().try_for_each(|(name, bytes)| Ok(fs::write(folder.join(name), bytes)?))
 }
 
-/// A packet with a long header: first byte, version, both IDs, what comes before the length, and a
-/// payload of `length` zeros.
+/// Returns a packet with a long header: first byte, version, both IDs, the fields before the
+/// length, and a payload of `length` zeros.
 fn long(first: u8, version: u32, before_length: &[u8], length: u16) -> Vec<u8> {
     let mut packet = vec![first];
     packet.extend(version.to_be_bytes());
@@ -191,8 +192,8 @@ fn quic() -> Seeds {
     ]
 }
 
-/// What a client and a server of ours say first, against either role, and records after a
-/// handshake.
+/// Returns seeds of `tls_link`: the first flights of our client and server, sent to either role,
+/// and records after a handshake.
 fn handshakes() -> Result<Seeds, Box<dyn Error>> {
     let context = Context::new(1_800_000_000)?;
     let (mut client, mut server) = (context.connect()?, context.accept()?);
@@ -200,7 +201,7 @@ fn handshakes() -> Result<Seeds, Box<dyn Error>> {
     client.transmit(Time::ZERO, &mut hello);
     server.receive(Time::ZERO, &hello)?;
     server.transmit(Time::ZERO, &mut answer);
-    // Two coins (finished, the client is attacked), then pieces: a length less one, and its bytes.
+    // Two choices (handshake finished, client attacked), then pieces: length minus one, and bytes.
     let script = |finished: u8, client: u8, bytes: &[u8]| {
         let pieces = bytes.chunks(200).flat_map(|p| [&[p.len() as u8 - 1], p].concat());
         [finished, client].into_iter().chain(pieces).collect::<Vec<_>>()
@@ -218,8 +219,8 @@ fn handshakes() -> Result<Seeds, Box<dyn Error>> {
     ])
 }
 
-/// What a peer with the keys says: suite and role, then steps. A step is what it does, a length,
-/// what that takes, and the pieces of two deliveries.
+/// Returns seeds of `tls_records`: suite and role, then steps of a peer with the keys. A step is an
+/// action, a length, the action's arguments, and the pieces of two deliveries.
 fn records() -> Seeds {
     let step =
         |what: u8, length: u8, taken: &[u8]| [&[what, length][..], taken, &[30, 30]].concat();
@@ -243,7 +244,8 @@ fn records() -> Seeds {
     ]
 }
 
-/// What a tap shows: pieces of a stream, numbers, and a sender with its receiver.
+/// Returns seeds of `unordered`: pieces of a stream, numbered cells, and scripts of a sender with
+/// its receiver.
 fn unordered() -> Seeds {
     let seed = |which: u8, data: &[&[u8]]| [&[which][..], &data.concat()].concat();
     let take = |at: u8, bytes: &[u8]| [&[2, at, bytes.len() as u8][..], bytes].concat();
@@ -260,14 +262,14 @@ fn unordered() -> Seeds {
         ("changed", seed(2, &[&[1], storm, &change, &show, &change, &deliver, &show])),
         ("rekeyed", seed(2, &[&[2], storm, update, send, &show, &deliver, &show, update, &show])),
         ("garbage", seed(2, &[&[0], send, &garbage, &show, &garbage, &deliver])),
-        // Circuit, number (ahead by an eighth of it), command.
+        // Circuit, number (an eighth of the byte is the distance from the expected one), command.
         ("cells", seed(3, &[&[1, 2, 1, 1, 18, 0, 1, 10, 0, 2, 2, 1, 1, 26, 0, 1, 2, 0]])),
         ("cells-reborn", seed(3, &[&[1, 2, 1, 1, 10, 2, 1, 0, 1, 1, 2, 0, 1, 2, 0]])),
         ("cells-wrong", seed(3, &[&[1, 2, 1, 1, 1, 9, 9, 0]])),
     ]
 }
 
-/// What onion routers say, each behind a byte that names its reader.
+/// Returns seeds of `onion_messages`: messages, each after a byte that selects its parser.
 fn messages() -> Seeds {
     let seed = |which: u8, data: &[u8]| [&[which][..], data].concat();
     let info = link::Info { unix: Some(1_800_000_000), seen: None, own: Vec::new() };
@@ -302,7 +304,8 @@ fn messages() -> Seeds {
     ]
 }
 
-/// What programs say to a client, behind a byte that says how it is cut.
+/// Returns seeds of `proxy_requests`: requests of programs, each after a byte with the length of
+/// the pieces.
 fn proxy_requests() -> Seeds {
     let seed = |text: &[u8]| [&[3], text].concat();
     vec![
@@ -321,7 +324,7 @@ fn proxy_requests() -> Seeds {
     ]
 }
 
-/// Scripts of a client with sets: see `onion_legs` for what the bytes mean.
+/// Returns seeds of `onion_legs`: scripts of a client with sets. The target defines the bytes.
 fn legs() -> Seeds {
     let link = |leg: u8, received: u8| [leg, 1, 0, 0, received, 2, 0];
     let say = |leg: u8, command: u8, times: u8, data: &[u8]| {
@@ -333,7 +336,8 @@ fn legs() -> Seeds {
     let (data, switch) = (say(0, 1, 6, &[7; 400]), [1, 3, 4]);
     let other = say(1, 1, 4, &[8; 400]);
     let bytes = [0, 6, 0, 0xff, 0xff, 0xff, 0xff];
-    // Two legs that may die: linked, their answers, a message by the first, which is then gone.
+    // Two resilient legs: they are linked and acknowledged, then the first one sends a message and
+    // is lost.
     let ours = |leg: u8| [leg, 8, 0, 0, 1 + leg];
     let told = |leg: u8, what: u8, number: u8, is_set: u8| [leg, 9, number, is_set, what];
     let both = [&ours(0)[..], &ours(1), &told(0, 0, 0, 0), &told(1, 0, 0, 0)].concat();
@@ -350,10 +354,10 @@ fn legs() -> Seeds {
     ]
 }
 
-/// Scripts against a relay: see `onion_relay` for what the bytes mean.
+/// Returns seeds of `onion_relay`: scripts of a hostile neighbour. The target defines the bytes.
 fn neighbours() -> Seeds {
-    // A circuit; then messages: circuit, kind of step, command by its place, stream, early, length,
-    // times, data.
+    // Creates a circuit. Then each message has: circuit, kind of step, index of the command,
+    // stream, early, length, repetitions, data.
     let create = [1, 4];
     let say = |command: u8, stream: u8, early: u8, times: u8, data: &[u8]| {
         let length = (data.len() as u16).to_be_bytes();
@@ -371,7 +375,7 @@ fn neighbours() -> Seeds {
         kind: Kind::NTOR,
         handshake: vec![5; 84],
     };
-    // Two circuits meet, and one brings what is for the other.
+    // Two circuits meet at a rendezvous point, and one carries data for the other.
     let comes = |command: u8, data: &[u8]| {
         let length = (data.len() as u16).to_be_bytes();
         [&[0, 2, command, 0, 0], &length[..], &[0], data].concat()
@@ -394,8 +398,9 @@ fn neighbours() -> Seeds {
     ]
 }
 
-/// What happens on the links of a client whose circuits move: kind of step, link, end, and what the
-/// kind needs. The TLS link is the first, the QUIC link behind it.
+/// Returns seeds of `quic_moves`: steps on the links of a client whose circuits move. A step has
+/// its kind, a link, an end, and the kind's arguments. The TLS link is number 0, the QUIC link
+/// number 1.
 fn moves() -> Seeds {
     let write = |side: u8| [4, 0, side, 0, 0x1f, 0];
     let fetch = |side: u8| [0, 1, side, 7];
@@ -423,7 +428,7 @@ fn moves() -> Seeds {
     ]
 }
 
-/// A table and a document, one relay each.
+/// Returns seeds of `consensuses`: a table and a document, with one relay each.
 fn consensuses() -> Seeds {
     let weights = "bandwidth-weights Wgg=6146 Wgd=0 Wee=10000";
     let table = format!(
@@ -440,7 +445,8 @@ fn consensuses() -> Seeds {
     vec![("table", table.into_bytes()), ("document", document.into_bytes())]
 }
 
-/// One document of each kind, signed as it should be, behind the byte that names the kind.
+/// Returns seeds of `documents`: one correctly signed document of each kind, after the byte that
+/// selects the kind.
 fn documents() -> Result<Seeds, Box<dyn Error>> {
     let mut rng = stream(1, 0, "documents");
     let relay = RelayKeys::generate(&mut rng, NOW)?;
@@ -493,8 +499,8 @@ fn documents() -> Result<Seeds, Box<dyn Error>> {
     ])
 }
 
-/// Requests of a cache, and what authorities answer to a cache's own, each behind the byte that
-/// names its kind.
+/// Returns seeds of `directory`: requests to a cache, and the answers of authorities to a cache's
+/// requests, each after the byte that selects its kind.
 fn directory() -> Result<Seeds, Box<dyn Error>> {
     let keys = RelayKeys::generate(&mut stream(2, 0, "directory"), NOW)?;
     let at = std::net::SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 9001);
@@ -553,7 +559,7 @@ fn mosh() -> Seeds {
     vec![("mosh-client", datagram(3)), ("mosh-server", datagram(1 << 63 | 3))]
 }
 
-/// Packets as `ip_packets` reads them, each behind its length.
+/// Returns seeds of `ip_packets`: packets, each after its length.
 fn ip_packets() -> Result<Seeds, Box<dyn Error>> {
     let udp = |from: &str, to: &str, length: usize| -> Result<Vec<u8>, Box<dyn Error>> {
         let mut packet = Vec::new();
@@ -586,13 +592,14 @@ fn ip_packets() -> Result<Seeds, Box<dyn Error>> {
     ])
 }
 
-/// Events as `core_driver` reads them. A client's batch: event, client, length, count, then kind
-/// and mark of each datagram, then whether it is cut short, empty, and its ECN bits.
+/// Returns seeds of `core_driver`: scripts of events. A client's batch has: event, client, length,
+/// count, kind and mark of each datagram, then whether it is truncated, whether it is empty, and
+/// its ECN bits.
 fn scripts() -> Seeds {
-    // Three paths of one port, none for handshakes, round robin, 3 packets a run, look at the
-    // first.
+    // Three paths of one port, none for handshakes, round robin, runs of 3 packets, the protocol is
+    // recognised.
     let settings = [2, 0, 0, 0, 0, 0, 1, 7, 3, 2, 3, 0];
-    // The same with the last path apart for handshakes.
+    // The same, but the last path is separate for handshakes.
     let apart = [2, 2, 0, 0, 0, 0, 1, 7, 3, 2, 3, 0];
     let resolved = [8, 0, 0];
     let client = |kind: u8, length: u8, count: u8| {
@@ -644,11 +651,11 @@ fn scripts() -> Seeds {
         vec![10, 2, 0],
         wait(4000),
     ];
-    // More than a session may keep.
+    // More datagrams than a session may queue.
     let flood = [no_path[..5].concat(), client(7, 6, 12).repeat(14), vec![10, 2, 0]];
     let silence: Vec<Vec<u8>> =
         (0..64).flat_map(|_| [client(7, 6, 1), wait(100), server(0, 7, 6)]).collect();
-    // Of the three paths the second stays, as the first of two; then a late answer for session 0.
+    // The second of three paths becomes the first of two. Then a late answer for session 0 arrives.
     let late = [6, 0, 7, 0, 0, 0, 0, 0];
     let change = [&[15, 7, 1, 0, 0, 0, 0, 1, 7, 3, 2, 3, 0, 1, 2][..], &late].concat();
     let reconfigure =
@@ -666,7 +673,7 @@ fn scripts() -> Seeds {
     ]
 }
 
-/// Two bytes that cut what follows into pieces, and what a proxy says.
+/// Returns seeds of `socks`: two bytes that choose the pieces, and replies of a proxy.
 fn proxies() -> Seeds {
     let says =
         |name, stride: u8, parts: &[&[u8]]| (name, [&[7, stride][..], &parts.concat()].concat());
@@ -691,7 +698,7 @@ fn proxies() -> Seeds {
     ]
 }
 
-/// As the target reads them: the first byte is the kind.
+/// Returns seeds of `pluggable`. The first byte selects the check.
 fn pluggable() -> Seeds {
     let id = "0123456789ABCDEF0123456789ABCDEF01234567";
     let bridge = format!("obfs4 192.0.2.1:443 {id} cert=ab+/cd iat-mode=0");
@@ -728,12 +735,12 @@ fn pluggable() -> Seeds {
     texts.map(|(name, kind, text)| (name, [&[kind], text.as_bytes()].concat())).to_vec()
 }
 
-/// As the target reads them: the first byte is the kind. Steps of a network are a kind (with 126
-/// more for the way down), a connection, and what they take.
+/// Returns seeds of `camouflage`. The first byte selects the check. Steps of a network are a kind
+/// (plus 126 for the downlink), a connection, and the kind's arguments.
 fn camouflage() -> Seeds {
     let text = |text: &str| [&[0], text.as_bytes()].concat();
     let noise: Vec<u8> = (0..120u8).map(|n| n.wrapping_mul(97)).collect();
-    // How much is replayed, how much noise follows, the noise, the order, and a pause.
+    // Length that is replayed, length of the noise after it, the noise, the order, and a pause.
     let one = |kept: u8, order: u8| [&[0, kept, 120][..], &noise, &[order, 9]].concat();
     let strangers = [one(0, 0), one(56, 1), one(80, 1), one(24, 2)].concat();
     let server = |joined: u8| [&[2, 0, 0, joined, 0, 120][..], &noise, &[20, 1, 60, 7, 7]].concat();
@@ -780,7 +787,7 @@ fn camouflage() -> Seeds {
     ]
 }
 
-/// As the target reads them: the first byte is the kind.
+/// Returns seeds of `covers`. The first byte selects the check.
 fn covers() -> Seeds {
     let list = format!("[{}1]", format!("\"{}\",", "aB3_".repeat(60)).repeat(6));
     let har = format!(
@@ -815,7 +822,8 @@ fn covers() -> Seeds {
     seeds.map(|(name, kind, bytes)| (name, [&[kind], bytes].concat())).to_vec()
 }
 
-/// A pcap file of raw IPv4: who sends, the sequence number, and the payload of TCP.
+/// Returns a pcap file of raw IPv4 packets with TCP segments. Each segment is given by its
+/// direction (true for the uplink), its sequence number and its payload.
 fn capture(segments: &[(bool, u32, &[u8])]) -> Vec<u8> {
     let head: [u32; 6] = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 101];
     let mut file: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -864,7 +872,7 @@ fn texts() -> Seeds {
 }
 
 fn logins() -> Seeds {
-    // No key of anybody: letters in order.
+    // This is not a real key, but letters in order.
     let connect = "MOSH CONNECT 60001 abcdefghijklmnopqrstuv";
     let by_proxy = format!("MOSH IP 2001:db8::1\nhello\r\n\r\n{connect}\r\nbanner\n");
     let by_server = format!("\nMOSH SSH_CONNECTION 192.0.2.7 5000 192.0.2.1 22\r\n{connect}\n");
@@ -879,7 +887,7 @@ fn logins() -> Seeds {
 }
 
 fn tunnels() -> Seeds {
-    // No key of anybody: it only has the length of one.
+    // This is not a real key; it only has the length of one.
     let key = format!("{}=", "k".repeat(43));
     let peer = |key: &str| {
         format!("[Peer]\nPublicKey = {key}\nAllowedIPs = 0.0.0.0/0, ::/0\nEndpoint = h:1 # e\n")
@@ -927,7 +935,8 @@ fn topologies() -> Seeds {
     ]
 }
 
-/// A trace with two loads, and the same cut and damaged.
+/// Writes seeds of `trace_reader`: a trace with two loads, and the same trace truncated and
+/// damaged.
 fn traces(folder: &Path) -> Outcome {
     fs::create_dir_all(folder)?;
     let good = folder.join("good.parquet");
@@ -963,7 +972,8 @@ fn traces(folder: &Path) -> Outcome {
     )
 }
 
-/// What strangers say of themselves at an authority, and what else it reads.
+/// Returns seeds of `uploads`: documents that any relay may upload to an authority, and other texts
+/// that an authority reads.
 fn uploads() -> Seeds {
     const OLD: &str = "network-status-version 3\nr a\nr b\ndirectory-footer\n\
         directory-signature a b\nx\n";

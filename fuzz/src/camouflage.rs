@@ -238,7 +238,7 @@ impl World {
         }
     }
 
-    /// Ends a connection, and reports that to each end whose bit is set in `told`.
+    /// Closes a connection, and reports that to each end whose bit is set in `told`.
     fn kill(&mut self, id: ConnId, told: usize) {
         self.conns.remove(&id);
         (0..2).filter(|end| told >> end & 1 == 1).for_each(|end| self.tell(end, Event::Closed(id)));
@@ -355,7 +355,7 @@ fn strangers(bytes: &[u8]) {
     assert_eq!(world.read[0], world.written[0], "strangers hold a link up");
 }
 
-/// Checks a foreign server in place of the real one, before or after the link is up.
+/// Checks a client whose server is replaced by a hostile one, before or after the link is up.
 fn foreign_server(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let profile = profile(&mut input);

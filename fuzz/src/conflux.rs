@@ -58,8 +58,8 @@ fn resilient_messages(data: &[u8]) {
     }
 }
 
-/// Executes two bytes per step: the action, and the leg. Ends when an end refuses a message: that
-/// would close the circuit, and the set or the leg.
+/// Executes steps of two bytes: the action, and the leg. Stops when an end refuses a message,
+/// because that would close the set, or the leg with its circuit.
 fn play(steps: &[u8], make: fn() -> Box<dyn Numbering>) {
     let mut pair = Pair::new(make);
     let mut honest = true;
@@ -98,7 +98,7 @@ fn play(steps: &[u8], make: fn() -> Box<dyn Numbering>) {
     }
 }
 
-/// Ends both ends; nothing may be left of either.
+/// Closes both ends; neither may hold data afterwards.
 fn end(pair: &mut Pair) {
     for side in [Side::Client, Side::Exit] {
         pair.end(side).die();

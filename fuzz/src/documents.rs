@@ -1,4 +1,5 @@
-//! Directory documents and key files of any origin: accepted ones keep their promises.
+//! Directory documents and key files of any origin: accepted ones have the properties that callers
+//! rely on.
 
 use anabranch_onion::directory::cache::Cache;
 use anabranch_onion::directory::http::{RequestReader, ResponseReader};

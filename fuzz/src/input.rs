@@ -2,7 +2,7 @@
 
 use anabranch_os::toml_keys::TomlError;
 
-/// Reader of choices from the front of the input. After its end there are only zeros.
+/// Reader of choices from the front of an input. After the end of the input, it reads zeros.
 pub(crate) struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -35,7 +35,8 @@ impl<'a> Input<'a> {
         from[self.below(from.len())]
     }
 
-    /// Returns fewer than `end` bytes, whose number is a choice, too; `end` is at most 256.
+    /// Returns fewer than `end` bytes; their number is also read from the input. `end` is at most
+    /// 256.
     pub(crate) fn piece(&mut self, end: usize) -> &'a [u8] {
         let count = self.below(end);
         self.take(count)

@@ -1,11 +1,11 @@
-//! What must hold for any input, however malformed.
+//! Fuzz targets: properties that must hold for any input, however malformed.
 //!
-//! Each module is one target: its `check` takes arbitrary bytes and panics where a promise is
-//! broken. libFuzzer drives it (`make fuzz`, files in `fuzz_targets/`), and `tests/replay.rs` runs
-//! it on the committed corpus with the stable compiler, so that what was once found stays found.
+//! Each module is one target: its `check` takes arbitrary bytes and panics if a property is
+//! violated. libFuzzer drives it (`make fuzz`, files in `fuzz_targets/`). `tests/replay.rs` runs it
+//! on the committed corpus with the stable compiler, as a regression test.
 //!
-//! A new target: write its module, add its line to [`TARGETS`], its `[[bin]]`, its file in
-//! `fuzz_targets/` and its seeds to `examples/seeds.rs`.
+//! To add a target, write its module, and add its line to [`TARGETS`], its `[[bin]]`, its file in
+//! `fuzz_targets/`, and its seeds to `examples/seeds.rs`.
 
 pub mod camouflage;
 pub mod carrier;
@@ -48,10 +48,10 @@ pub mod unordered;
 pub mod uploads;
 pub mod wg_quick;
 
-/// Panics where a promise is broken.
+/// Function that checks an input, and panics if a property is violated.
 pub type Check = fn(&[u8]);
 
-/// Every target: its name, which is that of its corpus too, and its check.
+/// Every target: its name, which is also the name of its corpus, and its check.
 pub const TARGETS: &[(&str, Check)] = &[
     ("camouflage", camouflage::check),
     ("carrier", carrier::check),

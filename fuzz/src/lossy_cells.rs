@@ -1,6 +1,6 @@
-//! A lossy circuit of three hops over a hostile network: cells are lost, doubled, held back,
-//! changed, made up and sent again with other counters. An end accepts nothing but what the other
-//! end sent, and each cell at most once.
+//! A lossy circuit of three hops over a hostile network: cells are lost, duplicated, delayed,
+//! changed, forged and replayed with other counters. An end accepts only cells that the other end
+//! sent, and each cell at most once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,12 +13,12 @@ use crate::input::Input;
 
 const HOPS: usize = 3;
 const COMMANDS: [Command; 2] = [Command(76), Command(3)];
-/// Cells that one script may send: each takes six layers.
+/// Maximum number of cells in a script. Each passes six layers of encryption.
 const MAX_CELLS: usize = 64;
-/// Bytes of the content by which a cell is known.
+/// Length in bytes of the number that identifies a cell, at the front of its content.
 const NUMBER: usize = 4;
 
-/// A cell on its way. `place` is the number of links that it has passed.
+/// A cell in flight. `place` is the number of links that it has passed.
 #[derive(Clone)]
 struct Cell {
     place: usize,
@@ -28,7 +28,8 @@ struct Cell {
     is_changed: bool,
 }
 
-/// One direction: cells on their way, what was sent by counter, and what was accepted.
+/// One direction: cells in flight, command and number of sent cells by counter, and the counters of
+/// accepted cells.
 #[derive(Default)]
 struct Way {
     cells: Vec<Cell>,
@@ -36,7 +37,7 @@ struct Way {
     accepted: BTreeSet<u32>,
 }
 
-/// A script: what the ends send, and what the network does to it.
+/// Checks a script: the cells that the ends send, and the actions of the network.
 pub fn check(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let keys: Vec<LossyKeys> = (1..=HOPS as u8).map(|hop| (&[hop; KEY_BYTES]).into()).collect();
@@ -76,7 +77,7 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// Changes a cell where it is.
+/// Changes the counter, the command or a byte of a cell in flight.
 fn change(cell: &mut Cell, input: &mut Input<'_>) {
     let before = (cell.command, cell.counter, cell.body);
     match input.below(4) {
@@ -92,7 +93,7 @@ fn change(cell: &mut Cell, input: &mut Input<'_>) {
 }
 
 impl Way {
-    /// A cell arrives at the next hop of its way.
+    /// Delivers a cell to its next hop.
     fn pass(
         &mut self,
         mut cell: Cell,
@@ -118,7 +119,7 @@ impl Way {
         }
     }
 
-    /// The other end accepts a cell.
+    /// Checks a cell that the receiving end has accepted.
     fn accept(&mut self, cell: &Cell) {
         let number = cell.body[ZEROS..].first_chunk::<NUMBER>().expect("a cell is longer");
         let said = (cell.command, u32::from_be_bytes(*number));

@@ -30,7 +30,7 @@ use crate::input::Input;
 use crate::onion_relay::{CERTIFICATE, IDS, MAX_CELLS, NOW, SECRET, keys, other_relay, relay_with};
 
 const LINK: LinkId = LinkId::new(0, 2);
-/// Cells that one step sends.
+/// Maximum number of segments that one step sends.
 const MOST_TIMES: usize = 64;
 
 /// Checks a script of the hostile neighbour's actions, and of events at the relay.
@@ -58,7 +58,7 @@ struct World {
     now: Time,
     pending: Vec<(u32, ntor_v3::Client)>,
     circuits: Vec<Circuit>,
-    /// Datagrams that were sent, to be sent again.
+    /// Datagrams that were sent, which a step may replay.
     sent: VecDeque<Vec<u8>>,
     wanted: VecDeque<StreamKey>,
     open: Vec<StreamKey>,
@@ -143,7 +143,7 @@ impl World {
         assert!(kept <= MAX_CELLS * CELL, "cells and streams keep {kept} bytes");
     }
 
-    /// A datagram of any content, which may be no whole cell.
+    /// Sends a datagram of any content, which need not consist of whole cells.
     fn raw(&mut self, input: &mut Input<'_>) {
         let mut cell = Vec::new();
         let (id, command) = (input.pick(&[0, 1, IDS[0], IDS[1], IDS[2]]), Command(input.byte()));
@@ -172,7 +172,8 @@ impl World {
         self.datagram(&cell);
     }
 
-    /// A cell with any content, or with first bytes that are not zeros.
+    /// Sends an encrypted cell with any content. Its first bytes may differ from the required
+    /// zeros.
     fn content(&mut self, input: &mut Input<'_>) {
         let (which, mut body) = (input.below(2), [0; BODY]);
         let from = if input.below(8) == 0 { 0 } else { ZEROS };
@@ -182,7 +183,7 @@ impl World {
         self.encrypted(which, body);
     }
 
-    /// Segments of a stream, whose fields are those of a well-behaved end or any others.
+    /// Sends segments of a stream with any fields, some of which are plausible.
     fn segment(&mut self, input: &mut Input<'_>) {
         let which = input.below(2);
         let port = input.pick(&[1, 2, 3, 4, u16::MAX]);
@@ -218,8 +219,8 @@ impl World {
         }
     }
 
-    /// Sends a datagram again, also of a closed circuit: as it was, truncated, with a changed bit,
-    /// or with the ID of another circuit.
+    /// Replays a datagram, even of a closed circuit: unchanged, truncated, with a changed bit, or
+    /// with the ID of another circuit.
     fn again(&mut self, input: &mut Input<'_>) {
         let place = input.below(self.sent.len().clamp(1, 256));
         let Some(mut cells) = self.sent.get(place).cloned() else { return };
@@ -238,7 +239,7 @@ impl World {
         self.relay.handle_link(self.now, LinkInput::Lossy { link: LINK, cells: &cells });
     }
 
-    /// Sends a message on the ordered part of a circuit, or closes or creates one.
+    /// Sends a message in an ordinary cell of a circuit, or closes or creates a circuit.
     fn message(&mut self, input: &mut Input<'_>) {
         let (which, kind) = (input.below(2), input.below(6));
         let id = IDS[which];
@@ -269,7 +270,7 @@ impl World {
         self.send(&cell);
     }
 
-    /// Answers a stream's request from outside, or fails it.
+    /// Answers a stream's request as a destination or resolver, or fails it.
     fn outside(&mut self, input: &mut Input<'_>) {
         let Some(stream) = self.wanted.pop_front() else { return };
         let address = (Ipv4Addr::LOCALHOST.into(), 60);
@@ -284,7 +285,7 @@ impl World {
         self.relay.handle(self.now, told);
     }
 
-    /// Data of a destination, reading for it, or its end.
+    /// Sends data of a destination and reads the data for it, or ends its stream.
     fn bytes(&mut self, input: &mut Input<'_>) {
         let which = input.below(self.open.len().clamp(1, 256));
         let Some(&stream) = self.open.get(which) else { return };
@@ -319,7 +320,8 @@ impl World {
         }
     }
 
-    /// Receives the relay's cells. Those in datagrams are ours, and unchanged.
+    /// Receives the relay's cells. Checks that those in datagrams belong to our circuits and are
+    /// unchanged.
     fn receive(&mut self) {
         let mut lossy = Vec::new();
         self.relay.transmit_lossy(LINK, &mut lossy);
@@ -377,7 +379,7 @@ impl World {
     }
 }
 
-/// Returns the circuit that the relay's answer completes.
+/// Returns the circuit whose handshake the relay's answer completes.
 fn finish(id: u32, client: ntor_v3::Client, body: &[u8]) -> Option<Circuit> {
     let created = Body::try_from(body).ok()?;
     let (mut keys, said) = client.finish(read_created2(&created)?).ok()?;

@@ -1,6 +1,6 @@
-//! Packets of MORE: what they contain, and an exit that receives any content. An exit never has
-//! more streams than it may, counts each datagram once, and sends only packets of the network's
-//! length.
+//! Packets of MORE: the parsers of their content, and an exit that receives any content. An exit
+//! never has more streams than its limit, counts each datagram once, and sends only packets of the
+//! network's length.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
@@ -24,7 +24,7 @@ use crate::input::Input;
 const STREAMS: usize = 2;
 /// Maximum number of tags of the exit.
 const TAGS: usize = 12;
-/// Steps of one script: each makes a packet.
+/// Maximum number of steps in a script. Each step sends a packet.
 const STEPS: usize = 16;
 /// Number of the exit among the nodes.
 const EXIT: usize = 4;
@@ -43,7 +43,7 @@ static NETWORK: LazyLock<Arc<Network>> = LazyLock::new(|| {
     Arc::new(Network::new(peers).expect("the nodes differ"))
 });
 
-/// Checks the parsers, and an exit.
+/// Checks the parsers with an input, and an exit with the same input as a script.
 pub fn check(bytes: &[u8]) {
     if let Some(forward) = ForwardContent::parse(bytes) {
         let again =
@@ -67,7 +67,7 @@ fn address(at: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, at as u8], 9))
 }
 
-/// Sends an exit what the input describes.
+/// Sends an exit the packets that the input describes.
 fn script(input: &mut Input<'_>) {
     let config = Config { streams: STREAMS, tags: TAGS, buffer: 4_096, ..Config::default() };
     let rng = Box::new(ChaCha20Rng::seed_from_u64(7));
@@ -99,7 +99,7 @@ fn script(input: &mut Input<'_>) {
     assert_eq!(counters.received, counters.relayed + counters.delivered + dropped);
 }
 
-/// A packet with `content` for the exit alone.
+/// Returns a packet with `content` whose only hop is the exit.
 fn packet(now: Time, number: usize, content: &[u8]) -> Vec<u8> {
     let peer = NETWORK.peers()[EXIT];
     let node =
@@ -116,7 +116,7 @@ fn packet(now: Time, number: usize, content: &[u8]) -> Vec<u8> {
     packet.expect("a content of up to 795 bytes").to_bytes()
 }
 
-/// A forward packet with a segment that a peer might send.
+/// Returns the content of a forward packet, perhaps with a segment, as a peer might send it.
 fn content(input: &mut Input<'_>) -> ForwardContent {
     let flow = Flow([input.below(4) as u8; 8]);
     let number = u32::from(input.byte());
@@ -139,7 +139,7 @@ fn content(input: &mut Input<'_>) -> ForwardContent {
     forward
 }
 
-/// Polls the exit, and does for its streams what the input says.
+/// Polls the exit, and serves its streams as the input requests.
 fn answer(exit: &mut MoreNode, now: Time, input: &mut Input<'_>) {
     while let Some(output) = exit.poll(now) {
         match output {

@@ -1,8 +1,8 @@
 //! A relay whose client links circuits to sets, and sends any message on the legs, in any order.
 //! Messages are LINK, its acknowledgement, SWITCH, those for resilient legs, EXTEND2 and cells to
-//! forward where legs merge, and messages of streams. Nothing panics, and data that waits for
-//! other legs or is kept is bounded. Nothing is left of a client that is gone, after 20 s if a set
-//! may outlive its legs.
+//! forward where legs merge, and messages of streams. Nothing panics. The data that waits for
+//! other legs, or that is stored for retransmission, is bounded. After a client has disconnected,
+//! nothing is left of it; a set that may outlive its legs is closed after 20 s.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -59,7 +59,7 @@ pub(crate) struct World {
     honest: Neighbour,
     pub(crate) hostile: Neighbour,
     pub(crate) now: Time,
-    /// Streams that wait for an answer from outside, and those that have one.
+    /// Streams that wait for the answer of a destination or resolver, and those that have one.
     wanted: VecDeque<StreamKey>,
     open: Vec<StreamKey>,
 }
@@ -123,7 +123,7 @@ impl World {
         }
     }
 
-    /// Answers a stream's request from outside, or fails it.
+    /// Answers a stream's request as a destination or resolver, or fails it.
     pub(crate) fn outside(&mut self, input: &mut Input<'_>) {
         let Some(stream) = self.wanted.pop_front() else { return };
         self.relay.handle(

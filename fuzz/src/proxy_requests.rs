@@ -27,7 +27,7 @@ fn dialogue() -> Dialogue {
     Dialogue::new(Service::Tor { extended: false })
 }
 
-/// Feeds it in pieces, until a request is complete or none can follow.
+/// Passes the bytes in pieces, until a request is complete or none can follow.
 fn hear(words: &[u8], piece: usize) -> Heard {
     let (mut dialogue, mut said, mut outcome) = (dialogue(), Vec::new(), Ok(None));
     for piece in words.chunks(piece) {

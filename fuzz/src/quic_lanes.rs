@@ -1,6 +1,6 @@
-//! Streams and datagrams of a QUIC link, from any peer: units are the same for all pieces.
-//! Whatever strangers send and lines change, a link delivers the sent units, in order in each lane,
-//! and each lossy unit at most once.
+//! Streams and datagrams of a QUIC link, from any peer. Splitting the bytes anywhere does not
+//! change the units. Whatever strangers send and the network changes, a link delivers the sent
+//! units, in order in each lane, and each lossy unit at most once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -27,7 +27,7 @@ fn head(bytes: &[u8], first: bool) -> Option<Head> {
     let (&command, rest) = rest.split_first()?;
     let length = match command {
         128.. => 6 + usize::from(*rest.first()?),
-        // Shorter for the first unit, like a cell before the link's widths are agreed.
+        // The first unit is shorter, like a cell before the width of circuit IDs is negotiated.
         _ => UNIT - usize::from(first),
     };
     let lane = u32::from_be_bytes(*lane);
@@ -51,7 +51,7 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// Checks that the same bytes give the same units at once and in pieces.
+/// Checks that bytes contain the same units if they are read at once and in pieces.
 fn streams(mut input: Input<'_>) {
     let kind = input.below(3);
     let make = || match kind {
@@ -96,9 +96,9 @@ struct Play {
     ends: [Endpoint; 2],
     ids: [Option<ConnId>; 2],
     under_way: Vec<(usize, Vec<u8>)>,
-    /// By lane: the units sent, the units received, and whether it has ended.
+    /// By lane: the number of units sent, the number received, and whether the lane has ended.
     said: BTreeMap<u32, (u32, u32, bool)>,
-    /// How many lossy units were said, and those that came.
+    /// Number of lossy units sent, and the numbers of those that arrived.
     lossy: (u32, BTreeSet<u32>),
 }
 
@@ -127,7 +127,7 @@ impl Play {
     }
 
     fn run(mut self, mut input: Input<'_>) {
-        // Open, with the link's own first unit, which is shorter.
+        // The link is opened. Its first unit, which belongs to no lane, is shorter.
         (0..6).for_each(|_| self.carry(None));
         self.write(&unit(0, 3, 0)[..UNIT - 1]);
         self.carry(None);
@@ -150,7 +150,7 @@ impl Play {
         }
     }
 
-    /// Sends one more unit of a lane, or its last.
+    /// Sends the next unit of a lane. If `ends` is true and it is not the first, it ends the lane.
     fn say(&mut self, lane: u32, ends: bool) {
         let (next, _, over) = self.said.entry(lane).or_insert((0, 0, false));
         if *over {
@@ -163,7 +163,7 @@ impl Play {
         self.say_lossy();
     }
 
-    /// One more lossy unit.
+    /// Sends the next lossy unit.
     fn say_lossy(&mut self) {
         let link = self.ids[0].and_then(|id| self.ends[0].link(id));
         let Some(link) = link.filter(|link| link.state() == State::Open) else { return };
@@ -229,7 +229,7 @@ impl Play {
     }
 
     fn take(&mut self, end: usize, came: &[u8]) {
-        // The link's own unit is the first, and shorter.
+        // The first unit, which belongs to no lane, is shorter.
         let came = &came[came.len() % UNIT..];
         assert!(came.is_empty() || end == 1, "the other says nothing");
         for unit in came.chunks(UNIT) {

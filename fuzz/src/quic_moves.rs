@@ -1,9 +1,9 @@
 //! Circuits of QUIC links that move to the TLS link of the same neighbour
-//! (`docs/spec/quic-links.md`). Client and relay learn of the loss at any time, and cells arrive
-//! in any order that lines allow. No circuit ends, and no byte is lost, duplicated or changed. The
-//! same is tried with cells that are lost, duplicated and forged in both directions. Then nothing
-//! panics, kept data is bounded, nothing is left of closed links, and another client is served
-//! meanwhile.
+//! (`docs/spec/quic-links.md`). Client and relay learn of the loss of a link at any time, and cells
+//! arrive in any order that links allow. No circuit ends, and no byte is lost, duplicated or
+//! changed. In hostile scripts, cells are also lost, duplicated and forged in both directions. Then
+//! nothing panics, buffered data is bounded, nothing is left of closed links, and another client is
+//! served meanwhile.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -24,23 +24,26 @@ use anabranch_onion::{Core, Event, LinkId, LinkInput, LinkOutput, StreamKey, Str
 use crate::input::Input;
 use crate::onion_relay::{CERTIFICATE, MAX_CELLS, NOW, SECRET, keys, relay};
 
-/// Ends of links. [`OTHER`] is the client that is never disturbed.
+/// Index of the relay among the ends of links.
 const RELAY: usize = 0;
+/// Index of the client whose links are disturbed.
 const CLIENT: usize = 1;
+/// Index of the client that is never disturbed.
 const OTHER: usize = 2;
-/// Maximum queued cells if nobody breaks the rules: more than windows allow.
+/// Maximum queued cells in an honest script: more than windows allow.
 const PLENTY: usize = 100_000;
-/// Maximum circuits of a client at a time, and links that a script may open.
+/// Maximum circuits of a client at a time.
 const MOST_CIRCUITS: usize = 8;
+/// Maximum links that a script may open.
 const MOST_LINKS: usize = 24;
-/// QUIC links that an honest client opens: there may be eight with one TLS link, and circuits on a
-/// ninth cannot move.
+/// Maximum QUIC links that an honest client opens. Circuits can move from at most eight QUIC links
+/// to one TLS link.
 const MOST_QUIC: usize = 6;
-/// Maximum silence of an honest neighbour.
+/// Maximum time for which an honest neighbour sends nothing.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// Checks a script of events on lines and in programs; its first byte selects whether anybody
-/// breaks the rules.
+/// Checks a script of events on links and in programs. Its first byte selects whether the script is
+/// hostile.
 pub fn check(bytes: &[u8]) {
     let play = play(bytes);
     match play.hostile {
@@ -66,18 +69,18 @@ fn play(bytes: &[u8]) -> Play {
 struct Wire {
     client: usize,
     has_lanes: bool,
-    /// Cells to the client, and to the relay. The other arrays have the same order.
+    /// Cells to the client, and cells to the relay. The other arrays have the same order of ends.
     ways: [Way; 2],
     /// Whether the core at each end has something to send.
     wants: [bool; 2],
-    /// Whether nothing more arrives at each end.
+    /// Whether the link has ended, by end.
     gone: [bool; 2],
-    /// Whether cells of circuits are admitted on a QUIC link, by end.
+    /// Whether an end accepts cells of circuits on this QUIC link, by end.
     admitted: [bool; 2],
 }
 
-/// Cells in flight to one end: in order for each circuit on a QUIC link, in order for all on
-/// others.
+/// Cells in flight to one end. On a QUIC link, the cells of each circuit are in order; on other
+/// links, all cells are.
 #[derive(Default)]
 struct Way {
     begun: bool,

@@ -21,7 +21,7 @@ pub fn check(datagram: &[u8]) {
     session([datagram, one, other]);
 }
 
-/// Lets each family with a mark in `first` follow each of `others`.
+/// Checks each of `others` in a session after `first`, for each family with a mark in `first`.
 fn follow(first: &[u8], others: [&[u8]; 3]) {
     let head = &first[..first.len().min(HEAD)];
     for family in FAMILIES.iter().filter(|family| (family.mark)(first) != Mark::None) {

@@ -53,7 +53,7 @@ fn parse(bytes: &[u8]) {
 struct Play {
     now: Time,
     tcp: Connection,
-    /// Next offsets: of the data that we sent, and of the peer's.
+    /// Next offset in our stream, and next offset in the peer's stream.
     sent: u32,
     peer: u32,
     early: u64,

@@ -1,4 +1,5 @@
-//! Texts that users write on the command line: accepted ones read back the same, and work.
+//! Texts that users write on the command line: an accepted text keeps its meaning when it is
+//! displayed and parsed again, and its value can be used.
 
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
@@ -45,7 +46,7 @@ fn reads_back<T: FromStr + Display + PartialEq + Debug>(text: &str) -> Option<T>
     Some(value)
 }
 
-/// Checks the same, except that dots are shown in place of a password.
+/// Checks the same for a path, except that dots are displayed in place of a password.
 fn path_reads_back(text: &str) -> Option<PathSpec> {
     let spec: PathSpec = text.parse().ok()?;
     let shown = spec.to_string();

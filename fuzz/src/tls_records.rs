@@ -1,7 +1,7 @@
 //! Our record layer of TLS 1.3 with a peer that has the keys. Records that it seals in order
 //! arrive in order and once, forbidden ones end the link, and the peer can read our records. A
-//! second check is for a link to which a tap shows records out of order, with any content:
-//! in-order data has the same effect as without a tap.
+//! second check is for a link with a tap, a capture of the connection's segments, which delivers
+//! records out of order and with any content. In-order data has the same effect as without a tap.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ struct Play<'a> {
     /// Data that was sealed correctly.
     sealed: Vec<u8>,
     arrived: Vec<u8>,
-    /// Whether a record was sent that may end the link.
+    /// Whether a record was sent for which the link may close.
     spoilt: bool,
     /// Whether bytes were sent that are not a record: nothing after them may arrive.
     lost: bool,
@@ -89,13 +89,13 @@ impl Play<'_> {
             }
             _ => self.corrupt(length),
         }
-        // Each side sends data, so that honest KeyUpdates do not count as a storm.
+        // Each side sends data, because KeyUpdates without data in between are limited.
         self.say(DATA, b"", 0);
         self.answer();
     }
 
-    /// Seals a record in order, and notes its data. Its type is the last byte that is not zero,
-    /// which may be one of the content.
+    /// Seals a record in order, and adds its data to `sealed`. The record's type is its last byte
+    /// that is not zero, so it may be a byte of `content` if `kind` is 0.
     fn say(&mut self, kind: u8, content: &[u8], padding: usize) {
         let inner = [content, &[kind]].concat();
         let end = inner.iter().rposition(|byte| *byte != 0);
@@ -208,7 +208,7 @@ impl<'a> TappedPlay<'a> {
                 let requested = self.input.coin();
                 let update = self.forger.update(requested);
                 self.stream.extend(update);
-                // Data is sent between updates, which otherwise count as a storm.
+                // Data is sent in between, because KeyUpdates without data are limited.
                 self.say_units();
             }
             4 => self.say_what_is_no_unit(),
@@ -249,7 +249,7 @@ impl<'a> TappedPlay<'a> {
         self.spoilt |= kind != DATA || !content.is_empty();
     }
 
-    /// Shows the tapped link some undelivered data, perhaps with a byte changed.
+    /// Passes some undelivered data to the tapped link, perhaps with a byte changed.
     fn show(&mut self, change: u8) {
         let from = (self.head + 2 * self.input.below(256)).min(self.stream.len());
         let to = (from + 1 + 2 * self.input.below(256)).min(self.stream.len());
@@ -261,7 +261,7 @@ impl<'a> TappedPlay<'a> {
         self.links[0].receive_early(Time::ZERO, from as u64, &bytes);
     }
 
-    /// Delivers bytes in order, as the kernel does.
+    /// Delivers bytes in order to both links, as the kernel does.
     fn deliver(&mut self, length: usize) {
         let end = self.stream.len().min(self.head.saturating_add(length));
         let bytes = &self.stream[self.head..end];

@@ -1,4 +1,4 @@
-//! Files that describe emulated networks: accepted ones can be built.
+//! Files that describe emulated networks: accepted ones are consistent.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use anabranch_emulator::{Cable, Expect, Program, Topology};
 
 use crate::input::is_well_told;
 
-/// Checks that a topology keeps its promises, and that an error is one plain line.
+/// Checks that an accepted topology is consistent, and that an error is one plain line.
 pub fn check(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match Topology::parse(text, "fuzz.toml") {

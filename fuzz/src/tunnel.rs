@@ -13,7 +13,8 @@ use anabranch_tunnel::{ClientId, Far, Near, PacketKind};
 use crate::input::Input;
 
 const PATHS: u16 = 3;
-/// Numbers that a client skips at once: a packet carries 32 bits, so less than 2^31.
+/// Maximum packet numbers that a client skips at once. It is below 2^31, because a packet carries
+/// 32 bits of its number.
 const SKIPS: [u64; 6] = [0, 1, 7, 5_000, 20_000, 1 << 30];
 
 /// Checks an input; the first byte selects the check.

@@ -1,6 +1,7 @@
-//! Data of a stream that a tap shows, even if it is false. A reassembler behaves like a map of
-//! bytes, numbers and offsets never overflow, and an unordered link delivers every unit once and
-//! unchanged. For cells with any numbers, no circuit's cells are out of order, and few are kept.
+//! Data of a stream from a tap, a capture of the connection's segments; it may be forged. A
+//! reassembler behaves like a map of bytes, numbers and offsets never overflow, and an unordered
+//! link delivers every unit once and unchanged. For cells with any numbers, no circuit's cells are
+//! out of order, and the number of queued cells is bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -105,7 +106,7 @@ fn order(mut input: Input<'_>) {
         body[..4].copy_from_slice(&number.to_be_bytes());
         let cell = Cell { circuit, command, number: Some(number), head: &[], body: &mut body };
         match order.take(&cell, number) {
-            // The link ends.
+            // The link would be closed.
             Err(WrongNumber) => return,
             Ok(Turn::Later) => continue,
             Ok(Turn::Now) => assert_eq!(number, expected, "not its turn"),
@@ -126,7 +127,7 @@ fn order(mut input: Input<'_>) {
     }
 }
 
-/// Handles the neighbour's last cell of a circuit of its own, whose numbers then start again.
+/// Ends a circuit if `command` is DESTROY. The numbers of its ID then start again at zero.
 fn ends(order: &mut CellOrder, next: &mut BTreeMap<u32, u32>, circuit: u32, command: Command) {
     if command == Command::DESTROY {
         order.left(circuit);
@@ -178,7 +179,7 @@ impl<'a> Play<'a> {
             }
             3 => {
                 self.sender.refresh_keys().expect("it is open");
-                // Data is sent between updates, which otherwise count as a storm.
+                // Data is sent in between, because KeyUpdates without data are limited.
                 self.send();
             }
             4 => self.show(0),
@@ -213,7 +214,7 @@ impl<'a> Play<'a> {
         self.head = end;
     }
 
-    /// Shows the link some undelivered data, perhaps with a byte changed.
+    /// Passes some undelivered data from the tap to the link, perhaps with a byte changed.
     fn show(&mut self, change: u8) {
         let from = (self.head + 4 * self.input.below(256)).min(self.stream.len());
         let to = (from + 1 + self.input.below(256)).min(self.stream.len());

@@ -2,8 +2,8 @@
 
 use anabranch_splitter::wg_quick::{Change, Changes, ConfError, WgQuick};
 
-/// Checks that a parsed file is shown the same, that a change affects only its lines, and that a
-/// second change has no effect. No message contains a key.
+/// Checks that a parsed file is displayed unchanged, that a change affects only its own lines, and
+/// that repeating the change has no effect. No message contains a key.
 pub fn check(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match WgQuick::parse(text, "f.conf") {
@@ -32,7 +32,8 @@ fn change(text: &str, file: &WgQuick) {
     }
 }
 
-/// Checks that, apart from added lines, the lines that differ are those that are reported.
+/// Checks that the lines that differ are exactly those that `changes` reports, except for added
+/// lines.
 fn only_these(before: &str, after: &str, changes: &[Change]) {
     let (replaced, added): (Vec<&Change>, Vec<_>) =
         changes.iter().partition(|change| change.before.is_some());
@@ -65,7 +66,7 @@ fn is_well_told(error: &ConfError, text: &str) {
         let key = key.trim().to_ascii_lowercase();
         (key == "privatekey" || key == "presharedkey").then(|| value.trim().to_owned())
     };
-    // A secret that also occurs elsewhere may be shown from there: as a public key, for example.
+    // A secret that also occurs elsewhere, for example as a public key, may be shown from there.
     let once = |secret: &String| secret.len() >= 40 && text.matches(secret.as_str()).count() == 1;
     for secret in text.lines().filter_map(secret).filter(once) {
         assert!(!told.contains(&secret), "a secret is told: {told:?}");

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.pt, pytest.mark.timeout(600)]
 
 LENGTHS = (1, 514, 100_000, 3 * MIB)
 LONG = 50 * MIB
-#: How our client reaches a bridge, and how many programs it starts for that.
+#: Transports by which our client reaches a bridge, and the number of programs that each starts.
 BY = {
     "plain": 0,
     "obfs4": 1,
@@ -31,7 +31,7 @@ BY = {
     "anabranch": 0,
     "anabranch's program": 1,
 }
-#: Nobody's words: our one leg is told, as a set has no second bridge.
+#: The warning that our client logs, because a set has no second bridge.
 ONE_LEG = "each stream gets 1 of 2 circuits"
 
 
@@ -90,7 +90,7 @@ def options(bridge: Node, by: str, front: WebFront | None = None) -> list[str]:
     """How our client is told of the bridge."""
     if by == "webtunnel":
         assert front is not None, "it is before the bridge"
-        # Its line is the operator's to write; it goes by the URL, and the address is nobody's.
+        # The operator writes this line. WebTunnel uses the URL, and the address is a placeholder.
         line = f"webtunnel 192.0.2.3:1 {bridge.fingerprint} url={front.url(0)} ver=0.0.2"
         return ["--bridge", line, "--pt", f"webtunnel exec {front.client}"]
     transport, _, program = by.partition("'")

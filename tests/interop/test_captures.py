@@ -22,7 +22,7 @@ pytestmark = pytest.mark.loops
 
 LENGTH = 5 * MIB
 PATHS = 3
-# Signed sizes of IP packets, positive to the server, and how often each occurred.
+# Signed sizes of IP packets (positive to the server), with the number of packets of each size.
 Sizes = Counter[int]
 
 

@@ -20,7 +20,7 @@ TLS_PORT = 8443
 # quic-client always asks for this name.
 NAME = "localhost"
 BLOCKED = "www.blocked.example"
-# Clients that ask for one name after another from one port, and say of each how it went.
+# Clients that request one name after another from one port, and print the result for each.
 TLS_CLIENT = """
 import socket, ssl, struct, sys
 context = ssl._create_unverified_context()

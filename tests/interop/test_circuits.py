@@ -16,7 +16,7 @@ pytestmark = pytest.mark.experiments
 
 WORDS = ["--designs", "tor,mtor,anabranch,stock", "--legs", "2"]
 LOAD = ["--rounds", "1", "--repetitions", "6", "--clients", "6", "--pauses", "2,4"]
-#: The shortest round trip behind lines: no first byte comes sooner.
+#: Minimum round-trip time over lines: no first byte arrives earlier.
 LINES_S = 0.02
 
 
@@ -43,11 +43,11 @@ def test_designs_are_measured_in_networks_of_ours_and_of_stock_tors(
     for record in records:
         assert record["failed"] == record["load_failed"] == 0, record
         assert len(record["repetitions"]) == 6, record
-        # The kernel counts a relay's CPU by 10 ms.
+        # The kernel counts a relay's CPU time in units of 10 ms.
         assert sum(record["cpu"]) > 0, record
         for one in record["repetitions"]:
             assert 0 < one["first_byte"] <= one["web"], record
-            # Behind lines no byte comes sooner than light takes.
+            # Over lines, no byte arrives before the round-trip time.
             assert record["place"] == "loopback" or one["first_byte"] > LINES_S, record
         results.add(
             "experiment circuits", unit=record["unit"],
@@ -79,7 +79,8 @@ def test_loading_clients_use_the_circuits_of_the_client_that_measures(
         for position in (0, 3):
             busy, idle = (record["cpu"][position : position + legs],
                           record["cpu"][position + legs : position + 3])  # fmt: skip
-            # The kernel counts CPU by 10 ms; relays of no circuit have housekeeping alone.
+            # The kernel counts CPU time in units of 10 ms. Relays without a circuit do
+            # housekeeping.
             assert min(busy) >= max(idle), (unit, record["cpu"])
             assert sum(idle) < 0.5 * sum(busy), (unit, record["cpu"])
         assert (record["bytes"] == own) == (record["level"] == 0), (unit, record["bytes"])

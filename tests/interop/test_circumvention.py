@@ -67,7 +67,7 @@ def _is_sound(record: dict[str, Any]) -> None:
     least = 0.06 if record["access"] == "open" else 0.2
     assert least <= record["first_byte"] < least + 2, record
     match record["access"]:
-        # What a tunnel that has just come up has to say is no part of the fetch.
+        # Packets of a tunnel that has just started are not part of the fetch.
         case "open":
             assert sum(record["vpn"]) < 1000, record
         case "vpn":

@@ -27,15 +27,15 @@ pytestmark = [pytest.mark.tor, pytest.mark.conflux, pytest.mark.timeout(900)]
 
 #: Stock relays besides the exits: a guard and a middle for each of three legs.
 RELAYS = 6
-#: Sets that are tried until one has as many legs as it may.
+#: Number of sets that are tried until one has the maximum number of legs.
 USERS = 4
-#: Seconds until our relays have told what they carried: they do once a second.
+#: Seconds until our relays have reported their counters, which they do once a second.
 TOLD_S = 1.5
 #: A stock exit writes a report for each cell of a set that has more legs than this.
 PARAMS = "cfx_num_legs_set=3"
-#: The least share that a leg carries of what two equal legs carry.
+#: Minimum share of a leg in the data of two equal legs.
 SHARE = 0.2
-#: A set whose leg falls silent notices after a second; machines are busy.
+#: Seconds until a set notices that a leg is silent: one, plus a margin for busy machines.
 STALL_S = 4.0
 
 
@@ -190,7 +190,7 @@ def options_of(world: World, design: str) -> list[str]:
     exit_ = stock if design == "merged" else world.exit.fingerprint
     options = ["--multipath", design, "--exit", exit_]
     if design == "merged":
-        # Its middles are ours; that its guards are not shows that they need know nothing of it.
+        # The middles are ours. The guards are stock relays, which need not support these sets.
         guards = [node.fingerprint for node in world.network.of("relay")]
         options += [word for guard in guards for word in ("--entry", guard)]
     return options
@@ -289,7 +289,7 @@ def test_a_relay_that_dies_in_mid_download_costs_no_byte(
         victim = carriers(world, client, place, before)[0]
         watch.look()
         kill(victim, death)
-        # Whatever is found, the next test has all relays.
+        # Even if this test fails, the next one has all relays.
         whole.callback(revive, world, victim, death)
         while not going.done():
             watch.look()

@@ -16,16 +16,16 @@ from harness.webfiles import FileServer, fetch
 pytestmark = [pytest.mark.tor, pytest.mark.conflux, pytest.mark.timeout(600)]
 
 LEGS = 8
-#: Seconds until our relays have told what they carried: they do once a second.
+#: Seconds until our relays have reported their counters, which they do once a second.
 TOLD_S = 1.5
 #: Seconds in which a set that is in use gets its legs.
 GROWN_S = 8.0
 LENGTH = 100 * MIB
-#: Of what each of eight equal legs would carry, a leg that is in use carries this part.
+#: Minimum data of a leg in use, relative to that of each of eight equal legs.
 PART = 0.5
-#: Relays that are no leg's: guards are drawn before middles, and a set takes none of them twice.
+#: Number of further relays. Guards are drawn before middles, and a set uses no relay twice.
 SPARE = 6
-#: A set may have found no relays for its last leg. Each SOCKS user has one of her own.
+#: Number of SOCKS users, each with a separate set. A set may find no relays for its last leg.
 USERS = 4
 
 

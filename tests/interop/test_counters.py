@@ -25,8 +25,8 @@ pytestmark = pytest.mark.loops
 LENGTH = 4 * MIB
 PATHS = 3
 DATA = b"\4\0\0\0"
-# How far packets of the server may stand from their place by number, on average, as a part of all:
-# at a switch the newer path overtakes the older one (measured: up to 0.008).
+# Maximum mean distance of the server's packets from their position by number, relative to the
+# number of packets. At a switch the newer path overtakes the older one (measured: up to 0.008).
 OVERTAKEN = 0.03
 
 

@@ -17,7 +17,7 @@ from harness.webfiles import fetch_all
 
 pytestmark = [pytest.mark.links, pytest.mark.timeout(LIMIT)]
 
-#: Users of the client, each with a circuit of its own.
+#: Users of the client, each with a separate circuit.
 USERS = 12
 
 
@@ -68,13 +68,13 @@ def test_a_stock_neighbour_takes_a_connection_for_each_circuit(
         assert series(middle, "mptcp_fell_back") >= USERS
         before = ended(middle)
 
-    # A stock guard says DESTROY of one of the circuits that have gone with a link at once, and of
-    # the others when it has something else to say.
+    # When a link closes, a stock guard sends DESTROY for one of its circuits at once, and for the
+    # others when it has something else to send.
     with OurClient(network, tmp_path / "next", *pins) as client:
         client.wait_ready()
         wait_for("circuits that end", lambda: ended(middle) >= before + USERS, 60)
 
-    # Stock tors, too, have circuits through it, and keep them.
+    # Stock tors also have circuits through it, which stay open.
     def is_each_used() -> bool:
         return 0 < series(middle, "dedicated_links") <= series(middle, "circuits")
 

@@ -19,11 +19,11 @@ from harness.tools import MissingPeer, anabranch, wait_for
 from harness.wgquick import Quick, write_file
 from harness.wireguard import INSIDE_SERVER, PORT, ServerEnd, Tunnel, make_keys, unique
 
-# The uplink that no path names. It comes first: its default route is the best one.
+# The uplink that no path uses. It is created first, so its default route is the best one.
 OTHER = "other"
 DARK_S, BACK_S = 5.0, 30.0
 
-# Whether something comes back from the server within so many seconds; it keeps sending meanwhile.
+# Sends until an answer of the server arrives, or the given number of seconds has passed.
 Works = Callable[[float], bool]
 Begin = Callable[[ExitStack, Network, Path], Works]
 

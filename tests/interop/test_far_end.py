@@ -28,7 +28,8 @@ pytestmark = pytest.mark.wireguard
 
 PATHS = [Link("p0", delay="10ms"), Link("p1", delay="17ms"), Link("p2", delay="30ms")]
 LENGTH = 25 * MIB
-# What is captured: enough to judge the bytes of an offset, and no more than tcpdump keeps up with.
+# Bytes to transfer while tcpdump captures: enough for a test of the bytes at an offset, and not too
+# many for tcpdump.
 SEEN = 8 * MIB
 IPERF_SECONDS = 5
 # The headers of IPv4, UDP and WireGuard around what is in the tunnel.

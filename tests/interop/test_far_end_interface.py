@@ -31,7 +31,7 @@ PATHS = [Link("p0", delay="10ms"), Link("p1", delay="17ms"), Link("p2", delay="3
 FAR = f"far{os.getpid() % 1_000_000}"
 LENGTH = 10 * MIB
 SECONDS = 5
-# An address of the server's machine that only its own routes lead to.
+# An address of the server's machine that can be reached only by its own routes.
 ELSEWHERE = "198.51.100.80"
 
 

@@ -202,7 +202,7 @@ def test_a_path_that_is_dead_in_one_direction_disturbs_no_download(
         _ends(network, tmp_path, quic.PORT) as (_, splitter),
     ):
         network.client.must(["ip", "address", "delete", "10.77.1.2/24", "dev", "p1"])
-        # Paths are asked every second while there is traffic.
+        # Paths are probed every second while there is traffic.
         quic.download(network.client, "quic-go", LISTEN, LENGTH, seconds=6)
         splitter.wait_event("path", 10, path="p1", state="down")
         time.sleep(1)

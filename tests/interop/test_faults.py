@@ -28,9 +28,10 @@ pytestmark = pytest.mark.faults
 
 CUT = "p1"
 WHOLE_S, DARK_S = 1.5, 4.0
-# Silence shows after 1 s of use, which is 3 s with a third of the time each; local errors at once.
+# Silence is detected after 1 s of use, which takes 3 s if each path is used for a third of the
+# time. Local errors are detected at once.
 NOTICED_S = {"silent": DARK_S, "interface": 1.0}
-# It is tried with a live packet every few seconds, and not every try is answered by that path.
+# A path that is down is probed with a live packet every few seconds, and not every answer uses it.
 BACK_S = 25.0
 # Ten seconds at the greatest rate of a path, so that the transfer outlives the fault.
 LONG = 120 * MIB

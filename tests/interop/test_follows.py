@@ -25,9 +25,9 @@ from harness.wireguard import PORT, Tunnel, fetch
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600)]
 
 RUNS = int(os.environ.get("RUNS", "2"))
-# Some three seconds at 20 Mbit/s a path with servers that begin anew at each change.
+# About three seconds at 20 Mbit/s per path, with servers that restart at each change.
 LENGTH = 6_000_000
-# A server that stays is to be named within this many seconds of the first datagram.
+# Maximum seconds from the first datagram until a server that does not follow is reported.
 NAMED_S = 10.0
 SLOW = {"rate": "20mbit", "queue": "100kB"}
 

@@ -271,7 +271,7 @@ def test_a_live_ipv6_session_leaves_a_path_that_loses_ipv6_and_finds_it_again(
         time.sleep(3)
         again = _carried_in(network, 1.5)
         assert running.running(), "the session ended before: it proves nothing"
-        # What was on its way when the address went may be lost.
+        # Packets in flight when the address was removed may be lost.
         assert running.result().count(100) >= 698
         assert len(splitter.of("opened")) == 1
     assert without["p1"].up_packets < 4
@@ -315,7 +315,7 @@ def test_a_connection_that_began_before_stays_on_its_path(network: Network) -> N
             long.wait_until("its end", lambda: "10.77.0.2 2000" in long.output(), 15)
 
 
-# A connection that says something now and then, for three seconds.
+# A connection that sends data at intervals, for three seconds.
 _LONG = """\
 import socket, sys, time
 with socket.create_connection((sys.argv[1], 60500), timeout=20) as s:
@@ -372,7 +372,7 @@ def test_a_session_that_began_before_is_split_when_the_server_speaks_first(
         assert min(counts.values()) >= 2, counts
 
 
-# Answers the first datagram at once and speaks again six seconds later; answers all others.
+# Answers every datagram. Sends another answer to the first one after six seconds.
 _SPEAKS = """\
 import socket, sys, time
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
@@ -386,7 +386,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         s.sendto(b"answer", peer)
 """
 
-# Speaks once and again only after the server has spoken twice; then six times.
+# Sends one datagram, waits for two answers of the server, and then sends six more.
 _LISTENS = """\
 import socket, sys
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
@@ -417,7 +417,7 @@ def test_an_error_comes_back_to_the_program_that_caused_it(network: Network) -> 
         outcomes = udp(client, SERVER, [10, 10], port=60_777)
         assert errno.ECONNREFUSED in outcomes
         assert udp(client, SERVER6, [10, 10], port=60_777).count(errno.ECONNREFUSED) > 0
-        # What the kernel itself sends by every interface is nobody's mistake.
+        # Packets that the kernel itself sends on every interface are not counted.
         assert not any("a route sends" in each["text"] for each in splitter.of("warning"))
         client.must(["ip", "route", "add", "192.0.2.0/24", "dev", TUN])
         outcome = udp(client, "192.0.2.1", [10, 10], port=9)

@@ -37,7 +37,7 @@ from harness.tools import anabranch, tool, wait_for
 
 pytestmark = pytest.mark.interface
 
-# One that is split, one that is not.
+# A port that is split, and one that is not.
 PORTS = (ECHO_PORT, 53)
 MODES = pytest.mark.parametrize("words", [[], ["--netns", OURS]], ids=["host", "netns"])
 
@@ -302,7 +302,7 @@ def test_a_machine_that_forwards_ipv4_does_not_forward_strangers_ipv6(
             inside = _inside(network, ["--netns"])
             stack.enter_context(echo(server, SERVER6))
             assert tcp(inside, SERVER6)[1] == 10
-        # The twin: it would have come through.
+        # Control experiment: with forwarding, the packet arrives.
         _set(client, "ipv6/conf/all/forwarding", 1)
         assert _reaches(server, "fd55::2")
         _set(client, "ipv6/conf/all/forwarding", 0)
@@ -323,7 +323,7 @@ def _stranger(client: Host, process: int) -> Host:
         host.must(["ip", "link", "set", end, "up"])
     stranger.must(["ip", "route", "add", "default", "via", "10.55.0.1"])
     stranger.must(["ip", "-6", "route", "add", "default", "via", "fd55::1"])
-    # Fresh interfaces cannot ask for their neighbours at first.
+    # New interfaces cannot resolve their neighbours at first.
     ping = ["ping", "-c", "1", "-W", "1", "fd55::2"]
     wait_for("the stranger", lambda: client.run(ping).returncode == 0)
     return stranger

@@ -18,9 +18,9 @@ from harness.webfiles import fetch_all
 
 pytestmark = [pytest.mark.links, pytest.mark.timeout(LIMIT)]
 
-# How relays of ours are started: two that want unordered links, one that stays in order.
+# Our relays with their links: two prefer unordered links, one uses ordered links.
 KINDS = {"utls0": "utls", "utls1": "utls", "tls0": "tls"}
-# Who stands where, first hop first; hops of ours by name, stock relays by "stock".
+# Hops of paths, the first hop first: the names of our relays, or "stock".
 PATHS = {
     "unordered, stock": ("utls0", "utls1", "stock"),
     "stock between": ("utls0", "stock", "utls1"),
@@ -115,7 +115,7 @@ def test_files_of_any_length_arrive_by_mixed_circuits_over_lines_that_lose(
     grown = {name: count - before[name] for name, count in world.early().items()}
     results.add("records before their turn", path=path, client=early, **grown)
     assert early > 50, "the guard's records at the client"
-    # Bytes go down: from a neighbour that speaks it and stands behind.
+    # On the downlink, unordered bytes arrive from the next hop if it supports unordered links.
     for name, behind in pairwise(names):
         if name.startswith("utls") and behind.startswith("utls"):
             assert grown[name] > 50, grown

@@ -23,7 +23,7 @@ from harness.tools import anabranch, tool, wait_for
 pytestmark = pytest.mark.mosh
 
 SECONDS = 12
-# A server whose client never comes back must not stay behind for ever.
+# A server whose client never returns must not run for ever.
 MOSH_SERVER = "env PS1='$ ' MOSH_SERVER_NETWORK_TMOUT=60 mosh-server"
 BASH = ["--", "bash", "--norc", "--noprofile"]
 PATHS = [word for path in interfaces(3) for word in ("--path", path)]

@@ -82,7 +82,7 @@ class World:
 def bridge(stock_tor: TorNetwork) -> Node:
     """A stock bridge, which also listens at the cable's end once that is there."""
     (port,) = free_ports(1)
-    # Its address comes and goes with the test's cable.
+    # The address exists only while the test's cable is connected.
     _must(["ip", "address", "add", f"{BRIDGE}/32", "dev", "lo"])
     try:
         node = stock_tor.bridge("home", f"ORPort {BRIDGE}:{port} NoAdvertise")

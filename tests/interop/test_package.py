@@ -23,7 +23,7 @@ to = "127.0.0.1:51821"
 name = "one"
 address = "127.0.0.2"
 """
-# A whole system of its own: this one below, and what is written above, in memory.
+# A separate root file system: an overlay of this system, with changes in memory.
 SYSTEM = """
 mount -t tmpfs none "$1" && cd "$1" && mkdir upper work root
 mount -t overlay -o lowerdir=/,upperdir=upper,workdir=work overlay root

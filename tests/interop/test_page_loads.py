@@ -63,7 +63,7 @@ def test_a_set_is_killed_goes_on_and_holds_every_load_once(
     assert len(units) == len(set(units)) == 2 * (MONITORED * LOADS + OTHERS)
     for record in good:
         _is_sound(record)
-    # Back, the server chooses, by the client's packet that arrived last.
+    # On the downlink the server chooses: the path of the client's latest packet.
     split = [record["down"] for record in good if record["mode"] == "split"]
     assert min(sum(path) for path in zip(*split, strict=True)) > 2000
     for mode in ("split", "undefended"):

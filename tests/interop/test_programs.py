@@ -440,7 +440,7 @@ def carried_down(carried: dict[str, tuple[float, float]]) -> list[float]:
     return [round(each[1], 2) for each in carried.values()]
 
 
-# Prints how many datagrams have come so far.
+# Prints the number of datagrams received so far.
 _COUNT = """\
 import socket, sys
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
@@ -451,7 +451,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         print(count, flush=True)
 """
 
-# Sends so many datagrams of MPEG-TS's size, 300 a second.
+# Sends the given number of datagrams of MPEG-TS's size, 300 per second.
 _FEED = """\
 import socket, sys, time
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
@@ -461,7 +461,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
     time.sleep(1)
 """
 
-# Answers by UDP and prints the port of each that asks.
+# Answers UDP datagrams, and prints the source port of each client.
 _COUNTING_ECHO = f"""\\
 import socket, sys
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
@@ -472,7 +472,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         s.sendto(data, peer)
 """
 
-# Sends so many datagrams, 100 a second, and prints how many different ones came back.
+# Sends the given number of datagrams, 100 per second, and prints the number of different answers.
 _STREAM = """\\
 import json, socket, sys, threading, time
 host, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])

@@ -205,7 +205,7 @@ def _begin(
     tunnel = stack.enter_context(Tunnel(network.server, network.client, LISTEN))
     tunnel.ping()
     stack.enter_context(tunnel.server.web(site(folder, LONG)))
-    # A second flow, as tunnels have: a lone download may rest until its path is back.
+    # A second flow, as in a tunnel: a single download may stall until its path works again.
     stack.enter_context(network.client.start(["ping", "-q", "-i", "0.1", INSIDE_SERVER]))
     return beside.submit(tunnel.download, LONG, 120)
 
@@ -306,7 +306,7 @@ def test_a_new_proxys_name_is_looked_up_while_sessions_go_on(
         assert splitter.counts()["prx"].down_packets > 0
 
 
-# Asks for an echo each 20 ms for six seconds; tells the longest time without one.
+# Requests an echo every 20 ms for six seconds, and prints the longest time without an answer.
 _PINGER = """\
 import socket, sys, time
 host, port = sys.argv[1].split(":")

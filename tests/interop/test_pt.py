@@ -25,8 +25,8 @@ from harness.webfiles import FileServer, SiteServer, fetch, post
 pytestmark = [pytest.mark.pt, pytest.mark.timeout(600)]
 
 LENGTHS = (1, 514, 100_000, 5 * MIB, 50 * MIB)
-#: Of profiles that are slow by design: an answer hides 2 kB in the picture of our tests, and embed
-#: keeps the pauses of what it plays.
+#: Lengths for profiles that are slow by design: an answer hides 2 kB in the picture of our tests,
+#: and embed keeps the pauses of the captures that it replays.
 SLOW_LENGTHS = {"http-image": (1, 514, 20_000), "embed": (*LENGTHS[:-1], 20 * MIB)}
 PROFILES = ("nosteg", "nosteg-short", "http-opaque", "http-text-short", "http-image", "embed")
 PICTURES = Path(__file__).resolve().parents[2] / "crates/stego/testdata"
@@ -93,7 +93,7 @@ def test_a_stock_client_reaches_the_network_by_a_stock_bridge_through_ours(
             assert guards == {bridge.fingerprint}
             assert f"new bridge descriptor '{bridge.name}'" in "\n".join(node.log())
             node.close()
-    # Of itself a bridge notices what no relay does.
+    # A bridge logs notices about itself that no relay logs.
     assert [line for line in network.complaints() if "[notice]" not in line] == []
 
 
@@ -141,9 +141,9 @@ class Hostile:
     what: str
     fate: Callable[[int], Fate]
     length: int
-    #: As curl names it, where the download has to last; empty: as quick as it goes.
+    #: Maximum rate as an argument of curl, if the download has to last; empty for no limit.
     rate: str = ""
-    #: Short connections end before they would freeze.
+    #: Whether connections are so short that they end before they would freeze.
     spared: bool = False
 
 
@@ -171,8 +171,8 @@ def killed_every(seconds: float) -> Callable[[int], Fate]:
             "nosteg-short", "frozen after 15 kB", lambda _: Fate(15_000, killed=False), MIB,
             spared=True,
         ),
-        # Networks do it every 20 s, as the last case does. Ten times as often, a download of a
-        # quarter of the length meets it more often.
+        # Networks kill connections every 20 s, as in the last case. With one every 2 s, even a
+        # download of a quarter of the length is interrupted more often.
         Hostile("http-opaque", "killed every 2 s", killed_every(2.0), 12 * MIB, "1M"),
         Hostile("nosteg-short", "killed every 2 s", killed_every(2.0), 12 * MIB, "1M"),
         Hostile("http-opaque", "killed every 20 s", killed_every(20.0), 50 * MIB, "1M"),

@@ -27,9 +27,9 @@ from harness.website import pictures_of, write_site
 pytestmark = [pytest.mark.pt, pytest.mark.timeout(120)]
 
 PROFILES = ("http-opaque", "http-text", "http-site")
-#: After so many seconds nginx hangs up on who says nothing, or half a request.
+#: Seconds after which nginx closes a connection without a complete request.
 PATIENCE_S = 2
-#: By how much its time-outs may come later through ours; machines are busy.
+#: Maximum additional delay of nginx's timeouts through our server, in seconds.
 LATE_S = 0.7
 OBJECTS, HEIGHT = 40, 16
 
@@ -47,7 +47,7 @@ HTTP = """\
 CLOSE = b"Host: a\r\nConnection: close\r\n\r\n"
 GET = b"GET / HTTP/1.1\r\n"
 
-#: What is said, in pieces: bytes, seconds of silence, or None for the end of what is said.
+#: Pieces that a client sends: bytes, seconds of silence, or None for the end of its stream.
 Said = Sequence[bytes | float | None]
 
 PROBES: dict[str, Said] = {
@@ -120,7 +120,7 @@ def ask(port: int, said: Said) -> Answer:
     """What somebody gets who says this."""
     began, came, ended = time.monotonic(), b"", "closed"
     with socket.create_connection(("127.0.0.1", port), 10.0) as link:
-        # Who is hung up on while he speaks has been answered, or has not.
+        # A server that closes the connection while the client sends may have answered before.
         with suppress(ConnectionError):
             for part in said:
                 if part is None:
@@ -227,7 +227,7 @@ def test_nginx_never_hears_of_a_client(
         through = ["--connect-to", f"::127.0.0.1:{port}"]
         got = fetch(url, "", tmp_path / "got", 60.0, *through)
         assert not got.fault(5 * MIB), got.fault(5 * MIB)
-        # Longer than nginx is patient with connections that nobody says anything by.
+        # This is longer than nginx's timeout for idle connections.
         time.sleep(1.5 * PATIENCE_S)
         got = fetch(url, "", tmp_path / "got", 60.0, *through)
         assert not got.fault(5 * MIB), got.fault(5 * MIB)

@@ -19,10 +19,11 @@ from harness.splitter import LISTEN, Splitter, interfaces
 pytestmark = pytest.mark.quic
 
 LENGTH = 25 * MIB
-# A server with a window for each path begins three of them slowly; here that is a small part.
+# A server with a window for each path has three slow starts, which are a small part of a download
+# of this length.
 LONG = 60 * MIB
 TO = f"{SERVER}:{quic.PORT}"
-# At 100 ms, congestion control starts anew at each switch with some servers: see
+# At 100 ms, some servers restart congestion control at each switch: see
 # docs/notes/quic-servers.md. None needs more than half of this.
 LIMIT = 90.0
 

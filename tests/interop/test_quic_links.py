@@ -21,10 +21,10 @@ from harness.webfiles import fetch_all
 
 pytestmark = [pytest.mark.links, pytest.mark.timeout(LIMIT)]
 
-# How relays of ours are started.
+# Our relays with the arguments of their links.
 KINDS = {"quic0": "quic", "quic1": "quic", "quic2": "quic,utls", "utls0": "utls", "tls0": "tls"}
 EXITS = ("quic1", "quic2")
-# More circuits than a client builds ahead.
+# More circuits than a client builds in advance.
 SPARE = 6
 
 
@@ -59,13 +59,13 @@ PATHS = {
     "unordered, then QUIC": Way(("utls0", "quic2", "quic1"), "utls"),
     "QUIC, unordered, ordered": Way(("quic2", "utls0", "quic1"), "quic,utls"),
 }
-# By whom circuits move: by relays with one thread each, and with two.
+# Paths of circuits that move: between relays with one thread each, and with two.
 MOVING = {"one thread": ("quic0", "quic2", "stock"), "two threads": ("quic0", "quic1", "stock")}
 MOVED = max(60 * MIB, LONGEST)
 """Bytes of a download that is still under way when UDP is blocked."""
 
-# What a stock exit says of a circuit that stood still until it moved (15 s are what an end waits
-# before it takes UDP for blocked), and of its next cell, "1 vs 15001".
+# Messages of a stock exit about a circuit that stalled until it moved, and about its next cell, "1
+# vs 15001". An end waits 15 s before it treats UDP as blocked.
 STALLED = ("Sudden increase in circuit RTT", "Sudden decrease in circuit RTT")
 
 
@@ -181,7 +181,7 @@ def test_files_of_any_length_arrive_by_mixed_circuits_over_lines_that_lose_and_r
     before = world.early()
     with OurClient(world.network, tmp_path / "client", *pinned(world, names, way.link)) as client:
         client.wait_ready()
-        # QUIC links come up beside those of the first circuit.
+        # QUIC links are opened alongside the TLS links of the first circuit.
         if has_quic[0]:
             wait_for("a QUIC link to the guard", lambda: quic(client, "links") == 1, 60)
         for hop, near in enumerate(names[:-1]):
@@ -207,7 +207,8 @@ def test_files_of_any_length_arrive_by_mixed_circuits_over_lines_that_lose_and_r
                 assert circuits[far] > 0, circuits
         grown = {name: count - before[name] for name, count in world.early().items()}
         results.add("records before their turn", path=path, client=early(client), **grown)
-        # Bytes go down: to who stands before an unordered link.
+        # On the downlink, bytes arrive at the end of an unordered link that is nearer to the
+        # client.
         opened = [early(client), *(grown.get(name, 0) for name in names)]
         for count, expected in zip(opened, is_unordered, strict=False):
             assert count > 50 or not expected, opened
@@ -228,7 +229,7 @@ def test_a_link_is_unordered_while_udp_is_blocked_and_has_quic_beside_it_later(
             fetch_all(anew(client, "blocked"), tmp_path, add, LENGTHS[:4], PATIENCE)
             assert blocked.lost() > 0
             assert quic(client, "links") == 0
-            # Numbers are told each second.
+            # Counters are reported every second.
             wait_for("records before their turn", lambda: early(client) > 50, 5)
         # The next attempt is a minute after the first was given up.
         wait_for("a QUIC link to the guard", lambda: quic(client, "links") == 1, 150)
@@ -291,7 +292,7 @@ def test_a_download_goes_on_by_tls_where_udp_is_blocked_under_it(
             numbers = client.events("numbers")
             return int(str(numbers[-1]["received"])) if numbers else 0
 
-        # Losses have it take a while.
+        # With losses, this takes some time.
         with Losing(world.ports(), protocols=("tcp", "udp")), ThreadPoolExecutor(1) as pool:
             before = received()
             add = partial(results.add, "QUIC links, UDP blocked under a download", relays=threads)

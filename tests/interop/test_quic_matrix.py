@@ -16,7 +16,7 @@ from harness.transfer import site
 
 pytestmark = pytest.mark.quic
 
-# Long enough for some twenty runs of 100 ms with a server that begins anew on each path.
+# Long enough for about twenty runs of 100 ms with a server that restarts on each path.
 LENGTH = 6_000_000
 LIMIT = 60.0
 TO = f"{SERVER}:{quic.PORT}"

@@ -20,7 +20,7 @@ from harness.wireguard import PORT, Tunnel
 pytestmark = pytest.mark.operate
 
 LENGTH = 25 * MIB
-# Packets of a path that say that the transfer is well under way.
+# Number of packets on a path after which the transfer counts as established.
 UNDER_WAY = 1000
 
 
@@ -50,7 +50,7 @@ def test_a_download_goes_on_while_a_path_is_added_and_another_removed(
         splitter.send(signal.SIGHUP)
         about = splitter.wait_event("reloaded")
         assert [path["name"] for path in about["paths"]] == ["p1", "p2"]
-        # What was on its way to the old address, and the answer to what moved the server on.
+        # Packets in flight to the old address, and the answer to the packet that moved the server.
         wait_for("the new path to carry", lambda: network.stats()["p2"].down_packets > UNDER_WAY)
         before = network.stats()
         assert not download.result().fault(LENGTH)

@@ -115,7 +115,7 @@ def test_a_silent_server_is_a_state_in_json_and_status(
         assert not any("down" in splitter.changes(path) for path in ("p0", "p1"))
         hear(network.server)
         results.add("A server falls silent, seconds", protocol=protocol, reported_after=waited)
-        # A QUIC client has given its connection up meanwhile.
+        # A QUIC client has closed its connection meanwhile.
         if protocol == "mosh":
             splitter.wait_event("answered", 20)
             wait_for("the end of it", lambda: splitter.of("stats")[-1]["silent"] is None, 5)
@@ -142,7 +142,7 @@ def test_a_silent_server_is_a_line_for_people(
             log.wait_bound(int(LISTEN.split(":")[1]))
             text = log.output
         begin.close()
-        # A server that was never heard is reported in other words.
+        # A server that has never answered is reported by another message.
         wait_for("an answer", lambda: any(one.down_packets > 2 for one in network.stats().values()))
         silence(network.server, port_of(protocol))
         if shown == "view":

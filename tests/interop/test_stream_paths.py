@@ -216,7 +216,7 @@ def test_openssh_carries_a_path_and_a_connection_that_it_drops_comes_again(
     network = make_network(links(2))
     with Sshd(network.server, tmp_path) as server:
         _configure(server.ssh(SERVER), tmp_path, monkeypatch)
-        # OpenSSH goes where the routing table leads.
+        # OpenSSH uses the routing table.
         network.client.must(["ip", "route", "replace", f"{SERVER}/32", "dev", "p1"])
         paths = ["u=if:p0", f"b=ssh:{server.user}@{SERVER}:{sshd.PORT}"]
         with _world(network, tmp_path, paths) as world:
@@ -263,7 +263,7 @@ def test_strangers_at_the_tls_port_see_nginx_and_the_tunnel_goes_by_it(
             told = network.client.must(["curl", "-skv", "--tlsv1.3", url, "--stderr", "-"])
             assert "a page of nginx" in told, told
             assert "nginx/" in told, told
-            # What begins as nothing that is known: nginx refuses it itself.
+            # A first message of no known protocol is passed to nginx, which refuses it.
             garbage = "\x7f\x7f".ljust(100, "x") + "\r\n\r\n"
             client = ["openssl", "s_client", "-quiet", "-connect", f"{SERVER}:{TLS}"]
             answer = network.client.run(client, text=garbage).stdout
@@ -304,7 +304,7 @@ def _wait_up(splitter: Splitter, path: str, times: int, seconds: float) -> None:
 def _configure(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lays an `ssh` first into PATH that adds a user's configuration: nobody's is read here."""
     words = shlex.split(command)
-    # The port is the path's to say.
+    # The path sets the port.
     place = words.index("-p")
     del words[place : place + 2]
     wrapper = folder / "bin" / "ssh"

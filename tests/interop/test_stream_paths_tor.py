@@ -34,17 +34,18 @@ pytestmark = [pytest.mark.stream_paths, pytest.mark.timeout(900)]
 
 HERE = Host("here")
 HOME = "127.0.0.1"
-# An interface and two circuits: of three equal chances, in a download of few runs.
+# An interface and two circuits with equal probabilities. LEAST_SHARE allows for a download of few
+# runs.
 MIXED = ("u=addr:127.0.0.2", "o=onion:2")
 NAMES = ("u", "o-1", "o-2")
 LEAST_SHARE = 0.1
 LENGTHS = (1, 1_000, MIB, 10 * MIB)
-# Long downloads are in few hands: all of it by circuits of three relays on one machine.
+# Length of a long download, and its timeout. All its circuits use relays on this one machine.
 LONG = 200 * MIB
 LONG_SECONDS = 600.0
 UP_SECONDS = 90.0
 ARTI_SECONDS = 180.0
-# Each circuit of our client is a set of so many legs; relays for one set, and some to spare.
+# Number of legs of each set of our client. There are relays for one set, and some more.
 LEGS, RELAYS = 2, 8
 
 

@@ -30,16 +30,16 @@ from harness.webfiles import FileServer, fetch, fetch_all
 
 MINUTES = float(os.environ.get("AUTHORITY_MINUTES", "1.5"))
 INTERVAL = 20
-# Longer than a stopped relay counts as running: an answer holds for a minute.
+# Seconds until a stopped relay no longer counts as running. A relay's answer is valid for a minute.
 FORGOTTEN_S = 60 + 3 * INTERVAL
 
 pytestmark = [pytest.mark.tor, pytest.mark.timeout(int(900 + 60 * MINUTES))]
 
 CONSENSUS = "/tor/status-vote/current/consensus"
 RELAYS, EXITS = 3, 2
-# What relays of ours note of themselves.
+# Notices of our relays about themselves.
 REACHED = re.compile(r"self-test: a circuit through \w+( and \w+)? has reached this relay")
-# What relays of ours note of their authority.
+# Notices of our relays about their authority.
 TOOK = "authority ourauth accepted this relay's descriptor"
 CUT = re.compile(r"could not fetch [\w ]+: .*; trying again")
 
@@ -176,7 +176,7 @@ def test_stock_tors_know_the_shared_random_value(world: World) -> None:
         with world.network.of("relay")[0].control() as control:
             return control.info("sr/current")[0]
 
-    # A run lasts for 24 consensuses, and a relay comes for the next a little later.
+    # A shared random run lasts for 24 consensuses, and a relay fetches the next one a little later.
     wait_for("the same value", lambda: ours() == theirs(), 4 * INTERVAL)
 
 
@@ -220,7 +220,7 @@ def test_what_is_no_descriptor_is_refused_with_a_reason(world: World) -> None:
         answer = publish(body)
         assert answer.startswith("400 "), answer
         assert len(answer) > 10, "with a reason"
-    # Lines are written by a thread that nobody waits for.
+    # A separate thread writes lines, so they may be late.
     wait_for("three lines", lambda: len(world.authority.events("refused")) >= 3)
     refused = world.authority.events("refused")
     assert len(refused) == 3, refused
@@ -242,7 +242,7 @@ def test_it_goes_on_without_a_warning(world: World, tmp_path: Path, results: Res
     with FileServer() as server:
         while (spent := time.monotonic() - begun) < max(60 * MINUTES, FORGOTTEN_S):
             got = fetch(server.url(MIB), stock.proxy, tmp_path / "got", 60.0)
-            # Who built circuits by the exit that stopped may see one fail.
+            # A client with circuits through the stopped exit may report a failed one.
             assert not got.fault(MIB) or spent < INTERVAL, got.fault(MIB)
             fetched += not got.fault(MIB)
             if not killed and spent > INTERVAL:

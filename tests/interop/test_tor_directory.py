@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.tor, pytest.mark.timeout(600)]
 
 CONSENSUS = "/tor/status-vote/current/consensus"
 LINKS = [4, 5]
-# What stem speaks if nobody says: circuit IDs of two bytes.
+# stem's default version of the link protocol, which has circuit IDs of two bytes.
 OLD_LINKS = [3]
 OLD_STYLE = "UseMicrodescriptors 0"
 
@@ -197,7 +197,7 @@ def test_it_is_packed_as_stock_caches_pack_it(world: World, tmp_path: Path) -> N
                         for port in (stock, ours.dirport)
                     ]
                     theirs, ours_is = [(status, told) for status, told, _ in answers]
-                    # Stock sends a consensus as deflate to who reads gzip alone.
+                    # A stock relay sends a deflated consensus to clients that accept only gzip.
                     if accepted.startswith("gzip") and theirs[1] == "deflate" and not suffix:
                         theirs = (theirs[0], "gzip")
                     assert theirs == ours_is, (path, suffix, accepted)

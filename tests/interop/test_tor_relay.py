@@ -42,7 +42,7 @@ REFUSED = 9
 TORPY = Path(__file__).parent / "peers" / "torpy" / "fetch.py"
 #: Counters of both ways.
 PADDING = ("padding_received", "padding_sent")
-# Who stands where: "ours" or "stock", first hop first.
+# Hops of circuits by the position of our relay: "ours" or "stock", the first hop first.
 PLACES = {
     "guard": ("ours", "stock", "stock"),
     "middle": ("stock", "ours", "stock"),
@@ -198,7 +198,7 @@ def test_a_probe_of_a_circuit_that_nobody_used_has_its_answer(world: World, tmp_
 
     try:
         with Silent() as silent:
-            # Nothing comes of the stream, and its circuit grows old.
+            # The stream is never answered, so its circuit is probed after some time.
             fetch(f"http://127.0.0.1:{silent.port}/", client.proxy, tmp_path / "got", 3.0)
             assert client.process is not None
             client.process.wait_until("a probe", lambda: probed(sent), 90.0)
@@ -254,7 +254,7 @@ def test_nobody_tells_a_relay_of_ours_by_its_certificate(world: World) -> None:
         ours = tlslook.certificate(relay.orport)
         assert min(ours.days, theirs.days) >= 5
         assert max(ours.days, theirs.days) <= 364
-        # Of a random number the first bytes may be zero.
+        # The first bytes of a random number may be zero.
         assert min(ours.serial_bytes, theirs.serial_bytes) >= 6
         one, two = (replace(each, days=0, serial_bytes=0) for each in (ours, theirs))
         assert one == two
@@ -296,7 +296,7 @@ def test_a_handshake_with_a_relay_of_ours_has_the_same_messages(world: World) ->
     assert [name for name, _ in ours] == [name for name, _ in theirs]
     assert ours[-1] == theirs[-1]
     assert ours[-1][0] == "NewSessionTicket"
-    # Certificates differ by the letters of their names.
+    # The lengths of certificates differ, because their names do.
     for (name, length), (_, other) in zip(ours, theirs, strict=True):
         if name not in tlslook.OURS_TO_DIFFER:
             assert abs(length - other) <= 30, name

@@ -66,10 +66,10 @@ def test_what_chance_explains_is_told_from_what_it_does_not() -> None:
     ("course", "is_flat"),
     [
         (lambda share: 100 * MIB, True),
-        # It warms up in the first minutes, and quivers.
+        # Memory that grows in the first minutes, and memory that fluctuates.
         (lambda share: (100 - 60 * math.exp(-20 * share)) * MIB, True),
         (lambda share: (100 + 3 * math.sin(90 * share)) * MIB, True),
-        # A kilobyte for each of 20,000 streams; a step in the last third; a climb that ends early.
+        # A kilobyte for each of 20,000 streams; a step in the last third; growth that ends early.
         (lambda share: (100 + 20 * share) * MIB, False),
         (lambda share: (100 + 20 * (share > 0.7)) * MIB, False),
         (lambda share: (100 + 30 * min(share, 0.8)) * MIB, False),

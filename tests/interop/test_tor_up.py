@@ -95,7 +95,7 @@ def test_exits_reach_this_machine_alone(up: Up) -> None:
     assert (done.returncode, done.stderr.count("(2)")) == (97, 1), done.stderr
     (refused,) = up.events("refused")
     assert (refused["port"], refused["why"]) == (80, "policy")
-    # One line tells what to do about it, and names no destination.
+    # One line describes the remedy, without a destination.
     assert str(refused["what"]).endswith("with --exit RULE to allow more")
     assert "192.0.2.1" not in up.process.output()
 
@@ -103,7 +103,7 @@ def test_exits_reach_this_machine_alone(up: Up) -> None:
 def test_a_stock_tor_joins_with_the_lines_that_are_printed(up: Up, tmp_path: Path) -> None:
     """Its own circuits, by our authority's consensus; no warning but of what it always says."""
     keys = up.folder / "authority" / "keys"
-    # Old enough to be replaced, which is for the network that runs to do.
+    # The keys are old enough to be replaced, but only a running network may do that.
     os.utime(keys / "secret_onion_key", (0, 0))
     os.utime(keys / "secret_onion_key_ntor", (0, 0))
     before = {path.name: path.read_bytes() for path in keys.iterdir()}

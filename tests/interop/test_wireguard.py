@@ -27,7 +27,8 @@ IPERF_SECONDS = 5
 TO = f"{SERVER}:{PORT}"
 # IPv4 and UDP headers, which links count and the splitter does not.
 HEADERS = 28
-# Datagrams in flight when the two sides are read, and what the kernel itself says on an interface.
+# Maximum difference of counters: datagrams in flight while the two sides are read, and packets that
+# the kernel itself sends on an interface.
 IN_FLIGHT = 40
 
 
@@ -56,7 +57,8 @@ def test_a_tunnel_goes_round_all_paths_by_packets_in_both_directions(
         carried = _use_tunnel(network, splitter, web_root, results, f"50p x {count}")
         fair = sum(each.up_packets for each in carried.values()) / count
         assert all(abs(each.up_packets - fair) <= 100 + IN_FLIGHT for each in carried.values())
-        # The answers follow the client; a path has 1/n of them, as far as TCP's pace is even.
+        # Answers use the client's latest path. Each path has about 1/n of them, because TCP's rate
+        # varies.
         assert not unfair(carried, dict.fromkeys(carried, (0.75 / count, 1.25 / count)))
         _agree(network, splitter)
 

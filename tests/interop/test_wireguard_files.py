@@ -28,7 +28,8 @@ pytestmark = pytest.mark.wireguard
 LENGTH = 25 * MIB
 # What is left of 1,500 bytes after the headers of IPv4, UDP and WireGuard.
 WHOLE, OVERHEAD = 1500, 20 + 8 + 32
-# Rounds of 50 packets are dealt exactly upwards; answers follow as far as TCP's pace is even.
+# On the uplink, rounds of 50 packets are distributed exactly. Answers follow the uplink, but TCP's
+# rate varies.
 THIRD = (0.75 / 3, 1.25 / 3)
 VPN, VPN_PORT = "10.99.0.2", 51821
 

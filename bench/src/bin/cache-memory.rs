@@ -14,20 +14,20 @@ use anabranch_onion::wire::text::hex;
 use clap::Parser;
 use rand_core::Rng;
 
-/// Fill a directory cache with documents of the public network's sizes, and print what each kind
-/// takes.
+/// Fill a directory cache with documents of the public network's sizes, and print their memory.
 #[derive(Parser)]
 struct Arguments {
-    /// Relays that the consensus lists.
+    /// List RELAYS relays in each consensus.
     #[arg(long, default_value_t = 7000, value_parser = clap::value_parser!(u64).range(1..))]
     relays: u64,
-    /// Consensuses that follow one another; a seventh of all relays publishes between two of them.
+    /// Add CONSENSUSES consensuses in sequence. A seventh of all relays publishes between two of
+    /// them.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..))]
     consensuses: u64,
-    /// Bytes of a server descriptor.
+    /// Create server descriptors of SERVER bytes.
     #[arg(long, default_value_t = 2600)]
     server: usize,
-    /// Bytes of an extra-info document; 0 for none.
+    /// Create extra-info documents of EXTRA bytes; 0 creates none.
     #[arg(long, default_value_t = 2000)]
     extra: usize,
 }
@@ -46,7 +46,7 @@ fn main() -> io::Result<()> {
         let mut rng = stream(number, 0, "consensus");
         for flavour in ["", " microdesc"] {
             let text = consensus(arguments.relays, flavour, number, &mut rng);
-            // An answering thread holds the previous cache until the answer is sent.
+            // This copy stands for a thread that uses the previous cache until its answer is sent.
             let shown = Arc::clone(&cache);
             Arc::make_mut(&mut cache).consensus(&text, vec![[1; 20]; 9]);
             drop(shown);

@@ -1,5 +1,5 @@
-//! Guards of very many clients in one process, as in a simulation: memory of one client, and CPU
-//! time for a day of its life.
+//! Guards of very many clients in one process, as in a simulation: memory of a client, and CPU time
+//! of a client for a simulated day.
 
 use std::io;
 use std::time::Instant;
@@ -16,21 +16,21 @@ const BEGIN: u64 = 1_800_000_000;
 /// Circuits that a client builds per day.
 const CIRCUITS: u64 = 10;
 
-/// Let many clients live for some days, each with guards of its own, and print what that takes.
+/// Simulate the guards of many clients for some days, and print memory and CPU time.
 #[derive(Parser)]
 struct Arguments {
-    /// How many.
+    /// Simulate CLIENTS clients.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     clients: u64,
-    /// Guards that the consensus lists; one in a hundred of them is replaced each day.
+    /// List RELAYS guards in the consensus. One in a hundred is replaced each day.
     #[arg(long, default_value_t = 3000, value_parser = clap::value_parser!(u32).range(100..))]
     relays: u32,
-    /// Days.
+    /// Simulate DAYS days.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     days: u64,
 }
 
-/// Guards of equal weight, by number, beginning with `first`.
+/// A network of `count` guards with equal weights, whose numbers begin with `first`.
 struct Town {
     first: u32,
     count: u32,
@@ -50,7 +50,7 @@ impl Listing<u32> for Town {
     }
 
     fn draw(&self, taken: &dyn Fn(u32) -> bool, rng: &mut dyn Rng) -> Option<u32> {
-        // A client has taken few of many guards, so a free one is found soon.
+        // A client has sampled few of the guards, so few draws are needed.
         let mut draws = (0..1000).map(|_| self.first + rng.next_u32() % self.count);
         draws.find(|&id| !taken(id))
     }

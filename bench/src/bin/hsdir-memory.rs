@@ -17,13 +17,14 @@ const NOW: u64 = 1_800_000_000;
 /// signatures.
 const KEYS_AND_SIGNATURES: usize = 2 * 32 + 2 * 64;
 
-/// Publish descriptors at a directory, and print what they take.
+/// Publish descriptors at a directory, and print their memory and the speed.
 #[derive(Parser)]
 struct Arguments {
-    /// Services that publish, each once.
+    /// Publish the descriptors of SERVICES services, each once.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     services: u64,
-    /// Encrypted bytes in a descriptor: stock services pad to multiples of 10,000.
+    /// Set the number of encrypted bytes in a descriptor. C tor's services pad to multiples of
+    /// 10,000.
     #[arg(long, default_value_t = 10_048)]
     encrypted: usize,
 }

@@ -1,5 +1,5 @@
-//! Memory cost of idle circuits at a relay. Its core gets many of them over a link like those
-//! between shards, so that no TLS session and no link handshake is included.
+//! Memory cost of idle circuits at a relay. They are created at its core over a link like those
+//! between shards, so that neither a TLS session nor a link handshake is included.
 
 use std::io::{self, ErrorKind};
 use std::process::ExitCode;
@@ -23,16 +23,17 @@ use clap::Parser;
 const LINK: LinkId = LinkId::new(0, 1);
 /// Bit of the circuit IDs that the link's initiator chooses.
 const OURS: u32 = 1 << 31;
-/// Time for keys, in seconds since 1970.
+/// Time at which the keys are created, in seconds since 1970.
 const UNIX: u64 = 1_800_000_000;
 
-/// Make idle circuits in a relay's core, and print what they take; 1 if that is too much.
+/// Create idle circuits in a relay's core, and print their memory. Exit with status 1 if it is
+/// above the target.
 #[derive(Parser)]
 struct Arguments {
-    /// How many.
+    /// Create CIRCUITS circuits of each kind.
     #[arg(long, default_value_t = 10_000)]
     circuits: u32,
-    /// Megabytes that they may take.
+    /// Allow less than TARGET megabytes for the circuits of a kind.
     #[arg(long, default_value_t = 100.0)]
     target: f64,
 }
@@ -40,7 +41,7 @@ struct Arguments {
 fn main() -> io::Result<ExitCode> {
     let arguments = Arguments::parse();
     let mut missed = false;
-    // All relays are kept: memory that one of them releases would be reused by the next.
+    // No relay is dropped, because the next relay would reuse its memory.
     let mut relays = Vec::new();
     for (name, wish) in [
         ("fixed windows, tor1", HopRequest::Plain),

@@ -1,6 +1,5 @@
-//! CPU cost of a cell at a relay where a service and its client meet, compared with a cell that
-//! the relay forwards as a middle. Only the core is measured, with links like those between
-//! shards.
+//! CPU cost of a cell at a rendezvous point, compared with a cell that the relay forwards as a
+//! middle. Only the core is measured, with links like those between shards.
 
 use std::io;
 use std::time::Instant;
@@ -20,22 +19,22 @@ use anabranch_onion::wire::message::{self, Format, Message, RelayCommand};
 use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, circuitmux};
 use clap::Parser;
 
-/// Link from which circuits are created, and link of the next hop or of the other circuit.
+/// Link over which circuits are created, and link of the next hop or of the other circuit.
 const LINKS: [LinkId; 2] = [LinkId::new(0, 1), LinkId::new(0, 2)];
 /// A circuit ID of the links' initiator.
 const ID: u32 = 1 << 31 | 7;
 const UNIX: u64 = 1_800_000_000;
 const COOKIE: [u8; 20] = [9; 20];
-/// Cells given to the relay at once, as by a link.
+/// Number of cells passed to the relay at once, as a link does.
 const BATCH: usize = 32;
 
-/// Pass cells on as a middle and as a rendezvous point, and print what each costs.
+/// Forward cells as a middle and as a rendezvous point, and print the CPU time of a cell.
 #[derive(Parser)]
 struct Arguments {
-    /// Cells of a run.
+    /// Forward CELLS cells in each run.
     #[arg(long, default_value_t = 100_000)]
     cells: usize,
-    /// Runs of each, in turns.
+    /// Repeat each measurement RUNS times, in turn.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..))]
     runs: u64,
 }

@@ -1,6 +1,6 @@
-//! Measures the CPU time of a relay of MORE for a packet: of the Sphinx library alone, of the core
-//! with it, and of the program on loopback. Measures the client's too, for a packet and a reply
-//! block.
+//! Measures the CPU time of a relay of MORE for a packet: of the Sphinx library alone, of the core,
+//! which includes the library, and of the program on loopback. Also measures the CPU time of a
+//! client for a packet and for a reply block.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -23,7 +23,7 @@ use sphinx_packet::{SURBMaterial, SphinxPacket, SphinxPacketBuilder};
 
 /// Number of nodes: the relay, the sender, the next hop, the exit, and another relay.
 const NODES: usize = 5;
-/// Maximum number of packets on their way through the program.
+/// Maximum number of packets in flight through the program.
 const WINDOW: usize = 32;
 /// Time after which a packet counts as lost.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -31,13 +31,13 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Print the CPU time that a relay of MORE takes for a packet, in microseconds.
 #[derive(Parser)]
 struct Arguments {
-    /// Packets in each run.
+    /// Send PACKETS packets in each run.
     #[arg(long, default_value_t = 4_000)]
     packets: usize,
-    /// Runs.
+    /// Repeat each measurement RUNS times.
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    /// Bytes of content in each packet.
+    /// Put PAYLOAD bytes of content into each packet.
     #[arg(long, default_value_t = more::PAYLOAD)]
     payload: usize,
 }
@@ -138,7 +138,7 @@ impl Bench {
         Ok((hops.iter().map(node).collect(), expiry))
     }
 
-    /// A packet from the sender over the relay and the next hop to the exit.
+    /// Creates a packet from the sender over the relay and the next hop to the exit.
     fn packet(&self) -> io::Result<Vec<u8>> {
         let (nodes, expiry) = self.route(&[0, 2, 3])?;
         let destination = Destination::new(DestinationAddressBytes::from_bytes([0; 32]), [0; 16]);
@@ -150,7 +150,7 @@ impl Bench {
         Ok(packet.map_err(io::Error::other)?.to_bytes())
     }
 
-    /// A reply block of two relays and the client.
+    /// Creates a reply block for a path over two relays to the client.
     fn block(&self) -> io::Result<()> {
         let (nodes, expiry) = self.route(&[0, 2, 1])?;
         let destination = Destination::new(DestinationAddressBytes::from_bytes([0; 32]), [1; 16]);

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use anabranch_bench::proc::{Sockets, Usage};
 use clap::Parser;
 
-/// Tell the CPU time that a process used over a while, its memory and files, and the memory of UDP
+/// Print the CPU time that a process uses in a period, its memory and files, and the memory of UDP
 /// queues, as JSON.
 #[derive(Parser)]
 struct Arguments {
-    /// The process.
+    /// Watch this process.
     pid: u32,
-    /// How long to watch.
+    /// Watch it for SECONDS.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
 }

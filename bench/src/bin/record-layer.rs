@@ -23,13 +23,13 @@ const WRITES: [(&str, usize); 3] =
 const PIECE: usize = 32 << 10;
 const NOW: u64 = 1_800_000_000;
 
-/// Print what sealing and opening records costs, ours beside the library's.
+/// Print the CPU time to seal and to open records, with our record layer and with the library's.
 #[derive(Parser)]
 struct Arguments {
-    /// Megabytes in each run.
+    /// Carry MEGABYTES in each run.
     #[arg(long, default_value_t = 50)]
     megabytes: usize,
-    /// Runs of each.
+    /// Repeat each measurement RUNS times.
     #[arg(long, default_value_t = 9)]
     runs: usize,
 }
@@ -187,7 +187,8 @@ fn measured(provider: &Arc<CryptoProvider>, write: usize, count: usize) -> io::R
         for buffer in [&mut up, &mut down, &mut came_up, &mut came_down] {
             buffer.clear();
         }
-        // Each end writes a batch before it is sent, which a relay sends with one system call.
+        // Each end writes a whole batch before it is sent. A relay sends such a batch with one
+        // system call.
         times[0] += timed(|| (0..now).try_for_each(|_| seal(&mut ours, &bytes, &mut down)))?;
         times[1] += timed(|| (0..now).try_for_each(|_| theirs.seal(&bytes, &mut up)))?;
         times[2] +=

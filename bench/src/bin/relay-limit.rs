@@ -1,6 +1,7 @@
-//! What a middle relay cannot do without, alone: one layer of AES-CTR on each cell, AES-GCM on each
-//! record twice, and TCP in and out. The sum is what this machine leaves for no relay to beat.
-//! Other choices are measured too: the layers of Counter Galois Onion, and those of lossy cells.
+//! CPU time of the operations that every middle relay needs: one layer of AES-CTR on each cell,
+//! AES-GCM on each record twice, and receiving and sending over TCP. No relay on this machine can
+//! take less than their sum. Alternatives are measured too: the layers of Counter Galois Onion, and
+//! those of lossy cells.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,31 +17,33 @@ use cipher::{KeyIvInit, StreamCipher};
 use clap::Parser;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Bytes of a user's in a cell (of the format that Counter Galois Onion has not).
+/// Bytes of a stream's data in a cell of the original format, which Counter Galois Onion does not
+/// use.
 const PAYLOAD: usize = 498;
-/// Bytes of a TLS record, and what it adds.
+/// Bytes of content in a TLS record.
 const RECORD: usize = 16 << 10;
+/// Bytes that a TLS record adds to its content.
 const RECORD_EXTRA: usize = 22;
 /// Bytes that a relay reads and writes at once.
 const PIECE: usize = 32 << 10;
 
-/// Print what a middle relay cannot do without, in milliseconds of CPU for each megabyte of users'
-/// bytes.
+/// Print the minimum CPU time of a middle relay, in milliseconds for each megabyte of streams'
+/// data.
 #[derive(Parser)]
 struct Arguments {
-    /// Megabytes of users' bytes in each run.
+    /// Process MEGABYTES of streams' data in each run.
     #[arg(long, default_value_t = 200)]
     megabytes: usize,
-    /// Runs.
+    /// Repeat each measurement RUNS times.
     #[arg(long, default_value_t = 5)]
     runs: usize,
 }
 
-/// Milliseconds for so many cells.
+/// Function that processes a number of cells, and returns the CPU time in milliseconds.
 type Part = fn(usize) -> io::Result<f64>;
 
-/// What there is to measure, and whether a relay cannot do without it: the others show what a
-/// choice costs.
+/// Measured operations: the name of each, whether every relay needs it, and its function. Those
+/// that not every relay needs show the cost of alternatives.
 const PARTS: [(&str, bool, Part); 12] = [
     ("AES-CTR", true, layers),
     ("AES-CTR by the library's counter mode", false, library),
@@ -75,21 +78,21 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// One layer on so many cells.
+/// Applies one layer of AES-CTR to `cells` cells.
 fn layers(cells: usize) -> io::Result<f64> {
     let mut stream = KeyStream::new(&[1; 16]);
     let mut body = [0; BODY];
     Ok(timed(|| (0..cells).for_each(|_| stream.apply(std::hint::black_box(&mut body)))))
 }
 
-/// The same by the library that is general.
+/// Applies the same layer with the general counter mode of the library `ctr`.
 fn library(cells: usize) -> io::Result<f64> {
     let mut cipher = Aes128Ctr::new(&[1; 16].into(), &[0; 16].into());
     let mut body = [0; BODY];
     Ok(timed(|| (0..cells).for_each(|_| cipher.apply_keystream(std::hint::black_box(&mut body)))))
 }
 
-/// One layer on so many cells that are for somebody else.
+/// Applies one CGO layer to `cells` cells that the relay forwards.
 fn passed_on(cells: usize) -> io::Result<f64> {
     let mut layer = CgoRelay::new(&[1; cgo::KEY_BYTES]);
     let mut body = [0; BODY];
@@ -97,7 +100,7 @@ fn passed_on(cells: usize) -> io::Result<f64> {
     Ok(timed(|| (0..cells).for_each(|_| pass())))
 }
 
-/// So many cells from their relay; keys change with each.
+/// Encrypts `cells` cells that the relay originates. CGO updates the keys with each.
 fn spoken(cells: usize) -> io::Result<f64> {
     let mut layer = CgoRelay::new(&[1; cgo::KEY_BYTES]);
     let mut body = [0; BODY];
@@ -108,7 +111,7 @@ fn spoken(cells: usize) -> io::Result<f64> {
     }))
 }
 
-/// The same, and then by the client that they are for.
+/// Encrypts `cells` cells at their relay, and decrypts them at the client.
 fn heard(cells: usize) -> io::Result<f64> {
     let seed = [1; cgo::KEY_BYTES];
     let (mut relay, mut client) = (CgoRelay::new(&seed), CgoClient::new(&seed));
@@ -123,12 +126,13 @@ fn heard(cells: usize) -> io::Result<f64> {
     if known { Ok(ms) } else { Err(io::Error::other("a client took a cell for another's")) }
 }
 
-/// The keys of a hop's lossy cells.
+/// Returns the keys of a hop for lossy cells.
 fn lossy_keys() -> LossyKeys {
     LossyKeys::from(&[1; lossy::KEY_BYTES])
 }
 
-/// One layer on `cells` lossy cells that are for another hop, with the check of their counters.
+/// Checks the counters of `cells` lossy cells that the relay forwards, and applies one layer to
+/// each.
 fn lossy_passed_on(cells: usize) -> io::Result<f64> {
     let mut relay = LossyRelay::new(&lossy_keys());
     let mut body = [0; BODY];
@@ -142,7 +146,7 @@ fn lossy_passed_on(cells: usize) -> io::Result<f64> {
     if passed == cells { Ok(ms) } else { Err(io::Error::other("a relay dropped a lossy cell")) }
 }
 
-/// `cells` lossy cells from their relay.
+/// Encrypts `cells` lossy cells that the relay originates.
 fn lossy_spoken(cells: usize) -> io::Result<f64> {
     let mut relay = LossyRelay::new(&lossy_keys());
     let mut body = [0; BODY];
@@ -153,7 +157,7 @@ fn lossy_spoken(cells: usize) -> io::Result<f64> {
     }))
 }
 
-/// The same, and then by the client that they are for.
+/// Encrypts `cells` lossy cells at their relay, and decrypts them at the client.
 fn lossy_heard(cells: usize) -> io::Result<f64> {
     let keys = lossy_keys();
     let (mut relay, mut client) = (LossyRelay::new(&keys), LossyClient::new(&[keys]));
@@ -169,7 +173,7 @@ fn lossy_heard(cells: usize) -> io::Result<f64> {
     if heard == cells { Ok(ms) } else { Err(io::Error::other("a client dropped a lossy cell")) }
 }
 
-/// Opening and sealing the records of this length that so many cells fill.
+/// Opens and seals the records of `length` bytes that `cells` cells fill.
 fn records(cells: usize, length: usize) -> io::Result<f64> {
     let unusable = |_| io::Error::other("the library refuses a key of its own length");
     let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &[2; 32]).map_err(unusable)?);
@@ -186,7 +190,7 @@ fn records(cells: usize, length: usize) -> io::Result<f64> {
     if sound { Ok(ms) } else { Err(io::Error::other("a record could not be opened")) }
 }
 
-/// A thread that receives what so many cells take on the wire, and sends it on.
+/// Receives the bytes that `cells` cells need on the wire, and sends them over another connection.
 fn tcp(cells: usize) -> io::Result<f64> {
     let wire = cells * CELL;
     let bytes = wire + wire.div_ceil(RECORD) * RECORD_EXTRA;
@@ -224,7 +228,7 @@ fn pair() -> io::Result<(TcpStream, TcpStream)> {
     Ok((one, listener.accept()?.0))
 }
 
-/// Milliseconds of CPU of this thread.
+/// Returns the CPU time that `work` takes on this thread, in milliseconds.
 fn timed(work: impl FnOnce()) -> f64 {
     let now = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);

@@ -12,24 +12,24 @@ use clap::Parser;
 /// Send numbered, time-stamped datagrams of many sessions to one address.
 #[derive(Parser)]
 struct Arguments {
-    /// Where to.
+    /// Send to this address.
     to: SocketAddr,
-    /// How long, in seconds.
+    /// Send for SECONDS.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// Datagrams per second over all sessions; 0 is flat out.
+    /// Send RATE datagrams per second over all sessions; 0 sends as fast as possible.
     #[arg(long, default_value_t = 0.0)]
     rate: f64,
-    /// Bytes of each datagram, at least 20.
+    /// Send datagrams of SIZE bytes, at least 20.
     #[arg(long, default_value_t = 1350)]
     size: usize,
-    /// Source sockets, each a session; they take turns.
+    /// Send from SESSIONS sockets in turn, each of which is a session.
     #[arg(long, default_value_t = 1)]
     sessions: usize,
-    /// Datagrams that a session sends at a time.
+    /// Send BURST datagrams of a session at a time.
     #[arg(long, default_value_t = 1)]
     burst: usize,
-    /// Without segmentation offload: each datagram on its own.
+    /// Send each datagram separately, without segmentation offload.
     #[arg(long)]
     plain: bool,
 }
@@ -63,8 +63,8 @@ impl Sender {
         Ok(Sender { sessions, turn: 0, size, burst, bytes, queue, report })
     }
 
-    /// Sends for `seconds`. The pace follows the clock: datagrams that are late are sent as soon
-    /// as possible.
+    /// Sends for `seconds`. Datagrams that are late are sent as soon as possible, so the mean rate
+    /// is kept.
     fn run(&mut self, rate: f64, seconds: f64) -> report::Blast {
         let (start, length) = (payload::now(), (seconds * 1e9) as u64);
         let cpu = proc::cpu(std::process::id()).unwrap_or(0.0);

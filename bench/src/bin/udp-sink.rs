@@ -11,21 +11,21 @@ use anabranch_os::poller::Poller;
 use anabranch_os::udp::{Datagrams, Received, RecvBatch, SendQueue, UdpOptions, UdpSocket};
 use clap::Parser;
 
-/// Maximum delays kept.
+/// Maximum number of delays that are stored.
 const SAMPLES: usize = 4 << 20;
 
 /// Receive what udp-blast sends; print "ready ADDRESS", then the result as JSON.
 #[derive(Parser)]
 struct Arguments {
-    /// Where to listen; port 0 takes a free one.
+    /// Listen at this address; port 0 is any free port.
     listen: SocketAddr,
-    /// End after so many seconds.
+    /// End after SECONDS.
     #[arg(long, default_value_t = 60.0)]
     seconds: f64,
-    /// End when nothing has come for so many milliseconds after the first datagram.
+    /// End when no datagram has arrived for IDLE milliseconds after the first one.
     #[arg(long, default_value_t = 300)]
     idle: u64,
-    /// Without receive offload: each datagram on its own.
+    /// Receive each datagram separately, without receive offload.
     #[arg(long)]
     plain: bool,
     /// Send each datagram back.
@@ -114,8 +114,7 @@ impl Count {
     }
 
     fn one(&mut self, datagram: &[u8]) {
-        // A datagram from another program must not make us reserve memory for four billion
-        // sessions.
+        // A datagram from another program must not cause an allocation for four billion sessions.
         let Some(stamp) = Stamp::read(datagram).filter(|stamp| stamp.session < 1 << 20) else {
             self.report.foreign += 1;
             return;

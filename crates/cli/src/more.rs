@@ -166,7 +166,7 @@ fn named(path: &Path, error: &str) -> Failure {
     Failure::misuse(format!("{}: {error}", path.display()))
 }
 
-/// Prints an event. Its reader may be gone.
+/// Prints an event. Errors are ignored, because the reader may have closed its end.
 fn print(event: &MoreEvent) {
     let line = match event {
         MoreEvent::Listening(udp, None) => format!("node at {udp}"),

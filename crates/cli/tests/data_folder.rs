@@ -1,4 +1,4 @@
-//! The folder of `--data`: one process alone has it, and nobody else looks into it.
+//! The folder of `--data`: only one process uses it at a time, and no other user can read it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -14,7 +14,7 @@ use program::{NOBODY, Program};
 
 const CLIENT: &str = "client --listen 127.0.0.1:0";
 
-/// A relay's words, with a port, which it needs.
+/// Returns the options of a relay, including a port, which it needs.
 fn relay() -> String {
     let [port] = free_ports();
     format!("relay --nickname river --address 127.0.0.1 --listen 127.0.0.1:{port} --allow-private")

@@ -1,9 +1,9 @@
 //! The properties of a link: as a topology defines them, and as events change them while the
 //! network runs.
 //!
-//! To add one, add its line to the table in this file, with the type of its value in `units.rs`,
+//! To add a property, add its line to the table in this file, the type of its value to `units.rs`,
 //! and its setting to `LinkSettings` of `netem`. Topologies, events, commands, messages about
-//! unknown keys and the help of `anabranch emulate` then have it.
+//! unknown keys and the help of `anabranch emulate` then include it.
 
 use anabranch_netem::{LinkSettings, Loss};
 use serde::Deserialize;
@@ -18,7 +18,7 @@ pub struct Impairment {
     /// The key for the direction from the second end to the first; `None` if both directions have
     /// the same value.
     pub back: Option<&'static str>,
-    /// The form of its value, with units.
+    /// The form of the value, with units.
     pub form: &'static str,
     /// One line of help.
     pub about: &'static str,

@@ -71,9 +71,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// the order of sampling.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeptGuards {
-    /// Sample of the selection `default`: the user's preferences allow many first hops.
+    /// Sample of the selection `default`: the user's restrictions allow many first hops.
     pub default: Vec<Sampled<[u8; 20]>>,
-    /// Sample of the selection `restricted`: the preferences allow only few first hops.
+    /// Sample of the selection `restricted`: the restrictions allow only few first hops.
     pub restricted: Vec<Sampled<[u8; 20]>>,
     /// Sample of the selection `bridges`: the user enters through bridges.
     pub bridges: Vec<Sampled<[u8; 20]>>,
@@ -135,13 +135,13 @@ pub enum Order {
     /// Guards or build times changed: save them ([`CircuitManager::guards`],
     /// [`CircuitManager::build_times`]).
     Keep,
-    /// Warn the user that the preferences leave only this number of guards, which identify the
+    /// Warn the user that the restrictions leave only this number of guards, which identify the
     /// user.
     FewGuards(usize),
     /// Inform the user that sets have fewer legs (the first number) than wanted (the second),
     /// because no other relays may be combined with those of the set.
     FewLegs(usize, usize),
-    /// Inform the user that the preferences allow no relay that links sets of this design. Such a
+    /// Inform the user that the restrictions allow no relay that links sets of this design. Such a
     /// relay is an exit, or a middle if the design's legs join at a middle.
     NoAbleRelay(Design),
     /// Inform the user that circuits cannot be lossy: no allowed relay for a position of the path
@@ -216,10 +216,10 @@ pub struct CircuitManager {
     network: Option<Arc<Network>>,
     entry: Entry,
     times: BuildTimes,
-    /// The user's preferences.
+    /// The user's restrictions.
     wanted: RelayRestrictions,
-    /// The preferences in effect: the user's, restricted to relays at which sets of the design can
-    /// be linked.
+    /// The restrictions in effect: the user's, further restricted to relays at which sets of the
+    /// design can be linked.
     restrictions: RelayRestrictions,
     circuits: BTreeMap<CircuitKey, Circuit>,
     demands: Vec<PendingDemand>,
@@ -864,7 +864,7 @@ impl Circuit {
     }
 }
 
-/// Returns true if the preferences `restrictions` allow each relay of `path` at its position.
+/// Returns true if `restrictions` allow each relay of `path` at its position.
 fn allow(restrictions: &RelayRestrictions, path: &Path) -> bool {
     let last = Position::Exit(target_of_names());
     let positions = [Position::Guard, Position::Middle, last];

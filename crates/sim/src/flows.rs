@@ -22,13 +22,13 @@ const AHEAD: u32 = 64 << 10;
 pub struct Flows {
     /// Number of connections, which begin one after another.
     pub count: u32,
-    /// Time between the starts of two connections.
+    /// Time between the starts of consecutive connections.
     pub apart: Duration,
     /// Rate of both hosts' lines, in bits per second.
     pub rate: NonZeroU64,
     /// Size of each line's queue, in bytes.
     pub queue: usize,
-    /// Share of packets that are lost on the receiver's line.
+    /// Share of packets that are lost on the receiver's line, in `0.0..=1.0`.
     pub loss: f64,
     /// One-way delay of the core network.
     pub delay: Duration,
@@ -114,7 +114,7 @@ fn outcome(simulation: &Simulation<Peer>, hosts: [HostId; 2]) -> Outcome {
         .map(|side| hosts.iter().map(|&host| simulation.stats(host)[side].packets).sum::<u64>());
     Outcome {
         received,
-        // Every packet that leaves a line crosses the core.
+        // Every packet that leaves its sender's line crosses the core.
         packet_hops: 2 * up + down,
         hash: simulation.trace().hash(),
         stats: conns.iter().filter_map(|&conn| stack.stats(conn)).collect(),

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// One-way delays of the core network between places. The core has no limit on its rate and loses
-/// nothing.
+/// One-way delays of the core network between places, the points at which access lines join it.
+/// The core has no limit on its rate and loses nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Latencies {
     places: usize,
@@ -16,7 +16,7 @@ pub struct Latencies {
 pub struct NotSquare;
 
 impl Latencies {
-    /// Returns latencies with the same delay between all hosts.
+    /// Returns the latencies of a core with one place: the delay between any two hosts is `delay`.
     pub fn uniform(delay: Duration) -> Latencies {
         Latencies { places: 1, delays: vec![delay] }
     }

@@ -13,9 +13,9 @@
 //! * [`onion`]: relays and clients of the onion network, and web servers.
 //! * [`flows`]: bulk transfers, for measurements of the simulator itself.
 //!
-//! A run depends only on the programs, the settings and the seed. Nothing reads a clock, iterates
-//! over a hash map, or draws random numbers except from seeded streams. Random numbers are drawn
-//! only where a rule needs them.
+//! A run depends only on the programs, the settings and the seed. Nothing reads a clock or iterates
+//! over a hash map. All random numbers are from seeded streams. Code draws one only if the settings
+//! need it: a line without random loss draws none.
 //!
 //! The design and its reasons: `docs/design/simulator.md`.
 

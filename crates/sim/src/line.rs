@@ -21,8 +21,8 @@ pub struct LineSettings {
 }
 
 impl LineSettings {
-    /// Returns the settings of a line without random loss, whose queue holds what the line sends
-    /// in `delay`.
+    /// Returns the settings of a line without random loss. Its queue holds the bytes that the line
+    /// sends in `delay`.
     pub fn with_queue(rate: NonZeroU64, delay: Duration) -> LineSettings {
         let bytes = u128::from(rate.get()) * delay.as_nanos() / 8_000_000_000;
         LineSettings { rate, queue: usize::try_from(bytes).unwrap_or(usize::MAX), loss: 0.0 }
@@ -57,8 +57,8 @@ pub struct LineStats {
 }
 
 /// One direction of a line: a wire with a drop-tail queue. It behaves like a `netem::Link` with
-/// rate, queue and loss. It computes at once when a packet leaves, because a line's properties
-/// never change.
+/// rate, queue and loss. A line's properties never change, so the time at which a packet leaves is
+/// known as soon as the packet is queued.
 #[derive(Debug)]
 pub struct Line {
     settings: LineSettings,
@@ -73,7 +73,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// Creates a line, with the random numbers of `entity` in the run `seed`.
+    /// Creates a line. The random numbers for its losses are those of `entity` in the run `seed`.
     pub fn new(settings: LineSettings, seed: u64, entity: u64) -> Line {
         Line {
             settings,

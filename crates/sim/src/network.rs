@@ -17,7 +17,7 @@ pub struct HostSettings {
     pub up: LineSettings,
     /// Properties of the direction from the core network to the host.
     pub down: LineSettings,
-    /// The host's place: its row and column in the [`Latencies`].
+    /// Place at which the line joins the core network: a row and column of the [`Latencies`].
     pub place: usize,
 }
 
@@ -61,7 +61,8 @@ pub struct Network<P> {
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// The first bit of the packet with this number reaches the line of its host.
+    /// The packet with this number has crossed the core network, and reaches the line to its
+    /// destination.
     Reach(u32),
     /// The first packet on the host's line has arrived at the host.
     Deliver,
@@ -148,7 +149,8 @@ impl<P> Network<P> {
         host
     }
 
-    /// Returns the present time, which is that of the last event returned.
+    /// Returns the current time: that of the last event, or the end of the last [`Network::next`]
+    /// if it returned none.
     pub fn now(&self) -> Time {
         self.now
     }
@@ -170,8 +172,8 @@ impl<P> Network<P> {
         self.latencies.between(place(from), place(to))
     }
 
-    /// Sends a packet of `bytes` bytes. It arrives after both lines and the core network, or is
-    /// dropped.
+    /// Sends a packet of `bytes` bytes. It passes both hosts' lines and the core network, and
+    /// arrives unless a line drops it.
     pub fn send(&mut self, from: HostId, to: HostId, bytes: u16, load: P) {
         let leaves = self.hosts[from.index()].up.push(self.now, bytes);
         match leaves {
@@ -185,7 +187,7 @@ impl<P> Network<P> {
     }
 
     /// Sets the timer number `timer` of a host to expire at `time`. A host may set the same number
-    /// several times.
+    /// several times; each setting then expires.
     pub fn set_timer(&mut self, host: HostId, time: Time, timer: u32) {
         self.queue.push(time.max(self.now), host, Event::Timer(timer));
     }
@@ -299,7 +301,7 @@ mod tests {
         for (from, packet) in [(1, 4), (0, 1), (0, 2), (1, 5)] {
             network.send(HostId(from), HostId(2), 1000, packet);
         }
-        // They reach the line by twos; who was first to push is first in a tie.
+        // Two packets reach the line at a time. The one that was sent first is queued first.
         let order = [(11_100, 2, 4), (12_100, 2, 1), (13_100, 2, 2), (14_100, 2, 5)];
         assert_eq!(arrivals(&mut network), order);
     }

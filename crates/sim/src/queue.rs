@@ -119,7 +119,7 @@ mod tests {
         let wanted = ["early", "a", "b", "c", "late"];
         let pushes = [(9, 0, "late"), (5, 2, "c"), (5, 1, "a"), (5, 1, "b"), (4, 7, "early")];
         assert_eq!(order(&pushes), wanted);
-        // Whichever host pushes first, the order is the same.
+        // The order does not depend on which host pushes first.
         let pushes = [(5, 1, "a"), (4, 7, "early"), (5, 1, "b"), (9, 0, "late"), (5, 2, "c")];
         assert_eq!(order(&pushes), wanted);
     }

@@ -33,8 +33,8 @@ pub struct UdpOutbox {
 }
 
 impl UdpOutbox {
-    /// Sends `content` to a host. On the wire it has `bytes` bytes without the headers of UDP and
-    /// IP.
+    /// Sends `content` to a host. On the wire the datagram has a payload of `bytes` bytes, which
+    /// need not be the length of `content`.
     ///
     /// # Panics
     /// The datagram does not fit into an IP packet.
@@ -112,7 +112,7 @@ impl<P: HostProgram> Simulation<P> {
         host
     }
 
-    /// Returns the present time.
+    /// Returns the current time.
     pub fn now(&self) -> Time {
         self.network.now()
     }
@@ -177,7 +177,7 @@ impl<P: HostProgram> Simulation<P> {
     fn expire(&mut self, host: HostId) {
         let (now, at) = (self.network.now(), &mut self.hosts[host.index()]);
         if at.armed.is_none_or(|armed| armed > now) {
-            // An earlier timer has replaced this one.
+            // This timer is obsolete, because an earlier one was set after it.
             return;
         }
         at.armed = None;

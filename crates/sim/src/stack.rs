@@ -159,7 +159,7 @@ impl Stack {
         }
     }
 
-    /// Calls `act` on a connection, which may then have something to send.
+    /// Calls `act` on a connection, and marks it, because it may then have something to send.
     fn with<T: Default>(&mut self, conn: ConnId, act: impl FnOnce(&mut Connection) -> T) -> T {
         let Some(socket) = self.socket(conn) else { return T::default() };
         let done = act(&mut socket.tcp);
@@ -183,8 +183,8 @@ impl Stack {
         self.with(conn, |tcp| tcp.read(into))
     }
 
-    /// Returns the next part of a connection's stream that arrived before earlier parts, with its
-    /// offset. The stack's settings have to provide for that ([`Config::early`]).
+    /// Returns the next part of a connection's stream that arrived out of order, with its offset.
+    /// There are such parts only if [`Config::early`] is set.
     pub fn early(&mut self, conn: ConnId) -> Option<(u64, Vec<u8>)> {
         self.socket(conn)?.tcp.early()
     }
@@ -333,7 +333,7 @@ impl Stack {
     /// Handles the expiry of a timer that [`Stack::poll_timer`] returned.
     pub fn expire(&mut self, now: Time, conn: ConnId) {
         let Some(socket) = self.socket(conn) else { return };
-        // An earlier timer has replaced this one.
+        // Otherwise this timer is obsolete, because an earlier one was set after it.
         if socket.armed.is_some_and(|armed| armed <= now) {
             socket.armed = None;
             self.mark(conn);

@@ -45,8 +45,8 @@ fn the_hash_is_a_function_of_the_seed() {
     assert_ne!(run.hash, flows.run(8).hash);
 }
 
-/// The hash of one scenario, which builds of all kinds and machines of all kinds must agree on.
-/// Whatever changes the behaviour of TCP or of the simulator changes it.
+/// Checks the hash of one scenario, which must be the same for all builds and machines. Each change
+/// to the behaviour of TCP or of the simulator changes it.
 #[test]
 fn the_hash_is_that_of_any_build() {
     let flows = Flows { loss: 0.002, span: Duration::from_secs(3), ..Flows::default() };

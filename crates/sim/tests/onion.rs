@@ -81,7 +81,7 @@ fn a_client_downloads_a_page_through_three_relays() {
     assert!(relayed.iter().filter(|&&cells| cells > 1_000).count() >= 2, "{relayed:?}");
 }
 
-/// Arms of UDP designs: congestion control, paths and schedule.
+/// Arms of UDP-OR designs: congestion control, number of legs, and schedule.
 const UDP: [(LossyCongestion, usize, Option<&str>); 4] = [
     (LossyCongestion::Bbr, 1, None),
     (LossyCongestion::Cubic, 1, None),
@@ -103,8 +103,8 @@ fn streams_over_lossy_circuits_do_not_wait_for_the_exit_s_connection() {
         for download in &downloads {
             assert!(download.complete && download.received == 320 << 10, "{arm:?}: {download:?}");
         }
-        // Of the first, the circuit may still have to be built. The SYN's answer takes six hops of
-        // 20 ms, and the request, which follows it, eight.
+        // The circuit for the first download may still have to be built. The answer to the SYN
+        // takes six hops of 20 ms, and the answer to the request, which follows the SYN, eight.
         let ttfb = downloads[1].ttfb().unwrap();
         println!("{arm:?}: {ttfb:?}, {:?}", downloads[1].ttlb());
         assert!((14 * 20 * MS..16 * 20 * MS).contains(&ttfb), "{arm:?}: {ttfb:?}");
@@ -208,7 +208,8 @@ fn a_client_uses_the_relays_that_it_may_use_and_makes_its_second_download() {
     assert!(relayed[1] && relayed[2] && !relayed[0] && !relayed[3], "{relayed:?}");
 }
 
-/// With a request in every second repetition at once, the first byte arrives a round trip earlier.
+/// Checks that an optimistic request, in every second repetition, saves a round trip until the
+/// first byte.
 #[test]
 fn requests_with_the_opening_of_the_stream_save_a_round_trip() {
     let pause = Pause::Between(50 * MS, 250 * MS);
@@ -219,12 +220,12 @@ fn requests_with_the_opening_of_the_stream_save_a_round_trip() {
     assert!(downloads.len() > 20 && downloads.iter().all(|one| one.complete), "{downloads:?}");
     for pair in downloads.chunks_exact(4) {
         let first_byte = |place: usize| pair[place].ttfb().unwrap();
-        // To the exit and back are six hops of 20 ms; the connection to the server takes two more.
+        // BEGIN and its answer take six hops of 20 ms, and the connection to the server two more.
         let saved = first_byte(0).saturating_sub(first_byte(2));
         assert!((6 * 20 * MS..8 * 20 * MS).contains(&saved), "{saved:?}");
         assert!(pair.iter().map(|one| one.received).eq([320 << 10, 100_000, 320 << 10, 100_000]));
     }
-    // A repetition's second download begins at once, the next repetition after a pause.
+    // A repetition's second download begins without a pause, the next repetition after a pause.
     for pair in downloads.windows(2).step_by(2) {
         assert_eq!(pair[1].asked, pair[0].ended);
     }

@@ -1,4 +1,4 @@
-//! Networks by counts, with lines and delays from tables.
+//! Networks that are planned by numbers of hosts, with lines and delays drawn from tables.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -34,7 +34,7 @@ fn plan() -> NetworkPlan {
     }
 }
 
-/// The counts of paper 001, section 5: they make 315 nodes.
+/// A plan with the numbers of hosts in paper 001, section 5: 315 in total.
 #[test]
 fn the_paper_s_network_has_315_hosts_with_lines_of_their_own() {
     let plan = NetworkPlan { relays: 59, exits: 14, servers: 14, web: 206, bulk: 22, ..plan() };
@@ -50,7 +50,7 @@ fn the_paper_s_network_has_315_hosts_with_lines_of_their_own() {
     assert_eq!(bulk.count(), 22);
     let listed = documents.network().consensus().relays.len();
     assert_eq!(listed, 73);
-    // Another network has other lines, the same network with fewer clients the same ones.
+    // Another seed of the network changes the lines; fewer clients do not.
     let lines = |plan: &NetworkPlan| plan.scenario(1, &documents).relays;
     assert_ne!(lines(&NetworkPlan { network: 2, ..plan.clone() }), scenario.relays);
     assert_eq!(lines(&NetworkPlan { web: 10, bulk: 1, ..plan.clone() }), scenario.relays);
@@ -109,11 +109,11 @@ fn schedules_and_congestion_control_change_the_run() {
         assert!(complete > 1, "{controlled}: {complete}");
         hashes.insert(hash);
     }
-    // mTor's circuits have windows in either network.
+    // mTor's circuits have fixed windows in either network.
     assert!(hashes.len() >= 4, "{hashes:?}");
 }
 
-/// As in Tor of 2019: one circuit without congestion control, with windows of 1,000 cells.
+/// A plan as in Tor of 2019: one circuit with fixed windows of 1,000 cells.
 #[test]
 fn a_single_circuit_with_fixed_windows_downloads() {
     let (fixed, complete) = run(&NetworkPlan { congestion_control: false, ..plan() });
@@ -146,7 +146,7 @@ fn relays_sampled_from_a_consensus_keep_its_flags_policies_and_weights() {
     assert_eq!(exits.iter().filter(|exits| **exits).count(), 1);
     let flagged = sampled.network().consensus().relays.iter().filter(|relay| relay.flags.exit);
     assert_eq!(flagged.count(), 1);
-    // Lines have the rates of the weights, or those of the plan.
+    // The rates of lines are the relays' weights, or drawn from the plan's tables.
     let rates = |plan: &NetworkPlan| -> Vec<u64> {
         let scenario = plan.scenario(1, &sampled);
         scenario.relays.iter().map(|host| host.up.rate.get()).collect()
@@ -168,13 +168,13 @@ fn clients_download_in_a_sampled_network() {
     assert_ne!(run(&NetworkPlan { network: 2, ..sampled }).0, hash);
 }
 
-/// Which circuit takes a stream, and whether it stays there, changes the run.
+/// Checks that the selection of a stream's circuit, and its attachment, have an effect on the run.
 #[test]
 fn selection_and_attachment_of_streams_change_the_run() {
     let with = |selection, leg_age: Option<u64>| {
         let design = "anabranch".parse().unwrap();
         let leg_age = leg_age.map(Duration::from_secs);
-        // Several circuits are built when the first stream asks for one.
+        // There are several circuits when the first stream requests one.
         let first_pause = Duration::from_secs(5);
         let common = Common { selection, leg_age, first_pause, legs: 2, design, ..plan().common };
         run(&NetworkPlan { common, web: 0, bulk: 2, ..plan() })

@@ -35,8 +35,8 @@ fn documents() -> NetworkDocuments {
     MADE.get_or_init(|| NetworkDocuments::new(&relays, &BTreeMap::new())).clone()
 }
 
-/// Four relays and two exits, of which the second one is 150 ms from all other hosts. These are
-/// 10 ms from each other.
+/// Four relays and two exits. The second exit is 150 ms from all other hosts, and these are 10 ms
+/// from each other.
 fn scenario(common: Common, megabits: u64, loads: &[ClientLoad]) -> Scenario {
     let place = |relay: usize| usize::from(relay == EXITS[1]);
     let client =
@@ -55,7 +55,7 @@ fn scenario(common: Common, megabits: u64, loads: &[ClientLoad]) -> Scenario {
 /// Returns the share of the exits' bytes that the far exit sent.
 fn far_share(selection: Selection) -> f64 {
     let common = Common { selection, ..Common::default() };
-    // The first pause is long enough for the circuits that are built in advance.
+    // Circuits are built in advance during the first pause.
     let pause = Pause::Between(4000 * MS, 8000 * MS);
     let load = ClientLoad { bytes: 50_000, pause, ..ClientLoad::web() };
     let mut network = OnionNetwork::new(&scenario(common, 80, &[load; 24]));
@@ -67,8 +67,9 @@ fn far_share(selection: Selection) -> f64 {
     far / (near + far)
 }
 
-/// Of two circuits built in advance, half have the far exit: by age a client uses it as often, by
-/// time only if both of its circuits end there, a quarter of all clients.
+/// Checks how often clients use the far exit. A client builds two circuits in advance, each to
+/// either exit with equal probability. Selection by age uses the far exit for half of the bytes;
+/// selection by time only if both circuits end there, which is so for a quarter of the clients.
 #[test]
 fn streams_avoid_a_far_exit_by_build_time_and_by_round_trip_time() {
     let [oldest, newest] = [Selection::Oldest, Selection::Newest].map(far_share);

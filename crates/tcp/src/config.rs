@@ -12,8 +12,8 @@ pub struct Config {
     pub mss: u16,
     /// Congestion control.
     pub congestion: Congestion,
-    /// Whether the sending of segments is spread over the round-trip time. Linux does this only
-    /// with the queueing discipline `fq`.
+    /// Whether segments are paced: spread over the round-trip time. With CUBIC, Linux does this
+    /// only with the queueing discipline `fq`. BBR always paces.
     pub pacing: bool,
     /// Maximum bytes buffered for the reader, both in order and out of order.
     pub receive_buffer: usize,
@@ -36,15 +36,15 @@ pub struct Config {
     /// answered with data at once (RFC 7413, without its cookies). Both sides must agree on it
     /// beforehand, and the peer must be known by other means.
     pub fast_open: bool,
-    /// Initial window, in segments.
+    /// Initial congestion window, in segments.
     pub initial_window: u32,
-    /// Whether a segment with an old timestamp is dropped (PAWS, RFC 7323, section 5). Without
-    /// this, something below must drop old duplicates. PAWS also drops segments that were overtaken
-    /// by a retransmission.
+    /// Whether a segment with an old timestamp is dropped (PAWS, RFC 7323, section 5). PAWS also
+    /// drops segments that a retransmission has overtaken. If false, the layer below must drop old
+    /// duplicates.
     pub paws: bool,
-    /// Number of legs, from 1 to [`MAX_LEGS`]: paths to the peer that the connection knows. Each
-    /// has its own window, round-trip time and loss detection. More than one needs
-    /// [`Congestion::Bbr`], and [`poll_by`](crate::Connection::poll_by).
+    /// Number of legs, from 1 to [`MAX_LEGS`]: paths to the peer that have their own window,
+    /// round-trip time and loss detection. More than one needs [`Congestion::Bbr`], and
+    /// [`poll_by`](crate::Connection::poll_by).
     pub legs: usize,
 }
 

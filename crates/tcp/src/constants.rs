@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Initial window, in segments (RFC 6928, section 2).
 pub const INIT_CWND: u32 = 10;
-/// Minimum congestion window after a fast retransmit, in segments (RFC 5681, section 3.1).
+/// Minimum slow-start threshold, in segments (RFC 5681, section 3.1, equation 4).
 pub const MIN_SSTHRESH: u32 = 2;
 /// Number of duplicate acknowledgements that signal a loss (RFC 5681, section 3.2; RFC 6675,
 /// section 2).
@@ -22,9 +22,9 @@ pub const INITIAL_RTO: Duration = Duration::from_secs(1);
 pub const RTO_MIN: Duration = Duration::from_millis(200);
 /// Maximum retransmission timeout (RFC 6298, section 2.5: 60 s or more; Linux, `TCP_RTO_MAX`).
 pub const RTO_MAX: Duration = Duration::from_secs(120);
-/// Divisor of a sample's weight in `SRTT`: alpha = 1/8 (RFC 6298, section 2.3).
+/// Inverse of a sample's weight in `SRTT`: alpha = 1/8 (RFC 6298, section 2.3).
 pub const RTO_ALPHA: u32 = 8;
-/// Divisor of a sample's weight in `RTTVAR`: beta = 1/4 (RFC 6298, section 2.3).
+/// Inverse of a sample's weight in `RTTVAR`: beta = 1/4 (RFC 6298, section 2.3).
 pub const RTO_BETA: u32 = 4;
 /// Factor `K` of `RTTVAR` in the retransmission timeout (RFC 6298, section 2.3).
 pub const RTO_K: u32 = 4;
@@ -37,23 +37,24 @@ pub const DATA_RETRIES: u32 = 15;
 /// Period over which the minimum round-trip time is taken (Linux, `tcp_min_rtt_wlen`).
 pub const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
 
-/// Inverse of the weight of a segment in the mean lateness of segments. It is this crate's.
+/// Inverse of a segment's weight in the mean lateness of segments (this crate's choice).
 pub const LATENESS_WEIGHT: u32 = 32;
 /// Divisor of the minimum round-trip time that gives the reordering window (RFC 8985, section
 /// 6.2).
 pub const RACK_REO_WND_DIVISOR: u32 = 4;
-/// Number of recoveries for which a widened reordering window lasts (RFC 8985, section 6.2).
+/// Number of recoveries for which a widened reordering window lasts (RFC 8985, section 6.2; Linux,
+/// `TCP_RACK_RECOVERY_THRESH`).
 pub const RACK_REO_WND_PERSIST: u32 = 16;
-/// Maximum factor of the reordering window (Linux, `TCP_RACK_RECOVERY_THRESH`).
+/// Maximum factor of the reordering window (Linux: `reo_wnd_steps` has 8 bits).
 pub const RACK_MAX_REO_WND_MULT: u32 = 255;
 /// Factor of `SRTT` in the probe timeout (RFC 8985, section 7.2).
 pub const TLP_SRTT_FACTOR: u32 = 2;
 /// Allowance for a delayed acknowledgement when one segment is in flight (RFC 8985, section 7.2,
 /// `TLP.max_ack_delay`).
 pub const TLP_MAX_ACK_DELAY: Duration = Duration::from_millis(200);
-/// Allowance in the probe timeout in all other cases, and in the timer of the reordering window.
-/// With it, the timer does not expire before an acknowledgement (Linux, `TCP_TIMEOUT_MIN`: two
-/// ticks of 4 ms).
+/// Allowance in the probe timeout when several segments are in flight, and in the timer of the
+/// reordering window. It keeps these timers from expiring just before an acknowledgement arrives
+/// (Linux, `TCP_TIMEOUT_MIN`: two ticks of 4 ms).
 pub const TIMEOUT_MIN: Duration = Duration::from_millis(8);
 
 /// CUBIC's scaling constant `C`, in segments per second cubed (RFC 9438, section 5).
@@ -62,9 +63,11 @@ pub const CUBIC_C: f64 = 0.4;
 pub const CUBIC_BETA: f64 = 0.7;
 /// Growth of the Reno-friendly estimate, `3 * (1 - beta) / (1 + beta)` (RFC 9438, section 4.3).
 pub const CUBIC_ALPHA: f64 = 3.0 * (1.0 - CUBIC_BETA) / (1.0 + CUBIC_BETA);
-/// Maximum growth of the window in a round trip, as a share (RFC 9438, section 4.4: 0.5).
+/// Maximum growth of the window in a round trip, as a fraction of the window (RFC 9438, section
+/// 4.2: the target is at most 1.5 windows).
 pub const CUBIC_MAX_GROWTH: f64 = 0.5;
-/// Minimum growth in a round trip before the first loss, as a share (Linux: `cnt` of 20).
+/// Minimum growth in a round trip before the first loss, as a fraction of the window (Linux: `cnt`
+/// of 20).
 pub const CUBIC_FIRST_GROWTH: f64 = 0.05;
 /// Reno's multiplicative decrease (RFC 5681, section 3.1, equation 4).
 pub const RENO_BETA: f64 = 0.5;
@@ -91,8 +94,8 @@ pub const HYSTART_ACK_DELAY: Duration = Duration::from_millis(1);
 pub const DELAYED_ACK: Duration = Duration::from_millis(40);
 /// Number of full segments that one acknowledgement may cover (RFC 9293, section 3.8.6.3).
 pub const ACK_EVERY: usize = 2;
-/// Number of acknowledgements that are sent at once when a connection starts (Linux,
-/// `TCP_MAX_QUICKACKS`).
+/// Number of acknowledgements that are sent at once when a connection starts, and after a pause
+/// (Linux, `TCP_MAX_QUICKACKS`).
 pub const MAX_QUICKACKS: u32 = 16;
 /// Minimum interval between two challenge acknowledgements (RFC 5961, section 7; Linux, 500 ms).
 pub const CHALLENGE_ACK_INTERVAL: Duration = Duration::from_millis(500);
@@ -106,7 +109,7 @@ pub const PAWS_IDLE: Duration = Duration::from_secs(24 * 24 * 3600);
 pub const MAX_WINDOW_SCALE: u8 = 14;
 /// Maximum segment size of a peer that announces none (RFC 9293, section 3.7.1, IPv4).
 pub const DEFAULT_MSS: u16 = 536;
-/// Minimum maximum segment size that is accepted from a peer (Linux, `tcp_min_snd_mss`).
+/// Lower bound of the maximum segment size that a peer can announce (Linux, `tcp_min_snd_mss`).
 pub const MIN_MSS: u16 = 48;
 
 /// Round-trip time of a leg before the first sample (`kInitialRtt`, RFC 9002, section 6.2.2).

@@ -20,7 +20,8 @@
 //! * `congestion`: CUBIC with HyStart, Reno, and BBR.
 //! * `receiver`: reassembly, SACK blocks, delayed acknowledgements, the window, and early delivery
 //!   of data out of order.
-//! * [`constants`]: every number of the protocol, with its source.
+//! * [`constants`]: the numbers of the protocol, with their sources. Those of BBR are in
+//!   `congestion`.
 //!
 //! Where RFCs leave a choice, the choice is that of Linux, because relays run Linux.
 //!

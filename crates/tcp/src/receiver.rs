@@ -155,8 +155,8 @@ impl Receiver {
         self.ack_now = true;
     }
 
-    /// Makes acknowledgements immediate again after a pause, because the peer's window then starts
-    /// small.
+    /// Makes acknowledgements immediate again after a pause, because the peer's congestion window
+    /// is then small.
     fn restart_quick(&mut self, now: Time) {
         if now.since(self.last_data) > RTO_MIN {
             self.quick = MAX_QUICKACKS;

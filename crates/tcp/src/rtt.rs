@@ -6,13 +6,12 @@ use anabranch_multipath::Time;
 
 use crate::constants::{INITIAL_RTO, MIN_RTT_WINDOW, RTO_ALPHA, RTO_BETA, RTO_K, RTO_MAX, RTO_MIN};
 
-/// The estimates of one connection.
+/// The round-trip time estimates of one leg.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rtt {
     /// `SRTT` and `RTTVAR` of RFC 6298; `None` before the first sample.
     smoothed: Option<(Duration, Duration)>,
-    /// Round-trip time of another connection on the path, until the first sample (RFC 9040, section
-    /// 3.2).
+    /// Round-trip time of another connection on the same path, until the first sample (RFC 9040).
     expected: Option<Duration>,
     least: Option<(Duration, Time)>,
     /// Number of times that the timeout has been doubled.

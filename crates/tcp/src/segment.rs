@@ -140,8 +140,8 @@ impl Segment {
         HEADER + self.options.length() + self.payload.len()
     }
 
-    /// Returns the reset that answers a segment without a connection (RFC 9293, section 3.10.7.1).
-    /// Returns `None` if the segment is a reset itself.
+    /// Returns the reset that answers this segment if it belongs to no connection (RFC 9293,
+    /// section 3.10.7.1). Returns `None` if the segment is a reset itself.
     pub fn reset(&self) -> Option<Segment> {
         if self.flags.has(Flags::RST) {
             return None;

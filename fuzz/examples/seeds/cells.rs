@@ -4,7 +4,8 @@ use anabranch_onion::wire::cell::{self, Command, Width};
 
 use super::Seeds;
 
-/// Cells as they come over a link, behind a byte that says how wide circuit IDs are.
+/// Returns seeds of `onion_cells`: cells as a link delivers them, after a byte that selects the
+/// width of circuit IDs.
 pub(super) fn of_a_link() -> Seeds {
     let mut versions = vec![1];
     cell::put_variable(&mut versions, Width::Two, Command::VERSIONS, &[0, 4, 0, 5]);
@@ -25,9 +26,9 @@ pub(super) fn of_a_link() -> Seeds {
     ]
 }
 
-/// Scripts about a lossy circuit: see the target `lossy_cells` for what the bytes mean.
+/// Returns seeds of `lossy_cells`: scripts of a lossy circuit. The target defines the bytes.
 pub(super) fn lossy() -> Seeds {
-    // The first cell of a direction needs no coin.
+    // While no cell of its direction is in flight, a cell is sent without a further choice.
     let first = |back: u8| [back, 0];
     let send = |back: u8| [back, 1, 0];
     let pass = |back: u8, at: u8| [back, 0, at, 3];
@@ -52,13 +53,14 @@ pub(super) fn lossy() -> Seeds {
     ]
 }
 
-/// Scripts of a hostile neighbour with lossy circuits: see `lossy_relay` for what the bytes mean.
+/// Returns seeds of `lossy_relay`: scripts of a hostile neighbour with lossy circuits. The target
+/// defines the bytes.
 pub(super) fn lossy_relay() -> Seeds {
     // A SYN with BEGIN, the destination's connection, and its data.
     let syn = [3, 0, 0, 1, 0, 0, 0, 0, 0, 0xff, 0xff, 1, 0xd7, 0, 0, 0, 0];
     let data = [10, 0, 1, 0xff, 0xff, 0, 0];
     let download = [&syn[..], &[9, 0, 1], &data, &[11, 9], &data, &[11, 12]].concat();
-    // Segments out of order, far too many of them.
+    // More segments out of order than the relay may buffer.
     let flood = [4, 0, 0, 2, 0, 9, 0, 0, 0, 0xff, 0xff, 0, 1, 7, 0xff, 0xff, 1, 63];
     // Requests to link both circuits to one set, with windows.
     let linked = [8, 0, 2, 0, 1, 8, 1, 2, 0, 1];

@@ -5,7 +5,7 @@ use anabranch_tcp::{Flags, Segment, Seq};
 
 use super::Seeds;
 
-/// Contents of packets, and scripts for an exit: see the target for what the bytes mean.
+/// Returns contents of packets, and scripts for an exit. The target defines the bytes.
 pub(super) fn seeds() -> Seeds {
     let segment = Segment {
         source: 1,
@@ -21,8 +21,8 @@ pub(super) fn seeds() -> Seeds {
         ForwardContent { flow: Flow([1; 8]), number: 3, blocks, segment: segment.clone() };
     let reply = ReplyContent { serial: 1, seen: 2, wanted: -3, segment };
     let target = put_target(([192, 0, 2, 1], 80).into());
-    // Time, source, kind, flow, number, blocks, their byte, segment, sequence numbers, flags,
-    // window, payload.
+    // Time, source, kind, flow, number, count of reply blocks, their content, whether there is a
+    // segment, its sequence numbers, flags, window and payload.
     let head = |flags: u8, seq: u8| vec![1, 1, 3, 1, 0, 1, 9, 1, 0, seq, 0, 0, flags, 4, 0];
     let mut payload = target.clone();
     payload.resize(64, b'x');

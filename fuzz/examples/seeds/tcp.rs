@@ -17,7 +17,7 @@ pub(super) fn segments() -> Seeds {
     syn.write(Ipv4Addr::LOCALHOST.into(), Ipv4Addr::BROADCAST.into(), &mut wire);
     let write = [2, 0x3f, 0xff];
     let data = |length: u8| [&[5, 0, length][..], &vec![9; usize::from(length)], &[0, 0]].concat();
-    // An acknowledgement of everything, one of a part with SACK blocks, a FIN.
+    // Acknowledgements of all data, and of a part with SACK blocks; and a FIN.
     let ack = [5, 0, 0, 0, 0];
     let sack = [5, 24, 200, 0, 2, 60, 20, 30, 5, 0];
     let fin = [5, 144, 0, 0, 0];

@@ -28,7 +28,7 @@ pub(super) enum Cause<'a> {
 struct Session {
     ends: Ends,
     resolved: bool,
-    /// Paths that do not lead to its server.
+    /// Paths on which the session's server cannot be reached.
     barred: Vec<PathId>,
     protocol: Option<Protocol>,
     tuples: BTreeSet<TupleId>,
@@ -41,7 +41,7 @@ struct Passages {
     sent: u64,
 }
 
-/// Datagrams sent on a path, and those of them that were lost after all.
+/// Numbers of datagrams sent on a path, and of those reported as lost later.
 #[derive(Clone, Default)]
 struct Outgoing {
     sent: u64,
@@ -63,7 +63,7 @@ pub(super) struct Ledger {
     /// Largest limit of sessions so far: a lower limit closes no session.
     most_sessions: usize,
     used: Vec<(SessionId, TupleId)>,
-    /// All reported events, for tests of the parts that a script reaches.
+    /// All reported events. Tests check with them that a script reaches certain code.
     pub(super) events: Vec<Event>,
 }
 
@@ -85,7 +85,7 @@ impl Ledger {
         }
     }
 
-    /// Notes a batch of a client.
+    /// Records a batch of a client.
     pub(super) fn takes(&mut self, ends: Ends, batch: &Batch<'_>) {
         for index in 0..batch.count() {
             self.passages.entry((ends, batch.datagram(index).to_vec())).or_default().taken += 1;
@@ -104,7 +104,7 @@ impl Ledger {
         }
     }
 
-    /// Notes a new configuration, with its numbers for paths and tuples.
+    /// Records a new configuration, with its numbers for paths and tuples.
     pub(super) fn reconfigured(
         &mut self,
         config: &Config,
@@ -135,14 +135,15 @@ impl Ledger {
         self.config = config.clone();
     }
 
-    /// Returns the sessions whose server is known, each with the paths that do not lead there.
+    /// Returns the sessions whose server is known, each with the paths on which the server cannot
+    /// be reached.
     pub(super) fn resolved_sessions(&self) -> Vec<(SessionId, Vec<PathId>)> {
         let resolved = self.sessions.iter().filter(|(_, session)| session.resolved);
         resolved.map(|(id, session)| (*id, session.barred.clone())).collect()
     }
 
-    /// Notes that a datagram of one byte sent by `tuple` is lost after all. Returns datagrams and
-    /// bytes, or zeros if there is none left.
+    /// Records that a datagram of one byte sent on `tuple` was lost. Returns the numbers of
+    /// datagrams and bytes; zeros if all datagrams were lost before.
     pub(super) fn loses(&mut self, session: SessionId, tuple: TupleId) -> (u64, u64) {
         let path = self.path_of(tuple);
         let outgoing = &mut self.paths[path];
@@ -260,7 +261,8 @@ impl Ledger {
         }
     }
 
-    /// Checks that a datagram is sent once, and at most as one copy on each path.
+    /// Checks that a datagram is sent at most once, plus one copy for each path, for each time that
+    /// it arrived.
     fn passes(&mut self, ends: Ends, datagram: Vec<u8>) {
         let most = 1 + self.most_paths as u64;
         let passages = self.passages.entry((ends, datagram)).or_default();

@@ -20,11 +20,11 @@ use self::datagrams::Datagrams;
 use self::ledger::{Cause, Ends, Ledger};
 use crate::input::Input;
 
-/// Maximum events of one script; more would only be slow.
+/// Maximum events of one script, which limits its duration.
 const EVENTS: usize = 256;
-/// Clients in a script; more than any limit of sessions that it sets.
+/// Number of clients in a script, which exceeds any limit of sessions that the script sets.
 const CLIENTS: usize = 6;
-/// Maximum wake-ups that the core may request in one step of time; more is a busy loop.
+/// Maximum wake-ups that the core may request in one step of time; more would be a busy loop.
 const WAKES: usize = 100_000;
 
 const FAILURES: [Failure; 5] =
@@ -96,7 +96,7 @@ impl Play {
         self.drain(Cause::Client(&batch));
     }
 
-    /// Delivers a server's answer by a tuple that the server has seen.
+    /// Delivers a server's answer on a tuple that was used for sending.
     fn server(&mut self, script: &mut Input<'_>) {
         let Some((session, tuple)) = self.ledger.used(script.below(256)) else { return };
         let sent = Datagrams::read(script, true);
@@ -111,8 +111,8 @@ impl Play {
         self.answer(session, tuple, &sent.batch());
     }
 
-    /// Applies another configuration, whose paths are existing or new ones. Then delivers a late
-    /// answer by a path that may be gone.
+    /// Applies another configuration with existing and new paths. Then delivers a late answer on a
+    /// path that may have been removed.
     fn reconfigure(&mut self, script: &mut Input<'_>) {
         let config = settings::read(script);
         let mut places: Vec<_> = (0..self.config.ports.len()).map(PathId::at).collect();
@@ -181,7 +181,7 @@ impl Play {
         });
     }
 
-    /// Advances the time; the core is woken whenever it has requested that.
+    /// Advances the time by `span`, and wakes the core whenever it has requested that.
     fn pass(&mut self, span: Duration) {
         let end = self.now + span;
         for _ in 0..WAKES {
@@ -213,8 +213,8 @@ impl Play {
     }
 }
 
-/// Returns a client, and the server that it names. Every second client has the address of another,
-/// and names another server.
+/// Returns the address of a client, and the server that it names. Every second client has the
+/// address of another client, but names another server.
 fn ends(number: usize) -> Ends {
     let server = SocketAddr::from(([192, 0, 2, 1], 443));
     (client(number / 2), (number % 2 == 1).then_some(server))
@@ -233,7 +233,7 @@ mod tests {
 
     use super::*;
 
-    /// What the core tells while it plays a committed script.
+    /// Returns the events that the core reports during a committed script.
     fn told(name: &str) -> Vec<Event> {
         let corpus =
             Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("corpus/core_driver");

@@ -18,7 +18,7 @@ pub(super) fn read(script: &mut Input<'_>) -> Config {
     let (handshake, handshake_scheduled) = match script.below(3) {
         0 => (None, true),
         1 => (Some(script.below(paths)), true),
-        // A separate handshake path is the last one, and leaves one to the schedule.
+        // A separate handshake path is the last one. At least one path remains for the schedule.
         _ if paths > 1 => (Some(paths - 1), false),
         _ => (None, true),
     };

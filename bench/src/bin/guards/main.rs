@@ -25,37 +25,38 @@ mod play;
 mod recorded;
 use anabranch_testkit::onion_world as world;
 
-/// Play recorded page loads by circuits of several legs, and write what each leg's guard sees.
+/// Replay recorded page loads over circuits of several legs, and write the cells that each leg's
+/// guard sees.
 ///
-/// IN is a trace of cells as one guard saw them (docs/formats.md). Each upward cell is one that the
-/// client fills, each downward cell one that the destination fills, at its recorded time. OUT has
-/// the cells on each client's link to a guard, all kinds, from the load's first to its last; path
-/// is the leg. Circuits are built and linked before.
+/// IN is a trace of cells as one guard saw them (docs/formats.md). For each uplink cell, the client
+/// writes a cell of data at the recorded time; for each downlink cell, the destination does. OUT
+/// has the cells of all kinds on the links from the client to the guards, from the load's first to
+/// its last. The column path is the leg. Circuits are built and linked before the load.
 #[derive(Parser)]
 struct Arguments {
     #[arg(value_name = "IN.parquet")]
     input: PathBuf,
     #[arg(value_name = "OUT.parquet")]
     output: PathBuf,
-    /// How client and exit deal cells among the legs: any scheduler, as of `anabranch client`
+    /// Distribute cells among the legs with this scheduler, as in `anabranch client`
     #[arg(long, default_value = "lowrtt", value_parser = Spec::over_windows)]
     schedule: Spec,
-    /// How legs are joined: at the exit by conflux or anabranch, or by merged at the one middle
+    /// Join legs with this design: conflux and anabranch at the exit, merged at a middle
     #[arg(long, value_name = "DESIGN", default_value = "conflux", value_parser = design)]
     multipath: Design,
-    /// Length of a run, in cells or in time
+    /// Set the length of a run, in cells or as a duration
     #[arg(long, default_value = "1p")]
     every: Every,
-    /// Client's link to the guard of a leg, Mbit/s and milliseconds one way; one for each leg. Two
-    /// more links follow, of 100 Mbit/s and 5 ms
+    /// Set the link from the client to the guard of each leg, in Mbit/s and in milliseconds one
+    /// way. Each leg has two more links, of 100 Mbit/s and 5 ms
     #[arg(long = "line", value_name = "RATE/DELAY", default_values = ["20/20", "20/20", "20/20"])]
     lines: Vec<Line>,
-    /// KiB that the legs have carried down before, a second ago: 0 for legs that are new
+    /// Let the legs carry KIB on the downlink before the load; 0 is for new legs
     #[arg(long, value_name = "KIB", default_value_t = 0)]
     used: usize,
     #[command(flatten)]
     choice: Choice,
-    /// Of keys, nonces, chances
+    /// Seed the keys, nonces and random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -140,14 +141,14 @@ fn write(writer: &mut TraceWriter, load: &Load, seen: &[Seen]) -> io::Result<()>
     Ok(())
 }
 
-/// Sums over the replayed loads, and over their distribution among the legs.
+/// Sums over the replayed loads.
 #[derive(Default)]
 struct Tally {
     loads: usize,
     recorded: usize,
     seen: usize,
     fullest: f64,
-    /// Sum of the largest share of one leg in the first 50 downward cells.
+    /// Sum over loads of the largest share of one leg in the first 50 downlink cells.
     beginning: f64,
 }
 

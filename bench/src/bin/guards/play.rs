@@ -16,7 +16,7 @@ use crate::world::{Papers, Server, Setting, World};
 
 /// Maximum duration of a load after its last recorded cell.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Pause before a load and after its last byte, in which data in flight arrives.
+/// Pause before a load and after its last byte, so that data in flight arrives.
 const REST: Duration = Duration::from_secs(1);
 
 /// Link from the client to a guard.
@@ -31,8 +31,8 @@ pub(crate) struct Line {
 /// A cell on the link between the client and a leg's guard.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Seen {
-    /// Time on the load's clock in seconds, at which the cell reached the guard, or left it for
-    /// the client.
+    /// Time since the start of the load in seconds, at which the cell arrived at the guard from the
+    /// client, or left the guard for the client.
     pub(crate) time: f64,
     /// Leg of the guard.
     pub(crate) leg: usize,
@@ -51,9 +51,9 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Creates legs over `lines`. Each has its own guard and middle, or shares the first middle if
-    /// they merge there; all share one exit. `used` is the number of bytes that they carry down
-    /// before the load.
+    /// Creates the settings of legs over `lines`. Each leg has its own guard and middle; if legs
+    /// merge at a middle, they share one. All share one exit. `used` is the number of bytes that
+    /// they carry on the downlink before the load.
     pub(crate) fn new(
         lines: Vec<Line>,
         (design, dealing): (Design, Dealing),
@@ -64,7 +64,7 @@ impl Stage {
         Stage { lines, design, dealing, used, seed, papers }
     }
 
-    /// Returns the cells that the guards see of a load, in the order of time.
+    /// Replays a load. Returns the cells that the guards see, in the order of time.
     ///
     /// # Errors
     /// Legs were not linked, or bytes were lost.
@@ -205,7 +205,7 @@ impl Play {
         }
     }
 
-    /// Gives the destination more bytes to send.
+    /// Lets the destination send `bytes` more bytes.
     fn feed(&mut self, bytes: usize) {
         self.down += bytes;
         let (now, node) = (self.world.now, &mut self.world.relays[self.exit]);
@@ -270,11 +270,13 @@ mod tests {
     use super::*;
 
     const LEG: Line = Line { rate: 20_000_000, delay: Duration::from_millis(20) };
-    /// Of the load below.
+    /// Number of downlink cells of [`load`].
     const DOWN: usize = 300;
+    /// Number of uplink cells of [`load`].
     const UP: usize = 6;
 
-    /// A request, 100 cells at once, and at half a second as much again, twice.
+    /// Returns a load of three bursts, half a second apart. In each, a request of two cells is
+    /// followed by 100 downlink cells after 100 ms.
     fn load(number: i64) -> Load {
         let bursts = [0.0, 0.5, 1.0].into_iter().flat_map(|at| {
             let request = std::iter::repeat_n((at, true), UP / 3);
@@ -303,7 +305,8 @@ mod tests {
         assert!(seen.is_sorted_by_key(|cell| cell.time));
         let up = seen.iter().filter(|cell| cell.size > 0).count();
         let down = seen.len() - up;
-        // Beside data: SENDMEs, one for 31 cells, and SWITCH, one for a change of leg.
+        // In addition to data, there is a SENDME for every 31 cells, and a SWITCH for each change
+        // of leg.
         assert!((UP + DOWN / 31 - 1..UP + DOWN / 31 + 8).contains(&up), "{up}");
         assert!((DOWN..DOWN + 30).contains(&down), "{down}");
         let first = |up: bool| seen.iter().find(|cell| (cell.size > 0) == up).unwrap().time;

@@ -6,13 +6,13 @@ use std::io;
 use anabranch_capture::{Row, SizeUnit, Trace};
 use clap::Args;
 
-/// Which loads are played.
+/// Selection of the loads to replay.
 #[derive(Args)]
 pub(crate) struct Choice {
-    /// Loads of each page and run: the first ones [default: all]
+    /// Replay the first N loads of each page and run [default: all]
     #[arg(long, value_name = "N")]
     loads: Option<usize>,
-    /// Pages: the first ones [default: all]
+    /// Replay the loads of the first N pages [default: all]
     #[arg(long, value_name = "N")]
     pages: Option<usize>,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Choice {
 /// A load as seen by one guard.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Load {
-    /// Number in the trace, as `label`, `monitored` and `run` are.
+    /// Number of the load in the trace. `label`, `monitored` and `run` are also those of the trace.
     pub(crate) number: i64,
     pub(crate) label: String,
     pub(crate) monitored: bool,
@@ -30,7 +30,7 @@ pub(crate) struct Load {
 }
 
 impl Choice {
-    /// Returns the chosen loads, by run and number.
+    /// Returns the selected loads, by run and number.
     ///
     /// # Errors
     /// The trace breaks a rule of its schema, is split already, or does not count cells.

@@ -1,6 +1,6 @@
-//! Cost of a large network for a client: its turns, its paths, its guards, and learning all
-//! relays' keys. Each is compared with its target, and with an implementation that iterates over
-//! all relays each time. Times are CPU time of one thread.
+//! Cost of a large network for a client: turns of its circuit manager, selection of paths and
+//! guards, and processing all microdescriptors. Each is compared with its target, and with an
+//! implementation that iterates over all relays each time. Times are CPU time of one thread.
 
 use std::io;
 use std::process::ExitCode;
@@ -26,21 +26,21 @@ use synthetic::{Documents, NOW, RARE_PORT, documents};
 mod naive;
 mod synthetic;
 
-/// Guards in a sample, which are excluded from further draws.
+/// Number of guards in a sample. They are excluded from further draws.
 const SAMPLE: usize = 20;
 const NOT_ENOUGH: &str = "the synthetic network gives no path";
 
-/// Measure what a client pays for the size of the network, from a synthetic consensus.
+/// Measure the CPU time that a client needs in a large network, with a synthetic consensus.
 #[derive(Parser)]
 struct Arguments {
-    /// Relays of the consensus.
+    /// List RELAYS relays in the consensus.
     #[arg(long, default_value_t = 7000)]
     #[arg(value_parser = clap::value_parser!(u64).range(500..=60_000))]
     relays: u64,
-    /// Runs of each measurement; the two subjects take turns.
+    /// Repeat each measurement RUNS times; the two implementations take turns.
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u64).range(1..))]
     runs: u64,
-    /// Of the consensus and of all draws.
+    /// Seed the consensus and all draws.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print rows as JSON instead of a table.
@@ -83,7 +83,7 @@ fn run(arguments: &Arguments) -> io::Result<Table> {
     Ok(table)
 }
 
-/// The same network with all microdescriptors in both implementations.
+/// Both implementations, with the same network and all microdescriptors.
 struct Subjects {
     ours: Arc<Network>,
     naive: Naive,
@@ -145,7 +145,7 @@ fn each<T>(calls: u32, mut call: impl FnMut() -> Option<T>) -> io::Result<f64> {
     Ok((cpu() - begun) * 1e6 / f64::from(calls))
 }
 
-/// Measures a turn of a client that has circuits ready and nothing to do.
+/// Measures a turn of a circuit manager that has circuits ready and nothing to do.
 fn idle_turn(_: &Documents, on: &Subjects, is_naive: bool, rng: &mut Stream) -> io::Result<f64> {
     let mut circmgr = CircuitManager::new(KeptGuards::default(), &[], RelayRestrictions::default());
     circmgr.set_network(Arc::clone(&on.ours));
@@ -193,8 +193,8 @@ fn guard_draw(_: &Documents, on: &Subjects, is_naive: bool, rng: &mut Stream) ->
     }
 }
 
-/// Measures the time from the consensus to the last microdescriptor, in seconds. They arrive in
-/// batches of one request; the client gets a copy of the network after each.
+/// Measures the time from the consensus to the last microdescriptor, in seconds. Each answer has
+/// the microdescriptors of one request. The client gets a copy of the network after each answer.
 fn bootstrap(documents: &Documents, rng: &mut Stream) -> io::Result<f64> {
     let authority = AuthorityIdentity { v3: documents.authority, by_circuit: false };
     let at = Moment { now: Time::from_secs(1), unix: NOW };
@@ -224,7 +224,7 @@ fn answer(body: String) -> Response {
     Response { status: 200, reason: "OK".into(), body: body.into_bytes() }
 }
 
-/// Measures the same with the naive way to learn, ask and copy, but without a client.
+/// Measures the same time of the naive implementation, but without a client.
 fn naive_bootstrap(documents: &Documents) -> io::Result<f64> {
     let mut naive = Naive::new(consensus(documents)?);
     let begun = cpu();

@@ -1,5 +1,5 @@
-//! The baseline: the implementation before weights were summed once per consensus, which iterates
-//! over all relays for each question.
+//! The baseline: an earlier implementation, which iterates over all relays for each choice instead
+//! of summing weights once per consensus.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};

@@ -1,4 +1,4 @@
-//! A consensus like that of 2026 in everything that costs time. It has 7,000 relays, the shares of
+//! A consensus that resembles that of 2026 in all properties that cost time. It has the shares of
 //! guards and exits, weights over four powers of ten, crowded subnets, families of up to 70, and
 //! some 250 exit policies. Its authority is generated here; no data of real relays is used.
 
@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 /// Time at which the consensus is valid, in seconds since 1970.
 pub(crate) const NOW: u64 = 1_800_000_000;
-/// Port that hardly any exit allows: that of mail.
+/// Port of mail, which few exit policies allow.
 pub(crate) const RARE_PORT: u16 = 25;
 
 /// Kinds of relays: their share, whether they are guards and exits, and the median and deviation

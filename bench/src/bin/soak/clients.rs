@@ -28,27 +28,28 @@ use crate::{HEAP, tell};
 const MEMORY: usize = 128 << 20;
 /// Maximum clients without a directory at a time.
 const AT_ONCE: usize = 16;
-/// Interval between two lines of numbers.
+/// Interval between reports of the clients' numbers.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Maximum wait for the threads of directory clients, which end by themselves after their clients;
-/// none of their requests takes longer.
+/// Maximum wait for the threads of directory clients. They end by themselves after their clients,
+/// at the latest when their requests time out.
 const LAST_REQUESTS: Duration = Duration::from_secs(60);
 
-/// How many, of which network, and where.
+/// Arguments of `soak clients`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// How many
+    /// Run CLIENTS clients
     #[arg(long, default_value_t = 200)]
     clients: usize,
-    /// The network's authority, as a DirAuthority line has it
+    /// Use the network of this authority, given as in a DirAuthority line of torrc
     #[arg(long, value_name = "LINE")]
     authority: String,
-    /// Where they keep guards and documents, each in a folder of its own
+    /// Store each client's guards and documents in a separate folder of DIR
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
 }
 
-/// Runs the clients until a signal, then reports what is left, and waits for another signal.
+/// Runs the clients until a signal arrives, then reports the resources that are still in use, and
+/// waits for another signal.
 pub(crate) fn run(arguments: &Arguments) -> io::Result<()> {
     let mut stop = stop_signals()?;
     own("bare")?;
@@ -66,7 +67,8 @@ pub(crate) fn run(arguments: &Arguments) -> io::Result<()> {
     Ok(())
 }
 
-/// Starts all clients, but few at a time: authorities refuse many connections from one address.
+/// Starts all clients, at most [`AT_ONCE`] at a time, because authorities refuse many connections
+/// from one address.
 fn start(arguments: &Arguments) -> io::Result<Vec<Running>> {
     let mut clients: Vec<Running> = Vec::new();
     for number in 0..arguments.clients {
@@ -90,8 +92,8 @@ fn is_told(stop: &mut UnixStream) -> io::Result<bool> {
     }
 }
 
-/// Reports the memory, files and threads of this process, without the descriptor that reads its
-/// own folder of files.
+/// Reports the memory, files and threads of this process. The descriptor with which the files are
+/// counted is not included.
 fn own(event: &str) -> io::Result<()> {
     let Usage { rss, files, .. } = Usage::of(std::process::id())?;
     tell(&json!({"event": event, "rss": rss, "files": files - 1, "threads": threads()?}))
@@ -174,20 +176,19 @@ impl Running {
         locked(&self.seen)
     }
 
-    /// Returns whether it has no directory yet.
+    /// Returns whether the client runs, but has no directory yet.
     fn is_coming_up(&self) -> bool {
         !self.seen().ready && !self.thread.is_finished()
     }
 
-    /// Ends the client; returns whether it ended successfully, and not earlier.
+    /// Stops the client. Returns false if it failed, or had already ended.
     fn end(mut self) -> bool {
         let told = self.stop.write_all(&[0]).is_ok();
         told && matches!(self.thread.join(), Ok(Ok(())))
     }
 }
 
-/// Locks the observations. A panic of the client shows in its end; earlier observations remain
-/// readable.
+/// Locks the observations, even if the client's thread has panicked: [`Running::end`] reports that.
 fn locked(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -225,7 +226,7 @@ fn settings(authority: &str, data: &Path) -> io::Result<Settings> {
     })
 }
 
-/// Facts already reported.
+/// Facts that were already reported.
 #[derive(Default)]
 struct Known {
     listening: bool,
@@ -259,7 +260,7 @@ fn numbers(clients: &[Running]) -> Value {
         "heap": HEAP.allocated(),
         "running": clients.iter().filter(|client| !client.thread.is_finished()).count(),
         "ready": sum(&|seen| u64::from(seen.ready)),
-        // A client with a circuit can open a stream at once.
+        // A client with a circuit can open a stream without delay.
         "with_circuit": sum(&|seen| u64::from(seen.status.circuits().0 > 0)),
         "circuits": sum(&|seen| seen.status.circuits.len() as u64),
         "built": sum(&|seen| seen.built),

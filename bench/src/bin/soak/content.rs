@@ -1,4 +1,4 @@
-//! Content of a stream, generated from its number at both ends, so that neither end relies on the
+//! Content of a stream. Both ends generate it from the stream's number, so neither has to trust the
 //! other.
 
 use std::io::{self, Read};

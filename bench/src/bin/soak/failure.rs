@@ -6,15 +6,15 @@ use std::io::{self, ErrorKind};
 /// Reason for which a stream was not complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// Refused with a SOCKS reply code.
+    /// The proxy refused the stream with this SOCKS reply code.
     Refused(u8),
-    /// Error of the socket.
+    /// The socket reported an error.
     Socket(ErrorKind),
-    /// Normal end before all bytes had arrived.
+    /// The stream ended normally before all bytes had arrived.
     Short,
-    /// No end: nothing moved for too long. Never allowed.
+    /// No data arrived for too long, and the stream did not end. This is never allowed.
     Hung,
-    /// Wrong or too many bytes. Never allowed.
+    /// Wrong or too many bytes arrived. This is never allowed.
     Wrong,
 }
 

@@ -20,37 +20,38 @@ use super::tell;
 const LARGEST: f64 = 4.0 * 1024.0 * 1024.0;
 /// Maximum bytes of a slowly sent stream.
 const DRIPPED: u64 = 100_000;
-/// Pause of a slow program after each piece of 16 KiB: 320 KiB per second.
+/// Pause of a slow program after each piece of 16 KiB, which gives 320 KiB per second.
 const SLOW: Duration = Duration::from_millis(50);
 
 /// Names of the server in requests; exits connect only to loopback.
 const DESTINATIONS: [&str; 3] = ["127.0.0.1", "127.0.0.1", "localhost"];
 
-/// Through whom, for how long, how much.
+/// Arguments of `soak load`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// A file with the clients' SOCKS ports, ADDRESS:PORT a line
+    /// Use the clients whose SOCKS ports this file lists, one ADDRESS:PORT per line
     #[arg(long, value_name = "FILE")]
     clients: PathBuf,
-    /// Begin streams for so long
+    /// Begin streams for SECONDS
     #[arg(long, default_value_t = 1200)]
     seconds: u64,
-    /// Where chance begins
+    /// Seed the random choices of users
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Users of each client, who have a stream each at a time
+    /// Run USERS users of each client; each has one stream at a time
     #[arg(long, default_value_t = 2)]
     users: u64,
-    /// The mean of a user's pauses, in seconds
+    /// Set the mean of a user's pauses, in seconds
     #[arg(long, default_value_t = 15.0)]
     pause: f64,
-    /// The longest stream that is drawn out, in seconds; a quarter of all, if that is less
+    /// Let slowly sent streams last at most LASTING seconds, and at most a quarter of SECONDS
     #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
     lasting: u64,
-    /// What programs ask for, each as often as it is named; without a port, the server's
+    /// Connect to these hosts; one that is given twice is chosen twice as often. Without PORT, the
+    /// server's port is used
     #[arg(long, value_name = "HOST[:PORT]", num_args = 1.., default_values = DESTINATIONS)]
     to: Vec<String>,
-    /// The server's port, where somebody must know it beforehand
+    /// Set the server's port; 0 is any free port
     #[arg(long, default_value_t = 0)]
     port: u16,
 }

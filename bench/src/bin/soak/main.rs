@@ -23,17 +23,17 @@ use cap::Cap;
 use clap::Parser;
 use serde::Serialize;
 
-/// The system's allocator with a counter of bytes in use: the kernel's numbers include memory that
-/// the allocator keeps for later.
+/// The system's allocator with a counter of bytes in use. The kernel's numbers also include free
+/// memory that the allocator has not returned.
 #[global_allocator]
 static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 
-/// The two sides of a soak of the onion network; each prints JSON lines.
+/// Run one of the two sides of a soak test of the onion network. Each prints JSON lines.
 #[derive(Parser)]
 enum Arguments {
-    /// Run many clients until SIGTERM; a second one ends the process
+    /// Run many clients until SIGTERM; a second SIGTERM ends the process
     Clients(clients::Arguments),
-    /// Open streams through them and check what comes
+    /// Open streams through the clients and check the received data
     Load(load::Arguments),
 }
 

@@ -1,4 +1,5 @@
-//! Server at the exits: content by number, at once or slowly, and the hash of uploaded content.
+//! Server to which exits connect. It sends content by number, at once or slowly, and answers
+//! uploads with their hash.
 //!
 //! A request is a line: `get NUMBER LENGTH`, `drip NUMBER LENGTH SECONDS`, or `put NUMBER LENGTH`
 //! followed by LENGTH bytes. The server closes after its answer, so that the end of a stream is
@@ -13,7 +14,8 @@ use sha2::{Digest, Sha256};
 
 use super::content::{Content, PIECE};
 
-/// Timeout for a silent peer: its relay was killed, and the close never arrived.
+/// Timeout for a silent peer. It may be silent because its relay was killed without closing the
+/// connection.
 const SILENCE: Duration = Duration::from_secs(180);
 /// Stack size in bytes of threads that do little.
 pub(crate) const STACK: usize = 256 << 10;
@@ -56,7 +58,8 @@ impl Request {
     }
 }
 
-/// Serves on a loopback port (0 for any) while the process lives; returns the address.
+/// Starts the server on a loopback port (0 for any), and returns its address. The server runs until
+/// the process ends.
 ///
 /// # Errors
 /// The port cannot be bound, or the thread cannot be started.

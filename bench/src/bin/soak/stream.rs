@@ -1,4 +1,4 @@
-//! One stream of a program, from its request to its end.
+//! A stream of a program, from its request to its end.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -12,11 +12,11 @@ use super::failure::Failure;
 use super::server::Request;
 use super::socks;
 
-/// Timeout for opening a stream: like C tor, a proxy waits two minutes for a circuit, and tries
-/// three.
+/// Timeout for opening a stream. Like C tor, a client waits two minutes for a circuit, and tries
+/// three circuits.
 const OPENING: Duration = Duration::from_secs(180);
-/// Time without any data after which a stream counts as hanging: nothing here is slower than a
-/// byte per second.
+/// Time without any data after which a stream counts as hanging. The slowest streams carry a byte
+/// per second.
 const STALL: Duration = Duration::from_secs(90);
 
 /// A stream that a program opens.
@@ -26,7 +26,7 @@ pub(crate) struct Wish {
     pub(crate) request: Request,
     /// Name and port of the destination.
     pub(crate) to: (String, u16),
-    /// User name: streams of different users share no circuit.
+    /// SOCKS user name. Streams of different users share no circuit.
     pub(crate) user: Option<&'static str>,
     /// Pause after each piece, for programs that read slowly.
     pub(crate) pause: Duration,
@@ -75,7 +75,7 @@ fn attempt(at: SocketAddr, wish: &Wish, outcome: &mut Outcome) -> Result<(), Fai
         }
     };
     receive(&mut socket, (length, hash), wish.pause, &mut outcome.came)?;
-    // The proxy may already have closed it.
+    // An error means that the proxy has already closed the connection.
     let _ = socket.shutdown(Shutdown::Both);
     Ok(())
 }
@@ -124,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    /// What a program makes of a server that sends this and closes.
+    /// Returns the result of a stream of `of` bytes whose server sends `sent` and closes.
     fn received(sent: &[u8], of: u64) -> Result<(), Failure> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -16,13 +16,14 @@ use crate::text::wrapped;
 /// Number of events in a view.
 const EVENTS: u16 = 5;
 
-/// Columns of the keys in their explanation, and the minimum width of the words after them.
+/// Width of the column with the keys in the explanation.
 const KEYS_COLUMN: usize = 12;
+/// Minimum width of the text after the keys, in columns.
 const LEAST_ROOM: usize = 20;
 
 /// Content of a view at one moment, which can be drawn.
 pub(crate) trait Picture: Clone + Send + 'static {
-    /// Returns the names of the orders in which the view's rows can be sorted. The key cycles
+    /// Returns the names of the orders in which the view's rows can be sorted. The key `s` cycles
     /// through them.
     fn orders(&self) -> Vec<&'static str>;
     /// Returns the height of the view's body in lines.
@@ -31,8 +32,8 @@ pub(crate) trait Picture: Clone + Send + 'static {
     fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &Look);
     /// Returns the latest events.
     fn recent(&self) -> &Recent;
-    /// Returns words in the view's tables that need an explanation, each with its explanation.
-    /// They are shown together with the keys.
+    /// Returns terms in the view's tables, each with its explanation. They are shown below the
+    /// explanation of the keys.
     fn legend(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
@@ -42,7 +43,7 @@ pub(crate) trait Picture: Clone + Send + 'static {
     }
 }
 
-/// Choices that the user has made with keys, and the colours of a view.
+/// State of a view that the user has chosen with keys, and the view's styles.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     pub(crate) palette: Palette,
@@ -57,12 +58,12 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// Creates the choices as they are before any key was pressed.
+    /// Creates the state before any key was pressed.
     pub(crate) fn new(palette: Palette) -> Look {
         Look { palette, order: 0, held: false, help: false, ends: false }
     }
 
-    /// Returns `rows` sorted in the chosen one of `orders`.
+    /// Returns `rows` sorted by the one of `orders` that the user has chosen.
     pub(crate) fn sorted<'r, R>(&self, orders: &[Order<R>], rows: &'r [R]) -> Vec<&'r R> {
         let mut sorted: Vec<&R> = rows.iter().collect();
         if let Some((_, compare)) = orders.get(self.order) {
@@ -214,20 +215,21 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// What a view looks like on a terminal of so many columns that has room for all its lines.
+    /// Returns the screen that shows `picture` on a terminal of `width` columns with room for all
+    /// lines.
     pub(crate) fn seen(picture: &impl Picture, width: u16, look: &Look) -> Buffer {
         let mut terminal = Terminal::new(TestBackend::new(width, height(picture))).unwrap();
         terminal.draw(|frame| draw(frame, picture, look)).unwrap();
         terminal.backend().buffer().clone()
     }
 
-    /// The same in words, with the usual look.
+    /// Returns the text on that screen before any key was pressed.
     pub(crate) fn words(picture: &impl Picture, width: u16) -> String {
         let buffer = seen(picture, width, &Look::new(Palette::new(true)));
         crate::screen::golden::text(&buffer)
     }
 
-    /// A view of numbers, a line each.
+    /// A view of numbers, one per line.
     #[derive(Clone, Default)]
     pub(crate) struct Numbers(pub(crate) Vec<u32>, pub(crate) Recent);
 

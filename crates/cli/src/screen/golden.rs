@@ -72,6 +72,6 @@ fn style(cell: &Cell) -> char {
         Color::Reset => ' ',
         other => panic!("no letter for {other}"),
     };
-    // The colour of a space is invisible.
+    // The colour of a space is visible only in inverse.
     if cell.symbol() == " " && letter != 'v' { ' ' } else { letter }
 }

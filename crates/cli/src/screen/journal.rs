@@ -19,10 +19,10 @@ pub(crate) enum Priority {
     Information = 6,
 }
 
-/// Prefix of the lines of a run, as described for this module.
+/// Prefix of the lines of a run: priority and name, each of which may be absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Journal {
-    /// Whether each line begins with its priority. The journal filters lines by it.
+    /// Whether each line begins with its priority, so that the journal can filter lines.
     priorities: bool,
     /// Name of the run (`--name`), which distinguishes the lines of several runs in one log;
     /// `None` without one.
@@ -30,7 +30,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Prefix of a run without a name whose output is not read by the journal: it is empty.
+    /// Empty prefix, for a run without a name whose output the journal does not read.
     pub(crate) const NONE: Journal = Journal { priorities: false, name: None };
 
     /// Returns the prefix for standard output.
@@ -43,8 +43,8 @@ impl Journal {
         Journal::of(io::stderr().as_fd())
     }
 
-    /// Returns the prefix for `file`. The journal is detected by the device and inode that systemd
-    /// names (systemd.exec(5)).
+    /// Returns the prefix for `file`. The journal reads it if it has the device and inode in
+    /// `JOURNAL_STREAM` (systemd.exec(5)).
     fn of(file: BorrowedFd<'_>) -> Journal {
         let named = std::env::var("JOURNAL_STREAM").ok();
         let own = || {

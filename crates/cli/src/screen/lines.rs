@@ -18,9 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Delay before a write is repeated, if another program has made the file non-blocking.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// Lines that a separate thread writes as soon as the reader accepts them. Adding a line never
-/// blocks. Lines for which there is no room are dropped and counted. Dropping this value waits a
-/// limited time for the reader.
+/// Queue of lines that a separate thread writes as soon as the reader accepts them. Adding a line
+/// never blocks: lines for which there is no room are dropped and counted. Dropping this value
+/// waits at most [`PATIENCE`] for the reader.
 pub(crate) struct Lines {
     shared: Arc<Shared>,
 }
@@ -72,8 +72,8 @@ impl Lines {
         Ok(Lines { shared })
     }
 
-    /// Queues `text`, which may be several lines. If lines were dropped before, first queues a
-    /// notice, which `lost` returns for their number.
+    /// Queues `text`, which may be several lines. If lines were dropped before, first queues the
+    /// notice that `lost` returns for their number.
     pub(crate) fn say(&self, text: &str, lost: impl FnOnce(u64) -> String) {
         self.shared.lock().add(text, lost);
         self.shared.changed.notify_all();
@@ -89,7 +89,7 @@ impl Lines {
         self.shared.end();
     }
 
-    /// Waits for a limited time until the reader has accepted all lines. Returns whether it has.
+    /// Waits at most [`PATIENCE`] until the reader has accepted all lines. Returns whether it has.
     pub(crate) fn flush(&self) -> bool {
         self.shared.settle(Instant::now() + PATIENCE)
     }
@@ -161,7 +161,7 @@ impl Shared {
         }
     }
 
-    /// Waits for queued lines. Takes them in exchange for `text`, whose lines were written.
+    /// Waits for queued lines, and moves them into `text`, whose previous content was written.
     /// Returns false at the end.
     fn take(&self, text: &mut Vec<u8>) -> bool {
         text.clear();
@@ -209,7 +209,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Lines that `show` says, as their reader reads them.
+    /// Returns the text that a reader receives from the lines that `show` queues.
     pub(crate) fn told(show: impl FnOnce(Lines)) -> String {
         let (mut reader, lines) = piped(|error| panic!("{error}"));
         let reading = thread::spawn(move || rest(&mut reader));
@@ -251,7 +251,7 @@ pub(crate) mod tests {
         let (mut kept, mut next) = (0, 0);
         for line in text.strip_suffix("the end\n").unwrap().lines() {
             match line.strip_prefix("lost ") {
-                // There may be several gaps, as the thread took what filled the queue before.
+                // There may be several gaps, because the thread takes the queue now and then.
                 Some(lost) => next += lost.parse::<usize>().unwrap(),
                 None => {
                     assert_eq!(line.parse(), Ok(next), "out of order");
@@ -260,7 +260,7 @@ pub(crate) mod tests {
             }
         }
         assert_eq!(next, 50_000);
-        // A full queue, what the thread had taken before, and what fits into a pipe.
+        // Lines that are not dropped are in the queue, with the thread, or in the pipe.
         assert!((ROOM / 100..3 * ROOM / 100).contains(&kept), "{kept} kept");
     }
 

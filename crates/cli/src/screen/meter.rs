@@ -1,4 +1,4 @@
-//! Rates of a sum that grows: the current rate, and that of each of the last seconds.
+//! Rates of a counter: the current rate, and the rate in each of the last seconds.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Minimum period over which the current rate is computed. Numbers that change ten times a second
-/// would not be readable.
+/// Minimum period over which the current rate is computed. Over the interval between two samples,
+/// the number would change too often to be read.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// The rates of one sum.
+/// The rates of one counter.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Meter {
     /// Samples of the last second and the last sample before that, the oldest first. A sample is a
-    /// time and the sum.
+    /// time and the counter's value.
     window: VecDeque<(Time, u64)>,
-    /// Start of the current second, and the sum at that time.
+    /// Start of the current second, and the counter's value at that time.
     second: Option<(Time, u64)>,
     /// Units per second in each whole second, the newest last.
     past: VecDeque<f64>,
@@ -26,14 +26,14 @@ impl Meter {
     /// Number of seconds in the history of rates.
     pub(crate) const SECONDS: u16 = 60;
 
-    /// Creates a meter whose sum was 0 at `begin`.
+    /// Creates a meter of a counter that was 0 at `begin`.
     pub(crate) fn from(begin: Time) -> Meter {
         let mut meter = Meter::default();
         meter.follow(begin, 0);
         meter
     }
 
-    /// Adds a sample: the sum was `sum` at the time `now`.
+    /// Adds a sample: the counter is `sum` at `now`.
     pub(crate) fn follow(&mut self, now: Time, sum: u64) {
         self.window.push_back((now, sum));
         while self.window.get(1).is_some_and(|(time, _)| now.since(*time) >= WINDOW) {
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_rate_is_that_of_the_last_second_however_often_it_is_looked_at() {
         let mut meter = Meter::from(Time::ZERO);
-        // 1000 a second for two seconds, then nothing.
+        // 1,000 units per second for two seconds, then none.
         for tenth in 1..=20 {
             meter.follow(Time::from_millis(tenth * 100), tenth * 100);
         }

@@ -9,8 +9,8 @@ use ratatui::crossterm::cursor::{MoveDown, Show};
 use ratatui::crossterm::execute;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
-/// Disables echo and line buffering while this exists. Ctrl-C still sends SIGINT, because the
-/// terminal is not in raw mode.
+/// Guard that disables the terminal's echo and line buffering until it is dropped. Ctrl-C still
+/// sends SIGINT, because the terminal is not in raw mode.
 pub(super) struct QuietTerminal {
     stdin: Stdin,
     before: Termios,
@@ -18,7 +18,7 @@ pub(super) struct QuietTerminal {
 
 impl QuietTerminal {
     /// Changes the terminal's mode. Returns `None` if standard input is not a terminal, because
-    /// then nothing is echoed. `height` is that of the view.
+    /// then nothing is echoed. Panics are printed below the view of `height` lines.
     pub(super) fn begin(height: u16) -> Option<QuietTerminal> {
         show_panics_below(height);
         let stdin = io::stdin();

@@ -97,7 +97,7 @@ pub(crate) fn table<'r, R: 'r>(
 
 /// Returns the columns that fit into `width` with a space between them, each with its width. There
 /// is always at least one column. Remaining width is given to columns from left to right, up to the
-/// result of `wish`.
+/// result of `wish`, the preferred width.
 fn fitting<R>(
     columns: &[Column<R>],
     width: u16,

@@ -133,8 +133,9 @@ impl<M: Picture> State<M> {
         }
     }
 
-    /// Executes the request that the user makes with `key`. Returns true only for the first
-    /// request to end the run, because a second Ctrl-C would discard captures.
+    /// Executes the request that the user makes with `key`. Returns whether the caller must end the
+    /// run. That is so only for the first request to end it, because a second SIGINT would discard
+    /// captures.
     fn execute(&mut self, key: Key) -> bool {
         self.wanted = true;
         let look = &mut self.look;
@@ -151,7 +152,7 @@ impl<M: Picture> State<M> {
         false
     }
 
-    /// Returns the model and the choices to draw.
+    /// Returns the model to draw, and the user's choices.
     fn shown(&self) -> (&M, &Look) {
         (self.held.as_ref().unwrap_or(&self.model), &self.look)
     }
@@ -193,7 +194,7 @@ impl<M> Shared<M> {
     }
 
     fn wait(&self, span: Duration, busy: impl FnMut(&mut State<M>) -> bool) {
-        // If this times out, the caller continues, too.
+        // After a timeout, the caller continues in the same way.
         drop(self.changed.wait_timeout_while(self.lock(), span, busy));
     }
 

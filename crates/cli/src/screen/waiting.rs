@@ -8,15 +8,14 @@ use std::time::Duration;
 /// Time without an answer after which the notice is printed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Prints on standard error that names are being looked up, unless this value is dropped within a
-/// second.
+/// Timer of the notice. Unless it is dropped within [`PATIENCE`], the notice is printed to standard
+/// error.
 pub(crate) struct LookingUp {
     _answered: Sender<()>,
 }
 
 impl LookingUp {
-    /// Starts to wait for the addresses of `names`. Returns `None` if there are no names to look
-    /// up.
+    /// Starts the timer when `names` begin to be looked up. Returns `None` if there are no names.
     pub(crate) fn of(names: &[String]) -> Option<LookingUp> {
         LookingUp::reporting(names, |line| {
             // A failure means that standard error is closed, so nobody reads the line.

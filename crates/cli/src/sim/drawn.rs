@@ -37,8 +37,8 @@ enum OneOrMany {
     One(Written),
 }
 
-/// A value in the file. A number is accepted here, so that it is refused with the same message as
-/// a text.
+/// A value in the file. Every type is accepted here, so that a value of another type is refused
+/// with the message for an invalid text.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Written {
@@ -92,7 +92,7 @@ fn rate(text: &str) -> Result<u64, String> {
     let units = [("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3)];
     let rate = units.iter().find_map(|(unit, factor)| {
         let number: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
-        // A text that is not a number of bits becomes 0, which is refused.
+        // NaN and negative numbers become 0, which is refused.
         NonZeroU64::new((number * factor) as u64).filter(|rate| rate.get() <= MAX_RATE)
     });
     let tables = PublicRates::ALL.map(|table| format!("`{}`", table.name())).join(", ");

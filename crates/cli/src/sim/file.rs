@@ -73,7 +73,7 @@ const KEYS: &[Section<'_>] = &[
 ];
 
 /// Designs from the literature that the simulator does not support: the name of each, and the
-/// property that a layer lacks.
+/// reason.
 const NOT_BUILT: [(&str, &str); 2] = [
     ("more", "the circuit layer has no circuits whose relays change with each message"),
     ("utor", "it is a link layer: write `link = \"utls\"` in [relays]"),
@@ -81,9 +81,9 @@ const NOT_BUILT: [(&str, &str); 2] = [
 
 /// Design with one circuit.
 const TOR: &str = "tor";
-/// Designs whose streams are TCP connections between client and exit: over one circuit, and over
-/// several.
+/// Design whose streams are TCP connections between client and exit, over one circuit.
 const UDP_OR: &str = "udp-or";
+/// Design whose streams are TCP connections between client and exit, over several circuits.
 const MUDP_OR: &str = "mudp-or";
 
 /// Maximum number of circuits in a set (`cfx_max_legs_set` allows no more).
@@ -215,8 +215,8 @@ pub(super) struct ScenarioFile {
 }
 
 impl ScenarioFile {
-    /// Parses `text`, the content of the file `name`. Reads the consensus that it names, whose path
-    /// is relative to the file's folder.
+    /// Parses `text`, the content of the file `name`. Also reads the consensus that the file names;
+    /// its path is relative to the file's folder.
     ///
     /// # Errors
     /// The first mistake, with its line.
@@ -337,7 +337,7 @@ impl RawRelays {
     }
 
     /// Returns the numbers of relays that are not exits, and of exits. If the file names a
-    /// consensus, they are those of a sample.
+    /// consensus, the numbers are those of a sample, which is returned too.
     fn chosen(
         &self,
         folder: &Path,
@@ -402,7 +402,7 @@ impl RawClients {
         only(self.topology.as_ref(), ("topology", "partial-mesh", lacks), at)
     }
 
-    /// Returns the design of sets, with the merging point of the file.
+    /// Returns the design of sets that `multipath` and `merging` describe together.
     fn joined_design(
         &self,
         at: &dyn Fn(Range<usize>, String) -> TomlError,
@@ -486,8 +486,8 @@ impl RawClients {
         name.get_ref().parse().map_err(|error| at(name.span(), format!("{error}")))
     }
 
-    /// Parses the schedule. A length of its runs follows after a space if it differs from the
-    /// schedule's own.
+    /// Parses the schedule: its name, and after a space the length of its runs. Without a length,
+    /// runs have one cell (`1p`).
     fn dealing(
         &self,
         at: &dyn Fn(Range<usize>, String) -> TomlError,

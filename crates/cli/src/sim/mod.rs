@@ -54,7 +54,8 @@ enum Many {
     Sweep(sweep::SweepArgs),
 }
 
-/// Number of relays whose keys take more than a few seconds.
+/// Number of relays from which on the creation of keys is reported, because it takes more than a
+/// few seconds.
 const MANY_RELAYS: usize = 200;
 
 /// Results of a run.
@@ -105,7 +106,8 @@ impl SimArgs {
         printed.map_err(Failure::trouble)
     }
 
-    /// Returns a function that reports the progress of a run every five seconds.
+    /// Returns a function that reports the progress of a run, at most once in five seconds of real
+    /// time.
     fn progress(&self, seed: u64, whole: Duration) -> impl FnMut(Duration) + use<> {
         let (begun, quiet) = (Instant::now(), self.quiet);
         let mut told = begun;
@@ -126,7 +128,8 @@ impl SimArgs {
     }
 }
 
-/// Refuses a file that could not be written at the end of the run.
+/// Checks before the run that `file` can be created after it: `file` must not exist, and its folder
+/// must.
 fn writable(file: &Path) -> Result<(), Failure> {
     let name = file.display();
     if file.exists() {
@@ -182,7 +185,7 @@ fn print(out: &mut impl Write, run: &RunResult, simulated: Duration) -> io::Resu
     Ok(())
 }
 
-/// Prints the largest resident memory of this process, if the system reports it.
+/// Prints the peak resident memory of this process (`VmHWM`), if the system reports it.
 fn print_memory(out: &mut impl Write) -> io::Result<()> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

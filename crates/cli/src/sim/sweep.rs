@@ -19,7 +19,7 @@ use crate::experiment::common::{JOURNAL, make};
 use crate::experiment::reporter::{Reporter, stop_flag};
 use crate::failure::Failure;
 
-/// Maximum length of an arm's name in bytes.
+/// Maximum length of an arm's name in bytes. An arm is a scenario of the sweep.
 const LONGEST_NAME: usize = 64;
 
 /// Simulate many scenarios, each on several random networks with several seeds, on all processors.
@@ -144,7 +144,8 @@ impl SweepArgs {
     }
 }
 
-/// Returns the records of `units`. The folder may contain records of further runs.
+/// Returns the records of `units`. The folder may also contain records of runs that this sweep does
+/// not have.
 fn of_plan(units: &[SweepUnit], records: &[SweepRecord]) -> Vec<SweepRecord> {
     let ids: BTreeSet<String> = units.iter().map(SweepUnit::id).collect();
     records.iter().filter(|record| ids.contains(&record.unit)).cloned().collect()
@@ -161,8 +162,8 @@ fn list(units: &[SweepUnit], records: &[SweepRecord]) -> io::Result<()> {
     Ok(())
 }
 
-/// Adds the program's build to the header, so that results of two builds are not mixed. The
-/// machine does not matter.
+/// Adds the program's build to the header, so that results of two builds are not mixed. Results do
+/// not depend on the machine, so it is not added.
 fn origin(mut header: Value) -> Result<Value, Failure> {
     let own = std::env::current_exe().map_err(Failure::trouble)?;
     let origin = Origin::of(anabranch_pages::GENERATOR, &own, &Programs::new(None));

@@ -1,5 +1,5 @@
 //! Switches of the taxonomy of "Analysis of Multi-path Onion Routing" (section 4) in a scenario
-//! file. A combination that cannot be built is refused with the layer that lacks something.
+//! file. If a combination is not supported, the error names the layer that lacks a property for it.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -20,7 +20,8 @@ pub(super) type At<'a> = &'a dyn Fn(Range<usize>, String) -> TomlError;
 /// Value of a key, if the file has the key.
 pub(super) type Written<'a> = Option<&'a Spanned<String>>;
 
-/// Refuses a value other than `known`, the only one that a layer supports. No value means `known`.
+/// Refuses a value of `key` other than `known`, the only one that a layer supports; `lacks` is the
+/// reason. No value means `known`.
 pub(super) fn only(
     written: Written<'_>,
     (key, known, lacks): (&str, &str, &str),
@@ -35,7 +36,7 @@ pub(super) fn only(
     }
 }
 
-/// Parses the links between relays.
+/// Parses the link layer.
 pub(super) fn link(written: Written<'_>, at: At<'_>) -> Result<LinkLayer, TomlError> {
     match written.map(|written| (written, written.get_ref().as_str())) {
         None | Some((_, "tls")) => Ok(LinkLayer::Tls),
@@ -72,8 +73,8 @@ pub(super) fn selection(written: Written<'_>, at: At<'_>) -> Result<Selection, T
     read.map_err(|error| at(written.span(), format!("{error}")))
 }
 
-/// Returns `design`, or the design whose circuits join at the point `written`. `is_named` is true
-/// if the file names the design.
+/// Returns the design whose circuits join at the point `written`: `design`, or [`Design::Merged`]
+/// for a middle relay if the file names no design (`is_named` is false).
 pub(super) fn joining(
     written: Written<'_>,
     (design, is_named): (Design, bool),

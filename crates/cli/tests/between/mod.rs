@@ -1,5 +1,5 @@
-//! What lies between a splitter and its far end: a path for each source address, with a delay,
-//! losses and cuts, and an observer who keeps what passes.
+//! The network between a splitter and its far end: a path for each source address, with delay, loss
+//! and cuts. An observer records the packets of each path.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -16,29 +16,29 @@ use anabranch_multipath::seed::{Stream, stream};
 use rand::RngExt;
 use rustix::net::sockopt;
 
-/// How the paths are; the first is that of 127.0.0.2.
+/// Properties of the paths. The first path is that of 127.0.0.2.
 #[derive(Clone, Default)]
 pub struct Conditions {
-    /// One way.
+    /// One-way delays of the paths.
     pub delays: Vec<Duration>,
-    /// The chance that a packet is lost, each way.
+    /// Probability that a packet is lost, in each direction.
     pub loss: f64,
-    /// Paths by which nothing passes.
+    /// Paths on which no packet passes.
     pub cut: Vec<usize>,
-    /// Counts up each time that the client's addresses change.
+    /// Number of times that the client's addresses have changed.
     pub moves: u32,
 }
 
-/// What an observer saw of a path: packets to the far end, and from it.
+/// Packets that the observer of a path has recorded: those to the far end, and those from it.
 #[derive(Clone, Default)]
 pub struct Seen {
     pub up: Vec<Vec<u8>>,
     pub down: Vec<Vec<u8>>,
 }
 
-/// The network between.
+/// A running network between splitter and far end.
 pub struct Between {
-    /// What the splitter takes for the far end.
+    /// Address that the splitter uses as that of the far end.
     pub at: SocketAddr,
     conditions: Arc<Mutex<Conditions>>,
     seen: Arc<Mutex<BTreeMap<usize, Seen>>>,
@@ -46,11 +46,11 @@ pub struct Between {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A socket in which much waits while a busy machine keeps its reader from its turn.
+/// Returns a socket with a large receive buffer, for a busy machine that delays its reader.
 pub fn roomy() -> UdpSocket {
     const ROOM: usize = 4 << 20;
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    // Root alone may have more than the system's limit.
+    // Only root may exceed the system's limit.
     if sockopt::set_socket_recv_buffer_size_force(&socket, ROOM).is_err() {
         sockopt::set_socket_recv_buffer_size(&socket, ROOM).unwrap();
     }
@@ -58,7 +58,7 @@ pub fn roomy() -> UdpSocket {
 }
 
 impl Between {
-    /// In front of the far end at `far`.
+    /// Starts the network in front of the far end at `far`.
     pub fn start(far: SocketAddr, conditions: Conditions) -> Between {
         let front = roomy();
         let at = front.local_addr().unwrap();
@@ -87,7 +87,7 @@ impl Between {
         change(&mut self.conditions.lock().unwrap());
     }
 
-    /// What was seen of each path so far.
+    /// Returns the packets recorded so far, by path.
     pub fn seen(&self) -> BTreeMap<usize, Seen> {
         self.seen.lock().unwrap().clone()
     }
@@ -107,7 +107,7 @@ struct Wires {
     front: UdpSocket,
     conditions: Arc<Mutex<Conditions>>,
     seen: Arc<Mutex<BTreeMap<usize, Seen>>>,
-    /// The socket that each path has towards the far end, and where the splitter is on it.
+    /// Socket of each path towards the far end. `clients` has the splitter's address on each path.
     behind: BTreeMap<usize, UdpSocket>,
     clients: BTreeMap<usize, SocketAddr>,
     moves: u32,
@@ -174,7 +174,7 @@ impl Wires {
         let mut went = false;
         while self.waiting.peek().is_some_and(|Reverse(first)| first.0 <= Instant::now()) {
             let Some(Reverse((_, _, path, up, packet))) = self.waiting.pop() else { break };
-            // Nobody may be there any more.
+            // An error means that the receiver has ended.
             let _ = match (up, self.behind.get(&path), self.clients.get(&path)) {
                 (true, Some(socket), _) => socket.send_to(&packet, self.far),
                 (false, _, Some(client)) => self.front.send_to(&packet, client),

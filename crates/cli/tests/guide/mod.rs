@@ -1,4 +1,4 @@
-//! The commands that README and the guides tell people to type.
+//! The commands in README and the guides.
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -6,18 +6,18 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Languages of fenced blocks: commands, what they print, and files.
+/// Languages of fenced blocks: commands, their output, and files.
 const LANGUAGES: [&str; 5] = ["sh", "text", "toml", "ini", "python"];
 
 /// One simple command of a shell block, without `sudo`, assignments and redirections.
 #[derive(Debug)]
 pub struct Typed {
-    /// `README.md:12`.
+    /// File and line of the command, such as `README.md:12`.
     pub place: String,
     pub words: Vec<String>,
 }
 
-/// The folder of the whole repository.
+/// Returns the root of the repository.
 pub fn root() -> PathBuf {
     Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").unwrap())
         .join("../..")
@@ -25,7 +25,7 @@ pub fn root() -> PathBuf {
         .unwrap()
 }
 
-/// Every command of README and the guides.
+/// Returns every command of README and the guides.
 pub fn commands() -> Vec<Typed> {
     let guides = fs::read_dir(root().join("docs/guide")).unwrap();
     let mut files: Vec<_> = guides.map(|entry| entry.unwrap().path()).collect();
@@ -44,8 +44,8 @@ fn of_file(file: &Path) -> Vec<Typed> {
     lines(&name, &text).into_iter().flat_map(of_line).collect()
 }
 
-/// The command lines of a document, each with its number: those of `sh` blocks, continued lines
-/// joined and here-documents left out, and README's recipes.
+/// Returns the command lines of a document, each with its number: those of README's recipes, and of
+/// `sh` blocks, with continued lines joined and without here-documents.
 fn lines(name: &str, text: &str) -> Vec<(usize, String)> {
     let (mut found, mut language, mut until) = (Vec::new(), None, None::<String>);
     let mut open = String::new();
@@ -78,25 +78,25 @@ fn lines(name: &str, text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// What ends the here-document that a line opens.
+/// Returns the delimiter of the here-document that a line opens.
 fn here_document(line: &str) -> Option<String> {
     line.split_once("<<").map(|(_, end)| end.trim_matches(|c| c == '\'' || c == ' ').to_owned())
 }
 
-/// `* [name](guide): `command``.
+/// Returns the command of a recipe, a line such as `* [name](guide): `command``.
 fn recipe(line: &str) -> Option<String> {
     let (_, command) = line.strip_prefix("* [")?.split_once("): `")?;
     Some(command.strip_suffix('`')?.to_owned())
 }
 
-/// The simple commands of a line.
+/// Returns the simple commands of a line.
 fn simple(place: &str, line: &str) -> Vec<Vec<String>> {
     let words = shlex::split(line).unwrap_or_else(|| panic!("{place}: no shell reads {line}"));
     let parts = words.split(|word| ["|", "&&", ";"].contains(&word.as_str()));
     parts.map(bare).filter(|words| !words.is_empty()).collect()
 }
 
-/// Without what stands before a command and where its output goes.
+/// Returns a command without assignments, `sudo` and redirections.
 fn bare(words: &[String]) -> Vec<String> {
     let mut words = words.iter().map(String::as_str).peekable();
     let assigns = |word: &&str| word.split_once('=').is_some_and(|(name, _)| is_variable(name));

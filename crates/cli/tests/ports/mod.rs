@@ -1,4 +1,4 @@
-//! Ports of this machine for programs that are told where to listen.
+//! Free ports of this machine, for programs that a test starts with a given port.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -7,24 +7,24 @@ use std::net::{TcpListener, UdpSocket};
 use std::process;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Below those that the kernel gives to sockets without a port of their own (32768 and more), so
-/// that nobody else's connection takes one between this test's choice and its program's.
+/// First port to try. It is below the kernel's ephemeral ports (32768 and more), so that no other
+/// connection takes the port before the test's program binds it.
 const FIRST: usize = 10_000;
 const COUNT: usize = 22_000;
 
-/// Ports that nobody has for TCP or UDP; this process hands out none twice.
+/// Returns ports that are free for TCP and UDP. This process returns no port twice.
 pub fn free_ports<const WANTED: usize>() -> [u16; WANTED] {
     [(); WANTED].map(|()| free_port())
 }
 
-/// An address of loopback with such a port.
+/// Returns a loopback address with a free port.
 pub fn free_address() -> String {
     format!("127.0.0.1:{}", free_port())
 }
 
 fn free_port() -> u16 {
     static GIVEN: AtomicUsize = AtomicUsize::new(0);
-    // Processes that follow each other begin apart.
+    // Processes with consecutive IDs begin with different ports.
     let first = process::id() as usize * 100;
     let next = || first + GIVEN.fetch_add(1, Ordering::Relaxed);
     let mut ports = (0..COUNT).map(|_| u16::try_from(FIRST + next() % COUNT).unwrap());

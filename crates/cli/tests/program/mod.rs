@@ -13,24 +13,24 @@ use serde_json::Value;
 
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A `DirAuthority` line of an authority that is not there.
+/// A `DirAuthority` line of an authority that does not run.
 pub const NOBODY: &str = "nobody orport=1 no-v2 v3ident=0000000000000000000000000000000000000000 \
                           127.0.0.1:1 1111111111111111111111111111111111111111";
 
-/// A program that tells JSON, and ends with the test.
+/// A program that prints events as JSON. It is killed at the end of the test.
 pub struct Program {
     pub child: Child,
     told: Receiver<Value>,
 }
 
 impl Program {
-    /// `anabranch` with these arguments.
+    /// Starts `anabranch` with these arguments.
     pub fn start(arguments: &[&str]) -> Program {
         let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
         Program::of(command.args(arguments))
     }
 
-    /// Whatever `command` is, if it becomes such a program.
+    /// Starts `command`, which executes such a program.
     pub fn of(command: &mut Command) -> Program {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -44,17 +44,17 @@ impl Program {
         Program { child, told }
     }
 
-    /// The next object whose event is `name`; the others before it are passed over.
+    /// Returns the next object whose event is `name`, and skips others before it.
     pub fn next(&mut self, name: &str) -> Value {
         self.find(name, |_| true)
     }
 
-    /// The next object whose event is `name` and that is `wanted`.
+    /// Returns the next object whose event is `name` and for which `wanted` returns true.
     pub fn find(&mut self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         self.search(name, wanted, |_| {})
     }
 
-    /// The next object whose event is `name`; `watch` sees the others before it.
+    /// Returns the next object whose event is `name`. Passes other objects before it to `watch`.
     pub fn until(&mut self, name: &str, watch: impl FnMut(&Value)) -> Value {
         self.search(name, |_| true, watch)
     }
@@ -89,7 +89,7 @@ impl Program {
         assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     }
 
-    /// Waits for its end: how it ended, and what it said on standard error.
+    /// Waits for the program's end. Returns its exit status, and its output on standard error.
     pub fn ended(&mut self) -> (ExitStatus, String) {
         let deadline = Instant::now() + PATIENCE;
         while self.child.try_wait().unwrap().is_none() {

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A splitter over two loopback paths, in front of a server that gives everything back.
+/// A splitter over two loopback paths, in front of an echo server.
 pub struct Running {
     pub child: Child,
     pub lines: Option<BufReader<ChildStdout>>,
@@ -24,18 +24,19 @@ pub struct Running {
 }
 
 impl Running {
-    /// Tells JSON, listens on a free port, and deals datagrams in turn.
+    /// Starts a splitter that prints JSON, listens on a free port, and sends datagrams on both
+    /// paths in turn.
     pub fn start() -> Running {
         Running::with("127.0.0.1", &["a=addr:127.0.0.2", "b=addr:127.0.0.3"], &["--json"])
     }
 
-    /// With these paths on this loopback address, and further options.
+    /// Starts a splitter that listens at the loopback address `host`, with these paths and options.
     pub fn with(host: &str, paths: &[&str], options: &[&str]) -> Running {
         let any = SocketAddr::new(host.parse().unwrap(), 0);
         Running::under(Command::new(env!("CARGO_BIN_EXE_anabranch")), any, paths, options)
     }
 
-    /// At this address, started by a shell whose command line ends in `redirections`.
+    /// Starts a splitter at this address, by a shell whose command line ends in `redirections`.
     pub fn redirected(redirections: &str, listen: SocketAddr, options: &[&str]) -> Running {
         let mut shell = Command::new("sh");
         let script = format!("exec \"$0\" \"$@\" {redirections}");
@@ -43,21 +44,22 @@ impl Running {
         Running::under(shell, listen, &["a=addr:127.0.0.2", "b=addr:127.0.0.3"], options)
     }
 
-    /// With the settings in `file`, to be sent to `server`; `options` are added to them.
+    /// Starts a splitter in front of `server`, with the settings in `file` and further `options`.
     pub fn of_file(file: &Path, server: UdpSocket, options: &[&str]) -> Running {
         let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
         command.arg("split").arg(file).args(options);
         Running::spawn(command.stdin(Stdio::null()), server)
     }
 
-    /// The same as a service whose manager listens at this socket.
+    /// Starts a splitter with the settings in `file`, as a service whose manager listens at
+    /// `socket`.
     pub fn managed(socket: &Path, file: &Path) -> Running {
         let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
         command.env("NOTIFY_SOCKET", socket).arg("split").arg(file).stdin(Stdio::null());
         Running::spawn(&mut command, UdpSocket::bind("127.0.0.1:0").unwrap())
     }
 
-    /// In front of this server.
+    /// Starts a splitter in front of this server.
     pub fn towards(server: UdpSocket, listen: &str, paths: &[&str], options: &[&str]) -> Running {
         let command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
         Running::before(server, command, listen.parse().unwrap(), paths, options)
@@ -85,7 +87,7 @@ impl Running {
         Running::spawn(&mut command, server)
     }
 
-    /// Whatever `command` is, if it becomes a splitter in front of `server`.
+    /// Starts `command`, which executes a splitter in front of `server`.
     pub fn spawn(command: &mut Command, server: UdpSocket) -> Running {
         server.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -93,7 +95,7 @@ impl Running {
         Running { child, lines, server }
     }
 
-    /// The next object whose event is `name`.
+    /// Returns the next object whose event is `name`.
     pub fn next(&mut self, name: &str) -> Value {
         loop {
             let mut line = String::new();
@@ -107,7 +109,7 @@ impl Running {
         }
     }
 
-    /// A datagram there and back; the address that the server saw.
+    /// Sends a datagram to the server and back. Returns the source address that the server saw.
     pub fn exchange(&self, client: &UdpSocket, splitter: &str) -> SocketAddr {
         client.send_to(b"\xf0nothing known", splitter).unwrap();
         let mut buffer = [0; 64];
@@ -145,7 +147,8 @@ impl Drop for Running {
     }
 }
 
-/// A wait with a limit may be cut short by a signal, such as one that a test's terminal sends.
+/// Receives a datagram. Repeats the call if a signal interrupts it, such as one from a test's
+/// terminal.
 fn received(socket: &UdpSocket, buffer: &mut [u8]) -> (usize, SocketAddr) {
     loop {
         match socket.recv_from(buffer) {

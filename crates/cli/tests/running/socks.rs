@@ -7,27 +7,27 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// How the proxy behaves.
+/// Behaviour of the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
-    /// Relays for anybody.
+    /// Relays for any client.
     Open,
     /// Relays for `anna` with the password `secret`.
     Login,
-    /// Knows no UDP ASSOCIATE.
+    /// Does not support UDP ASSOCIATE.
     NoUdp,
-    /// Relays for so many associations at once, and refuses the next.
+    /// Relays for at most this number of associations at once, and refuses further ones.
     Few(usize),
-    /// Says this, whatever it hears, and hangs up.
+    /// Sends these bytes, whatever it receives, and closes the connection.
     Says(&'static [u8]),
-    /// Says nothing, ever.
+    /// Never sends anything.
     Mute,
-    /// As `Open`, and sends before each answer of the server a fragment of it, one from a stranger,
-    /// and nonsense.
+    /// Relays as `Open`. Before each answer of the server, it also sends a fragment of the answer,
+    /// one from another address, and garbage.
     Noisy,
 }
 
-/// A running proxy; its death closes every connection.
+/// A running proxy. Dropping it closes every connection.
 pub struct Socks {
     pub at: SocketAddr,
     state: Arc<State>,
@@ -39,12 +39,12 @@ struct State {
     dead: AtomicUsize,
     relays: AtomicUsize,
     connections: Mutex<Vec<TcpStream>>,
-    /// Where each association that was granted sends to servers from.
+    /// Source addresses towards servers, one for each granted association.
     outer: Mutex<Vec<SocketAddr>>,
 }
 
 impl Socks {
-    /// At a free port.
+    /// Starts a proxy at a free port.
     pub fn start(manner: Manner) -> Socks {
         Socks::start_at("127.0.0.1:0".parse().unwrap(), manner)
     }
@@ -65,7 +65,7 @@ impl Socks {
         Socks { at, state }
     }
 
-    /// Where servers see the associations that were granted.
+    /// Returns the source addresses towards servers, one for each granted association.
     pub fn outer(&self) -> Vec<SocketAddr> {
         self.state.outer.lock().unwrap().clone()
     }
@@ -74,7 +74,7 @@ impl Socks {
 impl Drop for Socks {
     fn drop(&mut self) {
         self.state.dead.store(1, Ordering::SeqCst);
-        // Wakes the thread that accepts, so that it gives the port back.
+        // This wakes the accepting thread, so that it closes the port.
         let _ = TcpStream::connect(self.at);
         for connection in self.state.connections.lock().unwrap().drain(..) {
             let _ = connection.shutdown(Shutdown::Both);
@@ -92,7 +92,7 @@ fn serve(state: &Arc<State>) {
         }
         state.connections.lock().unwrap().push(connection.try_clone().unwrap());
         let state = Arc::clone(state);
-        // A client that hangs up ends its thread; that is no failure of the test.
+        // If a client closes its connection, its thread ends with an error, which is no failure.
         thread::spawn(move || _ = converse(&state, connection));
     }
 }
@@ -132,7 +132,8 @@ fn converse(state: &State, mut client: TcpStream) -> io::Result<()> {
     }
 }
 
-/// A byte that does not matter, and a field with its length before it.
+/// Reads a message of one ignored byte and a field that is preceded by its length. Returns the
+/// field.
 fn message(client: &mut TcpStream) -> io::Result<Vec<u8>> {
     client.read_exact(&mut [0])?;
     counted(client)
@@ -153,7 +154,7 @@ fn relay(state: &State, mut client: TcpStream) -> io::Result<()> {
     let six = UdpSocket::bind("[::1]:0").ok();
     state.outer.lock().unwrap().push(four.local_addr()?);
     let port = inner.local_addr()?.port().to_be_bytes();
-    // Where it is reached is left to the client to know.
+    // The address is unspecified, so the client has to use the proxy's own.
     client.write_all(&[&b"\x05\0\0\x01\0\0\0\0"[..], &port].concat())?;
     client.set_nonblocking(true)?;
     for socket in [Some(&inner), Some(&four), six.as_ref()].into_iter().flatten() {

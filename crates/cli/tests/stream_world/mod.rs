@@ -18,27 +18,27 @@ use tempfile::TempDir;
 
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// One test at a time: they are about time.
+/// Lock that lets one test run at a time, because the tests measure time.
 pub static TURN: Mutex<()> = Mutex::new(());
 
 pub fn anabranch(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_anabranch")).args(arguments).output().unwrap()
 }
 
-/// A far end with a server that gives everything back, and the keys of a splitter.
+/// A far end with an echo server, and the keys of a splitter.
 pub struct Far {
     pub folder: TempDir,
     pub program: Program,
     pub udp: SocketAddr,
     pub tcp: SocketAddr,
     pub tls: SocketAddr,
-    /// The SHA-256 of its certificate.
+    /// SHA-256 digest of the far end's certificate.
     pub fingerprint: String,
     pub _server: Server,
     pub _turn: MutexGuard<'static, ()>,
 }
 
-/// A UDP server that gives everything back.
+/// A UDP echo server.
 pub struct Server {
     pub over: Arc<AtomicBool>,
     pub thread: Option<JoinHandle<()>>,
@@ -105,7 +105,7 @@ impl Far {
         self.near_of("home.key", paths, options)
     }
 
-    /// A splitter with the key file of this name.
+    /// Starts a splitter with the key file `key`.
     pub fn near_of(&self, key: &str, paths: &[&str], options: &[&str]) -> Near {
         let key = self.folder.path().join(key).display().to_string();
         let (to, tcp) = (self.udp.to_string(), self.tcp.to_string());
@@ -137,7 +137,7 @@ impl Far {
     }
 }
 
-/// Makes the key file `other` of a second client of the far end with the key file `far`.
+/// Creates the key file `other` for a second client of the far end whose key file is `far`.
 pub fn add_client(far: &str, other: &str) {
     let public = |file: &str| {
         let told = String::from_utf8(anabranch(&["key", file]).stdout).unwrap();
@@ -150,7 +150,7 @@ pub fn add_client(far: &str, other: &str) {
 }
 
 impl Near {
-    /// A splitter with the settings in `file`.
+    /// Starts a splitter with the settings in `file`.
     pub fn of(file: &Path) -> Near {
         let mut program = Program::start(&["split", "--json", &file.display().to_string()]);
         let listen = program.next("listening")["listen"].as_str().unwrap().parse().unwrap();
@@ -208,7 +208,7 @@ impl Near {
         Some(u32::from_be_bytes(room[..length][..4].try_into().unwrap()))
     }
 
-    /// Everything that is sent comes back, and once.
+    /// Checks that every datagram returns exactly once.
     pub fn passes(&mut self, count: u32) {
         let back = self.exchange(count);
         let distinct: BTreeSet<_> = back.iter().collect();
@@ -216,14 +216,14 @@ impl Near {
         assert_eq!(back.len(), count as usize, "some did not come");
     }
 
-    /// Everything that is sent comes back, after a while: one end may not know yet that a path
-    /// is down.
+    /// Waits until every datagram of an exchange returns. At first one end may not have noticed yet
+    /// that a path is down.
     pub fn passes_at_last(&mut self) {
         assert!((0..20).any(|_| self.exchange(100).len() == 100), "they do not pass again");
     }
 
-    /// Nearly all comes back in order, too. A machine that does not let a thread run when it should
-    /// makes some late: such an exchange says nothing, and another one is made.
+    /// Checks that nearly all datagrams return in order. Repeats an exchange in which a busy
+    /// machine has delayed some datagrams.
     pub fn passes_in_order(&mut self, count: u32) {
         let mut told = Vec::new();
         for _ in 0..5 {
@@ -238,7 +238,7 @@ impl Near {
         panic!("of {count} came late: {told:?}");
     }
 
-    /// The time of the fastest of many round trips of a lone datagram, one each 10 ms.
+    /// Returns the minimum round-trip time of many single datagrams, one every 10 ms.
     pub fn fastest(&self) -> Duration {
         self.client.set_read_timeout(Some(PATIENCE)).unwrap();
         let trip = |_| {
@@ -264,7 +264,7 @@ pub enum Manner {
     Http,
 }
 
-/// A proxy that connects whoever asks to one place, and keeps the users' names.
+/// A proxy that connects all clients to one address, and records the users' names.
 pub struct Proxy {
     pub at: SocketAddr,
     pub over: Arc<AtomicBool>,
@@ -298,7 +298,7 @@ impl Proxy {
         proxy
     }
 
-    /// Ends with all its connections; its port is free then.
+    /// Stops the proxy with all its connections. Returns its address, whose port is free then.
     pub fn stop(mut self) -> SocketAddr {
         self.over.store(true, Ordering::Relaxed);
         let _ = TcpStream::connect(self.at);
@@ -344,7 +344,7 @@ pub fn serve(
     Some(())
 }
 
-/// Copies a stream, each part of it this much later.
+/// Copies a stream, and delays each part by `delay`.
 pub fn copy_late(from: &mut TcpStream, mut to: TcpStream, delay: Duration) {
     let (sender, parts) = mpsc::channel::<(Instant, Vec<u8>)>();
     let writing = thread::spawn(move || {
@@ -378,7 +378,7 @@ pub fn text(stream: &mut TcpStream) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-/// The destination of a request, and its user, who may have no name.
+/// Reads a SOCKS request. Returns its destination and its user name, which may be empty.
 pub fn socks(client: &mut TcpStream, users: &Mutex<Vec<String>>) -> Option<(String, String)> {
     let [_, count] = exactly(client)?;
     let mut methods = vec![0; count.into()];

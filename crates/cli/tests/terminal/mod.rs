@@ -1,5 +1,5 @@
-//! A terminal for the tests of the program: a pseudo terminal, and as much of a screen behind it as
-//! the live views use (ECMA-48).
+//! A pseudo terminal for tests of the program, with a screen that supports the control sequences of
+//! live views (ECMA-48).
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -17,7 +17,7 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A program on a terminal of its own, which it controls; it does not outlive its test.
+/// A program with its own controlling terminal. It is killed at the end of its test.
 pub struct Terminal {
     outer: File,
     inner: OwnedFd,
@@ -27,7 +27,8 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// `anabranch` with these arguments and variables, on so many columns and 30 lines.
+    /// Starts `anabranch` with these arguments and environment variables, on a terminal of
+    /// `columns` columns and 30 lines.
     pub fn start(columns: u16, arguments: &[&str], variables: &[(&str, &str)]) -> Terminal {
         let outer = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&outer).unwrap();
@@ -55,7 +56,7 @@ impl Terminal {
         let shown = Arc::clone(&screen);
         thread::spawn(move || {
             let mut buffer = [0; 4096];
-            // It fails when nobody has the other end any more.
+            // Reading fails when the other end is closed.
             while let Ok(length @ 1..) = reading.read(&mut buffer) {
                 let answer = shown.lock().unwrap().take(&buffer[..length]);
                 if answering.write_all(answer.as_bytes()).is_err() {
@@ -76,12 +77,12 @@ impl Terminal {
         assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     }
 
-    /// The lines of the screen now, when one of them holds `text`.
+    /// Waits until a line of the screen contains `text`. Returns all lines.
     pub fn shows(&self, text: &str) -> Vec<String> {
         self.until(text, |lines| lines.iter().any(|line| line.contains(text)))
     }
 
-    /// The same when none does any more.
+    /// Waits until no line of the screen contains `text`. Returns all lines.
     pub fn hides(&self, text: &str) -> Vec<String> {
         self.until(text, |lines| !lines.iter().any(|line| line.contains(text)))
     }
@@ -98,7 +99,7 @@ impl Terminal {
         }
     }
 
-    /// The lines of the screen once nothing was written on it for so long.
+    /// Waits until nothing was written to the screen for `quiet`. Returns all lines.
     pub fn stands_still(&self, quiet: Duration) -> Vec<String> {
         let deadline = Instant::now() + PATIENCE;
         let (mut lines, mut since) = (self.look(Screen::lines), Instant::now());
@@ -113,12 +114,12 @@ impl Terminal {
         lines
     }
 
-    /// Something of the screen as it is.
+    /// Returns the result of `of` for the current screen.
     pub fn look<T>(&self, of: impl FnOnce(&Screen) -> T) -> T {
         of(&self.screen.lock().unwrap())
     }
 
-    /// Waits for the end of the program: its exit code, if it ended by itself.
+    /// Waits for the end of the program. Returns its exit code; `None` if a signal ended it.
     pub fn ended(&mut self) -> Option<i32> {
         let deadline = Instant::now() + PATIENCE;
         while self.child.try_wait().unwrap().is_none() {
@@ -128,20 +129,22 @@ impl Terminal {
         self.child.wait().unwrap().code()
     }
 
-    /// Whether the terminal is as it was before the program that has ended: echo, lines, cursor.
+    /// Returns whether the terminal was restored after the program ended: echo, line buffering and
+    /// cursor.
     pub fn is_given_back(&self) -> bool {
         let modes = tcgetattr(&self.inner).unwrap().local_modes;
         self.has_cursor_soon(true) && modes == self.modes
     }
 
-    /// Whether it is as a view wants it.
+    /// Returns whether the terminal has the mode of a live view.
     pub fn is_taken(&self) -> bool {
         let modes = tcgetattr(&self.inner).unwrap().local_modes;
         !modes.intersects(LocalModes::ECHO | LocalModes::ICANON) && self.has_cursor_soon(false)
     }
 
-    /// Whether the cursor is to be seen, or is not, before patience ends: a view draws first and
-    /// hides it then, and a thread reads what the program wrote last a moment later.
+    /// Waits until the cursor is visible, or hidden, as `expected`. Returns false after a timeout.
+    /// The wait is needed because a view draws before it hides the cursor, and the program's output
+    /// is read by another thread.
     fn has_cursor_soon(&self, expected: bool) -> bool {
         let deadline = Instant::now() + PATIENCE;
         let is_so = || self.look(|screen| screen.has_cursor) == expected;
@@ -159,17 +162,17 @@ impl Drop for Terminal {
     }
 }
 
-/// What stands on a terminal.
+/// Content of a terminal's screen.
 pub struct Screen {
     cells: Vec<Vec<char>>,
     /// Line and column of the cursor, from 0.
     cursor: (usize, usize),
     pub has_cursor: bool,
-    /// How often something was drawn: a view hides the cursor each time.
+    /// Number of times that a view was drawn. A view hides the cursor each time.
     pub drawn: usize,
     /// Whether anything was written in colour.
     pub has_colours: bool,
-    /// The beginning of what is not complete yet.
+    /// Start of an incomplete control sequence or character.
     rest: Vec<u8>,
 }
 
@@ -185,13 +188,13 @@ impl Screen {
         }
     }
 
-    /// The lines, without the spaces at their ends.
+    /// Returns the lines without trailing spaces.
     pub fn lines(&self) -> Vec<String> {
         let line = |cells: &Vec<char>| cells.iter().collect::<String>().trim_end().to_owned();
         self.cells.iter().map(line).collect()
     }
 
-    /// Takes what a program writes; what a terminal answers.
+    /// Processes the output of a program. Returns the terminal's answer.
     fn take(&mut self, bytes: &[u8]) -> String {
         self.rest.extend_from_slice(bytes);
         let whole = match std::str::from_utf8(&self.rest) {
@@ -241,7 +244,7 @@ impl Screen {
         self.cells.push(first);
     }
 
-    /// A control sequence, without its introducer.
+    /// Executes a control sequence, given without its introducer. Returns the terminal's answer.
     fn execute(&mut self, sequence: &str) -> String {
         let (parameters, what) = sequence.split_at(sequence.len() - 1);
         let numbers: Vec<usize> =
@@ -277,7 +280,7 @@ impl Screen {
     }
 }
 
-/// Where a control sequence ends; `None` where it is not complete.
+/// Returns the end of a control sequence; `None` if it is incomplete.
 fn end_of_sequence(text: &str) -> Option<usize> {
     let body = text.get(2..)?;
     assert!(text.starts_with("\x1b["), "no control sequence: {text:?}");

@@ -144,11 +144,12 @@ pub struct Family {
     pub guide: &'static str,
 }
 
-/// Number of bytes of the first datagram that [`Family::follow`] receives.
+/// Maximum number of bytes of the first datagram that [`Family::follow`] receives.
 pub const HEAD: usize = 64;
 
-/// All protocols, in the order in which a datagram is compared with them. Protocols with more
-/// fixed bits are first. [`Protocol::Other`], which has none, is last.
+/// All protocols, in the order in which a datagram is compared with them: the first whose mark it
+/// has is chosen. OpenVPN and Mosh, whose data packets have hardly any fixed fields, are last
+/// before [`Protocol::Other`], which has no mark.
 pub const FAMILIES: &[Family] = &[
     wireguard::FAMILY,
     quic::FAMILY,

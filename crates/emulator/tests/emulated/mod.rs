@@ -17,7 +17,8 @@ pub const SERVER: &str = "10.99.0.1";
 pub const SERVER6: &str = "fd99::1";
 pub const PORT: u16 = 7777;
 
-/// A client and a server, joined by three links of 100 Mbit/s and 10 ms each way.
+/// Returns a topology with a client and a server, joined by three links of 100 Mbit/s and 10 ms in
+/// each direction.
 pub fn topology(more: &str) -> Topology {
     let mut text = String::from(
         "seed = 3\n[[host]]\nname = 'client'\n\
@@ -35,12 +36,13 @@ pub fn topology(more: &str) -> Topology {
     Topology::parse(&(text + more), "test").unwrap()
 }
 
-/// Starts the network, unless this machine cannot. The tests measure time, so they take turns.
+/// Starts the network. Returns `None` if this machine cannot. The guard lets one test run at a
+/// time, because the tests measure time.
 pub fn network() -> Option<(Network, MutexGuard<'static, ()>)> {
     network_with("")
 }
 
-/// The same with some further tables in its topology.
+/// Starts the network with the further tables `more` in its topology.
 pub fn network_with(more: &str) -> Option<(Network, MutexGuard<'static, ()>)> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,7 +59,7 @@ pub fn edit(json: &str) -> Edit {
     serde_json::from_str(json).unwrap()
 }
 
-/// A UDP socket inside a host that gives up reading after `patience`.
+/// Returns a UDP socket inside a host, with the read timeout `patience`.
 pub fn udp(host: &Namespace, address: &str, port: u16, patience: Duration) -> UdpSocket {
     let address: IpAddr = address.parse().unwrap();
     let socket = host.run(|| UdpSocket::bind(SocketAddr::new(address, port))).unwrap();
@@ -65,7 +67,8 @@ pub fn udp(host: &Namespace, address: &str, port: u16, patience: Duration) -> Ud
     socket
 }
 
-/// A client's socket on link `i`'s address, connected to the server, and the server's.
+/// Returns a client's socket at the address of link `i`, connected to the server, and the server's
+/// socket.
 pub fn pair(network: &Network, i: usize, patience: Duration) -> (UdpSocket, UdpSocket) {
     let client = udp(network.host("client").unwrap(), &format!("10.77.{i}.2"), 0, patience);
     let server = udp(network.host("server").unwrap(), SERVER, PORT, patience);
@@ -77,13 +80,13 @@ pub fn forward(network: &Network, link: &str) -> DirectionStats {
     network.stats()[link].forward.clone()
 }
 
-/// Receives until nothing comes for the socket's patience, which may be none; how many came.
+/// Receives datagrams until the socket's read timeout, which may be none. Returns their number.
 pub fn count_arrivals(socket: &UdpSocket) -> usize {
     let mut buffer = [0; 2048];
     std::iter::from_fn(|| socket.recv(&mut buffer).ok()).count()
 }
 
-/// Mbit/s of one TCP connection's payload in seconds 2 to 4 after its start.
+/// Returns the payload rate of one TCP connection in Mbit/s, in seconds 2 to 4 after its start.
 pub fn tcp_rate(network: &Network, upload: bool) -> f64 {
     let listen = || TcpListener::bind((SERVER, PORT));
     let listener = network.host("server").unwrap().run(listen).unwrap();
@@ -95,7 +98,7 @@ pub fn tcp_rate(network: &Network, upload: bool) -> f64 {
     transfer(from, to, [start_up, Duration::from_secs(2)])
 }
 
-/// Mbit/s of what `from` sends to `to` in the second of two spans.
+/// Sends data from `from` to `to`. Returns the rate in Mbit/s in the second of two spans.
 pub fn transfer(mut from: TcpStream, mut to: TcpStream, [before, span]: [Duration; 2]) -> f64 {
     let sender = thread::spawn(move || while from.write_all(&[0; 65_536]).is_ok() {});
     receive_for(&mut to, before);
@@ -115,8 +118,8 @@ pub fn receive_for(stream: &mut TcpStream, span: Duration) -> usize {
     bytes
 }
 
-/// Offers `rate` Mbit/s of UDP to each link in each direction for `span`, and does `meanwhile`
-/// beside it.
+/// Sends `rate` Mbit/s of UDP on each link in each direction for `span`, and runs `meanwhile` at
+/// the same time.
 pub fn flood_all<R>(
     network: &Network,
     rate: f64,
@@ -138,7 +141,7 @@ pub fn flood_all<R>(
     })
 }
 
-/// Bytes that came out of each direction of each link so far.
+/// Returns the bytes that each direction of each link has delivered so far.
 pub fn delivered(network: &Network) -> Vec<(String, u64)> {
     let stats = network.stats();
     let both = |(name, link): (&String, &emulate::LinkStats)| {
@@ -148,21 +151,22 @@ pub fn delivered(network: &Network) -> Vec<(String, u64)> {
     stats.iter().flat_map(both).collect()
 }
 
-/// The routes prefer link 0 for every source address; a bound socket takes its own.
+/// Binds a socket to the interface of `link`. Without that, the routes use link 0 for every source
+/// address.
 pub fn bind_device(socket: &UdpSocket, link: u16) {
     let name = format!("p{link}");
     socket2::SockRef::from(socket).bind_device(Some(name.as_bytes())).unwrap();
 }
 
-/// So many Mbit/s in packets of 1428 bytes, in bursts of a millisecond (at 120, 12 packets are
-/// 137 kbit).
+/// Sends `rate` Mbit/s in packets of 1,428 bytes, in one burst per millisecond. At 120 Mbit/s a
+/// burst has 12 packets or 137 kbit.
 pub fn flood(socket: &UdpSocket, rate: f64, span: Duration) {
     let start = Instant::now();
     let mut sent = 0.0;
     while start.elapsed() < span {
         let due = start.elapsed().as_secs_f64() * rate * 1e6 / 8.0;
         while sent < due {
-            // Nobody listens: the answer is an ICMP error at some later call.
+            // No socket listens, so a later call may report an ICMP error.
             let _ = socket.send(&[0; 1400]);
             sent += 1428.0;
         }
@@ -170,9 +174,9 @@ pub fn flood(socket: &UdpSocket, rate: f64, span: Duration) {
     }
 }
 
-/// Sends so many datagrams over the first link, in bursts, each when the one before has entered it
-/// and few of all wait in it or before the server: what a busy machine drops elsewhere is not the
-/// link's. How many arrived.
+/// Sends datagrams over the first link in bursts. A burst follows when the previous one has entered
+/// the link and few datagrams are queued, so that a busy machine drops none outside the link.
+/// Returns the number of datagrams that arrived.
 pub fn send_paced(
     network: &Network,
     client: &UdpSocket,
@@ -204,16 +208,16 @@ pub fn send_paced(
     arrived
 }
 
-/// A change after which packets are lost and overtake each other.
+/// Settings with which a link loses and reorders packets.
 pub const ROUGH: &str = r#"{"loss":0.05,"delay":"60ms","jitter":"40ms","reorder":true}"#;
 
-/// The numbers below `units` that did not arrive.
+/// Returns the numbers below `units` that did not arrive.
 pub fn missing(units: u32, arrived: &[u32]) -> Vec<u32> {
     (0..units).filter(|unit| !arrived.contains(unit)).collect()
 }
 
-/// Sends `units` numbered datagrams, one each `gap`: when each was sent, and which arrived, in the
-/// order of arrival.
+/// Sends `units` numbered datagrams, one every `gap`. Returns the time at which each was sent, and
+/// the numbers of those that arrived, in the order of arrival.
 pub fn send_numbered(
     client: &UdpSocket,
     server: &UdpSocket,
@@ -238,11 +242,12 @@ pub fn send_numbered(
     })
 }
 
-/// What the topology's first link does with the same schedule, seed and change: arrivals in order.
+/// Simulates the topology's first link with the same schedule, seed and change. Returns the
+/// arrivals in order.
 pub fn in_virtual_time(topology: &Topology, change: &str, schedule: &[Time]) -> Vec<(Time, u32)> {
     let mut settings = topology.links[0].forward.clone();
     edit(change).apply(&mut settings, false);
-    // The first direction of the first link has the first dice.
+    // The first direction of the first link has the first stream of random numbers.
     let mut link = Link::new(settings, topology.seed, 0);
     for (&now, unit) in schedule.iter().zip(0..) {
         // 4 bytes and the headers of UDP and IPv4.

@@ -1,4 +1,4 @@
-//! The two kinds of ends: Linux in a namespace, and ours.
+//! The two kinds of ends: Linux in a namespace, and `anabranch-tcp`.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use anabranch_os::tun::Tun;
 use anabranch_tcp::{Config, Connection, Ports, Segment, Seq, checksum};
 use etherparse::{Ipv4Header, Ipv4HeaderSlice, ip_number};
 
-/// Which implementation.
+/// Implementation of TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stack {
     Linux,
@@ -26,25 +26,25 @@ pub enum Stack {
 /// Addresses of the sender and of the receiver of data.
 pub const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 9, 0, 1), Ipv4Addr::new(10, 9, 0, 2)];
 const PORT: u16 = 7777;
-/// Buffers that limit nothing on these links.
+/// Bytes of a buffer that does not limit the rate on these links.
 const BUFFER: usize = 32 << 20;
-/// How long a connection may take to begin.
+/// Timeout for opening a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Packets that an interface keeps while this process is not scheduled.
+/// Number of packets that an interface queues while this process is not scheduled.
 const QUEUE_LEN: u32 = 4096;
 
 /// State that both ends share.
 #[derive(Default)]
 pub struct Shared {
-    /// The run is over.
+    /// Whether the run is over.
     pub over: AtomicBool,
-    /// Bytes that the reader received and found right.
+    /// Number of bytes that the reader received and verified.
     pub received: AtomicU64,
-    /// A byte was wrong.
+    /// Whether a received byte was wrong.
     pub wrong: AtomicBool,
 }
 
-/// The stream that is sent: a block of a prime length, again and again.
+/// Length in bytes of the block that the sent stream repeats. It is prime.
 const BLOCK: usize = 65_521;
 
 fn block() -> Vec<u8> {
@@ -54,7 +54,7 @@ fn block() -> Vec<u8> {
 }
 
 impl Shared {
-    /// Notes bytes that the reader received.
+    /// Verifies and counts bytes that the reader received.
     fn receive(&self, stream: &[u8], bytes: &[u8]) {
         let mut at = self.received.load(Relaxed) as usize % BLOCK;
         for part in bytes.chunks(BLOCK) {
@@ -67,7 +67,7 @@ impl Shared {
     }
 }
 
-/// Why this machine cannot run the judge, if it cannot.
+/// Checks that this machine can run the comparison. The error is the reason why it cannot.
 pub fn can_run() -> Result<(), String> {
     let made = Namespace::new().and_then(|namespace| namespace.run(|| Tun::create("judge")));
     made.map(drop).map_err(|error| format!("no TUN in a namespace of its own: {error}"))
@@ -83,8 +83,8 @@ impl Kernel {
     pub fn new(side: usize, control: &'static str) -> io::Result<Kernel> {
         let namespace = Namespace::new()?;
         let tun = namespace.run(|| {
-            // Packets of IPv6 would take the luck of others on the link; it may be missing
-            // altogether.
+            // IPv6 packets would use the link's random numbers and so change the losses of other
+            // packets. An error means that the system has no IPv6.
             let _ = fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
             for (name, value) in [
                 ("ipv4/tcp_rmem", "4096 131072 33554432"),
@@ -100,8 +100,8 @@ impl Kernel {
             let [own, peer] = [own, peer].map(|ip| Prefix { ip: IpAddr::V4(ip), len: 32 });
             configure::add_address(tun.index(), own)?;
             configure::set_up(tun.index(), true)?;
-            // A namespace may not choose its congestion control where the machine restricts that; a
-            // route may.
+            // The machine may restrict the congestion controls that a namespace may select. A route
+            // is not restricted.
             configure::add_route(NewRoute {
                 dst: peer,
                 oif: tun.index(),
@@ -166,7 +166,7 @@ fn is_pause(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
-/// Ours: a connection, and the IP around its segments.
+/// A connection of `anabranch-tcp`, with the IP headers around its segments.
 pub struct Core {
     side: usize,
     config: Config,
@@ -186,7 +186,7 @@ impl Core {
         self.tcp = Some(Connection::connect(now, &self.config, ports, Seq(0xffff_0000)));
     }
 
-    /// Takes an IP packet.
+    /// Handles an IP packet.
     pub fn handle(&mut self, now: Time, packet: &[u8], shared: &Shared) {
         let Ok(header) = Ipv4HeaderSlice::from_slice(packet) else { return };
         let (from, to) = (header.source_addr().into(), header.destination_addr().into());
@@ -205,7 +205,7 @@ impl Core {
         shared.receive(&self.stream, &read);
     }
 
-    /// Writes, where it is the sender, and returns packets until none is to be sent.
+    /// Returns the next packet; `None` if there is none. A sender first writes data.
     pub fn poll(&mut self, now: Time) -> Option<Vec<u8>> {
         let tcp = self.tcp.as_mut()?;
         while self.side == 0 && tcp.view(now).notsent < 500_000 && tcp.room() > 0 {

@@ -1,4 +1,4 @@
-//! Many cells, several at once, each with several seeds, and what became of them.
+//! Measurements of many cells, several at a time, each with several seeds.
 
 use std::io;
 use std::sync::{Condvar, Mutex};
@@ -8,19 +8,19 @@ use anabranch_tcp::{Config, Congestion};
 
 use super::{Cell, Goodput, Stack, measure};
 
-/// Mbit/s that all runs together may move at once, so that the machine does not limit them.
+/// Maximum rate in Mbit/s of all concurrent runs together, so that the machine does not limit them.
 const AT_ONCE: f64 = 260.0;
-/// Runs at once.
+/// Maximum number of concurrent runs.
 const RUNS: usize = 24;
-/// Least share of the machine that a run is taken to need, in Mbit/s.
+/// Minimum rate in Mbit/s that is reserved for a run.
 const LEAST: f64 = 6.0;
 
-/// The sender and the receiver; the baseline has Linux on both sides.
+/// Direction of the data between `anabranch-tcp` and Linux. The baseline has Linux at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Ours sends to Linux.
+    /// `anabranch-tcp` sends to Linux.
     Up,
-    /// Linux sends to ours.
+    /// Linux sends to `anabranch-tcp`.
     Down,
 }
 
@@ -29,15 +29,15 @@ pub enum Direction {
 pub struct Row {
     pub cell: Cell,
     pub congestion: Congestion,
-    /// Linux to Linux, ours to Linux, Linux to ours.
+    /// Rates in Mbit/s: Linux to Linux, `anabranch-tcp` to Linux, Linux to `anabranch-tcp`.
     pub rates: [f64; 3],
-    /// Least and greatest of each.
+    /// Minimum and maximum of each rate.
     pub spreads: [(f64, f64); 3],
     pub dropped: [f64; 3],
 }
 
 impl Row {
-    /// Ours as a multiple of Linux's goodput.
+    /// Returns the goodput of `anabranch-tcp` relative to Linux's.
     pub fn ratio(&self, direction: Direction) -> f64 {
         let ours = match direction {
             Direction::Up => self.rates[1],
@@ -74,7 +74,7 @@ impl Room {
     }
 }
 
-/// Measures all cells with seeds 1 to `seeds`; `show` gets each cell when it is done.
+/// Measures all cells with seeds 1 to `seeds`. Calls `show` for each finished cell.
 pub fn measure_all(
     cells: &[(Cell, Congestion)],
     seeds: u64,

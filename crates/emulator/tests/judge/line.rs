@@ -16,9 +16,9 @@ use anabranch_tcp::{Config, Congestion};
 use super::ends::{Core, Kernel, Shared, Stack, receive, send};
 use super::{Cell, Goodput};
 
-/// Packets taken from one interface before the other has its turn.
+/// Maximum number of packets read from one interface before the other is read.
 const BATCH: usize = 64;
-/// Least bytes of a queue: two full packets.
+/// Minimum size of a queue in bytes: two full packets.
 const LEAST_QUEUE: f64 = 3_000.0;
 
 enum End {
@@ -141,14 +141,14 @@ impl Line {
         links.chain(cores).min()
     }
 
-    /// Sends what our ends have to send.
+    /// Sends the packets of ends that are `anabranch-tcp`.
     fn emit(&mut self) {
         let now = self.clock.now();
         for (end, way) in self.ends.iter_mut().zip(&mut self.ways) {
             let End::Core(core) = end else { continue };
             while let Some(packet) = core.poll(now) {
                 let length = packet.len();
-                // What the link drops, it counts.
+                // The link counts the packets that it drops.
                 let _ = way.push(now, packet, length);
             }
         }
@@ -164,7 +164,7 @@ impl Line {
         Ok(())
     }
 
-    /// Hands out what has arrived, in the order of arrival.
+    /// Delivers the packets that have passed the link, in the order of arrival.
     fn hand_out(&mut self, shared: &Shared) -> io::Result<()> {
         let now = self.clock.now();
         loop {

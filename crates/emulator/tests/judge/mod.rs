@@ -21,7 +21,7 @@ pub use line::measure;
 /// A link between two hosts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cell {
-    /// Mbit/s.
+    /// Rate in Mbit/s.
     pub rate: u32,
     /// Round-trip time without queues, in ms.
     pub rtt: u32,
@@ -29,24 +29,25 @@ pub struct Cell {
     pub loss: f64,
     /// Bytes of the queue, as a multiple of rate times round-trip time.
     pub queue: f64,
-    /// Whether segments overtake each other: each one's delay is up to a tenth of the one-way delay
-    /// off.
+    /// Whether the link reorders segments: the delay of each differs by up to a tenth of the
+    /// one-way delay.
     pub reorders: bool,
 }
 
 impl Cell {
-    /// Rate times round-trip time, in bytes.
+    /// Returns the bandwidth-delay product in bytes.
     fn bdp(&self) -> f64 {
         f64::from(self.rate) * 1e6 / 8.0 * f64::from(self.rtt) / 1e3
     }
 
-    /// How long to measure: long enough for some losses, and for many round trips.
+    /// Returns the duration of a measurement, which has some losses and many round trips.
     pub fn span(&self) -> Duration {
         Duration::from_millis(u64::from(self.rtt) * 100)
             .clamp(Duration::from_secs(6), Duration::from_secs(20))
     }
 
-    /// Mbit/s that a connection may reach, for the number of runs at once (Mathis et al., 1997).
+    /// Returns the rate in Mbit/s that a connection may reach (Mathis et al., 1997). The number of
+    /// concurrent runs depends on it.
     pub fn expected(&self) -> f64 {
         let rate = f64::from(self.rate);
         if self.loss == 0.0 {

@@ -110,7 +110,7 @@ impl Bench {
         TestNetwork::build([&[RTT], &*self.settings.rtts].concat())
     }
 
-    /// Creates a town on `test_network` whose relays have not been started.
+    /// Creates a [`Town`] on `test_network`. Its relays are started for the first measurement.
     #[must_use]
     pub fn town<'a>(&'a self, test_network: &'a TestNetwork) -> Town<'a> {
         let (network, web) = (RefCell::new(None), RefCell::new(None));

@@ -1,4 +1,5 @@
-//! The measured network with lines, in simulation, and a comparison of both.
+//! Simulation of the network that `experiment circuits` measures with lines, and comparison of the
+//! simulated times with the measured ones.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +23,8 @@ use super::measured::MIB;
 use super::place::{LINES, QUEUE_MS};
 use super::plan::{Design, Layout, WEB};
 
-/// Greatest distance of a simulated median from the measured one, as a share of the measured one.
+/// Maximum deviation of a simulated median from the measured one, as a fraction of the measured
+/// one.
 pub const WITHIN: f64 = 0.15;
 /// Number of the clients that load the network.
 const CLIENTS: usize = 30;
@@ -43,16 +45,16 @@ const GUARDS: usize = 3;
 /// Index of the exit among the relays.
 const EXIT: usize = 2 * GUARDS;
 
-/// A compared time.
+/// A compared time, from a request to a byte of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Quantity {
-    /// To the first byte of a page, with a normal request.
+    /// Time to the first byte of a page, with a normal request.
     FirstByte,
-    /// To the first byte of a page whose request is sent with the SOCKS request.
+    /// Time to the first byte of a page whose request is sent together with the SOCKS request.
     OptimisticFirstByte,
-    /// To the last byte of a page of 320 KiB.
+    /// Time to the last byte of a page of 320 KiB.
     Web,
-    /// To the last byte of a download of 1 MiB.
+    /// Time to the last byte of a download of 1 MiB.
     Bulk,
 }
 
@@ -86,8 +88,8 @@ pub struct Combination {
 }
 
 impl Combination {
-    /// Returns all combinations that are compared: those of our designs over TCP links. The
-    /// measurements that this project publishes have no others yet.
+    /// Returns all combinations that are compared: those of this project's designs over TCP links.
+    /// The published measurements contain no others yet.
     #[must_use]
     pub fn all() -> Vec<Combination> {
         let ours = Design::ALL.into_iter().filter(|design| {
@@ -157,7 +159,8 @@ impl fmt::Display for Combination {
 /// The simulated network: three guards with [`LINES`], three middles, the exit and four servers
 /// at the core, the measuring client, and the clients that load the network.
 ///
-/// A guard has one line, and in the measured network two: to the measuring client and to the core.
+/// A guard has one line here. In the measured network it has two: to the measuring client and to
+/// the core.
 pub struct Network {
     documents: NetworkDocuments,
 }
@@ -215,7 +218,7 @@ impl Network {
     }
 
     /// Simulates the downloads of the measuring client for `duration`, with circuits over `guards`.
-    /// Returns the downloads after the warm-up.
+    /// Returns the repetitions after the warm-up whose downloads succeeded.
     #[must_use]
     pub fn simulate(
         &self,
@@ -310,7 +313,7 @@ pub fn medians(repetitions: &[Repetition]) -> Option<Medians> {
     Some([a?, b?, c?, d?])
 }
 
-/// The medians of each measured round in one place, by design and number of circuits.
+/// The medians of each round that was measured in one layout, by design and number of circuits.
 pub type Rounds = BTreeMap<Combination, Vec<Medians>>;
 
 fn field<'a>(row: &'a Row, name: &str) -> Option<&'a Field> {
@@ -332,8 +335,8 @@ fn text<'a>(row: &'a Row, name: &str) -> Option<&'a str> {
     }
 }
 
-/// Reads the rounds that were measured in `place` from a table of `experiment circuits`. Rounds of
-/// C tor are left out.
+/// Reads the rounds that were measured in the layout `place` from a table of `experiment circuits`.
+/// Rounds of C tor are left out.
 ///
 /// # Errors
 /// The file cannot be read, or has not the columns of such a table.
@@ -393,10 +396,12 @@ impl Compared {
     }
 }
 
-/// Compares the measured rounds of `combination` with the simulated medians of each set of guards
-/// that the measuring client may have had, because the table does not contain the guards of a
-/// round. A round is compared with the set whose times of both downloads are nearest: with the
-/// least sum of squared logarithms of the two ratios. First bytes have no part in this choice.
+/// Compares the measured rounds of `combination` with simulated medians: one entry of `simulated`
+/// for each set of guards that the measuring client may have had.
+///
+/// The table does not contain the guards of a round. So a round is compared with the set whose
+/// times of both downloads are nearest: with the least sum of squared logarithms of the two ratios.
+/// Times to the first byte do not affect this choice.
 #[must_use]
 pub fn compare(
     combination: Combination,

@@ -35,7 +35,7 @@ pub(in super::super) struct Makers<'a> {
 }
 
 impl<'a> Makers<'a> {
-    /// Starts the program of `command` on the host of `seat`.
+    /// Starts `command` on the host of `seat`.
     pub(super) fn start(&self, seat: &Seat<'_>, command: &mut Command) -> io::Result<Node<'a>> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let process = self.stage.crew.start(seat.host, command)?;

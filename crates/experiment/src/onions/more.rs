@@ -26,7 +26,7 @@ impl<'a> MoreNetwork<'a> {
     /// the exit.
     ///
     /// # Errors
-    /// A program ends, or takes too long.
+    /// The document cannot be made, or a node ends or takes too long.
     pub(in super::super) fn start(
         makers: Makers<'a>,
         seats: &[MoreSeat<'_>],

@@ -1,6 +1,6 @@
-//! What `tests/conformance.rs` has of links over a stream, as far as links of datagrams promise it:
-//! over lines that keep datagrams' order, lose, delay, double and change them. A goodbye does not
-//! wait for units here, and a changed datagram is a lost one.
+//! Tests as in `tests/conformance.rs`, for links over datagrams. The lines deliver datagrams in
+//! order, or lose, delay, duplicate and change them. In contrast to links over a stream, closing
+//! does not wait for units, and a changed datagram is lost.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use anabranch_testkit::every_link::conforms;
 use anabranch_testkit::quic_pair::{DATA, MAKES, QuicPair as World, line, unit, units_of};
 
 const DELAY: Duration = Duration::from_millis(50);
-/// The lanes in use: either end has made five.
+/// The lanes in use. Each end has created five.
 const LANES: [u32; 10] =
     [1, 2, 3, 4, 5, 0x8000_0001, 0x8000_0002, 0x8000_0003, 0x8000_0004, 0x8000_0005];
 
-/// What stands between two ends.
+/// A line between two ends.
 pub(super) struct Carrier {
     pub(super) name: &'static str,
     pub(super) settings: LinkSettings,
     pub(super) doubles: bool,
-    /// Of a thousand datagrams, these have a byte changed.
+    /// Number of datagrams in a thousand in which a byte is changed.
     pub(super) changed: u32,
 }
 
@@ -43,7 +43,7 @@ pub(super) fn carriers() -> Vec<Carrier> {
 }
 
 impl Carrier {
-    /// A link with all lanes, whose first units have come.
+    /// Creates a link with all lanes, and waits until their first units have arrived.
     fn world(&self, seed: u64) -> World {
         let mut world = World::open(&self.settings, seed);
         (world.doubles, world.changed) = (self.doubles, self.changed);
@@ -56,12 +56,12 @@ impl Carrier {
     }
 }
 
-/// Who made a lane.
+/// Returns the end that created a lane.
 fn maker(lane: u32) -> usize {
     usize::from(lane & 0x8000_0000 != 0)
 }
 
-/// Both ends say these units on every lane.
+/// Sends units with these numbers from both ends on every lane.
 fn say(world: &mut World, numbers: std::ops::Range<u32>) {
     for number in numbers {
         for end in 0..2 {
@@ -72,8 +72,8 @@ fn say(world: &mut World, numbers: std::ops::Range<u32>) {
     }
 }
 
-/// How many units of each lane came to an end: its first ones, in order, each once, and all data
-/// but that which makes the lane.
+/// Returns the number of units of each lane up to the last one that arrived at an end. Checks that
+/// they arrived in order and once, and that only the first unit creates the lane.
 fn fronts(world: &World, end: usize, name: &str) -> Vec<u32> {
     let mut by_lane: BTreeMap<u32, Vec<u32>> = LANES.map(|lane| (lane, Vec::new())).into();
     for (lane, command, number) in units_of(&world.came[end]).into_iter().filter(|u| u.0 != 0) {
@@ -119,8 +119,8 @@ fn units_of_all_lanes_come_once_and_those_of_a_lane_in_order() {
     }
 }
 
-/// The line is cut in one direction: what came was said, and nothing says goodbye until the silence
-/// is too long.
+/// The line is cut in one direction. All units that arrive were sent, and no end closes the link
+/// before its timeout.
 #[test]
 fn a_cut_line_gives_nothing_false() {
     for carrier in carriers() {
@@ -142,7 +142,7 @@ fn a_cut_line_gives_nothing_false() {
     }
 }
 
-/// A line that changes every datagram brings nothing; what was said comes once it changes none.
+/// While a line changes every datagram, nothing arrives. Afterwards, all sent units arrive.
 #[test]
 fn changed_datagrams_bring_nothing_and_end_no_link() {
     for carrier in carriers() {

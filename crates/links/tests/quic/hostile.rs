@@ -1,4 +1,4 @@
-//! Peers that break the rules, and strangers that send what they like.
+//! Peers that violate the protocol, and strangers that send any datagrams.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -16,28 +16,28 @@ use anabranch_testkit::quic_pair::{
 
 const DELAY: Duration = Duration::from_millis(50);
 
-/// A peer that thinks that every unit makes its lane.
+/// Parser of a peer for which every unit creates its lane.
 fn all_make(bytes: &[u8], first: bool) -> Option<Head> {
     head(bytes, first).map(|head| Head { makes: true, ..head })
 }
 
-/// One that puts all lanes into one stream.
+/// Parser of a peer that sends all lanes in one stream.
 fn all_one(bytes: &[u8], first: bool) -> Option<Head> {
     head(bytes, first).map(|head| Head { lane: head.lane.min(1), ..head })
 }
 
-/// One whose units are longer than anybody takes.
+/// Parser of a peer whose units exceed the maximum length.
 fn all_long(bytes: &[u8], first: bool) -> Option<Head> {
     let length = |head: Head| if bytes[4] > 127 { 7 + 60_000 } else { head.length };
     head(bytes, first).map(|head| Head { length: length(head), ..head })
 }
 
-/// One that ends each lane behind its second unit.
+/// Parser of a peer that ends each lane after its second unit.
 fn none_ends(bytes: &[u8], first: bool) -> Option<Head> {
     head(bytes, first).map(|head| Head { ends: bytes[4] == DATA, ..head })
 }
 
-/// How a peer reads its own units, a name for that, and what it says.
+/// A hostile peer: a name, the parser of its own units, and the units that it sends.
 type Case = (&'static str, fn(&[u8], bool) -> Option<Head>, Vec<Vec<u8>>);
 
 fn against(head: fn(&[u8], bool) -> Option<Head>) -> World {
@@ -104,7 +104,7 @@ fn garbage_makes_no_link_and_no_answer_larger_than_itself() {
     assert_eq!((world.ends[1].len(), world.state(1)), (1, Some(State::Open)));
 }
 
-/// First datagrams of clients that never go on, from addresses that may be forged.
+/// Returns first datagrams of clients that send nothing more, as with forged addresses.
 fn initials(count: u64) -> Vec<Vec<u8>> {
     let context = Context::new(NOW).unwrap();
     let first = |number: u64| {

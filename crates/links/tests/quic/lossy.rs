@@ -1,5 +1,5 @@
-//! Lossy units: which arrive over lines that lose, delay, double and change datagrams, what
-//! congestion control leaves of them, and peers that break their rules.
+//! Lossy units: their arrival over lines that lose, delay, duplicate and change datagrams, their
+//! congestion control, and peers that violate their protocol.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,12 +18,12 @@ use super::conformance::carriers;
 
 const DELAY: Duration = Duration::from_millis(50);
 
-/// An open link that carries lossy units.
+/// Opens a link that carries lossy units.
 fn open(settings: &LinkSettings, seed: u64) -> World {
     World::with_units([WITH_LOSSY, WITH_LOSSY], settings, seed).opened()
 }
 
-/// The numbers of the lossy units that an end received, each of which came once.
+/// Returns the numbers of the lossy units that an end received. Checks that each arrived once.
 fn distinct(world: &World, end: usize) -> BTreeSet<u32> {
     let came = lossy_units_of(&world.came_lossy[end]);
     let distinct: BTreeSet<u32> = came.iter().copied().collect();

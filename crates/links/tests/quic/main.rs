@@ -1,5 +1,5 @@
-//! QUIC links in memory: two endpoints over lines that lose, delay, double and change, and
-//! strangers.
+//! QUIC links in memory: two endpoints over lines that lose, delay, duplicate and change datagrams,
+//! and datagrams from strangers.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
 
@@ -21,8 +21,8 @@ use anabranch_testkit::quic_pair::{
 
 const DELAY: Duration = Duration::from_millis(50);
 
-/// The datagram with a unit of the first of ten lanes is lost: the nine others' units, sent behind
-/// it, come after one way, the lost one's after it was sent again.
+/// The datagram with a unit of the first of ten lanes is lost. The later units of the nine other
+/// lanes arrive after the one-way delay, the lost unit after its retransmission.
 #[test]
 fn a_lost_datagram_delays_its_own_lane_alone() {
     let mut world = World::open(&line(DELAY), 5);
@@ -46,7 +46,7 @@ fn a_lost_datagram_delays_its_own_lane_alone() {
     assert_eq!(units_of(&world.came[1]).last(), Some(&(1, DATA, 1)), "sent again");
 }
 
-/// The twin: over TLS the nine wait for the lost one.
+/// In comparison, the nine units wait for the lost one over TLS.
 #[test]
 fn over_tls_all_lanes_wait_for_a_lost_segment() {
     let context = Context::new(NOW).unwrap();
@@ -77,7 +77,8 @@ fn over_tls_all_lanes_wait_for_a_lost_segment() {
     assert!(ends[1].receive(Time::ZERO, &segments[1]).is_err(), "no record comes out of turn");
 }
 
-/// Bytes of units that come in 20 s over 20 Mbit/s and 100 ms there and back, where 5 % are lost.
+/// Returns the bytes of units that arrive in 20 s over a line of 20 Mbit/s with a round-trip time
+/// of 100 ms and 5 % loss.
 fn carried(congestion: Congestion) -> usize {
     let (rate, loss) = (NonZeroU64::new(20_000_000), Loss::Bernoulli(0.05));
     let settings = LinkSettings { rate, loss, queue: 250_000, ..line(DELAY) };
@@ -178,7 +179,7 @@ fn thousands_of_lanes_are_made_and_end() {
     assert_eq!([0, 1].map(|end| world.state(end)), [Some(State::Open); 2]);
 }
 
-/// As most circuits do: their opener ends them.
+/// The end that has created a lane also ends it, as for most circuits.
 #[test]
 fn lanes_that_their_maker_ends_make_room_for_others() {
     let mut world = World::open(&line(Duration::from_millis(5)), 6);
@@ -198,8 +199,8 @@ fn lanes_that_their_maker_ends_make_room_for_others() {
     assert_eq!([0, 1].map(|end| world.link(end).lanes()), [0; 2]);
 }
 
-/// What comes of the next lane of a number behind the unit that makes it, the retransmissions of
-/// that unit among it, does not hand it up while the number is another's.
+/// A lane reuses the number of a lane that has not ended at the receiver. Its units, including
+/// retransmissions of the first, are not delivered before the earlier lane has ended.
 #[test]
 fn more_of_a_lane_that_waits_does_not_bring_it_forward() {
     let mut world = World::open(&line(DELAY), 4);

@@ -1,4 +1,4 @@
-//! A network of nodes in virtual time: each pair of nodes has a link each way.
+//! A network of nodes in virtual time. Each pair of nodes has a link in each direction.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
@@ -20,13 +20,13 @@ pub const MS: Duration = Duration::from_millis(1);
 /// Port of the first transfer's destination.
 const PORT: u16 = 1_000;
 
-/// Bytes that differ from place to place: the stream of `seed`.
+/// Returns `length` bytes of the stream of `seed`, beginning at the offset `from`.
 pub fn pattern(seed: u64, from: u64, length: usize) -> Vec<u8> {
     let byte = |at: u64| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed) >> 29) as u8;
     (from..from + length as u64).map(byte).collect()
 }
 
-/// FNV-1a over bytes.
+/// Returns the FNV-1a hash `state` extended by `bytes`.
 pub fn hash(mut state: u64, bytes: &[u8]) -> u64 {
     for &byte in bytes {
         state = (state ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -42,7 +42,7 @@ pub struct Program {
     seed: u64,
     pub total: u64,
     pub written: u64,
-    /// True while the stream has no room for bytes.
+    /// Whether the stream has no room for bytes.
     blocked: bool,
     pub received: u64,
     pub hash: u64,
@@ -89,7 +89,7 @@ pub struct Transfer {
     pub ends: [Program; 2],
     /// Number of times that the exit was asked for the destination.
     pub begun: u32,
-    /// True if the client closes the stream once it has everything.
+    /// Whether the client closes the stream after it has received all bytes.
     pub closes: bool,
 }
 
@@ -117,7 +117,7 @@ pub struct Seen {
     pub bytes: Vec<u8>,
 }
 
-/// Changes a datagram; false drops it.
+/// Function that may change a datagram, and returns false if the datagram is to be dropped.
 pub type Tamper = Box<dyn FnMut(&mut Seen) -> bool>;
 
 pub struct World {
@@ -129,22 +129,23 @@ pub struct World {
     pub link: LinkSettings,
     seed: u64,
     pub transfers: Vec<Transfer>,
-    /// A hash over time, ends, length and group element of each datagram.
+    /// Hash of the time, ends, length and group element of each datagram.
     pub trace: u64,
     pub sent: u64,
-    /// Datagrams sent, if they are kept.
+    /// Datagrams sent; `None` if they are not recorded.
     pub seen: Option<Vec<Seen>>,
-    /// Changes, drops or doubles each datagram before it is sent.
+    /// Function that may change or drop each datagram before it is sent.
     pub tamper: Option<Tamper>,
 }
 
 impl World {
-    /// Seven nodes and a client. The last two nodes are exits.
+    /// Creates a network of a client and seven other nodes. The last two nodes are exits.
     pub fn new(link: LinkSettings, config: &Config, seed: u64) -> World {
         World::of(8, link, config, seed)
     }
 
-    /// `size` nodes. MoreNode 0 is the client of all transfers; the last two are exits.
+    /// Creates a network of `size` nodes. Node 0 is the client of all transfers, and the last two
+    /// nodes are exits.
     pub fn of(size: usize, link: LinkSettings, config: &Config, seed: u64) -> World {
         let keys: Vec<_> =
             (0..size as u8).map(|number| SecretKey::from_bytes([number + 1; 32])).collect();
@@ -190,7 +191,7 @@ impl World {
         self.transfers.push(Transfer { ends: [client, server], begun: 0, closes: true });
     }
 
-    /// Runs until all transfers are done, or `limit` is over.
+    /// Runs until all transfers are complete, or for `limit`.
     pub fn run(&mut self, limit: Duration) {
         let end = self.now + limit;
         loop {
@@ -220,7 +221,8 @@ impl World {
         self.work();
     }
 
-    /// Goes to the next time, at which datagrams arrive. Returns false if it is after `end`.
+    /// Advances the time to the next event, and delivers the datagrams that arrive then. Returns
+    /// false if that time is after `end`.
     fn advance(&mut self, end: Time) -> bool {
         let arrivals = self.links.values().filter_map(Link::next_timeout);
         let timers = self.nodes.iter().filter_map(MoreNode::next_timeout);

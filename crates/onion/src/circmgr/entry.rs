@@ -1,4 +1,4 @@
-//! A client's guards in the known network, chosen by the user's preferences.
+//! A client's guards in the known network, chosen within the user's restrictions.
 
 use rand_core::Rng;
 

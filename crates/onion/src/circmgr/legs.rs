@@ -35,8 +35,8 @@ const USUAL: usize = 2;
 /// Minimum number of relays where legs can join. With fewer the user is informed, because each such
 /// relay sees which guards a client has.
 const FEW_JOINING: usize = 8;
-/// A fingerprint that no relay has. It stands in the preferences for an exit or middle when no
-/// relay can link sets.
+/// A fingerprint that no relay has. It is the only exit or middle in the restrictions if no relay
+/// can link sets.
 const NOBODY: [u8; 20] = [0; 20];
 
 /// Position in the path of the relay where the legs of a set meet.
@@ -47,7 +47,7 @@ enum SetEnd {
 }
 
 impl SetEnd {
-    /// Returns the relays that the preferences name for this position.
+    /// Returns the relays that the restrictions permit for this position.
     fn wished(self, restrictions: &mut RelayRestrictions) -> &mut Vec<[u8; 20]> {
         match self {
             SetEnd::Exit => &mut restrictions.exit,
@@ -211,10 +211,10 @@ impl CircuitManager {
         self.wanted_legs.unwrap_or(usual).clamp(1, self.conflux.max_legs)
     }
 
-    /// Returns the user's preferences, restricted to relays that can link sets of the design: exits
-    /// for designs other than Tor's, or middles where legs join there. A circuit to another relay
-    /// would stay single. Orders a report to the user if none of these exits or middles is left, or
-    /// only few of the middles.
+    /// Returns the user's restrictions, further restricted to relays that link sets of the design:
+    /// exits for designs other than Tor's, or middles where legs join there. A circuit to another
+    /// relay would stay single. Orders a report to the user if none of these exits or middles is
+    /// left, or only few of the middles.
     pub(super) fn allowed(&mut self) -> RelayRestrictions {
         let mut restrictions = self.wanted.clone();
         if self.lossy {
@@ -249,8 +249,8 @@ impl CircuitManager {
         restrictions
     }
 
-    /// Returns the user's preferences, restricted to the relays that grant lossy circuits. Orders a
-    /// report to the user if none is left for a position.
+    /// Returns the user's restrictions, further restricted to relays that grant lossy circuits.
+    /// Orders a report to the user if none is left for a position.
     fn allowed_lossy(&mut self) -> RelayRestrictions {
         let mut restrictions = self.wanted.clone();
         let Some(network) = self.network.as_deref() else { return restrictions };

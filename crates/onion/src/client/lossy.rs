@@ -15,7 +15,7 @@ use crate::wire::conflux::SetNonce;
 use crate::wire::lossy::LossyLink;
 use crate::wire::message::RelayCommand;
 
-/// Lossy cells of a circuit at the client.
+/// Relay crypto of the lossy cells of a circuit, at the client.
 #[derive(Default)]
 pub(super) enum LossyLayers {
     /// The circuit has no lossy cells.
@@ -28,8 +28,8 @@ pub(super) enum LossyLayers {
 }
 
 impl LossyLayers {
-    /// Returns the state of a circuit that is to be built over `hops`. Either all hops are asked
-    /// for lossy cells, or none is.
+    /// Returns the state of a circuit that is to be built over `hops`, which either all request
+    /// lossy cells or none does.
     pub(super) fn of(hops: &[Hop]) -> LossyLayers {
         let is_lossy = |hop: &Hop| hop.key.wants_lossy();
         match hops.iter().all(is_lossy) && !hops.is_empty() {
@@ -68,7 +68,7 @@ impl HopKey {
 }
 
 impl Client {
-    /// Handles a lossy cell of a circuit: its counter and its body.
+    /// Handles a lossy cell, given by its counter and its body, of the circuit of `owner`.
     pub(super) fn take_lossy_cell(
         &mut self,
         now: Time,
@@ -129,7 +129,7 @@ impl Client {
     /// Handles the exit's answer to a request to link the circuit `index`.
     ///
     /// # Errors
-    /// None was sent.
+    /// The client has sent no such request, or it was answered before.
     pub(super) fn lossy_linked(&mut self, now: Time, index: u32) -> Result<(), CircuitFault> {
         let id = self.set_of(index).ok_or(CircuitFault::Message)?;
         let legs = self.set_mut(id).and_then(|set| set.lossy_legs.as_mut());

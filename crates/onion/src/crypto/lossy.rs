@@ -7,8 +7,8 @@
 //! other bytes is another hop's. The client encrypts outward cells and decrypts inward ones; a
 //! relay does the reverse.
 //!
-//! * [`LossyClient`] and [`LossyRelay`] are the two ends' states of a circuit: layers, the
-//!   counters that were sent, and a replay window for each direction that arrives.
+//! * [`LossyClient`] and [`LossyRelay`] are the states of a circuit at the client and at a relay:
+//!   layers, the next counter to send, and a replay window for each direction of arrival.
 //! * [`LossyRelayLayer`] and [`LossyClientLayer`] are one hop's layer, with the same traits as
 //!   those of the ordered constructions. A caller sets the counter of the cell first.
 //!
@@ -29,14 +29,14 @@ use crate::wire::message::Format;
 pub const KEY_BYTES: usize = 2 * SECRET;
 /// Number of bytes at the start of a cell that are zeros at its recipient.
 pub const ZEROS: usize = 16;
-/// Number of cells that one key encrypts: half a gigabyte.
+/// Maximum number of cells that one key encrypts: half a gigabyte.
 pub const EPOCH: u32 = 1 << 20;
-/// Maximum distance of a counter from the greatest that arrived before.
+/// Maximum excess of a counter over the greatest that arrived before.
 pub const LEAP: u64 = 1 << 16;
 
 const SECRET: usize = 32;
-/// Number of cells after which the keys of the previous epoch are erased: the length of
-/// [`Replay`]'s window.
+/// Number of counters of an epoch after which the key of the previous epoch is dropped: the length
+/// of [`Replay`]'s window.
 const OVERLAP: u32 = 16_384;
 const _: () = assert!(LEAP < EPOCH as u64 && OVERLAP < EPOCH);
 
@@ -306,8 +306,8 @@ impl<C: From<Aes128Enc>> Ratchet<C> {
     }
 
     /// Returns the cipher for `counter`. If the counter is in a later epoch, advances to that
-    /// epoch. If the counter's keys are erased, returns another cipher, so that the cell becomes
-    /// garbage; no replay window accepts such a counter.
+    /// epoch. If the key of the counter was dropped, returns the cipher of another epoch, so that
+    /// the cell becomes garbage; no replay window accepts such a counter.
     fn of(&mut self, counter: u32) -> &Hctr2<C> {
         while self.epoch < counter / EPOCH {
             let (next, secret) = step(&self.secret);
@@ -360,7 +360,7 @@ fn tag(body: &Body) -> Tag {
     Tag::from(*body.first_chunk::<ZEROS>().expect("a cell is longer"))
 }
 
-/// Counters of cells sent in a direction.
+/// Next counter to send in a direction.
 #[derive(Default)]
 struct Sent {
     next: u64,
@@ -375,7 +375,7 @@ impl Sent {
     }
 }
 
-/// Counters of cells received in a direction. The window is created at the first cell, because
+/// Replay window of the counters received in a direction. It is created at the first cell, because
 /// most circuits receive none.
 #[derive(Default)]
 struct Arrivals {

@@ -19,18 +19,19 @@ use crate::table::SetId;
 use crate::wire::cell::{Body, Cells, Command, NUMBERED_CELL, Width};
 use crate::wire::extend::Target;
 
-/// Time limit for a link that carries lossy cells, after which a circuit that needs it is closed.
+/// Timeout for opening a link that carries lossy cells. The circuits that wait for the link are
+/// then closed.
 const OPENING: Duration = Duration::from_secs(10);
 
 /// Counters of lossy cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LossyStats {
-    /// Number of cells passed to links: passed on, or of streams that end here.
+    /// Number of cells sent on links: forwarded cells, and cells of streams that end here.
     pub sent: u64,
     /// Number of cells that have arrived.
     pub received: u64,
-    /// Number of arrived cells that were dropped because their counters had arrived before, or were
-    /// too far from the others.
+    /// Number of arrived cells that were dropped because their counters had arrived before, were
+    /// too old to decide, or were too far ahead.
     pub refused: u64,
     /// Number of arrived cells that were dropped because their circuits are closed, or their link
     /// does not carry lossy cells yet.
@@ -194,8 +195,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Makes the circuit `index` the first leg of its set, whose lossy cells several circuits
-    /// carry. `asked` is the time of our request to the other end, if we are the client.
+    /// Turns the set of the circuit `index` into one with lossy legs, with this circuit as the
+    /// first leg. `asked` is the time of our request to the other end, if we are the client.
     pub(crate) fn found_lossy_set(&mut self, index: u32, legs: LossyLegs, asked: Option<Time>) {
         let Some(set) = self.set_of(index).and_then(|id| self.set_mut(id)) else { return };
         let legs = set.lossy_legs.insert(Box::new(legs));
@@ -228,7 +229,7 @@ impl<R: NodeRole> Node<R> {
         is_added
     }
 
-    /// Closes the legs of lossy sets that the other end has not linked in time.
+    /// Closes the legs of the set `id` that the other end has not linked in time.
     pub(super) fn lossy_legs_due(&mut self, now: Time, id: SetId) {
         let legs = self.set_mut(id).and_then(|set| set.lossy_legs.as_ref());
         let late = legs.map(|legs| legs.late(now)).unwrap_or_default();
@@ -258,7 +259,8 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Lets the circuit `circuit` wait for a link with lossy cells to the relay `target`, and
-    /// requests such a link.
+    /// requests such a link. If a QUIC link to the relay exists, it carries no lossy cells, and the
+    /// circuit is closed.
     pub(crate) fn reach_lossy(&mut self, now: Time, target: Target, circuit: u32) {
         let (mut has_quic, mut offered) = (false, None);
         for (id, link) in self.channels.reaching(&target.rsa) {
@@ -297,7 +299,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Closes the circuits that wait for lossy cells to a relay: no QUIC link to it can be opened.
+    /// Closes the circuits that wait for lossy cells to the relay of the link `id`, because no QUIC
+    /// link to that relay can be opened.
     pub(super) fn no_lossy_link(&mut self, id: LinkId) {
         let identity = self.channels.link(id).and_then(|link| link.channel.identity());
         let Some(identity) = identity else { return };
@@ -313,8 +316,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Closes the lossy circuits on the QUIC link `id`, whose other circuits are about to move: the
-    /// link alongside it carries no lossy cells.
+    /// Closes the lossy circuits on the QUIC link `id`. Its other circuits are about to move to the
+    /// link alongside it, which carries no lossy cells.
     pub(super) fn close_lossy(&mut self, id: LinkId) {
         for owner in self.channels.owners(id) {
             if self.circuits.get(owner.circuit).is_some_and(R::Circuit::is_lossy) {

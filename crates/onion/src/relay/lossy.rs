@@ -1,4 +1,4 @@
-//! Lossy circuits at a relay (`docs/spec/lossy-circuits.md`): cells that pass, and streams that
+//! Lossy circuits at a relay (`docs/spec/lossy-circuits.md`): cells to forward, and streams that
 //! leave the network here. All legs of a set are in the shard of its first leg.
 
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ use crate::wire::message::{
 };
 
 impl Relay {
-    /// Handles a lossy cell of a circuit: its counter and its body.
+    /// Handles a lossy cell, given by its counter and its body, of the circuit of `owner`.
     pub(super) fn take_lossy_cell(
         &mut self,
         now: Time,
@@ -60,7 +60,8 @@ impl Relay {
         }
     }
 
-    /// Connects the stream `id` to its destination, which `data`, that of BEGIN, names.
+    /// Connects the stream `id` to the destination in `data`, the data of BEGIN. Ends the stream if
+    /// the exit refuses it.
     pub(super) fn begin_lossy(&mut self, now: Time, index: u32, id: u16, data: &[u8]) {
         let Some(begin) = Begin::read(data) else {
             return self.break_off(index, CircuitFault::Message);
@@ -95,8 +96,9 @@ impl Relay {
         }
     }
 
-    /// Makes the lossy circuit `index` a leg of the set that `data`, that of LOSSY_LINK, names, or
-    /// of a new set. If the set belongs to another shard, hands the circuit over to it.
+    /// Makes the lossy circuit `index` a leg of the set that `data`, the data of LOSSY_LINK, names.
+    /// If no such set exists, creates it. If the set belongs to another shard, transfers the
+    /// circuit to that shard.
     ///
     /// # Errors
     /// The circuit cannot be a leg, or the set is full.
@@ -110,7 +112,8 @@ impl Relay {
         self.join_lossy(now, index, link)
     }
 
-    /// Does what [`Relay::link_lossy`] does, once LOSSY_LINK is parsed.
+    /// Makes the lossy circuit `index` a leg as [`Relay::link_lossy`] does, after LOSSY_LINK was
+    /// parsed.
     pub(super) fn join_lossy(
         &mut self,
         now: Time,

@@ -18,7 +18,7 @@ use crate::wire::cell::Body;
 use crate::wire::lossy::{HEAD, MSS, TooLong, put_head, put_segment, read_head, read_segment};
 use crate::wire::message::{EndReason, RelayCommand, is_connected, read_end};
 
-/// Maximum bytes of a stream that wait for the program, and that wait for the other end.
+/// Size in bytes of a stream's receive buffer, and of its send buffer.
 const BUFFER: usize = 512 << 10;
 /// Number of closed streams whose IDs are not accepted again. A repeated SYN could arrive after its
 /// stream has ended, and would contact the destination twice.
@@ -60,11 +60,11 @@ struct LossyStream {
     has_head: bool,
     /// True if the destination is connected: bytes may flow.
     is_open: bool,
-    /// True if the program found no room for bytes and waits.
+    /// True while the program waits for room to write.
     starved: bool,
     /// Time of the stream's entry in the table of timers.
     timer: Option<Time>,
-    /// Bytes in memory when they were counted last.
+    /// Bytes in memory at the last count.
     held: usize,
 }
 
@@ -86,21 +86,21 @@ pub(crate) struct LossyStreams {
     /// The part of `held` that the core has counted.
     counted: usize,
     congestion: Congestion,
-    /// The legs with windows of their own; `None` if the connections do not know of legs.
+    /// The legs, if each connection has a window per leg; `None` if it has one window.
     legs: Option<Legs>,
 }
 
-/// The legs that the connections of a set know.
+/// The legs of a set whose connections have a window for each leg.
 #[derive(Clone, Copy, Default)]
 struct Legs {
-    /// The bits of the slots whose legs are linked.
+    /// Bit set of the slots whose legs are linked.
     open: u8,
     /// Round-trip time of each leg, as a connection measured it last.
     rtts: [Option<Duration>; MOST_LEGS],
 }
 
 impl LossyStreams {
-    /// Returns the streams of a new circuit: none.
+    /// Returns the empty set of streams of a new circuit.
     pub(crate) fn new(side: Side) -> LossyStreams {
         LossyStreams {
             side,
@@ -124,7 +124,7 @@ impl LossyStreams {
     }
 
     /// Passes the legs to the connections, if each leg has a window of its own. Cells in flight on
-    /// a leg that is no longer there are lost.
+    /// a leg that is no longer there count as lost.
     pub(crate) fn set_legs(&mut self, legs: &LossyLegs) {
         if !legs.have_windows() {
             return;
@@ -159,8 +159,8 @@ impl LossyStreams {
         }
     }
 
-    /// Passes the legs to a new connection. It begins on `leg`, or on the leg with the lowest
-    /// round-trip time.
+    /// Passes the legs to a new connection. It sends its first segments on `leg`, or else on the
+    /// leg with the lowest round-trip time.
     fn equip(&self, tcp: &mut Connection, leg: Option<usize>) {
         let Some(legs) = &self.legs else { return };
         tcp.set_legs(legs.open);
@@ -182,12 +182,13 @@ impl LossyStreams {
         self.held
     }
 
-    /// Returns the number of bytes of the last call, and that of now.
+    /// Returns the result of [`held`](LossyStreams::held) at the last call of this function, and
+    /// now.
     pub(crate) fn recount(&mut self) -> [usize; 2] {
         [std::mem::replace(&mut self.counted, self.held), self.held]
     }
 
-    /// Counts the bytes that the stream `id` has in memory now.
+    /// Updates `held` by the bytes that the stream `id` has in memory now.
     fn count(&mut self, id: u16) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let now = stream.tcp.held();
@@ -199,7 +200,7 @@ impl LossyStreams {
         !self.streams.is_empty() || !self.recent.is_empty()
     }
 
-    /// Returns the number of streams, also of streams that only wait for the other end.
+    /// Returns the number of streams, including closed ones that still wait for the other end.
     pub(crate) fn len(&self) -> usize {
         self.streams.len()
     }
@@ -215,7 +216,7 @@ impl LossyStreams {
     }
 
     /// Begins a stream at the client, with the data of BEGIN. Bytes that are written before the
-    /// next [`LossyStreams::poll`] leave with it, as far as a cell has room.
+    /// next [`LossyStreams::poll`] travel in the same cell, as far as it has room.
     pub(crate) fn connect(
         &mut self,
         now: Time,
@@ -260,8 +261,8 @@ impl LossyStreams {
         self.settle(id);
     }
 
-    /// Takes as many of the program's `bytes` as there is room for. Returns the number of bytes
-    /// taken.
+    /// Accepts as many of the program's `bytes` as there is room for. Returns the number of bytes
+    /// accepted. Bytes for an unknown stream are discarded and count as accepted.
     pub(crate) fn write(&mut self, id: u16, bytes: &[u8]) -> usize {
         let Some(stream) = self.streams.get_mut(&id) else { return bytes.len() };
         let taken = stream.tcp.write(bytes);
@@ -286,8 +287,9 @@ impl LossyStreams {
     }
 
     /// Closes the stream `id` on behalf of its program. Bytes that the program wrote before are
-    /// sent first. If the destination of an open stream failed, the stream is removed at once, and
-    /// the reason is returned: the exit must send END on the reliable part of the circuit.
+    /// sent first. At the exit, a stream that is not open is answered with END. If the destination
+    /// of an open stream has failed, the stream is removed at once, and the reason is returned: the
+    /// exit must then send END on the reliable part of the circuit.
     pub(crate) fn end(&mut self, id: u16, reason: EndReason) -> Option<EndReason> {
         let stream = self.streams.get_mut(&id)?;
         if self.side == Side::Exit && !stream.is_open {
@@ -303,8 +305,8 @@ impl LossyStreams {
         None
     }
 
-    /// Handles END of the stream `id` from the reliable part of the circuit. Returns false if the
-    /// stream is not one of these.
+    /// Handles END of the stream `id` from the reliable part of the circuit. Returns false if no
+    /// stream over lossy cells has or recently had this ID.
     pub(crate) fn ended(&mut self, id: u16, reason: EndReason) -> bool {
         let Some(stream) = self.streams.get_mut(&id) else { return self.recent.contains(&id) };
         if let Some(key) = stream.key.take() {
@@ -355,10 +357,12 @@ impl LossyStreams {
         }
     }
 
-    /// Notes what the stream `id` has received. `was_empty` is true if it had no bytes before.
+    /// Processes what the stream `id` has received. `was_empty` is true if there were no bytes to
+    /// read before.
     fn progress(&mut self, id: u16, was_empty: bool) -> Result<(), Malformed> {
         self.due.insert(id);
-        // What follows the program's end is not read, so its first bytes may be missing.
+        // After the program has left, received bytes are discarded. The first message may then be
+        // incomplete.
         if self.streams.get(&id).is_some_and(|stream| !stream.has_head && !stream.left) {
             self.take_head(id)?;
         }
@@ -367,7 +371,7 @@ impl LossyStreams {
         Ok(())
     }
 
-    /// Takes the first message of the other end, once it has arrived completely.
+    /// Parses and removes the first message of the other end, once it has arrived completely.
     fn take_head(&mut self, id: u16) -> Result<(), Malformed> {
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         let Some((command, data)) = read_head(stream.tcp.peek())? else { return Ok(()) };
@@ -453,8 +457,8 @@ impl LossyStreams {
     }
 
     /// Returns the body of the next cell to send now, with its content after the zeros, and the
-    /// slot of its leg if the connections know of legs. `legs` are those of the set, if there are
-    /// any.
+    /// slot of its leg. The slot is `None` if a connection has one window for all legs, and for a
+    /// reset. `legs` are those of the set, if there are any.
     pub(crate) fn poll(
         &mut self,
         now: Time,

@@ -1,8 +1,9 @@
 //! The legs of a set whose lossy circuits lead to the same exit (mUDP-OR), and the scheduler that
 //! chooses the leg of each cell.
 //!
-//! Schedulers without windows are those of the published mUDP-OR: its TCP connections do not know
-//! of the legs. With a scheduler that needs windows, each TCP connection has a window on each leg.
+//! Schedulers without windows are those of the published mUDP-OR, in which each TCP connection has
+//! one window for all legs. With a scheduler that needs windows, each TCP connection has a window
+//! on each leg.
 
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ pub(crate) struct LossyLegs {
 
 impl LossyLegs {
     /// Returns a set without legs, whose cells are distributed by `dealing`. Returns `None` if the
-    /// scheduler does not support that many legs.
+    /// scheduler does not support [`MOST_LEGS`] legs.
     pub(crate) fn new(nonce: SetNonce, dealing: &Dealing, seed: u64) -> Option<LossyLegs> {
         let dice = move |purpose: &str| seed::stream(seed, 0, purpose);
         let Dealing { schedule, every, redraw } = dealing;
@@ -53,14 +54,14 @@ impl LossyLegs {
         self.has_windows
     }
 
-    /// Returns the bits of the slots whose legs are linked.
+    /// Returns the bit set of the slots whose legs are linked.
     pub(crate) fn linked(&self) -> u8 {
         let is_linked = |leg: &Option<LossyLeg>| leg.is_some_and(|leg| leg.asked.is_none());
         let legs = self.legs.iter().enumerate().filter(|(_, leg)| is_linked(leg));
         legs.fold(0, |bits, (slot, _)| bits | 1 << slot)
     }
 
-    /// Returns the round-trip time of each slot's leg that was measured when it was linked.
+    /// Returns the round-trip time of each slot's leg, which was measured when the leg was linked.
     pub(crate) fn rtts(&self) -> [Option<Duration>; MOST_LEGS] {
         self.legs.map(|leg| leg?.rtt)
     }
@@ -79,8 +80,7 @@ impl LossyLegs {
     }
 
     /// Returns the slot for the next cell of a connection with a window on each leg. `views` are
-    /// its legs, and `waiting` is the number of cells that wait. Returns `None` if they are to
-    /// wait.
+    /// its legs, and `waiting` is the number of cells that wait. Returns `None` to defer the cells.
     pub(crate) fn choose_by(
         &mut self,
         now: Time,

@@ -12,7 +12,7 @@ use crate::crypto::lossy::ZEROS;
 
 /// Number of bytes of the length that precedes a segment in a cell.
 const LENGTH: usize = 2;
-/// Maximum bytes of a segment.
+/// Maximum bytes of a segment with its header.
 const SEGMENT: usize = BODY - ZEROS - LENGTH;
 /// Number of bytes of a TCP header without options (RFC 9293, section 3.1).
 const TCP_HEADER: usize = 20;
@@ -21,7 +21,7 @@ const TCP_HEADER: usize = 20;
 pub const MSS: u16 = (SEGMENT - TCP_HEADER) as u16;
 /// Number of bytes before the data of a first message: command, length.
 pub const HEAD: usize = 3;
-/// Segments name no addresses inside a circuit.
+/// Address for the checksum of segments, which carry no addresses inside a circuit.
 const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Error for a first message that is longer than a relay message.
@@ -31,7 +31,8 @@ pub struct TooLong;
 /// Returns the body of a cell with `segment`, to be encrypted.
 ///
 /// # Panics
-/// If the segment exceeds [`MSS`].
+/// If the segment with its header does not fit into a cell. Without options, up to [`MSS`] bytes of
+/// payload fit.
 #[must_use]
 pub fn put_segment(segment: &Segment) -> Body {
     let mut bytes = Vec::with_capacity(BODY);
@@ -88,8 +89,8 @@ const DEALING: usize = 200;
 pub struct LossyLink {
     /// The nonce of the set.
     pub nonce: SetNonce,
-    /// The scheduler and the length of runs that the client wishes for cells that it receives, as
-    /// in `round-robin 1p`.
+    /// The scheduler and the length of runs that the client requests for the cells that it
+    /// receives, as in `round-robin 1p`.
     pub dealing: String,
 }
 

@@ -1,4 +1,4 @@
-//! Clients that link circuits to sets and break the rules of those.
+//! Clients that link circuits to sets, and violate the protocol of sets.
 
 use super::*;
 
@@ -6,18 +6,19 @@ use super::*;
 pub(crate) struct Legs {
     neighbour: Neighbour,
     layers: Vec<Tor1Client>,
-    /// Where they join: what EXTENDED2 said last, and the layer of the hop beyond.
+    /// Data of the last EXTENDED2, if the legs join at the relay.
     extended: Vec<u8>,
+    /// Layer of the hop after the relay at which the legs join.
     pub(crate) beyond: Option<Tor1Client>,
 }
 
 impl Legs {
-    /// With congestion control, as legs of proposal 329 have it.
+    /// Creates circuits with congestion control, which legs of proposal 329 have.
     pub(crate) fn new(world: &mut World, count: usize) -> Legs {
         Legs::asking(&vec![HopRequest::CongestionControl; count], world)
     }
 
-    /// Each with what is asked for.
+    /// Creates a circuit for each of `wishes`.
     pub(crate) fn asking(wishes: &[HopRequest], world: &mut World) -> Legs {
         let mut neighbour = Neighbour::new(world);
         let ids = (ID..).zip(wishes);
@@ -69,7 +70,7 @@ impl Legs {
         self.say(world, leg, RelayCommand::ANCESTOR_LINK, &link.write().unwrap());
     }
 
-    /// Links a leg that joins here, of the set of this nonce.
+    /// Links a leg to the set `nonce`, whose legs join at the relay.
     pub(crate) fn merge(&mut self, world: &mut World, leg: usize, nonce: u8, serial: u32) {
         let (nonce, dealing) = (SetNonce::from([nonce; 32]), String::new());
         let link = ResilientLink { merged: true, resumes: false, nonce, serial, dealing };
@@ -91,7 +92,7 @@ impl Legs {
         self.neighbour.cell(world, ID + leg as u32, Command::RELAY_EARLY, &body);
     }
 
-    /// Sends a cell that is not for the relay: it passes, if it may.
+    /// Sends a cell that is not for the relay, which forwards it if that is allowed.
     pub(crate) fn pass(&mut self, world: &mut World, leg: usize, command: Command) {
         self.pass_cell(world, leg, command, [0x5a; BODY]);
     }
@@ -101,7 +102,7 @@ impl Legs {
         self.neighbour.cell(world, ID + leg as u32, command, &body);
     }
 
-    /// Begins a stream at the hop beyond, by a leg.
+    /// Begins a stream at the hop after the relay, over a leg.
     pub(crate) fn begin_beyond(&mut self, world: &mut World, leg: usize, host: &str) {
         let data = Begin { host: host.into(), port: 80, flags: 0 }.write().unwrap();
         let mut body = [0; BODY];
@@ -111,18 +112,19 @@ impl Legs {
         self.pass_cell(world, leg, Command::RELAY, body);
     }
 
-    /// What EXTENDED2 said last: the answer to the handshake.
+    /// Returns the answer to the handshake in the last EXTENDED2.
     pub(crate) fn extended(&self) -> &[u8] {
         read_created2(&self.extended).unwrap()
     }
 
-    /// Closes all of it.
+    /// Closes the neighbour's link with all its circuits.
     pub(crate) fn hang_up(self, world: &mut World) {
         let link = self.neighbour.link;
         world.relays[0].core.handle_link(world.now, LinkInput::Closed { link });
     }
 
-    /// Lets the other relays answer: commands that came by each leg, and the legs that were closed.
+    /// Waits for the answers of other relays. Returns the received commands with their legs, and
+    /// the legs that were closed.
     pub(crate) fn wait(&mut self, world: &mut World) -> (Vec<(usize, RelayCommand)>, Vec<usize>) {
         world.run_for(Duration::from_secs(1));
         let (relay, link) = (&mut world.relays[0].core, self.neighbour.link);
@@ -133,7 +135,8 @@ impl Legs {
         (said, gone)
     }
 
-    /// Commands that came by each leg, and the legs that were closed; what the relay complained of.
+    /// Returns the received commands with their legs, the legs that were closed, and the violations
+    /// that the relay reported.
     pub(crate) fn outcome(
         &mut self,
         world: &mut World,
@@ -163,8 +166,8 @@ impl Legs {
     }
 }
 
-/// What a client does with linked legs that no honest one does: which legs close, with which fault.
-/// An honest client's download goes on.
+/// Checks that the legs `closes` are closed with the faults `expected` after the protocol violation
+/// `act`, and that an honest client's download completes.
 pub(crate) fn breaks_legs(
     closes: &[usize],
     expected: &[ConfluxFault],
@@ -173,7 +176,7 @@ pub(crate) fn breaks_legs(
     breaks_legs_asking(&[HopRequest::CongestionControl; 10], closes, expected, act);
 }
 
-/// The same with circuits that ask for this.
+/// Checks the same with a circuit for each of `wishes`.
 pub(crate) fn breaks_legs_asking(
     wishes: &[HopRequest],
     closes: &[usize],
@@ -323,7 +326,8 @@ fn legs_that_never_acknowledge_are_closed_after_a_minute() {
     assert_eq!((gone, violations), (vec![0, 1], vec![]));
 }
 
-/// Two circuits without congestion control, linked to a set of an older design.
+/// Checks the same with two circuits without congestion control, which are linked to a set of an
+/// older design.
 fn breaks_older_legs(
     closes: &[usize],
     expected: &[ConfluxFault],
@@ -338,7 +342,7 @@ fn breaks_older_legs(
     });
 }
 
-/// The data of a message with this number.
+/// Returns the data of a message with this number.
 pub(crate) fn numbered(number: u32, data: &[u8]) -> Vec<u8> {
     [&number.to_be_bytes()[..], data].concat()
 }

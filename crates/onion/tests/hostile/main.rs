@@ -1,5 +1,5 @@
-//! Neighbours that break the rules: what they break is closed, it is counted, and nobody else is
-//! harmed.
+//! Neighbours that violate the protocol: the circuit or link concerned is closed, the violation is
+//! counted, and others are not affected.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -36,7 +36,7 @@ use world::{Setting, World};
 
 /// The first circuit ID of a hostile neighbour.
 const ID: u32 = 0x8000_0007;
-/// The link protocol in which both ends may want that cells bear numbers.
+/// Version of the link protocol in which cells may have numbers if both ends support that.
 const UNORDERED: u16 = 103;
 
 /// A neighbour of relay 0 whose cells the test writes.
@@ -48,14 +48,15 @@ struct Neighbour {
     rng: seed::Stream,
 }
 
-/// A cell that came.
+/// A received cell: circuit ID, command and body.
 type Came = (u32, Command, Vec<u8>);
 
 fn peer() -> IpAddr {
     "10.66.0.1".parse().unwrap()
 }
 
-/// Takes what relay 0 says; the cells for the neighbour, and whether its link was closed.
+/// Processes the outputs of relay 0. Returns the cells for the neighbour, and whether its link was
+/// closed.
 fn collect(world: &mut World, neighbour: &mut Neighbour) -> (Vec<Came>, bool) {
     let (mut closed, link) = (false, neighbour.link);
     let relay = &mut world.relays[0];
@@ -78,12 +79,12 @@ fn collect(world: &mut World, neighbour: &mut Neighbour) -> (Vec<Came>, bool) {
 }
 
 impl Neighbour {
-    /// A client's link to relay 0 whose handshake is done.
+    /// Opens a client's link to relay 0, and completes its handshake.
     fn new(world: &mut World) -> Neighbour {
         Neighbour::speaking(&[4, 5], world)
     }
 
-    /// The same by one of these link protocols.
+    /// Opens a link as [`Neighbour::new`] does, with these versions of the link protocol.
     fn speaking(versions: &'static [u16], world: &mut World) -> Neighbour {
         let unordered = versions.contains(&UNORDERED);
         let link = world.raw_link_that_is([true, unordered], 0, peer());
@@ -130,7 +131,7 @@ impl Neighbour {
         self.send(world, &bytes);
     }
 
-    /// A circuit of one hop.
+    /// Creates a circuit of one hop.
     fn create(&mut self, world: &mut World, id: u32) {
         let (client, create) = fast::Client::start(&mut self.rng);
         self.cell(world, id, Command::CREATE_FAST, &create);
@@ -140,7 +141,7 @@ impl Neighbour {
         self.layer = Some(Tor1Client::new(&keys));
     }
 
-    /// A message to the relay in a cell of this command.
+    /// Sends a message to the relay in a cell of this command.
     fn say(&mut self, world: &mut World, command: Command, message: Message<'_>) {
         let mut body = [0; BODY];
         message::write(Format::V0, &mut body, message, &mut self.rng);
@@ -152,7 +153,8 @@ impl Neighbour {
         self.say(world, Command::RELAY, Message { command, stream, data });
     }
 
-    /// Whether the circuit was closed, and the link; what relay 0 complained of.
+    /// Returns whether the circuit was closed, whether the link was closed, and the violations that
+    /// relay 0 reported.
     fn outcome(&mut self, world: &mut World) -> (bool, bool, Vec<Violation>) {
         let (came, closed) = collect(world, self);
         let destroyed =
@@ -161,7 +163,8 @@ impl Neighbour {
     }
 }
 
-/// Makes a circuit with a narrow ID, asks for the directory by it, and counts the bytes that come.
+/// Opens a directory stream on a circuit with an ID of two bytes. Returns the number of bytes that
+/// arrive.
 fn bytes_by_a_narrow_link(world: &mut World, neighbour: &mut Neighbour) -> usize {
     neighbour.create(world, ID);
     let begin = Message { command: RelayCommand::BEGIN_DIR, stream: 1, data: &[] };
@@ -195,7 +198,7 @@ fn a_neighbour_of_link_protocol_3_is_served_by_narrow_circuit_ids() {
     assert_eq!(world.received[&stream].len(), 1_000_000, "wide links are as they were");
 }
 
-/// A cell with a number, of [`ID`] or the link.
+/// Returns a cell with a number, of a circuit or of the link itself.
 fn numbered(circuit: u32, command: Command, number: u32, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     put_numbered(&mut bytes, circuit, command, number, body);
@@ -260,7 +263,7 @@ fn cells_of_the_handshake_do_not_come_again_with_numbers() {
     }
 }
 
-/// A world in which an honest client downloads through relay 0.
+/// Creates a world in which an honest client downloads through relay 0.
 fn honest_world() -> (World, StreamKey) {
     let mut world = World::new(Setting::default());
     let circuit = world.build_through_all(1, HopRequest::CongestionControl);
@@ -269,8 +272,8 @@ fn honest_world() -> (World, StreamKey) {
     (world, stream)
 }
 
-/// The circuit is closed and the fault told, the link stays, and the honest client gets all that it
-/// wants.
+/// Checks that after `act` the circuit is closed, the fault is reported, the link stays open, and
+/// the honest client's download completes.
 fn breaks_its_circuit_only(expected: CircuitFault, act: impl FnOnce(&mut World, &mut Neighbour)) {
     let (mut world, stream) = honest_world();
     let mut neighbour = Neighbour::new(&mut world);
@@ -282,7 +285,8 @@ fn breaks_its_circuit_only(expected: CircuitFault, act: impl FnOnce(&mut World, 
     assert_eq!(world.received[&stream].len(), 1_000_000);
 }
 
-/// The link is closed and the fault told, and the honest client gets all that it wants.
+/// Checks that after `act` the link is closed, the fault is reported, and the honest client's
+/// download completes.
 fn breaks_its_link_only(expected: LinkFault, act: impl FnOnce(&mut World, &mut Neighbour)) {
     let (mut world, stream) = honest_world();
     let mut neighbour = Neighbour::new(&mut world);
@@ -302,13 +306,14 @@ fn a_sendme_that_is_not_owed() {
     });
 }
 
-/// Reads a directory of more than a hundred cells, and answers with a SENDME of this tag.
+/// Reads more than 100 cells of a directory, and answers with a SENDME whose tag `tag` derives from
+/// the right one. Returns the outcome.
 fn sendme_with(tag: impl Fn([u8; 20]) -> [u8; 20]) -> (bool, bool, Vec<Violation>) {
     let data = |right| [&[1, 0, 20][..], &tag(right)].concat();
     sendme_of(Setting::default(), data)
 }
 
-/// The same with a SENDME of these data.
+/// Does the same with a SENDME whose data `data` derives from the right tag.
 fn sendme_of(setting: Setting, data: impl Fn([u8; 20]) -> Vec<u8>) -> (bool, bool, Vec<Violation>) {
     let mut world = World::new(setting);
     let mut neighbour = Neighbour::new(&mut world);
@@ -601,7 +606,7 @@ fn links_that_come_and_go_leave_no_timers() {
     assert_eq!(world.relays[0].core.next_timeout(), None);
 }
 
-/// A message that no honest client would think of, but that is well authenticated.
+/// Returns a random message. It is authenticated, but no honest client would send it.
 fn odd_message(rng: &mut seed::Stream) -> (Command, RelayCommand, u16, Vec<u8>) {
     let commands = [1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 13, 14, 15, 19, 43, 44, 200];
     let command = RelayCommand(commands[rng.random_range(0..commands.len())]);
@@ -654,7 +659,7 @@ fn noise_after_the_handshake_harms_nobody() {
     assert_eq!(world.received[&stream].len(), 1_000_000);
 }
 
-/// A circuit of one hop that asks for this.
+/// Creates a circuit of one hop with the request `wish`.
 fn create_asking(
     wish: HopRequest,
     world: &mut World,
@@ -674,7 +679,7 @@ fn create_asking(
     agreed_layer(client, read_created2(body).unwrap(), wish)
 }
 
-/// The layer that a handshake agreed on.
+/// Returns the layer that a handshake has negotiated.
 fn agreed_layer(client: ntor_v3::Client, reply: &[u8], wish: HopRequest) -> Tor1Client {
     let (mut keys, said) = client.finish(reply).unwrap();
     let agreed = extension::read_answer(&said, wish, 31).unwrap();

@@ -1,10 +1,11 @@
-//! Clients that break the rules of sets whose legs join here (`docs/spec/middle-merge.md`).
+//! Clients that violate the protocol of sets whose legs join at a middle
+//! (`docs/spec/middle-merge.md`).
 
 use super::legs::{Legs, breaks_legs_asking};
 use super::*;
 use anabranch_onion::wire::extend::Extend;
 
-/// EXTEND2 for relay 1, which takes it, and the client's part of the handshake.
+/// Returns the client's state of a handshake with relay 1, and the data of its EXTEND2.
 fn beyond(world: &World, seed: u64) -> (ntor_v3::Client, Vec<u8>) {
     let (node, mut rng) = (&world.relays[1], seed::stream(seed, 0, "handshake"));
     let (identity, verification) = (node.target.ed25519.unwrap(), ntor_v3::CIRCUIT);
@@ -14,7 +15,7 @@ fn beyond(world: &World, seed: u64) -> (ntor_v3::Client, Vec<u8>) {
     (client, Extend { target, kind: Kind::NTOR_V3, handshake }.write())
 }
 
-/// Two legs of a set that join at relay 0, with the serials 1 and 2.
+/// Links two legs of a set that join at relay 0, with the serial numbers 1 and 2.
 fn two_legs(world: &mut World) -> Legs {
     let mut legs = Legs::new(world, 10);
     (0..2).for_each(|leg| legs.merge(world, leg, 7, 1 + leg as u32));
@@ -24,7 +25,7 @@ fn two_legs(world: &mut World) -> Legs {
     legs
 }
 
-/// The set goes on to relay 1.
+/// Extends the set to relay 1.
 fn go_on(world: &mut World, legs: &mut Legs) {
     let (client, data) = beyond(world, 1);
     legs.say_early(world, 0, RelayCommand::EXTEND2, &data);
@@ -34,8 +35,9 @@ fn go_on(world: &mut World, legs: &mut Legs) {
     legs.beyond = Some(agreed_layer(client, legs.extended(), HopRequest::Plain));
 }
 
-/// Two legs of a set that goes on to relay 1 if it is `extended`; then `act`. The legs that are
-/// closed, and the faults. An honest client's download goes on.
+/// Checks that the legs `closes` are closed with the faults `expected` after `act`, and that an
+/// honest client's download completes. The set has two legs, and is extended to relay 1 if
+/// `extended` is true.
 fn breaks(
     extended: bool,
     closes: &[usize],
@@ -140,7 +142,7 @@ fn cells_that_pass_where_nothing_lies_beyond_close_their_leg() {
     });
 }
 
-/// `docs/spec/middle-merge.md#relay_early`: eight of a set, by whichever legs.
+/// `docs/spec/middle-merge.md#relay_early`: eight RELAY_EARLY cells per set, on any legs.
 #[test]
 fn the_ninth_relay_early_cell_that_passes_ends_the_set() {
     breaks(true, &[0, 1], &[CircuitFault::RelayEarly], |world, legs| {
@@ -152,7 +154,7 @@ fn the_ninth_relay_early_cell_that_passes_ends_the_set() {
     });
 }
 
-/// A MiB waits, and no more; the other leg goes on.
+/// At most one MiB waits for another leg, which continues.
 #[test]
 fn a_flood_of_cells_with_far_numbers_closes_the_leg_at_the_bound() {
     breaks(true, &[1], &[ConfluxFault::Full.into()], |world, legs| {
@@ -166,7 +168,7 @@ fn a_flood_of_cells_with_far_numbers_closes_the_leg_at_the_bound() {
     });
 }
 
-/// LINK that cannot be read, or asks for what its circuit cannot be.
+/// LINK messages that cannot be parsed, or that the circuit does not support.
 #[test]
 fn what_does_not_begin_a_set_of_merged_legs_closes_its_circuit() {
     use ConfluxFault as Fault;
@@ -187,7 +189,7 @@ fn what_does_not_begin_a_set_of_merged_legs_closes_its_circuit() {
     });
 }
 
-/// Two legs over which a download from relay 1 is under way.
+/// Starts a download from relay 1 over two legs.
 fn downloading(world: &mut World) -> Legs {
     let mut legs = two_legs(world);
     (0..2).for_each(|leg| legs.say(world, leg, RelayCommand::ANCESTOR_LINKED_ACK, &[]));
@@ -198,7 +200,8 @@ fn downloading(world: &mut World) -> Legs {
     legs
 }
 
-/// What an exit's window lets through is kept, no more, and only until the set is given up.
+/// The relay stores at most the cells that an exit's window allows, and only until the set is
+/// closed.
 #[test]
 fn who_acknowledges_nothing_of_a_download_loses_its_set_after_twenty_seconds() {
     let (mut world, stream) = honest_world();
@@ -214,7 +217,7 @@ fn who_acknowledges_nothing_of_a_download_loses_its_set_after_twenty_seconds() {
     assert_eq!(world.received[&stream].len(), 1_000_000);
 }
 
-/// The exit is the client's friend, and keeps to no window.
+/// The exit cooperates with the hostile client, and ignores its window.
 #[test]
 fn a_flood_from_beyond_that_nobody_takes_ends_the_set_at_the_bound_of_a_queue() {
     let (mut world, stream) = honest_world();
@@ -237,7 +240,7 @@ fn a_flood_from_beyond_that_nobody_takes_ends_the_set_at_the_bound_of_a_queue() 
     assert_eq!(world.received[&stream].len(), 1_000_000);
 }
 
-/// Each circuit is one leg of one set, and what is left of a set goes in its time.
+/// Each circuit is a leg of at most one set, and the rest of a set is dropped after its timeout.
 #[test]
 fn sets_of_strangers_are_one_for_each_circuit_and_end_after_twenty_seconds() {
     let (mut world, stream) = honest_world();

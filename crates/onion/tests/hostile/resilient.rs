@@ -1,9 +1,10 @@
-//! Clients that break the rules of sets whose legs may die (`docs/spec/resilient-legs.md`).
+//! Clients that violate the protocol of sets with resilient legs (`docs/spec/resilient-legs.md`).
 
 use super::legs::{Legs, breaks_legs, breaks_legs_asking, numbered};
 use super::*;
 
-/// Two legs of a set whose legs may die, with the serials 1 and 2.
+/// Checks as [`breaks_legs`] does, after linking two resilient legs with the serial numbers 1 and
+/// 2.
 fn breaks_our_legs(
     closes: &[usize],
     expected: &[ConfluxFault],
@@ -90,8 +91,8 @@ fn what_is_said_of_legs_that_may_die_is_of_no_other_circuit() {
     breaks_legs(&[0], &[], |world, legs| legs.link_ours(world, 0, 5, true));
 }
 
-/// Leg 0 closes for it, and the set goes on by the other; numbers that were there before are
-/// dropped.
+/// The violation closes leg 1, and the set continues on leg 0. Messages with numbers that were
+/// received before are dropped.
 #[test]
 fn numbers_of_legs_that_may_die_that_are_far_ahead_or_cut_close_one_leg() {
     use ConfluxFault as Fault;
@@ -108,7 +109,8 @@ fn numbers_of_legs_that_may_die_that_are_far_ahead_or_cut_close_one_leg() {
     }
 }
 
-/// A set of two legs on which a stream was refused: END is kept until it is acknowledged.
+/// Creates a set of two legs on which a stream was refused. The relay stores END until it is
+/// acknowledged. Also returns the leg on which END arrived.
 fn with_an_end(world: &mut World) -> (Legs, usize) {
     let mut legs = Legs::new(world, 3);
     (0..2).for_each(|leg| legs.link_ours(world, leg, 1 + leg as u32, false));

@@ -406,7 +406,7 @@ mod tests {
             }
             let told = poller.wait(Some(Duration::from_millis(100))).unwrap().count();
             assert_eq!((told, link.finished), (0, room == 9));
-            // With room again the rest is told of, and nothing where there is none.
+            // With room again, the poller reports the rest, if there is any.
             local.watch(&poller, 7, 9);
             let told = poller.wait(Some(Duration::from_millis(100))).unwrap().count();
             assert_eq!(told, usize::from(room == 3));

@@ -1,4 +1,4 @@
-//! A relay's settings for tests of what its neighbours do.
+//! Settings of a relay for tests of its neighbours' behaviour.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::Path;
@@ -9,7 +9,7 @@ use anabranch_router::onion::dirclient::{self, DirClient, unix};
 use anabranch_router::onion::keyring::KeyRing;
 use anabranch_router::onion::relay::Settings;
 
-/// Those of a relay on loopback, of an authority that is not there.
+/// Returns the settings of a relay on loopback whose authority does not run.
 pub(crate) fn settings(data: &Path) -> Settings {
     let id = "1".repeat(40);
     let nobody = format!("nobody orport=1 no-v2 v3ident={id} 127.0.0.1:1 {id}");

@@ -29,14 +29,14 @@ const TRIES: u32 = 3;
 pub struct ClientLoad {
     /// Number of bytes in a download.
     pub bytes: u64,
-    /// Number of bytes in a further download that follows each one at once, without a pause.
+    /// Number of bytes in a second download, which follows each download without a pause; `None`
+    /// if there is no second one.
     pub second: Option<u64>,
-    /// Pauses after a download, or after its second one. The first download also begins after a
-    /// pause.
+    /// Pauses before downloads. There is none before a second download ([`ClientLoad::second`]).
     pub pause: Pause,
     /// Time at which requests are sent.
     pub request: RequestTime,
-    /// Time after which an unfinished download counts as failed and is given up.
+    /// Time after its request at which an unfinished download is aborted and counts as failed.
     pub timeout: Duration,
 }
 
@@ -70,8 +70,8 @@ pub enum Pause {
 }
 
 impl Pause {
-    /// Returns the pauses before the first download: uniform up to `least` if pauses are uniform
-    /// with a lower maximum, otherwise these pauses.
+    /// Returns the distribution of the pause before the first download. The maximum of
+    /// [`Pause::UpTo`] is raised to at least `least`; other distributions are not changed.
     fn first(self, least: Duration) -> Pause {
         match self {
             Pause::UpTo(longest) => Pause::UpTo(longest.max(least)),
@@ -95,14 +95,14 @@ fn uniform(draws: &mut Stream, least: Duration, most: Duration) -> Duration {
     Duration::from_millis(if most <= least { least } else { draws.random_range(least..most) })
 }
 
-/// Time at which a program's request is sent. Over lossy circuits it always follows the opening of
-/// the stream.
+/// Time at which a program's request is sent. Over lossy circuits, the request is always
+/// optimistic: it is sent directly after BEGIN, and does not wait for the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestTime {
     /// After the exit has connected to the server.
     Connected,
-    /// With the opening of the stream in every second repetition, beginning with the second one.
-    /// A repetition is a download with its [`ClientLoad::second`] one.
+    /// In odd repetitions as for [`RequestTime::Connected`], in even ones optimistic. A repetition
+    /// is a download together with its second one ([`ClientLoad::second`]), counted from 1.
     Alternating,
 }
 
@@ -147,7 +147,7 @@ struct Running {
     number: u64,
     download: DownloadRecord,
     tries: u32,
-    /// Keys of the stream and its circuit; `None` before the stream is open.
+    /// Keys of the stream and its circuit; `None` before BEGIN is sent.
     stream: Option<(StreamKey, CircuitKey)>,
     shun: Vec<[u8; 20]>,
     server: Ipv4Addr,
@@ -160,11 +160,11 @@ pub struct ClientHost {
     links: Links,
     /// Random numbers for the choice of paths and guards.
     rng: Stream,
-    /// Random numbers for pauses and the choice of servers. They do not depend on the network's
-    /// behaviour.
+    /// Random numbers for pauses and the choice of servers. They are a stream of their own, so that
+    /// the load does not depend on the network's behaviour.
     draws: Stream,
     load: ClientLoad,
-    /// Whether the present or next download is the load's second one.
+    /// Whether the current or next download is the load's second one.
     is_second: bool,
     servers: Arc<Vec<Ipv4Addr>>,
     stage: Stage,
@@ -268,13 +268,13 @@ impl ClientHost {
         self.stage = Stage::Busy(running);
     }
 
-    /// Returns the number of bytes in the present or next download.
+    /// Returns the number of bytes in the current or next download.
     fn wanted(&self) -> u64 {
         self.load.second.filter(|_| self.is_second).unwrap_or(self.load.bytes)
     }
 
-    /// Ends the present download. The next one begins after a pause, or at once if it is the second
-    /// one.
+    /// Ends the current download. The next one begins after a pause, or without one if it is the
+    /// load's second one.
     fn end(&mut self, now: Time, complete: bool) {
         self.is_second = self.load.second.is_some() && !self.is_second;
         let pause = match self.is_second {
@@ -288,7 +288,7 @@ impl ClientHost {
         self.downloads.push(DownloadRecord { ended: now, complete, ..running.download });
     }
 
-    /// Gives up the present download, because its timeout has passed.
+    /// Aborts the current download, because its timeout has passed.
     fn give_up(&mut self, now: Time) {
         let Stage::Busy(running) = &self.stage else { return };
         self.circmgr.withdraw(running.number);
@@ -309,7 +309,7 @@ impl ClientHost {
         }
     }
 
-    /// Begins or gives up a download if that is due.
+    /// Begins or aborts a download if that is due.
     fn advance(&mut self, now: Time) {
         if self.due() > now {
             return;
@@ -366,7 +366,7 @@ impl ClientHost {
                     self.end(now, false);
                 }
             }
-            // These are messages for a user.
+            // A simulation stores no guards, and the other orders are messages for a user.
             Order::Keep
             | Order::FewGuards(_)
             | Order::FewLegs(..)
@@ -390,7 +390,7 @@ impl ClientHost {
             return self.circmgr.stream_ended(circuit);
         };
         let begin = Begin { host: server.to_string(), port: WEB_PORT, flags };
-        // An optimistic request does not wait until the exit is connected.
+        // An optimistic request is sent directly after BEGIN.
         let is_optimistic = self.is_optimistic(number, circuit);
         let first = if is_optimistic { web::request(self.wanted()) } else { Vec::new() };
         match self.core.begin_with(now, circuit, &begin, &first) {
@@ -401,7 +401,7 @@ impl ClientHost {
         }
     }
 
-    /// Returns whether the request of the download `number` follows the opening of its stream.
+    /// Returns whether the request of the download `number` is sent directly after BEGIN.
     fn is_optimistic(&self, number: u64, circuit: CircuitKey) -> bool {
         let of_repetition = if self.load.second.is_some() { 2 } else { 1 };
         let is_second = (number - 1) / of_repetition % 2 == 1;
@@ -416,8 +416,8 @@ impl ClientHost {
         }
     }
 
-    /// Tries another circuit because the stream could not be opened, up to the maximum number of
-    /// attempts.
+    /// Requests another circuit, because the stream could not be opened. After [`TRIES`] attempts,
+    /// the download fails.
     fn again(&mut self, now: Time, circuit: CircuitKey, by_exit: bool) {
         let exit = self.circmgr.path(circuit).filter(|_| by_exit).map(|path| path[2]);
         self.circmgr.retire(circuit);

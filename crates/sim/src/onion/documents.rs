@@ -97,11 +97,11 @@ pub struct NetworkDocuments {
 }
 
 impl NetworkDocuments {
-    /// Creates keys for `relays`, lets an authority list them, and parses its consensus as a
-    /// client does. `params` are the consensus parameters.
+    /// Creates keys and descriptors for `relays`, uploads them to an authority, and parses its
+    /// consensus as a client does. `params` are the consensus parameters.
     ///
     /// # Panics
-    /// There are more than [`MAX_RELAYS`].
+    /// There are more than [`MAX_RELAYS`] relays.
     pub fn new(relays: &[RelayDescription], params: &BTreeMap<String, i32>) -> NetworkDocuments {
         NetworkDocuments::with_keys(&Keyring::new(relays.len()), relays, params)
     }
@@ -123,8 +123,8 @@ impl NetworkDocuments {
     }
 
     /// Creates the documents of relays that were sampled from a consensus, with existing keys. The
-    /// relays have the flags and exit policies of that consensus, and the network has its `weights`
-    /// of positions. `lossy`: whether the relays grant lossy circuits (UDP-OR).
+    /// relays have the flags and exit policies of that consensus, and `weights` are its bandwidth
+    /// weights (`Wgg`, ...). If `lossy` is true, the relays grant lossy circuits (UDP-OR).
     ///
     /// # Panics
     /// As [`NetworkDocuments::with_keys`].
@@ -153,8 +153,8 @@ impl NetworkDocuments {
         })
     }
 
-    /// Creates the documents of `relays` with the rules of their exit policies. `amend` changes the
-    /// consensus after its signature was verified.
+    /// Creates the documents of `relays`. `rules` returns the exit policy of a relay by its index.
+    /// `amend` changes the consensus after its signature was verified.
     fn made(
         keys: &Keyring,
         (relays, rules): (&[RelayDescription], &dyn Fn(usize) -> Vec<String>),
@@ -172,7 +172,8 @@ impl NetworkDocuments {
         }
     }
 
-    /// Returns the preferences of a client that may use only the relays `pins` at each position.
+    /// Returns the restrictions of a client that uses only the relays `pins`: the indexes of its
+    /// first, middle and last hops.
     pub(super) fn restrictions(&self, pins: Option<&[Vec<usize>; 3]>) -> RelayRestrictions {
         let identities =
             |places: &Vec<usize>| places.iter().map(|&place| self.relays[place].identity).collect();
@@ -218,7 +219,7 @@ fn network(
     let about = About {
         nickname: "authority".to_owned(),
         identity: identity.identity(),
-        // This is no relay of the network.
+        // No relay of the network has this identity.
         relay: [0xaa; 20],
         address: Ipv4Addr::new(192, 88, 255, 1),
         dir_port: 9030,

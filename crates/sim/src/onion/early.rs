@@ -1,5 +1,5 @@
 //! Records that arrive before earlier ones, on unordered links (uTLS). All of them have one size,
-//! so that the boundaries of records in a piece of the stream are known.
+//! so the boundaries of records are known in any part of the stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -37,8 +37,8 @@ impl EarlyRecords {
         }
     }
 
-    /// Adds bytes of the stream. Each byte is added once. Appends the content of records that
-    /// are complete now to `plain`.
+    /// Adds bytes of the stream, and appends the content of completed records to `plain`. The
+    /// caller must add each byte at most once.
     pub(super) fn insert(&mut self, offset: u64, mut bytes: &[u8], plain: &mut Vec<u8>) {
         let Some(mut at) = offset.checked_sub(self.start) else { return };
         while !bytes.is_empty() {
@@ -58,7 +58,7 @@ impl EarlyRecords {
     }
 
     /// Returns whether the record at `offset`, which has arrived in order, was opened early.
-    /// Discards what is known about it and about earlier records.
+    /// Discards the state of this record and of earlier ones.
     pub(super) fn reached(&mut self, offset: u64) -> bool {
         let Some(at) = offset.checked_sub(self.start) else { return false };
         let number = at / self.size as u64;

@@ -14,7 +14,7 @@ use crate::stack::{ConnId, TcpEvent};
 
 /// Maximum bytes that are read from a destination at once.
 const BATCH: usize = 16 << 10;
-/// Lifetime in seconds that is reported for the address of a name.
+/// TTL of the address in CONNECTED, in seconds.
 const TTL: u32 = 60;
 
 /// The connections to destinations, by stream.
@@ -43,7 +43,8 @@ impl Exits {
         self.conns.contains_key(&conn)
     }
 
-    /// Connects a stream to its destination, which must be given as an address.
+    /// Connects a stream to its destination. A destination that is not the address of a host fails
+    /// with RESOLVE_FAILED.
     pub(super) fn connect(
         &mut self,
         io: &mut Io<'_>,
@@ -70,7 +71,7 @@ impl Exits {
                 core.handle(io.now, Input::Connected { stream, reached });
             }
             TcpEvent::Progress { conn } => {
-                // Destinations send ordered streams, also where links are not ordered.
+                // Destinations send ordered streams, even if links are unordered.
                 while io.tcp.early(conn).is_some() {}
                 let Some(&stream) = self.conns.get(&conn) else { return };
                 self.send(io, core, stream);

@@ -19,15 +19,17 @@ use crate::queue::HostId;
 use crate::simulation::Io;
 use crate::stack::{ConnId, TcpEvent};
 
-/// Maximum unsent bytes in a TCP connection, if cells do not wait for room (the router's
-/// `UNSENT`).
+/// Maximum unsent bytes in a TCP connection, for scheduling policies other than KIST. The router's
+/// `UNSENT` is the same.
 const UNSENT: usize = 32 << 10;
 /// Maximum bytes that are fetched from a core at once.
 const BATCH: usize = 32 << 10;
-/// Maximum number of lossy cells in a datagram, and the bytes that QUIC adds to a datagram of one
-/// cell, and for a further cell (measured with the QUIC library: 29, and 32 for two).
+/// Maximum number of lossy cells in a datagram.
 const CELLS: usize = 2;
+/// Bytes that QUIC adds to each datagram. Together with [`FRAME`], the overhead is 29 bytes for one
+/// cell and 32 for two, as measured with the QUIC library.
 const QUIC: usize = 26;
+/// Bytes that QUIC adds for each cell in a datagram.
 const FRAME: usize = 3;
 /// Length of a session's number, in bytes.
 const SESSION: usize = 12;
@@ -86,7 +88,7 @@ struct Link {
     target: Option<Target>,
     /// Whether the link stands for a QUIC link.
     lanes: bool,
-    /// The link alongside which this host has opened the link.
+    /// TLS link alongside which this host has opened the link; `None` for other links.
     alongside: Option<LinkId>,
     stage: Stage,
     /// Number of the session, which is the same at both ends and differs from those of all other
@@ -95,10 +97,11 @@ struct Link {
     reader: Reader,
     /// Maximum bytes of content in the records that are sent.
     content: usize,
-    /// Whether the core has something to send by this link.
+    /// Whether the core has cells to send over this link.
     wants: bool,
-    /// Time at which the room in the TCP connection was last read. `room` is what is left of it.
+    /// Time at which the room in the TCP connection was last read (KIST).
     looked: Option<Time>,
+    /// Bytes that may still be sent until the room is read again.
     room: usize,
 }
 
@@ -106,19 +109,19 @@ struct Link {
 #[derive(Debug)]
 pub(super) struct Links {
     hosts: Arc<Hosts>,
-    /// Whether cells wait until the TCP connection has room for them.
+    /// Whether the room is computed from the state of the TCP connection (KIST).
     by_room: bool,
     kind: LinkLayer,
-    /// Number of bytes of cells that were opened before earlier ones.
+    /// Number of bytes of cells that were opened before earlier cells had arrived.
     early: u64,
-    /// Whether links with lossy cells are opened alongside others.
+    /// Whether a link for lossy cells is opened alongside a TLS link on request.
     lossy: bool,
     /// Links that stand for QUIC links, by their sessions.
     sessions: BTreeMap<[u8; SESSION], LinkId>,
     links: BTreeMap<LinkId, Link>,
     numbers: BTreeMap<ConnId, LinkId>,
     last: u64,
-    /// Times at which links without room are tried again, with the links.
+    /// Links without room, each with the time at which its room is read again.
     due: BTreeSet<(Time, LinkId)>,
     plain: Vec<u8>,
     sealed: Vec<u8>,
@@ -157,7 +160,7 @@ impl Links {
         self.kind == LinkLayer::Utls
     }
 
-    /// Returns the number of bytes of cells that were opened before earlier ones.
+    /// Returns the number of bytes of cells that were opened before earlier cells had arrived.
     pub(super) fn early(&self) -> u64 {
         self.early
     }
@@ -166,7 +169,7 @@ impl Links {
         self.due.first().map(|(time, _)| *time)
     }
 
-    /// Sends the waiting data of links whose next time to send has come.
+    /// Sends the cells of links whose room is due to be read again.
     pub(super) fn expire(&mut self, io: &mut Io<'_>, core: &mut dyn Core) {
         while let Some(&(time, link)) = self.due.first().filter(|(time, _)| *time <= io.now) {
             self.due.remove(&(time, link));
@@ -210,12 +213,13 @@ impl Links {
                 at.reader.fix(content);
                 core.handle_link(io.now, LinkInput::RecordsFixed { link });
             }
-            // A simulated connection admits all circuits, also one that stands for a QUIC link.
+            // Simulated links have no limit on circuits, so nothing is to be done.
             LinkOutput::AdmitCircuits { .. } => {}
         }
     }
 
-    /// Opens a link to `target`: alongside the link `alongside`, if there is one.
+    /// Opens a link to `target`. With `alongside`, opens a link for lossy cells that belongs to
+    /// that TLS link.
     fn dial(
         &mut self,
         io: &mut Io<'_>,
@@ -273,7 +277,7 @@ impl Links {
         Some(at)
     }
 
-    /// Sends the lossy cells of a link in datagrams, two in each.
+    /// Sends the lossy cells of a link in datagrams of up to [`CELLS`] cells.
     fn send_lossy(&mut self, io: &mut Io<'_>, core: &mut dyn Core, link: LinkId) {
         let Some(at) = self.links.get(&link).filter(|at| at.lanes && at.stage == Stage::Open)
         else {
@@ -303,7 +307,7 @@ impl Links {
     }
 
     /// Handles an event of a link's connection, or of a new connection that is to become a link.
-    /// Received bytes are left to [`Links::receive`].
+    /// It does not read received bytes; [`Links::receive`] does.
     pub(super) fn take(&mut self, io: &mut Io<'_>, core: &mut dyn Core, event: TcpEvent) {
         match event {
             TcpEvent::Accepted { conn, peer, port } => {
@@ -338,7 +342,8 @@ impl Links {
         }
     }
 
-    /// Passes up to `limit` received bytes of a link to the core. Returns their number.
+    /// Reads up to `limit` bytes of a link in order, and all bytes that arrived out of order.
+    /// Passes them to the core, and returns their number.
     pub(super) fn receive(
         &mut self,
         io: &mut Io<'_>,
@@ -470,7 +475,7 @@ impl Links {
 }
 
 impl Link {
-    /// Returns the number of bytes that may be sent by the link now.
+    /// Returns the number of bytes that may be sent over the link now.
     fn room(&mut self, io: &Io<'_>, by_room: bool) -> usize {
         // A batch may exceed its limit by one cell.
         let needed = records::sealed_length(BATCH + 1024, self.content);
@@ -489,8 +494,8 @@ impl Link {
     }
 }
 
-/// Returns the input for a link to `target` that cannot be opened. It was to be opened alongside
-/// the link `alongside`, if there is one.
+/// Returns the input that reports to the core that a link to `target` cannot be opened. With
+/// `alongside`, that is the TLS link for which it was requested.
 fn unreachable<'a>(target: Target, alongside: Option<LinkId>) -> LinkInput<'a> {
     match alongside {
         Some(link) => LinkInput::NoneBeside { link },

@@ -1,4 +1,4 @@
-//! Plans of networks, which are given by numbers of hosts.
+//! Plans of networks: numbers of hosts, from which whole networks are drawn at random.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -27,17 +27,17 @@ pub struct NetworkPlan {
     pub relays: usize,
     /// Number of exits.
     pub exits: usize,
-    /// Consensus from which the relays are sampled, by [`NetworkPlan::network`]. The numbers of
-    /// relays are then those of [`ConsensusRelays::counts`]. `None` for relays that differ in
-    /// nothing but their rates.
+    /// Consensus from which the relays are sampled; [`NetworkPlan::network`] is the seed. The
+    /// numbers of relays then have to be those of [`ConsensusRelays::counts`]. If `None`, relays
+    /// that are not exits differ only in their rates, and so do exits.
     pub sample: Option<RelaySample>,
     /// Number of web servers.
     pub servers: usize,
-    /// Number of clients with the load [`ClientLoad::web`], which come first.
+    /// Number of clients with the load [`ClientLoad::web`]. They are the first clients.
     pub web: usize,
     /// Number of clients with the load [`ClientLoad::bulk`].
     pub bulk: usize,
-    /// Number of the drawn network.
+    /// Seed of the network's draws: relays, rates and delays.
     pub network: u64,
     /// Rates of the hosts' lines.
     pub rates: LineRates,
@@ -45,8 +45,8 @@ pub struct NetworkPlan {
     pub queue: Duration,
     /// One-way delays between hosts, in nanoseconds.
     pub delays: QuantileTable,
-    /// Whether circuits have the congestion control of proposal 324 (`cc_alg`), or windows of
-    /// 1,000 cells.
+    /// Whether circuits have the congestion control of proposal 324 (`cc_alg` is 2, Vegas). If
+    /// false, they have fixed windows of 1,000 cells.
     pub congestion_control: bool,
     /// Simulated duration of a run.
     pub duration: Duration,
@@ -62,8 +62,8 @@ pub const MAX_CLIENTS: usize = 1_000_000;
 pub struct RelaySample {
     /// The relays of the consensus.
     pub consensus: Arc<ConsensusRelays>,
-    /// Whether the weight of each relay is the rate of its line, in place of
-    /// [`NetworkPlan::rates`].
+    /// Whether the rate of each relay's line is the relay's weight in the consensus, instead of a
+    /// draw from [`NetworkPlan::rates`].
     pub lines_by_weight: bool,
 }
 
@@ -71,8 +71,8 @@ pub struct RelaySample {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// There are too few relays. A circuit needs three relays, one of them an exit; a set needs
-    /// two more for each further circuit.
+    /// There are too few relays. A circuit needs three relays, one of them an exit. A set of
+    /// circuits (Conflux) needs two more relays for each further circuit.
     TooFewRelays {
         /// Minimum number of relays that are not exits.
         needed: usize,
@@ -93,8 +93,8 @@ pub enum PlanError {
     NoDuration,
     /// The warm-up is not shorter than the run.
     WarmUp,
-    /// The design of sets needs circuits with congestion control, from which it gets round-trip
-    /// times.
+    /// The design of sets needs circuits with congestion control, because that measures the
+    /// round-trip times of the circuits.
     NoCongestionControl(Design),
 }
 
@@ -140,8 +140,8 @@ pub struct PlannedRun {
     pub network: OnionNetwork,
     web: usize,
     warm_up: Time,
-    /// Relays that are not exits, and exits: the host of each, with the rate of its line in bits
-    /// per second.
+    /// Relays that are not exits, and exits. Each has its host and the rate of its line in bits per
+    /// second.
     relays: [Vec<(HostId, u64)>; 2],
 }
 
@@ -176,7 +176,7 @@ impl NetworkPlan {
         needs && !self.congestion_control
     }
 
-    /// Returns the relays that are sampled from a consensus, if there is one.
+    /// Returns the sampled relays; `None` if the plan has no sample.
     fn sampled(&self) -> Option<(&RelaySample, Vec<&ListedRelay>)> {
         let sample = self.sample.as_ref()?;
         Some((sample, sample.consensus.draw(self.relays + self.exits, self.network)))
@@ -198,13 +198,14 @@ impl NetworkPlan {
         Keyring::new(self.relays + self.exits)
     }
 
-    /// Creates the documents of the relays, which all runs of this network share. In clients'
-    /// choices of paths, a relay's weight is the rate of its line, or its weight in the consensus.
+    /// Creates the documents of the relays, which all runs of this network share. Clients weight a
+    /// relay by its weight in the consensus if relays are sampled, otherwise by the rate of its
+    /// line.
     ///
     /// # Panics
     /// `keys` has too few relays.
     pub fn documents(&self, keys: &Keyring) -> NetworkDocuments {
-        // The algorithm 2 is Vegas, and 0 means fixed windows (proposal 324).
+        // In `cc_alg`, 2 is Vegas and 0 means fixed windows (proposal 324).
         let algorithm = if self.congestion_control { 2 } else { 0 };
         let params = BTreeMap::from([("cc_alg".to_owned(), algorithm)]);
         if let Some((sample, relays)) = self.sampled() {
@@ -270,7 +271,7 @@ impl NetworkPlan {
     }
 
     /// Runs the network as [`NetworkPlan::run`] does. Calls `goes_on` once for each simulated
-    /// second, with the time, and stops if it returns false. Returns `None` if it was stopped.
+    /// second, with the time. If `goes_on` returns false, stops the run and returns `None`.
     pub fn run_while(
         &self,
         seed: u64,
@@ -297,8 +298,8 @@ impl NetworkPlan {
 }
 
 impl PlannedRun {
-    /// Returns the downloads that ended after the warm-up, each with the number of its client, and
-    /// whether this is a bulk client.
+    /// Returns the downloads that ended after the warm-up. Each has the index of its client, and
+    /// whether that is a bulk client.
     pub fn downloads(&self) -> impl Iterator<Item = (usize, bool, &DownloadRecord)> {
         let counted = |download: &&DownloadRecord| download.ended >= self.warm_up;
         self.network.clients().enumerate().flat_map(move |(client, host)| {
@@ -307,15 +308,15 @@ impl PlannedRun {
         })
     }
 
-    /// Returns the load of the relays that are not exits, and that of the exits: the bytes that
-    /// their lines carried, relative to the bytes that they could have carried. For each line the
-    /// fuller direction counts.
+    /// Returns the utilisation of the lines of relays that are not exits, and that of the lines of
+    /// exits: carried bytes divided by capacity, over the whole run. The busier direction of each
+    /// line counts.
     pub fn loads(&self) -> [f64; 2] {
         self.relays.each_ref().map(|lines| used(&self.network, lines))
     }
 }
 
-/// Returns the used share of the lines' capacity over the whole run.
+/// Returns the utilisation of `lines`, as described for [`PlannedRun::loads`].
 fn used(network: &OnionNetwork, lines: &[(HostId, u64)]) -> f64 {
     let sent = |(host, _): &(HostId, u64)| {
         network.simulation().stats(*host).map(|line| line.bytes).into_iter().max().unwrap_or(0)
@@ -324,8 +325,8 @@ fn used(network: &OnionNetwork, lines: &[(HostId, u64)]) -> f64 {
     bits / (lines.iter().map(|(_, rate)| *rate as f64).sum::<f64>() * network.now().secs_f64())
 }
 
-/// Returns quantiles of `times`. Each is the smallest time that at least this share of `times`
-/// does not exceed.
+/// Returns the quantiles of `times` at `shares`, which are in `0.0..=1.0`. Each quantile is the
+/// smallest time that is not below that share of `times`; zero if `times` is empty.
 pub fn quantiles<const N: usize>(mut times: Vec<Duration>, shares: [f64; N]) -> [Duration; N] {
     times.sort_unstable();
     shares.map(|share| {

@@ -5,8 +5,8 @@ use super::early::EarlyRecords;
 
 /// Length of a record's header, in bytes.
 const HEADER: usize = 5;
-/// Number of bytes in a record besides header and content: the content's type and the tag of the
-/// cipher.
+/// Number of bytes in a record in addition to header and content: the content's type, and the
+/// AEAD's tag.
 const OVERHEAD: usize = 17;
 /// Maximum bytes of a record's content (RFC 8446, section 5.1).
 pub(super) const MAX_CONTENT: usize = 1 << 14;
@@ -23,7 +23,8 @@ pub(super) const SERVER_FLIGHT: usize = 1_400;
 /// Length in bytes of a client's Finished.
 pub(super) const FINISHED: usize = 58;
 
-/// Returns the length of `content` bytes once they are in records of up to `most` bytes of content.
+/// Returns the total length of the records that carry `content` bytes, with up to `most` bytes
+/// each.
 pub(super) fn sealed_length(content: usize, most: usize) -> usize {
     content + content.div_ceil(most) * (HEADER + OVERHEAD)
 }
@@ -37,7 +38,7 @@ pub(super) fn seal_in(content: &[u8], most: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a handshake record of `length` bytes, which begins with `content`.
+/// Appends a handshake record with a payload of `length` bytes: `content`, padded with zeros.
 pub(super) fn handshake(content: &[u8], length: usize, out: &mut Vec<u8>) {
     header(HANDSHAKE, length, out);
     out.extend_from_slice(content);
@@ -62,9 +63,9 @@ pub(super) struct Reader {
 /// The records that one call has read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Read {
-    /// A handshake record, with this content.
+    /// A handshake record with its payload.
     Handshake(Vec<u8>),
-    /// One or more records of application data, whose content was appended to the buffer.
+    /// One or more records of application data, whose content was appended to `plain`.
     Data,
 }
 
@@ -74,7 +75,7 @@ impl Reader {
         &mut self.bytes
     }
 
-    /// Expects records with `content` bytes from now on, which may be opened early.
+    /// Expects records with `content` bytes of content from now on. They may be opened early.
     pub(super) fn fix(&mut self, content: usize) {
         self.early = Some(EarlyRecords::new(self.read, [HEADER, content, OVERHEAD]));
     }
@@ -87,9 +88,9 @@ impl Reader {
         }
     }
 
-    /// Removes complete records from the front: one handshake record, or all consecutive records
-    /// of application data, whose content is appended to `plain`. Records that were opened early
-    /// are left out. Returns `None` if no record is complete.
+    /// Removes complete records from the front of the buffer: one handshake record, or all
+    /// consecutive records of application data. Appends the content of the latter to `plain`,
+    /// except for records that were opened early. Returns `None` if no record is complete.
     pub(super) fn next(&mut self, plain: &mut Vec<u8>) -> Option<Read> {
         let (mut at, mut read) = (0, None);
         while let Some((kind, content)) = record(&self.bytes[at..]) {

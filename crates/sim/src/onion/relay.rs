@@ -25,26 +25,26 @@ const QUANTUM: usize = 16 << 10;
 /// Length of a cell, in bytes.
 const CELL: u64 = 514;
 
-/// The CPU time that a relay with one core takes. Without this setting, relays take no time.
+/// CPU times of a relay, which has one core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpu {
-    /// Time from the reception of a cell until it is sent.
+    /// Time to process a cell of 514 bytes. Received bytes take time in proportion.
     pub cell: Duration,
-    /// Time for a circuit that is extended to the relay.
+    /// Time to create a circuit.
     pub circuit: Duration,
 }
 
 impl Default for Cpu {
     /// Returns values measured on this project's relay. `cell` follows from 1.05 ms for a megabyte
-    /// of cells in a middle relay. `circuit` is a sixth of 0.55 ms, the time of the six halves of
-    /// three ntor-v3 handshakes.
+    /// of cells in a middle relay. `circuit` is one side's share of an ntor-v3 handshake: three
+    /// handshakes, with both sides, take 0.55 ms.
     fn default() -> Cpu {
         Cpu { cell: Duration::from_nanos(520), circuit: Duration::from_micros(92) }
     }
 }
 
-/// Maximum bytes of datagrams that wait for a relay's CPU; further datagrams are dropped. The QUIC
-/// links of the router keep no more.
+/// Maximum bytes of datagrams that wait for a relay's CPU; further datagrams are dropped. The limit
+/// is that of the QUIC links in the crate `links`.
 const MOST_DATAGRAMS: usize = 256 << 10;
 
 /// Work that waits for a host's CPU.
@@ -154,7 +154,7 @@ impl RelayHost {
         self.links.len()
     }
 
-    /// Returns the number of bytes of cells that the relay read before earlier ones of the same
+    /// Returns the number of bytes of cells that the relay read before earlier cells of the same
     /// link had arrived.
     pub fn early(&self) -> u64 {
         self.links.early()
@@ -170,7 +170,7 @@ impl RelayHost {
         self.violations
     }
 
-    /// Queues a link, whose bytes then wait for the CPU.
+    /// Queues a link for the CPU, unless it is already queued.
     fn wait(&mut self, conn: ConnId) {
         let waits = |work: &Work| matches!(work, Work::Conn(waiting) if *waiting == conn);
         if !self.processor.waiting.iter().any(waits) {
@@ -178,7 +178,7 @@ impl RelayHost {
         }
     }
 
-    /// Processes queued bytes, as far as the CPU is free.
+    /// Processes queued work while the CPU is free.
     fn serve(&mut self, io: &mut Io<'_>) {
         while self.processor.free <= io.now {
             let Some(work) = self.processor.waiting.pop_front() else { return };

@@ -10,7 +10,8 @@ use anabranch_onion::wire::netdoc::Flags;
 use digest::Digest;
 use rand::RngExt;
 
-/// Minimum rate of a sampled relay's line, in bits per second: that of the rate tables.
+/// Minimum rate of a sampled relay's line, in bits per second. It is also the minimum in the rate
+/// tables.
 const LEAST_RATE: u64 = 128_000;
 /// Number of classes of relays: with and without the flag Exit, with and without the flag Guard.
 const CLASSES: usize = 4;
@@ -38,7 +39,7 @@ impl ListedRelay {
         }
     }
 
-    /// Returns the relay's class. Classes of exits follow after those of other relays.
+    /// Returns the relay's class. Classes of exits follow those of other relays.
     fn class(&self) -> usize {
         usize::from(self.flags.guard) + 2 * usize::from(self.is_exit())
     }
@@ -67,7 +68,8 @@ impl ListedRelay {
         ports.chain([format!("{rest} *:*")]).collect()
     }
 
-    /// Returns the rate of the relay's line, in bits per second, as its weight suggests.
+    /// Returns the rate of the relay's line in bits per second: its weight, or [`LEAST_RATE`] if
+    /// that is higher.
     pub(super) fn rate(&self) -> NonZeroU64 {
         let rate = (u64::from(self.weight) * 8000).max(LEAST_RATE);
         NonZeroU64::new(rate).unwrap_or(NonZeroU64::MIN)
@@ -126,7 +128,7 @@ impl ConsensusRelays {
         quotas
     }
 
-    /// Draws the relays of the network with the number `network`. Exits come last.
+    /// Draws a sample of `count` relays with the seed `network`. Exits come last.
     pub(super) fn draw(&self, count: usize, network: u64) -> Vec<&ListedRelay> {
         let quotas = self.quotas(count);
         let classes = self.classes.iter().zip(quotas).enumerate();
@@ -141,8 +143,8 @@ impl ConsensusRelays {
         relays.collect()
     }
 
-    /// Returns a digest of the relays and weights, which prevents that results of two consensuses
-    /// are mixed.
+    /// Returns the SHA-256 digest of the relays and weights. It identifies the consensus in
+    /// results, so that those of two consensuses are not mixed.
     pub fn digest(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
         for relay in self.classes.iter().flatten() {

@@ -12,8 +12,8 @@ use crate::latency::Latencies;
 /// Maximum number of places in a core network with drawn delays. Further hosts share places.
 const MAX_PLACES: usize = 512;
 
-/// A table of values with equal probabilities. The tables of this crate have the quantiles of
-/// their data at 0.5 %, 1.5 %, ..., 99.5 %.
+/// A table of values that are drawn with equal probabilities. The tables in the folder `data` have
+/// the quantiles of their data at 0.5 %, 1.5 %, ..., 99.5 %.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuantileTable {
     values: Arc<[u64]>,
@@ -44,7 +44,7 @@ impl QuantileTable {
         &self.values
     }
 
-    /// Returns the value of all draws, if there is only one.
+    /// Returns the value, if there is only one: then all draws are the same.
     fn only(&self) -> Option<u64> {
         (self.values.len() == 1).then(|| self.values[0])
     }
@@ -109,7 +109,7 @@ pub fn planetlab_delays() -> QuantileTable {
     QuantileTable::read(include_str!("../../data/planetlab.txt"), 1_000)
 }
 
-/// Draws the rate of the line of host `entity`, for the drawn network `network`.
+/// Draws the rate of the line of host `entity`, in bits per second, with the seed `network`.
 pub(super) fn rate(
     table: &QuantileTable,
     (network, entity): (u64, usize),
@@ -119,8 +119,8 @@ pub(super) fn rate(
     NonZeroU64::new(rate).unwrap_or(NonZeroU64::MIN)
 }
 
-/// Returns the core network between `hosts` hosts of the drawn network `network`, and the place of
-/// each host.
+/// Draws the core network between `hosts` hosts with the seed `network`. Returns its latencies, and
+/// the place of each host.
 ///
 /// Each pair of places has its own draw, which is the same in both directions. It depends only on
 /// the two places, so networks with more hosts have the same delays between the first ones.
@@ -156,7 +156,7 @@ mod tests {
             assert!(table.values().is_sorted());
             assert!(table.values()[0] > 0 && table.values()[99] > 10 * table.values()[0]);
         }
-        // Load takes from every part of the distribution.
+        // Load leaves less capacity at each quantile.
         let [[_, whole], [_, spare]] = PublicRates::ALL.map(PublicRates::tables);
         assert!(spare.values().iter().zip(whole.values()).all(|(spare, whole)| spare <= whole));
         assert_eq!(planetlab_delays().values()[50], 68_155_000);

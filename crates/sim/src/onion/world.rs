@@ -27,7 +27,7 @@ pub enum Crypto {
     /// The layers encrypt, as in any relay.
     #[default]
     Full,
-    /// The layers do not encrypt. The run has the same events, and takes less time.
+    /// The layers do not encrypt. A run has the same events, but takes less real time.
     Elided,
 }
 
@@ -47,8 +47,9 @@ pub struct Common {
     /// Scheduler that distributes messages among the circuits of a set; `None` for the design's
     /// own.
     pub dealing: Option<Dealing>,
-    /// Congestion control of streams that are TCP connections between client and exit, over lossy
-    /// circuits: UDP-OR, or mUDP-OR with several legs. `None` for streams as in Tor.
+    /// Congestion control of streams in UDP-OR, or in mUDP-OR if there are several legs: each
+    /// stream is a TCP connection between client and exit, over lossy circuits. `None` for streams
+    /// as in Tor.
     pub udp_or: Option<LossyCongestion>,
     /// Criterion for clients' selection of a stream's circuit.
     pub selection: Selection,
@@ -59,8 +60,11 @@ pub struct Common {
     pub cpu: Option<Cpu>,
     /// Whether the layers of circuits encrypt.
     pub crypto: Crypto,
-    /// Maximum of the random pause before a client's first download. If the load's pause is
-    /// longer, that is the maximum. The pause ensures that clients are not synchronised.
+    /// Maximum of the random pause before a client's first download. The pause desynchronises
+    /// clients. The maximum of the load's [`Pause::UpTo`] applies if it is longer. For
+    /// other distributions, this setting has no effect.
+    ///
+    /// [`Pause::UpTo`]: super::Pause::UpTo
     pub first_pause: Duration,
     /// Maximum pause of web clients after a download.
     pub web_pause: Duration,
@@ -215,7 +219,7 @@ impl OnionNetwork {
         self.simulation.run_until(until);
     }
 
-    /// Returns the present time.
+    /// Returns the current time.
     pub fn now(&self) -> Time {
         self.simulation.now()
     }
@@ -283,7 +287,7 @@ mod tests {
             [0, 251].map(web_address),
             [[192, 88, 0, 0], [192, 88, 1, 1]].map(Ipv4Addr::from)
         );
-        // The authority of the documents is 192.88.255.1.
+        // The directory authority has the address 192.88.255.1.
         assert_eq!(web_address(MAX_SERVERS - 1), Ipv4Addr::new(192, 88, 249, 249));
         assert_eq!(client_address(MAX_CLIENTS - 1).octets()[0], 10);
     }

@@ -57,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    /// A proxy that says what it was told to, whatever it hears.
+    /// A proxy that sends a script, whatever it receives.
     struct Script {
         says: io::Cursor<Vec<u8>>,
         heard: Vec<u8>,

@@ -1,4 +1,4 @@
-//! The description of a profile, as its cover's file has it.
+//! The description of a profile. Each cover's module defines its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub struct Family {
     /// Maximum bytes that a connection carries in each direction. `None` for the profiles with few
     /// and persistent connections.
     pub most: Option<usize>,
-    /// Whether a server poses as a web server, so that it needs one to answer strangers.
+    /// Whether a server poses as a web server, so that it needs a site that answers strangers.
     pub wants_site: bool,
     /// Whether a server needs pictures.
     pub wants_pictures: bool,
@@ -41,7 +41,8 @@ pub struct Family {
     /// Returns the maximum time for which an end is silent although the connection works: zero for
     /// covers without pauses.
     pub(crate) pauses: fn(&Covers) -> Duration,
-    /// Creates the client's end of a connection for an expected load. The number is random.
+    /// Creates the client's end of a connection for an expected load. The last argument is a random
+    /// number.
     pub(crate) client: fn(&Family, &Arc<SharedContext>, LoadHint, u16) -> Box<dyn Slot>,
     /// Creates the server's end of a connection.
     pub(crate) server: fn(&Family, &Arc<SharedContext>) -> Box<dyn Slot>,

@@ -1,24 +1,24 @@
 //! BBR, version 1 (draft-cardwell-iccrg-bbr-congestion-control-00).
 //!
-//! BBR sends at the measured delivery rate and keeps about one bandwidth-delay product in flight.
-//! A loss alone does not reduce its rate, so random losses of some per cent cost little more than
-//! the lost segments. It is meant for paths whose links limit it otherwise. Without such a limit,
-//! it can overflow shallow queues (Cardwell et al., "BBRv2", IETF 104).
+//! BBR sends at the measured delivery rate and keeps about one bandwidth-delay product in flight. A
+//! loss alone does not reduce its rate, so random losses of some per cent cost little more than the
+//! lost segments. It can overflow shallow queues (Cardwell et al., "BBRv2", IETF 104), unless the
+//! links of the path limit the sender by other means.
 //!
 //! Names are those of the draft, without the prefix `BBR`. These details differ:
 //!
-//! * In Startup, the window is two bandwidth-delay products, and the pacing rate is set again with
+//! * In Startup, the window is two bandwidth-delay products, and the first pacing rate follows from
 //!   the first round-trip time, as in draft-cardwell-iccrg-bbr-congestion-control-02, sections 2.6
 //!   and 4.6.2.
-//! * The product of rate and delay includes the jitter, which is measured by segments that others
+//! * The bandwidth-delay product includes the jitter, which is measured by segments that others
 //!   have overtaken. Without it, the rate collapses where `RTprop` is less than half of the mean
-//!   round-trip time of the uncongested path, because two products of rate and delay are then less
-//!   than what is in flight at that rate (Kumar et al., "TCP BBR for Ultra-Low Latency Networking",
-//!   IFIP Networking 2019).
-//! * In Startup, packets are not conserved after a loss. If every round trip has losses by chance,
-//!   the rate would not grow in each second one, and Startup would end far below the path's rate.
-//! * The phase in which ProbeBW begins follows from the data sent so far, because this crate has no
-//!   entropy.
+//!   round-trip time of the uncongested path: two products are then less than the data in flight at
+//!   that rate (Kumar et al., "TCP BBR for Ultra-Low Latency Networking", IFIP Networking 2019).
+//! * In Startup, packets are not conserved after a loss. With random losses in every round trip,
+//!   the rate would grow only in every second round trip, and Startup would end far below the
+//!   path's rate.
+//! * The phase in which ProbeBW begins follows from the amount of data delivered so far, because
+//!   this crate has no entropy.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -44,13 +44,13 @@ const MIN_PIPE_CWND: u32 = 4;
 const FULL_GROWTH: f64 = 1.25;
 /// Number of round trips with less growth after which the pipe is full (section 4.3.2.2).
 const FULL_ROUNDS: u32 = 3;
-/// Number of send quanta that the window has in addition to the product of rate and delay (section
+/// Number of send quanta that the window has in addition to the bandwidth-delay product (section
 /// 4.2.3.2).
 const QUANTA: f64 = 3.0;
-/// Time at the pacing rate that a burst may take, and the bounds of a burst (section 4.2.2).
+/// Duration of a burst at the pacing rate, and maximum bytes of a burst (section 4.2.2).
 const QUANTUM: Duration = Duration::from_millis(1);
 const QUANTUM_MAX: f64 = 65_536.0;
-/// Maximum pacing rates, in bytes per second, for bursts of one segment, and of two.
+/// Pacing rates, in bytes per second, below which a burst has one segment, and two.
 const SLOW: f64 = 1.2e6 / 8.0;
 const MODERATE: f64 = 24e6 / 8.0;
 
@@ -119,7 +119,7 @@ pub(crate) struct Bbr {
     full_bw_count: u32,
     cycle_index: usize,
     cycle_stamp: Time,
-    /// Earliest end of ProbeRTT; `None` before its window is reached.
+    /// Earliest end of ProbeRTT; `None` until at most [`MIN_PIPE_CWND`] segments are in flight.
     probe_rtt_done: Option<Time>,
     probe_rtt_round_done: bool,
     idle_restart: bool,
@@ -165,23 +165,23 @@ impl Bbr {
         self.rates.front().map_or(0.0, |(_, rate)| *rate)
     }
 
-    /// Returns the product of rate and delay, in bytes; `None` before the first sample.
+    /// Returns the bandwidth-delay product, in bytes; `None` before the first sample.
     pub(crate) fn bdp(&self) -> Option<f64> {
         let product = self.btl_bw() * (self.rtprop? + self.jitter).as_secs_f64();
         (product > 0.0).then_some(product)
     }
 
-    /// Returns whether the rate is still being searched for.
+    /// Returns whether BBR is in Startup, which searches for the rate.
     pub(crate) fn in_startup(&self) -> bool {
         self.state == State::Startup
     }
 
-    /// Returns whether the window is small in order to measure the delay.
+    /// Returns whether BBR is in ProbeRTT, which keeps the window small to measure the delay.
     pub(crate) fn probes_rtt(&self) -> bool {
         self.state == State::ProbeRtt
     }
 
-    /// Returns the pacing rate in bytes per second; `None` if bursts are not paced yet.
+    /// Returns the pacing rate in bytes per second; `None` before the first round-trip time.
     pub(crate) fn pacing_rate(&self) -> Option<f64> {
         self.pacing_rate
     }
@@ -240,7 +240,8 @@ impl Bbr {
         }
     }
 
-    /// Returns `gain` products of rate and delay, in segments; `None` before the first sample.
+    /// Returns `gain` bandwidth-delay products and [`QUANTA`] send quanta, in segments (section
+    /// 4.2.3.2). Returns `None` before the first sample.
     fn inflight(&self, gain: f64, mss: usize) -> Option<f64> {
         let bytes = gain * self.bdp()? + QUANTA * self.send_quantum(mss);
         Some((bytes / mss as f64).ceil())
@@ -389,7 +390,8 @@ impl Bbr {
         }
     }
 
-    /// Lets as much be sent as arrives, for a round trip.
+    /// Limits transmissions to the number of delivered segments, for a round trip (packet
+    /// conservation).
     fn conserve_packets(&mut self, cwnd: &mut u32, sample: &ModelSample) {
         *cwnd = sample.in_flight + sample.delivered.max(1);
         self.packet_conservation = true;

@@ -10,7 +10,7 @@ use crate::constants::{
     CUBIC_ALPHA, CUBIC_BETA, CUBIC_C, CUBIC_FIRST_GROWTH, CUBIC_MAX_GROWTH, MIN_SSTHRESH,
 };
 
-/// Time after a loss during which delay samples are ignored (Linux).
+/// Time after the start of an epoch during which delay samples are ignored (Linux).
 const SETTLING: Duration = Duration::from_secs(1);
 
 /// CUBIC's state, with the names of RFC 9438, section 4.1.2.
@@ -66,7 +66,7 @@ fn cube_root(x: f64) -> f64 {
 }
 
 impl Cubic {
-    /// Returns the growth of the window for each acknowledged segment, as a share of a segment.
+    /// Returns the growth of the window for each acknowledged segment, as a fraction of a segment.
     fn growth(&mut self, cwnd: u32, ack: &AckSample) -> f64 {
         let window = f64::from(cwnd);
         let (w_max, first) = (self.w_max, self.w_max == 0.0);

@@ -1,8 +1,8 @@
 //! The end of slow start before a loss, as Linux determines it (HyStart; Ha and Rhee, "Taming the
 //! elephants: New TCP slow start", Computer Networks 55, 2011).
 //!
-//! RFC 9406 (HyStart++) has the same rule for delays, with the same constants. It differs in what
-//! follows: HyStart++ keeps growing the window slowly for some rounds. Linux, and this code, enter
+//! RFC 9406 (HyStart++) has the same rule for delays, with the same constants. After slow start,
+//! HyStart++ keeps growing the window slowly for some rounds. Linux, and this code, enter
 //! congestion avoidance at once.
 
 use std::time::Duration;

@@ -73,14 +73,14 @@ pub(crate) trait Controller: fmt::Debug + Send {
 /// The congestion control of one path.
 #[derive(Debug)]
 pub(crate) enum Control {
-    /// An algorithm that losses slow down.
+    /// A loss-based algorithm: it reduces the window after losses.
     Losses(Box<dyn Controller>),
-    /// An algorithm with a model of the path, which sets window and pacing by itself.
+    /// A model-based algorithm: it derives the window and the pacing rate from a model of the path.
     Model(Box<Bbr>),
 }
 
 impl Control {
-    /// Returns the model of the path, if the algorithm has one.
+    /// Returns the model of the path; `None` if the algorithm is loss-based.
     pub(crate) fn model(&mut self) -> Option<&mut Bbr> {
         match self {
             Control::Model(bbr) => Some(bbr),
@@ -88,7 +88,7 @@ impl Control {
         }
     }
 
-    /// Returns the algorithm that losses slow down, if it is one.
+    /// Returns the loss-based algorithm; `None` if the algorithm is model-based.
     pub(crate) fn losses(&mut self) -> Option<&mut dyn Controller> {
         match self {
             Control::Losses(controller) => Some(&mut **controller),

@@ -60,15 +60,15 @@ impl Connection {
         }
     }
 
-    /// Returns whether the peer has repeated its SYN, because our answer to it was lost.
+    /// Returns whether `segment` repeats the peer's SYN, because our SYN-ACK was lost.
     fn is_first_syn_again(&self, segment: &Segment, start: u64) -> bool {
         let flags = segment.flags;
         let alone = flags.has(Flags::SYN) && !flags.has(Flags::RST) && !flags.has(Flags::ACK);
         alone && self.state == State::SynReceived && start == 0
     }
 
-    /// Returns whether `segment` is the SYN of a peer that opened the connection at the same time
-    /// as we did (RFC 9293, section 3.5).
+    /// Returns whether `segment` is the SYN-ACK that completes a simultaneous open: both ends have
+    /// sent a SYN (RFC 9293, section 3.5).
     fn crosses(&self, segment: &Segment, start: u64) -> bool {
         let flags = segment.flags;
         let answers = flags.has(Flags::SYN | Flags::ACK) && !flags.has(Flags::RST);
@@ -76,8 +76,9 @@ impl Connection {
     }
 
     /// Answers a segment outside the window with an acknowledgement, so that the peer learns our
-    /// state. Window probes and retransmitted FINs are such segments. The segment's own
-    /// acknowledgement is processed if it is new, because data may cross a closed window.
+    /// state. Window probes and retransmitted FINs are such segments. The acknowledgement in a
+    /// segment is processed nevertheless if the segment ends at the next expected byte, or if our
+    /// window is closed (RFC 9293, section 3.10.7.4).
     fn answer_unacceptable(&mut self, now: Time, segment: &Segment, start: u64) {
         self.receiver.ack_now = true;
         if start + segment.payload.len() as u64 <= self.receiver.nxt()
@@ -165,7 +166,8 @@ impl Connection {
             return false;
         }
         self.last_heard = now;
-        // On a path that reorders, an acknowledgement that was overtaken may still report segments.
+        // Without PAWS, the path may reorder segments. An acknowledgement that was overtaken may
+        // then still report segments, so it is processed.
         if ack < una && self.paws {
             return true;
         }
@@ -184,7 +186,8 @@ impl Connection {
         true
     }
 
-    /// Returns whether our SYN has not been acknowledged. A connection may be closed before that.
+    /// Returns whether our SYN has not been acknowledged. The state alone does not show this,
+    /// because the connection may be closed before.
     fn awaits_handshake(&self) -> bool {
         self.state == State::SynReceived
             || self.timers.get(Timer::Handshake).is_some()

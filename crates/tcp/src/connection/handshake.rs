@@ -13,7 +13,7 @@ use crate::timers::Timer;
 /// Length of the timestamps option in each segment, in bytes.
 const STAMPS_LENGTH: u16 = 12;
 
-/// Returns the window scale with which the size of the receive buffer fits into 16 bits.
+/// Returns the smallest window scale with which the size of the receive buffer fits into 16 bits.
 pub(super) fn scale_for(config: &Config) -> u8 {
     if !config.window_scaling {
         return 0;

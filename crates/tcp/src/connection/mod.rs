@@ -99,7 +99,8 @@ pub struct Connection {
     last_challenge: Option<Time>,
     /// Whether segments with old timestamps are dropped.
     paws: bool,
-    /// Leg of the last segment that arrived.
+    /// Leg of the next segments without data: that of the last arrival, unless
+    /// [`answer_by`](Connection::answer_by) has set another.
     leg: usize,
 }
 
@@ -158,14 +159,15 @@ impl Connection {
     }
 
     /// Opens the legs whose bits are set in `open`, and closes the others. Segments in flight on a
-    /// leg that closes are lost. All legs are open at first. Has an effect only with
-    /// [`Config::legs`].
+    /// leg that closes count as lost. All legs are open at first. Bits beyond [`Config::legs`] are
+    /// ignored.
     pub fn set_legs(&mut self, open: u8) {
         self.sender.set_legs(open);
     }
 
-    /// Sets the round-trip time that is expected of `leg` until it is measured: that of another
-    /// connection on the same path (RFC 9040). It shortens the first timeout.
+    /// Sets the expected round-trip time of `leg`, which holds until the first sample: that of
+    /// another connection on the same path (RFC 9040). The first retransmission timeout follows
+    /// from it.
     pub fn expect_rtt(&mut self, leg: usize, rtt: Duration) {
         self.sender.expect_rtt(leg, rtt);
     }
@@ -237,8 +239,8 @@ impl Connection {
         self.receiver.early().map(|(offset, bytes)| (offset - 1, bytes))
     }
 
-    /// Closes this side of the stream: a FIN follows the written data. Data can still be read
-    /// until the peer closes, however long that takes.
+    /// Closes this side of the stream: a FIN follows the written data. Data can still be read until
+    /// the peer closes, however long that takes. In SYN-SENT, ends the connection at once.
     pub fn close(&mut self) {
         if self.state == State::SynSent {
             return self.end(Ending::Finished);
@@ -282,8 +284,9 @@ impl Connection {
         self.ports
     }
 
-    /// Returns whether data can flow: the handshake is over, and neither a reset nor a timeout has
-    /// ended the connection.
+    /// Returns whether the connection is in a synchronized state: the handshake is over, and the
+    /// connection has not ended. A connection that was closed during the handshake is in such a
+    /// state, too (FIN-WAIT-1).
     pub fn is_open(&self) -> bool {
         !matches!(self.state, State::SynSent | State::SynReceived | State::Closed)
     }

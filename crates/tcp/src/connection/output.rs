@@ -17,11 +17,11 @@ impl Connection {
         self.poll_by(now, &mut |_, _| None).map(|(_, segment)| segment)
     }
 
-    /// Returns the next segment to send now with its leg, as [`poll`](Connection::poll) does. If
-    /// the connection has several legs, `choose` chooses that of new data. Its arguments are the
-    /// legs' states and the number of segments that wait. It returns `None` if they are to wait
-    /// until this function is called again. Lost segments take the leg with the lowest round-trip
-    /// time.
+    /// Returns the next segment to send now with its leg, as [`poll`](Connection::poll) does.
+    /// `choose` selects the leg of new data if the connection has several legs. It receives the
+    /// legs' states and the number of waiting segments, and returns `None` to defer new data until
+    /// the next call. Lost segments are sent on the leg with the lowest round-trip time among the
+    /// legs that have room.
     pub fn poll_by(
         &mut self,
         now: Time,
@@ -112,8 +112,9 @@ impl Connection {
         segment
     }
 
-    /// Returns a probe of the peer's window. It is a segment with a sequence number before that
-    /// window, which the peer must acknowledge (RFC 9293, section 3.8.6.1; the form is Linux's).
+    /// Returns a probe of the peer's window: an empty segment whose sequence number precedes the
+    /// window, so that the peer must acknowledge it (RFC 9293, section 3.8.6.1; the form is
+    /// Linux's).
     fn window_probe(&mut self, now: Time) -> Segment {
         let before = self.sender.una().wrapping_sub(1);
         let mut segment = self.segment(now, Flags::ACK, self.iss.at(before));

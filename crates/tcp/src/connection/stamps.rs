@@ -44,7 +44,8 @@ impl Stamps {
         (self.enabled && stamps.echo != 0 && age < PAWS_IDLE).then_some(age)
     }
 
-    /// Returns whether a segment is older than earlier ones (PAWS, RFC 7323, section 5.3).
+    /// Returns whether a timestamp is older than `TS.Recent`, which must not be outdated itself
+    /// (PAWS, RFC 7323, section 5.3).
     pub(super) fn is_old(&self, now: Time, stamps: Option<Timestamps>) -> bool {
         let Some((stamps, (recent, at))) = stamps.filter(|_| self.enabled).zip(self.recent) else {
             return false;
@@ -53,7 +54,8 @@ impl Stamps {
         behind < 0 && now.since(at) < PAWS_IDLE
     }
 
-    /// Stores the timestamp of a segment that begins at `start` (RFC 7323, section 4.3).
+    /// Stores the timestamp of a segment that begins at `start`, unless it is old or `start` is
+    /// after `Last.ACK.sent` (RFC 7323, section 4.3).
     pub(super) fn take(&mut self, now: Time, start: u64, stamps: Option<Timestamps>) {
         let Some(stamps) = stamps.filter(|_| self.enabled && start <= self.last_ack) else {
             return;

@@ -43,7 +43,7 @@ struct Samples {
 
 impl Sender {
     /// Processes an acknowledgement, whose `ack` must be at most the offset sent so far. It may be
-    /// less than that of an earlier one, which has overtaken it.
+    /// below `una`, if a later acknowledgement has overtaken this one.
     pub(crate) fn on_ack(&mut self, now: Time, segment: &AckSegment, timers: &mut Timers) {
         let prior = (self.una, self.peer.end);
         self.take_window(segment, timers);
@@ -197,8 +197,9 @@ impl Sender {
         }
     }
 
-    /// Takes a round-trip time of each leg whose segments are newly known to have arrived. The
-    /// report may arrive by another leg: its delay is part of the sender's feedback loop.
+    /// Adds a round-trip time sample for each leg whose segments are newly known to have arrived.
+    /// The acknowledgement may return on another leg. The delay of that leg is included, because it
+    /// is part of the control loop.
     fn take_rtts_of_legs(&mut self, now: Time, samples: Samples) {
         for leg in &mut self.legs {
             let newest = leg.acked.newest.filter(|_| !samples.ambiguous);
@@ -208,8 +209,9 @@ impl Sender {
         }
     }
 
-    /// Counts a duplicate acknowledgement of a peer without SACK. It stands for a segment that
-    /// arrived (RFC 6582, section 3.2).
+    /// Processes an acknowledgement of a peer without SACK (RFC 6582, section 3.2). A duplicate
+    /// stands for a segment that arrived. The first segment counts as lost after the third
+    /// duplicate, and after a partial acknowledgement.
     fn count_duplicate(&mut self, duplicate: bool, progress: &mut Progress) {
         let recovering = self.recovery.phase == Phase::Recovery;
         if duplicate && !self.board.is_empty() && self.board.add_duplicate() {
@@ -288,7 +290,8 @@ impl Sender {
                 prior_in_flight: acked.prior_in_flight,
                 in_flight,
                 rtt: newest.map(|sent_at| now.since(sent_at)),
-                // A peer's reports could otherwise make the product of rate and delay any size.
+                // A peer's reports could otherwise make the bandwidth-delay product arbitrarily
+                // large.
                 jitter: rack.jitter().min(rtt.srtt().unwrap_or_default()),
                 rate: rate.finish(rtt.least()),
                 recovering,

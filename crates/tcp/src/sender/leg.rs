@@ -27,13 +27,13 @@ pub(super) struct Leg {
     paced_until: Time,
     /// Bytes left of the present burst.
     burst: f64,
-    /// Number of consecutive timeouts on the leg, and the time until which it is therefore unused
-    /// if there are others.
+    /// Number of consecutive timeouts on the leg, and the time until which the leg is therefore not
+    /// used if another one is usable.
     silent: u32,
     rests_until: Time,
-    /// Number of segments newly known to be lost since the last acknowledgement.
+    /// Number of segments found to be lost since the model was last updated.
     pub(super) lost: u32,
-    /// Facts about the present acknowledgement.
+    /// The part of the present acknowledgement that concerns the leg.
     pub(super) acked: Acked,
 }
 
@@ -91,8 +91,8 @@ impl Leg {
         self.is_usable(now) && !self.is_paced(now) && in_flight < self.window.cwnd
     }
 
-    /// Returns the time at which pacing allows the next burst; `None` if something else prevents it
-    /// or nothing does.
+    /// Returns the time at which pacing allows the next burst; `None` unless only pacing prevents
+    /// it.
     pub(super) fn paced_until(&self, now: Time, in_flight: u32) -> Option<Time> {
         let waits = self.is_usable(now) && self.is_paced(now) && in_flight < self.window.cwnd;
         waits.then_some(self.paced_until)
@@ -121,8 +121,8 @@ impl Leg {
         self.paced_until = self.paced_until.max(now) + gap;
     }
 
-    /// Returns the time that a segment takes if a window is spread over a round trip; `None` before
-    /// the first round-trip time.
+    /// Returns the time from a segment of `length` bytes to the next one, if the window is paced
+    /// over a round trip; `None` before the first round-trip time.
     fn gap(&self, length: u64, mss: usize) -> Option<Duration> {
         let is_slow_start = self.window.cwnd < self.window.ssthresh / 2;
         let share = if is_slow_start { PACING_SLOW_START } else { PACING_AVOIDANCE };
@@ -131,24 +131,24 @@ impl Leg {
         Some(Duration::from_nanos(u64::try_from(gap).unwrap_or(u64::MAX)))
     }
 
-    /// Returns the expected round-trip time.
+    /// Returns `SRTT`, or before the first sample the expected round-trip time or [`LEG_RTT`].
     pub(super) fn expected_rtt(&self) -> Duration {
         self.rtt.expected().unwrap_or(LEG_RTT)
     }
 
-    /// Notes that a timeout has expired for a segment on this leg.
+    /// Records a timeout of a segment on this leg, and excludes the leg for the backed-off timeout.
     pub(super) fn note_timeout(&mut self, now: Time) {
         self.silent += 1;
         self.rests_until = now + self.rtt.doubled(self.silent);
     }
 
-    /// Notes that a segment has arrived by this leg.
+    /// Records that a segment has arrived by this leg, and ends an exclusion of the leg.
     pub(super) fn note_delivery(&mut self) {
         self.silent = 0;
         self.end_rest();
     }
 
-    /// Lets the leg be used at once.
+    /// Ends an exclusion after a timeout, so that the leg can be used at once.
     pub(super) fn end_rest(&mut self) {
         self.rests_until = Time::ZERO;
     }

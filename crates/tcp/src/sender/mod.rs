@@ -41,8 +41,8 @@ pub(crate) struct Chunk {
     pub(crate) push: bool,
 }
 
-/// A function that chooses the leg of the next segment with new data. Its arguments are the legs'
-/// states and the number of segments that wait. It returns `None` if they are to wait.
+/// A function that chooses the leg of the next segment with new data, from the legs' states and the
+/// number of waiting segments. It returns `None` to defer them.
 pub(crate) type ChooseLeg<'a> = dyn FnMut(&[PathView], u64) -> Option<usize> + 'a;
 
 /// The window that the peer advertises.
@@ -52,8 +52,8 @@ struct PeerWindow {
     end: u64,
     /// Largest size of the window so far.
     max: u64,
-    /// Offset of the segment that last updated the window; its acknowledgement follows (RFC 9293,
-    /// `SND.WL1` and `SND.WL2`).
+    /// Offset and acknowledgement of the segment that last updated the window (RFC 9293, `SND.WL1`
+    /// and `SND.WL2`).
     seq: u64,
     ack: u64,
 }
@@ -89,7 +89,7 @@ pub(crate) struct Sender {
     closed: bool,
     peer: PeerWindow,
     board: Scoreboard,
-    /// The legs, at least one. With algorithms that losses slow down there is one.
+    /// The legs, at least one. A loss-based algorithm has exactly one.
     legs: Vec<Leg>,
     /// Leg of the last segment.
     current: usize,
@@ -177,13 +177,13 @@ impl Sender {
         self.legs.get(leg)?.rtt.srtt()
     }
 
-    /// Returns whether segments have a leg: whether there are several.
+    /// Returns whether the connection has several legs.
     pub(crate) fn has_legs(&self) -> bool {
         self.legs.len() > 1
     }
 
     /// Opens the legs whose bits are set in `open`, and closes the others. Segments in flight on a
-    /// leg that closes are lost.
+    /// leg that closes count as lost.
     pub(crate) fn set_legs(&mut self, open: u8) {
         for (place, leg) in self.legs.iter_mut().enumerate() {
             let is_open = open >> place & 1 == 1;
@@ -238,7 +238,7 @@ impl Sender {
         self.peer.max
     }
 
-    /// Returns the sum of the legs' windows.
+    /// Returns the sum of the open legs' congestion windows, in segments.
     pub(crate) fn cwnd(&self) -> u32 {
         let open = self.legs.iter().filter(|leg| leg.is_open);
         open.fold(0, |sum, leg| leg.window.cwnd.saturating_add(sum))
@@ -338,15 +338,15 @@ impl Sender {
         if self.has_legs() { self.board.flying(leg) } else { self.board.in_flight() }
     }
 
-    /// Returns the leg with the least expected round-trip time among the legs that `suits` accepts.
-    /// Its first argument is the number of segments in flight on the leg.
+    /// Returns the leg with the lowest expected round-trip time among the legs that `suits`
+    /// accepts. The first argument of `suits` is the number of segments in flight on the leg.
     fn best(&self, suits: impl Fn(u32, &Leg) -> bool) -> Option<usize> {
         let legs = self.legs.iter().enumerate();
         let suited = legs.filter(|(place, leg)| suits(self.flying(*place), leg));
         suited.min_by_key(|(_, leg)| leg.expected_rtt()).map(|(place, _)| place)
     }
 
-    /// Returns the leg that `choose` selects for new data, if the leg has room.
+    /// Returns the leg that `choose` selects for new data; `None` if that leg may not send now.
     fn choose(&self, now: Time, choose: &mut ChooseLeg<'_>) -> Option<usize> {
         let legs = self.legs.iter().enumerate();
         let views: Vec<PathView> = legs
@@ -373,8 +373,9 @@ impl Sender {
     fn new_chunk(&self) -> Option<Chunk> {
         let wanted = self.end().saturating_sub(self.nxt).min(self.mss as u64);
         let length = wanted.min(self.peer.end.saturating_sub(self.nxt));
-        // Silly window avoidance (RFC 9293, section 3.8.6.2.1): a partial segment is not sent if
-        // the peer has accepted larger windows; the persist timer overrides this.
+        // Silly window avoidance (RFC 9293, section 3.8.6.2.1): a segment that the window cuts
+        // short is not sent if it is less than half of the peer's largest window. The persist timer
+        // overrides this.
         if length == 0 || (length < wanted && length < self.peer.max / 2) {
             return None;
         }
@@ -440,8 +441,8 @@ impl Sender {
     }
 
     /// Resumes transmission after a pause. A window that was not used for a retransmission timeout
-    /// may no longer fit the path (RFC 5681, section 4.1). Linux halves it for each timeout, as in
-    /// RFC 2861.
+    /// may no longer fit the path (RFC 5681, section 4.1). Linux halves it for each timeout that
+    /// the pause lasted, as in RFC 2861.
     fn resume(&mut self, now: Time, leg: usize) {
         let idle = now.since(self.last_sent);
         if self.stats.sent == 0 {
@@ -493,7 +494,8 @@ impl Sender {
         }
     }
 
-    /// Notes that the application has nothing to send, so that rates are not taken for the path's.
+    /// Records that the application has nothing to send, so that the next rate samples do not count
+    /// as the path's rate.
     fn note_app_limited(&mut self) {
         if !self.has_legs() {
             return self.legs[0].rate.on_app_limited(self.nxt - self.una);
@@ -516,12 +518,13 @@ impl Sender {
         (self.usage.used, self.usage.used_at) = (0, now);
     }
 
-    /// Returns whether the window may grow, which is so if it limits the sender.
+    /// Returns whether the window may grow: it limits the sender or, in slow start, more than half
+    /// of it is used.
     fn is_limited(&self) -> bool {
         if self.usage.limited {
             return true;
         }
-        // In slow start, a window that is half used must not limit later data.
+        // In slow start, the window grows before the application needs all of it.
         let window = &self.legs[0].window;
         window.in_slow_start() && window.cwnd < 2 * self.usage.max_in_flight
     }

@@ -50,7 +50,8 @@ impl Lateness {
         self.mean = self.mean - self.mean / LATENESS_WEIGHT + late / LATENESS_WEIGHT;
     }
 
-    /// Returns the lateness that few segments exceed, in the form of RFC 6298's timeout.
+    /// Returns the lateness that few segments exceed: the mean and four deviations, as in the
+    /// timeout of RFC 6298.
     fn bound(&self) -> Duration {
         self.mean + self.deviation * RTO_K
     }
@@ -87,7 +88,8 @@ impl Default for Rack {
 
 impl Rack {
     /// Returns the state for a path whose jitter may exceed its delay. RFC 8985 recommends `SRTT`
-    /// as the bound of the reordering window (section 3.3.2), which most segments can exceed there.
+    /// as the bound of the reordering window (section 3.3.2). On such a path, the lateness of most
+    /// segments can exceed `SRTT`.
     pub(crate) fn expecting_jitter() -> Rack {
         Rack { expects_jitter: true, ..Rack::default() }
     }
@@ -153,8 +155,8 @@ impl Rack {
         }
     }
 
-    /// Returns the number of segments that must arrive out of order before a loss is assumed
-    /// without waiting.
+    /// Returns the measured degree of reordering, in segments; [`DUP_THRESH`] before any was
+    /// measured.
     pub(crate) fn reordering(&self) -> u32 {
         self.reordering
     }

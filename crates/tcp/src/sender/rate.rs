@@ -6,7 +6,7 @@ use anabranch_multipath::Time;
 
 use crate::congestion::RateSample;
 
-/// State of the connection at the transmission of a segment (section 3.1.2 of the draft).
+/// State of the estimator at the transmission of a segment (section 3.1.2 of the draft).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Snapshot {
     delivered: u64,
@@ -15,7 +15,7 @@ pub(crate) struct Snapshot {
     app_limited: bool,
 }
 
-/// The estimator of one connection's delivery rate, in bytes.
+/// The estimator of one leg's delivery rate, in bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rate {
     delivered: u64,

@@ -34,9 +34,9 @@ pub(crate) struct Recovery {
     pub(crate) point: u64,
     /// Value of `una` at the beginning of recovery.
     marker: u64,
-    /// Whether the timeout may turn out to have been too early (RFC 5682).
+    /// Whether the timeout may turn out to have been spurious (F-RTO, RFC 5682).
     early: bool,
-    /// Congestion window at the beginning of recovery, RFC 9937's `RecoverFS`.
+    /// Congestion window at the beginning of recovery, which stands for RFC 9937's `RecoverFS`.
     prior_cwnd: u32,
     prior_ssthresh: u32,
     prr_delivered: u32,
@@ -54,8 +54,8 @@ impl Recovery {
         self.phase == Phase::Open
     }
 
-    /// Returns the slow-start threshold after an idle period: at least three quarters of the
-    /// window, outside recovery (Linux, `tcp_current_ssthresh`).
+    /// Returns the slow-start threshold. Outside recovery, it is at least three quarters of the
+    /// window (Linux, `tcp_current_ssthresh`).
     pub(crate) fn threshold(&self, window: &CongestionWindow) -> u32 {
         if self.is_open() {
             window.ssthresh.max(window.cwnd / 2 + window.cwnd / 4)
@@ -104,7 +104,7 @@ pub(crate) struct Progress {
     pub(crate) lost: u32,
     /// Whether a retransmission was lost.
     pub(crate) lost_again: bool,
-    /// Whether a segment that was never retransmitted has arrived.
+    /// Whether a segment has arrived that was sent before recovery began and never retransmitted.
     pub(crate) original: bool,
     /// Whether the peer has reported a duplicate.
     pub(crate) dsack: bool,
@@ -142,7 +142,7 @@ impl Sender {
 
     fn work_off_timeout(&mut self, progress: &Progress) {
         // F-RTO (RFC 5682, section 3.1): the arrival of an original shows that the timeout was
-        // early. Without SACK, it may have arrived before.
+        // spurious. Without SACK, the original may have arrived before the timeout.
         let early = self.sack && progress.original && self.recovery.early;
         let delayed = progress.advanced && self.recovery.is_delayed(progress.echo);
         if self.recovery.undoable && (early || delayed || self.recovery.all_reported()) {
@@ -184,7 +184,8 @@ impl Sender {
         }
     }
 
-    /// Enters the state after a timeout (RFC 5681, section 3.1; RFC 6298, section 5).
+    /// Enters [`Phase::Loss`] after a retransmission timeout (RFC 5681, section 3.1; RFC 6298,
+    /// section 5).
     pub(super) fn enter_loss(&mut self) {
         // In recovery, the window has already been reduced for the data in flight.
         let again = !self.recovery.is_open() && self.una < self.recovery.point && self.retries > 0;
@@ -235,7 +236,7 @@ impl Sender {
         self.recovery.phase = Phase::Open;
     }
 
-    /// Returns the congestion window, if losses reduce it.
+    /// Returns the congestion window; `None` if the algorithm is model-based.
     fn window_of_losses(&mut self) -> Option<&mut CongestionWindow> {
         let Leg { window, control, .. } = &mut self.legs[0];
         matches!(control, Control::Losses(_)).then_some(window)

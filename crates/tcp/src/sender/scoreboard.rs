@@ -47,7 +47,8 @@ pub(crate) struct Scoreboard {
     sacked_ranges: Ranges,
     /// Numbers of lost segments that have not been sent again since.
     pending: BTreeSet<u64>,
-    /// Transmissions on each leg, in the order of time. Only the last one of each segment is valid.
+    /// Transmissions on each leg, in the order of time: number of the segment, and count of its
+    /// transmissions so far. Only the last transmission of each segment is valid.
     order: [VecDeque<(u64, u32)>; MAX_LEGS],
     /// Number of segments in flight on each leg, by their last transmissions.
     flying: [u32; MAX_LEGS],
@@ -132,8 +133,8 @@ impl Scoreboard {
         Some(sent)
     }
 
-    /// Marks the segments inside `start..end` as arrived. Returns the numbers of those that are
-    /// newly marked.
+    /// Adds `start..end` to the ranges known to have arrived, and marks the segments that these
+    /// ranges cover completely. Returns the numbers of the newly marked segments.
     pub(crate) fn sack(&mut self, start: u64, end: u64) -> Vec<u64> {
         let mut fresh = Vec::new();
         for (from, until) in self.sacked_ranges.insert(start, end) {
@@ -167,8 +168,8 @@ impl Scoreboard {
         self.pending.remove(&id);
     }
 
-    /// Marks a segment as lost, and also its retransmission, if there was one. Returns false if
-    /// the segment has arrived or was already marked.
+    /// Marks the latest transmission of a segment as lost. Returns false if no transmission of the
+    /// segment is in flight.
     pub(crate) fn mark_lost(&mut self, id: u64) -> bool {
         let Some(sent) = self.get_mut(id).filter(|sent| sent.is_flying()) else { return false };
         let (lost, again, leg) = (sent.lost, sent.again, sent.leg);
@@ -250,14 +251,15 @@ impl Scoreboard {
         self.lost = 0;
     }
 
-    /// Counts a duplicate acknowledgement of a peer without SACK.
+    /// Counts a duplicate acknowledgement of a peer without SACK. Returns false if there is no
+    /// further segment for which it can stand.
     pub(crate) fn add_duplicate(&mut self) -> bool {
         let room = self.count().saturating_sub(self.lost + self.duplicates) > 0;
         self.duplicates += u32::from(room);
         room
     }
 
-    /// Forgets `count` of the counted duplicate acknowledgements.
+    /// Subtracts `count` from the number of counted duplicate acknowledgements.
     pub(crate) fn take_duplicates(&mut self, count: u32) {
         self.duplicates = self.duplicates.saturating_sub(count);
     }

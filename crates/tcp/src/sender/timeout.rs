@@ -76,7 +76,8 @@ impl Sender {
     }
 
     /// Marks segments as lost after a timeout: the first one, and on each leg all segments whose
-    /// reordering window has passed.
+    /// reordering window has passed. If there are several legs, excludes the leg of the first
+    /// segment for a time.
     fn time_out_legs(&mut self, now: Time) {
         if let Some((first, _)) = self.board.first_and_last() {
             self.board.mark_lost(first);
@@ -103,7 +104,7 @@ impl Sender {
         let alone = self.board.count() == 1;
         let allowance = if alone { TLP_MAX_ACK_DELAY } else { TIMEOUT_MIN };
         let at = now + srtt * TLP_SRTT_FACTOR + allowance;
-        // The probe replaces the retransmission timeout if that would be earlier.
+        // If the retransmission timeout is earlier, the probe is sent at its time instead.
         timers.set(Timer::Probe, timers.get(Timer::Retransmit).map_or(at, |rto| at.min(rto)));
     }
 
@@ -148,8 +149,8 @@ impl Sender {
         std::mem::take(&mut self.window_probe_due)
     }
 
-    /// Returns the part of a segment that fits into the peer's window, if the persist timer has
-    /// ended the wait for a window of a full segment (RFC 9293, section 3.8.6.2.1).
+    /// Returns the part of a segment that fits into the peer's window, once the persist timer has
+    /// expired: silly window avoidance no longer delays it (RFC 9293, section 3.8.6.2.1).
     pub(super) fn override_chunk(&mut self) -> Option<Chunk> {
         let room = self.peer.end.saturating_sub(self.nxt);
         let length = self.end().saturating_sub(self.nxt).min(self.mss as u64).min(room);

@@ -7,7 +7,7 @@ use crate::wire::cell::BODY;
 const COMMAND: Command = Command(76);
 const CONTENT: usize = BODY - ZEROS;
 
-/// Computed by an implementation in Python: see the file's head.
+/// Test vectors, computed by an implementation in Python. The head of the file describes them.
 const VECTORS: &str = include_str!("../../../testdata/lossy.txt");
 
 /// The key material of a hop.
@@ -56,7 +56,8 @@ fn body_of(number: u32) -> Body {
     body
 }
 
-/// `cells` out of order by up to 500 places, a fifth of them lost and a fifth doubled.
+/// Returns `cells` out of order by up to 500 places. Of the cells, a fifth is lost and a fifth is
+/// doubled.
 fn disturbed(cells: Vec<(u32, Body)>, seed: u64) -> Vec<(u32, Body)> {
     let mut rng = seed::stream(seed, 0, "disturbed cells");
     let mut placed: Vec<(u32, (u32, Body))> = Vec::new();
@@ -201,7 +202,7 @@ fn the_window_has_the_edges_of_the_specification() {
     assert_eq!(arrivals.accept(50_000 + 65_536), Ok(()));
 }
 
-/// Sets what was sent, and what has arrived, to just before `counter`.
+/// Sets the counters of the client and the replay windows of the relays to just before `counter`.
 fn move_to(counter: u32, (client, relays): (&mut LossyClient, &mut [LossyRelay])) {
     client.sent.next = counter.into();
     for relay in relays {

@@ -82,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    /// Keeps what it is told of clocks.
+    /// Watch that stores notes.
     #[derive(Default)]
     struct Kept(Vec<String>);
 

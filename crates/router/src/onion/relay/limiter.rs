@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// Keeps what it is told.
+    /// Watch that stores the texts of violations and notes.
     #[derive(Default)]
     struct Lines(Vec<String>);
 

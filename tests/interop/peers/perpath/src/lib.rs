@@ -1,13 +1,13 @@
-//! The bytes that every test server sends, so that the harness knows the right hash without asking,
-//! and as much of HTTP/3 as a client's one request needs.
+//! The bytes that every test server sends, so that the harness can compute the hash itself, and as
+//! much of HTTP/3 as one request of a client needs.
 
 use sha2::{Digest, Sha256};
 
-/// Digests gathered in a piece, so that a piece is 16 KiB and not 32 bytes.
+/// Number of digests in a piece, which thus has 16 KiB.
 const DIGESTS_IN_A_PIECE: u64 = 512;
 
-/// The first `length` bytes of the stream of `seed`, SHA-256("anabranch" || seed || i) for i = 0,
-/// 1, 2, …, in pieces of 16 KiB (the last may be shorter).
+/// Returns the first `length` bytes of the stream of `seed`, SHA-256("anabranch" || seed || i) for
+/// i = 0, 1, 2, …, in pieces of 16 KiB. The last piece may be shorter.
 pub fn pieces(seed: u64, length: u64) -> impl Iterator<Item = Vec<u8>> {
     let mut left = length;
     let firsts = (0..).step_by(DIGESTS_IN_A_PIECE as usize);
@@ -19,7 +19,7 @@ pub fn pieces(seed: u64, length: u64) -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// The N of `/bytes/N`.
+/// Returns the N of `/bytes/N`.
 pub fn length_asked_for(path: &str) -> Option<u64> {
     path.trim_end().strip_prefix("/bytes/")?.parse().ok()
 }
@@ -33,8 +33,8 @@ fn digests(seed: u64, first: u64) -> Vec<u8> {
         .collect()
 }
 
-/// A HEADERS frame of a GET with static names and literal values alone (RFC 9204, 4.5 and appendix
-/// A). Authority and path together are shorter than 50 bytes.
+/// Returns a HEADERS frame of a GET with only static names and literal values (RFC 9204, section
+/// 4.5 and appendix A). Authority and path together must be shorter than 50 bytes.
 pub fn request(authority: &str, path: &str) -> Vec<u8> {
     // Indexed: ":method: GET" is 17, ":scheme: https" 23; named: ":authority" is 0, ":path" 1.
     let mut fields = vec![0, 0, 0xc0 | 17, 0xc0 | 23];
@@ -46,7 +46,7 @@ pub fn request(authority: &str, path: &str) -> Vec<u8> {
     [&[1, fields.len() as u8][..], &fields].concat()
 }
 
-/// Reads the frames of a response (RFC 9114, 7.1), however its bytes are cut.
+/// Reader of the frames of a response (RFC 9114, section 7.1), which may arrive in any pieces.
 #[derive(Default)]
 pub struct Frames {
     head: Vec<u8>,
@@ -55,7 +55,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Takes the next bytes of the stream and gives those of DATA frames to `take`.
+    /// Reads the next bytes of the stream. Passes those in DATA frames to `take`.
     pub fn data(&mut self, mut piece: &[u8], mut take: impl FnMut(&[u8])) {
         while !piece.is_empty() {
             if self.left == 0 {
@@ -74,7 +74,7 @@ impl Frames {
         }
     }
 
-    /// Type and length, once both are there.
+    /// Parses the type and the length of a frame, if both have arrived.
     fn read_head(&mut self) {
         let Some((kind, after)) = varint(&self.head) else { return };
         let Some((length, _)) = varint(after) else { return };
@@ -83,7 +83,8 @@ impl Frames {
     }
 }
 
-/// A variable-length integer (RFC 9000, section 16), and what follows it.
+/// Parses a variable-length integer (RFC 9000, section 16). Also returns the bytes after it; `None`
+/// if it is incomplete.
 fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (number, rest) = bytes.split_at_checked(1 << (bytes.first()? >> 6))?;
     let first = u64::from(number[0] & 0x3f);

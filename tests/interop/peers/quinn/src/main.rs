@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Digests gathered before each write, so that a write is 16 KiB and not 32 bytes.
+/// Number of digests in a write, which thus has 16 KiB.
 const DIGESTS_IN_A_WRITE: u64 = 512;
 
 #[tokio::main]
@@ -30,8 +30,8 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Defaults throughout; only the certificate (made here, for nobody to trust) and the ALPN are
-/// ours.
+/// Returns quinn's default configuration with our ALPN and a self-signed certificate, which clients
+/// do not check.
 fn configuration() -> Result<quinn::ServerConfig, Failure> {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
     let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
@@ -62,7 +62,7 @@ async fn serve(incoming: Incoming, seed: u64) -> Result<(), Failure> {
     }
 }
 
-/// The N of `GET /bytes/N`.
+/// Returns the N of `GET /bytes/N`.
 fn length_asked_for(request: &[u8]) -> Option<u64> {
     let line = std::str::from_utf8(request).ok()?.trim_end();
     line.strip_prefix("GET /bytes/")?.parse().ok()
@@ -83,8 +83,8 @@ async fn send_bytes(send: &mut SendStream, seed: u64, length: u64) -> Result<(),
     Ok(())
 }
 
-/// SHA-256("anabranch" || seed || i) for the next `DIGESTS_IN_A_WRITE` values of i, one after
-/// another.
+/// Returns SHA-256("anabranch" || seed || i) for the next `DIGESTS_IN_A_WRITE` values of i,
+/// concatenated.
 fn digests(seed: u64, first: u64) -> Vec<u8> {
     (first..first + DIGESTS_IN_A_WRITE)
         .flat_map(|block| {

@@ -40,8 +40,8 @@ func main() {
 	meter.Finish(get(ctx, at, quicConfig(*version, *keepAlive), meter)).PrintAndExit()
 }
 
-// place is what is fetched: from where, what, by which name the server is asked for it, and how it
-// is dialled (nil: as the library does).
+// place is the resource to fetch: the server's address, the path, the server name (SNI), and the
+// dialer (nil for the library's own).
 type place struct {
 	server, path, name string
 	dial               dialer
@@ -49,7 +49,7 @@ type place struct {
 
 type dialer func(ctx context.Context, addr string, t *tls.Config, c *quic.Config) (*quic.Conn, error)
 
-// dialers by the IDs that their connections have: a socket of its own needs none.
+// dialers by the connection IDs that they use: "none" has a socket for each connection.
 var dialers = map[string]dialer{"none": quic.DialAddr, "some": dialWithIDs}
 
 // dialWithIDs connects with IDs of the library's default length.
@@ -117,7 +117,8 @@ func getHQ(ctx context.Context, at place, c *quic.Config, m *fetch.Meter) error 
 	return m.Drain(stream)
 }
 
-// unchecked accepts any certificate: the servers sign their own, and hashes are what is compared.
+// unchecked accepts any certificate, because servers have self-signed ones; the test compares
+// hashes.
 func unchecked(name string, protocols ...string) *tls.Config {
 	return &tls.Config{InsecureSkipVerify: true, NextProtos: protocols, ServerName: name}
 }

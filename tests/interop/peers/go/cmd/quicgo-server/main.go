@@ -1,4 +1,5 @@
-// Command quicgo-server is quic-go's HTTP/3 server with its defaults, serving seeded bytes, or files.
+// Command quicgo-server is quic-go's HTTP/3 server with its defaults, serving seeded bytes, or
+// files.
 package main
 
 import (
@@ -48,7 +49,7 @@ func identity(certificate, key string) (tls.Certificate, error) {
 	return tls.LoadX509KeyPair(certificate, key)
 }
 
-// selfSigned makes a certificate for "localhost" that nobody needs to trust: clients skip the check.
+// selfSigned creates a self-signed certificate for "localhost", which clients do not check.
 func selfSigned() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

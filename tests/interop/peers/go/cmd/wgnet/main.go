@@ -1,5 +1,5 @@
-// Command wgnet is wireguard-go's device on its own user-space network stack, for machines where
-// nobody may make a TUN interface. The server answers HTTP /bytes/N at 10.8.0.1 inside the tunnel;
+// Command wgnet is wireguard-go's device on its own user-space network stack, for machines that do
+// not permit TUN interfaces. The server answers HTTP /bytes/N at 10.8.0.1 inside the tunnel;
 // the client fetches a path through it and prints a fetch.Result as one line of JSON.
 package main
 
@@ -31,7 +31,7 @@ const (
 	tunnelMTU     = 1420
 )
 
-// tunnel holds what both ends of a tunnel are told.
+// tunnel has the settings of one end of a tunnel.
 type tunnel struct {
 	private, peer, endpoint string
 	port                    int

@@ -1,5 +1,5 @@
-// Package fetch reads a body to its end and says how that went, in the one JSON form that all test
-// clients print.
+// Package fetch reads a body to its end, and reports the result in the JSON format of all test
+// clients.
 package fetch
 
 import (

@@ -1,8 +1,9 @@
-// Package seeded makes the bytes that every test server hands out, so that the harness knows the
-// right hash without asking the server.
+// Package seeded generates the bytes that every test server sends, so that the harness can compute
+// the hash itself.
 //
-// The stream for a seed is the concatenation of SHA-256("anabranch" || seed || i) for i = 0, 1, 2, …
-// with seed and i as big-endian 64-bit numbers. The Rust and the Python servers make the same bytes.
+// The stream for a seed is the concatenation of SHA-256("anabranch" || seed || i) for i = 0, 1, 2,
+// … with seed and i as big-endian 64-bit numbers. The Rust and the Python servers make the same
+// bytes.
 package seeded
 
 import (
@@ -53,7 +54,7 @@ func (r *Reader) refill() {
 	r.next++
 }
 
-// Hash gives the hexadecimal SHA-256 of the first n bytes of the stream.
+// Hash returns the hexadecimal SHA-256 of the first n bytes of the stream.
 func Hash(seed uint64, n int64) string {
 	sum := sha256.New()
 	_, _ = io.CopyN(sum, NewReader(seed), n) // neither side can fail

@@ -1,6 +1,6 @@
-//! quiche's HTTP/3 server (tokio-quiche) with its defaults but one: the connection IDs, and so the
-//! paths, that it lets a client have are the last argument (quiche's default is 2). `/bytes/N`
-//! answers with the first N bytes of the seeded stream that all test servers share.
+//! quiche's HTTP/3 server (tokio-quiche) with its defaults, except for one. The last argument is
+//! the number of connection IDs, and thus of paths, that a client may have (quiche's default is 2).
+//! `/bytes/N` answers with the first N bytes of the seeded stream that all test servers share.
 //!
 //! Usage: `quiche-server ADDRESS:PORT CERTIFICATE KEY SEED PATHS`
 
@@ -48,7 +48,7 @@ async fn serve(mut controller: ServerH3Controller, seed: u64) {
     }
 }
 
-/// Answers a request; a client that goes away meanwhile is no error.
+/// Answers a request. It is no error if the client closes the connection meanwhile.
 async fn answer(mut request: IncomingH3Headers, seed: u64) {
     let path = request.headers.iter().find(|header| header.name() == b":path");
     let length =

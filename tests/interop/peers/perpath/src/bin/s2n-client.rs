@@ -1,8 +1,9 @@
-//! s2n-quic's client with its defaults: downloads one path over HTTP/0.9 ("hq-interop") or HTTP/3,
-//! of which it speaks as much as one request needs, and prints the result as one line of JSON.
+//! s2n-quic's client with its defaults. Downloads one path over HTTP/0.9 ("hq-interop") or HTTP/3,
+//! and prints the result as one line of JSON. HTTP/3 is supported only as far as one request needs
+//! it.
 //!
-//! Usage: `s2n-client ADDRESS:PORT h3|hq PATH SECONDS`. Certificates are not checked: the servers
-//! sign their own, and hashes are what is compared.
+//! Usage: `s2n-client ADDRESS:PORT h3|hq PATH SECONDS`. Certificates are not checked, because
+//! servers have self-signed ones; the test compares hashes of the content.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -22,7 +23,7 @@ use sha2::{Digest, Sha256};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// A body, as far as it came.
+/// Length and hash of the received part of a body.
 #[derive(Default)]
 struct Body {
     bytes: u64,
@@ -103,7 +104,7 @@ fn configuration(protocol: &str) -> Result<tls::rustls::Client, Failure> {
     Ok(tls.into())
 }
 
-/// Takes any certificate.
+/// Verifier that accepts any certificate.
 #[derive(Debug)]
 struct Unchecked(Arc<CryptoProvider>);
 

@@ -1,5 +1,5 @@
-// Command dtls echoes datagrams over DTLS 1.2 with connection IDs (RFC 9146; pion), or asks for
-// echoes and prints how many came, as one line of JSON.
+// Command dtls echoes datagrams over DTLS 1.2 with connection IDs (RFC 9146; pion). As a client, it
+// requests echoes, and prints the number received as one line of JSON.
 //
 //	dtls -listen ADDRESS:PORT
 //	dtls -dial ADDRESS:PORT -count 1000

@@ -95,7 +95,7 @@ func download(address string, length uint64, timeout time.Duration) (int64, erro
 	return io.CopyN(io.Discard, session, int64(length))
 }
 
-// setUp makes a session fast, as kcptun's mode "fast" does.
+// setUp configures a session as kcptun's mode "fast" does.
 func setUp(session *kcp.UDPSession) {
 	session.SetNoDelay(0, 30, 2, 1)
 	session.SetWindowSize(256, 256)

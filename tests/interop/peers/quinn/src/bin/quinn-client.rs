@@ -1,8 +1,8 @@
-//! quinn's client with its defaults: downloads one path over HTTP/0.9 ("hq-interop") or HTTP/3, of
-//! which it speaks as much as one request needs, and prints the result as one line of JSON.
+//! quinn's client with its defaults. Downloads one path over HTTP/0.9 ("hq-interop") or HTTP/3, and
+//! prints the result as one line of JSON. HTTP/3 is supported only as far as one request needs it.
 //!
-//! Usage: `quinn-client ADDRESS:PORT h3|hq PATH SECONDS`. Certificates are not checked: the servers
-//! sign their own, and hashes are what is compared.
+//! Usage: `quinn-client ADDRESS:PORT h3|hq PATH SECONDS`. Certificates are not checked, because
+//! servers have self-signed ones; the test compares hashes of the content.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// A body, as far as it came.
+/// Length and hash of the received part of a body.
 #[derive(Default)]
 struct Body {
     bytes: u64,
@@ -79,7 +79,8 @@ async fn fetch(server: SocketAddr, h3: bool, path: &str, body: &mut Body) -> Res
     Ok(())
 }
 
-/// A HEADERS frame with static names and literal values alone (RFC 9204, 4.5 and appendix A).
+/// Returns a HEADERS frame with only static names and literal values (RFC 9204, section 4.5 and
+/// appendix A).
 fn request(authority: &str, path: &str) -> Vec<u8> {
     // Indexed: ":method: GET" is 17, ":scheme: https" 23; named: ":authority" is 0, ":path" 1.
     let mut fields = vec![0, 0, 0xc0 | 17, 0xc0 | 23];
@@ -91,7 +92,7 @@ fn request(authority: &str, path: &str) -> Vec<u8> {
     [&[1, fields.len() as u8][..], &fields].concat()
 }
 
-/// The payloads of DATA frames; others are skipped.
+/// Reads the payloads of DATA frames, and skips other frames.
 async fn take_frames(receive: &mut RecvStream, body: &mut Body) -> Result<(), Failure> {
     while let Some(kind) = varint(receive).await? {
         let mut left = varint(receive).await?.ok_or("a frame without a length")?;
@@ -114,7 +115,7 @@ async fn take_all(receive: &mut RecvStream, body: &mut Body) -> Result<(), Failu
     Ok(())
 }
 
-/// A variable-length integer (RFC 9000, section 16); `None` at the stream's end.
+/// Reads a variable-length integer (RFC 9000, section 16). Returns `None` at the end of the stream.
 async fn varint(receive: &mut RecvStream) -> Result<Option<u64>, Failure> {
     let Some(first) = receive.read_chunk(1, true).await? else { return Ok(None) };
     let first = first.bytes[0];
@@ -136,7 +137,7 @@ fn configuration(protocol: &str) -> Result<ClientConfig, Failure> {
     Ok(ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?)))
 }
 
-/// Takes any certificate.
+/// Verifier that accepts any certificate.
 #[derive(Debug)]
 struct Unchecked(Arc<CryptoProvider>);
 
