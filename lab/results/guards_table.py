@@ -1,6 +1,6 @@
-"""Writes the results of `lab/results/guards` as JSON Lines, and prints the tables of guards.md.
+"""Writes the results of `lab/results/guards` as JSON, and prints the tables of guards.md.
 
-Usage: guards_table.py NUMBERS.jsonl [FOLDER]. With FOLDER, in which `guards` has measured, NUMBERS
+Usage: guards_table.py NUMBERS.json [FOLDER]. With FOLDER, in which `guards` has measured, NUMBERS
 is written first.
 """
 
@@ -106,9 +106,8 @@ def main() -> int:
         return 2
     numbers = Path(sys.argv[1])
     if len(sys.argv) == 3:
-        lines = [json.dumps(row) for row in measured(Path(sys.argv[2]))]
-        numbers.write_text("".join(f"{line}\n" for line in lines))
-    print(tables([json.loads(line) for line in numbers.read_text().splitlines()]), end="")
+        numbers.write_text(json.dumps(measured(Path(sys.argv[2])), indent=1) + "\n")
+    print(tables(json.loads(numbers.read_text())), end="")
     return 0
 
 
