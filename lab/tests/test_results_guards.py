@@ -16,7 +16,8 @@ TABLE = runpy.run_path(str(ROOT / "lab/results/guards_table.py"))
 
 def rows() -> list[dict[str, Any]]:
     """Returns the committed rows."""
-    return [json.loads(line) for line in (RESULTS / "guards.jsonl").read_text().splitlines()]
+    found: list[dict[str, Any]] = json.loads((RESULTS / "guards.json").read_text())
+    return found
 
 
 def test_the_page_has_the_tables_of_its_data() -> None:
