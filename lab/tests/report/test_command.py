@@ -202,6 +202,25 @@ def test_what_cannot_be_written_is_named_and_nothing_is(built: page.Page, tmp_pa
     assert by_hand.read_text() == "by hand"
 
 
+def test_files_that_no_report_has_written_are_kept(built: page.Page, tmp_path: Path) -> None:
+    texts = {
+        "t.csv": "setting,design,attack\n",
+        "t.tex": "% Made by anabranch-lab report.\n",
+        "t.jsonl": '{"file":"a/b.json","spec":{}}\n',
+    }
+    others = {tmp_path / name: text for name, text in texts.items()}
+    out = tmp_path / "out"
+    for file in (*others, out / files.NAME):
+        files.write(built, out, None, others)  # an earlier report is replaced
+        files.write(built, out, None, others)
+        file.write_text("mine")
+        with pytest.raises(TraceError, match=rf"{file.name}: it exists, and no report has"):
+            files.write(built, out, None, others)
+        assert file.read_text() == "mine"
+        file.write_text("")  # empty: nothing is lost
+    files.write(built, out, None, others)
+
+
 def test_without_matplotlib_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     package.require_matplotlib()
     monkeypatch.setattr(

@@ -139,7 +139,8 @@ def _row(record: Record, server: End | None) -> Row | None:
         outward = server == found.receiver
     elif outward is None:
         problem = f"the packet at byte {record.at} has no direction in its flags"
-        raise TraceError(f"{problem}: name the server (--server ADDRESS:PORT)")
+        cure = "name the server (`anabranch-lab convert --server ADDRESS:PORT`)"
+        raise TraceError(f"{problem}: {cure}")
     if found is not None and record.link != RAW_IP:
         size = found.size
     if not 0 < size <= _LONGEST:

@@ -14,13 +14,22 @@ from anabranch.validate import TraceError, source
 
 NAME = "report.html"
 
+MARKS = {
+    ".html": "default-src 'none'; style-src 'unsafe-inline'; img-src data:",
+    ".csv": "setting,design",
+    ".tex": "% Made by anabranch-lab report",
+    ".jsonl": '"spec":',
+}
+"""Text that each kind of file of a report contains."""
+
 
 def write(
     page: Page, folder: Path, document: Path | None = None, others: Mapping[Path, str] | None = None
 ) -> list[Path]:
     """Writes `report.html` and an SVG for each figure into `folder`, and a Markdown document.
 
-    Figures of an earlier report in `folder` are replaced or removed.
+    Files of an earlier report are replaced, and its figures in `folder` removed. Other files are
+    not replaced.
 
     Args:
         page: the report.
@@ -32,7 +41,8 @@ def write(
         The written files.
 
     Raises:
-        TraceError: if a file cannot be written; no file is changed then.
+        TraceError: if a file cannot be written, or one exists that no report has written; no file
+            is changed then.
     """
     texts = [(folder / NAME, html.document(page))]
     texts += [(folder / f"{figure.key}.svg", figure.svg) for figure in page.figures]
@@ -44,6 +54,7 @@ def write(
     for file, _ in texts:
         if targets[file.resolve()] > 1:
             raise TraceError("two parts of the report are to be written there", file=file)
+        _refuse_foreign(file)
     made = _make(folder)
     try:
         with ExitStack() as drafts:
@@ -61,6 +72,16 @@ def write(
         if old.resolve() not in targets:
             old.unlink()
     return [file for file, _ in texts]
+
+
+def _refuse_foreign(file: Path) -> None:
+    """Refuses to replace a file that no report has written, by the text that those contain."""
+    mark = MARKS.get(file.suffix)
+    if mark is None or not file.is_file():
+        return
+    with source(file):
+        if file.stat().st_size and mark not in file.read_text("utf-8", errors="replace"):
+            raise TraceError("it exists, and no report has written it: choose another name")
 
 
 def _make(folder: Path) -> bool:
