@@ -709,7 +709,7 @@ def program_lists(copy: Path) -> list[str]:
     target = Path(os.environ.get("CARGO_TARGET_DIR", copy / "target"))
 
     def program(*arguments: str) -> str:
-        command = [target / "debug/anabranch", *arguments]
+        command = [str(target / "debug/anabranch"), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.stdout + done.stderr
 
