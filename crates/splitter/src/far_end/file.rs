@@ -295,9 +295,11 @@ impl KeyFile {
     /// # Errors
     /// The file exists already, or cannot be written.
     pub fn create(&self, path: &Path) -> Result<(), KeyFileError> {
-        private_file(path)
-            .and_then(|mut file| file.write_all(self.text().as_bytes()))
-            .map_err(|error| KeyFileError::Write(path.to_owned(), error))
+        self.write(path).map_err(|error| KeyFileError::Write(path.to_owned(), error))
+    }
+
+    fn write(&self, path: &Path) -> io::Result<()> {
+        private_file(path)?.write_all(self.text().as_bytes())
     }
 
     /// Replaces the file at `path` atomically.
@@ -306,8 +308,10 @@ impl KeyFile {
     /// The file cannot be written.
     pub fn replace(&self, path: &Path) -> Result<(), KeyFileError> {
         let beside = path.with_extension(format!("{}.new", std::process::id()));
-        self.create(&beside)?;
-        fs::rename(&beside, path).map_err(|error| KeyFileError::Write(path.to_owned(), error))
+        // The user does not know the temporary file.
+        self.write(&beside)
+            .and_then(|()| fs::rename(&beside, path))
+            .map_err(|error| KeyFileError::Write(path.to_owned(), error))
     }
 }
 
@@ -359,6 +363,10 @@ mod tests {
         let told = KeyFile::of(pair(1)).create(&path).unwrap_err().to_string();
         let gone = folder.path().join("gone");
         assert_eq!(told, format!("there is no directory '{}': make it first", gone.display()));
+        assert_eq!(KeyFile::of(pair(1)).replace(&path).unwrap_err().to_string(), told);
+        // A folder cannot be replaced by a file; the temporary file is not named.
+        let taken = KeyFile::of(pair(1)).replace(folder.path()).unwrap_err().to_string();
+        assert!(taken.starts_with(&format!("key file '{}': ", folder.path().display())), "{taken}");
         let read = KeyFile::read(&path).err().unwrap().to_string();
         assert!(read.starts_with("there is no key file"), "{read}");
     }

@@ -74,7 +74,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Applies new numbers of paths, some of which may be new and have proxies.
+    /// Applies new numbers of paths. Some paths may be new, and these may have proxies.
     pub(super) fn renumber_proxies(&mut self, numbers: &Renumbering, specs: &[PathSpec]) {
         self.uplinks.proxies.renumber(numbers, specs);
         self.uplinks.proxies.paths().into_iter().for_each(|path| self.watch_spare(path));
