@@ -31,7 +31,7 @@ pub struct Sink {
     pub lost: u64,
     /// Datagrams with a lower number than one that arrived before.
     pub reordered: u64,
-    /// Sessions of which a datagram arrived.
+    /// Number of sessions from which a datagram arrived.
     pub sessions: u64,
     /// Seconds from the first to the last.
     pub seconds: f64,

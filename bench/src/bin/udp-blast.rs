@@ -23,7 +23,7 @@ struct Arguments {
     /// Send datagrams of SIZE bytes, at least 20.
     #[arg(long, default_value_t = 1350)]
     size: usize,
-    /// Send from SESSIONS sockets in turn, each of which is a session.
+    /// Send from SESSIONS sockets in turn. Each socket is a session.
     #[arg(long, default_value_t = 1)]
     sessions: usize,
     /// Send BURST datagrams of a session at a time.

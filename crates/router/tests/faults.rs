@@ -1,5 +1,6 @@
-//! A relay on real sockets, and neighbours that break TLS once a link is open: the link ends, it is
-//! counted and told in a line, and others live on. The end of a relay: after its last circuit.
+//! A relay on real sockets, whose neighbours break TLS once a link is open: the link ends, the
+//! relay counts and reports it, and other links continue. A relay that is asked to stop ends after
+//! its last circuit.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -276,8 +277,8 @@ fn a_neighbour_that_breaks_tls_loses_its_link_and_is_counted_and_told_of_once() 
     relay.join().unwrap().unwrap();
 }
 
-/// Returns the time until a relay with `threads` threads ends, from when it was told to and had no
-/// circuits left. At first it has `circuits`, each of a neighbour of its own.
+/// Returns the time that a relay with `threads` threads takes to end, once it is asked to stop and
+/// has no circuits left. At first it has `circuits` circuits, each from a different neighbour.
 fn time_to_end(threads: usize, circuits: u32) -> Duration {
     let folder = tempfile::tempdir().unwrap();
     let mut settings = lone_relay::settings(&folder.path().join("relay"));

@@ -318,7 +318,7 @@ impl StreamDesign {
         }
     }
 
-    /// Returns the number of circuits for a stream, of which `legs` were requested; `None` for the
+    /// Returns the number of circuits for a stream, if the user requests `legs`; `None` for the
     /// network's recommendation.
     pub(super) fn circuits(self, legs: Option<usize>) -> Option<usize> {
         match self {

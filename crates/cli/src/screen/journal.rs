@@ -19,7 +19,7 @@ pub(crate) enum Priority {
     Information = 6,
 }
 
-/// Prefix of the lines of a run: priority and name, each of which may be absent.
+/// Prefix of the lines of a run: a priority and a name. Both are optional.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Journal {
     /// Whether each line begins with its priority, so that the journal can filter lines.

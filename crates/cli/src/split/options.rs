@@ -77,7 +77,8 @@ pub(crate) struct Options {
     pub(crate) dns: Vec<IpAddr>,
 
     // The help is made of the protocols' table.
-    #[arg(long, value_name = "PROTOCOL", help_heading = "Ends", help = protocol(), long_help = protocols())]
+    #[arg(long, value_name = "PROTOCOL", help_heading = "Ends")]
+    #[arg(help = protocol(), long_help = protocols())]
     #[arg(value_parser = Named::<Traffic>::of(Traffic::names()))]
     #[arg(hide_possible_values = true)]
     #[serde(deserialize_with = "forms::text")]

@@ -92,13 +92,7 @@ impl Combination {
     /// The published measurements contain no others yet.
     #[must_use]
     pub fn all() -> Vec<Combination> {
-        let ours = Design::ALL.into_iter().filter(|design| {
-            let is_on_udp = matches!(
-                design,
-                Design::UdpOr | Design::MudpOr | Design::MudpOrTurns | Design::More
-            );
-            !design.is_stock() && !is_on_udp
-        });
+        let ours = Design::ALL.into_iter().filter(|design| in_simulator(*design).is_some());
         let with_legs = |design: Design| {
             let legs: &[u32] = if design == Design::Tor { &[1] } else { &[2, 3] };
             legs.iter().map(move |&legs| Combination { design, legs })
@@ -120,23 +114,7 @@ impl Combination {
 
     fn common(self, seed: u64) -> Common {
         let legs = self.legs as usize;
-        let (name, schedule) = match self.design {
-            Design::Tor | Design::Conflux => ("conflux", None),
-            Design::Conflux2013 => ("conflux-2013", None),
-            Design::Conflux2013Turns => ("conflux-2013", Some("round-robin 1p")),
-            Design::MTor => ("mtor", None),
-            Design::MTorTurns => ("mtor", Some("round-robin 1p")),
-            Design::Ours => ("anabranch", None),
-            Design::OursTurns => ("anabranch", Some("round-robin 1p")),
-            Design::Merged => ("merged", None),
-            Design::MergedBatches => ("merged", Some("weighted:4 50-70p")),
-            Design::UdpOr
-            | Design::MudpOr
-            | Design::MudpOrTurns
-            | Design::More
-            | Design::Stock
-            | Design::StockConflux => unreachable!("{self} is not among all combinations"),
-        };
+        let (name, schedule) = in_simulator(self.design).expect("it is one of all combinations");
         let dealing =
             schedule.map(|text| Dealing::read(text, legs).expect("it has such a schedule"));
         Common {
@@ -148,6 +126,28 @@ impl Combination {
             ..Common::default()
         }
     }
+}
+
+/// Returns the simulator's name of `design`, and the scheduler with its run length if it is not the
+/// design's own; `None` if the design is not compared.
+fn in_simulator(design: Design) -> Option<(&'static str, Option<&'static str>)> {
+    Some(match design {
+        Design::Tor | Design::Conflux => ("conflux", None),
+        Design::Conflux2013 => ("conflux-2013", None),
+        Design::Conflux2013Turns => ("conflux-2013", Some("round-robin 1p")),
+        Design::MTor => ("mtor", None),
+        Design::MTorTurns => ("mtor", Some("round-robin 1p")),
+        Design::Ours => ("anabranch", None),
+        Design::OursTurns => ("anabranch", Some("round-robin 1p")),
+        Design::Merged => ("merged", None),
+        Design::MergedBatches => ("merged", Some("weighted:4 50-70p")),
+        Design::UdpOr
+        | Design::MudpOr
+        | Design::MudpOrTurns
+        | Design::More
+        | Design::Stock
+        | Design::StockConflux => return None,
+    })
 }
 
 impl fmt::Display for Combination {

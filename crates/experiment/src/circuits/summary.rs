@@ -208,7 +208,7 @@ impl Claim {
     }
 
     /// Returns whether the paper claims this of `design` with `legs` circuits. Claims that compare
-    /// with one circuit are about several circuits, or about MORE, any node of which is an entry
+    /// with one circuit are about several circuits, or about MORE. In MORE every node is an entry
     /// and a middle. C tor is compared with the paper's row of Tor.
     fn is_about(self, design: Design, legs: u32) -> bool {
         match (self, design) {

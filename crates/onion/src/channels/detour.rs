@@ -15,7 +15,7 @@ use crate::wire::message::DestroyReason;
 
 /// Maximum QUIC links alongside one TLS link, counting closed ones whose circuits moved to it.
 const MOST_BESIDE: usize = 8;
-/// Maximum number of unacknowledged cells of which one link keeps copies. Above it, the link sends
+/// Maximum number of copies of unacknowledged cells that one link keeps. Above it, the link sends
 /// its cells without the detour again. An honest neighbour acknowledges cells within a round trip,
 /// and so never causes this.
 const MOST_KEPT: usize = 16_384;

@@ -22,7 +22,7 @@ pub(crate) struct Passing {
     early: u8,
     /// True if cells have arrived since queued cells were last distributed among the legs.
     undealt: bool,
-    /// Reason for the closing of the trunk. `told` is true once the client knows it.
+    /// Reason why the trunk was closed. `told` is true once the client knows it.
     cut: Option<DestroyReason>,
     told: bool,
 }

@@ -670,6 +670,8 @@ pub fn unix() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -739,6 +741,20 @@ mod tests {
         }
     }
 
+    /// Settings of a client with these bridges and without authorities.
+    fn with_bridges(data: &Path, bridges: Vec<BridgeIdentity>) -> Settings {
+        Settings {
+            authorities: Vec::new(),
+            data: data.to_owned(),
+            share_subnets: false,
+            keys: None,
+            cache: false,
+            dir_requests: true,
+            bridges,
+            unpublished: false,
+        }
+    }
+
     #[test]
     fn each_message_about_a_bridges_descriptor_names_the_bridge() {
         let folder = tempfile::tempdir().unwrap();
@@ -746,16 +762,8 @@ mod tests {
             let addresses = vec![address.parse().unwrap(), "192.0.2.9:9".parse().unwrap()];
             BridgeIdentity { addresses, rsa: None, ed25519: None }
         };
-        let settings = Settings {
-            authorities: Vec::new(),
-            data: folder.path().to_owned(),
-            share_subnets: false,
-            keys: None,
-            cache: false,
-            dir_requests: true,
-            bridges: vec![bridge("192.0.2.1:443"), bridge("[2001:db8::2]:443")],
-            unpublished: false,
-        };
+        let bridges = vec![bridge("192.0.2.1:443"), bridge("[2001:db8::2]:443")];
+        let settings = with_bridges(folder.path(), bridges);
         let (mut office, desk, _orders) = DirClient::counters().unwrap();
         let rng = anabranch_os::entropy::generator().unwrap();
         let mut clerk = DirThread::new(settings, rng, desk);
@@ -775,16 +783,8 @@ mod tests {
     fn a_bridge_that_is_being_asked_is_waited_for_though_other_authorities_are_trusted() {
         let folder = tempfile::tempdir().unwrap();
         let addresses = vec!["192.0.2.1:443".parse().unwrap()];
-        let settings = Settings {
-            authorities: Vec::new(),
-            data: folder.path().to_owned(),
-            share_subnets: false,
-            keys: None,
-            cache: false,
-            dir_requests: true,
-            bridges: vec![BridgeIdentity { addresses, rsa: None, ed25519: None }],
-            unpublished: false,
-        };
+        let bridges = vec![BridgeIdentity { addresses, rsa: None, ed25519: None }];
+        let settings = with_bridges(folder.path(), bridges);
         let (mut office, desk, _orders) = DirClient::counters().unwrap();
         let mut clerk = DirThread::new(settings, anabranch_os::entropy::generator().unwrap(), desk);
         let job = clerk.directory.poll(clerk.moment(), &mut clerk.rng).unwrap();

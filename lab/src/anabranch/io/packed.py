@@ -15,7 +15,7 @@ _OTHERS = {
     b"\x28\xb5\x2f\xfd": ("packed with zstd", "zstd -d"),
     b"BZh": ("packed with bzip2", "bzip2 -d"),
 }
-"""What a file is and what unpacks it, by its first bytes."""
+"""Formats by the first bytes of a file: a description, and the command that unpacks it."""
 
 
 def content(file: Path) -> bytes:
@@ -42,6 +42,6 @@ def check(begin: bytes) -> None:
 
 
 def check_file(file: Path) -> None:
-    """Does the same for a file."""
+    """Raises a TraceError if `file` must be unpacked first."""
     with file.open("rb") as opened:
         check(opened.read(8))

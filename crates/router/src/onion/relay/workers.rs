@@ -178,7 +178,7 @@ fn work(
 ) -> io::Result<()> {
     use std::sync::mpsc::TryRecvError;
     let mut ticked = Time::ZERO;
-    // Whether the first shard was told that this one has no circuits left.
+    // Whether this shard has reported that it has no circuits left.
     let mut drained = false;
     loop {
         let (now, _) = shard.turn(teller)?;
