@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Verifies ARCHITECTURE.md's table "To add ...".
 
-Adds a minimal scheduler, relay command, link, attack, defence, experiment, cover, impairment and
-command to a copy of the repository, each only in the files of its row, and runs them. Fails if a
+Adds a minimal scheduler, relay command, link, attack, defence, experiment, cover, impairment,
+command, congestion control and trace column to a copy of the repository, each only in the files of its row, and runs them. Fails if a
 stub has to touch another file, if a row names a file that its stub does not touch, if the copy does
 not compile, if a stub has no effect, or if a list for users lacks it: the help, messages and
 completions of the program, the lab's help, messages, reports and figures.
@@ -605,8 +605,93 @@ impl StubArgs {
         ),
     ),
 )
+CONGESTION_CONTROL = Stub(
+    "a congestion control of TCP",
+    {
+        "crates/tcp/src/congestion/stub.rs": """\
+//! A window of one size.
+
+use super::{AckSample, CongestionWindow, Control, Controller, Family};
+
+pub(super) const FAMILY: Family = Family {
+    name: "stub",
+    about: "A window of one size.",
+    supports_legs: false,
+    build: |_| Control::Losses(Box::new(Stub)),
+};
+
+#[derive(Debug)]
+struct Stub;
+
+impl Controller for Stub {
+    fn grow(&mut self, _: &mut CongestionWindow, _: &AckSample) {}
+
+    fn ssthresh(&mut self, cwnd: u32) -> u32 {
+        cwnd
+    }
+}
+""",
+    },
+    (
+        ("crates/tcp/src/congestion/mod.rs", "mod reno;\n", "mod stub;\n"),
+        ("crates/tcp/src/congestion/mod.rs", "&reno::FAMILY, ", "&stub::FAMILY, "),
+        (
+            "docs/simulator.md",
+            "| `tcp` | congestion control of all TCP connections: `cubic`, `reno`",
+            ", `stub`",
+        ),
+    ),
+)
+COLUMN = Stub(
+    "an optional column of traces",
+    lines=(
+        (
+            "lab/src/anabranch/io/columns.json",
+            '"parquet": "required int64 counter;", "optional": true}',
+            ',\n    {"name": "stub", "arrow": "int32", "parquet": "required int32 stub '
+            '(INTEGER(32, true));",\n     "optional": true}',
+        ),
+        (
+            "lab/src/anabranch/traces.py",
+            '_optional("counter", np.int64)\n',
+            '    stubs: NDArray[np.int32] | None = _optional("stub", np.int32)\n',
+        ),
+        (
+            "docs/formats.md",
+            "the position of the packet by its unencrypted counter (below) |\n",
+            "| `stub` | int32 | INT32, INTEGER(32, true) | *optional:* a number |\n",
+        ),
+    ),
+    checks={
+        "lab/tests/test_stub.py": """\
+'''The optional column is kept by files, selections, views and splits.'''
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from anabranch import io, splitting
+from making import made
+
+
+def test_the_column_is_kept(tmp_path: Path) -> None:
+    traces = made()
+    numbers = np.arange(traces.times.size, dtype=np.int32)
+    io.write(replace(traces, stubs=numbers), tmp_path / "a.parquet")
+    back = io.read(tmp_path / "a.parquet")
+    np.testing.assert_array_equal(back.stubs, numbers)
+    np.testing.assert_array_equal(back[1:].stubs, numbers[back.offsets[1] :])
+    paths = (np.arange(numbers.size) % 2).astype(np.int16)
+    views = [replace(back, paths=paths).on_paths([path]) for path in (0, 1)]
+    assert views[0].stubs.tolist() == numbers[::2].tolist()
+    np.testing.assert_array_equal(splitting.merge(views).stubs, numbers)
+""",
+    },
+)
 STUBS = (
     SCHEDULER, RELAY_COMMAND, NULL_LINK, ATTACK, DEFENCE, EXPERIMENT, COVER, IMPAIRMENT, COMMAND,
+    CONGESTION_CONTROL, COLUMN,
 )  # fmt: skip
 
 
@@ -677,6 +762,9 @@ def lab_lists(copy: Path) -> list[str]:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         return done.stdout + done.stderr
 
+    test = [python, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider",
+            "lab/tests/test_stub.py", "lab/tests/test_columns.py"]  # fmt: skip
+    subprocess.run(test, cwd=copy, env=environment, check=True, stdout=subprocess.DEVNULL)
     with tempfile.TemporaryDirectory() as folder:
         loads, found, page = (Path(folder) / name for name in ("loads", "found", "page"))
         loads.mkdir()
@@ -732,6 +820,12 @@ def program_lists(copy: Path) -> list[str]:
         "the help of emulate, as a property of links": (
             program("emulate", "--help"), "stub: Whether everything is lost.",
         ),
+        "the help of client, as a congestion control": (
+            program("client", "--help"), "stub: A window of one size.",
+        ),
+        "the message for an unknown congestion control": (
+            program("relay", "--udp-or-congestion", "x"), "stub",
+        ),
         "the help of experiment": (program("experiment", "--help"), "Measure nothing"),
         "anabranch experiment stub": (program("experiment", "stub"), "0 units"),
     }  # fmt: skip
@@ -759,6 +853,9 @@ def main() -> int:
         ["-p", "anabranch-stego", "--test", "links", "streams_of_any_length"],
         ["-p", "anabranch-emulator", "--lib", "every_property_has_its_row"],
         ["-p", "anabranch-emulator", "--test", "stub"],
+        ["-p", "anabranch-tcp", "--lib", "congestion"],
+        ["-p", "anabranch-tcp", "--test", "transfers"],
+        ["-p", "anabranch-capture", "--lib", "the_columns_are_those_of_the_lab"],
     ):
         test = [*cargo, "test", "--locked", *suite]
         subprocess.run(test, cwd=copy, check=True, stdout=subprocess.DEVNULL)

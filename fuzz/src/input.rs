@@ -1,6 +1,10 @@
 //! Choices from a fuzzer's bytes, and checks that several targets share.
 
+use anabranch_onion::wire::message::RelayCommand;
 use anabranch_os::toml_keys::TomlError;
+
+/// A relay command that no protocol defines.
+const UNKNOWN: RelayCommand = RelayCommand(77);
 
 /// Reader of choices from the front of an input. After the end of the input, it reads zeros.
 pub(crate) struct Input<'a>(&'a [u8]);
@@ -48,6 +52,12 @@ impl<'a> Input<'a> {
         self.0 = rest;
         taken
     }
+}
+
+/// Returns any known relay command, or an unknown one.
+pub(crate) fn any_command(input: &mut Input<'_>) -> RelayCommand {
+    let known = RelayCommand::ALL;
+    known.get(input.below(known.len() + 1)).map_or(UNKNOWN, |(command, _)| *command)
 }
 
 /// Checks that an error in a file is one printable line with a line number of the file.

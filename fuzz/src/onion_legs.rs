@@ -16,7 +16,7 @@ use anabranch_onion::wire::extend::{Extend, Target};
 use anabranch_onion::wire::message::{self, Begin, Message, RelayCommand};
 use anabranch_onion::wire::resilient::{LegSwitch, Received, ResilientLink, put_gone};
 
-use crate::input::Input;
+use crate::input::{Input, any_command};
 use crate::onion_relay::{IDS, MAX_CELLS, World, other_relay};
 
 /// Minimum reorder budget of a set in bytes; the memory of this relay, 400 cells, is less.
@@ -145,7 +145,7 @@ fn of_legs(world: &mut World, input: &mut Input<'_>, leg: u32) {
 
 /// Sends a message of a stream or of the set, once or many times.
 fn message(world: &mut World, input: &mut Input<'_>, leg: u32) {
-    let command = RelayCommand(input.pick(&[1, 2, 3, 5, 11, 13, 20, 43, 44, 21, 10, 14]));
+    let command = any_command(input);
     let stream = input.pick(&[0, 1, 2, 3]);
     let length = usize::from(input.word()) % (message::DATA + 1);
     let data = match command {

@@ -22,7 +22,7 @@ use anabranch_onion::wire::keys::{Credentials, RelayKeys, sha256};
 use anabranch_onion::wire::message::{self, Answer, EndReason, Format, Message, RelayCommand};
 use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, StreamKey, circuitmux};
 
-use crate::input::Input;
+use crate::input::{Input, any_command};
 
 /// Time of all runs in seconds since 1970.
 pub const NOW: u64 = 1_800_000_000;
@@ -109,9 +109,7 @@ impl World {
 
     /// Sends a message that the relay can decrypt, of any command and with any data.
     fn message(&mut self, input: &mut Input<'_>, id: u32) {
-        let command = RelayCommand(input.pick(&[
-            1, 2, 3, 4, 5, 8, 9, 11, 12, 13, 14, 15, 43, 44, 77, 32, 33, 34, 35, 36, 38, 40,
-        ]));
+        let command = any_command(input);
         let stream = input.pick(&[0, 1, 2, 3, u16::MAX]);
         let early = if input.coin() { Command::RELAY_EARLY } else { Command::RELAY };
         let length = usize::from(input.word()) % (message::DATA + 1);

@@ -62,13 +62,10 @@ struct Play {
 impl Play {
     fn new(kind: u8, input: &mut Input<'_>) -> Play {
         let switches = input.byte();
+        let all: Vec<Congestion> = Congestion::all().collect();
         let config = Config {
             mss: [536, 1460][usize::from(switches & 1)],
-            congestion: match (switches & 2, switches & 4) {
-                (0, 0) => Congestion::Cubic,
-                (0, _) => Congestion::Bbr,
-                _ => Congestion::Reno,
-            },
+            congestion: all[usize::from(switches >> 1 & 3) % all.len()],
             pacing: switches & 4 != 0,
             receive_buffer: BUFFER,
             send_buffer: BUFFER,

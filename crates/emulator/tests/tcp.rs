@@ -71,7 +71,7 @@ fn goodput_is_that_of_linux_on_a_short_grid() {
         cell(10, 40, 1.0, 1.0),
         cell(50, 20, 3.0, 1.0),
     ];
-    let share = judge(&cells.map(|cell| (cell, Congestion::Cubic)), 7);
+    let share = judge(&cells.map(|cell| (cell, Congestion::CUBIC)), 7);
     assert!(share >= 0.75, "{share} of the cells are within {WITHIN}");
 }
 
@@ -92,12 +92,12 @@ fn long_grid() -> Vec<(Cell, Congestion)> {
         for (loss, queue) in
             [(0.0, 0.25), (0.0, 1.0), (0.0, 4.0), (0.1, 1.0), (1.0, 1.0), (5.0, 1.0)]
         {
-            cells.push((cell(rate, rtt, loss, queue), Congestion::Cubic));
+            cells.push((cell(rate, rtt, loss, queue), Congestion::CUBIC));
         }
     }
     for (rate, rtt, loss) in [(10, 50, 0.0), (10, 50, 1.0), (50, 100, 0.0)] {
-        cells.push((Cell { reorders: true, ..cell(rate, rtt, loss, 1.0) }, Congestion::Cubic));
-        cells.push((cell(rate, rtt, loss, 1.0), Congestion::Reno));
+        cells.push((Cell { reorders: true, ..cell(rate, rtt, loss, 1.0) }, Congestion::CUBIC));
+        cells.push((cell(rate, rtt, loss, 1.0), Congestion::RENO));
     }
     cells
 }

@@ -265,11 +265,11 @@ impl<R: NodeRole> Node<R> {
             rules: Rules::default(),
             padding: [0; 2],
             lossy: LossyStats::default(),
-            lossy_congestion: Congestion::Bbr,
+            lossy_congestion: Congestion::BBR,
         }
     }
 
-    /// Sets the congestion control of the streams of new lossy circuits: [`Congestion::Bbr`] unless
+    /// Sets the congestion control of the streams of new lossy circuits: [`Congestion::BBR`] unless
     /// this function is called. Sets whose schedules need windows always use BBR.
     pub fn set_lossy_congestion(&mut self, congestion: Congestion) {
         self.lossy_congestion = congestion;

@@ -51,7 +51,7 @@ impl Circuit {
             (first..).take(HOPS).map(|line| Link::new(settings.clone(), seed, line)).collect()
         };
         let mss = (BODY - ZEROS - LENGTH - HEADER + 12) as u16;
-        let initial_window = if congestion == Congestion::Bbr { 20 } else { 10 };
+        let initial_window = if congestion == Congestion::BBR { 20 } else { 10 };
         let config = Config { mss, congestion, initial_window, paws: false, ..Config::default() };
         let now = Time::from_secs(1);
         let ports = Ports { local: 1, remote: 2 };
@@ -167,7 +167,7 @@ fn download(settings: &LinkSettings, congestion: Congestion, length: usize, seed
 fn files_of_all_sizes_arrive_whole_with_and_without_losses() {
     let files = [(1, 1), (2, 498), (3, 20_000), (4, 320 << 10), (5, 2 << 20)];
     let of = |congestion| [0.0, 0.01, 0.05].map(|loss| (congestion, loss));
-    for (congestion, loss) in [of(Congestion::Bbr), of(Congestion::Cubic)].concat() {
+    for (congestion, loss) in [of(Congestion::BBR), of(Congestion::CUBIC)].concat() {
         for (seed, length) in files {
             let settings = LinkSettings {
                 rate: NonZeroU64::new(50_000_000),

@@ -94,8 +94,8 @@ fn files_of_all_sizes_arrive_whole_over_links_that_lose_and_reorder() {
     let lines = [(0, Duration::ZERO), (10, 4 * MS), (50, 10 * MS)];
     // With CUBIC, of three links that lose 1 or 5 % each, TCP gets some 100 or 20 kB/s.
     let control = [
-        (LossyCongestion::Bbr, [5 << 20; 3]),
-        (LossyCongestion::Cubic, [5 << 20, 1 << 20, 320 << 10]),
+        (LossyCongestion::BBR, [5 << 20; 3]),
+        (LossyCongestion::CUBIC, [5 << 20, 1 << 20, 320 << 10]),
     ];
     for (lossy_congestion, largest) in control {
         for ((dropped, jitter), largest) in lines.into_iter().zip(largest) {
@@ -105,7 +105,7 @@ fn files_of_all_sizes_arrive_whole_over_links_that_lose_and_reorder() {
                 let took = download(&mut world, circuit, bytes);
                 println!("{lossy_congestion:?}, {bytes} bytes, {dropped} of 1000 lost: {took:?}");
                 // Jitter beyond the delay, and losses, do not stop BBR.
-                let is_bbr = lossy_congestion == LossyCongestion::Bbr;
+                let is_bbr = lossy_congestion == LossyCongestion::BBR;
                 assert!(!is_bbr || took < Duration::from_secs(10), "{bytes} bytes: {took:?}");
             }
             nobody_is_at_fault(&world);

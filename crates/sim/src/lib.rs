@@ -31,7 +31,7 @@ mod simulation;
 mod stack;
 mod trace;
 
-pub use anabranch_tcp::{Config as TcpConfig, Congestion};
+pub use anabranch_tcp::{Config as TcpConfig, Congestion, UnknownCongestion};
 pub use latency::{Latencies, NotSquare};
 pub use line::{Line, LineDrop, LineSettings, LineStats};
 pub use network::{Happening, HostSettings, Network};

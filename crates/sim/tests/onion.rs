@@ -83,10 +83,10 @@ fn a_client_downloads_a_page_through_three_relays() {
 
 /// Arms of UDP-OR designs: congestion control, number of legs, and schedule.
 const UDP: [(LossyCongestion, usize, Option<&str>); 4] = [
-    (LossyCongestion::Bbr, 1, None),
-    (LossyCongestion::Cubic, 1, None),
-    (LossyCongestion::Cubic, 2, Some("round-robin 1p")),
-    (LossyCongestion::Bbr, 2, Some("eta 1p")),
+    (LossyCongestion::BBR, 1, None),
+    (LossyCongestion::CUBIC, 1, None),
+    (LossyCongestion::CUBIC, 2, Some("round-robin 1p")),
+    (LossyCongestion::BBR, 2, Some("eta 1p")),
 ];
 
 fn udp((congestion, legs, schedule): (LossyCongestion, usize, Option<&str>)) -> Common {

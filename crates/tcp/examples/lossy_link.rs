@@ -10,7 +10,7 @@ const BYTES: usize = 4 << 20;
 const IP_HEADER: usize = 20;
 
 fn main() {
-    for congestion in [Congestion::Cubic, Congestion::Reno] {
+    for congestion in [Congestion::CUBIC, Congestion::RENO] {
         let (time, client) = transfer(&Config { congestion, ..Config::default() });
         let rate = BYTES as f64 * 8.0 / time.secs_f64() / 1e6;
         let stats = client.stats();

@@ -1,6 +1,6 @@
 //! The settings of a connection.
 
-use crate::congestion::{Bbr, Control, Cubic, Reno};
+use crate::congestion::Congestion;
 use crate::constants::INIT_CWND;
 
 /// Settings of a [`Connection`](crate::Connection). The default is Linux's behaviour on a path
@@ -43,8 +43,8 @@ pub struct Config {
     /// duplicates.
     pub paws: bool,
     /// Number of legs, from 1 to [`MAX_LEGS`]: paths to the peer that have their own window,
-    /// round-trip time and loss detection. More than one needs [`Congestion::Bbr`], and
-    /// [`poll_by`](crate::Connection::poll_by).
+    /// round-trip time and loss detection. More than one needs a congestion control that
+    /// [supports legs](Congestion::supports_legs), and [`poll_by`](crate::Connection::poll_by).
     pub legs: usize,
 }
 
@@ -55,7 +55,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             mss: 1460,
-            congestion: Congestion::Cubic,
+            congestion: Congestion::CUBIC,
             pacing: false,
             receive_buffer: 6 << 20,
             send_buffer: 4 << 20,
@@ -68,30 +68,6 @@ impl Default for Config {
             initial_window: INIT_CWND,
             paws: true,
             legs: 1,
-        }
-    }
-}
-
-/// Congestion control of a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Congestion {
-    /// CUBIC (RFC 9438) with HyStart, as in Linux.
-    #[default]
-    Cubic,
-    /// Reno (RFC 5681).
-    Reno,
-    /// BBR, version 1 (draft-cardwell-iccrg-bbr-congestion-control-00). It paces segments, and
-    /// random losses do not slow it down.
-    Bbr,
-}
-
-impl Congestion {
-    pub(crate) fn control(self, initial_window: u32) -> Control {
-        match self {
-            Congestion::Cubic => Control::Losses(Box::new(Cubic::default())),
-            Congestion::Reno => Control::Losses(Box::new(Reno::default())),
-            Congestion::Bbr => Control::Model(Box::new(Bbr::new(initial_window))),
         }
     }
 }

@@ -44,7 +44,8 @@ mod seq;
 mod stats;
 mod timers;
 
-pub use config::{Config, Congestion, MAX_LEGS};
+pub use config::{Config, MAX_LEGS};
+pub use congestion::{Congestion, FAMILIES, Family, UnknownCongestion};
 pub use connection::{Connection, Ending, Ports, State};
 pub use options::{Options, SackBlocks, Timestamps};
 pub use segment::{Flags, Malformed, Segment, checksum};

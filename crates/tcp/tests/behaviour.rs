@@ -419,7 +419,7 @@ fn without_sack_three_duplicates_repair_a_gap_and_partial_acknowledgements_the_n
 
 #[test]
 fn reno_halves_where_cubic_keeps_seven_tenths() {
-    let config = Config { congestion: Congestion::Reno, ..Config::default() };
+    let config = Config { congestion: Congestion::RENO, ..Config::default() };
     let mut played = Played::open(&config, MODERN);
     played.write(60);
     played.now += RTT;

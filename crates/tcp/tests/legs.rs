@@ -177,7 +177,7 @@ fn random_losses_do_not_slow_bbr_down_as_they_do_cubic() {
     // Losses, and the least share of the rate that BBR gets. Headers take 12 % of each packet.
     for (loss, share) in [(0.0, 0.7), (0.01, 0.65), (0.03, 0.6), (0.14, 0.4)] {
         let of = |congestion| goodput(&mut Net::new(congestion, &[leg(20, 20, loss)], 4)) / 20.0;
-        let (bbr, cubic) = (of(Congestion::Bbr), of(Congestion::Cubic));
+        let (bbr, cubic) = (of(Congestion::BBR), of(Congestion::CUBIC));
         println!("{loss}: BBR {bbr:.3}, CUBIC {cubic:.3} of the rate");
         assert!(bbr > share, "{loss}: {bbr}");
         assert!(loss < 0.02 || bbr > 4.0 * cubic, "{loss}: {bbr} and {cubic}");
@@ -186,7 +186,7 @@ fn random_losses_do_not_slow_bbr_down_as_they_do_cubic() {
 
 #[test]
 fn bbr_leaves_the_queue_short() {
-    let mut net = Net::new(Congestion::Bbr, &[leg(10, 20, 0.0)], 1);
+    let mut net = Net::new(Congestion::BBR, &[leg(10, 20, 0.0)], 1);
     net.total = 64 << 20;
     net.run(Duration::from_secs(8));
     // The queue holds 40 ms more.
@@ -202,7 +202,7 @@ fn legs_together_have_the_sum_of_their_rates() {
         let legs: Vec<_> = legs.into_iter().flatten().collect();
         let sum: u64 = legs.iter().map(|(rate, _)| rate).sum();
         let settings: Vec<_> = legs.iter().map(|(rate, delay)| leg(*rate, *delay, 0.0)).collect();
-        let mut net = Net::new(Congestion::Bbr, &settings, 1);
+        let mut net = Net::new(Congestion::BBR, &settings, 1);
         let share = goodput(&mut net) / sum as f64;
         println!("{legs:?}: {share:.3} of the rates, {:?}, {:?}", net.carried, net.stats());
         assert!(share > 0.6, "{legs:?}: {share} of the rates");
@@ -214,7 +214,7 @@ fn legs_together_have_the_sum_of_their_rates() {
 #[test]
 fn losses_on_one_leg_do_not_slow_the_other_down() {
     let settings = [leg(10, 20, 0.0), leg(10, 20, 0.05)];
-    let share = goodput(&mut Net::new(Congestion::Bbr, &settings, 1)) / 20.0;
+    let share = goodput(&mut Net::new(Congestion::BBR, &settings, 1)) / 20.0;
     assert!(share > 0.6, "{share} of the rates");
 }
 
@@ -222,7 +222,7 @@ fn losses_on_one_leg_do_not_slow_the_other_down() {
 fn a_leg_that_closes_takes_nothing_with_it() {
     let settings = [leg(10, 20, 0.0), leg(10, 40, 0.0)];
     for closed in [0, 1] {
-        let mut net = Net::new(Congestion::Bbr, &settings, 1);
+        let mut net = Net::new(Congestion::BBR, &settings, 1);
         net.total = 4 << 20;
         net.run(MS * 900);
         net.dead = 1 << closed;
@@ -241,7 +241,7 @@ fn a_leg_that_closes_takes_nothing_with_it() {
 fn a_leg_that_falls_silent_is_left_alone() {
     let settings = [leg(10, 20, 0.0), leg(10, 40, 0.0)];
     for silent in [0, 1] {
-        let mut net = Net::new(Congestion::Bbr, &settings, 1);
+        let mut net = Net::new(Congestion::BBR, &settings, 1);
         net.total = 4 << 20;
         net.run(MS * 900);
         net.dead = 1 << silent;
@@ -255,7 +255,7 @@ fn a_leg_that_falls_silent_is_left_alone() {
 fn segments_that_a_retransmission_overtook_count_without_paws() {
     let jitter = LinkSettings { jitter: MS * 15, reorder: true, ..leg(20, 20, 0.02) };
     let retransmitted = |paws| {
-        let mut net = Net::new(Congestion::Cubic, std::slice::from_ref(&jitter), 5);
+        let mut net = Net::new(Congestion::CUBIC, std::slice::from_ref(&jitter), 5);
         net.config.paws = paws;
         net.download(2 << 20);
         net.stats().retransmitted

@@ -87,7 +87,7 @@ fn jain(shares: &[u64]) -> f64 {
 
 #[test]
 fn equal_connections_have_equal_shares_of_a_full_link() {
-    for congestion in [Congestion::Cubic, Congestion::Reno] {
+    for congestion in [Congestion::CUBIC, Congestion::RENO] {
         for count in [2, 4, 8] {
             let shares = share(count, congestion);
             let used = shares.iter().sum::<u64>() as f64 * 8.0 / SPAN.as_secs_f64() / RATE as f64;

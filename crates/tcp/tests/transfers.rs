@@ -69,9 +69,10 @@ fn rough_with(seed: u64, fast_open: [bool; 2]) -> Pair {
         }
     };
     let links = [way(), way()];
+    let all: Vec<Congestion> = Congestion::all().collect();
     let mut config = |fast_open: bool| Config {
         mss: [1460, 1460, 536, 1220][dice.random_range(0..4)],
-        congestion: [Congestion::Cubic, Congestion::Reno, Congestion::Bbr][dice.random_range(0..3)],
+        congestion: all[dice.random_range(0..all.len())],
         pacing: dice.random_bool(0.3),
         sack: dice.random_bool(0.8),
         timestamps: dice.random_bool(0.8),
@@ -155,7 +156,7 @@ fn jitter_beyond_the_delay_leaves_bbr_the_rate_of_the_link() {
             let config = Config {
                 mss: 459,
                 initial_window: 20,
-                congestion: Congestion::Bbr,
+                congestion: Congestion::BBR,
                 paws: false,
                 receive_buffer: 512 << 10,
                 send_buffer: 512 << 10,

@@ -136,7 +136,7 @@ impl Default for Setting {
             ungranting: Vec::new(),
             dropped: 0,
             jitter: Duration::ZERO,
-            lossy_congestion: LossyCongestion::Bbr,
+            lossy_congestion: LossyCongestion::BBR,
         }
     }
 }

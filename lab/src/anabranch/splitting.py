@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from anabranch import _core, outside
-from anabranch.traces import Traces
+from anabranch.traces import OPTIONAL, Traces
 from anabranch.validate import TraceError, TraceWarning
 
 MOST_RESPLITS = 10_000
@@ -273,8 +273,8 @@ class Split:
             times=times,
             sizes=traces.sizes[order],
             paths=paths[order],
-            counters=counters[order],
             facts=facts,
+            **(traces.optional(order) | {"counters": counters[order]}),
         )
 
     def replicas(self, traces: Traces) -> Iterator[Traces]:
@@ -352,14 +352,20 @@ def merge(parts: Sequence[Traces]) -> Traces:
     times = np.concatenate([part.times for part in parts])
     order = np.lexsort((times, owners))
     paths = [part.paths for part in parts if part.paths is not None]
-    counters = [part.counters for part in parts if part.counters is not None]
+    optional = {
+        name: [getattr(part, name) for part in parts if getattr(part, name) is not None]
+        for name in OPTIONAL.values()
+    }
     return replace(
         first,
         offsets=np.sum([part.offsets for part in parts], axis=0, dtype=np.int64),
         times=times[order],
         sizes=np.concatenate([part.sizes for part in parts])[order],
         paths=np.concatenate(paths)[order] if len(paths) == len(parts) else None,
-        counters=np.concatenate(counters)[order] if len(counters) == len(parts) else None,
+        **{
+            name: np.concatenate(each)[order] if len(each) == len(parts) else None
+            for name, each in optional.items()
+        },
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -17,6 +18,19 @@ Sizes: TypeAlias = NDArray[np.int32]
 
 WHOLE = -1
 """The path of packets that were not split."""
+
+
+_COLUMN = "column"
+
+
+def _optional(column: str, dtype: type) -> Any:
+    """Returns the field of an optional column, None in traces without it.
+
+    Args:
+        column: name of the column in files.
+        dtype: type of its values, one for each packet.
+    """
+    return field(default=None, metadata={_COLUMN: column, "dtype": dtype})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +79,7 @@ class Traces:
     times: Floats
     sizes: Sizes
     paths: NDArray[np.int16] | None = None
-    counters: NDArray[np.int64] | None = None
+    counters: NDArray[np.int64] | None = _optional("counter", np.int64)
     facts: Facts = field(default_factory=Facts)
 
     def __post_init__(self) -> None:
@@ -87,8 +101,18 @@ class Traces:
             times=self.times[packets],
             sizes=self.sizes[packets],
             paths=None if self.paths is None else self.paths[packets],
-            counters=None if self.counters is None else self.counters[packets],
+            **self.optional(packets),
         )
+
+    @property
+    def optional_columns(self) -> tuple[str, ...]:
+        """Names of the optional columns that these traces have."""
+        return tuple(name for name, each in OPTIONAL.items() if getattr(self, each) is not None)
+
+    def optional(self, packets: NDArray[Any]) -> dict[str, NDArray[Any] | None]:
+        """Returns the fields of all optional columns, for an index or a mask of packets."""
+        values = {name: getattr(self, name) for name in OPTIONAL.values()}
+        return {name: each if each is None else each[packets] for name, each in values.items()}
 
     @property
     def shape(self) -> tuple[int]:
@@ -138,7 +162,7 @@ class Traces:
             times=self.times[kept],
             sizes=self.sizes[kept],
             paths=None if self.paths is None else self.paths[kept],
-            counters=None if self.counters is None else self.counters[kept],
+            **self.optional(kept),
         )
 
     def counted(self) -> Traces:
@@ -165,6 +189,12 @@ class Traces:
         counts = np.bincount(cells, minlength=len(self) * paths).reshape(len(self), paths)
         shares: Floats = counts / np.maximum(self.lengths, 1)[:, None]
         return shares
+
+
+OPTIONAL: Mapping[str, str] = MappingProxyType(
+    {each.metadata[_COLUMN]: each.name for each in fields(Traces) if _COLUMN in each.metadata}
+)
+"""The field of `Traces` for each optional column of a file, by the column's name."""
 
 
 class Builder:

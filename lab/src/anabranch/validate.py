@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -159,7 +160,6 @@ _DTYPES = {
     "times": np.float64,
     "sizes": np.int32,
     "paths": np.int16,
-    "counters": np.int64,
 }
 
 
@@ -167,15 +167,18 @@ def _lengths(traces: Traces) -> None:
     loads, packets = traces.offsets.size - 1, traces.times.size
     wanted = dict.fromkeys(["load", "run", "label", "monitored"], loads)
     wanted |= {"offsets": loads + 1}
-    wanted |= dict.fromkeys(["times", "sizes", "paths", "counters"], packets)
+    metadata = {each.name: each.metadata for each in fields(traces)}
+    dtypes = _DTYPES | {name: own["dtype"] for name, own in metadata.items() if "dtype" in own}
+    optional = dtypes.keys() - _DTYPES.keys()
+    wanted |= dict.fromkeys(["times", "sizes", "paths", *optional], packets)
     for name, length in wanted.items():
         array: NDArray[Any] | None = getattr(traces, name)
         if array is None:
             continue
         if array.shape != (length,):
             raise TraceError(f"has the shape {array.shape}, not ({length},)", column=name)
-        if array.dtype != _DTYPES[name]:
-            kind = np.dtype(_DTYPES[name])
+        if array.dtype != dtypes[name]:
+            kind = np.dtype(dtypes[name])
             raise TraceError(f"holds {array.dtype}, not {kind}", column=name)
 
 

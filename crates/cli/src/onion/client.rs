@@ -189,9 +189,8 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_enum, value_name = "DESIGN", hide_possible_values = true)]
     design: Option<StreamDesign>,
     /// Set the congestion control of the streams of --design udp-or and mudp-or, for the data that
-    /// you send: bbr or cubic [default: bbr]. The exit's own setting is for the data that you
-    /// receive.
-    #[arg(long, value_enum, value_name = "NAME", hide_possible_values = true)]
+    /// you send [default: bbr]. The exit's own setting is for the data that you receive.
+    #[arg(long, value_parser = SegmentControl::parser(), value_name = "NAME")]
     udp_or_congestion: Option<SegmentControl>,
     /// Use this scheduler to choose the circuit on which each part of a stream is sent; 'anabranch
     /// split --help' lists the schedulers. By default the exit (with conflux or anabranch) or the
@@ -475,14 +474,14 @@ impl ClientArgs {
             return Ok(false);
         }
         let windows = self.dealing()?.filter(|dealing| dealing.schedule.family().needs_windows);
-        if let Some(dealing) =
-            windows.filter(|_| self.udp_or_congestion == Some(SegmentControl::Cubic))
-        {
+        let SegmentControl(control) = self.udp_or_congestion.unwrap_or_default();
+        if let Some(dealing) = windows.filter(|_| !control.supports_legs()) {
             return Err(Failure::misuse(format!(
-                "--schedule {} needs a window for each circuit, and the transport layer's cubic \
-                 has one congestion window for all circuits: use --udp-or-congestion bbr, or \
+                "--schedule {} needs a window for each circuit, and the transport layer's {} has \
+                 one congestion window for all circuits: use --udp-or-congestion bbr, or \
                  --schedule round-robin",
-                dealing.schedule
+                dealing.schedule,
+                control.name()
             )));
         }
         Ok(true)
@@ -722,7 +721,7 @@ mod tests {
     fn udp_or_opens_quic_links_and_is_refused_with_several_circuits_or_bridges() {
         let udp_or = || ClientArgs { design: Some(StreamDesign::UdpOr), ..ClientArgs::default() };
         let quic = udp_or().links().ok().and_then(|links| links.quic);
-        assert_eq!(quic.and_then(|quic| quic.lossy), Some(LossyCongestion::Bbr));
+        assert_eq!(quic.and_then(|quic| quic.lossy), Some(LossyCongestion::BBR));
         assert_eq!(ClientArgs::default().links().ok().map(|links| links.quic), Some(None));
         for (args, option) in [
             (ClientArgs { multipath: Some("mtor".to_owned()), ..udp_or() }, "--multipath"),
@@ -741,13 +740,13 @@ mod tests {
         assert_eq!(several("uniform").is_udp_or().ok(), Some(true));
         assert_eq!(several("uniform").circuits().ok(), Some(Some(2)));
         assert_eq!(several("eta").is_udp_or().ok(), Some(true));
-        let cubic = Some(SegmentControl::Cubic);
+        let cubic = Some(SegmentControl(LossyCongestion::CUBIC));
         let unsound = ClientArgs { udp_or_congestion: cubic, ..several("eta") };
         let refused = unsound.is_udp_or().unwrap_err().to_string();
         assert!(refused.contains("--schedule eta needs a window for each circuit"), "{refused}");
         let published = ClientArgs { udp_or_congestion: cubic, ..several("round-robin") };
         let quic = published.links().ok().and_then(|links| links.quic);
-        assert_eq!(quic.and_then(|quic| quic.lossy), Some(LossyCongestion::Cubic));
+        assert_eq!(quic.and_then(|quic| quic.lossy), Some(LossyCongestion::CUBIC));
         let alone = ClientArgs { udp_or_congestion: cubic, ..ClientArgs::default() };
         assert!(alone.links().unwrap_err().to_string().contains("--design udp-or"));
         let alone = ClientArgs { legs: Some(1), link: vec![LinkKind::Quic], ..udp_or() };

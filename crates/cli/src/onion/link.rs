@@ -4,7 +4,7 @@ use anabranch_onion::LossyCongestion;
 use anabranch_router::onion::tap::{Tap, TapKind};
 use anabranch_router::onion::{QuicCongestion, QuicLinking, StreamFamily};
 use clap::ValueEnum;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
@@ -70,22 +70,28 @@ pub(super) fn client_kinds() -> impl TypedValueParser<Value = LinkKind> {
 }
 
 /// Congestion control of TCP between client and exit (UDP-OR).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum SegmentControl {
-    /// BBR, version 1.
-    #[default]
-    Bbr,
-    /// CUBIC, as in the kernels of today.
-    Cubic,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SegmentControl(pub(super) LossyCongestion);
+
+impl SegmentControl {
+    /// Returns a parser of the names.
+    pub(super) fn parser() -> impl TypedValueParser<Value = SegmentControl> {
+        let shown =
+            |control: LossyCongestion| PossibleValue::new(control.name()).help(control.about());
+        PossibleValuesParser::new(LossyCongestion::all().map(shown))
+            .try_map(|name| name.parse().map(SegmentControl))
+    }
 }
 
-impl From<SegmentControl> for LossyCongestion {
-    fn from(control: SegmentControl) -> LossyCongestion {
-        match control {
-            SegmentControl::Bbr => LossyCongestion::Bbr,
-            SegmentControl::Cubic => LossyCongestion::Cubic,
-        }
+impl Default for SegmentControl {
+    fn default() -> SegmentControl {
+        SegmentControl(LossyCongestion::BBR)
+    }
+}
+
+impl<'de> Deserialize<'de> for SegmentControl {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<SegmentControl, D::Error> {
+        String::deserialize(deserializer)?.parse().map(SegmentControl).map_err(D::Error::custom)
     }
 }
 
@@ -157,7 +163,7 @@ impl LinkOptions {
             );
             return Err(Failure::misuse(message));
         }
-        self.quic.get_or_insert_default().lossy = Some(congestion.unwrap_or_default().into());
+        self.quic.get_or_insert_default().lossy = Some(congestion.unwrap_or_default().0);
         Ok(self)
     }
 
@@ -314,7 +320,7 @@ mod tests {
         };
         for kinds in [&[][..], &[LinkKind::Quic], &[LinkKind::Utls, LinkKind::Quic]] {
             let quic = lossy(kinds).ok().and_then(|options| options.quic);
-            assert_eq!(quic.and_then(|quic| quic.lossy), Some(LossyCongestion::Bbr), "{kinds:?}");
+            assert_eq!(quic.and_then(|quic| quic.lossy), Some(LossyCongestion::BBR), "{kinds:?}");
         }
         assert!(lossy(&[LinkKind::Utls]).is_err() && lossy(&[LinkKind::TlsPerCircuit]).is_err());
         let list = serde_json::json!(["utls", "carrier-pigeon"]);

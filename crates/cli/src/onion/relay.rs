@@ -188,12 +188,11 @@ pub(crate) struct RelayArgs {
     #[arg(long)]
     udp_or: bool,
     /// Set the congestion control of the streams that leave circuits of 'client --design udp-or'
-    /// here: bbr or cubic. Needs --udp-or [default: bbr].
+    /// here. Needs --udp-or [default: bbr].
     ///
-    /// bbr loses little speed by random losses. cubic is for comparison: it behaves as the kernels'
-    /// TCP does. Streams of 'client --design mudp-or' with a scheduler that needs windows, such as
+    /// Algorithms other than bbr are for comparison: they behave as the kernels' TCP does. Streams of 'client --design mudp-or' with a scheduler that needs windows, such as
     /// eta, always use bbr.
-    #[arg(long, value_enum, value_name = "NAME", hide_possible_values = true)]
+    #[arg(long, value_parser = SegmentControl::parser(), value_name = "NAME")]
     udp_or_congestion: Option<SegmentControl>,
     /// Let links to other relays, incoming and outgoing, use several network paths by Multipath TCP
     /// (MPTCP), if the other relay supports it. The kernel chooses the paths ('ip mptcp'). Not with

@@ -10,8 +10,8 @@ use anabranch_onion::LossyCongestion;
 use anabranch_onion::circuitmux::Kind;
 use anabranch_onion::conflux::{Dealing, Design};
 use anabranch_os::toml_keys::{self, Section, TomlError};
-use anabranch_sim::TcpConfig;
 use anabranch_sim::onion::{Common, Cpu, Crypto, LineRates, NetworkPlan, PlanError, RelaySample};
+use anabranch_sim::{TcpConfig, UnknownCongestion};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -181,15 +181,7 @@ struct RawClients {
     multipath: Option<Spanned<String>>,
     schedule: Option<Spanned<String>>,
     #[serde(rename = "udp-or-congestion")]
-    udp_or_congestion: Option<Spanned<RawSegmentControl>>,
-}
-
-/// Congestion control of TCP between client and exit.
-#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-enum RawSegmentControl {
-    Bbr,
-    Cubic,
+    udp_or_congestion: Option<Spanned<String>>,
 }
 
 fn one_server() -> Spanned<usize> {
@@ -450,21 +442,26 @@ impl RawClients {
             let told = "`udp-or` uses one circuit for a stream; write `legs = 1`, or `mudp-or`";
             return Err(at(legs.span(), told.to_owned()));
         }
-        let is_cubic =
-            control.is_some_and(|written| *written.get_ref() == RawSegmentControl::Cubic);
+        let control = match control {
+            None => LossyCongestion::BBR,
+            Some(name) => {
+                let parsed = name.get_ref().parse();
+                parsed.map_err(|unknown: UnknownCongestion| at(name.span(), unknown.to_string()))?
+            }
+        };
         let windows = self.dealing(at)?.filter(|dealing| dealing.schedule.family().needs_windows);
-        match (is_cubic, windows, &self.schedule) {
-            (true, Some(dealing), Some(written)) => Err(at(
+        match (windows, &self.schedule) {
+            (Some(dealing), Some(written)) if !control.supports_legs() => Err(at(
                 written.span(),
                 format!(
-                    "`{}` needs a window for each circuit, and the transport layer's `cubic` has \
-                     one congestion window for all circuits; write `udp-or-congestion = \"bbr\"`, \
-                     or `schedule = \"round-robin\"`",
-                    dealing.schedule
+                    "`{}` needs a window for each circuit, and the transport layer's `{}` has one \
+                     congestion window for all circuits; write `udp-or-congestion = \"bbr\"`, or \
+                     `schedule = \"round-robin\"`",
+                    dealing.schedule,
+                    control.name()
                 ),
             )),
-            (true, ..) => Ok(Some(LossyCongestion::Cubic)),
-            (false, ..) => Ok(Some(LossyCongestion::Bbr)),
+            _ => Ok(Some(control)),
         }
     }
 
@@ -549,10 +546,22 @@ mod tests {
         assert_eq!(common.leg_age, Some(Duration::from_secs(30)));
         assert_eq!(common.selection, anabranch_onion::circmgr::Selection::Rtt);
         assert_eq!(common.web_pause, Duration::from_secs(60));
-        assert_eq!(common.tcp.congestion, anabranch_sim::Congestion::Reno);
+        assert_eq!(common.tcp.congestion, anabranch_sim::Congestion::RENO);
         let fixed = text.replace("'30s'", "'fixed'").replace("'middle'", "'exit'");
         let common = ScenarioFile::parse(&fixed, "s.toml").unwrap().plan.common;
         assert_eq!((common.design, common.leg_age), (Design::Conflux, None));
+    }
+
+    #[test]
+    fn every_congestion_control_is_accepted_and_stands_in_the_document() {
+        let guide = include_str!("../../../../docs/simulator.md");
+        let row = guide.lines().find(|line| line.starts_with("| `tcp` |")).expect("the row");
+        for congestion in anabranch_sim::Congestion::all() {
+            let text = format!("tcp = '{}'\n{GOOD}", congestion.name());
+            let common = ScenarioFile::parse(&text, "s.toml").unwrap().plan.common;
+            assert_eq!(common.tcp.congestion, congestion);
+            assert!(row.contains(&format!("`{}`", congestion.name())), "{congestion:?}: {row}");
+        }
     }
 
     /// A line of [`GOOD`], what replaces it, and a part of the message.

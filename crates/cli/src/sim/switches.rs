@@ -8,8 +8,8 @@ use anabranch_emulator::Span;
 use anabranch_onion::circmgr::Selection;
 use anabranch_onion::conflux::Design;
 use anabranch_os::toml_keys::TomlError;
-use anabranch_sim::Congestion;
 use anabranch_sim::onion::LinkLayer;
+use anabranch_sim::{Congestion, UnknownCongestion};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error;
@@ -53,17 +53,9 @@ pub(super) fn link(written: Written<'_>, at: At<'_>) -> Result<LinkLayer, TomlEr
 
 /// Parses the congestion control of all TCP connections.
 pub(super) fn congestion(written: Written<'_>, at: At<'_>) -> Result<Congestion, TomlError> {
-    match written.map(|written| (written, written.get_ref().as_str())) {
-        None | Some((_, "cubic")) => Ok(Congestion::Cubic),
-        Some((_, "reno")) => Ok(Congestion::Reno),
-        Some((written, other)) => Err(at(
-            written.span(),
-            format!(
-                "`{other}` cannot be built: the simulator's TCP has CUBIC and Reno only; write \
-                 `tcp = \"cubic\"` or `tcp = \"reno\"`"
-            ),
-        )),
-    }
+    let Some(written) = written else { return Ok(Congestion::default()) };
+    let parsed = written.get_ref().parse();
+    parsed.map_err(|unknown: UnknownCongestion| at(written.span(), unknown.to_string()))
 }
 
 /// Parses the criterion for the selection of a stream's circuit.

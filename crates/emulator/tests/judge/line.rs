@@ -11,7 +11,7 @@ use anabranch_multipath::Time;
 use anabranch_netem::{Link, LinkSettings, Loss};
 use anabranch_os::clock::Clock;
 use anabranch_os::poller::Poller;
-use anabranch_tcp::{Config, Congestion};
+use anabranch_tcp::Config;
 
 use super::ends::{Core, Kernel, Shared, Stack, receive, send};
 use super::{Cell, Goodput};
@@ -35,7 +35,7 @@ struct Line {
 
 /// Sends over the link of `cell` for its span and returns what the reader received.
 pub fn measure(cell: Cell, seed: u64, stacks: [Stack; 2], config: &Config) -> io::Result<Goodput> {
-    let control = if config.congestion == Congestion::Reno { "reno" } else { "cubic" };
+    let control = config.congestion.name();
     let end = |side: usize| -> io::Result<End> {
         Ok(match stacks[side] {
             Stack::Linux => End::Kernel(Kernel::new(side, control)?),

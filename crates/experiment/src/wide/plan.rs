@@ -107,8 +107,8 @@ impl Arm {
     /// such TCP.
     fn lossy_congestion(&self) -> Option<LossyCongestion> {
         match self.design.as_str() {
-            "udp-or" | "mudp-or" => Some(LossyCongestion::Bbr),
-            "udp-or-cubic" | "mudp-or-cubic" => Some(LossyCongestion::Cubic),
+            "udp-or" | "mudp-or" => Some(LossyCongestion::BBR),
+            "udp-or-cubic" | "mudp-or-cubic" => Some(LossyCongestion::CUBIC),
             _ => None,
         }
     }
@@ -123,7 +123,7 @@ impl Arm {
     #[must_use]
     pub fn alone(&self) -> Arm {
         if let Some(congestion) = self.lossy_congestion().filter(|_| self.legs > 1) {
-            return Arm::udp_or(congestion == LossyCongestion::Cubic);
+            return Arm::udp_or(congestion == LossyCongestion::CUBIC);
         }
         let ancestor = ["tor-fixed", "conflux-2013", "mtor"].contains(&self.design.as_str());
         if ancestor { Arm::tor_fixed() } else { Arm::tor() }

@@ -113,7 +113,7 @@ impl LossyStreams {
             events: VecDeque::new(),
             held: 0,
             counted: 0,
-            congestion: Congestion::Bbr,
+            congestion: Congestion::BBR,
             legs: None,
         }
     }
@@ -142,11 +142,11 @@ impl LossyStreams {
 
     /// Returns the settings of a new connection.
     fn config(&self, rng: &mut dyn CryptoRng) -> Config {
-        let is_bbr = self.congestion == Congestion::Bbr || self.legs.is_some();
+        let is_bbr = self.congestion == Congestion::BBR || self.legs.is_some();
         let usual = Config::default();
         Config {
             mss: MSS,
-            congestion: if is_bbr { Congestion::Bbr } else { self.congestion },
+            congestion: if is_bbr { Congestion::BBR } else { self.congestion },
             initial_window: if is_bbr { INITIAL } else { usual.initial_window },
             receive_buffer: BUFFER,
             send_buffer: BUFFER,

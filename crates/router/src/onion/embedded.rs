@@ -439,7 +439,7 @@ fn relay_settings(
 
 /// Returns the settings of QUIC links of all nodes; `None` without such links.
 fn quic(settings: &Settings) -> Option<QuicLinking> {
-    let lossy = Some(LossyCongestion::Bbr);
+    let lossy = Some(LossyCongestion::BBR);
     settings.udp_or.then(|| QuicLinking { lossy, ..QuicLinking::default() })
 }
 

@@ -25,6 +25,15 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
+use super::{Control, Family};
+
+pub(super) const FAMILY: Family = Family {
+    name: "bbr",
+    about: "BBR, version 1: the rate at which data arrive, with little effect of random losses.",
+    supports_legs: true,
+    build: |initial_window| Control::Model(Box::new(Bbr::new(initial_window))),
+};
+
 /// Minimum gain that lets the rate double in each round trip: 2 / ln 2 (section 4.3.1, `HighGain`).
 const HIGH_GAIN: f64 = 2.89;
 /// Gains of the pacing rate in the phases of ProbeBW (section 4.3.4.2).

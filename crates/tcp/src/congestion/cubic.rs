@@ -5,9 +5,16 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 
 use super::hystart::HyStart;
-use super::{AckSample, CongestionWindow, Controller};
+use super::{AckSample, CongestionWindow, Control, Controller, Family};
 use crate::constants::{
     CUBIC_ALPHA, CUBIC_BETA, CUBIC_C, CUBIC_FIRST_GROWTH, CUBIC_MAX_GROWTH, MIN_SSTHRESH,
+};
+
+pub(super) const FAMILY: Family = Family {
+    name: "cubic",
+    about: "CUBIC (RFC 9438), the default of Linux: a smaller window after each loss.",
+    supports_legs: false,
+    build: |_| Control::Losses(Box::new(Cubic::default())),
 };
 
 /// Time after the start of an epoch during which delay samples are ignored (Linux).

@@ -1,7 +1,12 @@
-//! Congestion control: a small trait, and one algorithm per file.
+//! Congestion control: a small trait, one algorithm per file, and the table of their names.
+//!
+//! To add an algorithm, write its file with its [`Family`], declare the file here, and add the
+//! family to [`FAMILIES`]. It then appears in `--udp-or-congestion` and in scenario files, and the
+//! conformance tests run on it.
 
 mod bbr;
 mod cubic;
+mod family;
 mod hystart;
 mod reno;
 
@@ -11,8 +16,10 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 
 pub(crate) use bbr::{Bbr, ModelSample, RateSample};
-pub(crate) use cubic::Cubic;
-pub(crate) use reno::Reno;
+pub use family::{Congestion, Family, UnknownCongestion};
+
+/// Families of all algorithms. The first is the default.
+pub const FAMILIES: &[&Family] = &[&cubic::FAMILY, &reno::FAMILY, &bbr::FAMILY];
 
 /// The congestion window, in segments.
 #[derive(Clone, Debug)]

@@ -1,7 +1,14 @@
 //! Reno (RFC 5681).
 
-use super::{AckSample, CongestionWindow, Controller};
+use super::{AckSample, CongestionWindow, Control, Controller, Family};
 use crate::constants::{MIN_SSTHRESH, RENO_BETA};
+
+pub(super) const FAMILY: Family = Family {
+    name: "reno",
+    about: "Reno (RFC 5681): one more segment for each round trip, half the window after a loss.",
+    supports_legs: false,
+    build: |_| Control::Losses(Box::new(Reno::default())),
+};
 
 /// Reno's congestion avoidance.
 #[derive(Clone, Debug, Default)]

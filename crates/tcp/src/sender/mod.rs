@@ -20,7 +20,7 @@ use anabranch_multipath::{PathView, Time};
 
 pub(crate) use ack::AckSegment;
 
-use crate::config::{Config, Congestion, MAX_LEGS};
+use crate::config::{Config, MAX_LEGS};
 use crate::congestion::Control;
 use crate::rtt::Rtt;
 use crate::stats::Stats;
@@ -110,8 +110,8 @@ pub(crate) struct Sender {
 
 impl Sender {
     pub(crate) fn new(config: &Config) -> Sender {
-        let is_model = config.congestion == Congestion::Bbr;
-        let legs = if is_model { config.legs.clamp(1, MAX_LEGS) } else { 1 };
+        let supports_legs = config.congestion.supports_legs();
+        let legs = if supports_legs { config.legs.clamp(1, MAX_LEGS) } else { 1 };
         Sender {
             mss: usize::from(config.mss),
             sack: false,

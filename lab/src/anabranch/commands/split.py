@@ -118,8 +118,8 @@ def split(
             with source(source_path):
                 done = plan.split(traces, replica)
             files.enter_context(source(file))
-            counters = done.counters is not None
-            writer = files.enter_context(Writer(file, done.facts, counters=counters))
+            writer = Writer(file, done.facts, optional=done.optional_columns)
+            writer = files.enter_context(writer)
             writer.add(done)
             writer.close()  # the number of open files is limited
     print(f"{len(traces)} loads, {traces.times.size} packets, {resplits} splits: {plan}")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from anabranch.ragged import offsets_of
-from anabranch.traces import WHOLE, Facts, Floats, Sizes, Traces
+from anabranch.traces import OPTIONAL, WHOLE, Facts, Floats, Sizes, Traces
 from anabranch.validate import TraceError
 
 Bools: TypeAlias = NDArray[np.bool_]
@@ -275,7 +275,7 @@ def _joined(before: Defended, loads: list[Load]) -> Defended:
         times=np.concatenate([load.times for load in parts]),
         sizes=np.concatenate([load.sizes for load in parts]),
         paths=paths,
-        counters=None,  # no longer valid: a tunnel also counts its dummies
+        **dict.fromkeys(OPTIONAL.values()),  # a dummy has none; a tunnel's counter counts it, too
     )
     return marked(traces, padding)
 

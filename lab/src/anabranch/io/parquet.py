@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib import resources
@@ -19,7 +19,7 @@ from anabranch import __version__, validate
 from anabranch.io import draft
 from anabranch.io.meaning import Meaning
 from anabranch.ragged import offsets_of
-from anabranch.traces import WHOLE, Facts, Traces
+from anabranch.traces import OPTIONAL, WHOLE, Facts, Traces
 from anabranch.validate import TraceError
 
 _FILE = json.loads(resources.files("anabranch.io").joinpath("columns.json").read_text("utf-8"))
@@ -74,7 +74,7 @@ def write(traces: Traces, path: Path) -> None:
     Raises:
         TraceError: if there is no load, or an empty one: a row per packet cannot hold it.
     """
-    with Writer(path, traces.facts, counters=traces.counters is not None) as writer:
+    with Writer(path, traces.facts, optional=traces.optional_columns) as writer:
         writer.add(traces)
 
 
@@ -84,14 +84,16 @@ class Writer:
     Args:
         path: path of the file.
         facts: metadata of all pieces.
-        counters: whether the pieces have counters, and the file a column of them.
+        optional: names of the optional columns that all pieces have.
     """
 
-    def __init__(self, path: Path, facts: Facts, *, counters: bool = False) -> None:
+    def __init__(self, path: Path, facts: Facts, *, optional: Collection[str] = ()) -> None:
         self._path = path
         self._open = ExitStack()
         self._loads = 0
-        self._types = _KNOWN if counters else _TYPES
+        self._types = {
+            name: kind for name, kind in _KNOWN.items() if name in _TYPES or name in optional
+        }
         self._schema = pa.schema(
             [pa.field(name, kind, nullable=False) for name, kind in self._types.items()],
             metadata=_metadata(facts),
@@ -153,8 +155,9 @@ class Writer:
             "time": traces.times[packets],
             "size": traces.sizes[packets],
         }
-        if traces.counters is not None:
-            columns |= {"counter": traces.counters[packets]}
+        columns |= {
+            name: getattr(traces, OPTIONAL[name])[packets] for name in traces.optional_columns
+        }
         arrays = [pa.array(columns[name], kind) for name, kind in self._types.items()]
         return pa.Table.from_arrays(arrays, schema=self._schema)
 
@@ -176,7 +179,7 @@ class _Parts:
     times: list[Any1] = field(default_factory=list)
     sizes: list[Any1] = field(default_factory=list)
     paths: list[Any1] = field(default_factory=list)
-    counters: list[Any1] = field(default_factory=list)
+    optional: dict[str, list[Any1]] = field(default_factory=lambda: {name: [] for name in OPTIONAL})
     stretches: list[Any1] = field(default_factory=list)
     codes: dict[str, int] = field(default_factory=dict)
     rows: int = 0
@@ -197,7 +200,8 @@ class _Parts:
         self.times.append(numbers["time"])
         self.sizes.append(numbers["size"])
         self.paths.append(numbers["path"])
-        self.counters += [numbers["counter"]] if "counter" in numbers else []
+        for name in OPTIONAL.keys() & numbers.keys():
+            self.optional[name].append(numbers[name])
         self.rows += len(keys)
 
     def _label_codes(self, column: pa.Array) -> Any1:
@@ -234,8 +238,12 @@ class _Parts:
             times=np.concatenate(self.times)[order],
             sizes=np.concatenate(self.sizes)[order],
             paths=None if (paths == WHOLE).all() else paths,
-            counters=np.concatenate(self.counters)[order] if self.counters else None,
             facts=facts,
+            **{
+                OPTIONAL[name]: np.concatenate(parts)[order]
+                for name, parts in self.optional.items()
+                if parts
+            },
         )
 
 

@@ -231,7 +231,7 @@ fn a_neighbour_that_breaks_the_rules_of_streams_is_told_from_others() {
 #[test]
 fn datagrams_carry_lossy_cells_where_both_ends_want_them() {
     let only = |lossy: bool| QuicLinking {
-        lossy: lossy.then_some(LossyCongestion::Bbr),
+        lossy: lossy.then_some(LossyCongestion::BBR),
         ..QuicLinking::default()
     };
     for (wants, grants) in [(true, true), (true, false), (false, true), (false, false)] {
