@@ -115,7 +115,7 @@ impl Browser {
         let verdicts: Vec<Verdict> = digits.unwrap_or_default().chars().map(of).collect();
         if verdicts.len() != batch.len() {
             let (came, asked) = (verdicts.len(), batch.len());
-            return Err(told(format!("it judged {came} of {asked} objects")));
+            return Err(told(format!("it checked only {came} of {asked} objects")));
         }
         Ok(verdicts)
     }

@@ -25,9 +25,8 @@ const KEYS: &[Section] = &[
     Section { path: "", keys: &["end", "private", "peer"] },
     Section { path: "peer", keys: &["name", "public", "psk"] },
 ];
-const HEAD: &str = "# Keys of a far end or of a splitter before one, made by `anabranch key`. \
-                    Anyone \
-                    who has this file can impersonate you.\n";
+const HEAD: &str = "# Keys for `anabranch merge` or `anabranch split`, made by `anabranch key`. \
+                    Anyone who has this file can impersonate you.\n";
 
 /// The end of a session for which a key file is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

@@ -72,11 +72,12 @@ pub fn run_rereading(
 ) -> Result<Snapshot, Failure> {
     let hasty = Arc::new(AtomicBool::new(false));
     let watched = signals(reread.is_some(), &hasty);
-    let (stop, hangup) = watched.map_err(|error| Failure::System("watching for signals", error))?;
+    let (stop, hangup) =
+        watched.map_err(|error| Failure::System("cannot watch for signals", error))?;
     let mut driver = Driver::new(settings, screen, stop, hasty)?;
     if let Some(hangup) = &hangup {
         let added = driver.poller.add(hangup, RELOAD);
-        added.map_err(|error| Failure::System("filling the epoll set", error))?;
+        added.map_err(|error| Failure::System("cannot watch a socket (epoll)", error))?;
     }
     (driver.hangup, driver.reread) = (hangup, reread);
     run_driver(driver)
@@ -165,7 +166,7 @@ impl<'s> Driver<'s> {
         files::raise_limit();
         let (clock, peers) = (Clock::start(), &settings.keys.peers);
         let clients: Vec<_> = peers.iter().map(|peer| (peer.public, peer.psk)).collect();
-        let rng = generator().map_err(system("asking for entropy"))?;
+        let rng = generator().map_err(system("cannot read random bytes from the system"))?;
         let mut far = Far::new(settings.keys.own.clone(), &clients, &settings.pad, rng);
         far.prefer_aes(has_aes());
         let listener = open_listener(settings.listen)?;
@@ -175,12 +176,12 @@ impl<'s> Driver<'s> {
             .as_ref()
             .map(|name| ClientInterface::open(name, &settings.keys))
             .transpose()?;
-        let poller = Poller::new(EVENTS).map_err(system("opening an epoll set"))?;
-        poller.add(&listener, LISTENER).map_err(system("filling the epoll set"))?;
+        let poller = Poller::new(EVENTS).map_err(system("cannot create an epoll instance"))?;
+        poller.add(&listener, LISTENER).map_err(system("cannot watch a socket (epoll)"))?;
         let streams = open_streams(&settings, behind, &poller)?;
-        poller.add(&stop, STOP).map_err(system("filling the epoll set"))?;
+        poller.add(&stop, STOP).map_err(system("cannot watch a socket (epoll)"))?;
         let hub_added = interface.as_ref().map_or(Ok(()), |interface| poller.add(interface, HUB));
-        hub_added.map_err(system("filling the epoll set"))?;
+        hub_added.map_err(system("cannot watch a socket (epoll)"))?;
         let named = (0..).map(ClientId).zip(peers);
         let driver = Driver {
             far,
@@ -251,7 +252,7 @@ impl<'s> Driver<'s> {
 
     pub(super) fn report_ready(&self) {
         let (listen, clients) = (self.about().listen, self.present().count());
-        let status = format!("listening on {listen}, {clients} clients");
+        let status = format!("listening on {listen}; the key file has {clients} clients");
         tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
     }
 
@@ -260,7 +261,7 @@ impl<'s> Driver<'s> {
         let timer = self.timers.first().map_or(self.next_sweep, |timer| timer.0);
         let due = timer.min(self.next_sweep).min(self.next_snapshot);
         let events = self.poller.wait(Some(due.since(self.clock.now())));
-        ready.extend(events.map_err(|error| Failure::System("waiting for packets", error))?);
+        ready.extend(events.map_err(|error| Failure::System("cannot wait for packets", error))?);
         Ok(())
     }
 
@@ -740,7 +741,7 @@ fn open_streams(
         return Ok(None);
     }
     let streams = Streams::new(entries, (behind, settings.stream_age), poller);
-    streams.map(Some).map_err(|error| Failure::System("filling the epoll set", error))
+    streams.map(Some).map_err(|error| Failure::System("cannot watch a socket (epoll)", error))
 }
 
 fn open_listener(listen: SocketAddr) -> Result<UdpSocket, Failure> {

@@ -479,17 +479,17 @@ impl Machine {
         }
         if let Some((ip, home)) = source.and_then(|ip| Some((ip, self.stray(ip, route)?))) {
             return Some(format!(
-                "packets from {ip}, an address of '{home}', leave by '{leaves}': add a routing \
-                 rule for that address"
+                "packets from {ip}, an address of the interface '{home}', leave by the interface \
+                 '{leaves}': add a routing rule for that address"
             ));
         }
         let chosen = spec.device.is_some();
         let tunnel = link.is_some_and(|link| link.kind == LinkKind::Bare);
         (tunnel && !chosen).then(|| {
             format!(
-                "leaves by the tunnel '{leaves}'. If that is the tunnel to be split, its packets \
-                 go round in a loop: name the interface that carries the tunnel (if:DEVICE), or \
-                 give --fwmark the tunnel's mark"
+                "leaves by the tunnel '{leaves}'. If that is the tunnel to be split, packets go \
+                 round in a loop: name the interface that carries the tunnel (if:DEVICE), or \
+                 give --fwmark the tunnel's firewall mark"
             )
         })
     }

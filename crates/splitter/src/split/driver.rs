@@ -129,7 +129,7 @@ impl Driver<'_> {
         let events = self
             .poller
             .wait(timeout)
-            .map_err(|error| Failure::System("waiting for datagrams", error))?;
+            .map_err(|error| Failure::System("cannot wait for datagrams", error))?;
         ready.extend(events);
         Ok(())
     }
@@ -244,7 +244,13 @@ impl Driver<'_> {
     /// or moved.
     fn on_network(&mut self) -> Result<(), Failure> {
         let changes = self.control.monitor.drain();
-        let changes = changes.map_err(|error| Failure::System("reading network changes", error))?;
+        let changes = changes.map_err(|error| {
+            Failure::System(
+                "cannot read changes of this \
+                                                               machine's network",
+                error,
+            )
+        })?;
         if self.ingress.concerns(&changes) {
             self.on_steered()?;
         }
@@ -431,7 +437,7 @@ impl Driver<'_> {
         self.report.screen.finish(now, &snapshot);
         self.report.taps.finish().map_err(Failure::Unfinished)?;
         freed.map_err(|error| {
-            Failure::System("undoing the routes (the next start tries again)", error)
+            Failure::System("cannot undo the routes (the next start tries again)", error)
         })?;
         Ok(snapshot)
     }

@@ -83,7 +83,7 @@ impl Claim {
         let left = self.others.iter().map(|(_, notes)| notes).chain([&self.notes]);
         plan.check(&left.cloned().collect::<Vec<_>>())?;
         self.clear(plan, &noted)
-            .map_err(SteerError::system("undoing what a killed splitter left"))?;
+            .map_err(SteerError::system("undoing the network changes of a killed splitter"))?;
         plan.check(&[])?;
         noted.extend(self.notes.settings.iter().cloned());
         noted.extend(self.others.iter().flat_map(|(_, notes)| notes.settings.clone()));

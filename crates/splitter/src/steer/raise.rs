@@ -258,7 +258,7 @@ impl Steering {
         if others.is_empty() {
             return Ok(());
         }
-        let undoing = SteerError::system("undoing what a killed splitter left");
+        let undoing = SteerError::system("undoing the network changes of a killed splitter");
         let _alone = ledger::alone().map_err(&undoing)?;
         let needed = ledger::survey(namespace_number()?).map_err(&undoing)?.needed(NOBODY);
         for (ledger, notes) in others {

@@ -29,7 +29,7 @@ pub fn restore() -> Result<Vec<String>, SteerError> {
     let needed = survey.needed(NOBODY);
     for (ledger, notes) in survey.left {
         let undone = undo(ledger.slot, &notes, &needed);
-        undone.map_err(SteerError::system("undoing what a killed splitter left"))?;
+        undone.map_err(SteerError::system("undoing the network changes of a killed splitter"))?;
         ledger.discard().map_err(&asking)?;
         restored.push(notes.tun);
     }

@@ -350,7 +350,12 @@ impl Streams {
 
     /// Handles a first hop whose name has only addresses that this machine cannot reach.
     pub(super) fn fail_move(&mut self, now: Time, path: PathId) -> Option<String> {
-        self.fail(now, path, "the addresses of its first hop changed, and none can be reached")
+        self.fail(
+            now,
+            path,
+            "the addresses of its proxy or far end changed, and no new address \
+                              can be reached",
+        )
     }
 
     /// Dials `path` now, because its route has changed.
