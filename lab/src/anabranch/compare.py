@@ -25,7 +25,10 @@ def compare(
     first: File,
     second: File,
     bootstrap: Annotated[
-        int, typer.Option(min=1, max=MOST_RESAMPLES, help="Number of resamples for the interval.")
+        int,
+        typer.Option(
+            min=1, max=MOST_RESAMPLES, help="Number of bootstrap resamples for the interval."
+        ),
     ] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the resamples.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

@@ -61,7 +61,8 @@ def doctor(
         ),
     ] = None,
     seconds: Annotated[
-        float, typer.Option(min=0.0, max=3600.0, help="Try each attack for about this time.")
+        float,
+        typer.Option(min=0.0, max=3600.0, help="Time in seconds for which each attack is tried."),
     ] = 20.0,
     jobs: Annotated[
         int | None,

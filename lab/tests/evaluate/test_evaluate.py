@@ -399,7 +399,7 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ([data, "--parameter", f"trees={'[' * 100000}"], "expected a value like its default"),
         ([data, "--test-run", 8], "test_run: the data have no run 8"),
         ([data, "--resplits", 2], "resplits: nothing is split"),
-        ([data, "--from", "csv"], "--from: there are parquet"),
+        ([data, "--from", "csv"], "--from: 'csv' is unknown: choose one of parquet"),
         ([data, "--defence", "x"], "the defence 'x' is unknown"),
         ([data, "--pages", 99], "pages: 99 are asked for, but the data have only 10"),
         ([data, "--every", "20p"], "--every: nothing is split without a schedule"),

@@ -302,8 +302,15 @@ def test_two_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
 def test_settings_of_several_attacks_are_named(data: Path) -> None:
     both = ["--attack", "k-fp", "--attack", "size"]
     for option, problem in [
-        ("trees=5", "--parameter trees: of which attack? Write k-fp.trees=VALUE"),
-        ("rf.epochs=5", "--parameter rf.epochs: there are k-fp, size, not 'rf'"),
+        (
+            "trees=5",
+            "--parameter trees: there are several attacks: name one, as in k-fp.trees=VALUE",
+        ),
+        (
+            "rf.epochs=5",
+            "--parameter rf.epochs: the attack 'rf' is not evaluated here: "
+            "choose one of k-fp, size",
+        ),
     ]:
         done = lab("evaluate", data, *both, "--parameter", option)
         assert (done.returncode, done.stdout) == (2, "")

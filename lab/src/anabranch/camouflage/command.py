@@ -54,7 +54,7 @@ def camouflage(
     attacks = attack or list(ATTACKS)
     for name in attacks:
         if name not in ATTACKS:
-            raise TraceError(f"--attack: there are {', '.join(ATTACKS)}, not '{name}'")
+            raise TraceError(f"--attack: '{name}' is unknown: choose one of {', '.join(ATTACKS)}")
     with one_line(), progress() as bar:
         if captures is not None:
             captured.write(captures, folder)

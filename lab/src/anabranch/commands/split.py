@@ -63,7 +63,8 @@ class Splitting:
     delay: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="S|UP/DOWN", help="Additional delay in seconds. Give it once for each path."
+            metavar="S|UP/DOWN",
+            help="Delay added to a path, in seconds. Give it once for each path.",
         ),
     ] = None
     resplits: Annotated[int, typer.Option(help="Number of splits of each load.")] = 1

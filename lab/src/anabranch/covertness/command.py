@@ -35,7 +35,10 @@ def covertness(
     ] = 2000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
     detectors: Annotated[
-        bool, typer.Option("--detectors", help="Run only the fixed detectors, without a browser.")
+        bool,
+        typer.Option(
+            "--detectors", help="Run only the fixed detectors, which need no captures of a browser."
+        ),
     ] = False,
 ) -> None:
     """Test whether captures of a transport can be distinguished from a browser's.
