@@ -48,7 +48,8 @@ impl KeyEnd {
     }
 }
 
-/// The content of a key file: an end's own keys, and the other ends that it knows.
+/// Content of a key file: the keys of one end (splitter or far end), and the public keys of the
+/// ends that it accepts.
 #[derive(Clone)]
 pub struct KeyFile {
     /// The end for which the file is made; `None` if the file names none.

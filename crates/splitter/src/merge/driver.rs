@@ -32,7 +32,8 @@ use super::streams::{BEHIND, Entry, Packets, STREAMS, Streams};
 use crate::far_end::Inner;
 use crate::split::signals::signals;
 
-/// Tokens of the files that are not flows. The tokens of flows count up from 0.
+/// Poller tokens of the files that do not belong to a flow. The tokens of flows' sockets count up
+/// from 0.
 const LISTENER: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
 const HUB: u64 = u64::MAX - 2;
@@ -265,7 +266,7 @@ impl<'s> Driver<'s> {
         Ok(())
     }
 
-    /// Receives UDP packets of clients, or of strangers.
+    /// Receives UDP packets of clients and of unknown peers.
     fn on_packets(&mut self, buffers: &mut RecvBatch) {
         let Ok(runs) = buffers.recv(&self.listener) else { return };
         let now = self.clock.now();
@@ -283,7 +284,8 @@ impl<'s> Driver<'s> {
         self.send(now);
     }
 
-    /// Accepts streams of clients, or of strangers.
+    /// Accepts the streams that wait at the socket with the token `entry`, from clients and unknown
+    /// peers.
     fn on_streams(&mut self, entry: u64) {
         let now = self.clock.now();
         if let Some(streams) = &mut self.streams {
@@ -291,8 +293,8 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Copies bytes between a stranger and the web server after an event on the web server's
-    /// connection.
+    /// Copies bytes between an unknown peer and the web server of `--behind`, after an event on the
+    /// web server's connection.
     fn on_web(&mut self, number: u64) {
         self.streams.iter_mut().for_each(|streams| streams.pump(number, &self.poller));
     }
@@ -323,8 +325,8 @@ impl<'s> Driver<'s> {
         self.send(now);
     }
 
-    /// Processes a packet of a stream as [`Driver::take`] does, and records whether it was a
-    /// client's or a stranger's.
+    /// Processes a packet of a stream as [`Driver::take`] does, and records whether it came from a
+    /// client or from an unknown peer.
     fn take_of_stream(&mut self, now: Time, from: Peer, packet: &[u8]) -> Option<ClientId> {
         let (strangers, handshakes) = (self.counted.strangers, self.counted.handshakes);
         let client = self.take(now, from, packet);
@@ -687,7 +689,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Sends a farewell to all clients, and reports the final counters.
+    /// Sends every client a packet that ends its session, and reports the final counters.
     fn end(mut self) -> Snapshot {
         tell(&[NotifyState::Stopping]);
         let now = self.clock.now();

@@ -15,7 +15,7 @@ use anabranch_os::udp::{UdpOptions, UdpSocket};
 /// Size of a socket's receive buffer and of its send buffer, in bytes.
 const BUFFER: usize = 2 << 20;
 
-/// A flow: the client, and the number of the flow.
+/// Identifies a flow (the datagrams of one program of a client): the client, and the flow's number.
 pub(super) type FlowKey = (ClientId, u16);
 
 /// The socket of a flow.

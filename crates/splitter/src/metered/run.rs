@@ -36,7 +36,7 @@ impl Numbers {
     }
 }
 
-/// A collector for the metrics page, which reads the shared counters of a run.
+/// Collector of a splitter's metrics, which reads the shared counters.
 #[derive(Debug)]
 pub(super) struct Run(pub(super) Arc<Mutex<Numbers>>);
 

@@ -94,8 +94,8 @@ pub fn again(
     Ok(specs.iter().zip(before).map(look).collect())
 }
 
-/// Returns the egress of a path after the name of its proxy or first hop was resolved to `found`:
-/// towards the first of these addresses that the interface of `before` reaches; `None` if it
+/// Returns the egress of a path whose proxy or first hop now has the addresses `found`. It leads to
+/// the first of these addresses that the interface of `before` reaches; `None` if the interface
 /// reaches none.
 pub fn redirect(
     spec: &PathSpec,
@@ -210,8 +210,7 @@ fn all_towards(
     Ok(egresses)
 }
 
-/// Returns the egress towards the first address in `found`, those of the proxy, that can be
-/// reached.
+/// Returns the egress towards the first of the proxy's addresses `found` that can be reached.
 fn to_proxy(
     machine: &Machine,
     spec: &PathSpec,
@@ -495,7 +494,7 @@ impl Machine {
     }
 
     /// Returns the interface that has the address `ip`, if packets from this address leave by
-    /// another one.
+    /// another interface.
     fn stray(&self, ip: IpAddr, route: Route) -> Option<&str> {
         let home = self.holder(ip)?;
         let stray = home.index != route.oif && home.kind != LinkKind::Loopback;

@@ -119,7 +119,7 @@ impl EgressTable {
         Ok(EgressTable { last: families.clone(), families: Some(families), ..egress_table })
     }
 
-    /// Returns these egresses, with `fwmark` as the mark of later lookups.
+    /// Returns these egresses, with `fwmark` as the firewall mark of packets in later lookups.
     pub(super) fn marked(self, fwmark: u32) -> EgressTable {
         EgressTable { fwmark: Some(fwmark), ..self }
     }
@@ -152,7 +152,8 @@ impl EgressTable {
         families.map(|both| both.each_ref().map(Option::is_some)).collect()
     }
 
-    /// Returns the exits of the paths, for flows that are pinned to paths.
+    /// Returns each path's exit (its outgoing interface and source address), for connections that
+    /// are kept on one path.
     pub(super) fn exits(&self) -> Vec<Exit> {
         let families = self.families.iter().flatten().zip(&self.egresses).enumerate();
         let exits = families.filter_map(|(index, (both, last))| {

@@ -11,7 +11,7 @@ use anabranch_os::udp::{Datagrams, Received, SendReport};
 
 use crate::socks::Header;
 
-/// Datagrams that are to be sent by one tuple.
+/// Datagrams that are to be sent by one tuple (a path and source port of a session).
 #[derive(Debug)]
 pub(super) struct Outgoing<'a> {
     pub(super) session: SessionId,

@@ -102,8 +102,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Replaces the paths to the far end that are new, which have `None` in `before`. Each may be a
-    /// stream or a path of datagrams.
+    /// Replaces the paths to the far end that have `None` in `before`, because they are new. Each
+    /// may be a stream or a path of datagrams.
     fn lead_tunnel(&mut self, now: Time, before: &[Option<PathId>]) {
         let ports = &self.settings.core.ports;
         self.tunnel.iter_mut().for_each(|tunnel| tunnel.renumber(ports));

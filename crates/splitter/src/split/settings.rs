@@ -145,7 +145,7 @@ pub enum FarEndNews {
     },
     /// Packets of the far end no longer arrive by any path.
     Lost,
-    /// The far end sent a farewell.
+    /// The far end has ended the session.
     Left,
 }
 
@@ -168,10 +168,10 @@ pub struct Listening {
     pub seed: u64,
     /// Schedule, in the user's notation.
     pub schedule: String,
-    /// Length of a run, in the user's notation.
+    /// Time or number of packets after which the path changes, in the user's notation.
     pub every: String,
-    /// Silence after which a session's schedule is drawn again, in the user's notation; `None` for
-    /// never.
+    /// Pause after which a session's schedule draws new random path probabilities, in the user's
+    /// notation; `None` for never.
     pub redraw: Option<String>,
     /// Delay of clients' datagrams before the split, in the user's notation; `None` for no delay.
     pub jitter: Option<String>,
@@ -187,7 +187,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Describes the schedule and the runs in words.
+    /// Describes in words how the paths of datagrams are chosen.
     pub fn dealing(&self) -> String {
         let more = [&self.redraw, &self.jitter, &self.decoys].map(Option::as_deref);
         dealing(&self.schedule, &self.every, more)
@@ -268,7 +268,7 @@ fn towards(settings: &Settings, to: &Target) -> Result<(Option<SocketAddr>, Vec<
     Ok((egresses.first().map(|egress| egress.server), egresses))
 }
 
-/// Describes how datagrams are assigned to paths.
+/// Describes in words how the paths of datagrams are chosen.
 pub(crate) fn dealing(schedule: &str, every: &str, more: [Option<&str>; 3]) -> String {
     let [redraw, jitter, decoys] = more;
     let redraw = redraw.map(|silence| format!(", redrawn after {silence}"));

@@ -13,8 +13,8 @@ use anabranch_os::hangup::{Hangup, is_ignored};
 /// Exit status of a program that SIGINT ended, in the shells' convention.
 const INTERRUPTED: i32 = 128 + SIGINT;
 
-/// Returns a stream that becomes readable when the program should end and, if the program `rereads`
-/// its settings, a watch on SIGHUP.
+/// Returns a stream that becomes readable when the program should end. If `rereads`, also returns a
+/// watch on SIGHUP, on which the program reads its settings again.
 ///
 /// SIGINT and SIGTERM end the program. Without `rereads`, SIGHUP does so, too, unless it was
 /// ignored at the start (nohup). Once `hasty` is true, SIGINT ends the program at once; the caller

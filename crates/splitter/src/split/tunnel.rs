@@ -170,7 +170,7 @@ impl Tunnel {
         condition.reason()
     }
 
-    /// Returns the farewell packets for the far end, if the tunnel is up.
+    /// Returns the packets that end the session with the far end, if the tunnel is up.
     pub(super) fn leave(&mut self, now: Time) -> Vec<Outgoing<'static>> {
         if !self.up {
             return Vec::new();

@@ -13,7 +13,8 @@ use super::sysctl::{AddedForwarding, Setting};
 use super::undo::{missing_folders, undo, undo_within};
 use super::{Plan, SteerError};
 
-/// A locked slot, with the changes that this run makes in it, and those that it undoes.
+/// A slot (a set of numbers for routing tables, rules and marks) that this splitter has locked,
+/// with the changes that it makes, and those of killed splitters that it undoes.
 #[derive(Debug)]
 pub(super) struct Claim {
     pub(super) ledger: Ledger,
@@ -21,7 +22,7 @@ pub(super) struct Claim {
     pub(super) notes: Notes,
     /// Machine settings that this run changes.
     pub(super) settings: Vec<Setting>,
-    /// The forwarding that `settings` switch on.
+    /// The packet forwarding (sysctl) that `settings` switch on.
     pub(super) lent: AddedForwarding,
     /// Whether a killed run's setup in this slot was adopted, and still blocks packets.
     pub(super) adopted: bool,

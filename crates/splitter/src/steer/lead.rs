@@ -174,7 +174,7 @@ fn has(found: &[FoundRoute], family: Family, table: u32, way: DefaultRoute) -> b
     found.contains(&FoundRoute { family, table, way, ours: true })
 }
 
-/// Configures the cable's end in the namespace: its address, and the default route.
+/// Configures the namespace's end of the virtual Ethernet pair: its address, and the default route.
 pub(super) fn join(index: u32, (here, there, len): (IpAddr, IpAddr, u8)) -> io::Result<()> {
     configure::add_address(index, Prefix { ip: there, len })?;
     let any =

@@ -113,7 +113,8 @@ fn share() -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// A namespace under a name that nobody else has; `None`, and a word, without the right to one.
+    /// Makes a namespace with the name `name`. Without the permission, prints that and returns
+    /// `None`.
     fn named(name: &str) -> Option<Namespace> {
         let made = Namespace::new().and_then(|namespace| {
             give(name, &namespace)?;

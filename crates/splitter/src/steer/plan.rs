@@ -29,18 +29,21 @@ pub struct Request {
     pub ports: Ports,
     /// Name servers for the namespace; if empty, the machine's are used.
     pub dns: Vec<IpAddr>,
-    /// The interface's addresses, if all packets go to a far end. No flow is pinned then.
+    /// The interface's addresses, if all packets go to a far end. Connections are then not kept on
+    /// paths.
     pub inner: Option<Inner>,
 }
 
 impl Request {
-    /// Returns whether traffic that is not split is also routed, and therefore pinned to paths.
+    /// Returns whether traffic that is not split is also routed: each of its connections is then
+    /// kept on one path.
     pub(crate) fn pins(&self) -> bool {
         self.route && self.inner.is_none()
     }
 }
 
-/// The exit of a path, for flows that are pinned to it.
+/// The exit of a path (its interface, router and source address), for connections that are kept on
+/// this path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exit {
     /// Index of the path.
@@ -142,7 +145,7 @@ impl Plan {
         devices
     }
 
-    /// Returns the settings of the machine to change, and the forwarding that results.
+    /// Returns the machine's settings (sysctl) to change, and the packet forwarding that results.
     ///
     /// `noted` are the original values that other runs of this program have recorded.
     pub(crate) fn settings(&self, noted: &[Setting]) -> (Vec<Setting>, AddedForwarding) {

@@ -27,10 +27,11 @@ use super::{Exit, Plan, Request, Slot, SteerError, named};
 
 /// The kernel's index of the loopback interface, the same in every namespace.
 const LO: u32 = 1;
-/// Name of the cable's end inside the namespace. No other interface of the namespace has this name.
+/// Name of the virtual Ethernet pair's end inside the namespace. No other interface of the
+/// namespace has this name.
 pub const UPLINK: &str = "uplink";
 
-/// The setup of a run. Dropping it undoes it.
+/// The routes, rules and interface of a running splitter. Dropping the value undoes all changes.
 #[derive(Debug)]
 pub struct Steering {
     pub(super) plan: Plan,
@@ -48,15 +49,16 @@ pub struct Steering {
     guard: Option<Owned>,
     /// Monitor of network changes in the namespace; `None` without a namespace.
     inside: Option<Monitor>,
-    /// Counter of the traffic of pinned flows; `None` if nothing is pinned.
+    /// Counters of the traffic that is not split, whose connections are kept on one path each;
+    /// `None` if this traffic is not routed.
     tally: Option<Tally>,
 }
 
 /// The result of [`Steering::keep`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Upkeep {
-    /// Messages of one line about changes that other programs had undone, and that were made again
-    /// or cannot be.
+    /// One-line messages about changes that other programs had undone: each was made again, or
+    /// cannot be.
     pub told: Vec<String>,
     /// Whether an interface in the namespace has changed.
     pub network: bool,
@@ -105,14 +107,14 @@ impl Steering {
     }
 
     /// Returns the IPv4 and IPv6 addresses that ICMP errors of the splitter have as their source:
-    /// those of the cable's end on the machine.
+    /// the addresses of the virtual Ethernet pair on the machine's side.
     pub fn here(&self) -> (Ipv4Addr, Ipv6Addr) {
         (self.plan.slot.ends4().0, self.plan.slot.ends6().0)
     }
 
-    /// Returns the traffic of pinned flows, with an entry for each path; empty if nothing is
-    /// pinned. The counters are at most a second old. If `now`, reads them again, which takes some
-    /// milliseconds.
+    /// Returns the traffic of connections that are kept on one path, with an entry for each path;
+    /// empty if there are none. The counters are at most a second old. If `now`, reads them again,
+    /// which takes some milliseconds.
     pub fn pinned(&self, now: bool) -> Vec<Pinned> {
         let Some(tally) = &self.tally else { return Vec::new() };
         if now {
@@ -126,8 +128,8 @@ impl Steering {
         &self.plan
     }
 
-    /// Adapts to the present exits of the paths: updates their routes, and assigns new flows only
-    /// to paths with an exit.
+    /// Adapts to the present exits of the paths: updates their routes, and assigns new connections
+    /// only to paths with an exit.
     ///
     /// # Errors
     /// An error of the kernel or of `nft`. Routes that could not be set are unreachable.
@@ -389,7 +391,8 @@ impl Steering {
         Subject { slot: *slot, tun, ports, own: *own, exits, lent: &self.lent }
     }
 
-    /// Makes the cable, with an address at each end, and a default route inside the namespace.
+    /// Makes the virtual Ethernet pair, with an address at each end, and a default route inside the
+    /// namespace.
     fn lay_cable(&self, namespace: &Namespace) -> io::Result<()> {
         let Plan { slot, mtu, .. } = self.plan;
         let with6 = self.plan.has(Family::Six);
@@ -441,8 +444,8 @@ fn is_passing(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|errno| passing.contains(&errno))
 }
 
-/// Returns the addresses of the cable for each IP version: on the machine's side, on the
-/// namespace's side, and the length of their network's prefix.
+/// Returns the addresses of the virtual Ethernet pair for each IP version: on the machine's side,
+/// on the namespace's side, and the length of their network's prefix.
 fn ends(slot: Slot, with6: bool) -> Vec<(IpAddr, IpAddr, u8)> {
     let (here4, there4) = slot.ends4();
     let (here6, there6) = slot.ends6();

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 /// Maximum number of simultaneous runs in one network namespace.
 pub(crate) const SLOTS: u8 = 16;
-/// Maximum number of paths of a run that pins flows.
+/// Maximum number of paths with `--route`.
 pub(crate) const MOST_PATHS: usize = 200;
 /// The bits of a mark that identify its run. The other bits identify the path or purpose.
 pub(crate) const MASK: u32 = 0xffff_ff00;
@@ -26,10 +26,11 @@ const PRIORITIES: u32 = 10;
 
 /// A slot that no run uses.
 pub(crate) const NOBODY: Slot = Slot(u8::MAX);
-/// Prefix of the names of all cables of this program.
+/// Prefix of the names of this program's virtual Ethernet pairs (cables).
 pub(crate) const CABLES: &str = "anabranch-";
 
-/// Index of a run among those of a network namespace.
+/// Index of a running splitter in its network namespace. It determines the numbers of the
+/// splitter's marks, tables and rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(pub(crate) u8);
 
@@ -42,8 +43,8 @@ impl Slot {
         FIRST | u32::from(self.0) << 8
     }
 
-    /// Returns the mark of flows that are pinned to the path `index`, which is also the number of
-    /// their routing table.
+    /// Returns the mark of connections that are kept on the path `index`, which is also the number
+    /// of their routing table.
     pub(crate) fn path(self, index: usize) -> u32 {
         self.base() + 1 + u32::try_from(index).expect("a run has at most 200 paths")
     }
@@ -87,14 +88,14 @@ impl Slot {
         format!("{}_guard", self.ruleset())
     }
 
-    /// Returns the name of the cable's end on the machine's side.
+    /// Returns the name of the virtual Ethernet pair's end on the machine's side.
     pub(crate) fn cable(self) -> String {
         format!("{CABLES}{}", self.0)
     }
 
-    /// Returns the cable's IPv4 addresses: that of the machine and that of the namespace. They form
-    /// a /30 network in 198.18.0.0/15, which is reserved for benchmarks (RFC 2544) and not used on
-    /// the Internet.
+    /// Returns the IPv4 addresses of the virtual Ethernet pair: on the machine's side, and on the
+    /// namespace's side. They form a /30 network in 198.18.0.0/15, which is reserved for benchmarks
+    /// (RFC 2544) and not used on the Internet.
     pub(crate) fn ends4(self) -> (Ipv4Addr, Ipv4Addr) {
         let at = |last| Ipv4Addr::new(198, 18, 171, 4 * self.0 + last);
         (at(1), at(2))
@@ -108,8 +109,8 @@ impl Slot {
         (Ipv4Addr::new(198, 18, 172, 1 + self.0), six)
     }
 
-    /// Returns the cable's IPv6 addresses: that of the machine and that of the namespace. They form
-    /// a /64 network of unique local addresses (RFC 4193).
+    /// Returns the IPv6 addresses of the virtual Ethernet pair: on the machine's side, and on the
+    /// namespace's side. They form a /64 network of unique local addresses (RFC 4193).
     pub(crate) fn ends6(self) -> (Ipv6Addr, Ipv6Addr) {
         let at = |last| Ipv6Addr::new(0xfd61, 0x6e61, 0x6272, self.0.into(), 0, 0, 0, last);
         (at(1), at(2))

@@ -363,7 +363,8 @@ mod tests {
         }
     }
 
-    /// A proxy that says this to whoever connects, and then waits for the end, or hangs up.
+    /// Starts a proxy that sends `says` to each client. It then waits until the client closes the
+    /// connection or, if `hangs_up`, closes it.
     fn proxy(says: &'static [u8], hangs_up: bool) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();

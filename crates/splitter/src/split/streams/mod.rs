@@ -48,8 +48,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Duration from which a connection on which the far end has answered counts as successful. After
 /// its end, failures are counted from 0.
 const LASTING: Duration = Duration::from_secs(10);
-/// Timeout for a far end to answer on a new connection. A far end closes strangers' streams after
-/// 20 s.
+/// Timeout for a far end to answer on a new connection. A far end closes streams of unknown peers
+/// after 20 s.
 const SILENCE: Duration = Duration::from_secs(15);
 /// Maximum bytes read from a stream at once.
 const BUFFER: usize = 64 << 10;
