@@ -43,9 +43,10 @@ pub struct Course {
     pub lasts: f64,
     /// Length of a time step in seconds. The last step may be shorter.
     pub step: f64,
-    /// A lane for each path, in ascending order.
+    /// The traffic of each path, in ascending order of the paths' numbers.
     pub lanes: Vec<Lane>,
-    /// Sum of the sizes in each step: of path -1 if that was recorded, otherwise of all paths.
+    /// Sum of the sizes in each step over all paths. If the trace has rows of path -1 (the unsplit
+    /// traffic), only these are added.
     pub whole: PerDirection<Vec<u64>>,
     /// The first [`RUNS`] runs of a session. Empty if this value combines several sessions.
     pub runs: PerDirection<Vec<Run>>,
@@ -96,8 +97,8 @@ pub struct Courses {
 
 impl Courses {
     /// Reads `trace` a second time and returns its courses. `chosen` are the indices of the
-    /// selected sessions in `summary.sessions`. In each course, only the `lanes` paths with the
-    /// most bytes have a lane.
+    /// selected sessions in `summary.sessions`. Each course has the traffic of single paths only
+    /// for the `lanes` paths with the most bytes.
     ///
     /// The page loads of a data set have no common clock ([`Summary::is_data_set`]). In the course
     /// of all sessions, each load therefore begins at 0.

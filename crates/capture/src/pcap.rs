@@ -66,7 +66,8 @@ impl PcapLimits {
     }
 }
 
-/// The tap that writes `NAME.pcapng` for each path into one directory.
+/// An observer of a driver's traffic (a tap) that writes `NAME.pcapng` for each path into one
+/// directory.
 pub struct PcapTap {
     batch: Batch,
     start: Duration,

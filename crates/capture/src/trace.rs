@@ -145,7 +145,7 @@ pub struct RowLabels {
     pub run: i32,
 }
 
-/// A tap that writes a trace.
+/// An observer of a driver's traffic (a tap) that writes a trace.
 pub struct TraceTap {
     writer: TraceWriter,
     labels: RowLabels,
@@ -679,7 +679,8 @@ mod tests {
         assert!(verdict(Row { monitored: true, ..good }).contains("earlier rows with `load` 1;"));
     }
 
-    /// Damage is reported or harmless; it never panics and never takes the memory it lies about.
+    /// A damaged file causes an error or no harm: the reader does not panic, and does not allocate
+    /// the memory that the file claims to need.
     #[test]
     fn a_damaged_file_does_no_harm() {
         let folder = tempfile::tempdir().unwrap();

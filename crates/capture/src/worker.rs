@@ -143,7 +143,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::SyncSender;
 
-    /// Forwards what it is given; fails on a 13 and hangs on a 99 until the test ends.
+    /// A sink that forwards each batch. It fails on a 13, and hangs on a 99 until the test ends.
     struct Probe(SyncSender<Vec<u8>>, Receiver<()>);
 
     impl Sink for Probe {
@@ -163,7 +163,7 @@ mod tests {
         }
     }
 
-    /// Cannot be completed; reports that it was kept.
+    /// A sink that cannot be completed, and reports when `keep` is called.
     struct Full(SyncSender<()>);
 
     impl Sink for Full {
