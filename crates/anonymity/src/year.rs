@@ -475,9 +475,10 @@ mod tests {
         year(&[100; 900], &GuardParams::default(), settings).unwrap()
     }
 
-    /// 1 - .9^(guards used) fits what any of m comes to; facts of the same core with steps of a
-    /// day: 5.9, 11.7 and 17.4 guards a year, .468, .713 and .850 of clients met a hostile one,
-    /// .093 and .013 had two and three at a time.
+    /// The expected values are those of the same core with steps of a day: 5.9, 11.7 and 17.4
+    /// guards a year; .468, .713 and .850 of clients met a hostile guard; .093 and .013 had two and
+    /// three hostile guards at the same time. 1 - .9^(guards used) fits the shares with any hostile
+    /// guard.
     #[test]
     fn a_year_comes_to_the_figures_of_daily_steps() {
         let rows = run(&small(Adversary::Adds(100)));

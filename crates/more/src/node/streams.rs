@@ -62,9 +62,9 @@ impl MoreNode {
         self.wake(id);
     }
 
-    /// Takes as many of the program's `bytes` as fit the send buffer, and returns their number. If
-    /// these are not all, [`Event::Writable`] follows. If the stream is unknown, all bytes are
-    /// dropped, and count as taken.
+    /// Appends the program's `bytes` to the send buffer, and returns the number of bytes that it
+    /// accepted. If the buffer became full, [`Event::Writable`] follows later. If the stream is
+    /// unknown, all bytes are dropped, and count as accepted.
     pub fn write(&mut self, id: StreamId, bytes: &[u8]) -> usize {
         let Some(stream) = self.streams.get_mut(&id) else { return bytes.len() };
         let taken = stream.write(bytes);

@@ -260,7 +260,8 @@ mod tests {
         SocksRequest::Connect(Destination::new("far.example.net", 443).unwrap())
     }
 
-    /// A dialogue with a proxy that says `says` in pieces: its end, what it heard, what is left.
+    /// Runs a dialogue in which the proxy sends `says` in pieces. Returns the result, the client's
+    /// messages, and the bytes left.
     fn with(
         says: &[&[u8]],
         piece: usize,
