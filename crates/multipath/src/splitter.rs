@@ -145,8 +145,8 @@ impl Splitter {
         Assignment::Send { path, units, fresh }
     }
 
-    /// Sets the start of the next silence to `now`, for units that were assigned together and
-    /// arrived until then. Returns the time since the previous start.
+    /// Records that units which were assigned together have arrived until `now`: the next silence
+    /// begins then. Returns the time since the previous record.
     pub fn speaks(&mut self, now: Time) -> Duration {
         now.since(std::mem::replace(&mut self.heard, now))
     }

@@ -222,7 +222,8 @@ impl<T> Link<T> {
         self.queue.push_back(queued);
     }
 
-    /// Removes from the wire all units that have left it by `now`.
+    /// Moves the units that have been sent completely by `now` from the queue to the units in
+    /// flight.
     fn advance(&mut self, now: Time) {
         while self.head_leaves <= now {
             let Some(queued) = self.take_head() else { return };
@@ -298,7 +299,7 @@ mod tests {
         Link::new(settings, 5, 0)
     }
 
-    /// Pushes unit `i` of `bytes` at `i * gap`, then takes all out: (arrival in ns, unit).
+    /// Pushes unit `i` of `bytes` bytes at `i * gap`. Returns the arrivals: (time in ns, unit).
     fn trace(link: &mut Link<u32>, units: u32, bytes: usize, gap: Duration) -> Vec<(u64, u32)> {
         let mut seen = Vec::new();
         let mut next = Time::ZERO;

@@ -159,7 +159,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
     const BYTES: f64 = 1_250.0;
 
-    /// `packets` of 1,250 bytes: at 10 Mbit/s one takes 1 ms.
+    /// Returns a train of `packets` packets of 1,250 bytes. At 10 Mbit/s one packet takes 1 ms.
     fn train(packets: u32, sent: Duration, arrived: Duration) -> Train {
         Train { packets, bytes: BYTES, sent, arrived }
     }

@@ -566,7 +566,8 @@ impl Session {
         }
     }
 
-    /// Queues a farewell for every path, so that the other end need not detect the end by silence.
+    /// Queues a closing message for every path, so that the other end need not detect the end by
+    /// silence.
     pub fn close(&mut self) {
         let open = self.paths.iter().enumerate().filter(|(_, path)| !path.is_cut);
         self.words.extend(open.map(|(place, _)| (PathId::at(place), Word::Close)));
