@@ -30,7 +30,7 @@ pub struct FingerprintSettings {
     pub legs: usize,
     /// Number of populations of clients.
     pub draws: usize,
-    /// Seed of all draws.
+    /// Seed of all random choices.
     pub seed: u64,
     /// Threads to use.
     pub workers: Workers,
@@ -72,14 +72,15 @@ pub struct Sharing {
 /// Result for circuits with `legs` legs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FingerprintRow {
-    /// Legs of a circuit.
+    /// Number of legs of a circuit, each with its own guard.
     pub legs: usize,
     /// Number of guards that a client uses: the larger of its legs and the parameter of the
     /// consensus.
     pub in_use: usize,
     /// The paper's formula: clients over `C(guards, in_use)`.
     pub formula: f64,
-    /// Sharing if each client draws its own guards and uses the first primary ones.
+    /// Sharing if each client chooses its own guards at random, by weight, and uses the first
+    /// primary ones.
     pub own: Sharing,
     /// Sharing if guards were divided into fixed sets of `in_use` guards, and each client drew a
     /// set with a probability proportional to the set's weight.

@@ -549,9 +549,10 @@ fn a_key_file_that_is_a_tunnels_or_empty_or_the_other_ends() {
         assert!(told.contains("'empty.key' is empty: remove it, then"), "{told}");
     }
     let told = split("far.key");
-    let words = "far end's half of a pair: this program needs the other, made for 'home', instead";
+    let words =
+        "('anabranch merge'): give this program the other file of the pair, made for 'home'";
     assert!(told.ends_with(words), "{told}");
-    assert!(merge("home.key").contains("is the splitter's half of a pair"));
+    assert!(merge("home.key").contains("is for the splitter ('anabranch split')"));
     let told = refused_by_program(folder.path(), &["merge", "home.conf"]);
     let words = "'home.conf' is a wg-quick file, but the far end takes settings";
     assert!(told.starts_with(words), "{told}");

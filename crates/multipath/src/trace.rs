@@ -218,7 +218,7 @@ impl TraceSplit {
         }
     }
 
-    /// Assigns the packets that one schedule covers.
+    /// Assigns the paths of packets that one schedule covers.
     fn lane(&self, entity: Entity, name: &str, times: &[f64], out: &mut [i16]) {
         let mut splitter = self.splitter(entity, name);
         // Packets that are assigned together must have no silence between them.
@@ -256,7 +256,7 @@ impl TraceSplit {
         Splitter::redrawing(least, Box::new(draw))
     }
 
-    /// Draws the schedule of the load `entity`.
+    /// Builds the schedule of one split of a page load, with the random numbers of `entity`.
     fn draw(&self, entity: Entity, name: &str) -> (Box<dyn Scheduler>, Boundary) {
         let Entity { load, run, replica } = entity;
         let stream = |what: &str| {

@@ -183,9 +183,9 @@ def test_a_schedule_from_outside_splits_by_its_seed(package: Path, pages: Traces
     late = Split("blocks:7", None, 3, delays=(0.0, 0.1, 0.2), seed=4).split(pages)
     assert late.times.max() > pages.times.max()
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"every": "50p"}, "every: .* is from outside"),
-        ({"mode": "independent"}, "mode: .* is from outside"),
-        ({"draw": "session:3"}, "draw: .* is from outside"),
+        ({"every": "50p"}, "every: .* is from another package"),
+        ({"mode": "independent"}, "mode: .* is from another package"),
+        ({"draw": "session:3"}, "draw: .* is from another package"),
         ({"schedule": "blocks:x"}, "blocks:x.*ValueError"),
     ]
     for settings, problem in cases:

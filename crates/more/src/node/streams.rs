@@ -125,7 +125,7 @@ impl MoreNode {
         self.begin(now, forward)
     }
 
-    /// Begins the stream of a flow at the exit.
+    /// Begins, at the exit, the stream that a client's first packet requests.
     fn begin(&mut self, now: Time, forward: ForwardContent) -> Result<(), DropReason> {
         let may_begin = self.network.peers()[self.me].is_exit
             && self.streams.len() < self.config.streams

@@ -132,16 +132,15 @@ impl fmt::Display for KeyFileError {
             ),
             KeyFileError::OtherHalf(path, end, here) => {
                 let whose = match end {
-                    KeyEnd::Far => "the far end's half of a pair",
-                    KeyEnd::Splitter => "the splitter's half of a pair",
+                    KeyEnd::Far => "the far end ('anabranch merge')",
+                    KeyEnd::Splitter => "the splitter ('anabranch split')",
                 };
-                let here = here.as_ref().map_or_else(
-                    || "the other".to_owned(),
-                    |name| format!("the other, made for '{name}',"),
-                );
+                let made =
+                    here.as_ref().map_or_else(String::new, |name| format!(", made for '{name}'"));
                 write!(
                     f,
-                    "key file '{}' is {whose}: this program needs {here} instead",
+                    "key file '{}' is for {whose}: give this program the other file of the \
+                     pair{made}",
                     path.display()
                 )
             }
@@ -430,8 +429,8 @@ mod tests {
         let (_folder, path) = written(&file.text(), 0o600);
         assert!(KeyFile::read_for(KeyEnd::Far, &path).is_ok());
         let told = KeyFile::read_for(KeyEnd::Splitter, &path).err().unwrap().to_string();
-        let wanted = "the far end's half of a pair: this program needs the other, made for 'home', \
-                      instead";
+        let wanted = "is for the far end ('anabranch merge'): give this program the other file of \
+                      the pair, made for 'home'";
         assert!(told.ends_with(wanted), "{told}");
         let (_folder, path) = written(&KeyFile::of(pair(1)).text(), 0o600);
         assert!(KeyFile::read_for(KeyEnd::Splitter, &path).is_ok(), "a file that names no end");

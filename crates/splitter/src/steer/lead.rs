@@ -15,8 +15,8 @@ const MAIN: u32 = 254;
 /// Mask of all bits of a mark.
 const ALL: u32 = u32::MAX;
 
-/// The routing rules and tables that a run needs in one namespace. On the machine they lead to all
-/// paths. In the interface's own namespace they lead only into the interface.
+/// The routing rules and tables that a splitter needs in one namespace. On the machine they lead to
+/// all paths. In the interface's own namespace they lead only into the interface.
 #[derive(Clone, Debug)]
 pub(super) struct Routing {
     slot: Slot,

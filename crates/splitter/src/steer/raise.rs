@@ -68,12 +68,12 @@ pub struct Upkeep {
 }
 
 impl Steering {
-    /// Undoes or adopts the setups of killed runs, records the changes of this run, and makes
-    /// them. Returns the setup, the interface (switched on), and warnings for the user.
+    /// Undoes or adopts the setups of killed splitters, records the changes of this splitter, and
+    /// makes them. Returns the setup, the interface (switched on), and warnings for the user.
     ///
     /// # Errors
-    /// A part of the setup failed. All changes of this run have been undone. What a killed run had
-    /// left may remain.
+    /// A part of the setup failed. All changes of this splitter have been undone. What a killed
+    /// splitter had left may remain.
     pub fn raise(mut plan: Plan) -> Result<(Steering, Tun, Vec<String>), SteerError> {
         plan.check_rights()?;
         let making = SteerError::system("making a namespace");
@@ -91,16 +91,16 @@ impl Steering {
             Ok(tun)
         });
         if tun.is_err() && adopted {
-            // A run that fails to start must not unblock traffic that a killed run has left
-            // blocked.
+            // A splitter that fails to start must not unblock traffic that a killed splitter has
+            // left blocked.
             steering.forsake();
         }
         let tun = tun?;
         warnings.extend(steering.stand_guard().err().map(unguarded));
         warnings.extend(steering.count().err().map(|error| {
             format!(
-                "the connections that are kept on one path, not split, are missing from the \
-                 statistics: {error}"
+                "the statistics lack the connections that are not split (each is kept on one \
+                 path): {error}"
             )
         }));
         Ok((steering, tun, warnings))
@@ -176,7 +176,7 @@ impl Steering {
     /// table.
     ///
     /// # Errors
-    /// A change could not be restored. All traffic then stays blocked, as if this run had been
+    /// A change could not be restored. All traffic then stays blocked, as if this splitter had been
     /// killed; the error names the remedy.
     pub fn keep(&mut self) -> Result<Upkeep, SteerError> {
         if !self.plan.request.pins() {
@@ -228,7 +228,7 @@ impl Steering {
     /// Undoes the whole setup.
     ///
     /// # Errors
-    /// A change could not be undone; the next run will try it again.
+    /// A change could not be undone; the next splitter will try it again.
     pub fn lower(mut self) -> io::Result<()> {
         self.undo()
     }
@@ -247,7 +247,7 @@ impl Steering {
 
     fn undo(&mut self) -> io::Result<()> {
         let Some(ledger) = self.ledger.take() else { return Ok(()) };
-        // The guard is dropped first: it would block packets that are no longer this run's.
+        // The guard is dropped first: it would block packets that are no longer this splitter's.
         self.guard = None;
         let _alone = ledger::alone()?;
         let number = namespace_number().map_err(io::Error::other)?;
@@ -325,8 +325,8 @@ impl Steering {
         let Some(namespace) = self.namespace.as_ref().map(Namespace::try_clone).transpose()? else {
             lead::lead_in(slot, self.tun)?;
             self.fence_off(0)?;
-            // Removes leftovers of a killed run: routes of other paths, and of a namespace that it
-            // did not record.
+            // Removes leftovers of a killed splitter: routes of other paths, and of a namespace
+            // that it did not record.
             self.led_here().sweep()?;
             remove_cable(slot)?;
             return settings.iter().try_for_each(Setting::set);
@@ -432,8 +432,8 @@ impl Drop for Steering {
 #[expect(clippy::needless_pass_by_value, reason = "for a Result's map")]
 fn unguarded(error: io::Error) -> String {
     format!(
-        "if another program removes all nftables rules, traffic can bypass the splitter for an \
-         instant: {error}"
+        "the nftables table that blocks traffic while another program flushes all rules cannot \
+         be made ({error}): during such a flush, traffic can bypass the splitter for an instant"
     )
 }
 

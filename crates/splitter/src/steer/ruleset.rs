@@ -1,4 +1,4 @@
-//! The nftables rules of a run, as text for `nft -f -`.
+//! The nftables rules of a splitter, as text for `nft -f -`.
 //!
 //! One table holds all rules, so that one command replaces or removes them atomically. The table
 //! has these chains:
@@ -168,7 +168,7 @@ pub(crate) fn guard_of_cable(subject: &Subject<'_>) -> String {
 
 /// Returns the rules for forwarding. Only pinned packets leave the cable, and only by paths.
 /// Packets of other interfaces are not forwarded if forwarding is on only because of this program,
-/// except to cables of this and other runs.
+/// except to cables of this and other splitters.
 fn fence(subject: &Subject<'_>, priority: &str) -> String {
     let Subject { slot, ports, lent, .. } = subject;
     let (mask, base, cable) = (MASK, slot.base(), slot.cable());
@@ -294,7 +294,7 @@ fn kept(slot: Slot, exits: &[Exit]) -> String {
 }
 
 /// Returns the rules that copy a flow's mark to its packets. A flow without a path becomes
-/// unreachable. So does a flow of an earlier run whose path does not exist in this run.
+/// unreachable. So does a flow of an earlier splitter whose path this splitter does not have.
 fn marked(slot: Slot, exits: &[Exit]) -> String {
     let paths = exits.iter().map(|exit| slot.path(exit.index));
     let known = paths.chain([slot.tun(), slot.own()]).map(|mark| format!("{mark:#x}"));

@@ -1,17 +1,17 @@
-//! The slot of a run, which determines the numbers and names of its marks, routing tables, rule
-//! priorities, nftables tables and cable.
+//! The slot of a splitter, which determines the numbers and names of its marks, routing tables,
+//! rule priorities, nftables tables and cable.
 //!
-//! They are fixed, so that a later run recognises what a killed run has left, and detects foreign
-//! objects with the same numbers.
+//! They are fixed, so that a later splitter recognises what a killed splitter has left, and detects
+//! foreign objects with the same numbers.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
-/// Maximum number of simultaneous runs in one network namespace.
+/// Maximum number of simultaneous splitters in one network namespace.
 pub(crate) const SLOTS: u8 = 16;
 /// Maximum number of paths with `--route`.
 pub(crate) const MOST_PATHS: usize = 200;
-/// The bits of a mark that identify its run. The other bits identify the path or purpose.
+/// The bits of a mark that identify its splitter. The other bits identify the path or purpose.
 pub(crate) const MASK: u32 = 0xffff_ff00;
 /// The first of this program's marks, which are also the numbers of routing tables: 0x00AB for
 /// "anabranch".
@@ -21,10 +21,10 @@ const OWN: u32 = 0xfe;
 /// The first of this program's rule priorities. Rules without an explicit priority get numbers just
 /// below 32,766, and are therefore consulted later.
 const PRIORITY: u32 = 1_000;
-/// Number of rule priorities per run.
+/// Number of rule priorities per splitter.
 const PRIORITIES: u32 = 10;
 
-/// A slot that no run uses.
+/// A slot that no splitter uses.
 pub(crate) const NOBODY: Slot = Slot(u8::MAX);
 /// Prefix of the names of this program's virtual Ethernet pairs (cables).
 pub(crate) const CABLES: &str = "anabranch-";
@@ -38,7 +38,7 @@ impl Slot {
     /// The mark of the own packets of all splitters, and the mask with which it is compared.
     pub(crate) const OWN_OF_ANY: (u32, u32) = (FIRST | OWN, !(0xff << 8));
 
-    /// Returns the run's mark with zeros in the bits that identify a path or purpose.
+    /// Returns the splitter's mark with zeros in the bits that identify a path or purpose.
     pub(crate) fn base(self) -> u32 {
         FIRST | u32::from(self.0) << 8
     }
@@ -66,24 +66,24 @@ impl Slot {
         self.base() + 0xfd
     }
 
-    /// Returns the range of the run's routing tables.
+    /// Returns the range of the splitter's routing tables.
     pub(crate) fn tables(self) -> Range<u32> {
         self.base()..self.base() + 0x100
     }
 
-    /// Returns the range of the run's rule priorities.
+    /// Returns the range of the splitter's rule priorities.
     pub(crate) fn priorities(self) -> Range<u32> {
         let first = PRIORITY + u32::from(self.0) * PRIORITIES;
         first..first + PRIORITIES
     }
 
-    /// Returns the name of the run's nftables table (family `inet`).
+    /// Returns the name of the splitter's nftables table (family `inet`).
     pub(crate) fn ruleset(self) -> String {
         format!("anabranch_{}", self.0)
     }
 
     /// Returns the name of the guard, an nftables table that no other process can flush while the
-    /// run lives.
+    /// splitter runs.
     pub(crate) fn guard(self) -> String {
         format!("{}_guard", self.ruleset())
     }

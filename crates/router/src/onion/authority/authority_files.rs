@@ -128,7 +128,7 @@ impl AuthorityFiles {
         let path = self.folder.join(PASTS);
         let strange = |why: &str| {
             let cure = "restore it from a backup, or move the file away to start without the \
-                        relays' history and pinned keys";
+                        recorded history and keys of the relays";
             damaged(&path, why, cure)
         };
         let written: BTreeMap<String, Written> = match read_json(&path)? {
