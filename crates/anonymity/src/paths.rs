@@ -409,7 +409,7 @@ fn row(draws: &[PathDraw], legs: usize) -> PathRow {
 mod tests {
     use super::*;
 
-    /// Footnote 14 and the check values of section 6.1.
+    /// The expected values are those of footnote 14 and of section 6.1.
     #[test]
     fn the_closed_form_has_the_values_of_the_paper() {
         let any = |share, legs| closed_form(share, share, legs).0;

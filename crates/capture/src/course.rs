@@ -308,7 +308,8 @@ mod tests {
         Courses::of_trace(&trace, &summary, chosen, lanes).unwrap()
     }
 
-    /// Session 1 from 0 to 600 ms on two paths, session 2 at 300 ms on one.
+    /// Returns the rows of session 1, from 0 to 600 ms on two paths, and of session 2, at 300 ms on
+    /// one path.
     fn two() -> Vec<Row<'static>> {
         vec![
             row(1, 0, 0.0, 100),

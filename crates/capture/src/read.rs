@@ -529,7 +529,7 @@ mod tests {
 
     use crate::facts::{MESSAGE, SizeUnit};
 
-    /// A file with the columns of `message`, the metadata of a trace and no rows.
+    /// Returns a file with the columns of `message`, the metadata of a trace and no rows.
     fn empty(message: &str, metadata: Vec<KeyValue>) -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().unwrap();
         let schema = Arc::new(parse_message_type(message).unwrap());

@@ -70,7 +70,7 @@ fn ask(network: &Network, from: &str, to: &str) -> io::Result<SocketAddr> {
     ask_for(network, from, to, PATIENCE)
 }
 
-/// The same, which waits so long for the answer.
+/// Asks as `ask` does, and waits at most `patience` for the answer.
 fn ask_for(network: &Network, from: &str, to: &str, patience: Duration) -> io::Result<SocketAddr> {
     let (client, server) = (socket(network, "client", from), socket(network, "server", to));
     client.set_read_timeout(Some(patience))?;

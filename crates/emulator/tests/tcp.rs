@@ -75,7 +75,7 @@ fn goodput_is_that_of_linux_on_a_short_grid() {
     assert!(share >= 0.75, "{share} of the cells are within {WITHIN}");
 }
 
-/// Rates, round-trip times, losses and queues, each crossed with some of the others.
+/// Returns rates, round-trip times, losses and queues, each combined with some of the others.
 fn long_grid() -> Vec<(Cell, Congestion)> {
     let mut cells = Vec::new();
     for (rate, rtt) in [

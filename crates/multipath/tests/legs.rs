@@ -156,7 +156,7 @@ fn spread(schedule: &str, legs: &[(f64, u64)], bytes: usize) -> [f64; SEEDS as u
     all
 }
 
-/// Their median.
+/// Returns the median of the download times, in seconds.
 fn seconds(schedule: &str, legs: &[(f64, u64)], bytes: usize) -> f64 {
     spread(schedule, legs, bytes)[SEEDS as usize / 2]
 }

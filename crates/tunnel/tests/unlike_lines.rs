@@ -25,7 +25,7 @@ fn both_ways<C: DatagramCarrier>(carrier: C, round: u64) -> [Outcome; 2] {
     Bulk::new(carrier).up_then_down(round, TIMES, &mut |_, _, _| {})
 }
 
-/// Mbit/s up and down, each line alone.
+/// Returns the rates up and down in Mbit/s, summed over the lines, each measured alone.
 fn sum(links: &[LinkSettings], round: u64) -> [f64; 2] {
     links.iter().fold([0.0; 2], |sums, link| {
         let outcomes = both_ways(Line::new(link, round), round);

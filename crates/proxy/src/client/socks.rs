@@ -351,7 +351,7 @@ mod tests {
         }
     }
 
-    /// The two sides of this crate understand each other.
+    /// The two sides of a SOCKS5 dialogue in this crate work together.
     #[test]
     fn our_proxy_reads_what_our_client_asks() {
         for (host, login) in [("far.example.net", None), ("2001:db8::1", Some(anna()))] {

@@ -77,7 +77,7 @@ mod tests {
     const LENGTHS: [usize; 3] = [5, CONTENT, 17];
     const SIZE: usize = 32;
 
-    /// Five records, whose content is their number.
+    /// Returns five records. The content of each is its number.
     fn stream() -> Vec<u8> {
         let record = |number| [vec![0xff; 5], vec![number; CONTENT], vec![0xff; 17]].concat();
         (0..5).flat_map(record).collect()

@@ -344,7 +344,7 @@ mod tests {
 
     const AT: Time = Time::from_secs(5);
 
-    /// Two paths over loopback.
+    /// Returns a table with two paths over loopback.
     fn egress_table() -> EgressTable {
         let specs: Vec<PathSpec> =
             ["a=addr:127.0.0.2", "b=addr:127.0.0.3"].map(|text| text.parse().unwrap()).into();

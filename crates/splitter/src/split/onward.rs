@@ -165,8 +165,8 @@ mod tests {
         Outgoing { session, tuple, path, bytes: bytes.into(), stride, ecn: 0 }
     }
 
-    /// Loopback with an MTU of 1,500 bytes. Without the right to a namespace, or without iproute2,
-    /// says so and passes.
+    /// Runs `work` with a loopback MTU of 1,500 bytes. Without the right to make a namespace, or
+    /// without iproute2, prints that and passes.
     fn with_usual_mtu(work: impl FnOnce() + Send) {
         let outcome = Namespace::new().and_then(|namespace| {
             namespace.run(|| {

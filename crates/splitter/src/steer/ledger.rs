@@ -230,7 +230,7 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    /// A namespace number that no kernel gives.
+    /// Returns a namespace number that no kernel assigns.
     fn namespace() -> u64 {
         u64::MAX - u64::from(std::process::id())
     }
