@@ -90,8 +90,8 @@ fn a_year_in_which_honest_relays_go_comes_to_the_reference() {
     near(&all, &[0.555, 0.144, 0.026], "all, 1/500 a day");
 }
 
-/// Shares within .015, mean sizes within 2 %. The median is the size of one set, which differs by a
-/// tenth from population to population, the largest by a third.
+/// Shares must agree within .015, and mean sizes within 2 %. The median is the size of one set,
+/// which differs by a tenth between populations; the largest set differs by a third.
 #[test]
 fn fingerprints_come_to_the_reference() {
     assert_eq!(late().len(), 1889);

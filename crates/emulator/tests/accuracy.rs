@@ -122,10 +122,11 @@ fn loss_lies_in_its_binomial_interval() {
     }
 }
 
-/// Of which some overtake others.
+/// Number of packets that are sent. Some overtake others.
 const UNITS: u32 = 600;
 const GAP: Duration = Duration::from_millis(4);
-/// Arrivals that are to be closer than this may come in either order: the machine's own noise.
+/// Minimum distance of two arrivals whose order is checked: the machine's own delays may exchange
+/// closer ones.
 const NOISE: Duration = Duration::from_millis(5);
 
 #[test]

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use anabranch_emulator::Edit;
 use emulated::*;
 
-/// For what is sure to come, however busy the machine is.
+/// Timeout for events that happen in any case, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Sends back what comes, until that is empty.
+/// Sends received datagrams back until an empty one arrives.
 fn echo(socket: &UdpSocket) {
     let mut buffer = [0; 2048];
     loop {
@@ -47,8 +47,8 @@ fn round_trips(client: &UdpSocket, server: &UdpSocket, count: usize) -> Vec<Dura
     })
 }
 
-/// Measures until a value is `enough`, ten times at most, and gives all. For what a machine that
-/// has no time for sender, link and receiver makes less, or later; what is too early fails at once.
+/// Repeats `measure` until its result is `enough`, at most ten times. Returns all results. On a
+/// busy machine, single results may be too small or too late.
 fn until_in_time<T>(mut measure: impl FnMut() -> T, enough: impl Fn(&T) -> bool) -> Vec<T> {
     let mut measured = Vec::new();
     while measured.len() < 10 && !measured.last().is_some_and(&enough) {

@@ -8,7 +8,7 @@ use anabranch_multipath::{Assignment, Decoys, PathView, Splitter, Time};
 
 const PATHS: usize = 3;
 
-/// What was carried and what was sent for show, in bytes, and on which paths.
+/// Bytes of real packets and of decoys, and their paths.
 #[derive(Default)]
 struct Load {
     carried: usize,

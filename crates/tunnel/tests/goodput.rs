@@ -13,10 +13,11 @@ use world::World;
 use world::tcp::{Receiver, Sender};
 
 const STEP: Duration = Duration::from_micros(50);
-/// How long a transfer takes, and what is left out of it: slow start.
+/// Duration of a transfer. The next constant is the time at its beginning that does not count (slow
+/// start).
 const LASTS: Duration = Duration::from_secs(10);
 const LEFT_OUT: Duration = Duration::from_secs(2);
-/// Headers of the outer packet, which the links count.
+/// Length in bytes of the headers of the outer packet, which the links count.
 const OUTER: usize = 60;
 
 /// Returns a link of 100 Mbit/s with a queue of 20 ms.
@@ -31,7 +32,7 @@ fn narrow(delay_ms: u64) -> LinkSettings {
     LinkSettings { delay, queue: 100_000, ..LinkSettings::with_rate(30_000_000) }
 }
 
-/// One transfer, as it goes on.
+/// The state of a transfer.
 struct Transfer {
     start: Time,
     sender: Sender,
@@ -150,7 +151,8 @@ fn over_unequal_paths_it_is_as_fast_as_over_the_slowest_alone() {
     }
 }
 
-/// The schedules that a user is told to take for that; all the same with any seed.
+/// The schedules that the guide recommends for adding up the rates of paths. Their results are the
+/// same with any seed.
 const SUMS: [&str; 4] = ["conflux-2013", "mix:2", "pull", "eta"];
 
 #[test]
@@ -179,7 +181,7 @@ fn of_paths_with_unlike_rates_they_give_more_than_the_best_and_than_turns() {
     }
 }
 
-/// Paths that differ in rate, in delay or in both; none loses anything but by its queue of 100 kB.
+/// Paths that differ in rate, in delay or in both. Only their queues of 100 kB lose packets.
 const UNLIKE: [([u64; 3], [u64; 3]); 4] = [
     ([50, 30, 10], [20, 20, 20]),
     ([50, 30, 10], [20, 35, 60]),

@@ -24,7 +24,8 @@ fn numbers(out: &[(Time, Vec<u8>)]) -> Vec<u32> {
     out.iter().map(|(_, bytes)| u32::from_be_bytes(bytes[..4].try_into().unwrap())).collect()
 }
 
-/// Sends this many each way, one a millisecond; when each was sent.
+/// Sends `count` datagrams in each direction, one per millisecond. Returns the time at which each
+/// was sent.
 fn exchange(world: &mut World, count: u32) -> Vec<Time> {
     let mut sent = Vec::new();
     for number in 0..count {
@@ -70,7 +71,8 @@ fn send_decoys(world: &mut World, budget: &str) {
     world.far.session(client).unwrap().send_decoys(far);
 }
 
-/// Decoys that the near end sent and that came to the far end, and the same downwards.
+/// Returns the counts of decoys: sent by the near end and received by the far end, then the same in
+/// the other direction.
 fn decoys(world: &mut World) -> [[DecoyCount; 2]; 2] {
     let [near_sent, near_came] = world.near.session().decoys();
     let client = world.client.unwrap();
@@ -127,7 +129,8 @@ fn a_path_that_died_gets_no_decoys() {
     assert!(decoys(&mut world)[0][0].packets > 100);
 }
 
-/// Paths whose packets may have 1,500 bytes with 28 of headers, as both ends know.
+/// Returns a world whose paths carry packets of 1,500 bytes, with 28 bytes of headers. Both ends
+/// know this limit.
 fn narrow(seed: u64, loss: &Loss) -> World {
     let path = |delay| LinkSettings { mtu: 1_500, loss: loss.clone(), ..path(delay) };
     let mut world = ready(seed, &[path(20), path(35)], "20ms");

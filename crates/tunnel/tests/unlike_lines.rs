@@ -12,12 +12,12 @@ use anabranch_testkit::tunnel_world::World;
 use anabranch_testkit::tunnel_world::bulk::{Bulk, DatagramCarrier, Line, Outcome, lines};
 
 const TIMES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(6));
-/// The fastest of the schedules over unlike lines.
+/// The fastest schedule over lines that differ.
 const SCHEDULE: &str = "eta";
-/// Least share of the sum: of the median, and of the worst round.
+/// Minimum share of the lines' summed rate: of the median, and of the worst round.
 const OF_SUM: f64 = 0.9;
 const WORST: f64 = 0.75;
-/// Longest round trip under load, beyond that without load.
+/// Maximum increase of the round-trip time under load.
 const LONGER: Duration = Duration::from_millis(100);
 const ROUNDS: u64 = 3;
 
