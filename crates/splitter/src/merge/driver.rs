@@ -293,8 +293,8 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Copies bytes between an unknown peer and the web server of `--behind`, after an event on the
-    /// web server's connection.
+    /// Copies bytes between an unknown peer and the web server that answers it, after an event on
+    /// the web server's connection.
     fn on_web(&mut self, number: u64) {
         self.streams.iter_mut().for_each(|streams| streams.pump(number, &self.poller));
     }
