@@ -49,7 +49,7 @@ pub type DrawSchedule = dyn Fn(u64) -> (Box<dyn Scheduler>, Boundary) + Send;
 /// The source of the schedules that are drawn after silences.
 struct Redraw {
     draw: Box<DrawSchedule>,
-    /// Number of schedules drawn.
+    /// Number of times that the schedule was drawn, including the first.
     draws: u64,
 }
 

@@ -52,8 +52,8 @@ pub(super) struct ClientState {
     /// the schedule does not use windows.
     backlog: Option<Backlog<(u16, Box<[u8]>)>>,
     paths: Vec<PathSnapshot>,
-    /// Counts of decoys, of the client's earlier sessions and of the present one. Each pair counts
-    /// decoys sent to the client and decoys received from it.
+    /// Counts of decoys (dummy packets), of the client's earlier sessions and of the present one.
+    /// Each pair counts decoys sent to the client and decoys received from it.
     decoys: [[DecoyCount; 2]; 2],
     /// Time for which the client's timer is set in the driver's table.
     pub(super) armed: Option<Time>,
@@ -125,7 +125,7 @@ impl ClientState {
         fits
     }
 
-    /// Returns the plan of decoys for a new session; `None` if no decoys are sent.
+    /// Returns the plan of decoys (dummy packets) for a new session; `None` if no decoys are sent.
     pub(super) fn decoys(&self, settings: &Settings) -> Option<Decoys> {
         let dice = seed::stream(settings.seed, self.id.0.into(), "decoys");
         // If the schedule uses congestion windows, decoys would use up part of them.
@@ -133,7 +133,7 @@ impl ClientState {
         budget.map(|budget| Decoys::new(budget, dice))
     }
 
-    /// Returns the counts of decoys of all the client's sessions.
+    /// Returns the counts of decoys (dummy packets) in all of the client's sessions.
     fn all_decoys(&self) -> [DecoyCount; 2] {
         let [earlier, present] = self.decoys;
         [0, 1].map(|way| DecoyCount {

@@ -565,7 +565,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Assigns the datagrams whose delay has expired to paths.
+    /// Assigns paths to the datagrams whose delay has ended.
     fn deal_delayed(&mut self, now: Time, client: ClientId) {
         let place = client.0 as usize;
         while let Some((flow, bytes)) = self.client_states[place].next_delayed(now) {

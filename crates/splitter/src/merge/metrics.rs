@@ -160,7 +160,7 @@ fn paths(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Resul
     Ok(())
 }
 
-/// Encodes the decoys sent, and the decoys received and dropped.
+/// Encodes the counters of decoys (dummy packets): those sent, and those received and dropped.
 fn decoys(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Result {
     type Pick = fn(&Flow) -> u64;
     let packets: Pick = |flow| flow.datagrams;

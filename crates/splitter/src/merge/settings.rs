@@ -51,7 +51,8 @@ pub struct Settings {
     pub redraw: Option<Silence>,
     /// Delay of each answer of a server before the split; `None` for no delay.
     pub jitter: Option<Jitter>,
-    /// Budget of the decoys that each client receives on idle paths; `None` for no decoys.
+    /// Budget of the decoys (dummy packets) that each client receives on idle paths; `None` for no
+    /// decoys.
     pub decoys: Option<DecoyBudget>,
     /// Seed of the schedules' random choices.
     pub seed: u64,
@@ -104,7 +105,7 @@ pub struct Listening {
     pub redraw: Option<String>,
     /// Delay of answers before the split, in the user's notation; `None` for no delay.
     pub jitter: Option<String>,
-    /// Budget of decoys, in the user's notation; `None` for no decoys.
+    /// Budget of decoys (dummy packets), in the user's notation; `None` for no decoys.
     pub decoys: Option<String>,
     /// Seed that repeats this run's choices.
     pub seed: u64,
@@ -226,8 +227,8 @@ pub struct ClientSnapshot {
     pub lost: u64,
     /// Maximum time for which a datagram waits for earlier ones.
     pub patience: Duration,
-    /// Decoys sent to the client, and decoys received from it and dropped. No path's counters
-    /// include them.
+    /// Decoys (dummy packets) sent to the client, and decoys received from it and dropped. No
+    /// path's counters include them.
     pub decoys: [Flow; 2],
 }
 
@@ -239,7 +240,7 @@ pub struct PathSnapshot {
     pub from: Option<SocketAddr>,
     /// Whether the client's packets arrive by this path.
     pub up: bool,
-    /// The stream that is this path; `None` if the path is not a stream.
+    /// Counters of the path's stream; `None` if the path is not a stream.
     pub stream: Option<StreamSnapshot>,
     /// Datagrams to the server that arrived by this path.
     pub inward: Flow,
@@ -247,8 +248,8 @@ pub struct PathSnapshot {
     pub outward: Flow,
 }
 
-/// Function that reads the settings again, given those in force. Its error is one line that names
-/// the mistake and its place.
+/// Function that reads the settings again. Its argument is the settings in force. Its error is one
+/// line that names the mistake and its place.
 pub type Reread<'r> = Box<dyn FnMut(&Settings) -> Result<Settings, String> + 'r>;
 
 /// Display of the events and counters of a running far end.

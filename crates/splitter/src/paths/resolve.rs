@@ -116,8 +116,8 @@ const FAR: [SocketAddr; 2] = [
     SocketAddr::new(IpAddr::V6(Ipv6Addr::new(0x2001, 0x503, 0xba3e, 0, 0, 0, 2, 0x30)), 53),
 ];
 
-/// Returns the egresses of paths along the default routes: for each path the one for IPv4 and the
-/// one for IPv6.
+/// Returns the egresses (interfaces, source addresses and routes) of paths along the default
+/// routes: for each path one for IPv4 and one for IPv6.
 ///
 /// # Errors
 /// The kernel's list of interfaces could not be read, so nothing is known of any path.
@@ -210,7 +210,8 @@ fn all_towards(
     Ok(egresses)
 }
 
-/// Returns the egress towards the first of the proxy's addresses `found` that can be reached.
+/// Returns the egress (interface, source address and route) to the first of the proxy's addresses
+/// `found` that can be reached.
 fn to_proxy(
     machine: &Machine,
     spec: &PathSpec,
@@ -329,7 +330,8 @@ impl Machine {
         Ok(self.egress(spec, server, route, source))
     }
 
-    /// Returns the egress towards `proxy`, which forwards to `server`.
+    /// Returns the egress (interface, source address and route) to `proxy`, which forwards to
+    /// `server`.
     fn way_through(
         &self,
         spec: &PathSpec,

@@ -118,8 +118,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Returns the egresses of the settings' paths. New paths are looked up; known ones keep their
-    /// egress, even if they are down now.
+    /// Returns the egress (interface, source address and route) of each path in the settings. New
+    /// paths are looked up; known ones keep their egress, even if they are down now.
     fn egresses(
         &mut self,
         settings: &Settings,

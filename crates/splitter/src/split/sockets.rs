@@ -103,7 +103,8 @@ impl Relay {
     }
 }
 
-/// Returns the options of sockets for the path with this egress.
+/// Returns the options of sockets for the path with this egress (interface, source address and
+/// route).
 pub(super) fn options(egress: &Egress, fwmark: Option<u32>) -> UdpOptions {
     UdpOptions {
         device: egress.device.clone(),

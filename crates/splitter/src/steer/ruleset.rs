@@ -81,7 +81,8 @@ pub(crate) fn of_machine(subject: &Subject<'_>) -> String {
     replacement(*slot, &body)
 }
 
-/// Returns the body of the guard for the whole machine, in one line.
+/// Returns the body of the guard for the whole machine, in one line. The guard is the table that
+/// blocks packets while another program flushes the rules.
 pub(crate) fn guard_of_machine(subject: &Subject<'_>) -> String {
     let Subject { slot, ports, .. } = subject;
     let (mask, base) = (MASK, slot.base());
@@ -150,9 +151,10 @@ pub(crate) fn of_cable(subject: &Subject<'_>) -> String {
     replacement(*slot, &body)
 }
 
-/// Returns the body of the guard for the namespace's cable, in one line. Without the first table's
-/// chain `addresses`, answers to the namespace appear to be for this machine, which would refuse
-/// them. The guard therefore drops them.
+/// Returns the body of the guard for the namespace's virtual Ethernet pair, in one line. The guard
+/// is the table that blocks packets while another program flushes the rules. Without the first
+/// table's chain `addresses`, answers to the namespace appear to be for this machine, which would
+/// refuse them. The guard therefore drops them.
 pub(crate) fn guard_of_cable(subject: &Subject<'_>) -> String {
     let Subject { slot, exits, .. } = subject;
     let marks: Vec<_> = exits.iter().map(|exit| format!("{:#x}", slot.path(exit.index))).collect();
@@ -194,8 +196,8 @@ fn not_lent(family: &str, lending: &ForwardingScope) -> String {
     format!("meta nfproto {family} {by} oifname != \"{CABLES}*\" drop\n")
 }
 
-/// Returns the commands that update the assignment of flows to paths, after paths were added or
-/// removed.
+/// Returns the nftables commands that update the assignment of connections to paths, after paths
+/// were added or removed.
 pub(crate) fn rechoice(slot: Slot, exits: &[Exit]) -> String {
     let name = slot.ruleset();
     let mut text = String::new();

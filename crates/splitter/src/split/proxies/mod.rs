@@ -308,8 +308,8 @@ impl Proxies {
         }
     }
 
-    /// Handles a successful attempt. Returns the waiting four-tuple that gets the association;
-    /// `None` if the association becomes the spare.
+    /// Handles an association (a UDP relay of a proxy) that was opened. Returns the waiting
+    /// four-tuple that gets it; `None` if it becomes the spare one.
     pub(super) fn on_relay(
         &mut self,
         now: Time,
