@@ -46,8 +46,8 @@ pub enum Every {
         /// Maximum duration of a run, at least `least`.
         most: Duration,
     },
-    /// Runs are short after a silence and lengthen as the load continues (`growth.rs` has the
-    /// formula).
+    /// Runs are short after a pause in the traffic and lengthen as the load continues (`growth.rs`
+    /// has the formula).
     Growing {
         /// Mean duration of the first runs, above zero.
         least: Duration,
@@ -296,8 +296,8 @@ impl Boundary {
         self.begin(now);
     }
 
-    /// Records the end of a silence. With [`Every::Growing`], this ends the present run, and the
-    /// next runs are short again. Other kinds of run continue.
+    /// Records the end of a pause in the traffic. With [`Every::Growing`], this ends the present
+    /// run, and the next runs are short again. Other kinds of run continue.
     pub fn after_silence(&mut self) {
         if matches!(self.every, Every::Growing { .. }) {
             self.origin = None;

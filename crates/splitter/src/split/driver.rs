@@ -405,7 +405,8 @@ impl Driver<'_> {
     }
 
     /// Returns the core's counters, completed by those of the sockets, the tunnel, the streams and
-    /// the pinned flows. `missed` is the number of datagrams dropped by the paths' sockets.
+    /// the connections that are kept on one path. `missed` is the number of datagrams dropped by
+    /// the paths' sockets.
     pub(super) fn snapshot(&mut self, missed: u64) -> Snapshot {
         let now = self.clock.now();
         let pinned = self.ingress.pinned(self.control.stopped);

@@ -35,9 +35,9 @@ pub(super) fn try_paths(egresses: &[Egress], fwmark: Option<u32>) -> Result<Vec<
     Ok(warnings)
 }
 
-/// Checks the settings as a run would, without starting it. `known` is whether the server is
-/// already known; if it is not, only the other settings are checked. This is for programs that do
-/// other work before the run. Sends nothing on a path.
+/// Checks the settings as at the start of the splitter, without starting it. `known` is whether the
+/// server is already known; if it is not, only the other settings are checked. This is for programs
+/// that do other work before the run. Sends nothing on a path.
 ///
 /// # Errors
 /// A path leads nowhere, or the system does not permit the requested settings.

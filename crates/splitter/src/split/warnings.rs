@@ -85,7 +85,7 @@ impl Warnings {
         error.mtu.filter(|_| by_router && error.fault == Fault::TooBig)
     }
 
-    /// Warns that a route leads `packet` into the interface although it is not to be split.
+    /// Warns that a route leads `packet` into the interface, although `packet` is not to be split.
     pub(super) fn unsplit(&mut self, packet: &[u8]) -> Option<String> {
         (!replace(&mut self.unsplit, true)).then(|| {
             let what = packet::describe(packet);

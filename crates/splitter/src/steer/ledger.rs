@@ -63,7 +63,7 @@ impl MadeFile {
     }
 }
 
-/// The record file of a slot, which is locked.
+/// The locked record file of a splitter's slot.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     file: FileLock,
@@ -149,7 +149,7 @@ pub(crate) fn survey(namespace: u64) -> io::Result<Survey> {
     Ok(survey)
 }
 
-/// Locks the first free slot; returns `None` if there is none.
+/// Locks the record file of the first free slot; returns `None` if no slot is free.
 pub(crate) fn claim(namespace: u64) -> io::Result<Option<Ledger>> {
     fs::create_dir_all(FOLDER)?;
     for slot in (0..SLOTS).map(Slot) {
@@ -161,7 +161,8 @@ pub(crate) fn claim(namespace: u64) -> io::Result<Option<Ledger>> {
     Ok(None)
 }
 
-/// Returns the first slot without a file; `None` if there is none. Locks and creates nothing.
+/// Returns the first slot without a record file; `None` if there is none. Locks and creates
+/// nothing.
 pub(crate) fn likely(namespace: u64) -> Option<Slot> {
     (0..SLOTS).map(Slot).find(|slot| !path(namespace, *slot).exists())
 }
