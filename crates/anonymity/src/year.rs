@@ -133,8 +133,8 @@ pub struct DrawTally {
     /// Number of different guards used by clients with one leg, with two legs, and so on. Each is
     /// a sum over clients.
     pub guards: [u64; MOST],
-    /// For each day and number of legs, the number of clients compromised in four ways: any ever,
-    /// all ever, any now, all now.
+    /// For each day and number of legs, the number of clients compromised in four ways: any entry
+    /// was ever hostile, all were ever hostile at once, any is hostile now, all are hostile now.
     pub compromised: Vec<[[u64; 4]; MOST]>,
 }
 

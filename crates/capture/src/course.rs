@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::{Histogram, PathSummary, Row, Session, Summary, Trace, TraceError};
 
-/// Maximum number of time steps in a course.
+/// Maximum number of time steps for which traffic over time is recorded.
 pub const STEPS: usize = 600;
 
 /// Maximum number of runs that are recorded from the beginning of a session, in each direction. It
@@ -34,12 +34,12 @@ impl<T> PerDirection<T> {
 /// Traffic over time, of one session or of all of them.
 #[derive(Clone, Debug)]
 pub struct Course {
-    /// Start of the course, in seconds since the trace began; 0 if [`Course::aligned`].
+    /// Time of the first step, in seconds since the trace began; 0 if [`Course::aligned`].
     pub begins: f64,
     /// Whether times count from the first row of each session instead of from the start of the
     /// trace.
     pub aligned: bool,
-    /// Duration of the course in seconds.
+    /// Duration of the recorded traffic, in seconds.
     pub lasts: f64,
     /// Length of a time step in seconds. The last step may be shorter.
     pub step: f64,
@@ -86,7 +86,7 @@ pub struct Run {
     pub packets: u64,
 }
 
-/// The course of all sessions together, and of selected ones separately.
+/// The traffic over time of all sessions together, and of selected ones separately.
 #[derive(Clone, Debug)]
 pub struct Courses {
     /// All sessions together.
@@ -128,7 +128,7 @@ struct OpenSession {
     unsplit: bool,
     /// Index of the session in `chosen`; `None` if it is not selected.
     place: Option<usize>,
-    /// Time that counts as 0 for this session in the course of all sessions, in seconds.
+    /// Time that counts as 0 for this session in the traffic of all sessions, in seconds.
     zero: f64,
     /// The run in progress.
     run: PerDirection<Option<Run>>,

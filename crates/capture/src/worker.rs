@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Maximum time for which a slow disk may delay a driver. The tap then fails.
+/// Maximum time for which a slow disk may delay a driver. The capture then fails.
 pub const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Number of batches in circulation: one that is being filled, one that is being written, and one

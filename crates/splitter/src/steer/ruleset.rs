@@ -168,9 +168,9 @@ pub(crate) fn guard_of_cable(subject: &Subject<'_>) -> String {
     in_one_line(&body)
 }
 
-/// Returns the rules for forwarding. Only pinned packets leave the cable, and only by paths.
-/// Packets of other interfaces are not forwarded if forwarding is on only because of this program,
-/// except to cables of this and other splitters.
+/// Returns the rules for forwarding. Packets leave the namespace only in connections that are kept
+/// on a path, and only by paths. Packets of other interfaces are not forwarded if forwarding is on
+/// only because of this program, except to cables of this and other splitters.
 fn fence(subject: &Subject<'_>, priority: &str) -> String {
     let Subject { slot, ports, lent, .. } = subject;
     let (mask, base, cable) = (MASK, slot.base(), slot.cable());
@@ -274,8 +274,8 @@ fn split(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Returns the rules that lead flows to be split into the interface, new and known ones, before any
-/// other rule.
+/// Returns the rules that lead connections to be split into the interface, before any other rule.
+/// They apply to new and to known connections.
 fn sessions(slot: Slot) -> String {
     let (mask, base, tun) = (MASK, slot.base(), slot.tun());
     format!(
