@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from anabranch.metrics import Difference, Estimate
     from anabranch.results import Result
 
-File = Annotated[Path, typer.Argument(help="A result; its predictions are in the same folder.")]
+File = Annotated[
+    Path,
+    typer.Argument(
+        help="File of a result. The file of its predictions must be in the same folder."
+    ),
+]
 
 
 def compare(

@@ -57,7 +57,9 @@ def doctor(
     data: Annotated[
         Path | None,
         typer.Option(
-            metavar="IN", help="Traces for entries that name none; relative to the current folder."
+            metavar="IN",
+            help="Traces for entries of the list that name none. The path is "
+            "relative to the current folder.",
         ),
     ] = None,
     seconds: Annotated[

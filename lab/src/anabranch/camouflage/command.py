@@ -30,7 +30,9 @@ def camouflage(
     document: Annotated[
         Path | None,
         typer.Option(
-            "--markdown", metavar="FILE.md", help="Write the tables between marks in FILE.md."
+            "--markdown",
+            metavar="FILE.md",
+            help="Write the tables into FILE.md, between its two marks.",
         ),
     ] = None,
     attack: Annotated[

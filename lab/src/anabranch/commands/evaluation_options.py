@@ -52,16 +52,16 @@ class Splitting:
     mode: Annotated[
         str | None,
         typer.Option(
-            help="follow or follow:20ms: an unmodified server; independent: a far end; together: "
-            "one schedule for both directions, which no program has. Default: follow, or the mode "
-            "that the schedule or --path-defence needs."
+            help="How the two directions choose paths, as in `split`: follow, follow:20ms, "
+            "independent or together. Default: follow, or the mode that the schedule or "
+            "--path-defence needs."
         ),
     ] = None
     draw: Annotated[
         str,
         typer.Option(
-            help="When new probabilities are drawn: load (for each page load), session:20 (after "
-            "20 loads) or silence:1s."
+            help="When new probabilities are drawn: load (for each page load), session:20 "
+            "(after 20 loads) or silence:1s (after a pause of 1 s)."
         ),
     ] = "load"
     delay: Annotated[
@@ -106,8 +106,9 @@ class Attacker:
     observer: Annotated[
         str,
         typer.Option(
-            help=f"What the attack sees: {observer_rules()}. Append +counter for an unencrypted "
-            "counter, and to the first two +earlier for earlier loads (with --draw session:N)."
+            help=f"What the attack sees: {observer_rules()}. Append +counter if it also sees "
+            "an unencrypted packet counter. Append +earlier to the first two if it also "
+            "knows earlier loads (with --draw session:N)."
         ),
     ] = "random"
     attack: Annotated[
@@ -141,7 +142,9 @@ class Division:
         str,
         typer.Option(help="honest: separate loads train and test; paper: as in the CoMPS paper."),
     ] = "honest"
-    folds: Annotated[int, typer.Option(help="Folds of the paper's protocol, 1 to 10.")] = 1
+    folds: Annotated[
+        int, typer.Option(help="Number of folds that the paper's protocol runs, 1 to 10.")
+    ] = 1
     world: Annotated[
         str,
         typer.Option(

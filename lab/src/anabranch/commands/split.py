@@ -56,8 +56,8 @@ class Splitting:
     draw: Annotated[
         str,
         typer.Option(
-            help="When new probabilities are drawn: load (for each page load), session:20 (after "
-            "20 loads), silence:1s."
+            help="When new probabilities are drawn: load (for each page load), session:20 "
+            "(after 20 loads), silence:1s (after a pause of 1 s)."
         ),
     ] = "load"
     delay: Annotated[

@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 def covertness(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="FOLDER", help="Captures, and manifest.jsonl, which lists them."),
+        typer.Argument(
+            metavar="FOLDER", help="Folder of captures, with manifest.jsonl, which lists them."
+        ),
     ],
     document: Annotated[
         Path | None,
         typer.Option(
-            "--markdown", metavar="FILE.md", help="Write the page between marks in FILE.md."
+            "--markdown",
+            metavar="FILE.md",
+            help="Write the page into FILE.md, between its two marks.",
         ),
     ] = None,
     out: Annotated[
