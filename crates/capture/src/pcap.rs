@@ -224,8 +224,8 @@ impl PathFiles {
     fn begin(folder: &Path, name: &str, limits: PcapLimits) -> io::Result<PathFiles> {
         if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) {
             return Err(invalid(format!(
-                "the path name {name:?} cannot be the name of a file: \
-                                        choose one without '/' and without '.' at its beginning"
+                "the path name {name:?} cannot be the name of a file: choose one without '/' and \
+                 without '.' at its beginning"
             )));
         }
         let file = begin(&folder.join(limits.file_name(name, 1)), name)?;

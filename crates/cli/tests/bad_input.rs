@@ -573,8 +573,7 @@ fn what_is_no_trace_is_told_by_what_it_is() {
         ),
         (
             "cut.parquet",
-            "cut.parquet: the file is incomplete: its end is missing; copy or record \
-                         it again",
+            "cut.parquet: the file is incomplete: its end is missing; copy or record it again",
         ),
         (".", ".: a directory; report reads files that 'anabranch split --trace FILE'"),
         (

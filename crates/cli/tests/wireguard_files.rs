@@ -232,8 +232,7 @@ fn a_file_that_is_missing_or_would_be_lost_is_refused() {
     let itself = refuses(&["--write", "./tunnel.conf", "--overwrite"]);
     assert!(
         itself.ends_with(
-            "is the file that --wg reads, and its Endpoint would be lost: name \
-                          another file"
+            "is the file that --wg reads, and its Endpoint would be lost: name another file"
         ),
         "{itself}"
     );

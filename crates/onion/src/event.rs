@@ -163,8 +163,7 @@ impl fmt::Display for LinkFault {
             }
             LinkFault::HandshakeTimeout => "a link's handshake that was not completed in time",
             LinkFault::NotWhole => {
-                "a link that may lose or reorder cells, which is not allowed \
-                                    here"
+                "a link that may lose or reorder cells, which is not allowed here"
             }
             LinkFault::TooManyHalfOpen => "too many half-open links from one address",
             LinkFault::WrongIdentity => "a relay with another identity than expected",
@@ -196,10 +195,7 @@ impl fmt::Display for CircuitFault {
                 "a circuit ID that is in use, or that the neighbour may not choose"
             }
             CircuitFault::RelayEarly => "a RELAY_EARLY cell where none is allowed",
-            CircuitFault::Unrecognised => {
-                "a relay cell that is for no relay (hop) of its \
-                                           circuit"
-            }
+            CircuitFault::Unrecognised => "a relay cell that is for no relay (hop) of its circuit",
             CircuitFault::Garbage => {
                 "a lossy cell (cell in a datagram) that was not encrypted by the other end of \
                  its circuit"
@@ -210,8 +206,7 @@ impl fmt::Display for CircuitFault {
             CircuitFault::Extend => "a request to extend a circuit in a way that is not allowed",
             CircuitFault::Sendme => "an unexpected SENDME (acknowledgement)",
             CircuitFault::SendmeTag => {
-                "a SENDME (acknowledgement) whose tag belongs to another \
-                                        cell"
+                "a SENDME (acknowledgement) whose tag belongs to another cell"
             }
             CircuitFault::SendmeBare => {
                 "a SENDME (acknowledgement) of version 0, which the consensus does not allow \

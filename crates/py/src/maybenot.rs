@@ -97,8 +97,7 @@ impl<'a> Trace<'a> {
         }
         if !times.iter().all(sound) || !times.is_sorted() {
             return Err(PyValueError::new_err(
-                "times: give seconds from 0 to 10,000,000,000, in \
-                                              ascending order",
+                "times: give seconds from 0 to 10,000,000,000, in ascending order",
             ));
         }
         Ok(Trace { times, up })
@@ -197,8 +196,7 @@ fn arguments(seed: u64, delay: f64, pps: Option<u32>, most: usize) -> PyResult<S
     };
     if pps == Some(0) || most == 0 {
         return Err(PyValueError::new_err(
-            "pps (packets per second) and the number of steps must \
-                                          each be at least 1",
+            "pps (packets per second) and the number of steps must each be at least 1",
         ));
     }
     // Without a value, the simulator would take the limit from a trace that it parsed; ours was

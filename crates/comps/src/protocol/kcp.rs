@@ -14,8 +14,8 @@ pub const FAMILY: Family = Family {
     mark: |datagram| Mark::strong(conversation(datagram).is_some()),
     follow,
     one_path: Some(
-        "its server opens another session for each address of the client, and the \
-                    first session stalls",
+        "its server opens another session for each address of the client, and the first session \
+         stalls",
     ),
     counter: Counter::Looked,
     guide: "any-program",

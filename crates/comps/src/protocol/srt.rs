@@ -12,8 +12,7 @@ pub const FAMILY: Family = Family {
     mark: |datagram| Mark::strong(is_induction(datagram)),
     follow,
     one_path: Some(
-        "its server sends only to the address from which the client began the \
-                    connection",
+        "its server sends only to the address from which the client began the connection",
     ),
     counter: Counter::Looked,
     guide: "any-program",

@@ -50,16 +50,13 @@ impl fmt::Display for NoSet {
             NoSet::NotBuilt => "the circuit is not complete",
             NoSet::Gone => "the set of circuits that it should join is closed",
             NoSet::Used => {
-                "the circuit carries or carried streams, or is part of a set of \
-                            circuits already"
+                "the circuit carries or carried streams, or is part of a set of circuits already"
             }
             NoSet::NoCongestionControl => {
-                "the circuit has no congestion control, which the \
-                                           set's design needs"
+                "the circuit has no congestion control, which the set's design needs"
             }
             NoSet::CongestionControl => {
-                "the circuit has congestion control, which the set's \
-                                         design does not use"
+                "the circuit has congestion control, which the set's design does not use"
             }
             NoSet::OtherCells => "the circuit's cells have another format than those of the set",
             NoSet::Beyond => {

@@ -228,12 +228,7 @@ fn header<'a>(headers: &[httparse::Header<'a>], name: &str) -> Option<&'a str> {
 
 fn content_length(headers: &[httparse::Header<'_>]) -> Result<Option<usize>, HttpError> {
     let parse = |text: &str| {
-        text.parse().map_err(|_| {
-            HttpError::Malformed(
-                "its Content-Length \
-                                                                            is not a number",
-            )
-        })
+        text.parse().map_err(|_| HttpError::Malformed("its Content-Length is not a number"))
     };
     header(headers, "content-length").map(parse).transpose()
 }

@@ -159,8 +159,7 @@ fn of_lossy(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resu
     count(
         encoder,
         "relay_lossy_circuits_made",
-        "Circuits created with lossy cells (cells in \
-                                                 datagrams, which may be lost)",
+        "Circuits created with lossy cells (cells in datagrams, which may be lost)",
         *circuits_lossy,
     )?;
     let directions = [("received", lossy.received), ("sent", lossy.sent)];
@@ -179,8 +178,7 @@ fn of_lossy(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resu
     counts(
         encoder,
         "relay_lossy_cells_dropped",
-        "Lossy cells (cells in datagrams) that the \
-                                                  relay dropped",
+        "Lossy cells (cells in datagrams) that the relay dropped",
         "cause",
         &dropped,
     )?;

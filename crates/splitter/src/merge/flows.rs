@@ -93,12 +93,9 @@ impl Flows {
         if self.sockets.len() >= self.most {
             let of_client = self.sockets.values().filter(|flow| flow.key.0 == key.0);
             let oldest = of_client.min_by_key(|flow| flow.used).map(|flow| flow.key);
-            self.close(oldest.ok_or_else(|| {
-                io::Error::other(
-                    "too many sockets to servers are \
-                                                              open",
-                )
-            })?);
+            self.close(
+                oldest.ok_or_else(|| io::Error::other("too many sockets to servers are open"))?,
+            );
         }
         let options = UdpOptions {
             recv_buffer: BUFFER,

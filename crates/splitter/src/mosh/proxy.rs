@@ -65,9 +65,7 @@ fn with_notice<R>(
 fn reach(addresses: &[SocketAddr], patience: Duration) -> io::Result<TcpStream> {
     let mut outcome = Err(io::Error::new(
         io::ErrorKind::NotFound,
-        "the name has no address of \
-                                                                   the requested kind, IPv4 (-4) \
-                                                                   or IPv6 (-6)",
+        "the name has no address of the requested kind, IPv4 (-4) or IPv6 (-6)",
     ));
     for address in addresses {
         outcome = TcpStream::connect_timeout(address, patience);

@@ -150,8 +150,8 @@ impl Driver<'_> {
     pub(super) fn steer(&mut self) {
         if let Err(error) = self.ingress.follow(self.uplinks.egress_table.exits()) {
             self.report.screen.warn(&format!(
-                "the routes could not be changed to the new paths ({error}): \
-                                connections that are not split may still use the earlier paths"
+                "the routes could not be changed to the new paths ({error}): connections that \
+                 are not split may still use the earlier paths"
             ));
         }
     }

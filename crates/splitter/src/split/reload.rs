@@ -229,8 +229,8 @@ fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
     ];
     match changed.iter().find(|(_, changed)| *changed) {
         Some((name, _)) => Err(format!(
-            "'{name}' cannot change while the splitter runs: undo the change in the \
-                         settings file, or restart the splitter"
+            "'{name}' cannot change while the splitter runs: undo the change in the settings \
+             file, or restart the splitter"
         )),
         None => Ok(()),
     }

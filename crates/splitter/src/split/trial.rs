@@ -101,8 +101,8 @@ fn blame(egress: &Egress, options: &UdpOptions, error: &io::Error) -> String {
              the capability CAP_NET_RAW"
         ),
         _ => format!(
-            "path '{name}': the system does not allow this program to open a socket to \
-                      {}: {error}",
+            "path '{name}': the system does not allow this program to open a socket to {}: \
+             {error}",
             egress.server
         ),
     }

@@ -164,8 +164,7 @@ mod tests {
         let error = begin(&source, true).unwrap_err().to_string();
         assert!(
             error.ends_with(
-                "is the file that --wg reads, and its Endpoint would be lost: name \
-                             another file"
+                "is the file that --wg reads, and its Endpoint would be lost: name another file"
             ),
             "{error}"
         );

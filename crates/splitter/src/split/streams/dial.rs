@@ -189,8 +189,7 @@ fn straight(reach: &Reach) -> Result<Line, DialFault> {
 fn by_tls(at: &Target, reach: &Reach, end: Option<&dyn TlsEnd>) -> Result<Line, DialFault> {
     let missing = || {
         TlsError(
-            "no certificate or CA is set with which the far end's certificate \
-                               can be checked"
+            "no certificate or CA is set with which the far end's certificate can be checked"
                 .into(),
         )
     };

@@ -353,8 +353,7 @@ impl Streams {
         self.fail(
             now,
             path,
-            "the addresses of its proxy or far end changed, and no new address \
-                              can be reached",
+            "the addresses of its proxy or far end changed, and no new address can be reached",
         )
     }
 

@@ -251,8 +251,7 @@ impl Shapes {
         let fault = |why: String| Err(ShapeFault(why));
         if !(1..=SHAPES).contains(&shapes.len()) {
             return fault(format!(
-                "the file has {} shapes (recorded connections), but must have 1 \
-                                  to 1,024",
+                "the file has {} shapes (recorded connections), but must have 1 to 1,024",
                 shapes.len()
             ));
         }
