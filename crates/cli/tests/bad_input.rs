@@ -298,7 +298,7 @@ fn a_delay_that_is_none_or_alike_for_all_or_longer_than_a_protocols_timer() {
         ("20-0ms", "begins with the longer"),
         ("-5-20ms", "not a range of delays: write two times"),
         ("0-20p", "not a range of delays"),
-        ("0-1s", "again (999 ms, the first probe timeout, RFC 9002, section 6.2.2), so everything"),
+        ("0-1s", "again after 999 ms (the first probe timeout, RFC 9002, section 6.2.2), so that"),
     ] {
         // As a word of its own, too: a minus sign does not make it an option.
         for option in [&["--jitter", jitter][..], &[&format!("--jitter={jitter}")]] {
@@ -309,7 +309,7 @@ fn a_delay_that_is_none_or_alike_for_all_or_longer_than_a_protocols_timer() {
     }
     let long = ["--jitter", "0-5s", "--protocol", "wireguard"];
     let message = refused(&[LISTEN, TO, PATH, &long]);
-    let timer = "again (5000 ms, Rekey-Timeout";
+    let timer = "again after 5000 ms (Rekey-Timeout";
     assert!(message.contains(timer), "{message}");
     let message = refused_file("\njitter = '20ms'\n");
     assert!(message.starts_with("split.toml:2: `jitter`: '20ms' delays all"), "{message}");

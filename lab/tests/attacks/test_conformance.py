@@ -223,7 +223,7 @@ def test_a_training_that_diverges_is_told(name: str, data: Data) -> None:
 @pytest.mark.parametrize("name", ["var-cnn"], indirect=True)
 def test_loads_that_do_not_divide_are_told(name: str, data: Data) -> None:
     few = [0, len(data.train) - 1]
-    with pytest.raises(AttackError, match=r"^validation_share = 0\.9: too few loads"):
+    with pytest.raises(AttackError, match=r"^validation_share = 0\.9: too few page loads"):
         small(name, validation_share=0.9).fit(data.train[few], data.train_labels[few])
 
 

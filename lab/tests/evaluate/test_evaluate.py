@@ -407,7 +407,7 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ([data, "--folds", 3], "--folds: only the paper's protocol has folds"),
         ([data, "--protocol", "paper", "--test-run", 5], "--test-run: the paper's protocol"),
         ([data, "--monitored", 5], "--monitored: in a closed world"),
-        ([data, "--unmonitored-y", 3], "unmonitored: of no use to parquet"),
+        ([data, "--unmonitored-y", 3], "unmonitored: files of the format parquet"),
         ([data, "--bootstrap", 10**15], "bootstrap: 1000000000000000 is not from 1 to"),
         ([data, "--seed", 2**64], "seed: 18446744073709551616"),
         ([data, "--parameter", "trees=5", "--parameter", "trees=6"], "trees is given twice"),
