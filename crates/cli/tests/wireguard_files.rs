@@ -294,5 +294,5 @@ fn a_path_through_a_tunnel_that_is_not_up_says_how_to_bring_it_up() {
     let message = path("vpn=wg:nowhere0.conf");
     assert!(message.contains("there is no file 'nowhere0.conf'"), "{message}");
     let message = path("vpn=wg:sixteen-letters1.conf");
-    assert!(message.contains("is not a file for wg-quick: it takes NAME.conf"), "{message}");
+    assert!(message.contains("is not the name of a wg-quick file: write NAME.conf"), "{message}");
 }
