@@ -199,8 +199,8 @@ mod tests {
         use Verdict::{Rejects, Takes};
         assert_eq!(said("echo '<body>verdicts:10.</body>'"), Ok(vec![Takes, Rejects]));
         for (script, why) in [
-            ("echo '<body></body>'", "judged 0 of 2 objects"),
-            ("echo verdicts:1.", "judged 1 of 2 objects"),
+            ("echo '<body></body>'", "checked only 0 of 2 objects"),
+            ("echo verdicts:1.", "checked only 1 of 2 objects"),
             ("exit 3", "exit status: 3"),
         ] {
             let told = said(script).unwrap_err();
