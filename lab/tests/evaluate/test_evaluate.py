@@ -423,7 +423,7 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ("folder.json", "cannot be written"),
         (f"{'x' * 300}.json", "File name too long"),
         ("rows.json", "rows.parquet: cannot be written"),
-        ("lost.json", "lost.parquet: --out: predictions would replace a file"),
+        ("lost.json", "lost.parquet: --out: this file exists, but the"),
     ]:
         assert problem in told(data, "--out", tmp_path / name)
     said = told(data, "--out", data.with_suffix(".json"))
