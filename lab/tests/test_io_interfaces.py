@@ -119,7 +119,7 @@ def test_of_a_capture_that_is_cut_what_is_whole_is_read(form: str, tmp_path: Pat
     for lost in (1, 20, last - 4, last - 1):
         file.write_bytes(whole[:-lost])
         at, left = len(whole) - last, last - lost
-        with pytest.warns(TraceWarning, match=f"byte {at} is incomplete: the last {left} bytes"):
+        with pytest.warns(TraceWarning, match=f"byte {at} is incomplete, so the last {left} bytes"):
             assert io.read(file, meaning=meaning).sizes.tolist() == [38, 38]
     file.write_bytes(whole[: len(whole) - 2 * last - 1])
     with pytest.raises(TraceError, match="damaged or incomplete"):

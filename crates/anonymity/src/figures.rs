@@ -1,20 +1,21 @@
-//! Statistics over several random draws.
+//! Statistics over the results of several random trials.
 
 use serde::{Deserialize, Serialize};
 
-/// Mean over draws, and the band that contains nine tenths of the draws.
+/// Mean over random trials, and the range that contains nine tenths of their results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Band {
-    /// Mean over the draws.
+    /// Mean over the trials.
     pub mean: f64,
-    /// The 5 % quantile of the draws.
+    /// The 5 % quantile of the trials' results.
     pub low: f64,
-    /// The 95 % quantile of the draws.
+    /// The 95 % quantile of the trials' results.
     pub high: f64,
 }
 
 impl Band {
-    /// Computes the band of `values`, one for each draw. All fields are zero if `values` is empty.
+    /// Computes the mean and range of `values`, one value for each trial. All fields are zero if
+    /// `values` is empty.
     #[must_use]
     pub fn of(mut values: Vec<f64>) -> Band {
         values.sort_by(f64::total_cmp);
@@ -44,9 +45,9 @@ pub struct Share {
 }
 
 impl Share {
-    /// Computes the share over `draws`, each a pair of a count and its total. The interval is
-    /// Student's over the draws, so it includes the variation between draws. For a single draw, it
-    /// is Wilson's interval.
+    /// Computes the share over `draws` (random trials), each a pair of a count and its total. The
+    /// interval is Student's over the trials, so it includes the variation between them. For a
+    /// single trial, it is Wilson's interval.
     #[must_use]
     pub fn over(draws: &[(u64, u64)]) -> Share {
         let (count, all) = draws.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));

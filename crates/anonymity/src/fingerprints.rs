@@ -30,7 +30,7 @@ pub struct FingerprintSettings {
     pub legs: usize,
     /// Number of populations of clients.
     pub draws: usize,
-    /// Seed of all draws.
+    /// Seed of all random choices.
     pub seed: u64,
     /// Threads to use.
     pub workers: Workers,
@@ -72,14 +72,15 @@ pub struct Sharing {
 /// Result for circuits with `legs` legs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FingerprintRow {
-    /// Legs of a circuit.
+    /// Number of legs of a circuit, each with its own guard.
     pub legs: usize,
     /// Number of guards that a client uses: the larger of its legs and the parameter of the
     /// consensus.
     pub in_use: usize,
     /// The paper's formula: clients over `C(guards, in_use)`.
     pub formula: f64,
-    /// Sharing if each client draws its own guards and uses the first primary ones.
+    /// Sharing if each client chooses its own guards at random, by weight, and uses the first
+    /// primary ones.
     pub own: Sharing,
     /// Sharing if guards were divided into fixed sets of `in_use` guards, and each client drew a
     /// set with a probability proportional to the set's weight.
@@ -240,8 +241,8 @@ mod tests {
         assert_ne!(set(&[7, 3, 9], 3), set(&[3, 7, 8], 3));
     }
 
-    /// Even draws of 1,889 guards: 43.9 clients a set, 45 in the mean over clients; pairs: 95.3 %
-    /// are unique, four share the largest.
+    /// For 1,889 guards of equal weight: 43.9 clients per set, 45 as the mean over clients. With
+    /// pairs, 95.3 % of clients are alone, and four clients share the largest set.
     #[test]
     fn even_draws_come_to_the_formula() {
         let settings = FingerprintSettings { draws: 1, legs: 2, ..FingerprintSettings::default() };

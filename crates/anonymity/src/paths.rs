@@ -21,7 +21,7 @@ use crate::{BadSetting, MOST_LEGS, Workers, count, enough_guards, share};
 
 /// Time at which the clients start, in seconds since 1970. Its value does not affect the results.
 const NOW: u64 = 1_500_000_000;
-/// Number of circuits that a thread draws in one piece of work.
+/// Number of circuits that a thread simulates in one piece of work.
 const PIECE: u64 = 500;
 
 /// Settings of the simulation.
@@ -37,12 +37,12 @@ pub struct PathSettings {
     pub legs: usize,
     /// Port of the destination.
     pub port: u16,
-    /// Number of circuits for each number of legs and each draw of the adversary. Each circuit
-    /// belongs to a new client.
+    /// Number of circuits for each number of legs and each random choice of hostile relays. Each
+    /// circuit belongs to a new client.
     pub circuits: u64,
-    /// Number of draws of the adversary.
+    /// Number of times that the hostile relays are chosen at random.
     pub draws: u64,
-    /// Seed of all draws.
+    /// Seed of all random choices.
     pub seed: u64,
     /// Threads to use.
     pub workers: Workers,
@@ -74,19 +74,21 @@ pub fn closed_form(entry: f64, exit: f64, legs: usize) -> (f64, f64) {
     (exit * (1.0 - (1.0 - entry).powi(power)), exit * entry.powi(power))
 }
 
-/// A probability, in closed form and as the share of drawn circuits.
+/// A probability: by a formula, and as the share of simulated circuits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Chance {
-    /// Closed form for independent relays, at the shares that the adversary actually obtained.
+    /// Result of the formula for independent relays, with the shares that the adversary actually
+    /// obtained.
     pub closed: f64,
-    /// Share of the drawn circuits, with its 95 % interval over the adversary's draws.
+    /// Share of the simulated circuits, with its 95 % interval over the random choices of hostile
+    /// relays.
     pub drawn: Share,
 }
 
 /// Result for circuits with `legs` legs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathRow {
-    /// Number of legs of a circuit.
+    /// Number of legs (entry relays used at once) of a circuit.
     pub legs: usize,
     /// Number of circuits that were built.
     pub circuits: u64,
@@ -109,27 +111,28 @@ pub struct PathRow {
     pub unbuilt: u64,
 }
 
-/// Shares of weight that the adversary holds, as the mean over its draws.
+/// Shares of weight that the adversary holds, as the mean over the random choices of hostile
+/// relays.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Holding {
-    /// The adversary's share of the entry weight.
+    /// The hostile relays' share of the weight of entry relays.
     pub entry: f64,
-    /// The adversary's share of the weight of exits that allow the port.
+    /// The hostile relays' share of the weight of exits that allow the port.
     pub exit: f64,
-    /// The adversary's share of the weight of middles.
+    /// The hostile relays' share of the weight of middle relays.
     pub middle: f64,
     /// Number of relays that the adversary runs.
     pub relays: f64,
 }
 
-/// Result of one draw of the adversary. All shares are shares of weight, from 0 to 1.
+/// Result of one random choice of hostile relays. All shares are shares of weight, from 0 to 1.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PathDraw {
-    /// The adversary's share of the entries.
+    /// The hostile relays' share of the entries.
     pub entry: f64,
-    /// The adversary's share of the exits that allow the port.
+    /// The hostile relays' share of the exits that allow the port.
     pub exit: f64,
-    /// The adversary's share of the middles.
+    /// The hostile relays' share of the middles.
     pub middle: f64,
     /// Number of relays that the adversary runs.
     pub relays: usize,
@@ -147,7 +150,8 @@ pub struct PathCounts {
     pub unbuilt: u64,
 }
 
-/// Draws circuits of one leg up to [`PathSettings::legs`] against each draw of the adversary.
+/// Simulates circuits with one leg up to [`PathSettings::legs`] legs, for each random choice of
+/// hostile relays.
 ///
 /// # Errors
 /// A setting is out of its range, or does not suit this network.
@@ -158,7 +162,7 @@ pub fn paths(
     Ok(summary(&draw(network, settings, 0..settings.draws)?))
 }
 
-/// Draws the circuits for those draws of the adversary whose numbers are in `draws`.
+/// Simulates the circuits for the random choices of hostile relays with the numbers `draws`.
 ///
 /// # Errors
 /// As [`paths`].
@@ -172,7 +176,8 @@ pub fn draw(
     Ok(draws.map(|draw| clients.against(draw)).collect())
 }
 
-/// Summarises draws of the adversary: returns its mean shares, and a row for each number of legs.
+/// Summarises random choices of hostile relays: returns their mean shares, and a row for each
+/// number of legs.
 #[must_use]
 pub fn summary(draws: &[PathDraw]) -> (Holding, Vec<PathRow>) {
     let mean =
@@ -262,8 +267,8 @@ impl<'a> Clients<'a> {
         Adversary { relays, entry, exit, middle }
     }
 
-    /// Selects the relays of the adversary in the draw numbered `draw`, and draws the circuits of
-    /// its clients.
+    /// Chooses the hostile relays at random with the number `draw`, and simulates the circuits of
+    /// the clients of this number.
     fn against(&self, draw: u64) -> PathDraw {
         let adversary = self.adversary(draw);
         let legs = 1..=self.settings.legs;
@@ -278,8 +283,8 @@ impl<'a> Clients<'a> {
         let work = |piece: usize| {
             let piece = piece as u64;
             let circuits = PIECE.min(self.settings.circuits - piece * PIECE);
-            // The clients are the same for each number of legs, and differ between draws of the
-            // adversary.
+            // The clients are the same for each number of legs, and differ between the random
+            // choices of hostile relays.
             let mut rng = stream(self.settings.seed, draw * pieces + piece, "circuits");
             let mut counts = PathCounts::none(legs);
             for _ in 0..circuits {
@@ -404,7 +409,7 @@ fn row(draws: &[PathDraw], legs: usize) -> PathRow {
 mod tests {
     use super::*;
 
-    /// Footnote 14 and the check values of section 6.1.
+    /// The expected values are those of footnote 14 and of section 6.1.
     #[test]
     fn the_closed_form_has_the_values_of_the_paper() {
         let any = |share, legs| closed_form(share, share, legs).0;

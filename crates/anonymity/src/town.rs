@@ -18,15 +18,16 @@ const TRIES: usize = 64;
 /// whose index is the relay's number.
 #[derive(Clone, Debug)]
 pub struct Town {
-    /// Cumulative weights: entry `n` is the total weight of the places before `n`, so the first
-    /// entry is 0.
+    /// Cumulative weights of the places (positions of relays): entry `n` is the total weight of the
+    /// places before `n`, so the first entry is 0.
     sums: Vec<u64>,
-    /// The number of each place's first relay. The last entry is the number of all relays.
+    /// The number of the first relay of each place (position of relays). The last entry is the
+    /// number of all relays.
     first: Vec<u32>,
     lives: Vec<Life>,
 }
 
-/// The period in which a relay is listed, in seconds, and the relay's place.
+/// The period in which a relay is listed, in seconds, and its place (position in the population).
 #[derive(Clone, Copy, Debug)]
 struct Life {
     place: u32,
@@ -53,15 +54,16 @@ pub fn entries(network: &Network) -> Vec<([u8; 20], u64)> {
 }
 
 impl Town {
-    /// Creates a population of places with these weights, whose relays never leave. Relay and
-    /// place have the same number.
+    /// Creates a population with places (positions of relays) of these weights, whose relays never
+    /// leave. Relay and place have the same number.
     #[must_use]
     pub fn still(weights: &[u64]) -> Town {
         Town::of(weights, |_| vec![u64::MAX])
     }
 
-    /// Creates a population of places with these weights for `days` days. Relays leave after an
-    /// exponential time with a mean of `mean` days, except at the places set in `periods`.
+    /// Creates a population with places (positions of relays) of these weights for `days` days.
+    /// Relays leave after an exponential time with a mean of `mean` days, except at the places set
+    /// in `periods`.
     #[must_use]
     pub fn churning(
         weights: &[u64],
@@ -97,7 +99,7 @@ impl Town {
         town
     }
 
-    /// Returns the place that a relay has or had.
+    /// Returns the place (position in the population) that a relay has or had.
     #[must_use]
     pub fn place(&self, relay: u32) -> usize {
         self.lives[relay as usize].place as usize
@@ -109,7 +111,7 @@ impl Town {
         self.lives[relay as usize].gone
     }
 
-    /// Returns the relay that has the place `place` at time `now`.
+    /// Returns the relay that has the place (position in the population) `place` at time `now`.
     fn holder(&self, place: usize, now: u64) -> u32 {
         let lives = &self.lives[self.first[place] as usize..self.first[place + 1] as usize];
         self.first[place] + number(lives.partition_point(|life| life.gone <= now))

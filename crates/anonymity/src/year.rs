@@ -49,9 +49,9 @@ pub enum Adversary {
 /// Settings of the simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct YearSettings {
-    /// Number of clients in each draw.
+    /// Number of clients for each random choice of hostile relays.
     pub clients: usize,
-    /// Number of draws of the adversary.
+    /// Number of times that the hostile relays are chosen at random.
     pub draws: usize,
     /// The adversary's share of the entry weight, its own relays included.
     pub share: f64,
@@ -63,7 +63,7 @@ pub struct YearSettings {
     pub hostile_churn: bool,
     /// Days on which clients are counted, in ascending order.
     pub days: Vec<u64>,
-    /// Seed of all draws.
+    /// Seed of all random choices.
     pub seed: u64,
     /// Threads to use.
     pub workers: Workers,
@@ -102,7 +102,8 @@ pub struct Compromised {
 /// Result for clients with `legs` legs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct YearRow {
-    /// Number of legs of a circuit, each with its own entry; `None` for the mixture [`COMB`].
+    /// Number of legs (entry relays used at once) of a circuit, each with its own entry; `None` for
+    /// the mixture [`COMB`].
     pub legs: Option<usize>,
     /// Number of guards that a client uses at a time: the larger of the legs and the parameter of
     /// the consensus. `None` for the mixture [`COMB`].
@@ -113,27 +114,27 @@ pub struct YearRow {
     pub at: Vec<Compromised>,
 }
 
-/// A part of the simulation: numbers of clients and of draws of the adversary.
+/// A part of the simulation: numbers of clients, and of random choices of hostile relays (draws).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Numbers of the clients, which are counted in each of the draws.
+    /// Numbers of the clients, which are counted for each of the draws.
     pub clients: Range<usize>,
-    /// Numbers of the draws of the adversary.
+    /// Numbers of the random choices of hostile relays.
     pub draws: Range<usize>,
 }
 
-/// Counts of compromised clients in one draw of the adversary.
+/// Counts of compromised clients for one random choice of hostile relays.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrawTally {
-    /// Number of the draw.
+    /// Number of the random choice.
     pub draw: usize,
     /// Number of clients, which is the same for each number of legs.
     pub clients: u64,
     /// Number of different guards used by clients with one leg, with two legs, and so on. Each is
     /// a sum over clients.
     pub guards: [u64; MOST],
-    /// For each day and number of legs, the number of clients compromised in four ways: any ever,
-    /// all ever, any now, all now.
+    /// For each day and number of legs, the number of clients compromised in four ways: any entry
+    /// was ever hostile, all were ever hostile at once, any is hostile now, all are hostile now.
     pub compromised: Vec<[[u64; 4]; MOST]>,
 }
 
@@ -150,7 +151,8 @@ pub fn year(
     Ok(rows(params, &tally(weights, params, settings, &settings.whole())?))
 }
 
-/// Counts the compromised clients in a part of the clients and draws of `settings`.
+/// Counts the compromised clients in a part of the clients and of the random choices of hostile
+/// relays.
 ///
 /// # Errors
 /// A setting is out of its range.
@@ -166,7 +168,8 @@ pub fn tally(
     Ok(tallies.collect())
 }
 
-/// Adds the counts in `more`, of other clients or other draws, to `sums`.
+/// Adds the counts in `more`, of other clients or other random choices of hostile relays, to
+/// `sums`.
 pub fn add(sums: &mut Vec<DrawTally>, more: Vec<DrawTally>) {
     for tally in more {
         match sums.iter_mut().find(|sum| sum.draw == tally.draw) {
@@ -221,14 +224,14 @@ pub fn rows(params: &GuardParams, tallies: &[DrawTally]) -> Vec<YearRow> {
 }
 
 impl YearSettings {
-    /// Returns the part that contains all clients and all draws.
+    /// Returns the part that contains all clients and all random choices of hostile relays.
     #[must_use]
     pub fn whole(&self) -> Part {
         Part { clients: 0..self.clients, draws: 0..self.draws }
     }
 
-    /// Returns whether all draws of the adversary share the same clients. If so, counting all
-    /// draws together costs little more than counting one draw.
+    /// Returns whether all random choices of hostile relays share the same clients. If so, counting
+    /// them together costs little more than counting one.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         let labels = matches!(self.adversary, Adversary::Replaces(_));
@@ -279,10 +282,11 @@ fn bands(
         .collect()
 }
 
-/// A population of relays, and its hostile places in each draw of the adversary.
+/// A population of relays, and its hostile places for each random choice of hostile relays.
 struct World {
     town: Town,
-    /// Number of the first draw for which the population is made. The clients' seeds depend on it.
+    /// Number of the first random choice for which the population is made. The clients' seeds
+    /// depend on it.
     number: usize,
     draws: Vec<(usize, Vec<bool>)>,
 }
@@ -338,7 +342,8 @@ fn town(weights: &[u64], settings: &YearSettings, periods: &[bool], draw: usize)
     }
 }
 
-/// Simulates the clients of `world` with each number of legs, and returns a tally for each draw.
+/// Simulates the clients of `world` with each number of legs, and returns the counts for each
+/// random choice of hostile relays.
 fn simulate_clients(
     world: &World,
     params: &GuardParams,
@@ -475,9 +480,10 @@ mod tests {
         year(&[100; 900], &GuardParams::default(), settings).unwrap()
     }
 
-    /// 1 - .9^(guards used) fits what any of m comes to; facts of the same core with steps of a
-    /// day: 5.9, 11.7 and 17.4 guards a year, .468, .713 and .850 of clients met a hostile one,
-    /// .093 and .013 had two and three at a time.
+    /// The expected values are those of the same core with steps of a day: 5.9, 11.7 and 17.4
+    /// guards a year; .468, .713 and .850 of clients met a hostile guard; .093 and .013 had two and
+    /// three hostile guards at the same time. 1 - .9^(guards used) fits the shares with any hostile
+    /// guard.
     #[test]
     fn a_year_comes_to_the_figures_of_daily_steps() {
         let rows = run(&small(Adversary::Adds(100)));

@@ -10,8 +10,9 @@ use anabranch_os::threads::share_out;
 
 const TWO: Workers = Workers { threads: 2, run: share_out };
 
-/// 600 relays of alike weights: a third are guards, a third exits to the web, every tenth of those
-/// to mail too; of 20 families of 30, each in a /16 of its own, if `kin`.
+/// Returns a table of 600 relays of similar weights. A third are guards, a third are exits to the
+/// web, and every tenth exit also allows mail. With `kin`, there are 20 families of 30 relays, each
+/// in one /16 network.
 fn table(kin: bool) -> String {
     let id = |place: usize| format!("{:040X}", 1 + place * 0x0123_4567_89AB);
     let weights = "Wgg=10000 Wgd=0 Wee=10000 Wed=10000 Wmm=10000 Wmg=0 Wme=0 Wmd=0";

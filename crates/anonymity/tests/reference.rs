@@ -22,12 +22,12 @@ fn weights(text: &str) -> Vec<u64> {
     lines.flat_map(str::split_whitespace).map(|weight| weight.parse().unwrap()).collect()
 }
 
-/// October 2015.
+/// Returns the weights of October 2015.
 fn early() -> Vec<u64> {
     weights(include_str!("data/entry-weights-2015-10-10.txt"))
 }
 
-/// March 2017.
+/// Returns the weights of March 2017.
 fn late() -> Vec<u64> {
     weights(include_str!("data/entry-weights-2017-03-10.txt"))
 }
@@ -38,7 +38,7 @@ fn run(adversary: Adversary, churn: Option<f64>, (clients, draws): (usize, usize
     year(&early(), &GuardParams::default(), &settings).unwrap()
 }
 
-/// What was ever compromised after a year, by any of m and by all of m.
+/// Returns the shares of clients compromised within a year: by any of m entries, and by all of m.
 fn last(rows: &[YearRow]) -> ([f64; 3], [f64; 3]) {
     let of = |row: usize| rows[row].at.last().unwrap();
     ([0, 1, 2].map(|row| of(row).any_ever.mean), [0, 1, 2].map(|row| of(row).all_ever.mean))
@@ -90,8 +90,8 @@ fn a_year_in_which_honest_relays_go_comes_to_the_reference() {
     near(&all, &[0.555, 0.144, 0.026], "all, 1/500 a day");
 }
 
-/// Shares within .015, mean sizes within 2 %. The median is the size of one set, which differs by a
-/// tenth from population to population, the largest by a third.
+/// Shares must agree within .015, and mean sizes within 2 %. The median is the size of one set,
+/// which differs by a tenth between populations; the largest set differs by a third.
 #[test]
 fn fingerprints_come_to_the_reference() {
     assert_eq!(late().len(), 1889);

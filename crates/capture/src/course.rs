@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::{Histogram, PathSummary, Row, Session, Summary, Trace, TraceError};
 
-/// Maximum number of time steps in a course.
+/// Maximum number of time steps for which traffic over time is recorded.
 pub const STEPS: usize = 600;
 
 /// Maximum number of runs that are recorded from the beginning of a session, in each direction. It
@@ -34,18 +34,19 @@ impl<T> PerDirection<T> {
 /// Traffic over time, of one session or of all of them.
 #[derive(Clone, Debug)]
 pub struct Course {
-    /// Start of the course, in seconds since the trace began; 0 if [`Course::aligned`].
+    /// Time of the first step, in seconds since the trace began; 0 if [`Course::aligned`].
     pub begins: f64,
     /// Whether times count from the first row of each session instead of from the start of the
     /// trace.
     pub aligned: bool,
-    /// Duration of the course in seconds.
+    /// Duration of the recorded traffic, in seconds.
     pub lasts: f64,
     /// Length of a time step in seconds. The last step may be shorter.
     pub step: f64,
-    /// A lane for each path, in ascending order.
+    /// The traffic of each path, in ascending order of the paths' numbers.
     pub lanes: Vec<Lane>,
-    /// Sum of the sizes in each step: of path -1 if that was recorded, otherwise of all paths.
+    /// Sum of the sizes in each step over all paths. If the trace has rows of path -1 (the unsplit
+    /// traffic), only these are added.
     pub whole: PerDirection<Vec<u64>>,
     /// The first [`RUNS`] runs of a session. Empty if this value combines several sessions.
     pub runs: PerDirection<Vec<Run>>,
@@ -85,7 +86,7 @@ pub struct Run {
     pub packets: u64,
 }
 
-/// The course of all sessions together, and of selected ones separately.
+/// The traffic over time of all sessions together, and of selected ones separately.
 #[derive(Clone, Debug)]
 pub struct Courses {
     /// All sessions together.
@@ -96,8 +97,8 @@ pub struct Courses {
 
 impl Courses {
     /// Reads `trace` a second time and returns its courses. `chosen` are the indices of the
-    /// selected sessions in `summary.sessions`. In each course, only the `lanes` paths with the
-    /// most bytes have a lane.
+    /// selected sessions in `summary.sessions`. Each course has the traffic of single paths only
+    /// for the `lanes` paths with the most bytes.
     ///
     /// The page loads of a data set have no common clock ([`Summary::is_data_set`]). In the course
     /// of all sessions, each load therefore begins at 0.
@@ -127,7 +128,7 @@ struct OpenSession {
     unsplit: bool,
     /// Index of the session in `chosen`; `None` if it is not selected.
     place: Option<usize>,
-    /// Time that counts as 0 for this session in the course of all sessions, in seconds.
+    /// Time that counts as 0 for this session in the traffic of all sessions, in seconds.
     zero: f64,
     /// The run in progress.
     run: PerDirection<Option<Run>>,
@@ -307,7 +308,8 @@ mod tests {
         Courses::of_trace(&trace, &summary, chosen, lanes).unwrap()
     }
 
-    /// Session 1 from 0 to 600 ms on two paths, session 2 at 300 ms on one.
+    /// Returns the rows of session 1, from 0 to 600 ms on two paths, and of session 2, at 300 ms on
+    /// one path.
     fn two() -> Vec<Row<'static>> {
         vec![
             row(1, 0, 0.0, 100),

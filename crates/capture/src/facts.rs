@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(TraceFacts::parse(&none.metadata()).unwrap(), none);
     }
 
-    /// The lab reads its columns from this file.
+    /// The lab reads the names of the columns from `io/columns.json`.
     #[test]
     fn the_columns_are_those_of_the_lab() {
         let file = include_str!("../../../lab/src/anabranch/io/columns.json");

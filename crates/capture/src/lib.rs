@@ -66,7 +66,7 @@ pub struct ObservedBatch<'a> {
     pub time: Time,
     /// Number of the session that the batch belongs to.
     pub session: u64,
-    /// The path, as an index into the names that the tap was created with.
+    /// The path, as an index into the names with which the writer (tap) was created.
     pub path: u16,
     /// The protocol of the path's socket.
     pub transport: Transport,

@@ -66,7 +66,8 @@ impl PcapLimits {
     }
 }
 
-/// The tap that writes `NAME.pcapng` for each path into one directory.
+/// An observer of a driver's traffic (a tap) that writes `NAME.pcapng` for each path into one
+/// directory.
 pub struct PcapTap {
     batch: Batch,
     start: Duration,
@@ -223,8 +224,8 @@ impl PathFiles {
     fn begin(folder: &Path, name: &str, limits: PcapLimits) -> io::Result<PathFiles> {
         if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) {
             return Err(invalid(format!(
-                "the path name {name:?} cannot be the name of a file: \
-                                        choose one without '/' and without '.' at its beginning"
+                "the path name {name:?} cannot be the name of a file: choose one without '/' and \
+                 without '.' at its beginning"
             )));
         }
         let file = begin(&folder.join(limits.file_name(name, 1)), name)?;
@@ -444,7 +445,7 @@ mod tests {
         }
     }
 
-    /// Both directions over IPv4 on the first path, IPv6 on the second.
+    /// Records packets in both directions, over IPv4 on the first path and over IPv6 on the second.
     fn record(folder: &Path) {
         let mut tap = tap(folder);
         tap.seen(&seen(0, true, b"aaaabbbbcc", 4)).unwrap();
@@ -459,7 +460,7 @@ mod tests {
         tap.finish().unwrap();
     }
 
-    /// (nanoseconds, flags, packet) of every packet; checks the head on the way.
+    /// Returns (nanoseconds, flags, packet) of every packet, and checks the file's header.
     fn packets(file: &Path, name: &str) -> Vec<(Duration, u32, Vec<u8>)> {
         let mut reader = PcapNgReader::new(File::open(file).unwrap()).unwrap();
         let mut packets = Vec::new();
@@ -484,7 +485,7 @@ mod tests {
         packets
     }
 
-    /// (source port, destination port, ECN bits, payload), after a check of all checksums.
+    /// Checks all checksums. Returns (source port, destination port, ECN bits, payload).
     fn dissect(packet: &[u8]) -> (u16, u16, u8, Vec<u8>) {
         let headers = PacketHeaders::from_ip_slice(packet).unwrap();
         let Some(TransportHeader::Udp(udp)) = headers.transport else { panic!("no UDP") };
@@ -523,7 +524,7 @@ mod tests {
         assert!(first.iter().chain(&second).all(|&(time, ..)| time == at));
     }
 
-    /// (source port, sequence number, acknowledgement, payload).
+    /// Returns (source port, sequence number, acknowledgement, payload).
     fn segment(packet: &[u8]) -> (u16, u32, u32, Vec<u8>) {
         let headers = PacketHeaders::from_ip_slice(packet).unwrap();
         let Some(TransportHeader::Tcp(tcp)) = headers.transport else { panic!("no TCP") };
@@ -671,7 +672,7 @@ mod tests {
         assert!(within.is_dir());
     }
 
-    /// What tshark reads in `file`, a line per packet.
+    /// Returns tshark's description of `file`, one line per packet.
     fn tshark(file: &Path) -> Option<Vec<String>> {
         let options = "-o ip.check_checksum:TRUE -o udp.check_checksum:TRUE -T fields -E \
                        separator=/s -e frame.time_epoch -e frame.interface_name -e udp.srcport -e \

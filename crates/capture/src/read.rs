@@ -73,10 +73,9 @@ impl fmt::Display for TraceError {
             TraceError::Io(error) => write!(f, "{error}"),
             TraceError::Parquet(why) => write!(f, "not a readable Parquet file: {why}"),
             TraceError::Foreign => f.write_str("not a trace, because it is not a Parquet file"),
-            TraceError::BrokenOff => f.write_str(
-                "the file is incomplete: its end is missing; copy \
-                                                  or record it again",
-            ),
+            TraceError::BrokenOff => {
+                f.write_str("the file is incomplete: its end is missing; copy or record it again")
+            }
             TraceError::Directory => f.write_str("a directory"),
             TraceError::Experiment => f.write_str(
                 "not a trace, but a file with results of an experiment: to show them, run \
@@ -529,7 +528,7 @@ mod tests {
 
     use crate::facts::{MESSAGE, SizeUnit};
 
-    /// A file with the columns of `message`, the metadata of a trace and no rows.
+    /// Returns a file with the columns of `message`, the metadata of a trace and no rows.
     fn empty(message: &str, metadata: Vec<KeyValue>) -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().unwrap();
         let schema = Arc::new(parse_message_type(message).unwrap());

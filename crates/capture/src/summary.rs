@@ -345,7 +345,8 @@ mod tests {
         Row { load, label: "", monitored: false, run: 0, path, time: ms / 1e3, size }
     }
 
-    /// Up: two on path 0, one on path 1, one on path 0. Down: all on path 1, between the others.
+    /// Returns a session. Up: two packets on path 0, one on path 1, one on path 0. Down: all on
+    /// path 1, between the others.
     fn switching() -> Vec<Row<'static>> {
         vec![
             row(7, 0, 0.0, 100),

@@ -145,7 +145,7 @@ pub struct RowLabels {
     pub run: i32,
 }
 
-/// A tap that writes a trace.
+/// An observer of a driver's traffic (a tap) that writes a trace.
 pub struct TraceTap {
     writer: TraceWriter,
     labels: RowLabels,
@@ -472,7 +472,7 @@ mod tests {
         }
     }
 
-    /// Every row of the file as (load, path, time, size).
+    /// Returns every row of the file as (load, path, time, size).
     fn rows(target: &Path) -> Vec<(i64, i16, f64, i32)> {
         let mut rows = Vec::new();
         let trace = Trace::open(target).unwrap();
@@ -582,7 +582,8 @@ mod tests {
         assert_eq!(fs::read(&target).unwrap(), b"old");
     }
 
-    /// Rows of a file that is still being written, once there are at least `wanted`.
+    /// Returns the number of rows of a file that is still being written, once there are at least
+    /// `wanted`.
     fn grown(target: &Path, wanted: usize) -> usize {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -679,7 +680,8 @@ mod tests {
         assert!(verdict(Row { monitored: true, ..good }).contains("earlier rows with `load` 1;"));
     }
 
-    /// Damage is reported or harmless; it never panics and never takes the memory it lies about.
+    /// A damaged file causes an error or no harm: the reader does not panic, and does not allocate
+    /// the memory that the file claims to need.
     #[test]
     fn a_damaged_file_does_no_harm() {
         let folder = tempfile::tempdir().unwrap();
@@ -705,15 +707,15 @@ mod tests {
         assert!(refused > sound.len());
     }
 
-    /// A line of `/proc/self/status`, in kilobytes.
+    /// Returns a line of `/proc/self/status`, in kilobytes.
     fn memory(key: &str) -> usize {
         let status = fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find(|line| line.starts_with(key)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
-    /// Four million datagrams of many sizes through a tap; returns by how many kilobytes the
-    /// peak of the process's memory exceeds what it held before.
+    /// Records four million datagrams of many sizes. Returns by how many kilobytes the peak of the
+    /// process's memory rises.
     fn record_four_million() -> usize {
         const COUNT: u64 = 4_000_000;
         let folder = tempfile::tempdir().unwrap();
@@ -738,7 +740,7 @@ mod tests {
         grown
     }
 
-    /// In a process of its own: the memory of other tests is not this one's. All rows together
+    /// The test runs in a process of its own, because other tests use memory too. All rows together
     /// would take over 100 MB.
     #[test]
     fn four_million_datagrams_fit_in_bounded_memory() {

@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Maximum time for which a slow disk may delay a driver. The tap then fails.
+/// Maximum time for which a slow disk may delay a driver. The capture then fails.
 pub const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Number of batches in circulation: one that is being filled, one that is being written, and one
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::SyncSender;
 
-    /// Forwards what it is given; fails on a 13 and hangs on a 99 until the test ends.
+    /// A sink that forwards each batch. It fails on a 13, and hangs on a 99 until the test ends.
     struct Probe(SyncSender<Vec<u8>>, Receiver<()>);
 
     impl Sink for Probe {
@@ -163,7 +163,7 @@ mod tests {
         }
     }
 
-    /// Cannot be completed; reports that it was kept.
+    /// A sink that cannot be completed, and reports when `keep` is called.
     struct Full(SyncSender<()>);
 
     impl Sink for Full {

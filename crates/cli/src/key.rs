@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(far_file.peers[0].psk, home_file.peers[0].psk);
         assert_ne!(far_file.peers[0].psk, [0; 32]);
         let wrong = KeyFile::read_for(KeyEnd::Splitter, &far).err().unwrap().to_string();
-        assert!(wrong.contains("needs the other, made for 'home', instead"), "{wrong}");
+        assert!(wrong.contains("the other file of the pair, made for 'home'"), "{wrong}");
         assert!(KeyFile::read_for(KeyEnd::Far, &home).is_err());
         assert!(pair(&far, &folder.path().join("x")).is_err(), "nothing is replaced");
     }

@@ -298,7 +298,7 @@ fn a_delay_that_is_none_or_alike_for_all_or_longer_than_a_protocols_timer() {
         ("20-0ms", "begins with the longer"),
         ("-5-20ms", "not a range of delays: write two times"),
         ("0-20p", "not a range of delays"),
-        ("0-1s", "again (999 ms, the first probe timeout, RFC 9002, section 6.2.2), so everything"),
+        ("0-1s", "again after 999 ms (the first probe timeout, RFC 9002, section 6.2.2), so that"),
     ] {
         // As a word of its own, too: a minus sign does not make it an option.
         for option in [&["--jitter", jitter][..], &[&format!("--jitter={jitter}")]] {
@@ -309,7 +309,7 @@ fn a_delay_that_is_none_or_alike_for_all_or_longer_than_a_protocols_timer() {
     }
     let long = ["--jitter", "0-5s", "--protocol", "wireguard"];
     let message = refused(&[LISTEN, TO, PATH, &long]);
-    let timer = "again (5000 ms, Rekey-Timeout";
+    let timer = "again after 5000 ms (Rekey-Timeout";
     assert!(message.contains(timer), "{message}");
     let message = refused_file("\njitter = '20ms'\n");
     assert!(message.starts_with("split.toml:2: `jitter`: '20ms' delays all"), "{message}");
@@ -549,9 +549,10 @@ fn a_key_file_that_is_a_tunnels_or_empty_or_the_other_ends() {
         assert!(told.contains("'empty.key' is empty: remove it, then"), "{told}");
     }
     let told = split("far.key");
-    let words = "far end's half of a pair: this program needs the other, made for 'home', instead";
+    let words =
+        "('anabranch merge'): give this program the other file of the pair, made for 'home'";
     assert!(told.ends_with(words), "{told}");
-    assert!(merge("home.key").contains("is the splitter's half of a pair"));
+    assert!(merge("home.key").contains("is for the splitter ('anabranch split')"));
     let told = refused_by_program(folder.path(), &["merge", "home.conf"]);
     let words = "'home.conf' is a wg-quick file, but the far end takes settings";
     assert!(told.starts_with(words), "{told}");
@@ -572,8 +573,7 @@ fn what_is_no_trace_is_told_by_what_it_is() {
         ),
         (
             "cut.parquet",
-            "cut.parquet: the file is incomplete: its end is missing; copy or record \
-                         it again",
+            "cut.parquet: the file is incomplete: its end is missing; copy or record it again",
         ),
         (".", ".: a directory; report reads files that 'anabranch split --trace FILE'"),
         (

@@ -653,12 +653,12 @@ fn what_cannot_be_is_refused_in_one_line_without_a_secret() {
         (
             &merge,
             &["--key", &far, "--jitter", "0-500ms"],
-            "half of the time after which QUIC sends",
+            "choose delays below 499.5 ms (both ends",
         ),
         (
             &split,
             &["--key", &home, "--jitter", "0-500ms"],
-            "half of the time after which QUIC sends",
+            "choose delays below 499.5 ms (both ends",
         ),
         (&merge, &["--key", &alone], "lists no splitter that may connect"),
         (&merge, &["--key", &far, "--to", "x=127.0.0.1:8", "--to", "x=127.0.0.1:7"], "called 'x'"),

@@ -231,7 +231,9 @@ fn a_file_that_is_missing_or_would_be_lost_is_refused() {
     );
     let itself = refuses(&["--write", "./tunnel.conf", "--overwrite"]);
     assert!(
-        itself.ends_with("is the file of --wg, whose Endpoint would be lost: name another file"),
+        itself.ends_with(
+            "is the file that --wg reads, and its Endpoint would be lost: name another file"
+        ),
         "{itself}"
     );
     let nowhere = refuses(&["--write", "nowhere/split.conf"]);
@@ -292,5 +294,5 @@ fn a_path_through_a_tunnel_that_is_not_up_says_how_to_bring_it_up() {
     let message = path("vpn=wg:nowhere0.conf");
     assert!(message.contains("there is no file 'nowhere0.conf'"), "{message}");
     let message = path("vpn=wg:sixteen-letters1.conf");
-    assert!(message.contains("is not a file for wg-quick: it takes NAME.conf"), "{message}");
+    assert!(message.contains("is not the name of a wg-quick file: write NAME.conf"), "{message}");
 }

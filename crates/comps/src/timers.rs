@@ -18,7 +18,7 @@ struct Timer {
 const REKEY_TIMEOUT: Timer = Timer {
     whose: "WireGuard",
     lasts: Duration::from_secs(5),
-    source: "Rekey-Timeout, its paper, section 6.1",
+    source: "Rekey-Timeout, WireGuard paper, section 6.1",
 };
 
 /// QUIC's first probe timeout: with an initial round trip of 333 ms and half of that as its
@@ -67,14 +67,15 @@ pub fn check_jitter(jitter: Jitter, carry: Guess, far_end: bool) -> Result<(), J
 impl fmt::Display for JitterTooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Timer { whose, lasts, source } = &self.timer;
-        let half = if self.halved { "half of the time" } else { "the time" };
+        let longest = if self.halved { *lasts / 2 } else { *lasts };
+        let why = if self.halved { " (both ends delay packets)" } else { "" };
         write!(
             f,
-            "the delays '{}' are too long: they reach {half} after which {whose} sends an \
-             unanswered packet again ({} ms, {source}), so everything would be sent twice: choose \
-             shorter delays",
+            "the delays '{}' are too long: {whose} sends an unanswered packet again after {} ms \
+             ({source}), so that everything would be sent twice: choose delays below {} ms{why}",
             self.jitter,
-            lasts.as_millis()
+            lasts.as_millis(),
+            longest.as_secs_f64() * 1e3
         )
     }
 }
@@ -96,16 +97,17 @@ mod tests {
         assert_eq!(refused("0-998ms", look, false), None);
         let quic = refused("0-999ms", look, false).unwrap();
         assert!(
-            quic.contains("QUIC") && quic.contains("999 ms, the first probe timeout, RFC 9002")
+            quic.contains("QUIC") && quic.contains("999 ms (the first probe timeout, RFC 9002")
         );
         let wireguard = Guess::Is(Protocol::WireGuard);
         assert_eq!(refused("0-4999ms", wireguard, false), None);
         let text = refused("0-5s", wireguard, false).unwrap();
-        assert!(text.contains("WireGuard") && text.contains("5000 ms, Rekey-Timeout"), "{text}");
+        assert!(text.contains("WireGuard") && text.contains("5000 ms (Rekey-Timeout"), "{text}");
         assert_eq!(refused("0-499ms", Guess::Is(Protocol::Other), true), None);
         let half = refused("0-500ms", Guess::Is(Protocol::Other), true).unwrap();
         assert!(
-            half.contains("half of the time after which QUIC sends") && !half.contains('\n'),
+            half.ends_with("choose delays below 499.5 ms (both ends delay packets)")
+                && !half.contains('\n'),
             "{half}"
         );
     }

@@ -32,8 +32,8 @@ pub struct Size(pub usize);
 #[serde(try_from = "Written")]
 pub struct LawRule(pub DelayLaw);
 
-/// A value as the file has it. A number without a unit becomes a text that no unit fits, so it is
-/// refused.
+/// A value as the file has it. A number without a unit is kept as a text without a unit, which is
+/// then refused.
 #[derive(Deserialize)]
 #[serde(from = "RawWritten")]
 struct Written(String);

@@ -63,7 +63,8 @@ fn the_median_delay_is_less_than_300_us_off() {
     assert!((0.0..0.3).contains(&error), "{error} ms");
 }
 
-/// How much later than 10 ms and the time on the wire each of `count` datagrams arrived, in ms.
+/// Returns how late each of `count` datagrams arrived, in ms, beyond the delay of 10 ms and the
+/// time of sending.
 fn delay_errors(network: &Network, count: usize) -> Vec<f64> {
     let (client, server) = pair(network, 0, Duration::from_secs(1));
     let epoch = Instant::now();
@@ -121,10 +122,11 @@ fn loss_lies_in_its_binomial_interval() {
     }
 }
 
-/// Of which some overtake others.
+/// Number of packets that are sent. Some overtake others.
 const UNITS: u32 = 600;
 const GAP: Duration = Duration::from_millis(4);
-/// Arrivals that are to be closer than this may come in either order: the machine's own noise.
+/// Minimum distance of two arrivals whose order is checked: the machine's own delays may exchange
+/// closer ones.
 const NOISE: Duration = Duration::from_millis(5);
 
 #[test]
@@ -148,7 +150,7 @@ fn the_emulator_does_what_its_link_does_in_virtual_time() {
     assert_eq!(wrong, 0.0);
 }
 
-/// How many pairs, of those that are to arrive apart, arrived in the other order.
+/// Returns the number of pairs of packets that should arrive apart, and arrived in the other order.
 fn order_differences(expected: &[(Time, u32)], arrived: &[u32]) -> usize {
     let place: BTreeMap<u32, usize> =
         arrived.iter().zip(0..).map(|(&unit, at)| (unit, at)).collect();
@@ -197,7 +199,8 @@ fn ten_flows_cost_as_much_in_stars_of_61_and_301_links_as_in_one_of_11() {
     }
 }
 
-/// Mbit/s of all connections together, and the links' thread's CPU in µs a packet.
+/// Returns the total rate of all connections in Mbit/s, and the CPU time of the links' thread in µs
+/// per packet.
 fn star_result(links: usize) -> (f64, f64) {
     let start = Instant::now();
     let network = Network::start(&star(links)).unwrap();
@@ -211,8 +214,8 @@ fn star_result(links: usize) -> (f64, f64) {
     (rate, cost)
 }
 
-/// A hub that forwards, a server on link 0, and a client on each other link. Rates are far beyond
-/// what one core carries, so that the emulator is what limits the connections.
+/// Returns a star: a hub that forwards, a server on link 0, and a client on each other link. The
+/// rates exceed the capacity of one CPU core, so the emulator limits the connections.
 fn star(links: usize) -> Topology {
     let mut text = String::from("seed = 3\n[[host]]\nname = 'hub'\nforward = true\n");
     for i in 0..links {
@@ -229,7 +232,8 @@ fn star(links: usize) -> Topology {
     Topology::parse(&text, "star").unwrap()
 }
 
-/// Mbit/s that [`FLOWS`] clients together upload to the server in the second of two spans.
+/// Returns the rate in Mbit/s at which [`FLOWS`] clients together upload to the server in the
+/// second of two spans.
 fn flows(network: &Network, spans: [Duration; 2]) -> f64 {
     let listen = || TcpListener::bind(("10.10.0.2", PORT));
     let listener = network.host("h0").unwrap().run(listen).unwrap();
@@ -249,13 +253,13 @@ fn flows(network: &Network, spans: [Duration; 2]) -> f64 {
     })
 }
 
-/// Packets that left all links so far, in both directions.
+/// Returns the number of packets that have left all links so far, in both directions.
 fn packets(network: &Network) -> u64 {
     let stats = network.stats();
     stats.values().map(|l| l.forward.delivered.units + l.back.delivered.units).sum()
 }
 
-/// The CPU time so far of the thread that carries packets, to a hundredth of a second.
+/// Returns the CPU time so far of the thread that carries packets, to a hundredth of a second.
 fn links_cpu() -> Duration {
     let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     let is_links = |task: &std::path::PathBuf| {

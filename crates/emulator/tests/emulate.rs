@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use anabranch_emulator::Edit;
 use emulated::*;
 
-/// For what is sure to come, however busy the machine is.
+/// Timeout for events that happen in any case, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Sends back what comes, until that is empty.
+/// Sends received datagrams back until an empty one arrives.
 fn echo(socket: &UdpSocket) {
     let mut buffer = [0; 2048];
     loop {
@@ -30,7 +30,7 @@ fn echo(socket: &UdpSocket) {
     }
 }
 
-/// Round-trip times of `count` datagrams, sorted.
+/// Returns the round-trip times of `count` datagrams, sorted.
 fn round_trips(client: &UdpSocket, server: &UdpSocket, count: usize) -> Vec<Duration> {
     let there_and_back = |_| {
         let start = Instant::now();
@@ -47,8 +47,8 @@ fn round_trips(client: &UdpSocket, server: &UdpSocket, count: usize) -> Vec<Dura
     })
 }
 
-/// Measures until a value is `enough`, ten times at most, and gives all. For what a machine that
-/// has no time for sender, link and receiver makes less, or later; what is too early fails at once.
+/// Repeats `measure` until its result is `enough`, at most ten times. Returns all results. On a
+/// busy machine, single results may be too small or too late.
 fn until_in_time<T>(mut measure: impl FnMut() -> T, enough: impl Fn(&T) -> bool) -> Vec<T> {
     let mut measured = Vec::new();
     while measured.len() < 10 && !measured.last().is_some_and(&enough) {
@@ -57,9 +57,9 @@ fn until_in_time<T>(mut measure: impl FnMut() -> T, enough: impl Fn(&T) -> bool)
     measured
 }
 
-/// That round trips between these take `delay`: none less, and the shortest of many less than 5 ms
-/// more, as the machine may be busy, but not each time. The median is held to far less by
-/// `accuracy.rs`, on a machine that does little else.
+/// Checks that round trips between the two sockets take `delay`. None may be shorter, and the
+/// shortest must be less than 5 ms longer. Others may be longer, because the machine may be busy;
+/// `accuracy.rs` checks the median on an idle machine.
 fn take(client: &UdpSocket, server: &UdpSocket, count: usize, delay: Duration) {
     let most = delay + Duration::from_millis(5);
     let least = until_in_time(|| round_trips(client, server, count)[0], |least| *least < most);
@@ -179,7 +179,8 @@ fn a_scripted_change_happens_at_its_time() {
     assert!(shares.last().is_some_and(is_third), "{shares:.2?} dropped");
 }
 
-/// The share of datagrams, one each millisecond for 900 ms, that a cut from 300 ms to 600 ms drops.
+/// Returns the share of datagrams that a cut from 300 ms to 600 ms drops, of one datagram each
+/// millisecond for 900 ms.
 fn share_of_a_scripted_cut() -> Option<f64> {
     let events = "[[event]]\nat = '300ms'\nlink = 'p0'\ndown = true\n\
                   [[event]]\nat = '600ms'\nlink = 'p0'\ndown = false\n";

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use anabranch_emulator::{self as emulate, Network, Topology};
 
-/// For what is sure to come, however busy the machine is.
+/// Timeout for events that happen in any case, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A client behind a router, and a server that knows nothing of the client's network unless
-/// `SERVER` tells it.
+/// A client behind a router, and a server that has no route to the client's network unless `SERVER`
+/// adds one.
 const TOPOLOGY: &str = "\
 [[host]]
 name = 'client'
@@ -64,13 +64,13 @@ fn socket(network: &Network, host: &str, address: &str) -> UdpSocket {
     socket
 }
 
-/// Asks the server at `to` from the client; the address that the server saw, if an answer came
-/// back.
+/// Sends a question from the client to the server at `to`. Returns the client's address as the
+/// server saw it, if an answer came back.
 fn ask(network: &Network, from: &str, to: &str) -> io::Result<SocketAddr> {
     ask_for(network, from, to, PATIENCE)
 }
 
-/// The same, which waits so long for the answer.
+/// Asks as `ask` does, and waits at most `patience` for the answer.
 fn ask_for(network: &Network, from: &str, to: &str, patience: Duration) -> io::Result<SocketAddr> {
     let (client, server) = (socket(network, "client", from), socket(network, "server", to));
     client.set_read_timeout(Some(patience))?;
@@ -104,7 +104,7 @@ fn without_translation_the_server_needs_a_route_back() {
     assert!(ask_for(&without, "192.168.7.2:0", "10.99.0.1:7000", short).is_err());
 }
 
-/// Two hosts that forward, behind each other.
+/// Two hosts that forward packets, one after the other.
 const ROUTERS: &str = "\
 [[host]]
 name = 'client'

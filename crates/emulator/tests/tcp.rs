@@ -9,9 +9,9 @@ use anabranch_tcp::Congestion;
 use judge::grid::{Direction, Row, measure_all};
 use judge::{Cell, can_run};
 
-/// Greatest distance from Linux's goodput.
+/// Maximum relative distance from Linux's goodput.
 const WITHIN: f64 = 0.15;
-/// Least share of the cells within that distance.
+/// Minimum share of the cells (link settings) within that distance.
 const SHARE: f64 = 0.9;
 
 fn cell(rate: u32, rtt: u32, loss: f64, queue: f64) -> Cell {
@@ -45,7 +45,8 @@ fn within(ratio: f64) -> bool {
     (ratio - 1.0).abs() <= WITHIN
 }
 
-/// Measures and prints; returns the cells that are off, and the share of the others.
+/// Measures all cells (link settings), and prints the results. Returns the share of the results
+/// within [`WITHIN`].
 fn judge(cells: &[(Cell, Congestion)], seeds: u64) -> f64 {
     let start = Instant::now();
     let rows = measure_all(cells, seeds, show).expect("the machine can run it");
@@ -75,7 +76,7 @@ fn goodput_is_that_of_linux_on_a_short_grid() {
     assert!(share >= 0.75, "{share} of the cells are within {WITHIN}");
 }
 
-/// Rates, round-trip times, losses and queues, each crossed with some of the others.
+/// Returns rates, round-trip times, losses and queues, each combined with some of the others.
 fn long_grid() -> Vec<(Cell, Congestion)> {
     let mut cells = Vec::new();
     for (rate, rtt) in [

@@ -20,8 +20,8 @@ pub struct Config {
     /// Number of nodes on a path from the client, including the exit: 2 to [`MAX_HOPS`]. A reply
     /// passes one relay less than `hops`, and then ends at the client.
     pub hops: usize,
-    /// Maximum number of tags stored against replay. The default suffices for 13,900 packets a
-    /// second, and takes about 32 MiB if it is used up.
+    /// Maximum number of packets' tags that are stored to detect replayed packets. The default
+    /// suffices for 13,900 packets a second, and takes about 32 MiB if it is used up.
     pub tags: usize,
     /// Maximum number of streams that end at this node, as client and as exit together.
     pub streams: usize,

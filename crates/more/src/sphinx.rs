@@ -68,7 +68,7 @@ pub(crate) enum Content {
 
 /// A packet without the layer of one hop.
 pub(crate) struct Unwrapped {
-    /// Last tick in which the packet is valid.
+    /// Last tick (period of 30 s) in which the packet is valid.
     pub(crate) expiry: u64,
     /// The first 8 bytes of the packet's tag.
     pub(crate) tag: u64,
@@ -127,7 +127,7 @@ fn first_number(bytes: &[u8; 32]) -> u64 {
     bytes.iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
-/// The route of a packet, and the packet's last tick.
+/// The route of a packet, and the last tick (period of 30 s) in which the packet is valid.
 pub(crate) struct Route<'p> {
     pub(crate) hops: Vec<&'p Peer>,
     pub(crate) expiry: u64,

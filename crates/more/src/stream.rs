@@ -53,7 +53,7 @@ pub enum Ending {
     Closed,
     /// The exit has not connected the destination.
     Refused(Refusal),
-    /// The other end has given the stream up, or does not know it.
+    /// The other end has aborted the stream, or does not know it.
     Reset,
     /// The other end has not answered in time.
     TimedOut,
@@ -150,7 +150,8 @@ impl Stream {
         }
     }
 
-    /// Takes as many of the program's `bytes` as fit the send buffer. Returns their number.
+    /// Appends the program's `bytes` to the send buffer. Returns the number of bytes that it
+    /// accepted.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
         let taken = self.tcp.write(bytes);
         self.starved = taken < bytes.len() || self.tcp.room() == 0;

@@ -13,44 +13,45 @@ use crate::sphinx::ReplyBlock;
 use crate::tags::LIFETIME;
 use crate::wire::ReplyContent;
 
-/// Number of blocks that an exit keeps in reserve if it has no data to send: for TCP's initial
-/// window (RFC 6928), and for two acknowledgements.
+/// Number of reply blocks that an exit keeps in reserve if it has no data to send: for TCP's
+/// initial window (RFC 6928), and for two acknowledgements.
 const RESERVE: i64 = 12;
-/// Maximum number of blocks of a stream at the exit.
+/// Maximum number of reply blocks of a stream at the exit.
 const MAX_STOCK: usize = 256;
-/// Maximum number of blocks that a client makes for each reply that has arrived. It allows for the
-/// loss of half of the packets on the six links of both ways, because an exit without a block
-/// cannot request more.
+/// Maximum number of reply blocks that a client makes for each reply that has arrived. It allows
+/// for the loss of half of the packets on the six links of both ways, because an exit without a
+/// block cannot request more.
 const PER_REPLY: u64 = 4;
-/// Number of blocks that a client makes before the first reply, in addition to the reserve.
+/// Number of reply blocks that a client makes before the first reply, in addition to the reserve.
 const FIRST: u64 = 36;
-/// Maximum number of packets in flight whose blocks a client counts.
+/// Maximum number of packets in flight whose reply blocks a client counts.
 const MAX_IN_FLIGHT: usize = 256;
-/// Time without a reply after which a client sends blocks unrequested. It doubles each time.
+/// Time without a reply after which a client sends reply blocks unrequested. It doubles each time.
 const PROBE: Duration = Duration::from_millis(250);
 /// Maximum time between two unrequested packets.
 const PROBE_MAX: Duration = Duration::from_secs(16);
-/// Maximum number of blocks in an unrequested packet.
+/// Maximum number of reply blocks in an unrequested packet.
 const PROBE_BLOCKS: i64 = 2;
 
-/// A client's account of the blocks at the exit of a stream.
+/// A client's account of the reply blocks at the exit of a stream.
 #[derive(Debug)]
 pub(crate) struct Supply {
     /// Number of the next forward packet.
     number: u32,
-    /// Number of blocks that the exit lacks, by the last report.
+    /// Number of reply blocks that the exit lacks, by the last report.
     lacking: i64,
-    /// Packets that the last report does not cover: the number of each, and its number of blocks.
+    /// Packets that the last report does not cover: the number of each, and its number of reply
+    /// blocks.
     in_flight: VecDeque<(u32, usize)>,
     serial: Option<u32>,
-    /// Number of blocks that the client may still make; see [`PER_REPLY`].
+    /// Number of reply blocks that the client may still make; see [`PER_REPLY`].
     allowance: u64,
     probe_at: Time,
     interval: Duration,
 }
 
 impl Supply {
-    /// Returns the account of a new stream: the exit has no blocks.
+    /// Returns the account of a new stream: the exit has no reply blocks.
     pub(crate) fn new(now: Time) -> Supply {
         Supply {
             number: 0,
@@ -63,15 +64,16 @@ impl Supply {
         }
     }
 
-    /// Returns the number of blocks to send now. In addition to the blocks that the exit lacks by
-    /// its last report, it needs one to acknowledge each of the `unacked` segments in flight.
+    /// Returns the number of reply blocks to send now. In addition to the blocks that the exit
+    /// lacks by its last report, it needs one to acknowledge each of the `unacked` segments in
+    /// flight.
     pub(crate) fn deficit(&self, unacked: u32) -> usize {
         let on_their_way: usize = self.in_flight.iter().map(|(_, blocks)| blocks).sum();
         let lacking = (self.lacking + i64::from(unacked)).clamp(0, MAX_STOCK as i64) as u64;
         lacking.saturating_sub(on_their_way as u64).min(self.allowance) as usize
     }
 
-    /// Notes a forward packet with `blocks` blocks. Returns its number.
+    /// Records a forward packet with `blocks` reply blocks. Returns its number.
     pub(crate) fn sent(&mut self, blocks: usize) -> u32 {
         let number = self.number;
         self.number = number.wrapping_add(1);
@@ -121,15 +123,15 @@ impl Supply {
 /// An exit's reply blocks of a stream, in the order of their arrival.
 #[derive(Debug, Default)]
 pub(crate) struct Stock {
-    /// Each block with the last tick at which it is used.
+    /// Each reply block with the last tick (30 s) at which it is used.
     blocks: VecDeque<(u64, ReplyBlock)>,
     seen: Option<u32>,
     serial: u32,
 }
 
 impl Stock {
-    /// Adds the blocks of the forward packet `number`, which arrived at the tick `now`. The oldest
-    /// ones are dropped if there are too many.
+    /// Adds the reply blocks of the forward packet `number`, which arrived at the tick `now`. The
+    /// oldest ones are dropped if there are too many.
     pub(crate) fn add(&mut self, now: u64, number: u32, blocks: Vec<ReplyBlock>) {
         let is_higher = |seen: u32| number.wrapping_sub(seen) as i32 > 0;
         if self.seen.is_none_or(is_higher) {
@@ -141,7 +143,7 @@ impl Stock {
         self.blocks.drain(..excess);
     }
 
-    /// Returns true if there is no block that can be used at the tick `now`.
+    /// Returns whether there is no reply block that can be used at the tick `now`.
     pub(crate) fn is_empty(&mut self, now: u64) -> bool {
         while self.blocks.front().is_some_and(|(last, _)| *last < now) {
             self.blocks.pop_front();
@@ -149,13 +151,13 @@ impl Stock {
         self.blocks.is_empty()
     }
 
-    /// Returns true if there is no block, valid or expired.
+    /// Returns whether there is no reply block, valid or expired.
     pub(crate) fn is_spent(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// Removes a block, and returns it with the head of the reply that uses it. `tcp` is the state
-    /// of the stream's connection.
+    /// Removes a reply block, and returns it with the head of the reply that uses it. `tcp` is the
+    /// state of the stream's connection.
     pub(crate) fn take(&mut self, tcp: &LinkView) -> Option<(ReplyBlock, ReplyContent)> {
         let (_, block) = self.blocks.pop_front()?;
         let serial = self.serial;
@@ -164,9 +166,9 @@ impl Stock {
         Some((block, ReplyContent { serial, seen, wanted, segment: None }))
     }
 
-    /// Returns the number of blocks that the exit lacks. It needs blocks for the unsent segments
-    /// that twice the congestion window allows, for retransmissions (an eighth of those in flight),
-    /// and for the reserve. Negative if it has more.
+    /// Returns the number of reply blocks that the exit lacks. It needs blocks for the unsent
+    /// segments that twice the congestion window allows, for retransmissions (an eighth of those in
+    /// flight), and for the reserve. Negative if it has more.
     fn wanted(&self, tcp: &LinkView) -> i16 {
         let waiting = i64::from(tcp.notsent.div_ceil(tcp.mss.max(1)));
         let window = 2 * i64::from(tcp.snd_cwnd);

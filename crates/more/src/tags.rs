@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Length of a tick.
+/// Length of a tick, the unit of packets' expiry times.
 pub const TICK: Duration = Duration::from_secs(30);
 /// Number of ticks for which a packet, or a reply block, is valid after the tick of its creation.
 pub const LIFETIME: u64 = 4;
@@ -35,7 +35,7 @@ pub(crate) enum Verdict {
     Full,
 }
 
-/// The tags of accepted packets, by the tick of their expiry.
+/// The tags (identifying hashes) of accepted packets, by the tick of their expiry.
 #[derive(Debug)]
 pub(crate) struct Tags {
     by_expiry: BTreeMap<u64, BTreeSet<u64>>,

@@ -122,7 +122,7 @@ fn a_full_set_of_tags_refuses_packets_until_the_old_ones_expire() {
     world.transfers[1].assert_whole();
 }
 
-/// A packet over `route` that the client could have built.
+/// Returns a packet over `route` that the client could have built.
 fn crafted(world: &World, route: &[usize], expiry: u64) -> Vec<u8> {
     let peers = world.network.peers();
     let node =

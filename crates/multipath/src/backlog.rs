@@ -190,7 +190,8 @@ mod tests {
         assert_eq!(dropped[..200].iter().sum::<u64>(), 0, "a burst is let be");
     }
 
-    /// A sender that reduces its rate two round trips after a drop has reduced it once.
+    /// Between two drops, a sender that reduces its rate two round trips after a drop has reduced
+    /// it once.
     #[test]
     fn the_next_drop_leaves_a_long_path_time_to_react() {
         for (trip, apart) in [(40, 200), (120, 360)] {

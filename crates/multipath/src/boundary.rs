@@ -46,8 +46,8 @@ pub enum Every {
         /// Maximum duration of a run, at least `least`.
         most: Duration,
     },
-    /// Runs are short after a silence and lengthen as the load continues (`growth.rs` has the
-    /// formula).
+    /// Runs are short after a pause in the traffic and lengthen as the load continues (`growth.rs`
+    /// has the formula).
     Growing {
         /// Mean duration of the first runs, above zero.
         least: Duration,
@@ -255,12 +255,12 @@ impl Boundary {
         Boundary { every, stream, packets_left: 0, ends: Time::ZERO, origin: None }
     }
 
-    /// Returns whether the run is over at `now`.
+    /// Returns whether the present run (group of units on one path) is over at `now`.
     pub fn over(&self, now: Time) -> bool {
         self.packets_left == 0 || now >= self.ends
     }
 
-    /// Opens a run at `now`.
+    /// Begins a run (a group of units on one path) at `now`.
     #[inline]
     pub fn begin(&mut self, now: Time) {
         let origin = *self.origin.get_or_insert(now);
@@ -289,14 +289,15 @@ impl Boundary {
         }
     }
 
-    /// Opens a run at `now`, which is also the origin of a new grid.
+    /// Begins a run at `now`. The ends of later runs of fixed duration are multiples of this
+    /// duration after `now`.
     pub fn restart(&mut self, now: Time) {
         self.origin = None;
         self.begin(now);
     }
 
-    /// Records the end of a silence. With [`Every::Growing`], this ends the present run, and the
-    /// next runs are short again. Other kinds of run continue.
+    /// Records the end of a pause in the traffic. With [`Every::Growing`], this ends the present
+    /// run, and the next runs are short again. Other kinds of run continue.
     pub fn after_silence(&mut self) {
         if matches!(self.every, Every::Growing { .. }) {
             self.origin = None;
@@ -304,18 +305,18 @@ impl Boundary {
         }
     }
 
-    /// Counts `units` towards the run.
+    /// Counts `units` towards the present run, which may end with a number of units.
     pub fn spend(&mut self, units: u64) {
         self.packets_left = self.packets_left.saturating_sub(units);
     }
 
-    /// Returns how many more units the run may have.
+    /// Returns how many more units the present run may have.
     pub fn packets_left(&self) -> u64 {
         self.packets_left
     }
 
-    /// Returns when the run ends by its duration: [`Time::MAX`] if a number of packets ends it,
-    /// and [`Time::ZERO`] before the first run.
+    /// Returns the time at which the present run ends: [`Time::MAX`] if a number of packets ends
+    /// it, and [`Time::ZERO`] before the first run.
     pub fn ends(&self) -> Time {
         self.ends
     }

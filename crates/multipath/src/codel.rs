@@ -48,7 +48,7 @@ pub struct Law {
 }
 
 impl Law {
-    /// Returns how many units to drop from the head of the queue, now that the wire is free
+    /// Returns how many units to drop from the head of the queue, now that the head may be sent
     /// (`dequeue` in RFC 8289, section 5.6). The unit after the dropped ones is sent.
     pub fn drops<I>(&mut self, rule: &Codel, now: Time, mut queue: Queue<I>) -> usize
     where

@@ -137,8 +137,8 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         }
     }
 
-    /// Checks a splitter that redraws its schedule after silences: to an observer, each load must
-    /// look like the first load of another splitter.
+    /// Checks a splitter that redraws its schedule after pauses in the traffic: to an observer,
+    /// each load must look like the first load of another splitter.
     fn begins_anew_after_a_silence(&self) {
         let views = self.views(7);
         let load = |splitter: &mut Splitter, begins: Time| -> Vec<usize> {

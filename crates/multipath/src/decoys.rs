@@ -137,7 +137,7 @@ type Unit = (Duration, usize);
 pub struct Decoys {
     budget: DecoyBudget,
     stream: Stream,
-    /// Thousandths of bytes that decoys may still use.
+    /// Remaining budget for decoys, in thousandths of bytes.
     saved: u64,
     present: Run,
     known: VecDeque<Box<[Unit]>>,

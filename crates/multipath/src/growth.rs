@@ -1,11 +1,11 @@
-//! Runs that begin short after a silence and grow with the load.
+//! Runs that begin short after a pause in the traffic and grow with the load.
 //!
 //! If runs last 100 ms, a page loaded in half a second leaves 73-75 % of its bytes on one path.
 //! Runs of 10-20 ms throughout slow down long downloads. So a run's length depends on the time
-//! since the silence: its mean is a quarter of that time, within the user's bounds.
+//! since the pause: its mean is a quarter of that time, within the user's bounds.
 //!
 //! A load has as many runs of 50 to 100 ms as of 100 to 200 ms, because length is proportional to
-//! elapsed time. With a maximum mean of 100 ms, runs reach it 400 ms after the silence.
+//! elapsed time. With a maximum mean of 100 ms, runs reach it 400 ms after the pause.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use rand::RngExt;
 
 use crate::seed::Stream;
 
-/// Ratio of the time since the silence to a run's mean length.
+/// Ratio of the time since the pause to a run's mean length.
 const PART: u32 = 4;
 
 /// Draws the duration of a run. `since` is the time from the first run of the load to the
@@ -46,7 +46,8 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// Returns the mean length, in seconds, of runs that begin `since` after a silence.
+    /// Returns the mean length, in seconds, of runs that begin `since` after a pause in the
+    /// traffic.
     fn mean(since: Duration) -> f64 {
         let mut stream = stream(1, 0, "growth");
         let lengths = (0..10_000).map(|_| length(millis(10), millis(100), since, &mut stream));

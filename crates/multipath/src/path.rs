@@ -43,7 +43,7 @@ pub struct PathView {
     pub leg: LegView,
 }
 
-/// The state of a path with a window, except for the window's room. Units are cells.
+/// The state of a path with a window (a leg), except for the window's room. Units are cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LegView {
     /// The minimum round-trip time until now.

@@ -20,12 +20,12 @@ impl Silence {
     /// path, and shorter than a reader's pause between two loads.
     pub const USUAL: Silence = Silence(Duration::from_secs(1));
 
-    /// Returns a silence with the minimum length `least`; `None` if that is zero.
+    /// Returns the rule that pauses of at least `least` separate two loads; `None` if that is zero.
     pub fn new(least: Duration) -> Option<Silence> {
         (!least.is_zero()).then_some(Silence(least))
     }
 
-    /// Returns the shortest pause that counts as a silence.
+    /// Returns the minimum length of a pause that separates two loads.
     pub const fn least(self) -> Duration {
         self.0
     }

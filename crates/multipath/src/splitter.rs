@@ -46,10 +46,10 @@ pub struct Splitter {
 /// the number of the draw.
 pub type DrawSchedule = dyn Fn(u64) -> (Box<dyn Scheduler>, Boundary) + Send;
 
-/// The source of the schedules that are drawn after silences.
+/// The source of the schedules that are drawn after pauses in the traffic.
 struct Redraw {
     draw: Box<DrawSchedule>,
-    /// Number of schedules drawn.
+    /// Number of times that the schedule was drawn, including the first.
     draws: u64,
 }
 
@@ -72,11 +72,11 @@ impl Splitter {
         }
     }
 
-    /// Returns a splitter that redraws its schedule after each `silence`. To an observer each load
-    /// then looks like the first load of another session.
+    /// Returns a splitter that draws its schedule again after each `silence` (pause in the
+    /// traffic). To an observer each load then looks like the first load of another session.
     ///
-    /// `draw(0)` returns the first schedule, and `draw(n)` the schedule after silence number n.
-    /// Each must use its own random numbers.
+    /// `draw(0)` returns the first schedule, and `draw(n)` the schedule after pause number n. Each
+    /// must use its own random numbers.
     pub fn redrawing(silence: Silence, draw: Box<DrawSchedule>) -> Splitter {
         let (scheduler, boundary) = draw(0);
         let redraw = Some(Redraw { draw, draws: 1 });
@@ -84,10 +84,10 @@ impl Splitter {
     }
 
     /// Returns a splitter with the scheduler `spec` over `paths` paths, in runs of `every`. With
-    /// `redraw` it redraws its schedule after each silence of that length.
+    /// `redraw` it redraws its schedule after each pause in the traffic of that length.
     ///
     /// `dice` returns the random stream of a purpose. The purposes are `scheduler` and `boundary`,
-    /// and after silence number n `scheduler draw n` and `boundary draw n`.
+    /// and after pause number n `scheduler draw n` and `boundary draw n`.
     ///
     /// # Errors
     /// The schedule does not fit `paths` paths.
@@ -145,13 +145,13 @@ impl Splitter {
         Assignment::Send { path, units, fresh }
     }
 
-    /// Sets the start of the next silence to `now`, for units that were assigned together and
-    /// arrived until then. Returns the time since the previous start.
+    /// Records that units which were assigned together have arrived until `now`: the next pause
+    /// begins then. Returns the time since the previous record.
     pub fn speaks(&mut self, now: Time) -> Duration {
         now.since(std::mem::replace(&mut self.heard, now))
     }
 
-    /// Returns the minimum length of a silence after which the schedule starts again.
+    /// Returns the minimum length of a pause after which the schedule starts again.
     pub fn silence(&self) -> Silence {
         self.silence
     }
@@ -192,9 +192,9 @@ impl Splitter {
         !self.current.is_some_and(usable) || self.boundary.over(now)
     }
 
-    /// Handles a full path. With a load-blind scheduler, units wait for this path. A load-aware
-    /// scheduler chooses again: at once if the path became full during a run, and at the next call
-    /// if the scheduler has just chosen the full path.
+    /// Handles a full path. With a scheduler that ignores windows, units wait for this path. A
+    /// scheduler that considers windows chooses again: at once if the path became full during a
+    /// run, and at the next call if the scheduler has just chosen the full path.
     fn when_full(&mut self, now: Time, paths: &[PathView], units: u64, fresh: bool) -> Assignment {
         if !self.scheduler.load_aware() {
             return Assignment::Hold;

@@ -218,16 +218,16 @@ impl TraceSplit {
         }
     }
 
-    /// Assigns the packets that one schedule covers.
+    /// Assigns the paths of packets that one schedule covers.
     fn lane(&self, entity: Entity, name: &str, times: &[f64], out: &mut [i16]) {
         let mut splitter = self.splitter(entity, name);
-        // Packets that are assigned together must have no silence between them.
+        // Packets that are assigned together must have no pause between them.
         for packets in stretches(times, splitter.silence().least()) {
             self.stretch(&mut splitter, &times[packets.clone()], &mut out[packets]);
         }
     }
 
-    /// Assigns packets that have no silence between them.
+    /// Assigns packets that have no pause between them.
     fn stretch(&self, splitter: &mut Splitter, times: &[f64], out: &mut [i16]) {
         let mut done = 0;
         while done < times.len() {
@@ -256,7 +256,7 @@ impl TraceSplit {
         Splitter::redrawing(least, Box::new(draw))
     }
 
-    /// Draws the schedule of the load `entity`.
+    /// Builds the schedule of one split of a page load, with the random numbers of `entity`.
     fn draw(&self, entity: Entity, name: &str) -> (Box<dyn Scheduler>, Boundary) {
         let Entity { load, run, replica } = entity;
         let stream = |what: &str| {
@@ -281,7 +281,7 @@ impl TraceSplit {
     }
 }
 
-/// Returns the index ranges of packets that are separated by silences of at least `least`.
+/// Returns the index ranges of packets that are separated by pauses of at least `least`.
 fn stretches(times: &[f64], least: Duration) -> impl Iterator<Item = Range<usize>> {
     let mut begin = 0;
     let after_silence = move |end: &usize| time(times[*end]).since(time(times[*end - 1])) >= least;
@@ -403,7 +403,7 @@ mod tests {
         TraceSplit::new(spec, every, paths, mode, 1).unwrap()
     }
 
-    /// Returns the times and sizes of a trace with bursts, ties and silences.
+    /// Returns the times and sizes of a trace with bursts, ties and pauses.
     fn sample() -> (Vec<f64>, Vec<i32>) {
         let gap = |packet: usize| [0.0, 0.003, 0.0, 0.011, 0.0, 0.25][packet % 6];
         let times = (0..1_000).scan(0.0, |now, packet| {

@@ -8,7 +8,7 @@ use anabranch_multipath::{Assignment, Decoys, PathView, Splitter, Time};
 
 const PATHS: usize = 3;
 
-/// What was carried and what was sent for show, in bytes, and on which paths.
+/// Bytes of real packets and of decoys, and their paths.
 #[derive(Default)]
 struct Load {
     carried: usize,
@@ -16,7 +16,7 @@ struct Load {
     paths: [usize; PATHS],
 }
 
-/// A load of 30 s by a schedule, with a pause of three seconds in it: a packet each 2 ms.
+/// Returns a load of 30 s: a packet each 2 ms, with a pause of three seconds.
 fn load(spec: &Spec, every: &str) -> Load {
     let every = every.parse().unwrap();
     let mut splitter =

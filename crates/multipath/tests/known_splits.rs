@@ -10,14 +10,15 @@ use anabranch_multipath::trace::{Entity, Mode, TraceSplit};
 
 const TABLE: &str = include_str!("known_splits.txt");
 
-/// Packet k of the table's trace: k / 128 seconds; every third one from the client.
+/// Returns the trace of the table: packet k is at k / 128 seconds, and every third packet is from
+/// the client.
 fn sample() -> (Vec<f64>, Vec<i32>) {
     let size = |packet: u32| if packet.is_multiple_of(3) { 100 } else { -1500 };
     ((0..60u32).map(|packet| f64::from(packet) / 128.0).collect(), (0..60).map(size).collect())
 }
 
-/// The paths of a case, a digit a packet. A case is "schedule every paths mode seed load run
-/// replica".
+/// Returns the paths of a case, one digit per packet. A case is "schedule every paths mode seed
+/// load run replica".
 fn split(case: &str) -> String {
     let fields: Vec<&str> = case.split_whitespace().collect();
     let [schedule, every, paths, mode, seed, load, run, replica] = fields[..] else {

@@ -21,12 +21,12 @@ const DATA: usize = 498;
 const STEP: u64 = 31;
 const LEAST: u64 = 124;
 
-/// One leg and its sender's window.
+/// A leg (circuit of a set) and its sender's window.
 struct Leg {
-    /// Seconds that a cell takes to be sent, and the delay of one way.
+    /// Time that sending a cell takes, and the delay in one direction.
     cell: Duration,
     delay: Duration,
-    /// When the bottleneck has sent all that was given to it.
+    /// Time at which the bottleneck will have sent all cells so far.
     free: Time,
     rtt: Duration,
     least: Duration,
@@ -34,7 +34,7 @@ struct Leg {
     inflight: u64,
     carried: u64,
     slow_start: bool,
-    /// Acknowledgements until the window may change again.
+    /// Number of acknowledgements until the window may change again.
     rest: u64,
 }
 
@@ -69,7 +69,7 @@ impl Leg {
         PathView::leg(Some(self.rtt), self.size.saturating_sub(self.inflight), leg)
     }
 
-    /// Takes a cell; when it arrives, and whether it will be acknowledged.
+    /// Sends a cell. Returns the time of its arrival, and whether it will be acknowledged.
     fn send(&mut self, now: Time) -> (Time, bool) {
         self.free = self.free.max(now) + self.cell;
         self.inflight += 1;
@@ -101,15 +101,15 @@ impl Leg {
     }
 }
 
-/// What an object's transfer came to.
+/// Result of the transfer of an object.
 struct Outcome {
-    /// Until its last cell arrived.
+    /// Seconds until the object's last cell arrived.
     seconds: f64,
-    /// Cells by each leg.
+    /// Number of cells carried by each leg.
     carried: Vec<u64>,
 }
 
-/// Sends an object of so many cells by legs of (Mbit/s, RTT in ms).
+/// Transfers an object of `cells` cells over legs, each given as (Mbit/s, RTT in ms).
 fn transfer(schedule: &str, legs: &[(f64, u64)], cells: u64, seed: u64) -> Outcome {
     let mut chance = seed::stream(seed, 0, "rates");
     let mut vary = || chance.random_range(0.8..1.2);
@@ -144,7 +144,7 @@ fn transfer(schedule: &str, legs: &[(f64, u64)], cells: u64, seed: u64) -> Outco
     Outcome { seconds: last.secs_f64(), carried: legs.iter().map(|leg| leg.carried).collect() }
 }
 
-/// Seconds over the seeds, sorted and printed.
+/// Transfers an object with each seed. Prints and returns the seconds, sorted.
 fn spread(schedule: &str, legs: &[(f64, u64)], bytes: usize) -> [f64; SEEDS as usize] {
     let cells = bytes.div_ceil(DATA) as u64;
     let one = |n| transfer(schedule, legs, cells, n as u64 + 1).seconds;
@@ -156,19 +156,19 @@ fn spread(schedule: &str, legs: &[(f64, u64)], bytes: usize) -> [f64; SEEDS as u
     all
 }
 
-/// Their median.
+/// Returns the median of the download times, in seconds.
 fn seconds(schedule: &str, legs: &[(f64, u64)], bytes: usize) -> f64 {
     spread(schedule, legs, bytes)[SEEDS as usize / 2]
 }
 
-/// Shares of the legs in a long transfer, by the first seed.
+/// Returns the legs' shares of a long transfer with the first seed.
 fn shares(schedule: &str, legs: &[(f64, u64)], cells: u64) -> Vec<f64> {
     let carried = transfer(schedule, legs, cells, 1).carried;
     println!("{schedule}, {legs:?}, {cells} cells: {carried:?}");
     carried.iter().map(|carried| *carried as f64 / cells as f64).collect()
 }
 
-/// 20 Mbit/s at 40 ms beside 5 Mbit/s at 120 ms.
+/// A leg of 20 Mbit/s and 40 ms, and a leg of 5 Mbit/s and 120 ms.
 const UNEQUAL: [(f64, u64); 2] = [(20.0, 40), (5.0, 120)];
 const EQUAL: [(f64, u64); 2] = [(20.0, 40), (20.0, 40)];
 const KIB: usize = 1024;

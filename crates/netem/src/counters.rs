@@ -31,7 +31,7 @@ pub struct Counters {
     pub lost: Count,
     /// Units dropped because the queue was full.
     pub queue_full: Count,
-    /// Units dropped by CoDel as they reached the wire.
+    /// Units that CoDel dropped before they were sent.
     pub codel: Count,
     /// Units dropped because they are larger than the MTU.
     pub too_big: Count,

@@ -26,12 +26,13 @@ pub struct Link<T> {
     /// MTU.
     largest: usize,
     counters: Counters,
-    /// Units that wait for the wire. The first one is on the wire.
+    /// Queue of units. The first one is being sent; the others wait.
     queue: VecDeque<Queued<T>>,
     queued_bytes: usize,
-    /// Time at which the last bit of the first queued unit leaves.
+    /// Time at which the first queued unit has been sent completely.
     head_leaves: Time,
-    /// Units that have left the wire, ordered by arrival time and then by their order on the wire.
+    /// Units that have been sent and have not arrived yet, ordered by arrival time and then by the
+    /// order of sending.
     flight: BTreeMap<(Time, u64), Unit<T>>,
     departures: u64,
     last_arrival: Time,
@@ -70,7 +71,7 @@ struct Unit<T> {
     bytes: usize,
 }
 
-/// A unit that waits for the wire. A lost unit occupies its place in the queue like any other, but
+/// A unit that waits to be sent. A lost unit occupies its place in the queue like any other, but
 /// has no `load`.
 #[derive(Clone, Debug)]
 struct Queued<T> {
@@ -91,8 +92,8 @@ struct Luck {
 }
 
 impl<T> Link<T> {
-    /// Creates a link with the random streams of `entity` in the run with the seed `seed`. The two
-    /// directions of a link are two entities.
+    /// Creates one direction of a link. Its random numbers depend on `seed` and on `entity`, the
+    /// number of this direction: the two directions of a link have different numbers.
     pub fn new(settings: LinkSettings, seed: u64, entity: u64) -> Link<T> {
         Link {
             dice: Dice::new(settings.loss.clone(), seed, entity),
@@ -114,8 +115,8 @@ impl<T> Link<T> {
     ///
     /// # Errors
     /// [`Dropped`] if it is already certain that the unit will not arrive. This includes a unit
-    /// that the loss rule selects, although that unit still occupies the queue and the wire. Later
-    /// drops by CoDel are only counted.
+    /// that the loss rule selects, although that unit still takes room in the queue and time to be
+    /// sent. Later drops by CoDel are only counted.
     pub fn push(&mut self, now: Time, load: T, bytes: usize) -> Result<(), Dropped> {
         self.advance(now);
         self.counters.entered.add(bytes);
@@ -152,9 +153,9 @@ impl<T> Link<T> {
         flying.into_iter().chain(queued).min()
     }
 
-    /// Changes the settings from `now` on. The unit on the wire leaves it as if the rate had not
-    /// changed, and units that have left it arrive as if the delay had not changed. But if the link
-    /// goes down, everything in transit is dropped.
+    /// Changes the settings from `now` on. A unit that is being sent keeps the old rate, and units
+    /// that were sent keep the old delay. But if the link goes down, everything in transit is
+    /// dropped.
     pub fn change(&mut self, now: Time, edit: impl FnOnce(&mut LinkSettings)) {
         self.advance(now);
         let codel = self.settings.codel;
@@ -178,7 +179,7 @@ impl<T> Link<T> {
         &self.counters
     }
 
-    /// Returns the number of bytes that waited for the wire or were on it at the last call.
+    /// Returns the number of bytes that waited to be sent, or were being sent, at the last call.
     pub fn backlog(&self) -> usize {
         self.queued_bytes
     }
@@ -221,7 +222,8 @@ impl<T> Link<T> {
         self.queue.push_back(queued);
     }
 
-    /// Removes from the wire all units that have left it by `now`.
+    /// Moves the units that have been sent completely by `now` from the queue to the units in
+    /// flight.
     fn advance(&mut self, now: Time) {
         while self.head_leaves <= now {
             let Some(queued) = self.take_head() else { return };
@@ -297,7 +299,7 @@ mod tests {
         Link::new(settings, 5, 0)
     }
 
-    /// Pushes unit `i` of `bytes` at `i * gap`, then takes all out: (arrival in ns, unit).
+    /// Pushes unit `i` of `bytes` bytes at `i * gap`. Returns the arrivals: (time in ns, unit).
     fn trace(link: &mut Link<u32>, units: u32, bytes: usize, gap: Duration) -> Vec<(u64, u32)> {
         let mut seen = Vec::new();
         let mut next = Time::ZERO;

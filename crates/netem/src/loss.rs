@@ -44,8 +44,8 @@ pub(crate) struct Dice {
 }
 
 impl Dice {
-    /// Creates the state of `rule` with the random streams of `entity` in the run with the seed
-    /// `seed`.
+    /// Creates the state of `rule`. Its random numbers depend on `seed` and on `entity`, the number
+    /// of the link's direction.
     pub(crate) fn new(rule: Loss, seed: u64, entity: u64) -> Dice {
         let stream = seed::stream(seed, entity, "link loss");
         let turns = seed::stream(seed, entity, "link loss turns");
@@ -93,7 +93,8 @@ mod tests {
         lost.iter().filter(|&&lost| lost).count() as f64
     }
 
-    /// Within four standard deviations of a binomial distribution: wrong once in 16,000 seeds.
+    /// Checks that `lost` lies within four standard deviations of a binomial distribution. A
+    /// correct rule fails this with one in 16,000 seeds.
     fn assert_binomial(lost: f64, p: f64) {
         let (mean, deviation) = (UNITS as f64 * p, (UNITS as f64 * p * (1.0 - p)).sqrt());
         assert!(

@@ -9,7 +9,7 @@ use crate::{Codel, Loss};
 /// loss.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkSettings {
-    /// Rate in bits per second; `None` for a wire that takes no time.
+    /// Rate in bits per second; `None` for no limit.
     pub rate: Option<NonZeroU64>,
     /// Time from the departure of a unit's last bit to its arrival (propagation delay).
     pub delay: Duration,
@@ -20,10 +20,11 @@ pub struct LinkSettings {
     /// Whether jitter may let a unit overtake another. If not, a unit arrives no earlier than the
     /// one before it.
     pub reorder: bool,
-    /// The loss rule. A lost unit still occupies the queue and the wire.
+    /// Rule that decides which units are lost. A lost unit still takes room in the queue and time
+    /// to be sent.
     pub loss: Loss,
-    /// Maximum bytes that wait for the wire or are on it. A unit that would exceed this is
-    /// dropped, unless it finds the link idle.
+    /// Maximum bytes that wait to be sent or are being sent. A unit that would exceed this is
+    /// dropped, unless the link is idle.
     pub queue: usize,
     /// CoDel parameters, in addition to the limit `queue`; `None` for drop-tail only.
     pub codel: Option<Codel>,
@@ -133,7 +134,7 @@ impl LinkSettings {
         LinkSettings { rate: NonZeroU64::new(bits_per_second), ..LinkSettings::default() }
     }
 
-    /// Returns the time that `bytes` bytes take on the wire, rounded up to a nanosecond.
+    /// Returns the time that sending `bytes` bytes takes, rounded up to a nanosecond.
     pub fn serialization(&self, bytes: usize) -> Duration {
         let Some(rate) = self.rate else { return Duration::ZERO };
         let bit_nanos = bytes as u128 * 8 * 1_000_000_000;

@@ -162,10 +162,12 @@ impl fmt::Display for LinkFault {
                 return write!(f, "a fault in the link's handshake: {fault}");
             }
             LinkFault::HandshakeTimeout => "a link's handshake that was not completed in time",
-            LinkFault::NotWhole => "a link that may lose or reorder cells",
+            LinkFault::NotWhole => {
+                "a link that may lose or reorder cells, which is not allowed here"
+            }
             LinkFault::TooManyHalfOpen => "too many half-open links from one address",
             LinkFault::WrongIdentity => "a relay with another identity than expected",
-            LinkFault::NoCircuit => "a cell without a circuit",
+            LinkFault::NoCircuit => "a cell that needs a circuit, but has the circuit ID 0",
             LinkFault::TooLong => "a cell that is too long",
             LinkFault::Deaf => "a neighbour that requests answers and does not read them",
         })
@@ -190,24 +192,27 @@ impl fmt::Display for CircuitFault {
             CircuitFault::Handshake(refused) => return write!(f, "{refused}"),
             CircuitFault::Conflux(fault) => return write!(f, "{fault}"),
             CircuitFault::CircuitId => {
-                "a circuit ID that is in use or not the neighbour's to choose"
+                "a circuit ID that is in use, or that the neighbour may not choose"
             }
             CircuitFault::RelayEarly => "a RELAY_EARLY cell where none is allowed",
-            CircuitFault::Unrecognised => "a relay cell that belongs to no hop of its circuit",
+            CircuitFault::Unrecognised => "a relay cell that is for no relay (hop) of its circuit",
             CircuitFault::Garbage => {
-                "a lossy cell that was not sealed by the other end of its circuit"
+                "a lossy cell (cell in a datagram) that was not encrypted by the other end of \
+                 its circuit"
             }
             CircuitFault::Message => {
                 "a relay message that is unreadable or not allowed at this point"
             }
-            CircuitFault::Extend => "a circuit that may not be extended that way",
+            CircuitFault::Extend => "a request to extend a circuit in a way that is not allowed",
             CircuitFault::Sendme => "an unexpected SENDME (acknowledgement)",
-            CircuitFault::SendmeTag => "a SENDME with the tag of another cell",
+            CircuitFault::SendmeTag => {
+                "a SENDME (acknowledgement) whose tag belongs to another cell"
+            }
             CircuitFault::SendmeBare => {
-                "a SENDME of version 0, which the consensus does not allow \
+                "a SENDME (acknowledgement) of version 0, which the consensus does not allow \
                  (sendme_accept_min_version)"
             }
-            CircuitFault::SendmeVersion => "a SENDME of an unknown version",
+            CircuitFault::SendmeVersion => "a SENDME (acknowledgement) of an unknown version",
             CircuitFault::Flood => "more cells than the congestion window allows",
         })
     }

@@ -55,6 +55,8 @@ pub fn load_filter(code: &[u64]) -> io::Result<OwnedFd> {
     unsafe { bpf(PROG_LOAD, (&raw mut attributes).cast(), size_of::<Load>()) }
 }
 
+/// Makes the system call bpf(2) with `command`. Returns the file that the kernel opens.
+///
 /// # Safety
 /// `attributes` must point to `length` bytes in the form that `command` requires.
 unsafe fn bpf(

@@ -136,7 +136,7 @@ mod tests {
     /// Files that the process of a test may have.
     const FEW: u64 = 64;
 
-    /// Nine come, three of them while there are files.
+    /// Nine connections arrive, three of them while file descriptors are left.
     fn come_when_no_file_is_left() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();

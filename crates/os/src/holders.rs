@@ -41,7 +41,7 @@ pub fn holder(transport: Transport, address: SocketAddr) -> Option<String> {
 pub fn taken(transport: Transport, address: SocketAddr) -> String {
     let own = format!("(process {})", std::process::id());
     let by = match holder(transport, address) {
-        Some(by) if by.ends_with(&own) => "this run itself".to_owned(),
+        Some(by) if by.ends_with(&own) => "this process itself".to_owned(),
         Some(by) => by,
         None => "another program, or a WireGuard interface".to_owned(),
     };
@@ -113,7 +113,7 @@ mod tests {
     fn an_address_that_is_given_twice_is_the_runs_own() {
         let first = TcpListener::bind("127.0.0.1:0").unwrap();
         let told = taken(Transport::Tcp, first.local_addr().unwrap());
-        assert_eq!(told, "the port is taken by this run itself; choose another");
+        assert_eq!(told, "the port is taken by this process itself; choose another");
     }
 
     #[test]

@@ -104,7 +104,7 @@ fn furnish() -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// A namespace, unless this machine allows none.
+    /// Returns a namespace; `None` if this machine allows none.
     fn namespace() -> Option<PidNamespace> {
         PidNamespace::new().map_err(|error| eprintln!("skipped: no PID namespace: {error}")).ok()
     }

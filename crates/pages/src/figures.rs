@@ -1,4 +1,5 @@
-//! Parts that all figures share: lanes with the name of a path, axes, and scales with round values.
+//! Parts that all figures share: rows (lanes) with the name of a path, axes, and scales with round
+//! values.
 
 use maud::{Markup, PreEscaped, html};
 

@@ -152,7 +152,8 @@ mod tests {
 
     const SHOWN: usize = 20;
 
-    /// A trace of `sessions` sessions: each ten datagrams up on two paths in turn, one down.
+    /// Returns a trace of `sessions` sessions. Each has ten datagrams up, on two paths in turn, and
+    /// one down.
     fn trace(sessions: i64) -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().unwrap();
         let facts = TraceFacts {
@@ -179,7 +180,7 @@ mod tests {
         (trace.facts().clone(), Summary::of_trace(&trace).unwrap())
     }
 
-    /// The lines of the tables, with single spaces.
+    /// Returns the lines of the tables, with single spaces.
     fn lines(sessions: i64, shown: usize) -> Vec<String> {
         let (facts, summary) = load(&trace(sessions));
         let text = as_tables(&facts, &summary, shown);

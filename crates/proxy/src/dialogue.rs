@@ -296,7 +296,8 @@ mod tests {
 
     const TOR: Service = Service::Tor { extended: false };
 
-    /// What a dialogue says and gives when these bytes come in pieces of this length.
+    /// Runs a dialogue in which `bytes` arrive in pieces of `piece` bytes. Returns the request, the
+    /// answers and the dialogue.
     fn said(
         bytes: &[u8],
         piece: usize,
@@ -351,7 +352,7 @@ mod tests {
         assert_ne!(with(b"", b""), b"socks");
     }
 
-    /// The answers to a login with this user, up to a request or the end.
+    /// Returns the answers to a login with this user, up to a request or the end of the dialogue.
     fn log_in(service: Service, user: &[u8]) -> Result<Vec<u8>, Vec<u8>> {
         let (mut dialogue, mut out) = (Dialogue::new(service), Vec::new());
         let login = [&b"\x05\x01\x02\x01"[..], &[user.len() as u8], user, b"\x01p"].concat();

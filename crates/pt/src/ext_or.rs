@@ -334,7 +334,8 @@ mod tests {
         ConnectionInfo { user: "192.0.2.1:5".parse().ok(), transport: Some("x".to_owned()) }
     }
 
-    /// Both sides, so many bytes at a time.
+    /// Runs a dialogue in which both sides pass at most `step` bytes at a time. Returns both
+    /// results.
     fn meet(
         cookies: [[u8; 32]; 2],
         step: usize,

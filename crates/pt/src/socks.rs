@@ -171,7 +171,8 @@ mod tests {
         Args(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
     }
 
-    /// What is said, and what comes of it, where the transport says this, so many bytes at a time.
+    /// Runs a dialogue in which the transport sends `said` in pieces of `step` bytes. Returns the
+    /// client's messages, its result, and the bytes left.
     fn told(
         args: &Args,
         said: &[u8],

@@ -50,9 +50,11 @@ impl Kernels {
                 |value: i64, most: usize| usize::try_from(value).ok().filter(|value| *value < most);
             let mut taps = [0; HEAVY];
             for (tap, given) in taps.iter_mut().zip(&heavy[place * HEAVY..]) {
-                *tap = within(*given, TAPS).ok_or("a tap is 0 to 8")?;
+                *tap = within(*given, TAPS)
+                    .ok_or("`heavy`: each value must be a number from 0 to 8")?;
             }
-            let channel = within(channels[place], most_channels).ok_or("no such channel")?;
+            let channel = within(channels[place], most_channels)
+                .ok_or("`of_channels`: each value must be the number of a channel")?;
             let dilation = within(dilations[place], slots.max(2)).filter(|dilation| *dilation > 0);
             let dilation =
                 dilation.ok_or("each dilation must be at least 1 and less than `slots`")?;

@@ -96,7 +96,9 @@ impl<'a> Trace<'a> {
             return Err(PyValueError::new_err("give a time and a direction for each packet"));
         }
         if !times.iter().all(sound) || !times.is_sorted() {
-            return Err(PyValueError::new_err("times: from 0 to 10,000,000,000 seconds, sorted"));
+            return Err(PyValueError::new_err(
+                "times: give seconds from 0 to 10,000,000,000, in ascending order",
+            ));
         }
         Ok(Trace { times, up })
     }
@@ -193,7 +195,9 @@ fn arguments(seed: u64, delay: f64, pps: Option<u32>, most: usize) -> PyResult<S
         return Err(PyValueError::new_err("delay: give seconds from 0 to 3600"));
     };
     if pps == Some(0) || most == 0 {
-        return Err(PyValueError::new_err("pps and the number of steps: give at least 1"));
+        return Err(PyValueError::new_err(
+            "pps (packets per second) and the number of steps must each be at least 1",
+        ));
     }
     // Without a value, the simulator would take the limit from a trace that it parsed; ours was
     // built without a limit.

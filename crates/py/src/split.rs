@@ -81,7 +81,7 @@ impl TraceSplit {
         let (times, sizes) = (flat(&times)?, flat(&sizes)?);
         let bounds = bounds(flat(&offsets)?, &[times.len(), sizes.len()])?;
         if load.len() != bounds.len() || run.len() != bounds.len() {
-            return Err(PyValueError::new_err("load and run: give one for each load"));
+            return Err(PyValueError::new_err("load and run: give one value for each load"));
         }
         let names = load.iter().zip(run).map(|(&load, &run)| Entity { load, run, replica });
         let work: Vec<(Entity, Range<usize>)> = names.zip(bounds).collect();
@@ -215,11 +215,12 @@ fn bounds(offsets: &[i64], lengths: &[usize]) -> PyResult<Vec<Range<usize>>> {
     let places = places.unwrap_or_default();
     let rises = places.windows(2).all(|pair| pair[0] <= pair[1]);
     if !rises || places.first() != Some(&0) {
-        return Err(PyValueError::new_err("offsets: begin with 0 and never decrease"));
+        return Err(PyValueError::new_err("offsets: must begin with 0 and never decrease"));
     }
     if lengths.iter().any(|length| Some(length) != places.last()) {
         return Err(PyValueError::new_err(
-            "offsets: end with the number of packets of every array",
+            "offsets: must end with the number of packets, which must be the length of every \
+             array",
         ));
     }
     Ok(places.windows(2).map(|pair| pair[0]..pair[1]).collect())

@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread.
 fn cpu() -> Result<Duration, Box<dyn Error>> {
     Ok(Duration::try_from(clock_gettime(ClockId::ThreadCPUTime))?)
 }

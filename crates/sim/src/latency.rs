@@ -7,7 +7,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Latencies {
     places: usize,
-    /// Delays by row: row `a` has the delays from place `a`.
+    /// Delays by row: row `a` has the delays from place `a` (a point at which access lines join the
+    /// core).
     delays: Vec<Duration>,
 }
 
@@ -32,12 +33,13 @@ impl Latencies {
         Ok(Latencies { places: rows.len(), delays: rows.concat() })
     }
 
-    /// Returns the number of places.
+    /// Returns the number of places (points at which access lines join the core network).
     pub fn places(&self) -> usize {
         self.places
     }
 
-    /// Returns the delay from one place to another.
+    /// Returns the delay from one place to another (points at which access lines join the core
+    /// network).
     pub fn between(&self, from: usize, to: usize) -> Duration {
         self.delays[from * self.places + to]
     }

@@ -13,10 +13,10 @@ use rand::RngExt;
 pub struct LineSettings {
     /// Rate in bits per second.
     pub rate: NonZeroU64,
-    /// Maximum bytes that wait for the wire or are on it. A packet that would exceed this is
-    /// dropped, unless it finds the line idle.
+    /// Maximum bytes that wait to be sent or are being sent. A packet that would exceed this is
+    /// dropped, unless the line is idle.
     pub queue: usize,
-    /// Share of packets that are lost after they have left the wire, in `0.0..=1.0`.
+    /// Share of packets that are lost after they have been sent, in `0.0..=1.0`.
     pub loss: f64,
 }
 
@@ -28,7 +28,7 @@ impl LineSettings {
         LineSettings { rate, queue: usize::try_from(bytes).unwrap_or(usize::MAX), loss: 0.0 }
     }
 
-    /// Returns the time that `bytes` bytes take on the wire, rounded up to a nanosecond.
+    /// Returns the time that sending `bytes` bytes takes, rounded up to a nanosecond.
     pub fn serialization(&self, bytes: u16) -> Duration {
         Duration::from_nanos((u64::from(bytes) * 8_000_000_000).div_ceil(self.rate.get()))
     }
@@ -39,7 +39,7 @@ impl LineSettings {
 pub enum LineDrop {
     /// The queue was full.
     QueueFull,
-    /// The packet was lost at random, after its time on the wire.
+    /// The packet was sent, and then lost at random.
     Lost,
 }
 
@@ -56,7 +56,7 @@ pub struct LineStats {
     pub lost: u64,
 }
 
-/// One direction of a line: a wire with a drop-tail queue. It behaves like a `netem::Link` with
+/// One direction of a line: a rate with a drop-tail queue. It behaves like a `netem::Link` with
 /// rate, queue and loss. A line's properties never change, so the time at which a packet leaves is
 /// known as soon as the packet is queued.
 #[derive(Debug)]
@@ -64,16 +64,17 @@ pub struct Line {
     settings: LineSettings,
     /// Random numbers for losses; `None` if the line loses no packets.
     dice: Option<Stream>,
-    /// Time at which the last bit of the last queued packet leaves.
+    /// Time at which the last queued packet has been sent completely.
     free: Time,
-    /// For each queued packet, the time at which it leaves and its size in bytes.
+    /// For each queued packet, the time at which it has been sent, and its size in bytes.
     waiting: VecDeque<(Time, u16)>,
     waiting_bytes: usize,
     stats: LineStats,
 }
 
 impl Line {
-    /// Creates a line. The random numbers for its losses are those of `entity` in the run `seed`.
+    /// Creates one direction of a line. The random numbers for its losses depend on `seed` and on
+    /// `entity`, the number of this direction.
     pub fn new(settings: LineSettings, seed: u64, entity: u64) -> Line {
         Line {
             settings,
@@ -85,7 +86,7 @@ impl Line {
         }
     }
 
-    /// Sends a packet of `bytes` bytes. Returns the time at which its last bit leaves.
+    /// Sends a packet of `bytes` bytes. Returns the time at which it has been sent completely.
     ///
     /// # Errors
     /// [`LineDrop`] if the packet is dropped.
@@ -109,7 +110,7 @@ impl Line {
         Ok(self.free)
     }
 
-    /// Returns the number of bytes that wait for the wire or are on it.
+    /// Returns the number of bytes that wait to be sent or are being sent.
     pub fn backlog(&mut self, now: Time) -> usize {
         self.advance(now);
         self.waiting_bytes
@@ -182,7 +183,8 @@ mod tests {
         assert_eq!(line.backlog(Time::ZERO), 20_000_000);
     }
 
-    /// Random packets through a line and through the link that it stands for.
+    /// Sends random packets through a line and through a `netem::Link` with the same settings, and
+    /// compares the results.
     #[test]
     fn a_line_does_what_a_netem_link_does() {
         let mut dice = seed::stream(9, 0, "packets");

@@ -273,7 +273,7 @@ mod tests {
         network
     }
 
-    /// Arrivals: time in microseconds, host, packet.
+    /// Returns the arrivals: (time in microseconds, host, packet).
     fn arrivals(network: &mut Network<u32>) -> Vec<(u64, u32, u32)> {
         let mut seen = Vec::new();
         while let Some((host, happening)) = network.next(Time::MAX) {

@@ -33,8 +33,8 @@ pub struct UdpOutbox {
 }
 
 impl UdpOutbox {
-    /// Sends `content` to a host. On the wire the datagram has a payload of `bytes` bytes, which
-    /// need not be the length of `content`.
+    /// Sends `content` to a host. For the simulated lines the datagram has a payload of `bytes`
+    /// bytes, which need not be the length of `content`.
     ///
     /// # Panics
     /// The datagram does not fit into an IP packet.

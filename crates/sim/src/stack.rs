@@ -92,8 +92,8 @@ struct Socket {
 }
 
 impl Stack {
-    /// Creates a host's stack without connections. `entity` is the host's number in the run
-    /// `seed`.
+    /// Creates a host's stack without connections. Its random numbers depend on `seed` and on
+    /// `entity`, the host's number.
     pub fn new(config: Config, seed: u64, entity: u64) -> Stack {
         Stack {
             config,

@@ -23,7 +23,7 @@ fn host(megabits: u64) -> HostSettings {
     HostSettings::symmetric(LineSettings::with_queue(rate, 50 * MS))
 }
 
-/// Six relays, of which two are exits.
+/// Returns the documents of six relays, of which two are exits.
 fn documents() -> NetworkDocuments {
     static MADE: OnceLock<NetworkDocuments> = OnceLock::new();
     let describe =
@@ -32,7 +32,7 @@ fn documents() -> NetworkDocuments {
     MADE.get_or_init(|| NetworkDocuments::new(&relays, &BTreeMap::new())).clone()
 }
 
-/// The same relays, which grant lossy circuits.
+/// Returns the documents of the same relays, which grant lossy circuits.
 fn lossy_documents() -> NetworkDocuments {
     static MADE: OnceLock<NetworkDocuments> = OnceLock::new();
     let describe =

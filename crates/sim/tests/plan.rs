@@ -34,7 +34,7 @@ fn plan() -> NetworkPlan {
     }
 }
 
-/// A plan with the numbers of hosts in paper 001, section 5: 315 in total.
+/// The plan has the numbers of hosts in paper 001, section 5: 315 in total.
 #[test]
 fn the_paper_s_network_has_315_hosts_with_lines_of_their_own() {
     let plan = NetworkPlan { relays: 59, exits: 14, servers: 14, web: 206, bulk: 22, ..plan() };
@@ -56,7 +56,7 @@ fn the_paper_s_network_has_315_hosts_with_lines_of_their_own() {
     assert_eq!(lines(&NetworkPlan { web: 10, bulk: 1, ..plan.clone() }), scenario.relays);
 }
 
-/// The keys of the relays of [`plan`].
+/// Returns the keys of the relays of [`plan`].
 fn keys() -> &'static Keyring {
     static MADE: OnceLock<Keyring> = OnceLock::new();
     MADE.get_or_init(|| plan().keyring())
@@ -113,7 +113,7 @@ fn schedules_and_congestion_control_change_the_run() {
     assert!(hashes.len() >= 4, "{hashes:?}");
 }
 
-/// A plan as in Tor of 2019: one circuit with fixed windows of 1,000 cells.
+/// The plan is like Tor of 2019: one circuit with fixed windows of 1,000 cells.
 #[test]
 fn a_single_circuit_with_fixed_windows_downloads() {
     let (fixed, complete) = run(&NetworkPlan { congestion_control: false, ..plan() });
@@ -121,7 +121,7 @@ fn a_single_circuit_with_fixed_windows_downloads() {
     assert_ne!(fixed, run(&plan()).0);
 }
 
-/// The relays of [`plan`], as a consensus lists them.
+/// Returns the relays of [`plan`], as a consensus lists them.
 fn consensus() -> Arc<ConsensusRelays> {
     Arc::new(ConsensusRelays::new(plan().documents(keys()).network()))
 }

@@ -35,8 +35,8 @@ fn documents() -> NetworkDocuments {
     MADE.get_or_init(|| NetworkDocuments::new(&relays, &BTreeMap::new())).clone()
 }
 
-/// Four relays and two exits. The second exit is 150 ms from all other hosts, and these are 10 ms
-/// from each other.
+/// Returns a scenario of four relays and two exits. The second exit is 150 ms away from all other
+/// hosts; the others are 10 ms apart.
 fn scenario(common: Common, megabits: u64, loads: &[ClientLoad]) -> Scenario {
     let place = |relay: usize| usize::from(relay == EXITS[1]);
     let client =

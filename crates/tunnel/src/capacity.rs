@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Minimum number of packets of a train that yields a sample.
+/// Minimum number of packets in a train (packets sent directly one after the other) that yields a
+/// sample.
 const TRAIN: u32 = 3;
 /// Minimum bytes of a train that yields a sample, without its first packet. An end that waits for a
 /// CPU core reads packets late. Trains of short packets, such as acknowledgements, would measure
@@ -18,7 +19,8 @@ const TRAIN: u32 = 3;
 const TRAIN_BYTES: f64 = 2_400.0;
 /// Weight of a new sample in the average, as for the smoothed round-trip time of RFC 6298.
 const WEIGHT: f64 = 1.0 / 8.0;
-/// Ratio of arrival time to sending time above which the path has stretched a train.
+/// Ratio above which the path has stretched a train of packets: the time in which the packets
+/// arrived, to the time in which they were sent.
 const STRETCHED: f64 = 2.0;
 /// Pacing rate as a multiple of the capacity. It is above 1 so that pacing does not hide a
 /// capacity that has grown, and a sender that waited for a CPU core can catch up. With 2, as Linux
@@ -27,7 +29,7 @@ const STRETCHED: f64 = 2.0;
 const PACING_GAIN: f64 = 1.4;
 /// Maximum length of a burst, as time at the pacing rate.
 const BURST: Duration = Duration::from_millis(4);
-/// Minimum size of a burst, in packets: large enough for a train.
+/// Minimum size of a burst, in packets: large enough for a train that yields a sample.
 const BURST_PACKETS: f64 = 4.0;
 /// Minimum interval that counts as a known capacity, in seconds per byte (800 Gbit/s). A receiver
 /// that always reads whole trains at once shows no capacity. Without this bound the average would
@@ -54,8 +56,8 @@ pub(crate) struct Capacity {
     /// Average time between two bytes, in seconds. Times are averaged, not rates: a receiver that
     /// reads several packets at once shortens one interval and lengthens another by the same time.
     interval: Option<f64>,
-    /// Whether the path has stretched a train. If not, the path may be faster than any train that
-    /// was sent.
+    /// Whether a train of packets has arrived more slowly than it was sent. If not, the path may be
+    /// faster than any train that was sent.
     confirmed: bool,
     /// Time at which the path will have forwarded all packets sent until now, at the pacing rate.
     free: Time,
@@ -66,7 +68,7 @@ pub(crate) struct Capacity {
 }
 
 impl Capacity {
-    /// Updates the capacity with the measurements of a train.
+    /// Updates the capacity with the measurements of a train of packets.
     pub(crate) fn note(&mut self, train: &Train) {
         let length = f64::from(train.packets.saturating_sub(1)) * train.bytes;
         if train.packets < TRAIN || length < TRAIN_BYTES {
@@ -88,8 +90,8 @@ impl Capacity {
         self.interval.filter(|interval| *interval > FASTEST).map(|interval| 1.0 / interval)
     }
 
-    /// Returns the estimated capacity, in bytes per second, if a stretched train has shown that it
-    /// is the path's limit.
+    /// Returns the estimated capacity in bytes per second, if a train of packets has arrived more
+    /// slowly than it was sent: the path then limits the rate.
     pub(crate) fn limit(&self) -> Option<f64> {
         self.rate().filter(|_| self.confirmed)
     }
@@ -159,7 +161,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
     const BYTES: f64 = 1_250.0;
 
-    /// `packets` of 1,250 bytes: at 10 Mbit/s one takes 1 ms.
+    /// Returns a train of `packets` packets of 1,250 bytes. At 10 Mbit/s one packet takes 1 ms.
     fn train(packets: u32, sent: Duration, arrived: Duration) -> Train {
         Train { packets, bytes: BYTES, sent, arrived }
     }

@@ -108,8 +108,8 @@ pub(crate) fn micros(now: Time) -> u32 {
 mod tests {
     use super::*;
 
-    /// Packets of three paths with these delays, in milliseconds, beside a clock that is off by
-    /// `off`.
+    /// Returns the measured delays after packets of three paths with `delays` in milliseconds. The
+    /// sender's clock is ahead by `off` microseconds.
     fn of(delays: [u64; 3], off: u32) -> Delays {
         let mut known = Delays::default();
         for round in 0..200u64 {

@@ -1,9 +1,9 @@
-//! The disguise of packets: without the far end's public key, nobody can recognise a packet of
-//! this protocol.
+//! The disguise of packets: without the far end's public key, nobody can recognise a packet of this
+//! protocol.
 //!
-//! The disguise keeps nothing secret from another client of the same far end. It prevents
-//! strangers from finding a field at a fixed offset. It also ensures that the far end does not
-//! answer a sender that does not know its public key.
+//! The disguise keeps nothing secret from another client of the same far end. It prevents observers
+//! from finding a field at a fixed offset. It also ensures that the far end does not answer a
+//! sender that does not know its public key.
 
 use aws_lc_rs::aead::quic::{AES_128, HeaderProtectionKey};
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};

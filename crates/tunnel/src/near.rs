@@ -32,15 +32,15 @@ const HASTE: [Duration; 3] =
 /// `REJECT_AFTER_TIME`). The other end may have forgotten them.
 const REJECT: Duration = Duration::from_secs(180);
 
-/// Pause between the far end's farewell and the next handshake. It doubles with each further
-/// farewell within [`LASTING`] of a handshake.
+/// Pause between the far end's end of a session and the next handshake. It doubles each time that
+/// the far end ends a session within [`LASTING`] of its handshake.
 const FAREWELL: Duration = Duration::from_millis(500);
 /// Maximum number of doublings of [`FAREWELL`].
 const FAREWELLS: u32 = 6;
-/// Time from a handshake to a farewell after which the pause is [`FAREWELL`] again.
+/// Duration of a session after which the pause is [`FAREWELL`] again.
 const LASTING: Duration = Duration::from_secs(10);
 
-/// The progress of a near end.
+/// State of a near end's session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// No far end has answered yet, or the far end has stopped answering.
@@ -82,8 +82,8 @@ pub struct Near<R> {
     /// or cannot be sent. The session still has keys then, so [`Session::is_up`] does not show it.
     is_lost: bool,
     agreed: Option<Time>,
-    /// Number of the far end's farewells in a row, each within [`LASTING`] of a handshake. At most
-    /// [`FAREWELLS`].
+    /// Number of sessions in a row that the far end has ended within [`LASTING`] of their
+    /// handshakes. At most [`FAREWELLS`].
     farewells: u32,
     /// The random name of the far end's part of the session.
     theirs: Option<[u8; 8]>,

@@ -8,7 +8,7 @@ use anabranch_multipath::Time;
 
 use crate::delays::LONGEST;
 
-/// Time before its due time from which a datagram may leave, together with earlier ones.
+/// Maximum time by which a datagram may leave early, together with earlier datagrams.
 const TOGETHER: Duration = Duration::from_millis(1);
 /// Gaps between datagrams are shortened by their `FASTER`th part, so that a queue that is late
 /// catches up.
@@ -76,7 +76,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
     const START: Time = Time::from_secs(1);
 
-    /// When each leaves.
+    /// Returns each datagram with the time at which it leaves.
     fn leaves(pacer: &mut Pacer<u32>) -> Vec<(u32, Duration)> {
         let mut out = Vec::new();
         while let Some(due) = pacer.next_timeout() {

@@ -175,7 +175,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Packets of two paths, the second of which takes 30 ms longer than the first, 10 ms.
+    /// Packets of two paths: the first takes 10 ms, the second 40 ms.
     struct Ends {
         resequencer: Resequencer<u64>,
         came: Vec<u64>,
@@ -192,7 +192,8 @@ mod tests {
             ends
         }
 
-        /// It comes as much later as its path takes.
+        /// Sends a packet, which arrives after the delay of its path. Returns the time of its
+        /// arrival.
         fn send(&mut self, sent: Time, path: usize, number: u64, run: u16) -> Time {
             let now = sent + MS * [10, 40][path];
             let (path, stamp) = (PathId::at(path), Some(micros(sent)));
@@ -217,7 +218,7 @@ mod tests {
         assert_eq!(ends.poll(now), [201]);
     }
 
-    /// Or the test takes years.
+    /// Without the limit on lost numbers, this test would take years.
     #[test]
     fn billions_of_numbers_that_all_paths_leave_out_are_not_looked_at_one_by_one() {
         let (mut ends, start) = (Ends::new(), Time::from_secs(2));

@@ -33,8 +33,8 @@ const ROUND: Duration = Duration::from_millis(150);
 const IDLE: Duration = Duration::from_secs(5);
 /// Maximum number of unanswered probes in a row of a usable path.
 const UNANSWERED: u32 = 3;
-/// Number of epochs whose packets are opened: the current one, and two that are older or
-/// unconfirmed.
+/// Number of epochs (sets of keys) whose packets are opened: the current one, and two that are
+/// older or unconfirmed.
 const EPOCHS: usize = 3;
 /// Number of newest handshakes whose keys the far end still has, whichever epoch is current.
 pub(crate) const UNCONFIRMED: usize = EPOCHS - 1;
@@ -45,7 +45,7 @@ pub struct Session {
     asks: bool,
     sizes: Vec<usize>,
     epochs: VecDeque<(u32, Epoch)>,
-    /// The epoch of the packets that this end sends.
+    /// Number of the epoch (set of keys) of the packets that this end sends.
     current: Option<u32>,
     /// The number of the next packet.
     number: u64,
@@ -566,7 +566,8 @@ impl Session {
         }
     }
 
-    /// Queues a farewell for every path, so that the other end need not detect the end by silence.
+    /// Queues a closing message for every path, so that the other end need not detect the end by
+    /// silence.
     pub fn close(&mut self) {
         let open = self.paths.iter().enumerate().filter(|(_, path)| !path.is_cut);
         self.words.extend(open.map(|(place, _)| (PathId::at(place), Word::Close)));

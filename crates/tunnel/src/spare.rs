@@ -1,6 +1,6 @@
 //! A store of buffers that are reused for datagrams.
 
-/// Maximum number of stored buffers: as many as a few calls to the kernel fill.
+/// Maximum number of stored buffers. A few calls to the kernel can fill this number.
 const KEPT: usize = 256;
 /// Maximum size of a stored buffer, in bytes: longer datagrams are rare.
 const LONGEST: usize = 2_048;

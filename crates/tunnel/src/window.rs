@@ -483,21 +483,22 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
     const BYTES: usize = 1_400;
 
-    /// A path of 28 Mbit/s (a packet each 400 µs) and 20 ms each way, with a queue of so many
-    /// packets, whose window is always used up.
+    /// A path of 28 Mbit/s (one packet takes 400 µs) and 20 ms in each direction, with a queue of
+    /// `queue` packets. Its window is always used up.
     struct Path {
         window: Window,
         tally: Tally,
         now: Time,
         number: u64,
-        /// When each packet that is under way comes, and acknowledgements.
+        /// Arrival times of the packets under way, and of the acknowledgements.
         forth: VecDeque<(Time, u64)>,
         back: VecDeque<(Time, Receipt)>,
         free: Time,
         queue: u64,
         arrived: u64,
         lost: u64,
-        /// Both ends share a core: they take turns of this length. `None`: a core for each.
+        /// Time for which each of the two ends runs in turn, if both share a core; `None` if each
+        /// has its own core.
         shift: Option<Duration>,
     }
 
@@ -520,13 +521,13 @@ mod tests {
             }
         }
 
-        /// Whether the sending (0) or the receiving end (1) runs now.
+        /// Returns whether the sending end (0) or the receiving end (1) runs now.
         fn runs(&self, end: u128) -> bool {
             let at = Duration::from_nanos(self.now.nanos());
             self.shift.is_none_or(|shift| at.as_micros() / shift.as_micros() % 2 == end)
         }
 
-        /// For so long; one packet in `lossy` is lost on the way (0: none).
+        /// Runs the path for `time`. One packet in `lossy` is lost on the way (0: none).
         fn run(&mut self, time: Duration, lossy: u64) {
             let end = self.now + time;
             while self.now < end {
@@ -592,7 +593,7 @@ mod tests {
             }
         }
 
-        /// Packets a second that arrive in so long.
+        /// Runs the path for `time`. Returns the number of packets per second that arrive.
         fn rate(&mut self, time: Duration, lossy: u64) -> f64 {
             let before = self.arrived;
             self.run(time, lossy);
@@ -634,7 +635,7 @@ mod tests {
         }
     }
 
-    /// As a server's end while a client uploads: it sends acknowledgements of TCP only.
+    /// The end behaves like a server to which a client uploads: it sends only TCP acknowledgements.
     #[test]
     fn short_packets_of_an_idle_program_do_not_keep_a_path_slow() {
         let mut path = Path::new(100);

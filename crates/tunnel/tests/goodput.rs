@@ -13,25 +13,26 @@ use world::World;
 use world::tcp::{Receiver, Sender};
 
 const STEP: Duration = Duration::from_micros(50);
-/// How long a transfer takes, and what is left out of it: slow start.
+/// Duration of a transfer. The next constant is the time at its beginning that does not count (slow
+/// start).
 const LASTS: Duration = Duration::from_secs(10);
 const LEFT_OUT: Duration = Duration::from_secs(2);
-/// Headers of the outer packet, which the links count.
+/// Length in bytes of the headers of the outer packet, which the links count.
 const OUTER: usize = 60;
 
-/// 100 Mbit/s with a queue of 20 ms.
+/// Returns a link of 100 Mbit/s with a queue of 20 ms.
 fn link(delay_ms: u64) -> LinkSettings {
     let delay = Duration::from_millis(delay_ms);
     LinkSettings { delay, queue: 250_000, ..LinkSettings::with_rate(100_000_000) }
 }
 
-/// 30 Mbit/s with a queue of 27 ms.
+/// Returns a link of 30 Mbit/s with a queue of 27 ms.
 fn narrow(delay_ms: u64) -> LinkSettings {
     let delay = Duration::from_millis(delay_ms);
     LinkSettings { delay, queue: 100_000, ..LinkSettings::with_rate(30_000_000) }
 }
 
-/// One transfer, as it goes on.
+/// The state of a transfer.
 struct Transfer {
     start: Time,
     sender: Sender,
@@ -44,7 +45,7 @@ impl Transfer {
         Transfer { start, sender: Sender::new(start), receiver: Receiver::default(), left_out: 0 }
     }
 
-    /// Whether it goes on at `now`.
+    /// Returns whether the transfer continues at `now`.
     fn goes_on(&mut self, now: Time) -> bool {
         if now.since(self.start) < LEFT_OUT {
             self.left_out = self.receiver.bytes;
@@ -52,14 +53,14 @@ impl Transfer {
         now.since(self.start) < LASTS
     }
 
-    /// Mbit/s, slow start left out.
+    /// Returns the rate in Mbit/s, without slow start.
     fn rate(&self) -> f64 {
         let counted = (self.receiver.bytes - self.left_out) as f64;
         counted * 8.0 / 1e6 / (LASTS - LEFT_OUT).as_secs_f64()
     }
 }
 
-/// Over one path, without the ends.
+/// Returns the rate over one path, without the two ends of a tunnel.
 fn alone(link: &LinkSettings) -> f64 {
     let [mut down, mut up] = [0, 1].map(|way| Link::<Vec<u8>>::new(link.clone(), 1, way));
     let mut now = Time::from_millis(10);
@@ -84,14 +85,15 @@ fn alone(link: &LinkSettings) -> f64 {
     transfer.rate()
 }
 
-/// From the far end to the near one, by three paths, both ends by uniform runs.
+/// Returns the rate from the far end to the near end over three paths, if both ends use uniform
+/// runs.
 fn split(seed: u64, delays: [u64; 3], every: &str) -> f64 {
     let rate = transfer(World::new(seed, &delays.map(link), every));
     println!("  {delays:?} {every}, seed {seed}: {rate:.1} Mbit/s");
     rate
 }
 
-/// The same by a schedule that looks at windows.
+/// Returns the rate as `split` does, with a schedule that uses windows.
 fn summed(seed: u64, links: &[LinkSettings], schedule: &str) -> f64 {
     scheduled(seed, links, schedule, "1p")
 }
@@ -149,7 +151,8 @@ fn over_unequal_paths_it_is_as_fast_as_over_the_slowest_alone() {
     }
 }
 
-/// The schedules that a user is told to take for that; all the same with any seed.
+/// The schedules that the guide recommends for adding up the rates of paths. Their results are the
+/// same with any seed.
 const SUMS: [&str; 4] = ["conflux-2013", "mix:2", "pull", "eta"];
 
 #[test]
@@ -178,7 +181,7 @@ fn of_paths_with_unlike_rates_they_give_more_than_the_best_and_than_turns() {
     }
 }
 
-/// Paths that differ in rate, in delay or in both; none loses anything but by its queue of 100 kB.
+/// Paths that differ in rate, in delay or in both. Only their queues of 100 kB lose packets.
 const UNLIKE: [([u64; 3], [u64; 3]); 4] = [
     ([50, 30, 10], [20, 20, 20]),
     ([50, 30, 10], [20, 35, 60]),

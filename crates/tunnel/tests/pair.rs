@@ -13,7 +13,7 @@ use anabranch_tunnel::{DecoyCount, Far, Near, OVERHEAD, PacketKind, Peer, State}
 use rand::RngExt;
 use world::{World, address, near, pair, path};
 
-/// A datagram with this number, of 1,000 bytes.
+/// Returns a datagram of 1,000 bytes that begins with `number`.
 fn datagram(number: u32) -> Vec<u8> {
     let mut bytes = vec![0; 1000];
     bytes[..4].copy_from_slice(&number.to_be_bytes());
@@ -24,7 +24,8 @@ fn numbers(out: &[(Time, Vec<u8>)]) -> Vec<u32> {
     out.iter().map(|(_, bytes)| u32::from_be_bytes(bytes[..4].try_into().unwrap())).collect()
 }
 
-/// Sends this many each way, one a millisecond; when each was sent.
+/// Sends `count` datagrams in each direction, one per millisecond. Returns the time at which each
+/// was sent.
 fn exchange(world: &mut World, count: u32) -> Vec<Time> {
     let mut sent = Vec::new();
     for number in 0..count {
@@ -59,7 +60,7 @@ fn all_arrives_in_order_both_ways_over_unequal_paths_and_no_later_than_the_slowe
     }
 }
 
-/// Both ends send decoys from now on.
+/// Makes both ends send decoys from now on.
 fn send_decoys(world: &mut World, budget: &str) {
     let decoys = |entity| {
         Some(Decoys::new(budget.parse().unwrap(), stream(world.begun as u64, entity, "decoys")))
@@ -70,7 +71,8 @@ fn send_decoys(world: &mut World, budget: &str) {
     world.far.session(client).unwrap().send_decoys(far);
 }
 
-/// Decoys that the near end sent and that came to the far end, and the same downwards.
+/// Returns the counts of decoys: sent by the near end and received by the far end, then the same in
+/// the other direction.
 fn decoys(world: &mut World) -> [[DecoyCount; 2]; 2] {
     let [near_sent, near_came] = world.near.session().decoys();
     let client = world.client.unwrap();
@@ -127,7 +129,8 @@ fn a_path_that_died_gets_no_decoys() {
     assert!(decoys(&mut world)[0][0].packets > 100);
 }
 
-/// Paths whose packets may have 1,500 bytes with 28 of headers, as both ends know.
+/// Returns a world whose paths carry packets of 1,500 bytes, with 28 bytes of headers. Both ends
+/// know this limit.
 fn narrow(seed: u64, loss: &Loss) -> World {
     let path = |delay| LinkSettings { mtu: 1_500, loss: loss.clone(), ..path(delay) };
     let mut world = ready(seed, &[path(20), path(35)], "20ms");
@@ -375,7 +378,7 @@ fn a_slow_path_among_many_is_not_taken_for_dead_while_its_question_is_on_its_way
     }
 }
 
-/// The paths are asked each second; the answers of 2.4 and 3 s come after three more questions.
+/// The paths are probed each second. The answers after 2.4 and 3 s arrive after three more probes.
 #[test]
 fn a_path_with_a_long_round_trip_is_not_taken_for_dead_by_either_end() {
     let mut world = ready(34, &[path(20), path(650), path(1_200), path(1_500)], "20ms");
@@ -478,7 +481,7 @@ fn packets_of_equal_datagrams_are_of_equal_size_wherever_a_run_begins() {
     assert_eq!(large, [1000 + anabranch_tunnel::OVERHEAD]);
 }
 
-/// A path is cut for up to 1.5 s, and now and then all are for up to 15 s.
+/// Paths are cut for up to 1.5 s, and sometimes all of them for up to 15 s.
 #[test]
 fn ten_thousand_cuts_of_paths_lose_no_session() {
     let mut world = ready(23, &[path(20), path(35), path(60)], "20ms");
@@ -551,7 +554,7 @@ fn a_path_that_is_dead_in_one_direction_is_left_by_both_ends_and_comes_back() {
     assert!(world.far.view(world.now, client, PathId(1)).usable);
 }
 
-/// Both ends by a schedule that looks at windows.
+/// Returns a world in which both ends use a schedule with windows.
 fn by_windows(seed: u64, schedule: &str, delays: [u64; 2]) -> World {
     let mut world = World::scheduled(seed, &delays.map(path), schedule, "1p");
     world.run_for(Duration::from_secs(2));
@@ -707,7 +710,7 @@ fn one_path_that_works_among_32_that_swallow_is_found_by_the_first_retry() {
     }
 }
 
-/// As streams that are being dialled, and interfaces that are down.
+/// The paths are like streams that are being dialled, or interfaces that are down.
 #[test]
 fn paths_that_cannot_carry_get_neither_handshakes_nor_probes() {
     let mut world = World::new(41, &vec![path(20); 33], "20ms");
@@ -740,7 +743,7 @@ fn without_a_path_that_carries_there_is_no_handshake_and_with_one_at_once() {
     assert_eq!(near.say(later, 2, &mut Vec::new()), None);
 }
 
-/// The far end hears the fast path first, and answers there in vain.
+/// The far end receives packets on the fast path first, and its answers there are lost.
 #[test]
 fn fast_paths_that_lose_all_answers_do_not_keep_a_slow_one_from_being_answered() {
     let mut world = World::new(43, &[path(5), path(5), path(60)], "20ms");
@@ -766,7 +769,7 @@ fn an_answer_that_comes_after_the_next_handshake_is_taken() {
     assert_eq!(world.out.each_ref().map(Vec::len), [100, 100]);
 }
 
-/// A path of those that a handshake may go by dies while the session lasts.
+/// A path that handshakes may use fails while the session lasts.
 #[test]
 fn keys_are_renewed_by_a_path_that_answers() {
     let mut world = ready(45, &[path(20), path(20), path(20)], "20ms");
@@ -813,7 +816,7 @@ fn copies_of_a_handshake_are_answered_once_each_and_replays_of_them_never() {
     assert!(matches!(received, PacketKind::Session(_)), "{received:?}");
 }
 
-/// A far end under load asks each address for proof.
+/// A far end under load requires a proof of each address.
 #[test]
 fn each_path_proves_its_own_address() {
     let mut world = World::new(47, &[path(20), path(20), path(30)], "20ms");

@@ -12,12 +12,12 @@ use anabranch_testkit::tunnel_world::World;
 use anabranch_testkit::tunnel_world::bulk::{Bulk, DatagramCarrier, Line, Outcome, lines};
 
 const TIMES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(6));
-/// The fastest of the schedules over unlike lines.
+/// The fastest schedule over lines that differ.
 const SCHEDULE: &str = "eta";
-/// Least share of the sum: of the median, and of the worst round.
+/// Minimum share of the lines' summed rate: of the median, and of the worst round.
 const OF_SUM: f64 = 0.9;
 const WORST: f64 = 0.75;
-/// Longest round trip under load, beyond that without load.
+/// Maximum increase of the round-trip time under load.
 const LONGER: Duration = Duration::from_millis(100);
 const ROUNDS: u64 = 3;
 
@@ -25,7 +25,7 @@ fn both_ways<C: DatagramCarrier>(carrier: C, round: u64) -> [Outcome; 2] {
     Bulk::new(carrier).up_then_down(round, TIMES, &mut |_, _, _| {})
 }
 
-/// Mbit/s up and down, each line alone.
+/// Returns the rates up and down in Mbit/s, summed over the lines, each measured alone.
 fn sum(links: &[LinkSettings], round: u64) -> [f64; 2] {
     links.iter().fold([0.0; 2], |sums, link| {
         let outcomes = both_ways(Line::new(link, round), round);

@@ -18,14 +18,22 @@ if TYPE_CHECKING:
     from anabranch.metrics import Difference, Estimate
     from anabranch.results import Result
 
-File = Annotated[Path, typer.Argument(help="A result; its predictions are in the same folder.")]
+File = Annotated[
+    Path,
+    typer.Argument(
+        help="File of a result. The file of its predictions must be in the same folder."
+    ),
+]
 
 
 def compare(
     first: File,
     second: File,
     bootstrap: Annotated[
-        int, typer.Option(min=1, max=MOST_RESAMPLES, help="Number of resamples for the interval.")
+        int,
+        typer.Option(
+            min=1, max=MOST_RESAMPLES, help="Number of bootstrap resamples for the interval."
+        ),
     ] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the resamples.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

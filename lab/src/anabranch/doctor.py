@@ -57,11 +57,14 @@ def doctor(
     data: Annotated[
         Path | None,
         typer.Option(
-            metavar="IN", help="Traces for entries that name none; relative to the current folder."
+            metavar="IN",
+            help="Traces for entries of the list that name none. The path is "
+            "relative to the current folder.",
         ),
     ] = None,
     seconds: Annotated[
-        float, typer.Option(min=0.0, max=3600.0, help="Try each attack for about this time.")
+        float,
+        typer.Option(min=0.0, max=3600.0, help="Time in seconds for which each attack is tried."),
     ] = 20.0,
     jobs: Annotated[
         int | None,

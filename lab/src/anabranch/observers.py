@@ -242,7 +242,7 @@ def path_count(traces: Traces) -> int:
     if traces.paths is None:
         return 1
     if traces.paths.size and traces.paths.min() < 0:
-        raise TraceError("only some of the packets have a path", column="path")
+        raise TraceError("some packets have a path and others have none", column="path")
     greatest = int(traces.paths.max(initial=0))
     return max(len(traces.facts.paths), greatest + 1)
 

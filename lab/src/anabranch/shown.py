@@ -115,7 +115,11 @@ def show(result: Result) -> None:
         pages = result.facts["pages"]
         print(f"guessing one of {pages} pages is right for {1 / pages:.1%}")
     unseen = result.metrics["unseen"]
-    print(f"{len(result.outcomes)} predictions, {unseen} of them without any packet", end="; ")
+    print(
+        f"{len(result.outcomes)} predictions, {unseen} of them for loads of which the "
+        "observer sees no packet",
+        end="; ",
+    )
     print(f"{result.took['wall_s']:.0f} s, {result.took['cpu_s']:.0f} s of processor time")
     for fold in result.facts["folds"]:
         if fold["overhead"] is not None:

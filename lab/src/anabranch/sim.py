@@ -68,7 +68,9 @@ class Plan:
         """Returns the command `anabranch sim sweep` with another folder and further options."""
         program = shutil.which(self.program)
         if program is None:
-            raise SimError(f"the program '{self.program}' is not there: install it, or name it")
+            raise SimError(
+                f"the program '{self.program}' was not found: install it, or give its path"
+            )
         scenarios = [str(scenario.absolute()) for scenario in self.scenarios]
         counts = ["--networks", str(self.networks), "--seeds", str(self.seeds)]
         return [

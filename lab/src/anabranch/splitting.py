@@ -213,7 +213,10 @@ class Split:
             usual["draw"] = (self.draw, "load")
             for name, (value, only) in usual.items():
                 if value != only:
-                    raise SplitError(f"{name}: '{self.schedule}' is from outside, give {only}")
+                    raise SplitError(
+                        f"{name}: the schedule '{self.schedule}' is from another "
+                        f"package and allows only {only}"
+                    )
 
     @property
     def run_length(self) -> str:

@@ -184,7 +184,7 @@ class Traces:
                 "the traces are not split, so there are no shares of paths", column="path"
             )
         if self.paths.size and not 0 <= self.paths.min() <= self.paths.max() < paths:
-            raise TraceError(f"has numbers beyond 0 to {paths - 1}", column="path")
+            raise TraceError(f"has path numbers outside 0 to {paths - 1}", column="path")
         cells = self.owners * paths + self.paths
         counts = np.bincount(cells, minlength=len(self) * paths).reshape(len(self), paths)
         shares: Floats = counts / np.maximum(self.lengths, 1)[:, None]

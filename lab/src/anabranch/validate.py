@@ -101,7 +101,7 @@ def filled(traces: Traces, form: str) -> None:
     empty = np.flatnonzero(traces.lengths == 0)
     if empty.size:
         where = f"load {traces.load[empty[0]]} in run {traces.run[empty[0]]}"
-        raise TraceError(f"{where} has no packets, which {form} cannot hold")
+        raise TraceError(f"{where} has no packets: {form} cannot contain such a load")
 
 
 def labels(traces: Traces, codes: NDArray[np.int64] | None = None) -> None:

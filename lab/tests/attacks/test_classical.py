@@ -118,8 +118,8 @@ def test_a_machine_splits_its_vote_within_its_margin() -> None:
 
 def test_a_search_that_loads_do_not_suffice_for_is_refused(data: Data) -> None:
     for groups, problem in (
-        (np.arange(40) % 2, "too few loads for 3 inner folds"),
-        (np.where(data.train_labels == "ant", 0, np.arange(40) % 2 + 1), "would train on one"),
+        (np.arange(40) % 2, "too few page loads to divide them into 3 inner folds"),
+        (np.where(data.train_labels == "ant", 0, np.arange(40) % 2 + 1), "loads of only one class"),
     ):
         labels = np.where(data.train_labels == "ant", "ant", "other")
         with pytest.raises(AttackError, match=problem):

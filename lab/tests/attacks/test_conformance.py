@@ -223,7 +223,7 @@ def test_a_training_that_diverges_is_told(name: str, data: Data) -> None:
 @pytest.mark.parametrize("name", ["var-cnn"], indirect=True)
 def test_loads_that_do_not_divide_are_told(name: str, data: Data) -> None:
     few = [0, len(data.train) - 1]
-    with pytest.raises(AttackError, match=r"^validation_share = 0\.9: too few loads"):
+    with pytest.raises(AttackError, match=r"^validation_share = 0\.9: too few page loads"):
         small(name, validation_share=0.9).fit(data.train[few], data.train_labels[few])
 
 
@@ -313,14 +313,16 @@ def test_counters_are_used_or_refused(name: str, data: Data) -> None:
     labels = np.arange(40) % 2
     X = counted(same, labels * 3)
     if not ATTACKS[name].uses_counter:
-        with pytest.raises(AttackError, match=r"^\w+ cannot use counters: "):
+        with pytest.raises(AttackError, match=r"^\w+ cannot use packet counters: "):
             small(name).fit(X, labels)
         return
     attack = small(name).fit(X, labels)
     assert attack.score(X, labels) == 1.0
-    with pytest.raises(AttackError, match="trained with counters, but these sequences are without"):
+    with pytest.raises(
+        AttackError, match="trained with packet counters, but these sequences come without"
+    ):
         attack.predict(same)
     blind = quick(name).fit(same, labels)
     assert blind.score(same, labels) == 0.5
-    with pytest.raises(AttackError, match="trained without counters"):
+    with pytest.raises(AttackError, match="trained without packet counters"):
         blind.predict(X)

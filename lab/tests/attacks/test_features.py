@@ -62,11 +62,11 @@ def test_time_counts_from_the_first_packet_of_the_sequence() -> None:
 @pytest.mark.parametrize(
     ("times", "sizes", "offsets", "reason"),
     [
-        ([1.0, 0.5], [1, 1], [0, 2], "backwards at packet 1"),
-        ([0.0, np.nan], [1, 1], [0, 2], "not finite"),
+        ([1.0, 0.5], [1, 1], [0, 2], "in order: .* at packet 1"),
+        ([0.0, np.nan], [1, 1], [0, 2], "not a finite"),
         ([0.0, 1.0], [1, 0], [0, 2], "size 0"),
-        ([0.0, 1.0], [1], [0, 2], "equal and flat"),
-        ([0.0, 1.0], [1, 1], [0, 1], "from 0 to the 2"),
+        ([0.0, 1.0], [1], [0, 2], "two flat arrays of one length"),
+        ([0.0, 1.0], [1, 1], [0, 1], "end with the number of packets, 2"),
         ([0.0, 1.0], [1, 1], [0, 2, 1, 2], "ascending"),
     ],
 )

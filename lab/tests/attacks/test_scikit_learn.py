@@ -131,11 +131,11 @@ def test_a_table_is_read_as_its_file_would_be(traces: Traces, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("X", "problem"),
     [
-        ([([0.0, 1.0], [1.0]), ([], [])], "trace 0: 2 times and 1 sizes"),
+        ([([0.0, 1.0], [1.0]), ([], [])], "trace 0 has 2 times but 1 sizes"),
         ([([0.0], [1.0]), "loads"], "trace 1: "),
-        ([np.zeros((2, 3)), np.zeros((2, 2))], r"trace 0: the shape is \(2, 3\)"),
+        ([np.zeros((2, 3)), np.zeros((2, 2))], r"trace 0: the array has the shape \(2, 3\)"),
         ([([0.0], [0.5]), ([], [])], "trace 0: a size is not a whole number"),
-        ([([1.0, 0.0], [1, 1]), ([], [])], "times go backwards"),
+        ([([1.0, 0.0], [1, 1]), ([], [])], "times are not in order"),
         (np.array([[np.nan, 1.0], [1.0, 2.0]]), "Input X contains NaN"),
         ([1.0, 2.0], "Expected 2D array"),
     ],

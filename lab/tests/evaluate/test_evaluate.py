@@ -399,7 +399,7 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ([data, "--parameter", f"trees={'[' * 100000}"], "expected a value like its default"),
         ([data, "--test-run", 8], "test_run: the data have no run 8"),
         ([data, "--resplits", 2], "resplits: nothing is split"),
-        ([data, "--from", "csv"], "--from: there are parquet"),
+        ([data, "--from", "csv"], "--from: 'csv' is unknown: choose one of parquet"),
         ([data, "--defence", "x"], "the defence 'x' is unknown"),
         ([data, "--pages", 99], "pages: 99 are asked for, but the data have only 10"),
         ([data, "--every", "20p"], "--every: nothing is split without a schedule"),
@@ -407,7 +407,7 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ([data, "--folds", 3], "--folds: only the paper's protocol has folds"),
         ([data, "--protocol", "paper", "--test-run", 5], "--test-run: the paper's protocol"),
         ([data, "--monitored", 5], "--monitored: in a closed world"),
-        ([data, "--unmonitored-y", 3], "unmonitored: of no use to parquet"),
+        ([data, "--unmonitored-y", 3], "unmonitored: files of the format parquet"),
         ([data, "--bootstrap", 10**15], "bootstrap: 1000000000000000 is not from 1 to"),
         ([data, "--seed", 2**64], "seed: 18446744073709551616"),
         ([data, "--parameter", "trees=5", "--parameter", "trees=6"], "trees is given twice"),
@@ -423,7 +423,7 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ("folder.json", "cannot be written"),
         (f"{'x' * 300}.json", "File name too long"),
         ("rows.json", "rows.parquet: cannot be written"),
-        ("lost.json", "lost.parquet: --out: predictions would replace a file"),
+        ("lost.json", "lost.parquet: --out: this file exists, but the"),
     ]:
         assert problem in told(data, "--out", tmp_path / name)
     said = told(data, "--out", data.with_suffix(".json"))

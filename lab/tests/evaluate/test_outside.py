@@ -183,9 +183,9 @@ def test_a_schedule_from_outside_splits_by_its_seed(package: Path, pages: Traces
     late = Split("blocks:7", None, 3, delays=(0.0, 0.1, 0.2), seed=4).split(pages)
     assert late.times.max() > pages.times.max()
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"every": "50p"}, "every: .* is from outside"),
-        ({"mode": "independent"}, "mode: .* is from outside"),
-        ({"draw": "session:3"}, "draw: .* is from outside"),
+        ({"every": "50p"}, "every: .* is from another package"),
+        ({"mode": "independent"}, "mode: .* is from another package"),
+        ({"draw": "session:3"}, "draw: .* is from another package"),
         ({"schedule": "blocks:x"}, "blocks:x.*ValueError"),
     ]
     for settings, problem in cases:
@@ -302,8 +302,15 @@ def test_two_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
 def test_settings_of_several_attacks_are_named(data: Path) -> None:
     both = ["--attack", "k-fp", "--attack", "size"]
     for option, problem in [
-        ("trees=5", "--parameter trees: of which attack? Write k-fp.trees=VALUE"),
-        ("rf.epochs=5", "--parameter rf.epochs: there are k-fp, size, not 'rf'"),
+        (
+            "trees=5",
+            "--parameter trees: there are several attacks: name one, as in k-fp.trees=VALUE",
+        ),
+        (
+            "rf.epochs=5",
+            "--parameter rf.epochs: the attack 'rf' is not evaluated here: "
+            "choose one of k-fp, size",
+        ),
     ]:
         done = lab("evaluate", data, *both, "--parameter", option)
         assert (done.returncode, done.stdout) == (2, "")

@@ -129,7 +129,7 @@ def test_a_run_overrules_what_is_common(data: Path, tmp_path: Path) -> None:
         ('"weighted"\nevery', '"weights:0,0"\nevery', "line 16: schedule: the weights sum to 0"),
         ("paths = [2, 3]", "seed = -1", "seed: -1 is negative"),
         ("paths = [2, 3]", "bootstrap = 0", "bootstrap: 0 is not from 1 to"),
-        ('schedule = "weighted"\n', "", "line 16: every: it needs a schedule"),
+        ('schedule = "weighted"\n', "", "line 16: every: this setting needs a schedule"),
         ("[attacks.k-fp]\n", "[attacks.rf]\nslots = 3\n[attacks.k-fp]\n", "line 9: rf: slots = 3"),
         ("[2, 3]", "[]", "line 18: paths: the list is empty"),
     ],

@@ -214,7 +214,7 @@ def test_files_that_no_report_has_written_are_kept(built: page.Page, tmp_path: P
         files.write(built, out, None, others)  # an earlier report is replaced
         files.write(built, out, None, others)
         file.write_text("mine")
-        with pytest.raises(TraceError, match=rf"{file.name}: it exists, and no report has"):
+        with pytest.raises(TraceError, match=rf"{file.name}: this file exists and was not"):
             files.write(built, out, None, others)
         assert file.read_text() == "mine"
         file.write_text("")  # empty: nothing is lost

@@ -17,7 +17,7 @@ from harness.tools import Background, PeerFailed, anabranch, wait_for
 from harness.tornet import Node, TorNetwork, free_ports
 
 #: In a network this small, stock tors also ask each other to extend a circuit back to its origin.
-BACK = "a circuit that may not be extended that way"
+BACK = "a request to extend a circuit in a way that is not allowed"
 CELL = 514
 #: A rate in bytes a second that is never reached: stock relays are not limited either.
 FREELY = "1000000000"

@@ -10,7 +10,7 @@ pub const FAMILY: Family = Family {
     selectable: false,
     mark: |datagram| Mark::strong(request(datagram).is_some()),
     follow,
-    one_path: Some("its server drops what comes from another address"),
+    one_path: Some("its server drops packets from another address of the client"),
     counter: Counter::Looked,
     guide: "any-program",
 };

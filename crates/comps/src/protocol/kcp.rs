@@ -13,7 +13,10 @@ pub const FAMILY: Family = Family {
     selectable: false,
     mark: |datagram| Mark::strong(conversation(datagram).is_some()),
     follow,
-    one_path: Some("its server opens another session for each address, and the first one stalls"),
+    one_path: Some(
+        "its server opens another session for each address of the client, and the first session \
+         stalls",
+    ),
     counter: Counter::Looked,
     guide: "any-program",
 };

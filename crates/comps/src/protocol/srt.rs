@@ -11,7 +11,9 @@ pub const FAMILY: Family = Family {
     selectable: false,
     mark: |datagram| Mark::strong(is_induction(datagram)),
     follow,
-    one_path: Some("its server answers only to the address of the handshake"),
+    one_path: Some(
+        "its server sends only to the address from which the client began the connection",
+    ),
     counter: Counter::Looked,
     guide: "any-program",
 };

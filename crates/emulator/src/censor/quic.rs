@@ -51,7 +51,7 @@ impl Quic {
     }
 
     /// Adds the content of a client's Initial packet to its connection. Returns whether that
-    /// connection may continue; `None` if the packet is not a client's.
+    /// connection may continue; `None` if the packet is not from a client.
     fn hear(&mut self, packet: &Initial<'_>, names: &Names) -> Option<bool> {
         let known = self.0.iter().enumerate().rev();
         let known = known.map(|(at, connection)| (at, packet.open(&connection.keys)));

@@ -243,7 +243,7 @@ impl Server {
         let listener = TcpListener::bind((ip, port))?;
         listener.set_nonblocking(true)?;
         let SocketAddr::V4(address) = listener.local_addr()? else {
-            return Err(io::Error::other("it was bound to IPv4"));
+            return Err(io::Error::other("the listener has no IPv4 address"));
         };
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);

@@ -62,9 +62,9 @@ impl MoreNode {
         self.wake(id);
     }
 
-    /// Takes as many of the program's `bytes` as fit the send buffer, and returns their number. If
-    /// these are not all, [`Event::Writable`] follows. If the stream is unknown, all bytes are
-    /// dropped, and count as taken.
+    /// Appends the program's `bytes` to the send buffer, and returns the number of bytes that it
+    /// accepted. If the buffer became full, [`Event::Writable`] follows later. If the stream is
+    /// unknown, all bytes are dropped, and count as accepted.
     pub fn write(&mut self, id: StreamId, bytes: &[u8]) -> usize {
         let Some(stream) = self.streams.get_mut(&id) else { return bytes.len() };
         let taken = stream.write(bytes);
@@ -125,7 +125,7 @@ impl MoreNode {
         self.begin(now, forward)
     }
 
-    /// Begins the stream of a flow at the exit.
+    /// Begins, at the exit, the stream that a client's first packet requests.
     fn begin(&mut self, now: Time, forward: ForwardContent) -> Result<(), DropReason> {
         let may_begin = self.network.peers()[self.me].is_exit
             && self.streams.len() < self.config.streams

@@ -19,10 +19,10 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// C tor's rule (`conflux_decide_circ_cwndrtt`). The scheduler chooses the leg with the lowest
-/// round-trip time if that leg is ready. Otherwise it chooses a ready leg that can send something
-/// while the acknowledgements of the fastest leg are in flight. That means room × least RTT / own
-/// RTT > 0, in whole cells, or any room in slow start.
+/// C tor's rule (`conflux_decide_circ_cwndrtt`). The scheduler chooses the leg (circuit of a set)
+/// with the lowest round-trip time if that leg is ready. Otherwise it chooses a ready leg that can
+/// send something while the acknowledgements of the fastest leg are in flight. That means room ×
+/// least RTT / own RTT > 0, in whole cells, or any room in slow start.
 ///
 /// If there are several such legs, C tor's comment promises the one with the lowest round-trip
 /// time, but its loop takes the *last* in the list. This scheduler follows the loop. No UX (the

@@ -31,7 +31,8 @@ const STICKY: f64 = 16.0;
 /// A scheduler by expected time of arrival. It estimates each circuit's delay from the TCP state of
 /// its first link, as paper 001 proposes in section 7.
 ///
-/// The expected time of a leg is T = q/(s·d) + notsent/d + max(beyond, burst) + least RTT/2.
+/// The expected time of a leg (circuit of a set) is T = q/(s·d) + notsent/d + max(beyond, burst) +
+/// least RTT/2.
 ///
 /// * notsent/d: the bytes in the first hop's socket leave at its delivery rate d.
 /// * q/(s·d): the q cells in our own queue leave at our share s of d. If d is unknown, they leave

@@ -21,7 +21,8 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// Time from the beginning of a load during which shares are evened.
+/// Time from the beginning of a load (a burst of traffic) during which paths that carried less are
+/// preferred.
 const YOUNG: Duration = Duration::from_millis(500);
 /// Strength of the preference for equal shares. A path that carried everything so far has 1/e of
 /// the probability that it would have if it had carried nothing.
@@ -38,7 +39,7 @@ const PULL: f64 = 1.0;
 #[derive(Debug)]
 struct Evened {
     weighted: Weighted,
-    /// Time at which the load began.
+    /// Time at which the load (a burst of traffic) began.
     since: Option<Time>,
     /// Number of units that each path has carried since the load began.
     carried: Vec<u64>,

@@ -28,10 +28,10 @@ const HOPELESS: u64 = FULL - 1;
 
 /// Lowest round-trip time first (Conflux "LowRTT", Tor proposal 329, section 3.1).
 ///
-/// Unmeasured paths are first, in order, so that each is measured early. A path that took
-/// `TRIALS` runs without a measurement ranks last. The scheduler is load-aware: a path without
-/// room is skipped while another path has some. C tor's own rule, for legs that are all measured,
-/// is `lowrtt`.
+/// Unmeasured paths are first, in order, so that each is measured early. A path that took `TRIALS`
+/// runs without a measurement ranks last. The scheduler considers windows: a path without room is
+/// skipped while another path has some. C tor's own rule, for legs that are all measured, is
+/// `lowrtt`.
 #[derive(Debug, Default)]
 pub struct LowestRtt {
     trials: Vec<u8>,

@@ -17,9 +17,9 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// Scheduler that chooses the leg with the lowest round-trip time, and sends nothing while that
-/// leg has no room (Tor proposal 329, section 3.1; C tor's `conflux_decide_circ_minrtt`). C tor's
-/// clients upload with it, because its exits request it.
+/// Scheduler that chooses the leg (circuit of a set) with the lowest round-trip time, and sends
+/// nothing while that leg has no room (Tor proposal 329, section 3.1; C tor's
+/// `conflux_decide_circ_minrtt`). C tor's clients upload with it, because its exits request it.
 #[derive(Debug)]
 struct MinRtt;
 

@@ -21,13 +21,14 @@ pub(super) const FAMILY: Family = Family {
 };
 
 /// Tunable combination of three schedulers: by turn, by congestion and by round-trip time (paper
-/// 001, section 4, "2d"). The legs with room get cells in proportion to 1/RTT^ALPHA. With ALPHA =
-/// 0 the legs take turns, 1 is Conflux 2013, and a large ALPHA is like LOWRTT.
+/// 001, section 4, "2d"). The legs (circuits of a set) with room get cells in proportion to
+/// 1/RTT^ALPHA. With ALPHA = 0 the legs take turns, ALPHA = 1 is Conflux 2013, and a large ALPHA is
+/// like LOWRTT.
 ///
-/// Each choice adds its share to the credit of every leg with room, and subtracts a whole cell
-/// from the leg with the most credit, which is chosen (smooth weighted round robin). So the cells
-/// of a leg are spread evenly. A leg without room earns nothing and keeps its credit. An unusable
-/// leg loses its credit.
+/// Each choice adds its share to the credit of every leg with room, and subtracts a whole cell from
+/// the leg with the most credit, which is chosen (smooth weighted round robin). So the cells of a
+/// leg are spread evenly. A leg without room earns nothing and keeps its credit. An unusable leg
+/// loses its credit.
 #[derive(Debug)]
 pub(super) struct Mix {
     alpha: f64,

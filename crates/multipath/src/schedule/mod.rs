@@ -42,9 +42,10 @@ use crate::{PathId, PathView, Time};
 pub trait Scheduler: fmt::Debug + Send {
     /// Returns the path of the next run, always a usable path; `None` if no path is usable.
     ///
-    /// A load-blind scheduler ignores windows: the [`Splitter`](crate::Splitter) then waits until
-    /// the chosen path has room. A load-aware one chooses a full path in two cases only: all
-    /// usable paths are full, or it prefers to wait for that path ([`Scheduler::waits`]).
+    /// A scheduler may ignore windows (load-blind): the [`Splitter`](crate::Splitter) then waits
+    /// until the chosen path has room. A scheduler that considers windows (load-aware) chooses a
+    /// full path in two cases only: all usable paths are full, or it prefers to wait for that path
+    /// ([`Scheduler::waits`]).
     fn choose(&mut self, now: Time, paths: &[PathView]) -> Option<PathId>;
 
     /// Returns the path of the next run, like [`Scheduler::choose`]. `units` is the number of all
@@ -57,8 +58,8 @@ pub trait Scheduler: fmt::Debug + Send {
     /// divided it.
     fn carried(&mut self, _now: Time, _path: PathId, _units: u64) {}
 
-    /// Records the end of a silence, after which the scheduler's knowledge of the load is
-    /// obsolete.
+    /// Records the end of a pause in the traffic, after which the scheduler's knowledge of the load
+    /// is obsolete.
     fn after_silence(&mut self) {}
 
     /// Draws random numbers from `stream` from now on. The probabilities do not change.
@@ -69,8 +70,9 @@ pub trait Scheduler: fmt::Debug + Send {
         false
     }
 
-    /// Returns whether the scheduler may choose a full path while another one has room, in order
-    /// to wait for it. Only a load-aware scheduler does, and only for a path with units in flight.
+    /// Returns whether the scheduler may choose a full path while another one has room, in order to
+    /// wait for it. Only a scheduler that considers windows does, and only for a path with units in
+    /// flight.
     fn waits(&self) -> bool {
         false
     }

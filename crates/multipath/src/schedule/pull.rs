@@ -17,9 +17,9 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// Scheduler in which a leg pulls the oldest cell whenever its window is open (mTor: Yang and Li,
-/// CNS 2015; paper 001, section 3.2). With fixed windows this is the stream's window, with
-/// congestion control the leg's.
+/// Scheduler in which a leg (circuit of a set) pulls the oldest cell whenever its window is open
+/// (mTor: Yang and Li, CNS 2015; paper 001, section 3.2). With fixed windows this is the stream's
+/// window, with congestion control the leg's.
 ///
 /// No estimate is needed. While more cells wait than the windows take, the leg whose window a
 /// SENDME has just opened is the only one with room. So the legs' shares follow their rates of

@@ -61,7 +61,7 @@ pub enum Draw {
     /// ([`Entity::run`](super::Entity::run)), as for a session of the splitter. Each load still
     /// draws the path of each of its runs of packets.
     Session(u32),
-    /// The probabilities are drawn again after each silence of the scheduled packets that has at
+    /// The probabilities are drawn again after each pause of the scheduled packets that has at
     /// least this length.
     Silence(Silence),
 }

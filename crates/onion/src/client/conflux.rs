@@ -48,16 +48,23 @@ impl fmt::Display for NoSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             NoSet::NotBuilt => "the circuit is not complete",
-            NoSet::Gone => "the set is gone",
-            NoSet::Used => "the circuit is in use",
-            NoSet::NoCongestionControl => "the circuit has no congestion control",
-            NoSet::CongestionControl => "the circuit has congestion control",
+            NoSet::Gone => "the set of circuits that it should join is closed",
+            NoSet::Used => {
+                "the circuit carries or carried streams, or is part of a set of circuits already"
+            }
+            NoSet::NoCongestionControl => {
+                "the circuit has no congestion control, which the set's design needs"
+            }
+            NoSet::CongestionControl => {
+                "the circuit has congestion control, which the set's design does not use"
+            }
             NoSet::OtherCells => "the circuit's cells have another format than those of the set",
             NoSet::Beyond => {
-                "what follows the relay where the circuits join does not fit the set's design"
+                "the part of the circuit after the relay where the circuits join does not fit \
+                 the set's design"
             }
-            NoSet::Schedule => "the scheduler does not support 8 circuits",
-            NoSet::Full => "the set has no room for a further circuit",
+            NoSet::Schedule => "the scheduler does not support 8 circuits, the maximum of a set",
+            NoSet::Full => "the set has its maximum number of circuits",
         })
     }
 }

@@ -71,7 +71,7 @@ impl fmt::Display for ConfluxFault {
             ConfluxFault::Unreadable => "an unreadable message for a set of circuits",
             ConfluxFault::Twice => "a circuit that joins a set of circuits twice",
             ConfluxFault::Streams => {
-                "a circuit that joins a set of circuits although it has streams"
+                "a circuit that joins a set of circuits although it carries streams already"
             }
             ConfluxFault::Nonce => "a circuit that joins a second set of circuits",
             ConfluxFault::Design => "a circuit that joins a set of circuits of another design",
@@ -81,7 +81,7 @@ impl fmt::Display for ConfluxFault {
             }
             ConfluxFault::Gone => "a message for a set of circuits that is closed",
             ConfluxFault::DataLoss => {
-                "a set of circuits whose two ends disagree about what was sent"
+                "a set of circuits whose two ends count different numbers of sent messages"
             }
             ConfluxFault::Incoherent => "a set of circuits whose next message cannot be numbered",
             ConfluxFault::SwitchZero => "a switch to another circuit after 0 messages",
@@ -94,7 +94,7 @@ impl fmt::Display for ConfluxFault {
                 "an acknowledgement of messages that were never sent, or a second one"
             }
             ConfluxFault::Full => {
-                "too many messages of a set of circuits that wait for an earlier one"
+                "too many messages of a set of circuits that wait for an earlier message"
             }
         })
     }

@@ -622,7 +622,8 @@ impl Directory {
         if self.network.is_none() || self.learn(parsed, events) {
             return Ok(());
         }
-        let nothing = DocumentError::Malformed("nothing that was asked for".to_owned());
+        let nothing =
+            DocumentError::Malformed("it contains none of the requested documents".to_owned());
         Err(Failure::Document(nothing))
     }
 

@@ -120,7 +120,7 @@ impl ResponseReader {
         let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
         let mut head = httparse::Response::new(&mut headers);
         let length = head_length(head.parse(&self.bytes), self.bytes.len())?;
-        let status = head.code.ok_or(HttpError::Malformed("no status"))?;
+        let status = head.code.ok_or(HttpError::Malformed("it has no status code"))?;
         let reason = head.reason.unwrap_or_default().to_owned();
         let body = &self.bytes[length..];
         let body = match content_length(head.headers)? {
@@ -189,7 +189,7 @@ impl RequestReader {
         let get = match head.method {
             Some("GET") => true,
             Some("POST") => false,
-            _ => return Err(HttpError::Malformed("only GET and POST are known")),
+            _ => return Err(HttpError::Malformed("the method is neither GET nor POST")),
         };
         let wanted = if get { 0 } else { content_length(head.headers)?.unwrap_or(0) };
         if wanted > self.limit {
@@ -217,7 +217,7 @@ fn head_length(
         Ok(httparse::Status::Complete(length)) if length <= LONGEST_HEAD => Ok(length),
         Ok(httparse::Status::Partial) if there <= LONGEST_HEAD => Err(HttpError::Truncated),
         Ok(_) => Err(HttpError::TooLong(LONGEST_HEAD)),
-        Err(_) => Err(HttpError::Malformed("its head")),
+        Err(_) => Err(HttpError::Malformed("its header is invalid")),
     }
 }
 
@@ -227,7 +227,9 @@ fn header<'a>(headers: &[httparse::Header<'a>], name: &str) -> Option<&'a str> {
 }
 
 fn content_length(headers: &[httparse::Header<'_>]) -> Result<Option<usize>, HttpError> {
-    let parse = |text: &str| text.parse().map_err(|_| HttpError::Malformed("its Content-Length"));
+    let parse = |text: &str| {
+        text.parse().map_err(|_| HttpError::Malformed("its Content-Length is not a number"))
+    };
     header(headers, "content-length").map(parse).transpose()
 }
 
@@ -239,7 +241,7 @@ fn decode(encoding: &str, body: &[u8], limit: usize) -> Result<Vec<u8>, HttpErro
             decompress_to_vec_zlib_with_limit(body, limit).map_err(|error| match error.status {
                 miniz_oxide::inflate::TINFLStatus::HasMoreOutput => HttpError::TooLong(limit),
                 miniz_oxide::inflate::TINFLStatus::FailedCannotMakeProgress => HttpError::Truncated,
-                _ => HttpError::Malformed("its deflated body"),
+                _ => HttpError::Malformed("its body cannot be decompressed (deflate)"),
             })?
         }
         "x-zstd" => unzstd(body, limit)?,
@@ -249,7 +251,7 @@ fn decode(encoding: &str, body: &[u8], limit: usize) -> Result<Vec<u8>, HttpErro
 }
 
 fn unzstd(body: &[u8], limit: usize) -> Result<Vec<u8>, HttpError> {
-    let malformed = |_| HttpError::Malformed("its zstd body");
+    let malformed = |_| HttpError::Malformed("its body cannot be decompressed (zstd)");
     let mut decoder = zstd::stream::read::Decoder::new(body).map_err(malformed)?;
     // A frame may request a window of 2 GiB; C tor compresses with at most 8 MiB.
     decoder.window_log_max(23).map_err(malformed)?;

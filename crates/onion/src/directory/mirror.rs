@@ -282,7 +282,7 @@ impl Mirror {
             MirrorRequest::Extras(_) => self.take_extras(text),
         };
         if documents.is_empty() {
-            Err(malformed("nothing that was asked for"))
+            Err(malformed("it contains none of the requested documents"))
         } else {
             Ok(documents)
         }

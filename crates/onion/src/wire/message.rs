@@ -377,7 +377,7 @@ impl fmt::Display for DestroyReason {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match *self {
             DestroyReason::NONE => "no reason given",
-            DestroyReason::PROTOCOL => "a neighbour broke the protocol",
+            DestroyReason::PROTOCOL => "a relay or a client broke the protocol",
             DestroyReason::INTERNAL => "an internal error of the relay",
             DestroyReason::REQUESTED => "the relay was asked to close it",
             DestroyReason::HIBERNATING => "the relay hibernates",

@@ -389,7 +389,7 @@ mod tests {
     use crate::netlink::{configure, link_named};
     use crate::tun::Tun;
 
-    /// Runs `work` in a namespace of its own, or says that none can be had.
+    /// Runs `work` in a new namespace. If none can be made, prints that and passes.
     fn alone(work: impl FnOnce() + Send) {
         let outcome = Namespace::new().and_then(|namespace| {
             namespace.run(|| {

@@ -94,7 +94,7 @@ mod tests {
         FragmentId { from: [192, 0, 2, 1].into(), to: [192, 0, 2, 2].into(), number }
     }
 
-    /// A UDP datagram from port 1000 to port 443 with `length` bytes of payload.
+    /// Returns a UDP datagram from port 1000 to port 443 with `length` bytes of payload.
     fn udp(length: u16) -> Vec<u8> {
         let mut bytes = [1000u16, 443, length + 8, 0].map(u16::to_be_bytes).concat();
         bytes.extend((0..length).map(|n| n as u8));

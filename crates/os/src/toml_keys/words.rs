@@ -240,7 +240,7 @@ mod tests {
         Truth(bool),
     }
 
-    /// More than 64 bits hold.
+    /// A number that does not fit into 64 bits.
     const HUGE: &str = "99999999999999999999";
 
     const KEYS: &[&str] = &[

@@ -128,7 +128,8 @@ impl UdpSocket {
     ) -> io::Result<Self> {
         let (local, peer) = (local.map(sys::canonical), sys::canonical(peer));
         if local.is_some_and(|local| local.is_ipv6() != peer.is_ipv6()) {
-            let message = "the source address and the peer's are of different families";
+            let message = "the source address and the peer's address must both be IPv4 or both \
+                           be IPv6";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let socket = Self::open(peer.is_ipv6(), options)?;

@@ -32,8 +32,8 @@ pub(super) struct Arrival {
     pub(super) segment: Option<usize>,
 }
 
-/// A message to be sent: a run of datagrams of `segment` bytes. The last datagram may be shorter.
-/// Each of the run's pieces consists of whole datagrams.
+/// A message to be sent: consecutive datagrams of `segment` bytes. The last datagram may be
+/// shorter. Each piece consists of whole datagrams.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) pieces: Range<usize>,

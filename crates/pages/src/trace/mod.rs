@@ -14,7 +14,7 @@ use maud::{Markup, html};
 use crate::{GENERATOR, legible, tables};
 use words::Units;
 
-/// Maximum number of paths with a lane in the figures; tables list more.
+/// Maximum number of paths that get their own row (lane) in the figures; tables list more.
 pub const LANES: usize = 12;
 
 /// Data for the page of a trace.
@@ -86,8 +86,8 @@ impl Direction {
 }
 
 impl<'a> Part<'a> {
-    /// Returns the paths that have a lane, each with its summary and its course in direction
-    /// `way`.
+    /// Returns the paths that have a row (lane) in the figures, each with its summary and its
+    /// course in direction `way`.
     fn lanes(&self, way: Direction) -> impl Iterator<Item = (i16, &'a Flow, &'a LaneTraffic)> {
         let (paths, course) = (self.paths, self.course);
         course.lanes.iter().filter_map(move |lane| {

@@ -1,4 +1,4 @@
-//! The figure of rates. Its first lane is for all paths together, and the lanes below are for each
+//! The figure of rates. Its first row is for all paths together, and the rows below are for each
 //! path, on the same scale.
 
 use std::fmt::Write as _;

@@ -17,8 +17,8 @@ const LOOK: usize = 24;
 /// Maximum number of rows in the table below the detailed view.
 const ROWS: usize = 60;
 
-/// Maximum share of the packets in the classes of the shortest runs for merging these classes into
-/// one.
+/// Classes of the shortest runs are merged into one if they contain at most this share of the
+/// packets.
 const NEXT_TO_NOTHING: f64 = 0.03;
 
 /// Renders the beginning of a session run by run. The result is empty if the path never changed.

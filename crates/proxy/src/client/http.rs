@@ -121,7 +121,8 @@ mod tests {
         Credentials { user: "anna".into(), password: "sec:ret".into() }
     }
 
-    /// A dialogue with a proxy that says this in pieces: whether it is open, and what is left.
+    /// Runs a dialogue in which the proxy sends `says` in pieces. Returns whether the stream is
+    /// open, and the bytes left.
     fn with(says: &[u8], piece: usize, login: bool) -> (Result<bool, ClientFault>, Vec<u8>) {
         let login = login.then(anna);
         let mut client = HttpDialogue::new(&to(), login.as_ref(), &mut Vec::new()).unwrap();

@@ -260,7 +260,8 @@ mod tests {
         SocksRequest::Connect(Destination::new("far.example.net", 443).unwrap())
     }
 
-    /// A dialogue with a proxy that says `says` in pieces: its end, what it heard, what is left.
+    /// Runs a dialogue in which the proxy sends `says` in pieces. Returns the result, the client's
+    /// messages, and the bytes left.
     fn with(
         says: &[&[u8]],
         piece: usize,
@@ -350,7 +351,7 @@ mod tests {
         }
     }
 
-    /// The two sides of this crate understand each other.
+    /// The two sides of a SOCKS5 dialogue in this crate work together.
     #[test]
     fn our_proxy_reads_what_our_client_asks() {
         for (host, login) in [("far.example.net", None), ("2001:db8::1", Some(anna()))] {

@@ -115,7 +115,7 @@ impl Browser {
         let verdicts: Vec<Verdict> = digits.unwrap_or_default().chars().map(of).collect();
         if verdicts.len() != batch.len() {
             let (came, asked) = (verdicts.len(), batch.len());
-            return Err(told(format!("it judged {came} of {asked} objects")));
+            return Err(told(format!("it checked only {came} of {asked} objects")));
         }
         Ok(verdicts)
     }
@@ -199,8 +199,8 @@ mod tests {
         use Verdict::{Rejects, Takes};
         assert_eq!(said("echo '<body>verdicts:10.</body>'"), Ok(vec![Takes, Rejects]));
         for (script, why) in [
-            ("echo '<body></body>'", "judged 0 of 2 objects"),
-            ("echo verdicts:1.", "judged 1 of 2 objects"),
+            ("echo '<body></body>'", "checked only 0 of 2 objects"),
+            ("echo verdicts:1.", "checked only 1 of 2 objects"),
             ("exit 3", "exit status: 3"),
         ] {
             let told = said(script).unwrap_err();

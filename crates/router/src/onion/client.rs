@@ -666,8 +666,8 @@ impl<'r> ClientLoop<'r> {
                  of its own"
             ))),
             Order::FewJoining(count) => watch(ClientEvent::Trouble(format!(
-                "few relays of the network support --multipath merged ({count}), so the same ones \
-                 often learn which first relays (guards) you use"
+                "few relays of the network support --multipath merged ({count}), so the same \
+                 relays often learn which first relays (guards) you use"
             ))),
             Order::Attach(program, circuit) => {
                 programs.attach(now, station, circmgr, program, circuit);

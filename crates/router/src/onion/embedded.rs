@@ -334,7 +334,8 @@ impl Watch for EventForwarder {
             Event::LinkOpen { .. } => {}
             Event::Violation { violation, .. } => {
                 self.tell(NodeReport::Trouble(format!(
-                    "a neighbour broke the protocol: {violation}"
+                    "a relay or a client at the other end of a link broke the protocol: \
+                     {violation}"
                 )));
             }
             Event::OutOfMemory => {

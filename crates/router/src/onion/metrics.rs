@@ -86,27 +86,27 @@ impl Collector for Relay {
         level(encoder, "relay_links", "Links to other relays and clients", numbers.links)?;
         level(encoder, "relay_circuits", "Open circuits", stats.circuits)?;
         level(encoder, "relay_streams", "Open streams", stats.streams)?;
-        level(encoder, "relay_waiting_cells", "Cells waiting for a link", stats.cells)?;
+        level(encoder, "relay_waiting_cells", "Cells queued for a link", stats.cells)?;
         count(encoder, "relay_circuits_made", "Circuits created", stats.circuits_made)?;
         count(encoder, "relay_cells", "Relay cells received", stats.relayed)?;
-        let help = "Protocol violations by neighbours";
+        let help = "Protocol violations by other relays and clients";
         count(encoder, "relay_violations", help, stats.violations)?;
         let help = "Circuits closed for lack of memory";
         count(encoder, "relay_out_of_memory", help, stats.out_of_memory)?;
-        let help = "Connections refused because their address had too many";
+        let help = "Connections refused because the other address had too many open connections";
         count(encoder, "relay_connections_refused", help, numbers.refused)?;
-        let help = "Connections closed at once because no file descriptor was left";
+        let help = "Connections closed immediately because no file descriptor was free";
         count(encoder, "relay_connections_without_file", help, numbers.turned_away)?;
         let [received, sent] = stats.padding;
         let directions = [("received", received), ("sent", sent)];
-        counts(encoder, "relay_padding_cells", "Cells of padding", "direction", &directions)?;
+        counts(encoder, "relay_padding_cells", "Padding cells", "direction", &directions)?;
         of_unordered(encoder, &numbers)?;
         of_quic(encoder, &numbers)?;
         of_lossy(encoder, &numbers)?;
         of_connections(encoder, &numbers)?;
         let [received, sent] = numbers.carried;
         let directions = [("received", received), ("sent", sent)];
-        counts(encoder, "relay_link_bytes", "Bytes of links", "direction", &directions)?;
+        counts(encoder, "relay_link_bytes", "Bytes on links", "direction", &directions)?;
         of_sets(encoder, &stats)
     }
 }
@@ -115,12 +115,12 @@ impl Collector for Relay {
 fn of_unordered(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
     let Some(tap) = numbers.tap else { return Ok(()) };
     let Numbers { stats, early, .. } = numbers;
-    let help = "Method (tap) by which TCP segments are read before a lost one";
+    let help = "Method of reading TCP segments that arrive before an earlier segment";
     let tap = tap.to_string();
     levels(encoder, "relay_tap", help, None, &[([("kind", tap.as_str())], 1.0)])?;
-    let help = "Links whose cells may overtake cells of other circuits";
+    let help = "Links on which the cells of one circuit may overtake those of another";
     level(encoder, "relay_unordered_links", help, stats.unordered_links)?;
-    let help = "Cells received before an earlier cell of their circuit";
+    let help = "Cells that arrived before an earlier cell of the same circuit";
     count(encoder, "relay_early_cells", help, stats.early_cells)?;
     let help = "TLS records decrypted before an earlier record arrived";
     count(encoder, "relay_early_records", help, early.opened)?;
@@ -136,10 +136,15 @@ fn of_quic(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resul
     level(encoder, "relay_quic_circuits", "Circuits on QUIC links", stats.quic_circuits)?;
     let help = "Circuits moved from QUIC links to the TLS links of the same neighbours";
     count(encoder, "relay_quic_moved_circuits", help, stats.moved_circuits)?;
-    let help = "QUIC links that could not be opened: circuits stay on TLS";
+    let help = "QUIC links that could not be opened, so that circuits stay on TLS";
     count(encoder, "relay_quic_failed", help, failed)?;
-    count(encoder, "relay_quic_broken", "QUIC links that broke", endpoints.broken)?;
-    let help = "New QUIC peers that had to prove their address first";
+    count(
+        encoder,
+        "relay_quic_broken",
+        "QUIC links that failed after they were open",
+        endpoints.broken,
+    )?;
+    let help = "New QUIC peers that had to prove their address (Retry)";
     count(encoder, "relay_quic_retried", help, endpoints.retried)?;
     let help = "New QUIC peers refused";
     count(encoder, "relay_quic_refused", help, endpoints.refused)
@@ -151,16 +156,34 @@ fn of_lossy(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resu
         return Ok(());
     }
     let Numbers { stats: Stats { circuits_lossy, lossy, .. }, .. } = numbers;
-    count(encoder, "relay_lossy_circuits_made", "Circuits with lossy cells", *circuits_lossy)?;
+    count(
+        encoder,
+        "relay_lossy_circuits_made",
+        "Circuits created with lossy cells (cells in datagrams, which may be lost)",
+        *circuits_lossy,
+    )?;
     let directions = [("received", lossy.received), ("sent", lossy.sent)];
-    counts(encoder, "relay_lossy_cells", "Lossy cells on links", "direction", &directions)?;
+    counts(
+        encoder,
+        "relay_lossy_cells",
+        "Lossy cells (cells in datagrams) on links",
+        "direction",
+        &directions,
+    )?;
     let dropped = [
         ("queue", lossy.dropped + numbers.quic.map_or(0, |counts| counts.lossy_dropped)),
         ("replay", lossy.refused),
         ("unknown", lossy.unknown),
     ];
-    counts(encoder, "relay_lossy_cells_dropped", "Lossy cells dropped", "cause", &dropped)?;
-    let help = "Circuits closed because of a lossy cell that was not sealed by their other end";
+    counts(
+        encoder,
+        "relay_lossy_cells_dropped",
+        "Lossy cells (cells in datagrams) that the relay dropped",
+        "cause",
+        &dropped,
+    )?;
+    let help = "Circuits closed because a lossy cell was not encrypted by the circuit's other \
+                end";
     count(encoder, "relay_lossy_garbage", help, lossy.garbage)
 }
 
@@ -168,7 +191,7 @@ fn of_lossy(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resu
 fn of_connections(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
     let Numbers { stats, .. } = numbers;
     if numbers.dedicates_links {
-        let help = "Links opened for one circuit each";
+        let help = "Links that carry one circuit each";
         level(encoder, "relay_dedicated_links", help, stats.dedicated_links)?;
         let help = "Circuits that shared a link, because the limit was reached";
         count(encoder, "relay_shared_circuits", help, stats.shared_circuits)?;
@@ -185,9 +208,9 @@ fn of_connections(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt
 fn of_sets(encoder: &mut DescriptorEncoder<'_>, stats: &Stats) -> fmt::Result {
     level(encoder, "relay_sets", "Sets of circuits over which streams are split", stats.sets)?;
     level(encoder, "relay_legs", "Circuits (legs) that belong to sets", stats.legs)?;
-    let help = "Bytes in sets that wait for bytes of another circuit of the set";
+    let help = "Bytes that wait in sets until earlier bytes arrive on another circuit";
     level(encoder, "relay_reordered_bytes", help, stats.reordered)?;
-    let help = "Most bytes that ever waited in one set";
+    let help = "Maximum bytes that have waited in one set";
     level(encoder, "relay_reordered_most_bytes", help, stats.most_reordered)?;
     let help = "Cells in flight on circuits (legs) of sets";
     let inflight = usize::try_from(stats.legs_inflight).unwrap_or(usize::MAX);

@@ -386,8 +386,8 @@ impl<'r> MainShard<'r> {
             if numbers.stats.shared_circuits > 0 && !self.told_shared {
                 self.told_shared = true;
                 watch.note(
-                    "this relay has as many links to another relay as the limit allows: further \
-                     circuits to that relay share these links",
+                    "this relay has reached the maximum number of links to another relay: \
+                     further circuits to that relay share the existing links",
                 );
             }
             self.renew(now, watch);

@@ -238,8 +238,9 @@ pub fn server_key(path: &Path) -> Result<ServerKey, StoreError> {
             let whole = read.is_ok_and(|read| read.len() == 32);
             let none = || {
                 file(std::io::Error::other(
-                    "this file does not hold a bridge's key: restore it from a backup, or remove \
-                     the file to make a new key, of which clients need the new bridge line",
+                    "this file does not contain a bridge's key: restore it from a backup, or \
+                     remove the file. A new key is then made, and clients need the new bridge \
+                     line",
                 ))
             };
             whole.then(|| ServerKey::of(secret)).ok_or_else(none)

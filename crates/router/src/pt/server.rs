@@ -328,7 +328,7 @@ impl ServerStation {
                 };
                 let file = fs::read(cookie).map_err(|error| named(&error))?;
                 let greeting = ExtOrClient::new(&file, nonce, info);
-                let none = || named(&"it does not hold a cookie of tor's Extended ORPort");
+                let none = || named(&"the file does not contain a cookie of tor's Extended ORPort");
                 Local::connect(from(to), Some(greeting.ok_or_else(none)?))
             }
             Onward::Program(taker) => {

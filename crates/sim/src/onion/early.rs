@@ -14,7 +14,8 @@ pub(super) struct EarlyRecords {
     content: Range<usize>,
     /// Parts of records that are not complete, by the record's number.
     parts: BTreeMap<u64, Part>,
-    /// Numbers of records that were opened early, and have not arrived in order yet.
+    /// Numbers of records that were opened before all earlier records had arrived, and have not
+    /// arrived in order yet.
     opened: BTreeSet<u64>,
 }
 
@@ -57,8 +58,8 @@ impl EarlyRecords {
         }
     }
 
-    /// Returns whether the record at `offset`, which has arrived in order, was opened early.
-    /// Discards the state of this record and of earlier ones.
+    /// Returns whether the record at `offset`, which has arrived in order, was opened before
+    /// earlier records had arrived. Discards the state of this record and of earlier ones.
     pub(super) fn reached(&mut self, offset: u64) -> bool {
         let Some(at) = offset.checked_sub(self.start) else { return false };
         let number = at / self.size as u64;
@@ -77,7 +78,7 @@ mod tests {
     const LENGTHS: [usize; 3] = [5, CONTENT, 17];
     const SIZE: usize = 32;
 
-    /// Five records, whose content is their number.
+    /// Returns five records. The content of each is its number.
     fn stream() -> Vec<u8> {
         let record = |number| [vec![0xff; 5], vec![number; CONTENT], vec![0xff; 17]].concat();
         (0..5).flat_map(record).collect()

@@ -75,7 +75,8 @@ impl Reader {
         &mut self.bytes
     }
 
-    /// Expects records with `content` bytes of content from now on. They may be opened early.
+    /// Expects records with `content` bytes of content from now on. They may be opened before
+    /// earlier records have arrived.
     pub(super) fn fix(&mut self, content: usize) {
         self.early = Some(EarlyRecords::new(self.read, [HEADER, content, OVERHEAD]));
     }

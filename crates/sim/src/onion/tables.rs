@@ -9,7 +9,8 @@ use rand::RngExt;
 
 use crate::latency::Latencies;
 
-/// Maximum number of places in a core network with drawn delays. Further hosts share places.
+/// Maximum number of places (points at which hosts join it) in a core network with random delays.
+/// Further hosts share places.
 const MAX_PLACES: usize = 512;
 
 /// A table of values that are drawn with equal probabilities. The tables in the folder `data` have

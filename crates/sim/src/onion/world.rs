@@ -96,7 +96,7 @@ impl Default for Common {
 /// Settings of a client: its access line and its load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientHostSettings {
-    /// Access line and place of the client.
+    /// Access line of the client, and the place at which it joins the core network.
     pub host: HostSettings,
     /// Downloads that the client makes.
     pub load: ClientLoad,
@@ -111,9 +111,9 @@ pub struct Scenario {
     pub common: Common,
     /// Documents that describe the relays of the network.
     pub documents: NetworkDocuments,
-    /// Access line and place of each relay.
+    /// Access line of each relay, and the place at which it joins the core network.
     pub relays: Vec<HostSettings>,
-    /// Access line and place of each web server.
+    /// Access line of each web server, and the place at which it joins the core network.
     pub servers: Vec<HostSettings>,
     /// Settings of each client.
     pub clients: Vec<ClientHostSettings>,

@@ -25,9 +25,8 @@ const KEYS: &[Section] = &[
     Section { path: "", keys: &["end", "private", "peer"] },
     Section { path: "peer", keys: &["name", "public", "psk"] },
 ];
-const HEAD: &str = "# Keys of a far end or of a splitter before one, made by `anabranch key`. \
-                    Anyone \
-                    who has this file can impersonate you.\n";
+const HEAD: &str = "# Keys for `anabranch merge` or `anabranch split`, made by `anabranch key`. \
+                    Anyone who has this file can impersonate you.\n";
 
 /// The end of a session for which a key file is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -49,7 +48,8 @@ impl KeyEnd {
     }
 }
 
-/// The content of a key file: an end's own keys, and the other ends that it knows.
+/// Content of a key file: the keys of one end (splitter or far end), and the public keys of the
+/// ends that it accepts.
 #[derive(Clone)]
 pub struct KeyFile {
     /// The end for which the file is made; `None` if the file names none.
@@ -132,16 +132,15 @@ impl fmt::Display for KeyFileError {
             ),
             KeyFileError::OtherHalf(path, end, here) => {
                 let whose = match end {
-                    KeyEnd::Far => "the far end's half of a pair",
-                    KeyEnd::Splitter => "the splitter's half of a pair",
+                    KeyEnd::Far => "the far end ('anabranch merge')",
+                    KeyEnd::Splitter => "the splitter ('anabranch split')",
                 };
-                let here = here.as_ref().map_or_else(
-                    || "the other".to_owned(),
-                    |name| format!("the other, made for '{name}',"),
-                );
+                let made =
+                    here.as_ref().map_or_else(String::new, |name| format!(", made for '{name}'"));
                 write!(
                     f,
-                    "key file '{}' is {whose}: this program needs {here} instead",
+                    "key file '{}' is for {whose}: give this program the other file of the \
+                     pair{made}",
                     path.display()
                 )
             }
@@ -430,8 +429,8 @@ mod tests {
         let (_folder, path) = written(&file.text(), 0o600);
         assert!(KeyFile::read_for(KeyEnd::Far, &path).is_ok());
         let told = KeyFile::read_for(KeyEnd::Splitter, &path).err().unwrap().to_string();
-        let wanted = "the far end's half of a pair: this program needs the other, made for 'home', \
-                      instead";
+        let wanted = "is for the far end ('anabranch merge'): give this program the other file of \
+                      the pair, made for 'home'";
         assert!(told.ends_with(wanted), "{told}");
         let (_folder, path) = written(&KeyFile::of(pair(1)).text(), 0o600);
         assert!(KeyFile::read_for(KeyEnd::Splitter, &path).is_ok(), "a file that names no end");

@@ -27,7 +27,7 @@ pub struct FarEnd {
     pub behind: String,
     /// Allowed lengths of packets, in bytes of UDP payload; empty if any length is allowed.
     pub pad: Vec<usize>,
-    /// Budget for decoys on idle paths; `None` for no decoys.
+    /// Budget for decoys (dummy packets) on idle paths; `None` for no decoys.
     pub decoys: Option<DecoyBudget>,
 }
 
@@ -53,7 +53,7 @@ impl FarEnd {
     }
 }
 
-/// Converts a count of decoys to the form of the counters.
+/// Converts a count of decoys (dummy packets) to the form of the counters.
 pub(crate) fn decoy_flow(count: DecoyCount) -> Flow {
     Flow { datagrams: count.packets, bytes: count.bytes }
 }

@@ -39,7 +39,7 @@ pub(super) struct ClientState {
     gone: bool,
     /// The destination that the client requested; `None` if it is not available here.
     pub(super) wanted: Option<Destination>,
-    /// The flow of the last datagram that was received.
+    /// Flow number of the last datagram that was received from the client.
     pub(super) flow: u16,
     /// Splitter that distributes answers over the client's paths; `None` before the client's first
     /// session.
@@ -52,8 +52,8 @@ pub(super) struct ClientState {
     /// the schedule does not use windows.
     backlog: Option<Backlog<(u16, Box<[u8]>)>>,
     paths: Vec<PathSnapshot>,
-    /// Counts of decoys, of the client's earlier sessions and of the present one. Each pair counts
-    /// decoys sent to the client and decoys received from it.
+    /// Counts of decoys (dummy packets), of the client's earlier sessions and of the present one.
+    /// Each pair counts decoys sent to the client and decoys received from it.
     decoys: [[DecoyCount; 2]; 2],
     /// Time for which the client's timer is set in the driver's table.
     pub(super) armed: Option<Time>,
@@ -125,7 +125,7 @@ impl ClientState {
         fits
     }
 
-    /// Returns the plan of decoys for a new session; `None` if no decoys are sent.
+    /// Returns the plan of decoys (dummy packets) for a new session; `None` if no decoys are sent.
     pub(super) fn decoys(&self, settings: &Settings) -> Option<Decoys> {
         let dice = seed::stream(settings.seed, self.id.0.into(), "decoys");
         // If the schedule uses congestion windows, decoys would use up part of them.
@@ -133,7 +133,7 @@ impl ClientState {
         budget.map(|budget| Decoys::new(budget, dice))
     }
 
-    /// Returns the counts of decoys of all the client's sessions.
+    /// Returns the counts of decoys (dummy packets) in all of the client's sessions.
     fn all_decoys(&self) -> [DecoyCount; 2] {
         let [earlier, present] = self.decoys;
         [0, 1].map(|way| DecoyCount {
@@ -169,8 +169,8 @@ impl ClientState {
         self.delay.as_ref()?.next_due()
     }
 
-    /// Returns the number of answers that left before their delay was over, since the last call of
-    /// this function.
+    /// Returns the number of answers (datagrams from the server) that were sent before their delay
+    /// was over, since the last call of this function.
     pub(super) fn take_hurried(&mut self) -> u64 {
         self.delay.as_mut().map_or(0, DelayQueue::take_hurried)
     }
@@ -180,8 +180,8 @@ impl ClientState {
         self.backlog.is_some()
     }
 
-    /// Queues answers until a window opens. Returns how many older answers were dropped to make
-    /// room.
+    /// Queues answers until a congestion window has room. Returns how many older answers were
+    /// dropped from the full queue.
     pub(super) fn await_window(&mut self, now: Time, flow: u16, datagrams: &Received<'_>) -> u64 {
         let Some(backlog) = &mut self.backlog else { return 0 };
         for datagram in datagrams.datagrams() {
@@ -190,8 +190,8 @@ impl ClientState {
         backlog.take_dropped()
     }
 
-    /// Assigns a path to the next answers that wait for a window. Returns the path and the number
-    /// of answers; `None` if no window has room.
+    /// Assigns a path to the next answers that wait for room in a congestion window. Returns the
+    /// path and the number of answers; `None` if no window has room.
     pub(super) fn next_run(&mut self, now: Time, far: &Far<ChaCha20Rng>) -> Option<(PathId, u64)> {
         self.refresh(now, far);
         let backlog = self.backlog.as_mut()?;

@@ -32,7 +32,8 @@ use super::streams::{BEHIND, Entry, Packets, STREAMS, Streams};
 use crate::far_end::Inner;
 use crate::split::signals::signals;
 
-/// Tokens of the files that are not flows. The tokens of flows count up from 0.
+/// Poller tokens of the files that do not belong to a flow. The tokens of flows' sockets count up
+/// from 0.
 const LISTENER: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
 const HUB: u64 = u64::MAX - 2;
@@ -72,11 +73,12 @@ pub fn run_rereading(
 ) -> Result<Snapshot, Failure> {
     let hasty = Arc::new(AtomicBool::new(false));
     let watched = signals(reread.is_some(), &hasty);
-    let (stop, hangup) = watched.map_err(|error| Failure::System("watching for signals", error))?;
+    let (stop, hangup) =
+        watched.map_err(|error| Failure::System("cannot watch for signals", error))?;
     let mut driver = Driver::new(settings, screen, stop, hasty)?;
     if let Some(hangup) = &hangup {
         let added = driver.poller.add(hangup, RELOAD);
-        added.map_err(|error| Failure::System("filling the epoll set", error))?;
+        added.map_err(|error| Failure::System("cannot watch a socket (epoll)", error))?;
     }
     (driver.hangup, driver.reread) = (hangup, reread);
     run_driver(driver)
@@ -165,7 +167,7 @@ impl<'s> Driver<'s> {
         files::raise_limit();
         let (clock, peers) = (Clock::start(), &settings.keys.peers);
         let clients: Vec<_> = peers.iter().map(|peer| (peer.public, peer.psk)).collect();
-        let rng = generator().map_err(system("asking for entropy"))?;
+        let rng = generator().map_err(system("cannot read random bytes from the system"))?;
         let mut far = Far::new(settings.keys.own.clone(), &clients, &settings.pad, rng);
         far.prefer_aes(has_aes());
         let listener = open_listener(settings.listen)?;
@@ -175,12 +177,12 @@ impl<'s> Driver<'s> {
             .as_ref()
             .map(|name| ClientInterface::open(name, &settings.keys))
             .transpose()?;
-        let poller = Poller::new(EVENTS).map_err(system("opening an epoll set"))?;
-        poller.add(&listener, LISTENER).map_err(system("filling the epoll set"))?;
+        let poller = Poller::new(EVENTS).map_err(system("cannot create an epoll instance"))?;
+        poller.add(&listener, LISTENER).map_err(system("cannot watch a socket (epoll)"))?;
         let streams = open_streams(&settings, behind, &poller)?;
-        poller.add(&stop, STOP).map_err(system("filling the epoll set"))?;
+        poller.add(&stop, STOP).map_err(system("cannot watch a socket (epoll)"))?;
         let hub_added = interface.as_ref().map_or(Ok(()), |interface| poller.add(interface, HUB));
-        hub_added.map_err(system("filling the epoll set"))?;
+        hub_added.map_err(system("cannot watch a socket (epoll)"))?;
         let named = (0..).map(ClientId).zip(peers);
         let driver = Driver {
             far,
@@ -251,7 +253,7 @@ impl<'s> Driver<'s> {
 
     pub(super) fn report_ready(&self) {
         let (listen, clients) = (self.about().listen, self.present().count());
-        let status = format!("listening on {listen}, {clients} clients");
+        let status = format!("listening on {listen}; the key file has {clients} clients");
         tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
     }
 
@@ -260,11 +262,11 @@ impl<'s> Driver<'s> {
         let timer = self.timers.first().map_or(self.next_sweep, |timer| timer.0);
         let due = timer.min(self.next_sweep).min(self.next_snapshot);
         let events = self.poller.wait(Some(due.since(self.clock.now())));
-        ready.extend(events.map_err(|error| Failure::System("waiting for packets", error))?);
+        ready.extend(events.map_err(|error| Failure::System("cannot wait for packets", error))?);
         Ok(())
     }
 
-    /// Receives UDP packets of clients, or of strangers.
+    /// Receives UDP packets of clients and of unknown peers.
     fn on_packets(&mut self, buffers: &mut RecvBatch) {
         let Ok(runs) = buffers.recv(&self.listener) else { return };
         let now = self.clock.now();
@@ -282,7 +284,8 @@ impl<'s> Driver<'s> {
         self.send(now);
     }
 
-    /// Accepts streams of clients, or of strangers.
+    /// Accepts the streams that wait at the socket with the token `entry`, from clients and unknown
+    /// peers.
     fn on_streams(&mut self, entry: u64) {
         let now = self.clock.now();
         if let Some(streams) = &mut self.streams {
@@ -290,8 +293,8 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Copies bytes between a stranger and the web server after an event on the web server's
-    /// connection.
+    /// Copies bytes between an unknown peer and the web server that answers it, after an event on
+    /// the web server's connection.
     fn on_web(&mut self, number: u64) {
         self.streams.iter_mut().for_each(|streams| streams.pump(number, &self.poller));
     }
@@ -322,8 +325,8 @@ impl<'s> Driver<'s> {
         self.send(now);
     }
 
-    /// Processes a packet of a stream as [`Driver::take`] does, and records whether it was a
-    /// client's or a stranger's.
+    /// Processes a packet of a stream as [`Driver::take`] does, and records whether it came from a
+    /// client or from an unknown peer.
     fn take_of_stream(&mut self, now: Time, from: Peer, packet: &[u8]) -> Option<ClientId> {
         let (strangers, handshakes) = (self.counted.strangers, self.counted.handshakes);
         let client = self.take(now, from, packet);
@@ -562,7 +565,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Assigns the datagrams whose delay has expired to paths.
+    /// Assigns paths to the datagrams whose delay has ended.
     fn deal_delayed(&mut self, now: Time, client: ClientId) {
         let place = client.0 as usize;
         while let Some((flow, bytes)) = self.client_states[place].next_delayed(now) {
@@ -686,7 +689,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Sends a farewell to all clients, and reports the final counters.
+    /// Sends every client a packet that ends its session, and reports the final counters.
     fn end(mut self) -> Snapshot {
         tell(&[NotifyState::Stopping]);
         let now = self.clock.now();
@@ -740,7 +743,7 @@ fn open_streams(
         return Ok(None);
     }
     let streams = Streams::new(entries, (behind, settings.stream_age), poller);
-    streams.map(Some).map_err(|error| Failure::System("filling the epoll set", error))
+    streams.map(Some).map_err(|error| Failure::System("cannot watch a socket (epoll)", error))
 }
 
 fn open_listener(listen: SocketAddr) -> Result<UdpSocket, Failure> {

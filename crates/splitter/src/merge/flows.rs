@@ -15,7 +15,7 @@ use anabranch_os::udp::{UdpOptions, UdpSocket};
 /// Size of a socket's receive buffer and of its send buffer, in bytes.
 const BUFFER: usize = 2 << 20;
 
-/// A flow: the client, and the number of the flow.
+/// Identifies a flow (the datagrams of one program of a client): the client, and the flow's number.
 pub(super) type FlowKey = (ClientId, u16);
 
 /// The socket of a flow.
@@ -93,7 +93,9 @@ impl Flows {
         if self.sockets.len() >= self.most {
             let of_client = self.sockets.values().filter(|flow| flow.key.0 == key.0);
             let oldest = of_client.min_by_key(|flow| flow.used).map(|flow| flow.key);
-            self.close(oldest.ok_or_else(|| io::Error::other("too many flows"))?);
+            self.close(
+                oldest.ok_or_else(|| io::Error::other("too many sockets to servers are open"))?,
+            );
         }
         let options = UdpOptions {
             recv_buffer: BUFFER,

@@ -105,22 +105,27 @@ impl Collector for Run {
         clients(encoder, "merge_client_up", "Whether a client has a session", None, up)?;
         let patience = snapshot.clients.iter();
         let patience = patience.map(|client| (&*client.name, client.patience.as_secs_f64()));
-        let help = "Longest time that a client's datagram waited for earlier ones";
+        let help = "Longest time that a client's datagram waited for earlier datagrams";
         clients(encoder, "merge_patience", help, Some(&Unit::Seconds), patience)?;
         let lost = snapshot.clients.iter().map(|client| client.lost).sum();
-        count(encoder, "merge_lost_packets", "Packets that never arrived", lost)?;
+        count(encoder, "merge_lost_packets", "Packets from clients that never arrived", lost)?;
         decoys(encoder, &snapshot)?;
-        level(encoder, "merge_flows", "Sockets to servers", snapshot.flows)?;
-        count(encoder, "merge_handshakes", "Handshakes answered", snapshot.handshakes)?;
-        let help = "Packets dropped: unknown sender, or sent twice";
+        level(encoder, "merge_flows", "Open sockets to servers", snapshot.flows)?;
+        count(
+            encoder,
+            "merge_handshakes",
+            "Handshakes of clients that were answered",
+            snapshot.handshakes,
+        )?;
+        let help = "Packets dropped because the sender is unknown or the packet is a copy";
         count(encoder, "merge_strangers", help, snapshot.strangers)?;
         let help = "Packets dropped on arrival because the socket's buffer was full";
         count(encoder, "merge_missed_packets", help, snapshot.missed)?;
         let help = "Datagrams to clients that could not be sent";
         count(encoder, "merge_unsent_packets", help, snapshot.unsent)?;
-        let help = "Datagrams to clients that left before their delay ended";
+        let help = "Datagrams to clients that were sent before their delay (--jitter) ended";
         count(encoder, "merge_hurried_packets", help, snapshot.hurried)?;
-        let help = "Packets of clients that the interface refused";
+        let help = "Packets from clients that the interface (--tun) refused";
         count(encoder, "merge_refused_packets", help, snapshot.refused)
     }
 }
@@ -155,15 +160,19 @@ fn paths(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Resul
     Ok(())
 }
 
-/// Encodes the decoys sent, and the decoys received and dropped.
+/// Encodes the counters of decoys (dummy packets): those sent, and those received and dropped.
 fn decoys(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Result {
     type Pick = fn(&Flow) -> u64;
     let packets: Pick = |flow| flow.datagrams;
     let bytes: Pick = |flow| flow.bytes;
-    let help = "Decoys sent on idle paths, and dropped by the other end";
+    let help = "Decoys (dummy packets) sent on idle paths; the other end drops them";
     for (name, help, pick) in [
         ("merge_decoy_packets", help, packets),
-        ("merge_decoy_bytes", "Bytes of decoys sent, and dropped by the other end", bytes),
+        (
+            "merge_decoy_bytes",
+            "Bytes of decoys (dummy packets) sent; the other end drops them",
+            bytes,
+        ),
     ] {
         let kind = ConstCounter::new(0u64).metric_type();
         let mut family = encoder.encode_descriptor(name, help, None, kind)?;

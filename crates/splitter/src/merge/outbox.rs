@@ -57,8 +57,8 @@ impl Outbox {
         }
     }
 
-    /// Moves the packets for streams to `streams`. Returns the number of packets that found no
-    /// room.
+    /// Moves the packets for streams to `streams`. Returns the number of packets that did not fit
+    /// into a stream's queue.
     pub(super) fn share(&mut self, now: Time, streams: &mut Streams) -> u64 {
         let mut failed = 0;
         for Piece { to, part, stride } in &self.pieces {

@@ -28,8 +28,8 @@ pub struct Settings {
     /// SHA-256 of the certificate in `listen_tls`, in hexadecimal digits, which clients pin; `None`
     /// without TLS.
     pub fingerprint: Option<String>,
-    /// The web server that answers strangers' streams, if any. Its name is looked up at the start
-    /// and at each reload.
+    /// The web server that answers streams of unknown peers, if any. Its name is looked up at the
+    /// start and at each reload.
     pub behind: Option<Target>,
     /// Maximum time for which a packet waits for room in a stream.
     pub stream_age: Duration,
@@ -41,16 +41,18 @@ pub struct Settings {
     /// Name of the interface to create, which forwards clients' IP packets; `None` for no
     /// interface.
     pub tun: Option<String>,
-    /// Scheduler that chooses the path of each run of answers.
+    /// Scheduler that chooses the path of the answers to each client.
     pub schedule: Spec,
-    /// Length of a run.
+    /// Time or number of packets after which the scheduler chooses a path again (the length of a
+    /// run).
     pub every: Every,
-    /// Silence of a client's server after which the client's schedule is drawn again; `None` for
-    /// never.
+    /// Pause in the traffic of a client's server after which the client's schedule draws new random
+    /// path probabilities; `None` for never.
     pub redraw: Option<Silence>,
     /// Delay of each answer of a server before the split; `None` for no delay.
     pub jitter: Option<Jitter>,
-    /// Budget of the decoys that each client receives on idle paths; `None` for no decoys.
+    /// Budget of the decoys (dummy packets) that each client receives on idle paths; `None` for no
+    /// decoys.
     pub decoys: Option<DecoyBudget>,
     /// Seed of the schedules' random choices.
     pub seed: u64,
@@ -84,7 +86,7 @@ pub struct Listening {
     /// Address at which TLS streams arrive, and the SHA-256 of our certificate; `None` if they are
     /// not accepted.
     pub listen_tls: Option<(SocketAddr, String)>,
-    /// The web server that answers strangers' streams, if there is one.
+    /// The web server that answers streams of unknown peers, if there is one.
     pub behind: Option<Target>,
     /// Our public key.
     pub public: [u8; 32],
@@ -96,21 +98,21 @@ pub struct Listening {
     pub clients: Vec<String>,
     /// Schedule, in the user's notation.
     pub schedule: String,
-    /// Length of a run, in the user's notation.
+    /// Time or number of packets after which the path changes, in the user's notation.
     pub every: String,
-    /// Silence after which a client's schedule is drawn again, in the user's notation; `None` for
-    /// never.
+    /// Pause after which a client's schedule draws new random path probabilities, in the user's
+    /// notation; `None` for never.
     pub redraw: Option<String>,
     /// Delay of answers before the split, in the user's notation; `None` for no delay.
     pub jitter: Option<String>,
-    /// Budget of decoys, in the user's notation; `None` for no decoys.
+    /// Budget of decoys (dummy packets), in the user's notation; `None` for no decoys.
     pub decoys: Option<String>,
     /// Seed that repeats this run's choices.
     pub seed: u64,
 }
 
 impl Listening {
-    /// Describes the schedule and the runs in words.
+    /// Describes in words how the paths of datagrams are chosen.
     pub fn dealing(&self) -> String {
         let more = [&self.redraw, &self.jitter, &self.decoys].map(Option::as_deref);
         dealing(&self.schedule, &self.every, more)
@@ -136,7 +138,7 @@ pub enum News {
         /// The name that the client asked for.
         server: String,
     },
-    /// A client sent a farewell, or was silent for too long.
+    /// A client sent a packet that ends its session, or was silent for too long.
     Ended {
         /// Name of the client.
         client: String,
@@ -197,7 +199,7 @@ pub struct StreamsSnapshot {
     pub bound: usize,
     /// Number of open streams whose sender is not known.
     pub strangers: usize,
-    /// Number of strangers' streams that were passed to the web server.
+    /// Number of streams of unknown peers that were passed to the web server.
     pub handed: u64,
     /// Number of packets to clients that were dropped because they waited too long for room.
     pub aged: u64,
@@ -225,8 +227,8 @@ pub struct ClientSnapshot {
     pub lost: u64,
     /// Maximum time for which a datagram waits for earlier ones.
     pub patience: Duration,
-    /// Decoys sent to the client, and decoys received from it and dropped. No path's counters
-    /// include them.
+    /// Decoys (dummy packets) sent to the client, and decoys received from it and dropped. No
+    /// path's counters include them.
     pub decoys: [Flow; 2],
 }
 
@@ -238,7 +240,7 @@ pub struct PathSnapshot {
     pub from: Option<SocketAddr>,
     /// Whether the client's packets arrive by this path.
     pub up: bool,
-    /// The stream that is this path; `None` if the path is not a stream.
+    /// Counters of the path's stream; `None` if the path is not a stream.
     pub stream: Option<StreamSnapshot>,
     /// Datagrams to the server that arrived by this path.
     pub inward: Flow,
@@ -246,11 +248,11 @@ pub struct PathSnapshot {
     pub outward: Flow,
 }
 
-/// Function that reads the settings again, given those in force. Its error is one line that names
-/// the mistake and its place.
+/// Function that reads the settings again. Its argument is the settings in force. Its error is one
+/// line that names the mistake and its place.
 pub type Reread<'r> = Box<dyn FnMut(&Settings) -> Result<Settings, String> + 'r>;
 
-/// Display of a run.
+/// Display of the events and counters of a running far end.
 pub trait Screen {
     /// Reports that clients can connect.
     fn listening(&mut self, about: &Listening);

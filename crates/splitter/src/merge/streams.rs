@@ -1,12 +1,12 @@
-//! Streams of clients and of strangers. A stream is bound to a client by the first packet that this
-//! client's keys authenticate. It is closed when it fails, when its client's session ends, or when
-//! the client has too many streams.
+//! Streams of clients and of unknown peers. A stream is bound to a client by the first packet that
+//! this client's keys authenticate. It is closed when it fails, when its client's session ends, or
+//! when the client has too many streams.
 //!
-//! A stranger receives no answer, and its stream stays open after an invalid packet: its bytes are
-//! read and dropped until its deadline, or until newer streams exceed the limit on strangers. Only
-//! a TLS error is answered, with an alert, and ends the stream. With `--behind`, a stranger's
-//! stream is relayed to a web server instead ([`Relay`]). The bytes received until then are kept
-//! for this purpose.
+//! An unknown peer receives no answer, and its stream stays open after an invalid packet: its bytes
+//! are read and dropped until its deadline, or until newer streams exceed the limit on unknown
+//! peers. Only a TLS error is answered, with an alert, and ends the stream. With `--behind`, an
+//! unknown peer's stream is relayed to a web server instead ([`Relay`]). The bytes received until
+//! then are kept for this purpose.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -28,7 +28,7 @@ use crate::streams::{Connection, Ending, TlsEnd, prepare};
 /// Bit that marks the token of a stream. The other bits are the stream's number.
 pub(super) const STREAMS: u64 = 1 << 62;
 /// Bit that marks the token of a web server's connection. The other bits are the number of the
-/// stranger's stream.
+/// unknown peer's stream.
 pub(super) const BEHIND: u64 = 1 << 61;
 /// Maximum number of streams that are not bound to a client. A further one closes the oldest of
 /// them.
@@ -51,7 +51,7 @@ struct Carrier {
     connection: Connection,
     from: SocketAddr,
     owner: Owner,
-    /// Bytes received from a stranger so far, to be relayed to the web server.
+    /// Bytes received from an unknown peer so far, to be relayed to the web server.
     begun: Vec<u8>,
     /// The relay to the web server, if the stream was passed to it.
     relay: Option<Box<Relay>>,
@@ -96,7 +96,7 @@ enum Owner {
     /// A peer whose handshake was answered, so it knows our public key. The field is the deadline
     /// for a packet of a session.
     Greeted(Time),
-    /// A stranger whose stream is relayed to the web server.
+    /// An unknown peer whose stream is relayed to the web server.
     Handed,
     /// This client.
     Client(ClientId),
@@ -124,7 +124,7 @@ impl Packets {
 /// All streams, and the sockets that accept them.
 pub(super) struct Streams {
     entries: Vec<Entry>,
-    /// Address of the web server that answers strangers; `None` if there is none.
+    /// Address of the web server that answers unknown peers; `None` if there is none.
     behind: Option<SocketAddr>,
     /// Maximum time for which a packet waits for room in a stream.
     age: Duration,
@@ -148,7 +148,7 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// Accepts streams at `entries`. The web server `behind` answers strangers. Packets wait at
+    /// Accepts streams at `entries`. The web server `behind` answers unknown peers. Packets wait at
     /// most `age` for room.
     ///
     /// # Errors
@@ -180,8 +180,8 @@ impl Streams {
         self.entries.iter().find(|entry| entry.token == token)?.local_addr().ok()
     }
 
-    /// Replaces the web server that answers strangers, and the certificate of future TLS streams.
-    /// Certificates can thus be renewed while the program runs.
+    /// Replaces the web server that answers unknown peers, and the certificate of future TLS
+    /// streams. Certificates can thus be renewed while the program runs.
     pub(super) fn replace(&mut self, behind: Option<SocketAddr>, tls: Option<&Arc<dyn TlsEnd>>) {
         self.behind = behind;
         let entries = self.entries.iter_mut().filter_map(|entry| entry.tls.as_mut());
@@ -284,8 +284,8 @@ impl Streams {
         (!is_muted).then_some(peer)
     }
 
-    /// Relays a stranger's stream to the web server, if there is one. Called after a packet that
-    /// belongs to no client.
+    /// Relays an unknown peer's stream to the web server, if there is one. Called after a packet
+    /// that belongs to no client.
     pub(super) fn doubt(&mut self, number: u64, poller: &Poller) {
         let (Some(server), Some(carrier)) = (self.behind, self.carriers.get_mut(&number)) else {
             return;
@@ -314,7 +314,7 @@ impl Streams {
         }
     }
 
-    /// Relays bytes between a stranger and the web server.
+    /// Relays bytes between an unknown peer and the web server.
     pub(super) fn pump(&mut self, number: u64, poller: &Poller) {
         let Some(carrier) = self.carriers.get_mut(&number) else { return };
         let Some(relay) = &mut carrier.relay else { return };
@@ -383,8 +383,8 @@ impl Streams {
         }
     }
 
-    /// Handles strangers whose deadline has passed: closes their streams, or relays them to the web
-    /// server. Watches all entries again.
+    /// Handles unknown peers whose deadline has passed: closes their streams, or relays them to the
+    /// web server. Watches all entries again.
     pub(super) fn sweep(&mut self, now: Time, poller: &Poller) {
         let strangers = std::mem::take(&mut self.strangers);
         for number in strangers {
@@ -402,7 +402,7 @@ impl Streams {
         }
     }
 
-    /// Handles a stranger that has sent no valid packet by its deadline. Closes its stream, or
+    /// Handles an unknown peer that has sent no valid packet by its deadline. Closes its stream, or
     /// relays it to the web server if there is one. If a TLS handshake is incomplete, the web
     /// server cannot answer, and the stream is closed at a later deadline.
     fn give_up(&mut self, now: Time, number: u64, poller: &Poller) {
@@ -485,7 +485,7 @@ mod tests {
         behind(None)
     }
 
-    /// The same where a web server answers strangers.
+    /// Returns streams as `streams` does, with a web server that answers unknown peers.
     fn behind(server: Option<SocketAddr>) -> (Streams, Poller) {
         let poller = Poller::new(8).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -494,7 +494,7 @@ mod tests {
         (streams, poller)
     }
 
-    /// A stream from outside, accepted as the next number.
+    /// Opens a stream to the listener, which is accepted under the next number.
     fn connect(streams: &mut Streams, poller: &Poller) -> TcpStream {
         let (before, at) = (streams.next, streams.local_addr(LISTENER).unwrap());
         let stream = TcpStream::connect(at).unwrap();
@@ -591,7 +591,8 @@ mod tests {
         assert!(!streams.carriers.contains_key(&0) && streams.carriers.contains_key(&1));
     }
 
-    /// A web server that reads this much, and says what it has read and that it is the server.
+    /// Starts a web server that reads `reads` bytes, and sends them back with the text "the
+    /// server".
     fn web_server(reads: usize) -> (SocketAddr, std::thread::JoinHandle<Vec<u8>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
@@ -606,7 +607,8 @@ mod tests {
         (at, serving)
     }
 
-    /// Does what the loop would until the stranger's stream has ended; what the stranger heard.
+    /// Relays as the loop does until the stream has ended. Returns the bytes that the unknown peer
+    /// received.
     fn relay(streams: &mut Streams, poller: &mut Poller, outside: &mut TcpStream) -> Vec<u8> {
         let mut heard = Vec::new();
         outside.set_read_timeout(Some(Duration::from_millis(1))).unwrap();

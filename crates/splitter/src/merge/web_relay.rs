@@ -1,5 +1,5 @@
-//! A stranger's stream that is relayed to the web server of `--behind`. Bytes are copied in both
-//! directions and not interpreted.
+//! An unknown peer's stream that is relayed to the web server of `--behind`. Bytes are copied in
+//! both directions and not interpreted.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -14,23 +14,23 @@ use crate::streams::{Ending, Wire, is_passing};
 /// read may exceed it.
 const WAITING: usize = 16 << 10;
 
-/// The connection to the web server, and the bytes that wait between it and the stranger.
+/// The connection to the web server, and the bytes that wait between it and the unknown peer.
 pub(super) struct Relay {
     web: Socket,
-    /// Tokens of the stranger's stream and of the web server's.
+    /// Tokens of the unknown peer's stream and of the web server's.
     tokens: [u64; 2],
     to_web: Vec<u8>,
     to_stranger: Vec<u8>,
-    /// Whether the stranger, and the web server, have closed their sending side.
+    /// Whether the unknown peer, and the web server, have closed their sending side.
     ended: [bool; 2],
-    /// Whether our sending side of the connection to the web server is shut down, as the stranger
-    /// has closed its own.
+    /// Whether our sending side of the connection to the web server is shut down, as the unknown
+    /// peer has closed its own.
     is_told: bool,
     interests: [Interest; 2],
 }
 
 impl Relay {
-    /// Begins to connect to the web server. `begun` has the bytes received from the stranger so
+    /// Begins to connect to the web server. `begun` has the bytes received from the unknown peer so
     /// far, which are sent first.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl Relay {
     ///
     /// # Errors
     /// The relay has ended: one side failed, or all of the web server's answer was sent to the
-    /// stranger.
+    /// unknown peer.
     pub(super) fn pump(
         &mut self,
         wire: &mut Wire,

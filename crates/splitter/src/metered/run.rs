@@ -36,7 +36,7 @@ impl Numbers {
     }
 }
 
-/// A collector for the metrics page, which reads the shared counters of a run.
+/// Collector of a splitter's metrics, which reads the shared counters.
 #[derive(Debug)]
 pub(super) struct Run(pub(super) Arc<Mutex<Numbers>>);
 
@@ -70,7 +70,7 @@ const PATH_COUNTERS: [PathCounter; 6] = [
     ("path_copies", "Copies of datagrams sent to test a path", None, |path| {
         vec![(None, path.copies)]
     }),
-    ("path_refused", "ICMP answers that the server's port is closed", None, |path| {
+    ("path_refused", "ICMP messages which report that the server's port is closed", None, |path| {
         vec![(None, path.refused)]
     }),
 ];
@@ -112,7 +112,7 @@ fn path_gauges(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::R
         values.filter_map(|(path, value)| Some((vec![("path", path)], value?))).collect::<Vec<_>>()
     };
     let up = of_paths(|path| Some(f64::from(u8::from(path.works))));
-    levels(encoder, "path_up", "Whether this machine can send by a path", None, &up)?;
+    levels(encoder, "path_up", "Whether this machine can send on a path", None, &up)?;
     let silent = of_paths(|path| Some(path.silent_sessions as f64));
     levels(
         encoder,
@@ -122,7 +122,8 @@ fn path_gauges(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::R
         &silent,
     )?;
     let rtt = of_paths(|path| path.rtt.map(|rtt| rtt.as_secs_f64()));
-    let help = "Lowest recent round-trip time; an upper bound, measured from answers";
+    let help = "Lowest recent round-trip time, measured from answers; the path's own time may be \
+                lower";
     levels(encoder, "path_rtt", help, Some(&Unit::Seconds), &rtt)
 }
 
@@ -131,23 +132,28 @@ fn sessions(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resu
     level(encoder, "sessions", "Open sessions", snapshot.sessions)?;
     level(encoder, "waiting_packets", "Datagrams waiting for a path", snapshot.waiting)?;
     count(encoder, "sessions_opened", "Sessions opened", numbers.opened)?;
-    let help = "Datagrams that left before their delay ended";
+    let help = "Datagrams sent before their delay (--jitter) ended";
     count(encoder, "hurried_packets", help, snapshot.hurried)?;
     let help = "Successful reloads of the configuration";
     count(encoder, "reloads", help, numbers.reloads)?;
     if let Some(far) = snapshot.far_end {
-        level(encoder, "far_end_up", "Whether the far end answers", usize::from(far.up))?;
-        let help = "Packets of the far end that never arrived";
+        level(
+            encoder,
+            "far_end_up",
+            "Whether the far end (anabranch merge) answers",
+            usize::from(far.up),
+        )?;
+        let help = "Packets from the far end that never arrived";
         count(encoder, "far_end_lost_packets", help, far.lost)?;
         let [up, down] = far.decoys;
         let packets = [("up", up.datagrams), ("down", down.datagrams)];
-        let help = "Decoys sent on idle paths, and dropped by the other end";
+        let help = "Decoys (dummy packets) sent on idle paths; the other end drops them";
         counts(encoder, "far_end_decoy_packets", help, "direction", &packets)?;
         let bytes = [("up", up.bytes), ("down", down.bytes)];
         counts(
             encoder,
             "far_end_decoy_bytes",
-            "Bytes of decoys sent, and dropped by the other end",
+            "Bytes of decoys (dummy packets) sent; the other end drops them",
             "direction",
             &bytes,
         )?;

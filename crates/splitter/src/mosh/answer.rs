@@ -105,7 +105,7 @@ fn connect(text: &str) -> Option<(u16, Key)> {
 mod tests {
     use super::*;
 
-    /// Of nobody: letters in order.
+    /// A key that no session uses: letters in order.
     const KEY: &str = "abcdefghijklmnopqrstuv";
 
     #[test]

@@ -211,8 +211,12 @@ impl Login {
         let blame = |error| LoginError::Resolve(self.host.clone(), error);
         let found = (self.host.as_str(), 0).to_socket_addrs().map_err(blame)?;
         let first = self.family.sorted(found).first().map(SocketAddr::ip);
-        let none =
-            || io::Error::new(io::ErrorKind::NotFound, "it has no address of this family (-4, -6)");
+        let none = || {
+            io::Error::new(
+                io::ErrorKind::NotFound,
+                "it has no address of the requested kind, IPv4 (-4) or IPv6 (-6)",
+            )
+        };
         first.map(Some).ok_or_else(|| blame(none()))
     }
 

@@ -17,8 +17,8 @@ const NOTICE: Duration = Duration::from_secs(3);
 
 /// Hint for the case that this program and ssh reach the server by different routes: a
 /// `ProxyCommand` on the command line overrides a `ProxyJump` of ssh_config(5).
-const JUMP: &str = "if ssh reaches it through another machine (ProxyJump), add --remote-ip \
-                        remote";
+const JUMP: &str = "if ssh reaches the server through another machine (ProxyJump), add \
+                    --remote-ip remote";
 
 /// Implements a `ProxyCommand` of ssh_config(5): connects to `host`, and copies standard input to
 /// it and its answers to standard output. Before copying, prints `MOSH IP ADDRESS` on standard
@@ -63,7 +63,10 @@ fn with_notice<R>(
 }
 
 fn reach(addresses: &[SocketAddr], patience: Duration) -> io::Result<TcpStream> {
-    let mut outcome = Err(io::Error::new(io::ErrorKind::NotFound, "no address of this family"));
+    let mut outcome = Err(io::Error::new(
+        io::ErrorKind::NotFound,
+        "the name has no address of the requested kind, IPv4 (-4) or IPv6 (-6)",
+    ));
     for address in addresses {
         outcome = TcpStream::connect_timeout(address, patience);
         if outcome.is_ok() {

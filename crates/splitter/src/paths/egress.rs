@@ -93,9 +93,9 @@ impl Egress {
         ip_header + UDP_HEADER + self.overhead()
     }
 
-    /// Returns whether datagrams to `server` certainly use this egress. Those through a proxy or a
-    /// stream do, whatever the server. Without an interface to bind to, this is certain only for
-    /// the server of the lookup: the route to another server may use any interface.
+    /// Returns whether datagrams to `server` certainly use this egress. Datagrams through a proxy
+    /// or a stream always do. Without an interface to bind to, this is certain only for the server
+    /// of the lookup: the route to another server may use any interface.
     pub fn leads_to(&self, server: SocketAddr) -> bool {
         if self.proxy.is_some() || self.stream.is_some() {
             return true;
@@ -114,7 +114,7 @@ impl Egress {
     }
 }
 
-/// The limits that the path with the smallest MTU sets.
+/// The limits on the size of datagrams that the path with the smallest MTU sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mtu {
     /// Maximum bytes of UDP payload.

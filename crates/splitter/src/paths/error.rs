@@ -87,9 +87,8 @@ impl fmt::Display for SpecError {
             ),
             SpecError::Tunnel(file) => write!(
                 f,
-                "'{file}' is not a file for wg-quick: it takes NAME.conf, with 1 to 15 letters, \
-                 digits \
-                 and '_=+.-' as the interface's name"
+                "'{file}' is not the name of a wg-quick file: write NAME.conf, where NAME has 1 \
+                 to 15 letters, digits or characters of '_=+.-'"
             ),
             SpecError::Both(name) => {
                 write!(f, "path '{name}': if: and wg: both name an interface; give one of them")
@@ -228,7 +227,8 @@ impl fmt::Display for Fault {
             }
             Fault::ForeignAddress(ip) => write!(
                 f,
-                "{ip} is not an address of this machine: 'ip address' lists those that are"
+                "{ip} is not an address of this machine: 'ip address' lists this machine's \
+                 addresses"
             ),
             Fault::Family(source, server) => {
                 write!(
@@ -278,7 +278,8 @@ impl fmt::Display for Fault {
             Fault::Route(server, RouteError::Forbidden) => {
                 write!(
                     f,
-                    "a routing rule of this machine forbids packets to {server} ('ip rule show')"
+                    "a routing rule of this machine forbids packets to {server} ('ip rule show' \
+                     lists the rules)"
                 )
             }
             Fault::Route(server, error) => write!(f, "{error} to {server}"),

@@ -94,8 +94,8 @@ pub fn again(
     Ok(specs.iter().zip(before).map(look).collect())
 }
 
-/// Returns the egress of a path after the name of its proxy or first hop was resolved to `found`:
-/// towards the first of these addresses that the interface of `before` reaches; `None` if it
+/// Returns the egress of a path whose proxy or first hop now has the addresses `found`. It leads to
+/// the first of these addresses that the interface of `before` reaches; `None` if the interface
 /// reaches none.
 pub fn redirect(
     spec: &PathSpec,
@@ -116,8 +116,8 @@ const FAR: [SocketAddr; 2] = [
     SocketAddr::new(IpAddr::V6(Ipv6Addr::new(0x2001, 0x503, 0xba3e, 0, 0, 0, 2, 0x30)), 53),
 ];
 
-/// Returns the egresses of paths along the default routes: for each path the one for IPv4 and the
-/// one for IPv6.
+/// Returns the egresses (interfaces, source addresses and routes) of paths along the default
+/// routes: for each path one for IPv4 and one for IPv6.
 ///
 /// # Errors
 /// The kernel's list of interfaces could not be read, so nothing is known of any path.
@@ -210,8 +210,8 @@ fn all_towards(
     Ok(egresses)
 }
 
-/// Returns the egress towards the first address in `found`, those of the proxy, that can be
-/// reached.
+/// Returns the egress (interface, source address and route) to the first of the proxy's addresses
+/// `found` that can be reached.
 fn to_proxy(
     machine: &Machine,
     spec: &PathSpec,
@@ -330,7 +330,8 @@ impl Machine {
         Ok(self.egress(spec, server, route, source))
     }
 
-    /// Returns the egress towards `proxy`, which forwards to `server`.
+    /// Returns the egress (interface, source address and route) to `proxy`, which forwards to
+    /// `server`.
     fn way_through(
         &self,
         spec: &PathSpec,
@@ -479,23 +480,23 @@ impl Machine {
         }
         if let Some((ip, home)) = source.and_then(|ip| Some((ip, self.stray(ip, route)?))) {
             return Some(format!(
-                "packets from {ip}, an address of '{home}', leave by '{leaves}': add a routing \
-                 rule for that address"
+                "packets from {ip}, an address of the interface '{home}', leave by the interface \
+                 '{leaves}': add a routing rule for that address"
             ));
         }
         let chosen = spec.device.is_some();
         let tunnel = link.is_some_and(|link| link.kind == LinkKind::Bare);
         (tunnel && !chosen).then(|| {
             format!(
-                "leaves by the tunnel '{leaves}'. If that is the tunnel to be split, its packets \
-                 go round in a loop: name the interface that carries the tunnel (if:DEVICE), or \
-                 give --fwmark the tunnel's mark"
+                "leaves by the tunnel '{leaves}'. If that is the tunnel to be split, packets go \
+                 round in a loop: name the interface that carries the tunnel (if:DEVICE), or \
+                 give --fwmark the tunnel's firewall mark"
             )
         })
     }
 
     /// Returns the interface that has the address `ip`, if packets from this address leave by
-    /// another one.
+    /// another interface.
     fn stray(&self, ip: IpAddr, route: Route) -> Option<&str> {
         let home = self.holder(ip)?;
         let stray = home.index != route.oif && home.kind != LinkKind::Loopback;

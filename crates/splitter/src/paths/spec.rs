@@ -322,7 +322,8 @@ mod tests {
         assert_eq!(spec.to_string(), "a=if:wwan0,http:anna:...@h:1");
     }
 
-    /// `ssh -B` binds to an address of the interface, and the routing table decides.
+    /// `ssh -B` binds only to an address of the interface; the routing table still chooses the
+    /// interface.
     #[test]
     fn openssh_is_not_bound_to_an_interface() {
         for way in ["if:wwan0", "wg:vpn.conf", "addr:192.0.2.7"] {

@@ -34,12 +34,12 @@ pub fn converse(
 fn relay_of(grant: SocksGrant) -> Result<SocketAddr, ProxyFault> {
     match grant {
         SocksGrant::Socket(relay) if relay.port() == 0 => {
-            Err(ProxyFault::Garbage("a relay without a port".into()))
+            Err(ProxyFault::Garbage("an address for UDP packets without a port".into()))
         }
         SocksGrant::Socket(relay) => Ok(relay),
-        SocksGrant::Name => {
-            Err(ProxyFault::Garbage("a name instead of the relay's address".into()))
-        }
+        SocksGrant::Name => Err(ProxyFault::Garbage(
+            "a host name where the address for UDP packets is expected".into(),
+        )),
     }
 }
 

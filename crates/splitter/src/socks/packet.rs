@@ -157,7 +157,8 @@ mod tests {
         Received { from: "10.0.0.1:9".parse().unwrap(), to: None, ecn: 1, stride, bytes }
     }
 
-    /// What comes out of one run: each run's stride and bytes, and how many were dropped.
+    /// Passes one run to `Opened`. Returns each resulting run's stride and bytes, and the number of
+    /// dropped datagrams.
     fn opened(bytes: &[u8], stride: usize) -> (Vec<(usize, Vec<u8>)>, u64) {
         let mut opened = Opened::default();
         opened.take(&received(bytes, stride), four());

@@ -45,9 +45,9 @@ impl<'s> Control<'s> {
         let hasty = Arc::new(AtomicBool::new(false));
         let watched =
             stop.map_or_else(|| signals(reread.is_some(), &hasty), |stop| Ok((stop, None)));
-        let (stop, hangup) = watched.map_err(system("watching for signals"))?;
-        let lookup = Lookup::new().map_err(system("opening a pair of sockets"))?;
-        let monitor = Monitor::open().map_err(system("watching the machine's network"))?;
+        let (stop, hangup) = watched.map_err(system("cannot watch for signals"))?;
+        let lookup = Lookup::new().map_err(system("cannot open a pair of sockets"))?;
+        let monitor = Monitor::open().map_err(system("cannot watch this machine's network"))?;
         let (keep_at, stopped) = (None, false);
         Ok(Control { stop, hangup, hasty, reread, lookup, monitor, keep_at, stopped })
     }

@@ -21,14 +21,14 @@ use super::uplinks::Uplinks;
 use super::warnings::Warnings;
 use super::{Failure, Listening, Reread, Screen, Settings, manager};
 
-/// Tokens of files other than path sockets. The tokens of path sockets count up from 0.
+/// Poller tokens of files other than path sockets. The tokens of path sockets count up from 0.
 pub(super) const LISTENER: u64 = u64::MAX;
 pub(super) const STOP: u64 = u64::MAX - 1;
 pub(super) const NETWORK: u64 = u64::MAX - 2;
 pub(super) const NAMES: u64 = u64::MAX - 3;
 pub(super) const PROXIES: u64 = u64::MAX - 4;
-/// First token of spare associations. That of path N has the token `SPARES` + N; paths have 16-bit
-/// numbers.
+/// First poller token of spare associations (connections to proxies that are opened in advance).
+/// That of path N has the token `SPARES` + N; paths have 16-bit numbers.
 pub(super) const SPARES: u64 = u64::MAX - (1 << 17);
 const LAST_SPARE: u64 = SPARES + u16::MAX as u64;
 pub(super) const RELOAD: u64 = u64::MAX - 5;
@@ -129,7 +129,7 @@ impl Driver<'_> {
         let events = self
             .poller
             .wait(timeout)
-            .map_err(|error| Failure::System("waiting for datagrams", error))?;
+            .map_err(|error| Failure::System("cannot wait for datagrams", error))?;
         ready.extend(events);
         Ok(())
     }
@@ -244,7 +244,9 @@ impl Driver<'_> {
     /// or moved.
     fn on_network(&mut self) -> Result<(), Failure> {
         let changes = self.control.monitor.drain();
-        let changes = changes.map_err(|error| Failure::System("reading network changes", error))?;
+        let changes = changes.map_err(|error| {
+            Failure::System("cannot read changes of this machine's network", error)
+        })?;
         if self.ingress.concerns(&changes) {
             self.on_steered()?;
         }
@@ -399,7 +401,8 @@ impl Driver<'_> {
     }
 
     /// Returns the core's counters, completed by those of the sockets, the tunnel, the streams and
-    /// the pinned flows. `missed` is the number of datagrams dropped by the paths' sockets.
+    /// the connections that are kept on one path. `missed` is the number of datagrams dropped by
+    /// the paths' sockets.
     pub(super) fn snapshot(&mut self, missed: u64) -> Snapshot {
         let now = self.clock.now();
         let pinned = self.ingress.pinned(self.control.stopped);
@@ -431,7 +434,7 @@ impl Driver<'_> {
         self.report.screen.finish(now, &snapshot);
         self.report.taps.finish().map_err(Failure::Unfinished)?;
         freed.map_err(|error| {
-            Failure::System("undoing the routes (the next start tries again)", error)
+            Failure::System("cannot undo the routes (the next start tries again)", error)
         })?;
         Ok(snapshot)
     }

@@ -24,11 +24,11 @@ pub(super) struct Look {
     pub(super) path: PathId,
     /// Reason why the path is down; `None` if it works.
     pub(super) broken: Option<DownReason>,
-    /// The change of egress, if the interface or the source address of the path has changed.
+    /// The change of the path's interface or source address, if there was one.
     pub(super) moved: Option<Moved>,
 }
 
-/// A change from one egress to another.
+/// A change of a path's interface or source address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Moved {
     /// The source addresses before and after the change, as far as the kernel reports them.
@@ -62,16 +62,16 @@ impl fmt::Display for Moved {
     }
 }
 
-/// The egresses of all paths, and the times of lookups.
+/// The egresses (interfaces, source addresses and routes) of all paths, and the times of lookups.
 #[derive(Debug)]
 pub(super) struct EgressTable {
     specs: Vec<PathSpec>,
     egresses: Vec<Egress>,
-    /// Each path's egresses for IPv4 and for IPv6, as far as they are available. `None` if all
-    /// clients have one server, as with a local port or a far end.
+    /// Each path's egress (interface, source address and route) for IPv4 and for IPv6, as far as it
+    /// is available. `None` if all clients have one server, as with a local port or a far end.
     families: Option<Vec<[Option<Egress>; 2]>>,
-    /// The last known egresses for IPv4 and for IPv6, to which sockets are bound. Empty if
-    /// `families` is `None`.
+    /// The last known egress of each path for IPv4 and for IPv6, to which its sockets are bound.
+    /// Empty if `families` is `None`.
     last: Vec<[Option<Egress>; 2]>,
     fwmark: Option<u32>,
     /// Time of the next lookup; `None` if none is needed.
@@ -90,7 +90,8 @@ impl EgressTable {
         EgressTable { specs, egresses, families, last: Vec::new(), fwmark, due, rested }
     }
 
-    /// Looks up the egresses of the paths, for servers that clients will name later.
+    /// Looks up the egresses (interfaces, source addresses and routes) of the paths, for servers
+    /// that clients will name later.
     ///
     /// # Errors
     /// A path leads nowhere, or two paths use the same interface with the same address.
@@ -119,7 +120,7 @@ impl EgressTable {
         Ok(EgressTable { last: families.clone(), families: Some(families), ..egress_table })
     }
 
-    /// Returns these egresses, with `fwmark` as the mark of later lookups.
+    /// Returns these egresses, with `fwmark` as the firewall mark of packets in later lookups.
     pub(super) fn marked(self, fwmark: u32) -> EgressTable {
         EgressTable { fwmark: Some(fwmark), ..self }
     }
@@ -129,7 +130,8 @@ impl EgressTable {
         self.egresses.len()
     }
 
-    /// Returns the egress of `path` to `server`; `None` if the path does not lead to it.
+    /// Returns the egress (interface, source address and route) of `path` to `server`; `None` if
+    /// the path does not lead to it.
     pub(super) fn towards(&self, path: PathId, server: SocketAddr) -> Option<&Egress> {
         match &self.families {
             None => Some(self.of(path)),
@@ -152,7 +154,8 @@ impl EgressTable {
         families.map(|both| both.each_ref().map(Option::is_some)).collect()
     }
 
-    /// Returns the exits of the paths, for flows that are pinned to paths.
+    /// Returns each path's exit (its outgoing interface and source address), for connections that
+    /// are kept on one path.
     pub(super) fn exits(&self) -> Vec<Exit> {
         let families = self.families.iter().flatten().zip(&self.egresses).enumerate();
         let exits = families.filter_map(|(index, (both, last))| {
@@ -168,8 +171,8 @@ impl EgressTable {
         exits.collect()
     }
 
-    /// Returns one egress for each path, and the IPv6 egresses of those paths that also have one
-    /// for IPv4.
+    /// Returns one egress for each path. For paths that have egresses for IPv4 and IPv6, the second
+    /// list has the one for IPv6.
     pub(super) fn primary_and_others(&self) -> (Vec<Egress>, Vec<Egress>) {
         let families = self.families.iter().flatten();
         let others = families.filter_map(|both| both[0].as_ref().and(both[1].clone()));
@@ -188,7 +191,7 @@ impl EgressTable {
         self.on_change(now);
     }
 
-    /// Returns the last known egress of `path`.
+    /// Returns the last known egress (interface, source address and route) of `path`.
     pub(super) fn of(&self, path: PathId) -> &Egress {
         &self.egresses[path.index()]
     }
@@ -281,8 +284,8 @@ impl EgressTable {
         numbered.map(|(index, both)| self.judge_both(index, both)).collect()
     }
 
-    /// Applies the answers for IPv4 and IPv6. A path works as long as it has an egress for one of
-    /// them.
+    /// Applies the results of the lookups for IPv4 and IPv6. A path works as long as one of them
+    /// succeeded.
     fn judge_both(&mut self, index: usize, answers: [Result<Egress, PathError>; 2]) -> Look {
         let path = PathId::at(index);
         let families = self.families.as_mut().expect("asked for with an interface only");
@@ -343,7 +346,7 @@ mod tests {
 
     const AT: Time = Time::from_secs(5);
 
-    /// Two paths over loopback.
+    /// Returns a table with two paths over loopback.
     fn egress_table() -> EgressTable {
         let specs: Vec<PathSpec> =
             ["a=addr:127.0.0.2", "b=addr:127.0.0.3"].map(|text| text.parse().unwrap()).into();

@@ -158,7 +158,7 @@ impl Driver<'_> {
         self.core.handle(now, Input::Path { path, broken });
     }
 
-    /// Sends a farewell to the far end.
+    /// Notifies the far end that the session ends.
     pub(super) fn leave_far_end(&mut self, now: Time) {
         let words = self.tunnel.as_mut().map(|tunnel| tunnel.leave(now)).unwrap_or_default();
         self.send_words(now, words);

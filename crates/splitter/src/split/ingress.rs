@@ -107,7 +107,8 @@ impl Ingress {
         steering.map_or(Ok(()), |steering| steering.follow(exits))
     }
 
-    /// Returns the counters of pinned flows. If `now`, reads them again first.
+    /// Returns the counters of connections that are kept on one path (pinned). If `now`, reads them
+    /// again first.
     pub(super) fn pinned(&self, now: bool) -> Vec<Pinned> {
         match self {
             Ingress::Port(_) => Vec::new(),
@@ -118,7 +119,8 @@ impl Ingress {
         }
     }
 
-    /// Returns descriptors that the caller polls to detect changes of the setup.
+    /// Returns descriptors that the caller polls to detect changes of this program's routes and
+    /// rules.
     pub(super) fn watched(&self) -> Vec<BorrowedFd<'_>> {
         match self {
             Ingress::Port(_) => Vec::new(),
@@ -126,20 +128,20 @@ impl Ingress {
         }
     }
 
-    /// Restores parts of the setup that other programs have removed.
+    /// Restores this program's routes and rules that other programs have removed.
     pub(super) fn keep(&mut self) -> Result<Upkeep, SteerError> {
         let steering = self.interface().and_then(|ingress| ingress.steering.as_mut());
         steering.map_or(Ok(Upkeep::default()), Steering::keep)
     }
 
-    /// Returns whether the guard table, whose end the kernel does not report, is intact
-    /// ([`Steering::is_guarded`]).
+    /// Returns whether the guard table is intact ([`Steering::is_guarded`]). The kernel does not
+    /// report its removal.
     pub(super) fn is_guarded(&mut self) -> bool {
         let steering = self.interface().and_then(|ingress| ingress.steering.as_mut());
         steering.is_none_or(Steering::is_guarded)
     }
 
-    /// Returns whether any of `changes` may affect the setup.
+    /// Returns whether any of `changes` may affect this program's routes and rules.
     pub(super) fn concerns(&self, changes: &[Change]) -> bool {
         match self {
             Ingress::Port(_) => false,
@@ -150,7 +152,7 @@ impl Ingress {
         }
     }
 
-    /// Undoes the changes of the machine's setup.
+    /// Undoes this program's changes of the machine's routes and rules.
     pub(super) fn close(&mut self) -> io::Result<()> {
         let steering = self.interface().and_then(|ingress| ingress.steering.take());
         steering.map_or(Ok(()), Steering::lower)

@@ -11,7 +11,7 @@ use anabranch_os::udp::{Datagrams, Received, SendReport};
 
 use crate::socks::Header;
 
-/// Datagrams that are to be sent by one tuple.
+/// Datagrams that are to be sent by one tuple (a path and source port of a session).
 #[derive(Debug)]
 pub(super) struct Outgoing<'a> {
     pub(super) session: SessionId,
@@ -165,8 +165,8 @@ mod tests {
         Outgoing { session, tuple, path, bytes: bytes.into(), stride, ecn: 0 }
     }
 
-    /// Loopback with an MTU of 1,500 bytes. Without the right to a namespace, or without iproute2,
-    /// says so and passes.
+    /// Runs `work` with a loopback MTU of 1,500 bytes. Without the right to make a namespace, or
+    /// without iproute2, prints that and passes.
     fn with_usual_mtu(work: impl FnOnce() + Send) {
         let outcome = Namespace::new().and_then(|namespace| {
             namespace.run(|| {

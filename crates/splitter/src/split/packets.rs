@@ -16,7 +16,7 @@ use super::onward::batch_of;
 use crate::far_end::Inner;
 use crate::steer::Upkeep;
 
-/// Delay before the setup is checked again after the system could not answer.
+/// Delay before the routes and rules are checked again, if the system could not answer.
 const AGAIN: Duration = Duration::from_millis(100);
 
 impl Driver<'_> {
@@ -131,10 +131,11 @@ impl Driver<'_> {
         }
     }
 
-    /// Checks the machine's setup, which other programs may have changed, and restores it at once.
+    /// Checks this program's routes and rules, which other programs may have changed, and restores
+    /// them at once.
     ///
     /// # Errors
-    /// The setup cannot be restored; all traffic then stays blocked.
+    /// The routes or rules cannot be restored; all traffic then stays blocked.
     pub(super) fn on_steered(&mut self) -> Result<(), Failure> {
         let Upkeep { told, network, again } = self.ingress.keep()?;
         told.iter().for_each(|line| self.report.screen.warn(line));
@@ -149,8 +150,8 @@ impl Driver<'_> {
     pub(super) fn steer(&mut self) {
         if let Err(error) = self.ingress.follow(self.uplinks.egress_table.exits()) {
             self.report.screen.warn(&format!(
-                "the routes could not be changed to the new paths ({error}): \
-                                connections that are not split may still use the earlier paths"
+                "the routes could not be changed to the new paths ({error}): connections that \
+                 are not split may still use the earlier paths"
             ));
         }
     }

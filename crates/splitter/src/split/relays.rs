@@ -58,8 +58,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Prepares for new numbers of paths: the connections of spares are no longer watched, and
-    /// datagrams that wait for a removed proxy are dropped.
+    /// Prepares for new numbers of paths: the connections of spare associations are no longer
+    /// watched, and datagrams that wait for a removed proxy are dropped.
     pub(super) fn leave_proxies(&mut self, now: Time, stays: impl Fn(PathId) -> bool) {
         for path in self.uplinks.proxies.paths() {
             if let Some(spare) = self.uplinks.proxies.spare(path) {

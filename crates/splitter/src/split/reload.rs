@@ -102,8 +102,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Replaces the paths to the far end that are new, which have `None` in `before`. Each may be a
-    /// stream or a path of datagrams.
+    /// Replaces the paths to the far end that have `None` in `before`, because they are new. Each
+    /// may be a stream or a path of datagrams.
     fn lead_tunnel(&mut self, now: Time, before: &[Option<PathId>]) {
         let ports = &self.settings.core.ports;
         self.tunnel.iter_mut().for_each(|tunnel| tunnel.renumber(ports));
@@ -118,8 +118,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Returns the egresses of the settings' paths. New paths are looked up; known ones keep their
-    /// egress, even if they are down now.
+    /// Returns the egress (interface, source address and route) of each path in the settings. New
+    /// paths are looked up; known ones keep their egress, even if they are down now.
     fn egresses(
         &mut self,
         settings: &Settings,
@@ -229,8 +229,8 @@ fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
     ];
     match changed.iter().find(|(_, changed)| *changed) {
         Some((name, _)) => Err(format!(
-            "'{name}' cannot change while the splitter runs: undo the change in the \
-                         settings file, or restart the splitter"
+            "'{name}' cannot change while the splitter runs: undo the change in the settings \
+             file, or restart the splitter"
         )),
         None => Ok(()),
     }

@@ -89,8 +89,8 @@ impl Settings {
         self
     }
 
-    /// Returns the budget of decoys; `None` if no decoys are sent. Only a far end drops decoys, so
-    /// there are none without one.
+    /// Returns the budget of decoys (dummy packets); `None` if no decoys are sent. Only a far end
+    /// drops decoys, so there are none without one.
     pub(super) fn decoys(&self) -> Option<DecoyBudget> {
         self.far_end.as_ref()?.decoys
     }
@@ -105,11 +105,11 @@ pub fn fresh_seed() -> u64 {
     u64::from_ne_bytes(bytes) >> 11
 }
 
-/// Function that reads the settings again, given those in force. Its error is one line that names
-/// the mistake and its place.
+/// Function that reads the settings again. Its argument is the settings in force. Its error is one
+/// line that names the mistake and its place.
 pub type Reread<'r> = Box<dyn FnMut(&Settings) -> Result<Settings, String> + 'r>;
 
-/// Display of a run.
+/// Display of the events and counters of a running splitter.
 pub trait Screen {
     /// Reports that the splitter is ready for clients.
     fn listening(&mut self, about: &Listening);
@@ -145,7 +145,7 @@ pub enum FarEndNews {
     },
     /// Packets of the far end no longer arrive by any path.
     Lost,
-    /// The far end sent a farewell.
+    /// The far end has ended the session.
     Left,
 }
 
@@ -159,23 +159,23 @@ pub struct Listening {
     pub server: Option<SocketAddr>,
     /// The interface, with its routes and rules; `None` without an interface.
     pub tun: Option<Plan>,
-    /// The egress of each path.
+    /// The egress (interface, source address and route) of each path.
     pub egresses: Vec<Egress>,
-    /// The IPv6 egresses of paths whose entry in `egresses` is for IPv4. Empty unless each packet
-    /// names its server.
+    /// The egresses for IPv6 servers of paths whose entry in `egresses` is for IPv4. Empty unless
+    /// each packet names its server.
     pub others: Vec<Egress>,
     /// Seed that repeats this run's choices.
     pub seed: u64,
     /// Schedule, in the user's notation.
     pub schedule: String,
-    /// Length of a run, in the user's notation.
+    /// Time or number of packets after which the path changes, in the user's notation.
     pub every: String,
-    /// Silence after which a session's schedule is drawn again, in the user's notation; `None` for
-    /// never.
+    /// Pause after which a session's schedule draws new random path probabilities, in the user's
+    /// notation; `None` for never.
     pub redraw: Option<String>,
     /// Delay of clients' datagrams before the split, in the user's notation; `None` for no delay.
     pub jitter: Option<String>,
-    /// Budget of decoys, in the user's notation; `None` for no decoys.
+    /// Budget of decoys (dummy packets), in the user's notation; `None` for no decoys.
     pub decoys: Option<String>,
     /// Whether the server is a far end of Anabranch.
     pub far_end: bool,
@@ -187,7 +187,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Describes the schedule and the runs in words.
+    /// Describes in words how the paths of datagrams are chosen.
     pub fn dealing(&self) -> String {
         let more = [&self.redraw, &self.jitter, &self.decoys].map(Option::as_deref);
         dealing(&self.schedule, &self.every, more)
@@ -259,7 +259,8 @@ impl Listening {
     }
 }
 
-/// Returns the server's address, and the paths' egresses to it.
+/// Returns the server's address, and each path's egress (interface, source address and route) to
+/// it.
 fn towards(settings: &Settings, to: &Target) -> Result<(Option<SocketAddr>, Vec<Egress>), Failure> {
     let servers = to.resolve();
     let servers = servers.map_err(|error| Failure::Resolve(to.clone(), error))?;
@@ -268,7 +269,7 @@ fn towards(settings: &Settings, to: &Target) -> Result<(Option<SocketAddr>, Vec<
     Ok((egresses.first().map(|egress| egress.server), egresses))
 }
 
-/// Describes how datagrams are assigned to paths.
+/// Describes in words how the paths of datagrams are chosen.
 pub(crate) fn dealing(schedule: &str, every: &str, more: [Option<&str>; 3]) -> String {
     let [redraw, jitter, decoys] = more;
     let redraw = redraw.map(|silence| format!(", redrawn after {silence}"));

@@ -13,8 +13,8 @@ use anabranch_os::hangup::{Hangup, is_ignored};
 /// Exit status of a program that SIGINT ended, in the shells' convention.
 const INTERRUPTED: i32 = 128 + SIGINT;
 
-/// Returns a stream that becomes readable when the program should end and, if the program `rereads`
-/// its settings, a watch on SIGHUP.
+/// Returns a stream that becomes readable when the program should end. If `rereads`, also returns a
+/// watch on SIGHUP, on which the program reads its settings again.
 ///
 /// SIGINT and SIGTERM end the program. Without `rereads`, SIGHUP does so, too, unless it was
 /// ignored at the start (nohup). Once `hasty` is true, SIGINT ends the program at once; the caller
@@ -47,7 +47,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// Says where the run stands, and takes as long over its end as the hanging disk would.
+    /// A screen that prints the state of the run, and blocks at the end for this time, like a
+    /// hanging disk.
     struct Slow(Duration);
 
     impl Screen for Slow {
@@ -69,7 +70,7 @@ mod tests {
         }
     }
 
-    /// A splitter to send signals to; the tests below start it.
+    /// Runs a splitter in a process of its own, to which the tests below send signals.
     #[test]
     #[ignore = "started by the tests below, alone it does nothing"]
     fn a_run() {

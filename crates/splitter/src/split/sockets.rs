@@ -103,7 +103,8 @@ impl Relay {
     }
 }
 
-/// Returns the options of sockets for the path with this egress.
+/// Returns the options of sockets for the path with this egress (interface, source address and
+/// route).
 pub(super) fn options(egress: &Egress, fwmark: Option<u32>) -> UdpOptions {
     UdpOptions {
         device: egress.device.clone(),
@@ -371,7 +372,7 @@ mod tests {
 
     const TUPLE: (SessionId, TupleId, PathId) = (SessionId(3), TupleId(0), PathId(0));
 
-    /// A server, the way to it, and a poller for the sockets.
+    /// Returns a server, the egress to it, and a poller for the sockets.
     fn world() -> (PlainSocket, Egress, Poller) {
         let server = PlainSocket::bind("127.0.0.1:0").unwrap();
         let specs = ["a=addr:127.0.0.2".parse().unwrap()];
@@ -380,7 +381,7 @@ mod tests {
         (server, egress, Poller::new(8).unwrap())
     }
 
-    /// The tokens of those sockets that have something to say.
+    /// Returns the tokens of the sockets that are readable.
     fn spoken(poller: &mut Poller) -> Vec<u64> {
         poller.wait(Some(Duration::from_secs(5))).unwrap().map(|ready| ready.token).collect()
     }

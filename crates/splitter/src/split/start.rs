@@ -46,7 +46,7 @@ impl<'s> Driver<'s> {
         files::raise_limit();
         let system = |what| move |error| Failure::System(what, error);
         let proxies = Proxies::start(&settings.specs, &about.egresses, settings.fwmark)
-            .map_err(system("starting a thread for proxies"))??;
+            .map_err(system("cannot start a thread for proxies"))??;
         warnings.extend(needed::shortage(&settings.core, proxies.len(), files::limit()));
         let core = Core::new(settings.core.clone())
             .expect("the settings' schedule was checked against its paths");
@@ -56,11 +56,11 @@ impl<'s> Driver<'s> {
         let taps = Taps::create(&settings, &clock).map_err(Failure::Capture)?;
         let to = settings.entrance.to().cloned();
         let literal = to.as_ref().and_then(Target::literal);
-        let resolver = Resolver::start(to).map_err(system("starting the resolver"))?;
-        let poller = Poller::new(EVENTS).map_err(system("opening an epoll set"))?;
+        let resolver = Resolver::start(to).map_err(system("cannot start the resolver of names"))?;
+        let poller = Poller::new(EVENTS).map_err(system("cannot create an epoll instance"))?;
         let far_end = settings.far_end.as_ref();
         let tunnel = far_end.map(|far| Tunnel::new(far, &settings, &about, clock.now()));
-        let tunnel = tunnel.transpose().map_err(system("preparing the tunnel"))?;
+        let tunnel = tunnel.transpose().map_err(system("cannot prepare the tunnel"))?;
         // This changes the machine, so it follows the steps that are likely to fail. If a later
         // step fails, dropping `ingress` undoes the changes.
         let (ingress, egress_table, told) = open_door(&settings, &mut about)?;
@@ -71,7 +71,7 @@ impl<'s> Driver<'s> {
         let (tls, age) = (settings.tls.clone(), settings.stream_age);
         let terms = Terms { fwmark, tls, age, records };
         let streams = Streams::new(&settings.specs, far, terms, settings.core.seed);
-        let streams = streams.map_err(system("opening a pair of sockets"))?;
+        let streams = streams.map_err(system("cannot open a pair of sockets"))?;
         let uplinks = Uplinks::new((egress_table, fwmark), (proxies, streams), (resolver, literal));
         let report = Report::new(screen, taps, clock.now());
         let in_parts = false;
@@ -88,7 +88,7 @@ impl<'s> Driver<'s> {
             about,
             in_parts,
         };
-        driver.begin(&warnings).map_err(system("filling the epoll set"))?;
+        driver.begin(&warnings).map_err(system("cannot watch a socket (epoll)"))?;
         Ok(driver)
     }
 
@@ -129,7 +129,7 @@ fn open_door(
     match (&settings.entrance, about.tun.take()) {
         (Entrance::Port { listen, .. }, _) => {
             let listener = open_port(*listen)?;
-            let asking = |error| Failure::System("asking for the listener's address", error);
+            let asking = |error| Failure::System("cannot read the listener's address", error);
             about.listen = Some(listener.local_addr().map_err(asking)?);
             let (specs, fwmark) = (settings.specs.clone(), settings.fwmark);
             let egress_table = EgressTable::new(specs, about.egresses.clone(), fwmark);

@@ -35,9 +35,9 @@ pub(super) fn try_paths(egresses: &[Egress], fwmark: Option<u32>) -> Result<Vec<
     Ok(warnings)
 }
 
-/// Checks the settings as a run would, without starting it. `known` is whether the server is
-/// already known; if it is not, only the other settings are checked. This is for programs that do
-/// other work before the run. Sends nothing on a path.
+/// Checks the settings as at the start of the splitter, without starting it. `known` is whether the
+/// server is already known; if it is not, only the other settings are checked. This is for programs
+/// that do other work before the run. Sends nothing on a path.
 ///
 /// # Errors
 /// A path leads nowhere, or the system does not permit the requested settings.
@@ -101,8 +101,8 @@ fn blame(egress: &Egress, options: &UdpOptions, error: &io::Error) -> String {
              the capability CAP_NET_RAW"
         ),
         _ => format!(
-            "path '{name}': the system does not allow this program to open a socket to \
-                      {}: {error}",
+            "path '{name}': the system does not allow this program to open a socket to {}: \
+             {error}",
             egress.server
         ),
     }

@@ -156,8 +156,8 @@ impl Tunnel {
     }
 
     /// Records `broken`, the reason found on this machine for `path` to be down, if any. Returns
-    /// the reason why the path is down, which may also be the far end's silence. While `broken` is
-    /// `None`, handshakes and probes are sent on the path.
+    /// the reason why the path is down, which may also be that nothing arrives from the far end.
+    /// While `broken` is `None`, handshakes and probes are sent on the path.
     pub(super) fn note_broken(
         &mut self,
         now: Time,
@@ -170,7 +170,7 @@ impl Tunnel {
         condition.reason()
     }
 
-    /// Returns the farewell packets for the far end, if the tunnel is up.
+    /// Returns the packets that end the session with the far end, if the tunnel is up.
     pub(super) fn leave(&mut self, now: Time) -> Vec<Outgoing<'static>> {
         if !self.up {
             return Vec::new();
@@ -305,8 +305,9 @@ impl Tunnel {
         Some(FarEndNews::Unanswered { waited: now.since(self.silent.0) })
     }
 
-    /// If the far end's silence on `path` has begun or ended, returns the reason why the path is
-    /// down now, or an inner `None` if it is up. Returns `None` if nothing changed.
+    /// Returns the new state of `path` if packets of the far end have begun or stopped to arrive on
+    /// it: the reason why it is down, or an inner `None` if it is up. Returns `None` if nothing
+    /// changed.
     pub(super) fn changed(&mut self, now: Time, path: PathId) -> Option<Option<DownReason>> {
         let unheard = !self.near.session().view(now, path).usable;
         let condition = self.paths.get_mut(path.index())?;

@@ -9,8 +9,8 @@ use anabranch_multipath::PathId;
 use anabranch_os::packet;
 use anabranch_os::udp::{Fault, Origin, QueuedError};
 
-/// Number of overlong datagrams on a path from which on they are not regarded as a program's path
-/// MTU probes (QUIC: RFC 9000, section 14.3).
+/// Number of datagrams too long for a path at which a warning is shown. Fewer may be a program's
+/// path MTU probes (QUIC: RFC 9000, section 14.3).
 const PROBES: u64 = 20;
 
 /// The warnings shown so far. Each method returns its warning, or `None` if it was shown before.
@@ -85,7 +85,7 @@ impl Warnings {
         error.mtu.filter(|_| by_router && error.fault == Fault::TooBig)
     }
 
-    /// Warns that a route leads `packet` into the interface although it is not to be split.
+    /// Warns that a route leads `packet` into the interface, although `packet` is not to be split.
     pub(super) fn unsplit(&mut self, packet: &[u8]) -> Option<String> {
         (!replace(&mut self.unsplit, true)).then(|| {
             let what = packet::describe(packet);

@@ -1,10 +1,10 @@
-//! The slot that a new run takes, and the changes that killed runs have left in this slot and
-//! others.
+//! The slot that a new splitter takes, and the changes that killed splitters have left in this slot
+//! and others.
 //!
-//! If a killed run's setup covers the whole machine, it is *adopted*: its rules, routing tables and
-//! nftables table stay until the new run replaces them, so that no packet leaves unprotected. A
-//! setup around a namespace is undone first, which cuts the namespace off; only its nftables table
-//! stays until the new run replaces it.
+//! If a killed splitter's setup covers the whole machine, it is *adopted*: its rules, routing
+//! tables and nftables table stay until the new splitter replaces them, so that no packet leaves
+//! unprotected. A setup around a namespace is undone first, which cuts the namespace off; only its
+//! nftables table stays until the new splitter replaces it.
 
 use super::ledger::{self, Ledger, MadeFile, Notes, Survey};
 use super::plan::namespace_number;
@@ -13,31 +13,32 @@ use super::sysctl::{AddedForwarding, Setting};
 use super::undo::{missing_folders, undo, undo_within};
 use super::{Plan, SteerError};
 
-/// A locked slot, with the changes that this run makes in it, and those that it undoes.
+/// A slot (a set of numbers for routing tables, rules and marks) that this splitter has locked,
+/// with the changes that it makes, and those of killed splitters that it undoes.
 #[derive(Debug)]
 pub(super) struct Claim {
     pub(super) ledger: Ledger,
-    /// The changes that this run has to undo.
+    /// The changes that this splitter has to undo.
     pub(super) notes: Notes,
-    /// Machine settings that this run changes.
+    /// Machine settings that this splitter changes.
     pub(super) settings: Vec<Setting>,
-    /// The forwarding that `settings` switch on.
+    /// The packet forwarding (sysctl) that `settings` switch on.
     pub(super) lent: AddedForwarding,
-    /// Whether a killed run's setup in this slot was adopted, and still blocks packets.
+    /// Whether a killed splitter's setup in this slot was adopted, and still blocks packets.
     pub(super) adopted: bool,
-    /// Setups of killed runs in other slots, to be undone once this run is up.
+    /// Setups of killed splitters in other slots, to be undone once this splitter is up.
     pub(super) others: Vec<(Ledger, Notes)>,
     /// Warnings for the user.
     pub(super) warnings: Vec<String>,
 }
 
 impl Claim {
-    /// Takes the slot of a killed run, or a free slot. `namespace` is the number of the namespace
-    /// that will get a name. Obstacles are found before anything is undone, so that the setup of a
-    /// killed run still blocks packets.
+    /// Takes the slot of a killed splitter, or a free slot. `namespace` is the number of the
+    /// namespace that will get a name. Obstacles are found before anything is undone, so that the
+    /// setup of a killed splitter still blocks packets.
     ///
     /// # Errors
-    /// Another run, or an object of another program, is in the way.
+    /// Another splitter, or an object of another program, is in the way.
     pub(super) fn take(plan: &mut Plan, namespace: Option<u64>) -> Result<Claim, SteerError> {
         let asking = SteerError::system("using /run/anabranch");
         let here = namespace_number()?;
@@ -83,7 +84,7 @@ impl Claim {
         let left = self.others.iter().map(|(_, notes)| notes).chain([&self.notes]);
         plan.check(&left.cloned().collect::<Vec<_>>())?;
         self.clear(plan, &noted)
-            .map_err(SteerError::system("undoing what a killed splitter left"))?;
+            .map_err(SteerError::system("undoing the network changes of a killed splitter"))?;
         plan.check(&[])?;
         noted.extend(self.notes.settings.iter().cloned());
         noted.extend(self.others.iter().flat_map(|(_, notes)| notes.settings.clone()));
@@ -136,8 +137,8 @@ fn undone(notes: &Notes) -> String {
     )
 }
 
-/// Returns the record of the changes that a run by `plan` has to undo, without settings of the
-/// machine.
+/// Returns the record of the changes that a splitter with the plan `plan` has to undo, without
+/// settings of the machine.
 fn notes(plan: &Plan) -> Notes {
     let resolver = plan.resolver();
     let folders = resolver.as_ref().map(|made| missing_folders(&made.path)).unwrap_or_default();

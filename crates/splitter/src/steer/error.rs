@@ -26,9 +26,9 @@ pub enum SteerError {
     Resolver(PathBuf),
     /// All slots are in use.
     Slots,
-    /// No path uses an interface of this machine, so no flow can be pinned to a path.
+    /// No path uses an interface of this machine, so no connection can be kept on a path.
     NoExit,
-    /// There are more paths than pinning supports.
+    /// There are more paths than `--route` supports.
     Paths,
     /// Another program has removed the setup, and it could not be restored because of this error.
     /// Traffic stays blocked.

@@ -1,5 +1,5 @@
-//! The nftables table of a run in one namespace, and the check that no other program has changed
-//! it.
+//! The nftables table of a splitter in one namespace, and the check that no other program has
+//! changed it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

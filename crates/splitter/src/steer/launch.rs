@@ -118,7 +118,7 @@ fn enter(name: &str, user: Option<&RunAs>) -> io::Result<()> {
     Namespace::open(&named::file(name))?.enter()?;
     own_mounts()?;
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
-        .map_err(step("parting the mounts"))?;
+        .map_err(step("separating the mounts from those of the machine"))?;
     // The old mount shows the interfaces of the namespace in which it was mounted.
     if unmount("/sys", UnmountFlags::DETACH).is_ok() {
         mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None).map_err(step("/sys"))?;

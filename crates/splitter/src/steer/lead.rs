@@ -15,8 +15,8 @@ const MAIN: u32 = 254;
 /// Mask of all bits of a mark.
 const ALL: u32 = u32::MAX;
 
-/// The routing rules and tables that a run needs in one namespace. On the machine they lead to all
-/// paths. In the interface's own namespace they lead only into the interface.
+/// The routing rules and tables that a splitter needs in one namespace. On the machine they lead to
+/// all paths. In the interface's own namespace they lead only into the interface.
 #[derive(Clone, Debug)]
 pub(super) struct Routing {
     slot: Slot,
@@ -174,7 +174,7 @@ fn has(found: &[FoundRoute], family: Family, table: u32, way: DefaultRoute) -> b
     found.contains(&FoundRoute { family, table, way, ours: true })
 }
 
-/// Configures the cable's end in the namespace: its address, and the default route.
+/// Configures the namespace's end of the virtual Ethernet pair: its address, and the default route.
 pub(super) fn join(index: u32, (here, there, len): (IpAddr, IpAddr, u8)) -> io::Result<()> {
     configure::add_address(index, Prefix { ip: there, len })?;
     let any =

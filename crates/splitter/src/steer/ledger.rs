@@ -1,9 +1,9 @@
-//! The record of a run's changes, which is written before the changes are made. If the run does not
-//! undo them, the next start does.
+//! The record of a splitter's changes, which is written before the changes are made. If the
+//! splitter does not undo them, the next start does.
 //!
-//! `/run/anabranch` has a file for each slot of each network namespace. A run holds a lock on its
-//! file as long as it lives. A file with content that is not locked was therefore left by a killed
-//! run.
+//! `/run/anabranch` has a file for each slot of each network namespace. A splitter holds a lock on
+//! its file as long as it lives. A file with content that is not locked was therefore left by a
+//! killed splitter.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -21,7 +21,7 @@ use super::sysctl::Setting;
 
 /// Directory of the records.
 const FOLDER: &str = "/run/anabranch";
-/// Maximum time to wait for another run that starts or ends. The next constant is the polling
+/// Maximum time to wait for another splitter that starts or ends. The next constant is the polling
 /// interval.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(5);
@@ -31,23 +31,23 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub(crate) struct Notes {
     /// Number of the process that made the changes.
     pub(crate) process: u32,
-    /// Name of the run's interface.
+    /// Name of the splitter's interface.
     pub(crate) tun: String,
-    /// Name of the namespace that the run made; `None` if it made none.
+    /// Name of the namespace that the splitter made; `None` if it made none.
     pub(crate) netns: Option<String>,
     /// The kernel's number of that namespace. It identifies the namespace if the name later belongs
     /// to another one.
     pub(crate) netns_number: Option<u64>,
-    /// Settings of the machine, with the values that they had before any run of this program
+    /// Settings of the machine, with the values that they had before any splitter
     /// changed them.
     pub(crate) settings: Vec<Setting>,
-    /// Files that the run made.
+    /// Files that the splitter made.
     pub(crate) files: Vec<MadeFile>,
-    /// Directories that the run made. They are removed if they are otherwise empty.
+    /// Directories that the splitter made. They are removed if they are otherwise empty.
     pub(crate) folders: Vec<PathBuf>,
 }
 
-/// A file that a run made.
+/// A file that a splitter made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MadeFile {
     pub(crate) path: PathBuf,
@@ -56,14 +56,14 @@ pub(crate) struct MadeFile {
 }
 
 impl MadeFile {
-    /// Returns whether the file exists with our content, or the beginning of it: a run may have
-    /// been killed while it wrote the file.
+    /// Returns whether the file exists with our content, or the beginning of it: a splitter may
+    /// have been killed while it wrote the file.
     pub(crate) fn is_still(&self) -> bool {
         fs::read_to_string(&self.path).is_ok_and(|found| self.text.starts_with(&found))
     }
 }
 
-/// The record file of a slot, which is locked.
+/// The locked record file of a splitter's slot.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     file: FileLock,
@@ -74,32 +74,33 @@ pub(crate) struct Ledger {
 /// The content of all record files.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
-    /// Record files of killed runs, which are now locked, and their content.
+    /// Record files of killed splitters, which are now locked, and their content.
     pub(crate) left: Vec<(Ledger, Notes)>,
-    /// Records of live runs, with their slots.
+    /// Records of running splitters, with their slots.
     pub(crate) held: Vec<(Slot, Notes)>,
 }
 
 impl Survey {
-    /// Returns the settings that live runs have recorded, with their original values, except the
-    /// run in slot `but`.
+    /// Returns the settings that running splitters have recorded, with their original values,
+    /// except the splitter in slot `but`.
     pub(crate) fn needed(&self, but: Slot) -> Vec<Setting> {
         let others = self.held.iter().filter(|(slot, _)| *slot != but);
         others.flat_map(|(_, notes)| notes.settings.clone()).collect()
     }
 }
 
-/// A lock that a run holds while it reads the files of all slots and makes changes accordingly.
-/// Without it, runs that start and end at the same time would not see each other's records.
+/// A lock that a splitter holds while it reads the files of all slots and makes changes
+/// accordingly. Without it, splitters that start and end at the same time would not see each
+/// other's records.
 #[derive(Debug)]
 pub(crate) struct SurveyLock {
-    /// The lock; `None` if another run has held it for longer than [`PATIENCE`].
+    /// The lock; `None` if another splitter has held it for longer than [`PATIENCE`].
     _folder: Option<FileLock>,
 }
 
 impl Drop for SurveyLock {
     fn drop(&mut self) {
-        // This fails while the directory contains files of runs.
+        // This fails while the directory contains files of splitters.
         let _ = fs::remove_dir(FOLDER);
     }
 }
@@ -109,8 +110,8 @@ pub(crate) fn any() -> bool {
     Path::new(FOLDER).is_dir()
 }
 
-/// Waits until no other run starts or ends, but at most [`PATIENCE`], because a hanging run must
-/// not prevent others from undoing their changes.
+/// Waits until no other splitter starts or ends, but at most [`PATIENCE`], because a hanging
+/// splitter must not prevent others from undoing their changes.
 ///
 /// # Errors
 /// `PermissionDenied` if the process may not write to the directory.
@@ -127,7 +128,7 @@ pub(crate) fn alone() -> io::Result<SurveyLock> {
 }
 
 /// Reads the files of all slots in the network namespace with the number `namespace`. Locks the
-/// files that no run has locked.
+/// files that no splitter has locked.
 ///
 /// # Errors
 /// `PermissionDenied` if the process may not read the directory.
@@ -148,7 +149,7 @@ pub(crate) fn survey(namespace: u64) -> io::Result<Survey> {
     Ok(survey)
 }
 
-/// Locks the first free slot; returns `None` if there is none.
+/// Locks the record file of the first free slot; returns `None` if no slot is free.
 pub(crate) fn claim(namespace: u64) -> io::Result<Option<Ledger>> {
     fs::create_dir_all(FOLDER)?;
     for slot in (0..SLOTS).map(Slot) {
@@ -160,7 +161,8 @@ pub(crate) fn claim(namespace: u64) -> io::Result<Option<Ledger>> {
     Ok(None)
 }
 
-/// Returns the first slot without a file; `None` if there is none. Locks and creates nothing.
+/// Returns the first slot without a record file; `None` if there is none. Locks and creates
+/// nothing.
 pub(crate) fn likely(namespace: u64) -> Option<Slot> {
     (0..SLOTS).map(Slot).find(|slot| !path(namespace, *slot).exists())
 }
@@ -214,7 +216,7 @@ impl Ledger {
     pub(crate) fn discard(self) -> io::Result<()> {
         fs::remove_file(&self.path)?;
         // The last holder of the directory's lock removes the directory. If it were removed here,
-        // two later runs could hold locks on different directories.
+        // two later splitters could hold locks on different directories.
         if let Ok(folder) = File::open(FOLDER)
             && let Ok(Some(folder)) = FileLock::take(folder)
             && is_at(&folder, Path::new(FOLDER))
@@ -229,7 +231,7 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    /// A namespace number that no kernel gives.
+    /// Returns a namespace number that no kernel assigns.
     fn namespace() -> u64 {
         u64::MAX - u64::from(std::process::id())
     }
@@ -237,7 +239,7 @@ mod tests {
     #[test]
     fn who_looks_at_all_is_alone() {
         let Ok(first) = alone() else { return println!("skipped: not root") };
-        // A run that ends meanwhile must not take the folder away.
+        // A splitter that ends meanwhile must not take the folder away.
         claim(namespace() - (1 << 40)).unwrap().unwrap().discard().unwrap();
         let second = thread::spawn(|| alone().map(|_| Instant::now()));
         thread::sleep(Duration::from_millis(100));

@@ -28,7 +28,7 @@
 //!   splitter, go nowhere.
 //! * All names, marks, tables and priorities are fixed (`slot.rs`). Therefore only the old values
 //!   of settings are needed to undo the changes, and the undo may be repeated.
-//! * If several runs need a setting of the machine, the last of them restores it.
+//! * If several splitters need a setting of the machine, the last of them restores it.
 //! * The record identifies a namespace also by its number, and a file by its content. At the time
 //!   of the undo, the name may belong to another object.
 

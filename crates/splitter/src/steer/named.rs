@@ -78,8 +78,8 @@ pub(crate) fn is_still(name: &str, known: Option<u64>) -> bool {
     let file = file(name);
     match Namespace::open(&file).and_then(|namespace| namespace.run(number)) {
         Ok(found) => known.is_none_or(|known| known == found),
-        // A run may have been killed between making the file and mounting on it, or the caller may
-        // not be allowed to enter.
+        // A splitter may have been killed between making the file and mounting on it, or the caller
+        // may not be allowed to enter.
         Err(_) => fs::metadata(&file).is_ok_and(|about| about.is_file() && about.len() == 0),
     }
 }
@@ -92,7 +92,7 @@ pub(crate) fn remove(name: &str) -> io::Result<()> {
         return Ok(());
     }
     match unmount(&file, UnmountFlags::DETACH) {
-        // A run may have been killed between making the file and mounting on it.
+        // A splitter may have been killed between making the file and mounting on it.
         Ok(()) | Err(rustix::io::Errno::INVAL) => fs::remove_file(&file),
         Err(error) => Err(error.into()),
     }
@@ -113,7 +113,8 @@ fn share() -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// A namespace under a name that nobody else has; `None`, and a word, without the right to one.
+    /// Makes a namespace with the name `name`. Without the permission, prints that and returns
+    /// `None`.
     fn named(name: &str) -> Option<Namespace> {
         let made = Namespace::new().and_then(|namespace| {
             give(name, &namespace)?;

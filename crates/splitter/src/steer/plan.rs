@@ -29,18 +29,21 @@ pub struct Request {
     pub ports: Ports,
     /// Name servers for the namespace; if empty, the machine's are used.
     pub dns: Vec<IpAddr>,
-    /// The interface's addresses, if all packets go to a far end. No flow is pinned then.
+    /// The interface's addresses, if all packets go to a far end. Connections are then not kept on
+    /// paths.
     pub inner: Option<Inner>,
 }
 
 impl Request {
-    /// Returns whether traffic that is not split is also routed, and therefore pinned to paths.
+    /// Returns whether traffic that is not split is also routed: each of its connections is then
+    /// kept on one path.
     pub(crate) fn pins(&self) -> bool {
         self.route && self.inner.is_none()
     }
 }
 
-/// The exit of a path, for flows that are pinned to it.
+/// The exit of a path (its interface, router and source address), for connections that are kept on
+/// this path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exit {
     /// Index of the path.
@@ -83,8 +86,8 @@ impl Exit {
 pub struct Plan {
     /// The user's settings.
     pub request: Request,
-    /// The slot that determines the run's numbers and names. Another slot replaces it if another
-    /// run takes this one in the meantime.
+    /// The slot that determines the splitter's numbers and names. Another slot replaces it if
+    /// another splitter takes this one in the meantime.
     pub slot: Slot,
     /// MTU of the interface in bytes: the smallest of the paths or, with a far end, the longest
     /// packet that fits into the tunnel.
@@ -142,9 +145,9 @@ impl Plan {
         devices
     }
 
-    /// Returns the settings of the machine to change, and the forwarding that results.
+    /// Returns the machine's settings (sysctl) to change, and the packet forwarding that results.
     ///
-    /// `noted` are the original values that other runs of this program have recorded.
+    /// `noted` are the original values that other splitters have recorded.
     pub(crate) fn settings(&self, noted: &[Setting]) -> (Vec<Setting>, AddedForwarding) {
         if !self.request.pins() {
             return (Vec::new(), AddedForwarding::default());
@@ -244,14 +247,14 @@ impl Plan {
         check_rights(self.request.netns.is_some())
     }
 
-    /// Checks for obstacles to the run, and changes nothing. A live run with the same interface is
-    /// no obstacle, because this plan may be for its successor.
+    /// Checks for obstacles to the plan, and changes nothing. A running splitter with the same
+    /// interface is no obstacle, because this plan may be for its successor.
     ///
     /// # Errors
     /// The errors of [`Steering::raise`](super::Steering::raise), as far as they can be found
     /// without permissions.
     pub fn foresee(&self) -> Result<(), SteerError> {
-        // The records of another user's runs may not be readable.
+        // The records of another user's splitters may not be readable.
         let Ok(survey) = ledger::survey(namespace_number()?) else { return Ok(()) };
         if survey.held.iter().any(|(_, notes)| self.is_same(notes)) {
             return Ok(());
@@ -260,7 +263,7 @@ impl Plan {
         self.check(&left)
     }
 
-    /// Returns whether `notes` are those of a run with the same interface in the same named
+    /// Returns whether `notes` are those of a splitter with the same interface in the same named
     /// namespace, if any.
     pub(crate) fn is_same(&self, notes: &Notes) -> bool {
         notes.tun == self.request.tun && notes.netns == self.request.netns
@@ -275,7 +278,7 @@ impl Plan {
     }
 
     /// Checks that objects of other programs do not occupy the names and numbers of this plan.
-    /// `left` are the records of killed runs, whose objects will be removed.
+    /// `left` are the records of killed splitters, whose objects will be removed.
     ///
     /// # Errors
     /// An object exists already that this program did not make.
@@ -330,7 +333,7 @@ impl Plan {
             )));
         }
         let network = self.slot.ends4().0.into();
-        // A cable left by a killed run is no obstacle.
+        // A cable left by a killed splitter is no obstacle.
         let needed = self.request.netns.is_some()
             && netlink::link_named(&self.slot.cable()).map_err(&ask)?.is_none();
         let taken = needed && policy::leads_directly(network).map_err(&ask)?;

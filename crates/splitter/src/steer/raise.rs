@@ -27,10 +27,11 @@ use super::{Exit, Plan, Request, Slot, SteerError, named};
 
 /// The kernel's index of the loopback interface, the same in every namespace.
 const LO: u32 = 1;
-/// Name of the cable's end inside the namespace. No other interface of the namespace has this name.
+/// Name of the virtual Ethernet pair's end inside the namespace. No other interface of the
+/// namespace has this name.
 pub const UPLINK: &str = "uplink";
 
-/// The setup of a run. Dropping it undoes it.
+/// The routes, rules and interface of a running splitter. Dropping the value undoes all changes.
 #[derive(Debug)]
 pub struct Steering {
     pub(super) plan: Plan,
@@ -48,15 +49,16 @@ pub struct Steering {
     guard: Option<Owned>,
     /// Monitor of network changes in the namespace; `None` without a namespace.
     inside: Option<Monitor>,
-    /// Counter of the traffic of pinned flows; `None` if nothing is pinned.
+    /// Counters of the traffic that is not split, whose connections are kept on one path each;
+    /// `None` if this traffic is not routed.
     tally: Option<Tally>,
 }
 
 /// The result of [`Steering::keep`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Upkeep {
-    /// Messages of one line about changes that other programs had undone, and that were made again
-    /// or cannot be.
+    /// One-line messages about changes that other programs had undone: each was made again, or
+    /// cannot be.
     pub told: Vec<String>,
     /// Whether an interface in the namespace has changed.
     pub network: bool,
@@ -66,12 +68,12 @@ pub struct Upkeep {
 }
 
 impl Steering {
-    /// Undoes or adopts the setups of killed runs, records the changes of this run, and makes
-    /// them. Returns the setup, the interface (switched on), and warnings for the user.
+    /// Undoes or adopts the setups of killed splitters, records the changes of this splitter, and
+    /// makes them. Returns the setup, the interface (switched on), and warnings for the user.
     ///
     /// # Errors
-    /// A part of the setup failed. All changes of this run have been undone. What a killed run had
-    /// left may remain.
+    /// A part of the setup failed. All changes of this splitter have been undone. What a killed
+    /// splitter had left may remain.
     pub fn raise(mut plan: Plan) -> Result<(Steering, Tun, Vec<String>), SteerError> {
         plan.check_rights()?;
         let making = SteerError::system("making a namespace");
@@ -89,30 +91,30 @@ impl Steering {
             Ok(tun)
         });
         if tun.is_err() && adopted {
-            // A run that fails to start must not unblock traffic that a killed run has left
-            // blocked.
+            // A splitter that fails to start must not unblock traffic that a killed splitter has
+            // left blocked.
             steering.forsake();
         }
         let tun = tun?;
         warnings.extend(steering.stand_guard().err().map(unguarded));
         warnings.extend(steering.count().err().map(|error| {
             format!(
-                "the connections that are kept on one path, not split, are missing from the \
-                 statistics: {error}"
+                "the statistics lack the connections that are not split (each is kept on one \
+                 path): {error}"
             )
         }));
         Ok((steering, tun, warnings))
     }
 
     /// Returns the IPv4 and IPv6 addresses that ICMP errors of the splitter have as their source:
-    /// those of the cable's end on the machine.
+    /// the addresses of the virtual Ethernet pair on the machine's side.
     pub fn here(&self) -> (Ipv4Addr, Ipv6Addr) {
         (self.plan.slot.ends4().0, self.plan.slot.ends6().0)
     }
 
-    /// Returns the traffic of pinned flows, with an entry for each path; empty if nothing is
-    /// pinned. The counters are at most a second old. If `now`, reads them again, which takes some
-    /// milliseconds.
+    /// Returns the traffic of connections that are kept on one path, with an entry for each path;
+    /// empty if there are none. The counters are at most a second old. If `now`, reads them again,
+    /// which takes some milliseconds.
     pub fn pinned(&self, now: bool) -> Vec<Pinned> {
         let Some(tally) = &self.tally else { return Vec::new() };
         if now {
@@ -126,8 +128,8 @@ impl Steering {
         &self.plan
     }
 
-    /// Adapts to the present exits of the paths: updates their routes, and assigns new flows only
-    /// to paths with an exit.
+    /// Adapts to the present exits of the paths: updates their routes, and assigns new connections
+    /// only to paths with an exit.
     ///
     /// # Errors
     /// An error of the kernel or of `nft`. Routes that could not be set are unreachable.
@@ -174,7 +176,7 @@ impl Steering {
     /// table.
     ///
     /// # Errors
-    /// A change could not be restored. All traffic then stays blocked, as if this run had been
+    /// A change could not be restored. All traffic then stays blocked, as if this splitter had been
     /// killed; the error names the remedy.
     pub fn keep(&mut self) -> Result<Upkeep, SteerError> {
         if !self.plan.request.pins() {
@@ -226,7 +228,7 @@ impl Steering {
     /// Undoes the whole setup.
     ///
     /// # Errors
-    /// A change could not be undone; the next run will try it again.
+    /// A change could not be undone; the next splitter will try it again.
     pub fn lower(mut self) -> io::Result<()> {
         self.undo()
     }
@@ -245,7 +247,7 @@ impl Steering {
 
     fn undo(&mut self) -> io::Result<()> {
         let Some(ledger) = self.ledger.take() else { return Ok(()) };
-        // The guard is dropped first: it would block packets that are no longer this run's.
+        // The guard is dropped first: it would block packets that are no longer this splitter's.
         self.guard = None;
         let _alone = ledger::alone()?;
         let number = namespace_number().map_err(io::Error::other)?;
@@ -258,7 +260,7 @@ impl Steering {
         if others.is_empty() {
             return Ok(());
         }
-        let undoing = SteerError::system("undoing what a killed splitter left");
+        let undoing = SteerError::system("undoing the network changes of a killed splitter");
         let _alone = ledger::alone().map_err(&undoing)?;
         let needed = ledger::survey(namespace_number()?).map_err(&undoing)?.needed(NOBODY);
         for (ledger, notes) in others {
@@ -323,8 +325,8 @@ impl Steering {
         let Some(namespace) = self.namespace.as_ref().map(Namespace::try_clone).transpose()? else {
             lead::lead_in(slot, self.tun)?;
             self.fence_off(0)?;
-            // Removes leftovers of a killed run: routes of other paths, and of a namespace that it
-            // did not record.
+            // Removes leftovers of a killed splitter: routes of other paths, and of a namespace
+            // that it did not record.
             self.led_here().sweep()?;
             remove_cable(slot)?;
             return settings.iter().try_for_each(Setting::set);
@@ -389,7 +391,8 @@ impl Steering {
         Subject { slot: *slot, tun, ports, own: *own, exits, lent: &self.lent }
     }
 
-    /// Makes the cable, with an address at each end, and a default route inside the namespace.
+    /// Makes the virtual Ethernet pair, with an address at each end, and a default route inside the
+    /// namespace.
     fn lay_cable(&self, namespace: &Namespace) -> io::Result<()> {
         let Plan { slot, mtu, .. } = self.plan;
         let with6 = self.plan.has(Family::Six);
@@ -429,8 +432,8 @@ impl Drop for Steering {
 #[expect(clippy::needless_pass_by_value, reason = "for a Result's map")]
 fn unguarded(error: io::Error) -> String {
     format!(
-        "if another program removes all nftables rules, traffic can bypass the splitter for an \
-         instant: {error}"
+        "the nftables table that blocks traffic while another program flushes all rules cannot \
+         be made ({error}): during such a flush, traffic can bypass the splitter for an instant"
     )
 }
 
@@ -441,8 +444,8 @@ fn is_passing(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|errno| passing.contains(&errno))
 }
 
-/// Returns the addresses of the cable for each IP version: on the machine's side, on the
-/// namespace's side, and the length of their network's prefix.
+/// Returns the addresses of the virtual Ethernet pair for each IP version: on the machine's side,
+/// on the namespace's side, and the length of their network's prefix.
 fn ends(slot: Slot, with6: bool) -> Vec<(IpAddr, IpAddr, u8)> {
     let (here4, there4) = slot.ends4();
     let (here6, there6) = slot.ends6();

@@ -1,4 +1,4 @@
-//! The nftables rules of a run, as text for `nft -f -`.
+//! The nftables rules of a splitter, as text for `nft -f -`.
 //!
 //! One table holds all rules, so that one command replaces or removes them atomically. The table
 //! has these chains:
@@ -81,7 +81,8 @@ pub(crate) fn of_machine(subject: &Subject<'_>) -> String {
     replacement(*slot, &body)
 }
 
-/// Returns the body of the guard for the whole machine, in one line.
+/// Returns the body of the guard for the whole machine, in one line. The guard is the table that
+/// blocks packets while another program flushes the rules.
 pub(crate) fn guard_of_machine(subject: &Subject<'_>) -> String {
     let Subject { slot, ports, .. } = subject;
     let (mask, base) = (MASK, slot.base());
@@ -150,9 +151,10 @@ pub(crate) fn of_cable(subject: &Subject<'_>) -> String {
     replacement(*slot, &body)
 }
 
-/// Returns the body of the guard for the namespace's cable, in one line. Without the first table's
-/// chain `addresses`, answers to the namespace appear to be for this machine, which would refuse
-/// them. The guard therefore drops them.
+/// Returns the body of the guard for the namespace's virtual Ethernet pair, in one line. The guard
+/// is the table that blocks packets while another program flushes the rules. Without the first
+/// table's chain `addresses`, answers to the namespace appear to be for this machine, which would
+/// refuse them. The guard therefore drops them.
 pub(crate) fn guard_of_cable(subject: &Subject<'_>) -> String {
     let Subject { slot, exits, .. } = subject;
     let marks: Vec<_> = exits.iter().map(|exit| format!("{:#x}", slot.path(exit.index))).collect();
@@ -166,9 +168,9 @@ pub(crate) fn guard_of_cable(subject: &Subject<'_>) -> String {
     in_one_line(&body)
 }
 
-/// Returns the rules for forwarding. Only pinned packets leave the cable, and only by paths.
-/// Packets of other interfaces are not forwarded if forwarding is on only because of this program,
-/// except to cables of this and other runs.
+/// Returns the rules for forwarding. Packets leave the namespace only in connections that are kept
+/// on a path, and only by paths. Packets of other interfaces are not forwarded if forwarding is on
+/// only because of this program, except to cables of this and other splitters.
 fn fence(subject: &Subject<'_>, priority: &str) -> String {
     let Subject { slot, ports, lent, .. } = subject;
     let (mask, base, cable) = (MASK, slot.base(), slot.cable());
@@ -194,8 +196,8 @@ fn not_lent(family: &str, lending: &ForwardingScope) -> String {
     format!("meta nfproto {family} {by} oifname != \"{CABLES}*\" drop\n")
 }
 
-/// Returns the commands that update the assignment of flows to paths, after paths were added or
-/// removed.
+/// Returns the nftables commands that update the assignment of connections to paths, after paths
+/// were added or removed.
 pub(crate) fn rechoice(slot: Slot, exits: &[Exit]) -> String {
     let name = slot.ruleset();
     let mut text = String::new();
@@ -272,8 +274,8 @@ fn split(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Returns the rules that lead flows to be split into the interface, new and known ones, before any
-/// other rule.
+/// Returns the rules that lead connections to be split into the interface, before any other rule.
+/// They apply to new and to known connections.
 fn sessions(slot: Slot) -> String {
     let (mask, base, tun) = (MASK, slot.base(), slot.tun());
     format!(
@@ -294,7 +296,7 @@ fn kept(slot: Slot, exits: &[Exit]) -> String {
 }
 
 /// Returns the rules that copy a flow's mark to its packets. A flow without a path becomes
-/// unreachable. So does a flow of an earlier run whose path does not exist in this run.
+/// unreachable. So does a flow of an earlier splitter whose path this splitter does not have.
 fn marked(slot: Slot, exits: &[Exit]) -> String {
     let paths = exits.iter().map(|exit| slot.path(exit.index));
     let known = paths.chain([slot.tun(), slot.own()]).map(|mark| format!("{mark:#x}"));

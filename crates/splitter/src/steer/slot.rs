@@ -1,17 +1,17 @@
-//! The slot of a run, which determines the numbers and names of its marks, routing tables, rule
-//! priorities, nftables tables and cable.
+//! The slot of a splitter, which determines the numbers and names of its marks, routing tables,
+//! rule priorities, nftables tables and cable.
 //!
-//! They are fixed, so that a later run recognises what a killed run has left, and detects foreign
-//! objects with the same numbers.
+//! They are fixed, so that a later splitter recognises what a killed splitter has left, and detects
+//! foreign objects with the same numbers.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
-/// Maximum number of simultaneous runs in one network namespace.
+/// Maximum number of simultaneous splitters in one network namespace.
 pub(crate) const SLOTS: u8 = 16;
-/// Maximum number of paths of a run that pins flows.
+/// Maximum number of paths with `--route`.
 pub(crate) const MOST_PATHS: usize = 200;
-/// The bits of a mark that identify its run. The other bits identify the path or purpose.
+/// The bits of a mark that identify its splitter. The other bits identify the path or purpose.
 pub(crate) const MASK: u32 = 0xffff_ff00;
 /// The first of this program's marks, which are also the numbers of routing tables: 0x00AB for
 /// "anabranch".
@@ -21,15 +21,16 @@ const OWN: u32 = 0xfe;
 /// The first of this program's rule priorities. Rules without an explicit priority get numbers just
 /// below 32,766, and are therefore consulted later.
 const PRIORITY: u32 = 1_000;
-/// Number of rule priorities per run.
+/// Number of rule priorities per splitter.
 const PRIORITIES: u32 = 10;
 
-/// A slot that no run uses.
+/// A slot that no splitter uses.
 pub(crate) const NOBODY: Slot = Slot(u8::MAX);
-/// Prefix of the names of all cables of this program.
+/// Prefix of the names of this program's virtual Ethernet pairs (cables).
 pub(crate) const CABLES: &str = "anabranch-";
 
-/// Index of a run among those of a network namespace.
+/// Index of a running splitter in its network namespace. It determines the numbers of the
+/// splitter's marks, tables and rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(pub(crate) u8);
 
@@ -37,13 +38,13 @@ impl Slot {
     /// The mark of the own packets of all splitters, and the mask with which it is compared.
     pub(crate) const OWN_OF_ANY: (u32, u32) = (FIRST | OWN, !(0xff << 8));
 
-    /// Returns the run's mark with zeros in the bits that identify a path or purpose.
+    /// Returns the splitter's mark with zeros in the bits that identify a path or purpose.
     pub(crate) fn base(self) -> u32 {
         FIRST | u32::from(self.0) << 8
     }
 
-    /// Returns the mark of flows that are pinned to the path `index`, which is also the number of
-    /// their routing table.
+    /// Returns the mark of connections that are kept on the path `index`, which is also the number
+    /// of their routing table.
     pub(crate) fn path(self, index: usize) -> u32 {
         self.base() + 1 + u32::try_from(index).expect("a run has at most 200 paths")
     }
@@ -65,36 +66,36 @@ impl Slot {
         self.base() + 0xfd
     }
 
-    /// Returns the range of the run's routing tables.
+    /// Returns the range of the splitter's routing tables.
     pub(crate) fn tables(self) -> Range<u32> {
         self.base()..self.base() + 0x100
     }
 
-    /// Returns the range of the run's rule priorities.
+    /// Returns the range of the splitter's rule priorities.
     pub(crate) fn priorities(self) -> Range<u32> {
         let first = PRIORITY + u32::from(self.0) * PRIORITIES;
         first..first + PRIORITIES
     }
 
-    /// Returns the name of the run's nftables table (family `inet`).
+    /// Returns the name of the splitter's nftables table (family `inet`).
     pub(crate) fn ruleset(self) -> String {
         format!("anabranch_{}", self.0)
     }
 
     /// Returns the name of the guard, an nftables table that no other process can flush while the
-    /// run lives.
+    /// splitter runs.
     pub(crate) fn guard(self) -> String {
         format!("{}_guard", self.ruleset())
     }
 
-    /// Returns the name of the cable's end on the machine's side.
+    /// Returns the name of the virtual Ethernet pair's end on the machine's side.
     pub(crate) fn cable(self) -> String {
         format!("{CABLES}{}", self.0)
     }
 
-    /// Returns the cable's IPv4 addresses: that of the machine and that of the namespace. They form
-    /// a /30 network in 198.18.0.0/15, which is reserved for benchmarks (RFC 2544) and not used on
-    /// the Internet.
+    /// Returns the IPv4 addresses of the virtual Ethernet pair: on the machine's side, and on the
+    /// namespace's side. They form a /30 network in 198.18.0.0/15, which is reserved for benchmarks
+    /// (RFC 2544) and not used on the Internet.
     pub(crate) fn ends4(self) -> (Ipv4Addr, Ipv4Addr) {
         let at = |last| Ipv4Addr::new(198, 18, 171, 4 * self.0 + last);
         (at(1), at(2))
@@ -108,8 +109,8 @@ impl Slot {
         (Ipv4Addr::new(198, 18, 172, 1 + self.0), six)
     }
 
-    /// Returns the cable's IPv6 addresses: that of the machine and that of the namespace. They form
-    /// a /64 network of unique local addresses (RFC 4193).
+    /// Returns the IPv6 addresses of the virtual Ethernet pair: on the machine's side, and on the
+    /// namespace's side. They form a /64 network of unique local addresses (RFC 4193).
     pub(crate) fn ends6(self) -> (Ipv6Addr, Ipv6Addr) {
         let at = |last| Ipv6Addr::new(0xfd61, 0x6e61, 0x6272, self.0.into(), 0, 0, 0, last);
         (at(1), at(2))

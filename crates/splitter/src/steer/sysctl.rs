@@ -57,8 +57,8 @@ pub(crate) enum ForwardingScope {
     All,
 }
 
-/// Returns whether a setting has the value `from`, or had it before another run of this program
-/// changed it. `noted` are the original values that such runs have recorded.
+/// Returns whether a setting has the value `from`, or had it before another splitter
+/// changed it. `noted` are the original values that such splitters have recorded.
 fn is_ours(name: &str, from: &str, noted: &[Setting]) -> bool {
     let found = noted.iter().find(|setting| setting.name == name);
     found.map_or_else(|| value(name), |setting| Some(setting.value.clone())).as_deref()
@@ -66,8 +66,8 @@ fn is_ours(name: &str, from: &str, noted: &[Setting]) -> bool {
 }
 
 /// Returns the settings that switch on forwarding from the interfaces `devices`, and the forwarding
-/// that results. `with6` includes IPv6. `noted` are the original values that other runs of this
-/// program have recorded.
+/// that results. `with6` includes IPv6. `noted` are the original values that other splitters of
+/// this program have recorded.
 ///
 /// IPv4 forwarding is set for each interface. So is IPv6 forwarding, if the kernel has
 /// `force_forwarding` (6.17). Otherwise IPv6 forwarding can only be set for all interfaces at once.

@@ -1,4 +1,5 @@
-//! The traffic of pinned flows. The splitter does not see these flows, so nftables counts them.
+//! The traffic of connections that are kept on one path. It does not pass through the splitter, so
+//! nftables counts it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -45,7 +46,8 @@ fn name(what: &str, path: usize) -> String {
     format!("{what}{path}")
 }
 
-/// The counters of a run, which are read once a second until this value is dropped.
+/// Counters of the traffic that is not split, which are read once a second until this value is
+/// dropped.
 #[derive(Debug)]
 pub(super) struct Tally {
     shared: Arc<Shared>,

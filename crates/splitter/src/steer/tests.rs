@@ -1,4 +1,4 @@
-//! Tests of the setup in a namespace: what the kernel lists while a run lives, and after it has
+//! Tests of the setup in a namespace: what the kernel lists while a splitter runs, and after it has
 //! ended or was killed.
 
 use std::collections::BTreeSet;
@@ -60,7 +60,7 @@ fn becomes<T: PartialEq + std::fmt::Debug>(wanted: &T, look: impl Fn() -> T) {
     }
 }
 
-/// Steers the machine in a run that ends as after SIGKILL. Returns its slot.
+/// Starts a splitter that steers the machine, and ends it as after SIGKILL. Returns its slot.
 fn killed(uplinks: &[Tun; 2]) -> Slot {
     let (steering, tun, _) = Steering::raise(plan(uplinks, None)).unwrap();
     let slot = steering.plan().slot;
@@ -97,7 +97,7 @@ fn plan(uplinks: &[Tun; 2], netns: Option<&str>) -> Plan {
     Plan::look(request, exits(uplinks), 1400, None).unwrap()
 }
 
-/// Returns everything that a run could leave behind, as the kernel lists it.
+/// Returns everything that a splitter could leave behind, as the kernel lists it.
 fn state() -> String {
     let show = |words: &[&str]| {
         let output = Command::new(words[0]).args(&words[1..]).output().unwrap();
@@ -232,7 +232,7 @@ fn what_a_killed_run_left_leads_nowhere_and_is_undone_by_the_next() {
     });
 }
 
-/// Returns the rules that block packets after a run was killed.
+/// Returns the rules that block packets after a splitter was killed.
 fn closed_state() -> Vec<String> {
     let show = |words: &[&str]| {
         let output = Command::new(words[0]).args(&words[1..]).output().unwrap();

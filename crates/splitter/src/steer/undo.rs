@@ -1,4 +1,4 @@
-//! Undoes a setup at the end of its run, or after the run was killed.
+//! Undoes a setup when its splitter ends, or after the splitter was killed.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use super::slot::NOBODY;
 use super::sysctl::Setting;
 use super::{Slot, SteerError, named, nft, ruleset};
 
-/// Undoes the setups of all killed runs in this network namespace. Returns the names of their
+/// Undoes the setups of all killed splitters in this network namespace. Returns the names of their
 /// interfaces.
 ///
 /// # Errors
@@ -29,7 +29,7 @@ pub fn restore() -> Result<Vec<String>, SteerError> {
     let needed = survey.needed(NOBODY);
     for (ledger, notes) in survey.left {
         let undone = undo(ledger.slot, &notes, &needed);
-        undone.map_err(SteerError::system("undoing what a killed splitter left"))?;
+        undone.map_err(SteerError::system("undoing the network changes of a killed splitter"))?;
         ledger.discard().map_err(&asking)?;
         restored.push(notes.tun);
     }
@@ -37,7 +37,7 @@ pub fn restore() -> Result<Vec<String>, SteerError> {
 }
 
 /// Removes all objects with the slot's names and numbers. Restores the settings in `notes`, except
-/// those `needed` by live runs. After a failure, continues with the rest.
+/// those `needed` by running splitters. After a failure, continues with the rest.
 ///
 /// A namespace is cut off first. The rules against forwarding for others are removed after
 /// forwarding is off. Packets that must not leave are thus blocked at every moment.
@@ -49,7 +49,7 @@ pub(crate) fn undo(slot: Slot, notes: &Notes, needed: &[Setting]) -> io::Result<
     result.and(remove_policy(slot))
 }
 
-/// Undoes a setup like [`undo`], but keeps the nftables table, which the next run replaces.
+/// Undoes a setup like [`undo`], but keeps the nftables table, which the next splitter replaces.
 pub(crate) fn undo_within(slot: Slot, notes: &Notes, needed: &[Setting]) -> io::Result<()> {
     cut_off(slot, notes, needed).and(remove_policy(slot))
 }
@@ -76,7 +76,7 @@ fn remove_policy(slot: Slot) -> io::Result<()> {
     policy::remove_rules(slot.priorities()).and(policy::remove_routes(slot.tables()))
 }
 
-/// Restores settings in reverse order, except those `needed` by live runs.
+/// Restores settings in reverse order, except those `needed` by running splitters.
 fn put_back(settings: &[Setting], needed: &[Setting]) -> io::Result<()> {
     let mut result = Ok(());
     for setting in settings.iter().rev() {

@@ -232,7 +232,8 @@ mod tests {
         assert!(matches!(ending, Ending::Closed), "{ending}");
     }
 
-    /// Nothing but what is too old is lost when the other end does not read, and memory is bounded.
+    /// If the other end does not read, only packets that are too old are lost, and memory is
+    /// bounded.
     #[test]
     fn an_end_that_does_not_read_makes_packets_age_and_is_told_of_as_room() {
         let (mut one, mut other, mut poller) = pair();

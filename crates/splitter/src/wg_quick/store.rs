@@ -70,7 +70,8 @@ impl Write {
             && old == new
         {
             return Err(blame(
-                "is the file of --wg, whose Endpoint would be lost: name another file".into(),
+                "is the file that --wg reads, and its Endpoint would be lost: name another file"
+                    .into(),
             ));
         }
         if target.file_name().is_none() || target.is_dir() {
@@ -162,7 +163,9 @@ mod tests {
         );
         let error = begin(&source, true).unwrap_err().to_string();
         assert!(
-            error.ends_with("is the file of --wg, whose Endpoint would be lost: name another file"),
+            error.ends_with(
+                "is the file that --wg reads, and its Endpoint would be lost: name another file"
+            ),
             "{error}"
         );
         begin(&target, true).unwrap().finish("c").unwrap();

@@ -173,7 +173,7 @@ mod tests {
         Time::from_millis(millis)
     }
 
-    /// The first `most` bytes that wait, taken by the stream.
+    /// Returns the bytes that the stream accepts: the first `most` bytes that wait.
     fn take(queue: &mut PacketQueue, most: usize) -> Vec<u8> {
         let bytes: Vec<u8> = queue.chunks().flatten().copied().take(most).collect();
         queue.advance(bytes.len());
@@ -241,8 +241,8 @@ mod tests {
         assert_eq!(packets(&mut Unframer::default(), &take(&mut queue, MOST)), [vec![3; 50]]);
     }
 
-    /// Whatever a stream takes and whenever: the other end reads the packets that were not
-    /// dropped, in order, and none twice.
+    /// Checks for any pieces and times at which a stream accepts bytes: the other end reads each
+    /// packet that was not dropped once, and in order.
     #[test]
     fn any_stream_carries_what_is_not_dropped() {
         for seed in 0..50 {

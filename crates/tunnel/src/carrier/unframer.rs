@@ -121,7 +121,8 @@ impl fmt::Display for LengthError {
         let LengthError { length, longest } = self;
         write!(
             f,
-            "announces a packet of {length} bytes, but packets have {SHORTEST} to {longest} bytes"
+            "announces a packet of {length} bytes, but packets of the far end's protocol have \
+             {SHORTEST} to {longest} bytes"
         )
     }
 }

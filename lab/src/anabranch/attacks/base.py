@@ -160,8 +160,8 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
             raise AttackError(f"an attack needs two classes or more, and y has {found}")
         if seen.counts is not None and not self.uses_counter:
             raise AttackError(
-                f"{type(self).__name__} cannot use counters: leave counts out of X, or use "
-                "another attack"
+                f"{type(self).__name__} cannot use packet counters: leave counts out of X, or "
+                "use another attack"
             )
         self.counted_ = seen.counts is not None
         grouping = None if groups is None else _labels_for(seen, groups, "groups")
@@ -192,8 +192,8 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         if (X.counts is not None) != self.counted_:
             trained, given = ("with", "without") if self.counted_ else ("without", "with")
             raise AttackError(
-                f"the attack was trained {trained} counters, but these sequences are {given} "
-                "counters"
+                f"the attack was trained {trained} packet counters, but these sequences come "
+                f"{given} them"
             )
 
     @abstractmethod
@@ -244,7 +244,9 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         """
         content = _read(path)
         if content.get("attack") != cls.__name__:
-            raise AttackError(f"{path}: holds {content.get('attack')}, not {cls.__name__}")
+            raise AttackError(
+                f"{path}: this file contains the attack {content.get('attack')}, not {cls.__name__}"
+            )
         attack = cls(**content["parameters"])
         for name, value in content["learnt"].items():
             setattr(attack, name, value)

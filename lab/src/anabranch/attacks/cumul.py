@@ -110,9 +110,13 @@ class Cumul(Attack):
         try:
             divided = list(folds.split(task.codes, task.codes, task.groups))
         except ValueError as error:
-            raise AttackError(f"search: too few loads for {FOLDS} inner folds") from error
+            raise AttackError(
+                f"search: too few page loads to divide them into {FOLDS} inner folds"
+            ) from error
         if any(np.unique(task.codes[train]).size < 2 for train, _ in divided):
-            raise AttackError(f"search: one of {FOLDS} inner folds would train on one class")
+            raise AttackError(
+                f"search: one of {FOLDS} inner folds would train on loads of only one class"
+            )
         return divided
 
 

@@ -167,5 +167,7 @@ def _divide(task: Task, share: float, seed: int) -> tuple[Ints, Ints]:
     try:
         inner, outer = next(division.split(task.codes, task.codes, task.groups))
     except ValueError as error:
-        raise AttackError(f"validation_share = {share:g}: too few loads to divide") from error
+        raise AttackError(
+            f"validation_share = {share:g}: too few page loads for a training and a validation set"
+        ) from error
     return inner, outer

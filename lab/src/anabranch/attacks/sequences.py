@@ -50,9 +50,12 @@ class Sequences:
         _check_values(self.times, self.sizes, self.offsets)
         if self.counts is not None:
             if self.counts.shape != self.times.shape:
-                raise AttackError(f"counts {self.counts.shape} for {self.times.size} packets")
+                raise AttackError(
+                    f"counts: the shape is {self.counts.shape}, but there are "
+                    f"{self.times.size} packets"
+                )
             if (self.increments < 0).any():
-                raise AttackError("counts descend")
+                raise AttackError("counts: a count is lower than the one before")
 
     @classmethod
     def from_lists(cls, times: Iterable[ArrayLike], sizes: Iterable[ArrayLike]) -> Self:
@@ -253,13 +256,16 @@ def _one(trace: Any, number: int) -> tuple[Floats, NDArray[np.int32]]:
                 row = from_rows(table[None, :])
                 return row.times, row.sizes
             if table.ndim != 2 or table.shape[1] != 2:
-                raise AttackError(f"the shape is {table.shape}")
+                raise AttackError(f"the array has the shape {table.shape}")
             times, sizes = table.T
     except (TypeError, ValueError) as error:
-        problem = "give (times, sizes), an array (packets, 2), or direction times seconds"
+        problem = (
+            "give a pair (times, sizes), an array of shape (packets, 2), or an array of "
+            "direction × time [s]"
+        )
         raise AttackError(f"trace {number}: {error}; {problem}") from error
     if times.shape != sizes.shape:
-        raise AttackError(f"trace {number}: {times.size} times and {sizes.size} sizes")
+        raise AttackError(f"trace {number} has {times.size} times but {sizes.size} sizes")
     whole = sizes.astype(np.int32)
     if (whole != sizes).any():
         raise AttackError(f"trace {number}: a size is not a whole number")
@@ -268,20 +274,28 @@ def _one(trace: Any, number: int) -> tuple[Floats, NDArray[np.int32]]:
 
 def _check_shapes(times: Floats, sizes: NDArray[np.int32], offsets: Ints) -> None:
     if times.ndim != 1 or times.shape != sizes.shape:
-        raise AttackError(f"times {times.shape} and sizes {sizes.shape} must be equal and flat")
+        raise AttackError(
+            f"times and sizes have the shapes {times.shape} and {sizes.shape}: "
+            "give two flat arrays of one length"
+        )
     if offsets.ndim != 1 or offsets.size == 0 or offsets[0] != 0 or offsets[-1] != times.size:
-        raise AttackError(f"offsets must run from 0 to the {times.size} packets")
+        raise AttackError(
+            f"offsets must begin with 0 and end with the number of packets, {times.size}"
+        )
     if (np.diff(offsets) < 0).any():
         raise AttackError("offsets must be in ascending order")
 
 
 def _check_values(times: Floats, sizes: NDArray[np.int32], offsets: Ints) -> None:
     if not np.isfinite(times).all():
-        raise AttackError("a time is not finite")
+        raise AttackError("a time is not a finite number")
     if (sizes == 0).any():
         raise AttackError("a packet of size 0 has no direction")
     backwards = np.diff(times) < 0
     starts = offsets[1:-1]
     backwards[starts[(starts > 0) & (starts < times.size)] - 1] = False
     if backwards.any():
-        raise AttackError(f"times go backwards at packet {int(backwards.argmax()) + 1}")
+        raise AttackError(
+            "times are not in order: a packet is earlier than the one before, "
+            f"at packet {int(backwards.argmax()) + 1}"
+        )

@@ -161,5 +161,7 @@ def kinds(folder: Path) -> list[str]:
     """
     found = sorted(file.stem for file in folder.glob("*.parquet") if file.name != TABLE)
     if not found:
-        raise TraceError("has no traces of loads: --captures converts captures", file=folder)
+        raise TraceError(
+            "has no traces of page loads: add --captures to convert captures", file=folder
+        )
     return found

@@ -30,7 +30,9 @@ def camouflage(
     document: Annotated[
         Path | None,
         typer.Option(
-            "--markdown", metavar="FILE.md", help="Write the tables between marks in FILE.md."
+            "--markdown",
+            metavar="FILE.md",
+            help="Write the tables into FILE.md, between its two marks.",
         ),
     ] = None,
     attack: Annotated[
@@ -54,7 +56,7 @@ def camouflage(
     attacks = attack or list(ATTACKS)
     for name in attacks:
         if name not in ATTACKS:
-            raise TraceError(f"--attack: there are {', '.join(ATTACKS)}, not '{name}'")
+            raise TraceError(f"--attack: '{name}' is unknown: choose one of {', '.join(ATTACKS)}")
     with one_line(), progress() as bar:
         if captures is not None:
             captured.write(captures, folder)

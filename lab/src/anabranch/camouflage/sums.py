@@ -85,7 +85,9 @@ def areas(learnt: Traces, tested: Traces, windows: Sequence[int] = WINDOWS) -> d
         for name in parts[0].keys() & parts[1].keys():
             found.setdefault(name, []).append((parts[0][name] + parts[1][name]) / 2)
     if not found:
-        raise AttackError("no site has loads in two turns: collect more turns")
+        raise AttackError(
+            "no site has page loads from two turns (rounds of the collection): collect more turns"
+        )
     return {name: max(values) for name, values in sorted(found.items())}
 
 

@@ -17,9 +17,11 @@ def convert(
     source_path: Input,
     target: Annotated[Path, typer.Argument(metavar="OUT", help="File or folder to write.")],
     form: InputForm = None,
-    to: Annotated[Form | None, typer.Option(help="Format of OUT, if its name shows none.")] = None,
+    to: Annotated[
+        Form | None, typer.Option(help="Format of OUT, if the name of OUT does not show it.")
+    ] = None,
     label: Annotated[
-        str, typer.Option(help="Label for a capture, because captures have none.")
+        str, typer.Option(help="Label (page name) for a capture, because captures have none.")
     ] = "",
     unmonitored: Annotated[
         bool, typer.Option("--unmonitored", help="Mark all labels of IN as unmonitored.")
@@ -27,7 +29,9 @@ def convert(
     unmonitored_y: Annotated[
         int | None,
         typer.Option(
-            "--unmonitored-y", metavar="Y", help="Number of the unmonitored pages in npz."
+            "--unmonitored-y",
+            metavar="Y",
+            help="Class number of the unmonitored pages in an npz file.",
         ),
     ] = None,
     server: Annotated[

@@ -45,7 +45,7 @@ def evaluate(
     scoring: Scoring,
     output: Output,
 ) -> None:
-    """Train an attack on the packets that an observer sees, and print how many loads it names."""
+    """Train an attack on what an observer sees, and print the share of loads that it recognises."""
     with one_line():
         from anabranch import evaluate as lab
 
@@ -58,7 +58,9 @@ def evaluate(
             _refuse_idle(spec)
         warn_together(sum(spec.is_simulation_only for spec in specs), len(specs))
         if reading.form is not None and reading.form not in io.FORMATS:
-            raise TraceError(f"--from: there are {', '.join(io.FORMATS)}, not '{reading.form}'")
+            raise TraceError(
+                f"--from: '{reading.form}' is unknown: choose one of {', '.join(io.FORMATS)}"
+            )
         files = output.files(len(specs))
         for file in files:
             _check_out(file, data, reading.form, replace=output.replace)
@@ -99,9 +101,15 @@ def _specs(settings: dict[str, Any], attacks: list[str], parameters: list[str]) 
         of, dot, short = key.rpartition(".")
         of = ALIASES.get(of, of)
         if not dot and len(names) > 1:
-            raise TraceError(f"--parameter {key}: of which attack? Write {names[0]}.{key}=VALUE")
+            raise TraceError(
+                f"--parameter {key}: there are several attacks: name one, as in "
+                f"{names[0]}.{key}=VALUE"
+            )
         if dot and of not in own:
-            raise TraceError(f"--parameter {key}: there are {', '.join(names)}, not '{of}'")
+            raise TraceError(
+                f"--parameter {key}: the attack '{of}' is not evaluated here: "
+                f"choose one of {', '.join(names)}"
+            )
         own[of if dot else names[0]][short] = value
     return [Spec.from_dict(settings | {"attack": name, "parameters": own[name]})
             for name in names]  # fmt: skip
@@ -153,6 +161,10 @@ def _check_out(out: Path | None, data: Path, form: str | None, *, replace: bool)
                 raise TraceError("cannot be written", file=file)
             io.refuse_source(file, data, form)
         if rows.exists() and not out.exists():
-            raise TraceError("--out: predictions would replace a file of another kind", file=rows)
+            raise TraceError(
+                "--out: this file exists, but the result's predictions need its "
+                "name: choose another name",
+                file=rows,
+            )
         if out.exists() and not replace:
             raise TraceError("--out: it exists: choose another name, or add --replace", file=out)

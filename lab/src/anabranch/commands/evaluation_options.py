@@ -28,7 +28,9 @@ class Reading:
     unmonitored_y: Annotated[
         int | None,
         typer.Option(
-            "--unmonitored-y", metavar="Y", help="Number of the unmonitored pages in an npz file."
+            "--unmonitored-y",
+            metavar="Y",
+            help="Class number of the unmonitored pages in an npz file.",
         ),
     ] = None
 
@@ -42,21 +44,24 @@ class Splitting:
     schedule: Annotated[
         str | None, typer.Option(help="Schedule, as in `split`. Without it traces stay unsplit.")
     ] = None
-    every: Annotated[str | None, typer.Option(help="Length of a run, as in `split`.")] = None
+    every: Annotated[
+        str | None,
+        typer.Option(help="Length of a run (packets on one path in a row), as in `split`."),
+    ] = None
     paths: Annotated[int, typer.Option(help="Number of paths, 1 or more.")] = 3
     mode: Annotated[
         str | None,
         typer.Option(
-            help="follow or follow:20ms: an unmodified server; independent: a far end; together: "
-            "one schedule for both directions, which no program has. Default: follow, or the mode "
-            "that the schedule or --path-defence needs."
+            help="How the two directions choose paths, as in `split`: follow, follow:20ms, "
+            "independent or together. Default: follow, or the mode that the schedule or "
+            "--path-defence needs."
         ),
     ] = None
     draw: Annotated[
         str,
         typer.Option(
-            help="When new probabilities are drawn: load (for each page load), session:20 (after "
-            "20 loads) or silence:1s."
+            help="When new probabilities are drawn: load (for each page load), session:20 "
+            "(after 20 loads) or silence:1s (after a pause of 1 s)."
         ),
     ] = "load"
     delay: Annotated[
@@ -101,8 +106,9 @@ class Attacker:
     observer: Annotated[
         str,
         typer.Option(
-            help=f"What the attack sees: {observer_rules()}. Append +counter for an unencrypted "
-            "counter, and to the first two +earlier for earlier loads (with --draw session:N)."
+            help=f"What the attack sees: {observer_rules()}. Append +counter if it also sees "
+            "an unencrypted packet counter. Append +earlier to the first two if it also "
+            "knows earlier loads (with --draw session:N)."
         ),
     ] = "random"
     attack: Annotated[
@@ -132,20 +138,34 @@ class Division:
 
     PANEL: ClassVar[str] = "Loads"
 
-    protocol: Annotated[str, typer.Option(help="honest; or paper: as in the CoMPS paper.")] = (
-        "honest"
-    )
-    folds: Annotated[int, typer.Option(help="Folds of the paper's protocol, 1 to 10.")] = 1
-    world: Annotated[str, typer.Option(help="closed (all pages known) or open.")] = "closed"
+    protocol: Annotated[
+        str,
+        typer.Option(help="honest: separate loads train and test; paper: as in the CoMPS paper."),
+    ] = "honest"
+    folds: Annotated[
+        int, typer.Option(help="Number of folds that the paper's protocol runs, 1 to 10.")
+    ] = 1
+    world: Annotated[
+        str,
+        typer.Option(
+            help="closed: the attack knows all pages; open: some pages are unknown to it."
+        ),
+    ] = "closed"
     pages: Annotated[int | None, typer.Option(help="Number of pages. Default: all.")] = None
-    monitored: Annotated[int | None, typer.Option(help="Monitored pages, in an open world.")] = None
-    loads: Annotated[int | None, typer.Option(help="Training loads of each page.")] = None
-    validation_loads: Annotated[int | None, typer.Option(help="Validation loads of each page.")] = (
+    monitored: Annotated[
+        int | None, typer.Option(help="Number of monitored pages, in an open world.")
+    ] = None
+    loads: Annotated[int | None, typer.Option(help="Number of training loads of each page.")] = None
+    validation_loads: Annotated[
+        int | None, typer.Option(help="Number of validation loads of each page.")
+    ] = None
+    test_loads: Annotated[int | None, typer.Option(help="Number of test loads of each page.")] = (
         None
     )
-    test_loads: Annotated[int | None, typer.Option(help="Test loads of each page.")] = None
-    test_run: Annotated[int | None, typer.Option(help="Run for the test.")] = None
-    validation_run: Annotated[int | None, typer.Option(help="Run for validation.")] = None
+    test_run: Annotated[int | None, typer.Option(help="Recording run that is the test set.")] = None
+    validation_run: Annotated[
+        int | None, typer.Option(help="Recording run that is the validation set.")
+    ] = None
 
     def settings(self) -> dict[str, Any]:
         """Returns the settings."""
@@ -164,8 +184,8 @@ class Training:
         str | None,
         typer.Option(
             metavar="unsplit|FILE",
-            help="Train an attack that does not know of the split: on unsplit loads, or on the "
-            "traces of FILE of the same pages. Test it on IN.",
+            help="Train on other loads than those of the test: on unsplit loads, or on the "
+            "loads of the same pages in FILE. The attack then does not know the split.",
         ),
     ] = None
 
@@ -185,8 +205,15 @@ class Scoring:
 
     PANEL: ClassVar[str] = "Numbers"
 
-    r: Annotated[float, typer.Option(help="Unmonitored loads for each monitored one.")] = 20.0
-    bootstrap: Annotated[int, typer.Option(help="Number of resamples for the intervals.")] = 1000
+    r: Annotated[
+        float,
+        typer.Option(
+            help="Number r of unmonitored loads for each monitored load, for the r-precision."
+        ),
+    ] = 20.0
+    bootstrap: Annotated[
+        int, typer.Option(help="Number of bootstrap resamples for the intervals.")
+    ] = 1000
     seed: Seed = 0
 
     def settings(self) -> dict[str, Any]:

@@ -18,22 +18,27 @@ def simulate(
         typer.Argument(metavar="SCENARIO.toml...", help="Scenarios of `anabranch sim`."),
     ],
     networks: Annotated[
-        int, typer.Option(min=1, max=1000, help="Number of drawn networks for each scenario.")
+        int, typer.Option(min=1, max=1000, help="Number of random networks for each scenario.")
     ] = 1,
-    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Number of seeds.")] = 1,
+    seeds: Annotated[
+        int, typer.Option(min=1, max=1000, help="Number of seeds for each network.")
+    ] = 1,
     jobs: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Runs at a time, as far as memory allows. Default: one per processor."
+            min=1,
+            help="Simulations at a time, as far as memory allows. Default: one per processor.",
         ),
     ] = None,
     executor: Annotated[
         str, typer.Option(help="local: processes of this machine; ray: a cluster.")
     ] = "local",
     memory: Annotated[
-        int, typer.Option(min=1, metavar="MIB", help="Memory that a run needs, in MiB.")
+        int, typer.Option(min=1, metavar="MIB", help="Memory that a simulation needs, in MiB.")
     ] = 1024,
-    program: Annotated[str, typer.Option(help="The program, by name or path.")] = "anabranch",
+    program: Annotated[
+        str, typer.Option(help="The program `anabranch`, by name or path.")
+    ] = "anabranch",
 ) -> None:
     """Simulate scenarios on several machines, as `anabranch sim sweep` does on one.
 

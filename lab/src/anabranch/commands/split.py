@@ -56,14 +56,15 @@ class Splitting:
     draw: Annotated[
         str,
         typer.Option(
-            help="When new probabilities are drawn: load (for each page load), session:20 (after "
-            "20 loads), silence:1s."
+            help="When new probabilities are drawn: load (for each page load), session:20 "
+            "(after 20 loads), silence:1s (after a pause of 1 s)."
         ),
     ] = "load"
     delay: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="S|UP/DOWN", help="Additional delay in seconds. Give it once for each path."
+            metavar="S|UP/DOWN",
+            help="Delay added to a path, in seconds. Give it once for each path.",
         ),
     ] = None
     resplits: Annotated[int, typer.Option(help="Number of splits of each load.")] = 1

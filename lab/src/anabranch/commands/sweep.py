@@ -19,7 +19,9 @@ def sweep(
     data: Annotated[
         Path | None,
         typer.Option(
-            metavar="IN", help="Traces for entries that name none; relative to the current folder."
+            metavar="IN",
+            help="Traces for entries of the list that name none. The path is "
+            "relative to the current folder.",
         ),
     ] = None,
     folder: Annotated[

@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 def covertness(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="FOLDER", help="Captures, and manifest.jsonl, which lists them."),
+        typer.Argument(
+            metavar="FOLDER", help="Folder of captures, with manifest.jsonl, which lists them."
+        ),
     ],
     document: Annotated[
         Path | None,
         typer.Option(
-            "--markdown", metavar="FILE.md", help="Write the page between marks in FILE.md."
+            "--markdown",
+            metavar="FILE.md",
+            help="Write the page into FILE.md, between its two marks.",
         ),
     ] = None,
     out: Annotated[
@@ -35,7 +39,10 @@ def covertness(
     ] = 2000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
     detectors: Annotated[
-        bool, typer.Option("--detectors", help="Run only the fixed detectors, without a browser.")
+        bool,
+        typer.Option(
+            "--detectors", help="Run only the fixed detectors, which need no captures of a browser."
+        ),
     ] = False,
 ) -> None:
     """Test whether captures of a transport can be distinguished from a browser's.

@@ -41,7 +41,12 @@ def defend(
     seed: Seed = 0,
     replica: Annotated[
         int,
-        typer.Option(min=0, max=(1 << 63) - 1, help="Number of the random choices for each load."),
+        typer.Option(
+            min=0,
+            max=(1 << 63) - 1,
+            help="Number of this padding among several of "
+            "the same loads: another number gives other random padding.",
+        ),
     ] = 0,
     as_json: AsJson = False,
     form: InputForm = None,

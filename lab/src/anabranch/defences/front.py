@@ -47,7 +47,9 @@ class Front(Defence):
         check_size(self.size)
         for end, budget in (("client", self.client), ("server", self.server)):
             if not 0 <= budget <= MOST_DUMMIES:
-                raise DefenceError(f"front: {end}={budget}: expected 0 to {MOST_DUMMIES} dummies")
+                raise DefenceError(
+                    f"front: {end}={budget}: expected 0 to {MOST_DUMMIES} dummy packets"
+                )
         if not 0 < self.w_min <= self.w_max < math.inf:
             windows = f"w_min={self.w_min:g},w_max={self.w_max:g}"
             raise DefenceError(f"front: {windows}: expected seconds above 0, the longest last")

@@ -167,7 +167,7 @@ def _paper_rows(spec: Spec, sampler: Sampler, pages: protocol.Pages) -> protocol
         )
     if spec.training.merged:
         raise SettingError(
-            "merged: the paper's protocol does not train on whole traces: leave it out"
+            "merged: the paper's protocol does not train on whole traces: leave merged out"
         )
     return protocol.loads_of(sampler.traces, spec.design, pages, spec.seed)
 

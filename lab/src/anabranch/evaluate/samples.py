@@ -81,11 +81,11 @@ class Sampler:
         if spec.training.resplits > 1 and self.split is None and not self.padded:
             raise SettingError(
                 "resplits: nothing is split, so all re-splits would be the same: give a "
-                "schedule, or leave it out"
+                "schedule, or leave resplits out"
             )
         if spec.training.merged and self.split is None and traces.paths is None:
             raise SettingError(
-                "merged: nothing is split, so training uses whole traces anyway: leave it out"
+                "merged: nothing is split, so training uses whole traces anyway: leave merged out"
             )
         # Loads recorded on a single path are whole.
         if spec.padding.defence is not None and path_count(traces) > 1:

@@ -71,7 +71,8 @@ class Spec:
             return
         if self.design.protocol == "paper":
             raise SettingError(
-                "train_on: the paper's protocol always trains on the tested traces: leave it out"
+                "train_on: the paper's protocol always trains on the tested traces: leave "
+                "train_on out"
             )
         if self.design.world == "open" and self.training.uses_other_traces:
             raise SettingError("train_on: training on other traces needs world=closed")
@@ -86,8 +87,8 @@ class Spec:
             )
         if after is not None and self.observer.counter:
             raise SettingError(
-                "path_defence: it needs a far end, which hides the packet counter: leave out "
-                "+counter"
+                "path_defence: decoys need a far end, which hides the packet counter: leave "
+                "out +counter"
             )
 
     @classmethod

@@ -76,7 +76,10 @@ def read(path: Path | str, form: str | None = None, meaning: Meaning | None = No
     with source(path):
         for name in meaning.said():
             if name not in _UNTOLD[form]:
-                raise TraceError(f"{name}: of no use to {form}, which says that itself or has none")
+                raise TraceError(
+                    f"{name}: files of the format {form} contain this themselves "
+                    "or cannot have it: leave it out"
+                )
         return reader(path, meaning)
 
 

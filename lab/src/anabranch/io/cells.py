@@ -130,7 +130,7 @@ def _packets(file: Path) -> list[tuple[float, float]]:
                 raise TraceError(f"line {number} is earlier than the one before")
             packets.append(packet)
     if not packets:
-        raise TraceError("holds no packets")
+        raise TraceError("contains no packets")
     return packets
 
 
@@ -166,4 +166,6 @@ def _read_names(file: Path) -> dict[str, str]:
 def _refuse_lines(names: tuple[str, ...]) -> None:
     for name in names:
         if len(f"{name}|".splitlines()) > 1:
-            raise TraceError(f"{name!r} has more than a line, as {NAMES} has", column="label")
+            raise TraceError(
+                f"{name!r} has a line break, which {NAMES} cannot hold", column="label"
+            )

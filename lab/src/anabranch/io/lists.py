@@ -58,7 +58,7 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
     except pa.ArrowException as error:
         raise TraceError(f"not a readable Parquet file: {error}") from error
     if not len(builder):
-        raise TraceError("holds no rows")
+        raise TraceError("contains no rows")
     traces = builder.build()
     return replace(traces, facts=Facts(size=_unit(traces.sizes)))
 
@@ -101,7 +101,7 @@ def _add(builder: Builder, batch: pa.RecordBatch, meaning: Meaning) -> None:
     for name in batch.schema.names:
         column = batch.column(name)
         if column.null_count or (name in ("times", "sizes") and column.flatten().null_count):
-            raise TraceError("holds nulls", column=name)
+            raise TraceError("contains null values", column=name)
     names = batch.schema.names
     runs = batch.column("run").to_pylist() if "run" in names else [0] * batch.num_rows
     rows = zip(batch.column("label").to_pylist(), runs, *map(_lists, _columns(batch)), strict=True)
@@ -133,7 +133,7 @@ def _check_columns(schema: pa.Schema) -> None:
             raise TraceError(f"is missing; the file has {', '.join(schema.names)}", column=name)
     for name in schema.names:
         if schema.names.count(name) > 1:
-            raise TraceError("stands twice", column=name)
+            raise TraceError("occurs twice", column=name)
         if name not in (*_NEEDED, "run"):
             raise TraceError(
                 f"is an unknown column; expected {', '.join(_NEEDED)} and run", column=name

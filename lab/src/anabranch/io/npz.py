@@ -61,7 +61,7 @@ def read(path: Path, meaning: Meaning) -> Table:
     X = np.concatenate([arrays["X" + group] for group in groups])
     y = np.concatenate([arrays["y" + group].astype(np.int64) for group in groups])
     if not y.size:
-        raise TraceError("holds no rows", column="X")
+        raise TraceError("contains no rows", column="X")
     runs = np.repeat(np.arange(len(groups)), [arrays["y" + group].size for group in groups])
     outside = _outside(y, meaning)
     monitored = _monitored(arrays, y, meaning) & ~outside
@@ -153,7 +153,7 @@ def _check_widths(arrays: Arrays, groups: list[str]) -> None:
     widths = {"X" + group: arrays["X" + group].shape[1] for group in groups}
     if len(set(widths.values())) > 1:
         each = ", ".join(f"{name} has {width}" for name, width in widths.items())
-        raise TraceError(f"groups differ in the width of their rows: {each}")
+        raise TraceError(f"the arrays have rows of different lengths: {each}")
 
 
 def _labels(arrays: Arrays, y: NDArray[np.int64], outside: NDArray[np.bool_]) -> list[str]:

@@ -188,7 +188,7 @@ class _Parts:
         names = batch.schema.names
         for name in names:
             if batch.column(name).null_count:
-                raise TraceError("holds nulls", column=name)
+                raise TraceError("contains null values", column=name)
         plain = (name for name in names if name != "label")
         numbers = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in plain}
         label = self._label_codes(batch.column("label"))
@@ -213,7 +213,7 @@ class _Parts:
 
     def build(self, facts: Facts) -> Traces:
         if self.rows == 0:
-            raise TraceError("holds no rows")
+            raise TraceError("contains no rows")
         stretches = np.concatenate(self.stretches)
         loads, member = np.unique(stretches[:, 1:3], axis=0, return_inverse=True)
         member = member.reshape(-1)
@@ -280,7 +280,7 @@ def _check_columns(schema: pa.Schema) -> None:
             raise TraceError(f"is an unknown column; expected {', '.join(_KNOWN)}", column=name)
     for name, kind in _KNOWN.items():
         if schema.names.count(name) > 1:
-            raise TraceError("stands twice", column=name)
+            raise TraceError("occurs twice", column=name)
         if name not in schema.names:
             continue
         found = schema.field(name).type

@@ -15,7 +15,9 @@ class CutError(TraceError):
 
     def __init__(self, what: str, at: int, size: int) -> None:
         super().__init__(f"{what} at byte {at} is damaged or incomplete")
-        self.missing = f"{what} at byte {at} is incomplete: the last {size - at} bytes are ignored"
+        self.missing = (
+            f"{what} at byte {at} is incomplete, so the last {size - at} bytes are ignored"
+        )
 
 
 _MAGICS = {

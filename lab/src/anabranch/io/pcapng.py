@@ -60,7 +60,7 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
     table = np.concatenate(rows)
     if not len(table):
         whose = " of that server" if meaning.server else ""
-        raise TraceError(f"holds no packets{whose}: only UDP is read")
+        raise TraceError(f"contains no packets{whose}: only UDP is read")
     table = table[np.argsort(table[:, 0], kind="stable")]
     times = (table[:, 0] - table[0, 0]) / 1e9
     builder = Builder(Facts(paths=tuple(_name(file) for file in captures)))
@@ -119,7 +119,11 @@ def _names(known: tuple[str, ...], paths: int) -> list[str]:
     names = [*known, *map(str, range(len(known), paths))]
     for place, name in enumerate(names):
         if not name or name[0] == "." or "/" in name or "\0" in name or name in names[:place]:
-            raise TraceError(f"path {place} cannot be a file of the name {name!r}", column="path")
+            raise TraceError(
+                f"path {place} has the name {name!r}, which cannot be a file's "
+                "name or occurs twice",
+                column="path",
+            )
     return names
 
 

@@ -48,10 +48,10 @@ def closed_world(collection: Collection) -> Table:
         cells = [_accuracies(closed(collection, setting, name)) for name in names]
         rows.append((Cell(str(setting), head=True), *cells))
     note = (
-        f"{_one_path(collection)}95 % intervals by page. Below each number is its design. The "
-        "stronger the colour of a cell, the more loads are recognised. The numbers are for "
-        f"packets without a visible counter: {MASKED}. “Size alone” uses only the number of "
-        "packets and bytes, without order and time."
+        f"{_one_path(collection)}95 % intervals by page. Below each number is its design (the "
+        "amount of training). The stronger the colour of a cell, the more loads are recognised. "
+        f"The numbers are for packets without a visible counter: {MASKED}. “Size alone” is an "
+        "attack that uses only the number of packets and bytes, without order and time."
     )
     header = ("setting", *map(attack, names))
     title = "Closed-world accuracy of every attack in every setting"
@@ -102,9 +102,10 @@ def observers(collection: Collection) -> Table:
         cells = [_accuracies(entries) for entries in (*found, whole)]
         rows.append((Cell(str(setting), head=True), Cell(attack(name)), *cells))
     note = (
-        "Closed-world accuracy, honest protocol, 95 % intervals by page. All paths together should "
-        "give about the same as the unsplit trace in the last column. The numbers are for packets "
-        f"without a visible counter: {MASKED}."
+        "Accuracy in a closed world by what the observer sees. Honest protocol, 95 % intervals "
+        "by page. An observer of all paths together should recognise about the same share as an "
+        "observer of the unsplit trace, in the last column. The numbers are for packets without "
+        f"a visible counter: {MASKED}."
     )
     header = ("setting", "attack", *map(observer, rules), "not split")
     return Table("observers", "Observers", note, header, tuple(rows))
@@ -142,17 +143,25 @@ def protocols(collection: Collection) -> Table:
     """Returns a table of the honest protocol and the paper's, side by side."""
     rows = [row for pair in both_protocols(collection) for row in _protocol_row(collection, pair)]
     note = (
-        "Accuracy in a closed world, r-precision and recall in an open one; 95 % intervals by "
-        "page. The paper's protocol leaves out sub-traces of at most ten packets, and treats each "
-        "path as a separate sample. Sub-traces of one load may be in training and in test; the "
-        "last column is the share of test samples for which another part of the same load was in "
-        "training. There are further differences. The paper trains on nine tenths of the loads of "
-        "all runs, each with all its paths; the honest protocol trains on R of them from the "
-        "training runs. In the paper unmonitored pages are in training and in test. The paper "
-        "takes the most probable class; the honest protocol takes the threshold with the best F1 "
-        "on separate loads and pages."
+        "The table compares the results of both evaluation protocols: accuracy in a closed "
+        "world, r-precision and recall in an open one; 95 % intervals by page. The paper's "
+        "protocol leaves out sub-traces (the part of a load on one path) of at most ten packets, "
+        "and treats each sub-trace as a separate sample. So sub-traces of one load may be in "
+        "training and in test; the last column is the share of test samples for which this is "
+        "so. There are further differences. The paper trains on nine tenths of the loads of all "
+        "runs, each with all its paths; the honest protocol trains on R re-splits of each load "
+        "of the training runs. In the paper unmonitored pages are in training and in test. The "
+        "paper takes the most probable class; the honest protocol takes the threshold with the "
+        "best F1 on separate loads and pages."
     )
-    header = ("setting", "attack", "measure", "honest", "the paper's", "share of loads in training")
+    header = (
+        "setting",
+        "attack",
+        "measure",
+        "honest",
+        "the paper's",
+        "share with a part in training",
+    )
     return Table("protocols", "Honest protocol and the paper's", note, header, tuple(rows))
 
 
@@ -204,15 +213,16 @@ def shares(collection: Collection) -> Table:
     for entry in shared(collection):
         parts = entry.result.metrics["by_share"]
         cells = [_quarter(part) for part in parts]
-        cells += [Cell("no such quarter", missing=True)] * (4 - len(cells))
+        cells += [Cell("no such group", missing=True)] * (4 - len(cells))
         head = (Cell(str(entry.setting), head=True), Cell(attack(entry.attack)))
         rows.append((*head, Cell(entry.design), *cells))
     note = (
-        f"Closed world. {_one_path(collection)}95 % intervals by page. Loads are divided into "
-        "quarters by the share that the observer sees. Below each number are the shares of its "
-        "quarter. There are fewer quarters if shares are equal."
+        f"Closed world. {_one_path(collection)}95 % intervals by page. The loads of each result "
+        "are divided into four groups, by the share of packets that the observer sees. Below "
+        "each number is the range of shares of its group. There are fewer groups if shares are "
+        "equal."
     )
-    header = ("setting", "attack", "design", *(f"{name} quarter" for name in _QUARTERS))
+    header = ("setting", "attack", "design", *(f"{name} group" for name in _QUARTERS))
     return Table("shares", "Accuracy by the share that is seen", note, header, tuple(rows))
 
 
@@ -257,10 +267,10 @@ def overheads(collection: Collection) -> Table:
         if not measured and collection.paper:
             rows.append((head, Cell("–"), *(missing() for _ in _COSTS)))
     note = (
-        "The table shows how much is added for each real byte or second of the test loads. If the "
-        "data have no sizes, every packet counts the same. Simulated splitting itself adds no "
-        "bytes, and only the delays that a setting names. The cost of real splitting in "
-        "throughput is a separate measurement."
+        "The table shows the cost of each defence: bytes and time that it adds to the test "
+        "loads, as shares of their real bytes and time. If the data have no sizes, every packet "
+        "counts the same. Simulated splitting adds no bytes, and no delays except those in the "
+        "name of the setting. The cost of real splitting in throughput is a separate measurement."
     )
     header = ("setting", "loads", *_COSTS.values())
     return Table("overheads", "Cost of defences", note, header, tuple(rows))
@@ -285,8 +295,9 @@ def everything(collection: Collection) -> Table:
     """Returns each result with its main number, its time and the command that reproduces it."""
     rows = tuple(_listing(entry) for entry in collection)
     note = (
-        "Main number: accuracy in a closed world, r-precision in an open one. Time: processor "
-        "time and time by the clock, for training and test on the machine that ran it."
+        "The table has one row for each result. Main number: accuracy in a closed world, "
+        "r-precision in an open one. Time: processor time and elapsed time of training and test, "
+        "on the machine that ran them."
     )
     header = ("setting", "attack", "observer, world, protocol", "design", "main number", "time",
               "options of `anabranch-lab evaluate DATA`, and file")  # fmt: skip

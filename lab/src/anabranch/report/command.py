@@ -26,7 +26,9 @@ def report(
     document: Annotated[
         Path | None,
         typer.Option(
-            "--markdown", metavar="FILE.md", help="Also write it between marks in FILE.md."
+            "--markdown",
+            metavar="FILE.md",
+            help="Also write the report into FILE.md, between its two marks.",
         ),
     ] = None,
     numbers: Annotated[
@@ -54,7 +56,8 @@ def report(
     planned: Annotated[
         Path | None,
         typer.Option(
-            metavar="SWEEP.toml", help="List the evaluations of this sweep without a result."
+            metavar="SWEEP.toml",
+            help="Also list the evaluations of this sweep that have no result.",
         ),
     ] = None,
     note: Annotated[

@@ -45,8 +45,9 @@ TIME = (
 )
 
 _EQUAL = (
-    "“At equal cost” means at most as many bytes, as much time and, if both are known, as much "
-    "delay of a packet. The time for which a shaper holds a packet is not measured."
+    "“At equal cost” means: with at most the same bytes added and the same time added and, if "
+    "both are known, at most the same delay of a packet. The time for which a shaper holds a "
+    "packet is not measured."
 )
 
 _PRICES = ("bytes added", "time added", "random delay")
@@ -198,15 +199,16 @@ def _fronts(found: Sequence[Panel]) -> Table:
             for point in panel.front()
         ]
     note = (
-        "The table shows settings that no other setting of their kind beats: none is at least as "
-        "good in bytes, time, delay and recognition, and better in one of them. Costs are compared "
-        "as shown, delays only if both are known. Recognised: closed-world accuracy of the "
-        "strongest attack among the judges, honest protocol, full design, 95 % intervals by page. "
-        f"{_judging(found)} Split loads are seen on the fullest path, unsplit ones completely. "
-        "Other attacks or seeds: the strongest other result; it is not comparable, because not "
-        "every setting has one. Delay: the mean random delay of a packet at each end; in a burst "
-        "packets wait for earlier ones, at most for the longest delay. The time for which shapers "
-        "hold a packet is not measured."
+        "The table shows the settings that no other setting of their kind beats: no other is at "
+        "least as good in bytes, time, delay and recognition, and better in one of them. Costs "
+        "are compared as shown; delays are compared only if both are known. Recognised: "
+        "closed-world accuracy of the strongest attack among the judges, honest protocol, full "
+        f"design, 95 % intervals by page. {_judging(found)} The observer of a split load sees the "
+        "fullest path, that of an unsplit load all packets. Other attacks or seeds: the "
+        "strongest other result. It cannot be compared, because some settings have none. Delay: "
+        "the mean random delay of a packet at each end. In a burst, packets also wait for "
+        "earlier packets, for the longest delay at most. The time for which shapers hold a "
+        "packet is not measured."
     )
     header = ("data", "setting", "kind", "recognised", "by", *_PRICES, "other attacks or seeds")
     return Table("costs", "Privacy against cost", note, header, tuple(rows), frozenset(groups))
@@ -234,11 +236,12 @@ def _defences(found: Sequence[Panel]) -> Table:
                 )
             )
     note = (
-        "Next to each defence is our setting that is recognised least, among those that cost at "
-        "most as much in bytes, in time and, if both are known, in delay. Below: its whole "
-        "interval is below the whole interval of the defence. Above: the opposite. Otherwise there "
-        "is no clear difference. The best of many settings is partly the best by chance. A split "
-        "needs several paths whose observers do not cooperate; padding needs one path."
+        "Next to each defence is the setting of ours with the lowest recognition, among settings "
+        "that cost at most the same in bytes, in time and, if both are known, in delay. “Below”: "
+        "the whole interval of our setting is below the whole interval of the defence. “Above”: "
+        "the opposite. Otherwise there is no clear difference. The best of many settings is "
+        "partly the best by chance. A split needs several paths whose observers do not "
+        "cooperate; padding needs one path."
     )
     header = ("data", "defence", "recognised", "by", *_PRICES, "on the front",
               "our best", "recognised", "by", *_PRICES, "ours is")  # fmt: skip

@@ -53,9 +53,10 @@ def table(collection: Collection) -> Table:
             )
         )
     note = (
-        f"Closed-world accuracy, honest protocol, 95 % intervals by page. Without: {MASKED}. With: "
-        f"{SHOWN}; from each packet the observer learns how many packets all paths have carried in "
-        "this direction since the load began. Attacks that cannot use the counter are left out."
+        "Closed-world accuracy of attacks without and with the packet counter; honest protocol, "
+        f"95 % intervals by page. Without: {MASKED}. With: {SHOWN}. From the counter in each "
+        "packet the observer learns how many packets all paths have carried in this direction "
+        "since the load began. Attacks that cannot use the counter are left out."
     )
     header = ("setting", "attack", "observer", "without the counter", "with it")
     return Table("counter", "Effect of an unencrypted counter", note, header, tuple(rows))
@@ -66,8 +67,8 @@ def findings(collection: Collection) -> Iterator[str]:
     yield (
         "All numbers of this page, except those “with the counter”, are for packets without a "
         f"visible counter: {MASKED}, or a far end that hides the counter. They are not valid for "
-        f"{SHOWN}. From the gaps the observer of one path learns how many packets all paths carry, "
-        "and when."
+        f"{SHOWN}. There the observer of one path sees gaps in the counter, and learns how many "
+        "packets all paths carry, and when."
     )
     known = [(bare, twin) for bare, twin in pairs(collection) if twin is not None]
     if not known and collection.paper:

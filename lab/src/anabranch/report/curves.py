@@ -168,17 +168,17 @@ def _figure(
             _paint(axes, panel, collection, protocol)
 
     diamond = (
-        f"A diamond is what the paper says of its own data ({published.name()}); of its curves "
-        "nothing else is given in numbers. "
+        f"A diamond is a point that the paper gives for its own data ({published.name()}). The "
+        "paper has no other numbers for its curves. "
     )
     diamond = diamond if any(published.found(line.attack, line.setting)
                              for panel in panels for line in panel.lines) else ""  # fmt: skip
     point = "where the most probable class decides" if by_paper else "that validation chose"
     note = (
-        f"Each line runs over thresholds; the dot is the operating point {point}, its "
-        "bars and the band around the line are 95 % intervals by page. "
-        f"{diamond}Full designs are solid, a second one thinner, reduced ones broken; † the "
-        "attack has parameters of its own, which the table names."
+        "Each line shows recall and r-precision for all thresholds. The dot is the operating "
+        f"point {point}; its bars and the band around the line are 95 % intervals by page. "
+        f"{diamond}Solid lines are full designs, thinner ones a second full design, broken ones "
+        "reduced designs. † marks an attack with parameters of its own, which the table names."
     )
     if by_paper:
         key, title = f"{key}-paper", f"{title}, by the paper's protocol"

@@ -57,10 +57,10 @@ def _closed_world(collection: Collection, said: str) -> Figure:
         return bool(entries)
 
     note = (
-        f"Share of the loads whose page is recognised; observer: {observer(collection.rule)}; "
-        "honest protocol; bars are 95 % intervals by page. Filled: all pages and loads (full "
-        "design). Hollow: reduced design, a weaker attack. The table has the designs. Dotted: "
-        "chance."
+        "Share of the loads whose page is recognised, by setting. Observer: "
+        f"{observer(collection.rule)}; honest protocol. Bars are 95 % intervals by page. Filled "
+        "dots: all pages and loads (full design). Hollow dots: a reduced design, which makes the "
+        "attack weaker; the table describes each design. Dotted lines: chance."
     )
     chance = {name: _chance(collection, name) for name in names}
     chart = _Chart(names, beyond.closed_settings(collection), fill, _ROW, chance)
@@ -85,8 +85,9 @@ def _observers(collection: Collection, said: str) -> Figure:
         return (setting, name) in pairs
 
     note = (
-        "Closed world, honest protocol; bars are 95 % intervals by page. Filled: full design; "
-        "hollow: a reduced one. An observer without a mark was not run."
+        "Share of the loads whose page is recognised, by what the observer sees. Closed world, "
+        "honest protocol; bars are 95 % intervals by page. Filled marks: full design; hollow "
+        "marks: a reduced design. If an observer has no mark, its evaluation was not run."
     )
     names = sorted({name for _, name in pairs}, key=attack_place)
     rows = sorted({setting for setting, _ in pairs}, key=lambda each: each.place)
@@ -199,12 +200,13 @@ def _shares(collection: Collection, said: str) -> Figure:
         ]
         drawing.legend(handles=keys, loc="upper left", ncols=max(1, len(keys)), borderaxespad=0.2)
 
+    papers = " The figure has the settings of the paper; the table has all."
+    more = papers if collection.paper else ""
     note = (
-        f"Loads in quarters by the share that the observer sees: {observer(collection.rule)}; "
-        "closed world, "
-        "honest protocol, bars are 95 % intervals by page. Lines join the quarters of one result; "
-        "filled and solid: full design, hollow and broken: a reduced one."
-        f"{' The settings of the paper; the table has all.' if collection.paper else ''}"
+        "Recognition of four groups of loads, ordered by the share of packets that the observer "
+        f"sees ({observer(collection.rule)}). Closed world, honest protocol; bars are 95 % "
+        "intervals by page. Lines join the groups of one result. Filled marks and solid lines: "
+        f"full design; hollow marks and broken lines: a reduced design.{more}"
     )
     size = (columns * (width + 0.75) + 0.1, lines * (height + between + 0.35) + 0.5 + FOOT)
     title = "Accuracy by the share that is seen"

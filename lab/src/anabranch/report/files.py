@@ -53,7 +53,9 @@ def write(
     targets = Counter(file.resolve() for file, _ in texts)
     for file, _ in texts:
         if targets[file.resolve()] > 1:
-            raise TraceError("two parts of the report are to be written there", file=file)
+            raise TraceError(
+                "two parts of the report would have this name: choose different names", file=file
+            )
         _refuse_foreign(file)
     made = _make(folder)
     try:
@@ -81,7 +83,9 @@ def _refuse_foreign(file: Path) -> None:
         return
     with source(file):
         if file.stat().st_size and mark not in file.read_text("utf-8", errors="replace"):
-            raise TraceError("it exists, and no report has written it: choose another name")
+            raise TraceError(
+                "this file exists and was not written by a report: choose another name"
+            )
 
 
 def _make(folder: Path) -> bool:

@@ -57,13 +57,14 @@ def _drawn(found: Sequence[Panel], said: str) -> Figure:
         drawing.legend(handles=keys, loc="upper left", ncols=len(keys), borderaxespad=0.2)
 
     note = (
-        "Closed world, honest protocol, full design, the strongest attack of those that judge; of "
-        "what is split the fullest path. Filled, with 95 % intervals by page: nothing of its kind "
-        "is as good in bytes, time, delay and recognition, and better in one; hollow: something "
-        "is. Lines: "
-        "the least that is recognised of a kind for at most so many bytes, whatever the time. "
-        "Padding and shaping stand from left to right in the order of their table. The axis of "
-        f"bytes is even up to {100 * _LINEAR:.0f} %, and logarithmic beyond."
+        "Each mark is a setting: the bytes that it adds, and the share of loads that the "
+        "strongest of the judging attacks recognises. Closed world, honest protocol, full "
+        "design; split loads are seen on the fullest path. A filled mark, with its 95 % interval "
+        "by page, is a setting that no other setting of its kind beats in bytes, time, delay and "
+        "recognition together; hollow marks are beaten. A line shows, for each kind, the lowest "
+        "recognition up to that number of bytes, whatever the time. Padding and shaping are "
+        "listed from left to right in the order of their table. The axis of bytes is linear up "
+        f"to {100 * _LINEAR:.0f} %, and logarithmic beyond."
     )
     size = (max(_LEFT + len(found) * (_WIDTH + _BETWEEN), 6.0), _TOP + _HEIGHT + 0.5 + FOOT)
     return draw("figure-costs", "Privacy against bytes added", note, said, size, paint)

@@ -43,10 +43,11 @@ def table(collection: Collection) -> Table:
         for setting, name, rule in (row,)
     ]
     note = (
-        "Closed-world accuracy, honest protocol, 95 % intervals by page; no visible counter. Size "
-        "alone: a forest that uses only packets and bytes of each direction, without order and "
-        "time. It has the same data, setting, observer and seed, in the design shown. A delay "
-        "cannot hide what it recognises."
+        "The table compares each attack with “size alone”, a forest that uses only the number of "
+        "packets and bytes in each direction, without order and time. Both have the same data, "
+        "setting, observer and seed, in the design shown. Closed-world accuracy, honest "
+        "protocol, 95 % intervals by page; no visible counter. A delay of packets does not "
+        "change sizes, so it cannot lower the accuracy of “size alone”."
     )
     shown = [name for place in places for name in (_name(place, places), "size alone")]
     header = ("setting", "attack", "observer", *shown)

@@ -126,7 +126,7 @@ def _floor(collection: Collection) -> Iterator[str]:
         elif not complete:
             yield (
                 f"Without a defence, {attack(name)} recognises {_said(_best(entries))}. A full "
-                f"design, which must reach {whole(FLOOR)}, was not run."
+                f"design was not run; a working attack reaches {whole(FLOOR)} with it."
             )
         else:
             best = _best(complete)
@@ -139,9 +139,9 @@ def _floor(collection: Collection) -> Iterator[str]:
     if below:
         said = "; ".join(f"{attack(entry.attack)} {_said(entry)}" for entry in below)
         yield (
-            f"With the training of most of their results, these attacks recognise less than "
-            f"{whole(FLOOR)} of undefended loads: {said}. Their numbers compare settings. They are "
-            "no upper bound for these attacks."
+            "Trained as for most of their results on this page, these attacks recognise less "
+            f"than {whole(FLOOR)} of undefended loads: {said}. Use their numbers to compare "
+            "settings; with more training they may recognise more."
         )
 
 
@@ -181,7 +181,8 @@ def _outdone(collection: Collection) -> Iterator[str]:
         yield (
             f"k-FP recognises more than RF on {len(worse)} of "
             f"{plural(len(pairs), 'defended setting')} on which both were run "
-            f"({listed(worse, 6)}). There RF, with its training, is not the strongest attack."
+            f"({listed(worse, 6)}). On these settings RF, as it was trained, is not the "
+            "strongest attack."
         )
 
 
@@ -247,13 +248,13 @@ def _reduced(collection: Collection) -> Iterator[str]:
             more = [entry for entry in entries if entry.full]
             less = [entry for entry in entries if not entry.full and _training(entry) == usual]
             if more and less:
-                both = " for ".join(percent(_best(each).accuracy) for each in (less, more))
+                both = " instead of ".join(percent(_best(each).accuracy) for each in (less, more))
                 gaps.append(f"{both} ({setting}, {attack(name)})")
     if gaps:
         yield (
-            f"Some settings were run with reduced and with full training. There the reduced "
-            f"training recognises {listed(gaps)}. For other settings it is not known how much a "
-            "reduced training underestimates the attack."
+            "Some settings were run with reduced and with full training. On these settings "
+            "the attack recognises, with reduced training instead of full training: "
+            f"{listed(gaps)}. For other settings this difference is not known."
         )
     elif any(not entry.full for entry in collection):
         yield (
@@ -293,10 +294,10 @@ def _shares(collection: Collection) -> Iterator[str]:
                 first, last = parts[0], parts[-1]
                 seen = [whole(part["mean_share"]) for part in (first, last)]
                 yield (
-                    f"{attack(name)}, {setting} [{best.short}]: recognised are "
+                    f"{attack(name)}, {setting} [{best.short}]: the attack recognises "
                     f"{inline(first['accuracy'])} of the loads of which the observer sees least "
-                    f"({seen[0]} of the packets on average), and {inline(last['accuracy'])} of "
-                    f"those of which it sees most ({seen[1]})."
+                    f"({seen[0]} of the packets on average), and {inline(last['accuracy'])} of the "
+                    f"loads of which it sees most ({seen[1]})."
                 )
 
 
@@ -375,8 +376,9 @@ def _caution(collection: Collection) -> str:
     other = "compare the seeds" if len(seeds) > 1 else f"all results have seed {min(seeds)}"
     return (
         "An interval covers other pages of the same kind. It does not cover other networks, or "
-        f"another training ({other}). Each is a 95 % interval by itself, so some of many do not "
-        "contain the true value. The lowest of many numbers is partly low by chance."
+        f"another training ({other}). Each interval has a confidence of 95 %; of many "
+        "intervals, some do not contain the true value. The lowest of many numbers is "
+        "partly low by chance."
     )
 
 

@@ -108,11 +108,12 @@ def _head(every: Sequence[Entry]) -> Iterator[str]:
             yield f"| {verdict} | {counts[verdict]} |"
     yield ""
     yield from _wrapped(
-        "A verdict follows from a whole 95 % interval (of goodput over paths: from the least and "
-        "the greatest run). It is *holds* or *does not hold* if the interval lies on one side of "
-        "the bound, *alike* if a ratio's interval lies within ± 10 % of 1, and *cannot be judged* "
-        "if it contains the bound. Where the paper has a number without an interval, the bound is "
-        "ours and stands next to it. Data, command, time and settings are below each table."
+        "A verdict compares a 95 % interval with a bound (goodput over paths has no interval: "
+        "there the least and the greatest run are compared). The claim *holds* or *does not hold* "
+        "if the whole interval lies on one side of the bound. It *cannot be judged* if the "
+        "interval contains the bound. Two things are *alike* if the interval of their ratio lies "
+        "within ± 10 % of 1. Where the paper has a number without an interval, we chose the bound, "
+        "and it stands next to the number. Data, command, time and settings are below each table."
     )
 
 
@@ -150,13 +151,14 @@ def _advice(data: Data) -> Iterator[str]:
     yield "### What each design costs and hides (section 5.3)"
     yield ""
     yield from _wrapped(
-        "For fast downloads the paper advises TCP with a congestion-based scheduler, round robin "
-        "to relieve relays, UDP for the first byte, and MORE where speed does not matter. Here is "
-        "what the designs cost behind lines (`circuits.parquet`, means over rounds with 95 % "
-        "intervals), and the closed forms of what "
-        f"{100 * advice.HOSTILE:.0f} % of hostile entries and exits see. Of MORE, whose packets "
-        "may each have a circuit of their own, there is the closed form alone: with more circuits "
-        "one hostile entry becomes certain, and all of them impossible."
+        "For fast downloads the paper advises TCP with a congestion-based scheduler. It advises "
+        "round robin to relieve relays, UDP for the first byte, and MORE where speed does not "
+        "matter. The table has the measured costs of the designs behind lines of limited rate "
+        "(`circuits.parquet`, means over rounds with 95 % intervals). By formula it has the "
+        "probability that both ends of a connection are hostile, if "
+        f"{100 * advice.HOSTILE:.0f} % of entries and exits are hostile. MORE, whose packets may "
+        "each have a circuit of their own, was not measured. The more circuits it uses, the more "
+        "certain it is that at least one entry is hostile, and the less likely that all are."
     )
     yield ""
     yield "| " + " | ".join(advice.HEADER) + " |"

@@ -128,7 +128,9 @@ def _units(content: Mapping[str, Any], folder: Path, data: Path | None) -> Itera
         _known("setting", settings, (*_OWN, *_SETTINGS))
         for name in ("every", "delays"):
             if name in run and "schedule" not in settings:
-                raise SettingError(f"{name}: it needs a schedule: give one, or leave it out")
+                raise SettingError(
+                    f"{name}: this setting needs a schedule: add a schedule, or leave {name} out"
+                )
         for chosen in _expanded(settings):
             yield _unit(chosen, attacks, folder)
 

@@ -68,8 +68,8 @@ impl AuthorityFiles {
         for (id, past) in self.stored_relays()? {
             if !authority.remember(unix_now, &id, past) {
                 troubles.push(format!(
-                    "relay {}: its entry in {PASTS} is ignored, because another relay's entry has \
-                     one of its keys too",
+                    "relay {}: its entry in {PASTS} is ignored, because it has a key that also \
+                     stands in another relay's entry",
                     hex(&id)
                 ));
             }
@@ -128,7 +128,7 @@ impl AuthorityFiles {
         let path = self.folder.join(PASTS);
         let strange = |why: &str| {
             let cure = "restore it from a backup, or move the file away to start without the \
-                        relays' history and pinned keys";
+                        recorded history and keys of the relays";
             damaged(&path, why, cure)
         };
         let written: BTreeMap<String, Written> = match read_json(&path)? {
@@ -160,7 +160,7 @@ impl AuthorityFiles {
             if id.is_none() {
                 continue;
             }
-            let told = "the relay publishes it again";
+            let told = "the relay will publish its descriptor again";
             let text = match read_text(&path)? {
                 Stored::Whole(text) => text,
                 Stored::Damaged(why) => {
@@ -192,7 +192,7 @@ impl AuthorityFiles {
                 Stored::Absent => None,
                 Stored::Whole(text) => Some(text),
                 Stored::Damaged(why) => {
-                    troubles.push(set_aside(&path, &why, "a new one is made")?);
+                    troubles.push(set_aside(&path, &why, "a new consensus will be made")?);
                     None
                 }
             });
@@ -206,7 +206,7 @@ impl AuthorityFiles {
             Err(error) => Some(error.to_string()),
         };
         if let Some(why) = why.filter(|_| !microdescs.is_empty()) {
-            let instead = "the next consensus has them again";
+            let instead = "the next consensus will contain the missing descriptions of relays";
             troubles.push(set_aside(&self.folder.join(MICRODESCS), &why, instead)?);
         }
         let told = "the last consensus has expired or is signed by another key: making a new one";
@@ -218,7 +218,7 @@ impl AuthorityFiles {
             Err(Unrestored::Damaged(which)) => {
                 for (name, _) in [NS, MICRODESC].into_iter().zip(which).filter(|(_, is)| *is) {
                     let (path, why) = (self.folder.join(name), "it is no consensus of this key");
-                    troubles.push(set_aside(&path, why, "a new one is made")?);
+                    troubles.push(set_aside(&path, why, "a new consensus will be made")?);
                 }
             }
         }

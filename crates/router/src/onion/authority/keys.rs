@@ -122,8 +122,9 @@ impl AuthorityKeyStore {
         unix_now: u64,
     ) -> Result<AuthorityKeys, StoreError> {
         let Some(identity) = &self.identity else {
-            let told = "this key is not here: where it is kept, certify a new signing key with it, \
-                        and copy the signing key and its certificate here";
+            let told = "the identity key is not in this folder. On the machine that has it, \
+                        certify a new signing key with it; then copy the signing key and its \
+                        certificate to this folder";
             return Err(strange(&self.folder.join(IDENTITY), told));
         };
         replace(&self.folder.join(BEFORE), self.present.text().as_bytes())?;
@@ -203,7 +204,7 @@ fn signing(folder: &Path, troubles: &mut Vec<String>) -> Result<AuthorityKeys, S
     );
     let read = |name: &str| {
         let path = folder.join(name);
-        let missing = || strange(&path, format!("the file is missing: {cure}"));
+        let missing = || strange(&path, format!("this file is missing: {cure}"));
         key_text(&path, &cure)?.ok_or_else(missing)
     };
     let key = read(SIGNING)?;
@@ -221,7 +222,7 @@ fn signing(folder: &Path, troubles: &mut Vec<String>) -> Result<AuthorityKeys, S
 /// Reads the previous certificate from `folder`. A damaged one is renamed, and `troubles` gets a
 /// message.
 fn before(folder: &Path, troubles: &mut Vec<String>) -> Result<Option<AuthorityCert>, StoreError> {
-    let instead = "clients cannot verify what the signing key before this one signed";
+    let instead = "clients cannot verify documents that the previous signing key signed";
     certificate(&folder.join(BEFORE), instead, troubles)
 }
 
@@ -237,7 +238,9 @@ fn certificate(
         Stored::Damaged(why) => why,
         Stored::Whole(text) => match parse_certs(&text) {
             Ok((mut certs, 0)) if certs.len() == 1 => return Ok(certs.pop()),
-            Ok(_) => "it is not one certificate with a right signature".to_owned(),
+            Ok(_) => {
+                "it does not contain exactly one certificate with a valid signature".to_owned()
+            }
             Err(error) => error.to_string(),
         },
     };

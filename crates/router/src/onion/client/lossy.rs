@@ -24,7 +24,9 @@ impl NotLossy {
         let relay = path.get(hops).filter(|_| self.is_enabled)?;
         let lack = match cause {
             Cause::NoLossyCells => {
-                "grants no lossy circuits, although its descriptor says so".to_owned()
+                "accepts no lossy circuits (cells in datagrams, which may be lost), although its \
+                 descriptor offers them"
+                    .to_owned()
             }
             Cause::NoLossyLink => {
                 "has no QUIC link with datagrams to this client: UDP may be blocked on the way to \

@@ -62,15 +62,15 @@ impl Collector for ClientPage {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let numbers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (status, encoder) = (&numbers.status, &mut encoder);
-        level(encoder, "client_links", "Links to relays", status.links)?;
+        level(encoder, "client_links", "Open links to relays", status.links)?;
         level(encoder, "client_circuits", "Built circuits", status.circuits().0)?;
         level(encoder, "client_programs", "Connected programs", status.programs)?;
         level(encoder, "client_streams", "Streams of programs", status.streams)?;
         let directions = both(status.wire);
-        counts(encoder, "client_link_bytes", "Bytes of links", "direction", &directions)?;
+        counts(encoder, "client_link_bytes", "Bytes on links", "direction", &directions)?;
         let directions = both(status.padding);
-        counts(encoder, "client_padding_cells", "Cells of padding", "direction", &directions)?;
-        let help = "Circuits and sets closed for lack of memory";
+        counts(encoder, "client_padding_cells", "Padding cells", "direction", &directions)?;
+        let help = "Circuits, and sets of circuits, closed for lack of memory";
         count(encoder, "client_out_of_memory", help, numbers.out_of_memory)?;
         memory(encoder, status)?;
         sets(encoder, status)?;
@@ -84,11 +84,11 @@ fn both([received, sent]: [u64; 2]) -> [(&'static str, u64); 2] {
 
 fn memory(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
     let [waiting, reordered] = status.waiting;
-    level(encoder, "client_memory_bytes", "Limit of queued cells, in bytes", status.memory)?;
+    level(encoder, "client_memory_bytes", "Maximum bytes of queued cells", status.memory)?;
     level(encoder, "client_waiting_bytes", "Bytes of queued cells", waiting)?;
-    let help = "Bytes in sets that wait for bytes of another circuit of the set";
+    let help = "Bytes that wait in sets until earlier bytes arrive on another circuit";
     level(encoder, "client_reordered_bytes", help, reordered)?;
-    let help = "Most bytes that ever waited in one set";
+    let help = "Maximum bytes that have waited in one set";
     level(encoder, "client_reordered_most_bytes", help, status.most_reordered)
 }
 
@@ -101,10 +101,10 @@ fn sets(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
     };
     let help = "Streams of a set";
     levels(encoder, "client_set_streams", help, None, &of_sets(|set| set.seen.streams))?;
-    let help = "Bytes in a set that wait for bytes of another circuit of the set";
+    let help = "Bytes that wait in a set until earlier bytes arrive on another circuit";
     let reordered = of_sets(|set| set.seen.reordered);
     levels(encoder, "client_set_reordered", help, Some(&Unit::Bytes), &reordered)?;
-    let help = "Limit of bytes waiting in a set";
+    let help = "Maximum bytes that may wait in a set";
     let budget = of_sets(|set| set.seen.budget);
     levels(encoder, "client_set_reorder_limit", help, Some(&Unit::Bytes), &budget)
 }
@@ -126,7 +126,7 @@ fn legs(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
             ([set.clone(), number.clone(), way], cells * CELL as u64)
         })
     });
-    let help = "Bytes of a set's circuit (leg), as its guard sees them";
+    let help = "Bytes of a set's circuit (leg), counted as whole cells as at the guard";
     counter_family(encoder, "client_leg_bytes", help, &directions.collect::<Vec<_>>())?;
     let mut gauge = |name, help, unit, number: fn(&LegNumbers) -> Option<f64>| {
         let values = legs().filter_map(|(labels, leg)| Some((labels, number(leg)?)));

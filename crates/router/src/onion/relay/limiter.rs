@@ -125,8 +125,17 @@ mod tests {
         met(50, LinkFault::NoCircuit.into());
         met(60, CircuitFault::Extend.into());
         met(120, CircuitFault::Extend.into());
-        let extend = "a circuit that may not be extended that way";
+        let extend = "a request to extend a circuit in a way that is not allowed";
         let more = format!("999 more messages like this were suppressed: {extend}");
-        assert_eq!(lines.0, [extend, "a cell without a circuit", extend, &more, extend]);
+        assert_eq!(
+            lines.0,
+            [
+                extend,
+                "a cell that needs a circuit, but has the circuit ID 0",
+                extend,
+                &more,
+                extend
+            ]
+        );
     }
 }

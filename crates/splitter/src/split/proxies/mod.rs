@@ -29,7 +29,7 @@ use super::onward::Outgoing;
 use crate::paths::{Egress, Fault, PathError, PathSpec};
 use crate::socks::{Association, Proxy, ProxyFault, Reach, associate};
 
-/// Maximum bytes queued for a four-tuple that waits for an association.
+/// Maximum bytes queued for a four-tuple that waits for an association (a UDP relay of its proxy).
 const KEPT: usize = 256 << 10;
 
 /// Position of the generation in the number of an era. The bits below it count the changes of
@@ -74,7 +74,7 @@ struct ProxyPath {
     name: String,
     proxy: Proxy,
     proxy_state: ProxyState,
-    /// The spare association, and the time at which it was opened.
+    /// The spare association (a UDP relay opened in advance), and the time at which it was opened.
     spare: Option<(Association, Time)>,
     waiting: VecDeque<WaitingTuple>,
     /// The fault of the route to the proxy; `None` if the route works.
@@ -308,8 +308,8 @@ impl Proxies {
         }
     }
 
-    /// Handles a successful attempt. Returns the waiting four-tuple that gets the association;
-    /// `None` if the association becomes the spare.
+    /// Handles an association (a UDP relay of a proxy) that was opened. Returns the waiting
+    /// four-tuple that gets it; `None` if it becomes the spare one.
     pub(super) fn on_relay(
         &mut self,
         now: Time,

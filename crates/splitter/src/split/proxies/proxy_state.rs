@@ -25,8 +25,8 @@ pub(super) struct ProxyState {
     failures: u32,
     /// End of the pause, before which no attempt begins; `None` without a pause.
     rested: Option<Time>,
-    /// Deadline for the next success, after which the path may count as failed; `None` without a
-    /// deadline.
+    /// Deadline for the next association with the proxy, after which the path may count as failed;
+    /// `None` without a deadline.
     doubt: Option<Time>,
     broken: bool,
 }

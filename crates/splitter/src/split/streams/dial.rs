@@ -187,7 +187,12 @@ fn straight(reach: &Reach) -> Result<Line, DialFault> {
 
 /// Connects to the far end directly, and performs the TLS handshake.
 fn by_tls(at: &Target, reach: &Reach, end: Option<&dyn TlsEnd>) -> Result<Line, DialFault> {
-    let missing = || TlsError("no certificate or CA is named for it".into());
+    let missing = || {
+        TlsError(
+            "no certificate or CA is set with which the far end's certificate can be checked"
+                .into(),
+        )
+    };
     let end = end.ok_or_else(missing).map_err(DialFault::Tls)?;
     let mut tls = end.begin(Some(at)).map_err(DialFault::Tls)?;
     let line = straight(reach)?;
@@ -218,11 +223,11 @@ fn by_tls(at: &Target, reach: &Reach, end: Option<&dyn TlsEnd>) -> Result<Line, 
 /// handshake.
 fn cut(error: io::Error) -> DialFault {
     let text = match () {
-        () if is_end(&error) => "it closed the connection in the handshake: check the port, which \
-                                 --listen-tls of the far end names"
+        () if is_end(&error) => "it closed the connection in the handshake: the port must be the \
+                                 one that --listen-tls of the far end names"
             .to_owned(),
-        () if is_late(&error) => "it does not answer in time: check the port, which --listen-tls \
-                                  of the far end names"
+        () if is_late(&error) => "it does not answer in time: the port must be the one that \
+                                  --listen-tls of the far end names"
             .to_owned(),
         () => error.to_string(),
     };
@@ -357,7 +362,8 @@ mod tests {
         }
     }
 
-    /// A proxy that says this to whoever connects, and then waits for the end, or hangs up.
+    /// Starts a proxy that sends `says` to each client. It then waits until the client closes the
+    /// connection or, if `hangs_up`, closes it.
     fn proxy(says: &'static [u8], hangs_up: bool) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();

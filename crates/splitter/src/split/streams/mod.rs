@@ -48,8 +48,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Duration from which a connection on which the far end has answered counts as successful. After
 /// its end, failures are counted from 0.
 const LASTING: Duration = Duration::from_secs(10);
-/// Timeout for a far end to answer on a new connection. A far end closes strangers' streams after
-/// 20 s.
+/// Timeout for a far end to answer on a new connection. A far end closes streams of unknown peers
+/// after 20 s.
 const SILENCE: Duration = Duration::from_secs(15);
 /// Maximum bytes read from a stream at once.
 const BUFFER: usize = 64 << 10;
@@ -350,7 +350,11 @@ impl Streams {
 
     /// Handles a first hop whose name has only addresses that this machine cannot reach.
     pub(super) fn fail_move(&mut self, now: Time, path: PathId) -> Option<String> {
-        self.fail(now, path, "the addresses of its first hop changed, and none can be reached")
+        self.fail(
+            now,
+            path,
+            "the addresses of its proxy or far end changed, and no new address can be reached",
+        )
     }
 
     /// Dials `path` now, because its route has changed.

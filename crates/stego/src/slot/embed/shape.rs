@@ -250,7 +250,10 @@ impl Shapes {
     pub fn new(shapes: Vec<Shape>) -> Result<Shapes, ShapeFault> {
         let fault = |why: String| Err(ShapeFault(why));
         if !(1..=SHAPES).contains(&shapes.len()) {
-            return fault(format!("{} shapes: a file needs 1 to 1,024", shapes.len()));
+            return fault(format!(
+                "the file has {} shapes (recorded connections), but must have 1 to 1,024",
+                shapes.len()
+            ));
         }
         for (place, shape) in shapes.iter().enumerate() {
             if shapes[..place].iter().any(|other| other.name == shape.name) {

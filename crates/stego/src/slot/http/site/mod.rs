@@ -46,11 +46,11 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Refusal::Path => "no plain path of up to 200 bytes",
+            Refusal::Path => "a path of more than 200 bytes or with special characters",
             Refusal::Head => "an invalid header",
             Refusal::Type => "a content type that cannot hide bytes",
             Refusal::Long => "longer than 120,000 bytes",
-            Refusal::Little => "it hides fewer than 512 bytes",
+            Refusal::Little => "room for fewer than 512 hidden bytes",
             Refusal::Picture => "not a baseline JPEG of one scan",
             Refusal::Random => "not encrypted",
             Refusal::Lost => "hidden bytes cannot be read back",
