@@ -12,7 +12,7 @@ use crate::sudo;
 /// Text at the end of `--help`.
 const EXAMPLES: &str = "\
 EXAMPLES
-  A browser over all paths; in another terminal this runs:
+  A browser over all paths. In another terminal, first run:
   sudo anabranch split --tun any0 --netns browse --route --path auto
     sudo anabranch exec browse chromium
 
@@ -20,30 +20,31 @@ EXAMPLES
     sudo anabranch exec --user root browse bash
 
 WHAT IT DOES
-  Like 'ip netns exec NAME', it enters the namespace's network and puts the files below
+  Like 'ip netns exec NAME', it enters the network of the namespace, and mounts the files of
   /etc/netns/NAME over those of /etc. It also hides /run/nscd, /run/dbus, /run/systemd/resolve,
-  /run/avahi-daemon, /run/nslcd and /var/lib/sss/pipes: the machine's own resolvers listen there,
-  on Unix sockets that belong to no network, and would look names up outside the namespace.
+  /run/avahi-daemon, /run/nslcd and /var/lib/sss/pipes. The machine's own name resolvers listen
+  there, on Unix sockets, and would look up names outside the namespace.
 
 EXIT CODES
   the exit code of COMMAND   2 COMMAND could not be started";
 
-/// Start a program in a network namespace that 'anabranch split --netns' made (needs root).
+/// Start a program in the network namespace of 'anabranch split --netns NAME' (needs root).
 ///
-/// The program cannot reach the machine's own resolvers, which would look names up outside the
-/// namespace.
+/// The program cannot reach this machine's own name resolvers, because they look up names outside
+/// the namespace.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct ExecArgs {
-    /// Run the program as this user [default: the user who called sudo, else the current one].
+    /// Run the program as this user [default: the user who called sudo; without sudo the current
+    /// user].
     #[arg(long, value_name = "USER")]
     user: Option<String>,
 
-    /// Name of the namespace, as in --netns.
+    /// Use the network namespace with this name, as given to 'anabranch split --netns'.
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// Program to start, and its arguments.
+    /// Start this program with these arguments.
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     #[arg(allow_hyphen_values = true)]
     command: Vec<OsString>,

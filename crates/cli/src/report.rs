@@ -20,25 +20,28 @@ const SHOWN: usize = 20;
 /// Maximum number of sessions on a page, which limits the memory that a browser needs.
 const MOST: usize = 1000;
 
-/// Write an HTML page that shows what the observer of each path saw: the path's rate, its share of
-/// the traffic, and how often and for how long it was used, in each direction.
+/// Write an HTML page that shows what the observer of each path saw. For each direction it shows
+/// the path's rate, its share of the traffic, and how often and for how long it was used.
 ///
-/// The page is one file that needs no network, no script and no other file. Its numbers are those
-/// of --text and --json. The trace is read twice and never held in memory.
+/// The page is a single file without scripts, and needs no network. It has the same numbers as
+/// --text and --json. The trace can be larger than the memory: it is read twice.
 #[derive(Args, Debug)]
 pub(crate) struct ReportArgs {
-    /// Read this trace file, which option --trace of 'anabranch split', 'mosh' or 'client' wrote.
+    /// Read this trace file, which the option --trace of 'anabranch split', 'mosh' or 'client'
+    /// wrote.
     trace: PathBuf,
-    /// Write the page to this file; - is standard output [default: TRACE with the ending .html].
+    /// Write the page to this file; - is standard output [default: the name of TRACE with the
+    /// ending .html].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Print tables instead of writing a page. With --output do both.
+    /// Print tables instead of writing a page. With --output, do both.
     #[arg(long)]
     text: bool,
-    /// Print one JSON object instead of writing a page. With --output do both.
+    /// Print one JSON object instead of writing a page. With --output, do both.
     #[arg(long, conflicts_with = "text")]
     json: bool,
-    /// Show every session, not only 20 of them (tables: the first 20, page: the 20 busiest).
+    /// Show all sessions instead of only 20. A session is the traffic of one program with one
+    /// server. Without this option, tables show the first 20 sessions, and pages the 20 busiest.
     #[arg(long)]
     all: bool,
 }

@@ -30,19 +30,20 @@ const KEPT: [&str; 9] = [
     "trouble",
 ];
 
-/// Show the Anabranch programs that run: splitters, far ends, clients, relays and authorities.
+/// List the running Anabranch programs: splitters, far ends, clients, relays and authorities.
 ///
-/// Each program has a read-only status socket that only its user may read (in XDG_RUNTIME_DIR;
-/// root's in /run/anabranch). Root sees the programs of services and of all users.
+/// Each program has a read-only status socket in XDG_RUNTIME_DIR (root's programs: in
+/// /run/anabranch). Only the user who runs the program can read it. Root sees the programs of all
+/// users and services.
 ///
-/// With a NAME, the exit code is 1 if no program of that name is running.
+/// With a NAME, the exit code is 1 if no running program has that name.
 #[derive(clap::Args)]
 pub(crate) struct StatusArgs {
-    /// Show only the program with this name (--name) or process number.
+    /// Show only the program with this name (its option --name) or with this process ID.
     #[arg(value_name = "NAME")]
     name: Option<String>,
 
-    /// Print one JSON object per line, one for each program (docs/formats.md).
+    /// Print JSON: one line with one object for each program (docs/formats.md).
     #[arg(long)]
     json: bool,
 }

@@ -13,9 +13,9 @@ use clap_complete::Shell;
 
 use crate::failure::Failure;
 
-/// Write shell completions or man pages.
+/// Write shell completions or man pages of this program.
 ///
-/// Both are generated from the definition of the command line, so they have every option.
+/// Both are generated from the definition of the command line, so they include every option.
 #[derive(Args)]
 pub(crate) struct GenerateArgs {
     #[command(subcommand)]
@@ -30,12 +30,12 @@ enum GenerateCommand {
     /// ~/.config/fish/completions/anabranch.fish, zsh from a file _anabranch in a folder of its
     /// $fpath.
     Completions {
-        /// Shell that the completions are for.
+        /// Print completions for this shell.
         shell: Shell,
     },
     /// Write man pages of the program, of each sub-command and of each kind of TOML file.
     Man {
-        /// Write into this existing directory.
+        /// Write the man pages into this existing directory.
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
         directory: PathBuf,
     },
