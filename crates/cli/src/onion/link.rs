@@ -15,13 +15,13 @@ use crate::split::forms::OneOrMany;
 /// [`StreamFamily`] determines the protocol of links over TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum LinkKind {
-    /// A TLS connection with all bytes in order, as in any Tor.
+    /// A TLS connection that delivers all bytes in order, as in any Tor.
     Tls,
     /// A TLS connection on which a lost TCP segment delays only the circuits whose data it carries.
     Utls,
-    /// A QUIC stream for each circuit, in addition to the TLS link.
+    /// A QUIC stream for each circuit, in addition to a TLS connection.
     Quic,
-    /// A separate TLS link to the next relay for each circuit, for comparison.
+    /// A separate TLS connection to the next relay for each circuit, for comparison.
     TlsPerCircuit,
 }
 
@@ -29,9 +29,9 @@ pub(super) enum LinkKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum QuicCongestionArg {
-    /// Slower after every loss.
+    /// Slows down after every loss.
     Cubic,
-    /// At the rate that arrives.
+    /// Sends at the rate at which data arrive.
     Bbr,
 }
 

@@ -69,19 +69,21 @@ pub(crate) struct Common {
     /// Read settings from this TOML file. An option on the command line overrides the file.
     #[serde(skip)]
     file: Option<PathBuf>,
-    /// Keep this program's state in folder DIR: keys, the list of relays and, for a client, its
-    /// guards (first relays) [default: ~/.local/state/anabranch/COMMAND].
+    /// Keep this program's state in folder DIR: its keys, the list of relays and, for a client, its
+    /// guards (first relays of circuits) [default: ~/.local/state/anabranch/COMMAND].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Trust the directory authority in this DirAuthority line, as in torrc (repeatable).
+    /// Trust the directory authority in this DirAuthority line, which has the form of torrc
+    /// (repeatable).
     ///
     /// A directory authority publishes the list of the network's relays. Clients and relays need
-    /// this option or --authorities. 'anabranch authority' refuses both, because it is the only
+    /// this option or --authorities. 'anabranch authority' accepts neither, because it is the only
     /// authority of its network.
     #[arg(long, value_name = "LINE")]
     #[serde(deserialize_with = "forms::list")]
     authority: Vec<String>,
-    /// Read the DirAuthority lines of the network's directory authorities from FILE, one per line.
+    /// Trust the directory authorities in FILE, which has one DirAuthority line (as in torrc) for
+    /// each of them.
     #[arg(long, value_name = "FILE")]
     authorities: Option<PathBuf>,
     /// Show this process as NAME in 'anabranch status', in the live view and in each line that it
