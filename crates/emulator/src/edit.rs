@@ -72,28 +72,28 @@ macro_rules! impairments {
 
 impairments! {
     rate / rate_back: Rate, "100mbit (bit, kbit, mbit, gbit) or unlimited",
-        "Rate of the wire.",
+        "Rate of the link.",
         |settings, rate| settings.rate = rate.0;
     delay / delay_back: Span, "10ms (ns, us, ms, s)",
         "Delay in one direction.",
         |settings, span| settings.delay = span.0;
     jitter / jitter_back: Span, "5ms (ns, us, ms, s)",
-        "Half-width or standard deviation of the delay, by jitter_law.",
+        "Random variation of the delay: its half-width (uniform) or standard deviation (normal).",
         |settings, span| settings.jitter = span.0;
     jitter_law: LawRule, "uniform or normal",
         "Distribution of the delay.",
         |settings, law| settings.law = law.0;
     loss / loss_back: LossRule, "0.02, { to_bad, to_good, loss_good, loss_bad } or { script }",
-        "Packets that are lost: their probability, a model of bursts, or their numbers.",
+        "Packet loss: its probability, a model of loss in bursts, or the numbers of lost packets.",
         |settings, rule| settings.loss = plain(&rule.0);
     queue / queue_back: QueueRule, "250kB (B, kB, MB, KiB, MiB), { codel, interval, limit } or unlimited",
-        "Limit on the data that wait for the wire or are on it.",
+        "Limit of the queue: the data that wait to be sent or are being sent.",
         |settings, rule| (settings.queue, settings.codel) = (rule.limit, rule.codel);
     reorder: bool, "true or false",
-        "Whether jitter lets a packet overtake others.",
+        "Whether packets may overtake each other because of jitter.",
         |settings, reorder| settings.reorder = *reorder;
     down / down_back: bool, "true or false",
-        "Whether the link is cut, so that packets vanish.",
+        "Whether the link is cut, so that all packets are lost.",
         |settings, down| settings.down = *down;
 }
 

@@ -20,31 +20,32 @@ use serde_json::{Value, json};
 use self::file::ScenarioFile;
 use crate::failure::Failure;
 
-/// Simulate an onion network: relays, clients and web servers in virtual time.
+/// Simulate an onion network (relays, clients and web servers) in virtual time.
 ///
-/// The relays and clients are those of this program, over a simulated TCP and lines of limited
-/// rate. Results depend on the scenario, its seeds and the version of this program alone, not on
-/// the machine. A scenario is a TOML file (docs/simulator.md).
+/// The simulation runs the relays and clients of this program over simulated TCP connections and
+/// lines of limited rate. The results depend only on the scenario, its seeds and the version of
+/// this program, not on the machine. A scenario is a TOML file that describes the network
+/// (docs/simulator.md).
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct SimArgs {
     #[command(subcommand)]
     many: Option<Many>,
-    /// Read the scenario from this TOML file.
+    /// Read the scenario (the description of the network) from this TOML file.
     #[arg(value_name = "SCENARIO.toml", required = true)]
     scenario: Option<PathBuf>,
-    /// Simulate once, with this seed for all random choices, instead of with the seeds in the
+    /// Simulate once, with all random choices started from N, instead of once for each seed in the
     /// scenario.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Print the results as one JSON object.
     #[arg(long)]
     json: bool,
-    /// Write one row for each download to this Parquet file, which must not exist
+    /// Write one row for each simulated download to this Parquet file, which must not exist
     /// (docs/formats.md).
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Do not report progress.
+    /// Do not show progress.
     #[arg(long)]
     quiet: bool,
 }
