@@ -68,31 +68,36 @@ impl ExecArgs {
 
 fn unknown(name: &str, names: &[String]) -> String {
     let there = match names {
-        [] => "make one with 'anabranch split --tun any0 --netns NAME ...'".to_owned(),
-        names => format!("there are {}", names.join(", ")),
+        [] => "create one with 'anabranch split --tun any0 --netns NAME ...'".to_owned(),
+        names => format!("choose one of {}", names.join(", ")),
     };
-    format!("there is no namespace '{name}'; {there}")
+    format!("there is no network namespace '{name}': {there}")
 }
 
 fn why(error: &io::Error, place: Place, name: &str, program: &str) -> String {
     let denied = error.kind() == ErrorKind::PermissionDenied || place == Place::Nowhere;
     if denied && !rustix::process::geteuid().is_root() {
-        return format!("only root can enter '{name}': {}", sudo::command_line([]));
+        return format!(
+            "only root can enter the network namespace '{name}': run {}",
+            sudo::command_line([])
+        );
     }
     match place {
         Place::MountsOf(process) => format!(
-            "'{name}' was made inside 'ip netns exec' or another mount namespace, and is a \
-             namespace only there: run 'sudo nsenter --target {process} --mount anabranch exec \
-             {name} {program}'"
+            "the network namespace '{name}' exists only inside another mount namespace, where it \
+             was created (for example by 'ip netns exec'): run 'sudo nsenter --target {process} \
+             --mount anabranch exec {name} {program}'"
         ),
         Place::Nowhere => format!(
-            "'{name}' is the name of a namespace that has ended: remove it with 'sudo ip netns \
-             delete {name}', and start the splitter again"
+            "the network namespace '{name}' has ended, and only its name is left: remove the name \
+             with 'sudo ip netns delete {name}', and start the splitter again"
         ),
         Place::Here if error.kind() == ErrorKind::NotFound => {
             format!("there is no program '{program}': install it, or give its path")
         }
-        Place::Here => format!("cannot start '{program}' in '{name}': {error}"),
+        Place::Here => {
+            format!("cannot start '{program}' in the network namespace '{name}': {error}")
+        }
     }
 }
 
@@ -103,7 +108,8 @@ mod tests {
     #[test]
     fn a_name_that_no_namespace_has_is_told_with_those_there_are() {
         let there = ["browse".to_owned(), "work".to_owned()];
-        assert_eq!(unknown("b", &there), "there is no namespace 'b'; there are browse, work");
+        let told = "there is no network namespace 'b': choose one of browse, work";
+        assert_eq!(unknown("b", &there), told);
         assert!(unknown("b", &[]).contains("--netns NAME"));
         let missing = io::Error::from(ErrorKind::NotFound);
         let gone = why(&missing, Place::Here, "browse", "firefx");

@@ -71,7 +71,7 @@ impl FromStr for Named {
 
     fn from_str(text: &str) -> Result<Named, String> {
         let wrong = || {
-            "write NAME=PUBLIC, with the 44 characters that 'anabranch key' printed at that end"
+            "write NAME=PUBLIC, with the 44 characters that 'anabranch key' printed there"
                 .to_owned()
         };
         let (name, public) = text.split_once('=').ok_or_else(wrong)?;

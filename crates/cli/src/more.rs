@@ -115,8 +115,8 @@ impl GenerateArgs {
         let relays = config.hops + 1;
         if self.nodes.len() < relays || self.exits == 0 || self.exits > self.nodes.len() {
             return Err(Failure::misuse(format!(
-                "paths of {} nodes need at least {relays} --nodes, and --exits must be from 1 to \
-                 the number of --nodes",
+                "paths of {} nodes need at least {relays} addresses in --nodes, and --exits must \
+                 be from 1 to the number of addresses",
                 config.hops
             )));
         }

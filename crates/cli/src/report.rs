@@ -116,12 +116,12 @@ impl ReportArgs {
         let shown = target.display();
         if is_same(&target, &self.trace) {
             return Err(Failure::misuse(format!(
-                "the report cannot be written to {shown}, because that is the trace: name another \
-                 file with --output"
+                "the report cannot be written to {shown}, because that is the trace: choose \
+                 another file with --output"
             )));
         }
         if self.output.is_none() && target.exists() && !anabranch_pages::is_ours(&target) {
-            let why = "exists and is not a report of this program: name a file with --output";
+            let why = "already exists and is not a report: choose another file with --output";
             return Err(Failure::misuse(format!("{shown} {why}")));
         }
         Ok(Some(target))
@@ -132,9 +132,9 @@ impl ReportArgs {
     fn chosen(&self, summary: &Summary) -> Result<Vec<usize>, Failure> {
         let count = summary.sessions.len();
         if self.all && count > MOST {
-            let remedy = "remove --all, or list all of them with --text --all";
+            let remedy = "remove --all, or print all of them as tables with --text --all";
             return Err(Failure::misuse(format!(
-                "{count} sessions do not fit in a page (at most {MOST}): {remedy}"
+                "the trace has {count} sessions, but a page shows at most {MOST}: {remedy}"
             )));
         }
         let bytes = |&at: &usize| {

@@ -72,7 +72,7 @@ impl EmulateArgs {
             (Some(Action::Check), _) => check(),
             (None, Some(file)) => self.emulate(&file, rootless),
             (None, None) => Err(Failure::misuse(
-                "no topology file is given: write anabranch emulate TOPOLOGY.toml",
+                "the topology file is missing: write anabranch emulate TOPOLOGY.toml",
             )),
         }
     }
@@ -181,8 +181,8 @@ fn check() -> Result<(), Failure> {
     match needs.iter().filter(essential).count() {
         0 => Ok(()),
         missing => Err(Failure::trouble(format!(
-            "this machine cannot emulate networks: of the features marked 'missing' above, every \
-             topology needs {missing}"
+            "this machine cannot emulate networks: {missing} of the features marked 'missing' \
+             above are always needed"
         ))),
     }
 }

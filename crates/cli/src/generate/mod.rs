@@ -74,7 +74,7 @@ fn write_man(directory: &Path, program: Command) -> Result<(), Failure> {
     // This is checked first, because the error for the first page would not show that the
     // directory is missing.
     if !directory.is_dir() {
-        return Err(Failure::misuse(format!("there is no directory '{name}': make it first")));
+        return Err(Failure::misuse(format!("there is no directory '{name}': create it first")));
     }
     let cannot = |error| Failure::misuse(format!("cannot write man pages to '{name}': {error}"));
     man::write(directory, program).map_err(cannot)

@@ -256,8 +256,9 @@ pub(super) fn read(path: &Path) -> Result<Options, Failure> {
     toml_keys::read(&text, &name.to_string(), KEYS).map_err(|error| {
         if toml_keys::is_wg_quick(&text) {
             return Failure::misuse(format!(
-                "'{name}' is a wg-quick file, but the far end takes settings in TOML: name the \
-                 server with --to (the splitter reads the file: 'anabranch split --wg {name}')"
+                "'{name}' is a wg-quick file, but the far end reads settings in TOML: give the \
+                 server with --to. Only the splitter reads wg-quick files: 'anabranch split --wg \
+                 {name}'"
             ));
         }
         Failure::misuse(error)
@@ -332,11 +333,11 @@ impl Options {
         };
         let listen = self
             .listen
-            .ok_or_else(|| missing("listen", "give the address that splitters send to"))?;
+            .ok_or_else(|| missing("listen", "give the address to which splitters send"))?;
         let file = self
             .key
             .as_ref()
-            .ok_or_else(|| missing("key", "give the file with this end's keys"))?;
+            .ok_or_else(|| missing("key", "give the file with the keys of this far end"))?;
         let keys = KeyFile::read_for(KeyEnd::Far, file)
             .map_err(|error| Failure::misuse(format!("--key: {error}")))?;
         if keys.peers.is_empty() {
@@ -383,14 +384,14 @@ impl Options {
     /// Returns the address for TLS streams, and the certificate. `key` is the file of our keys.
     fn tls(&self, key: &Path) -> Result<Option<(SocketAddr, tls::Far)>, Failure> {
         let needs = |given: bool, setting: &str, what: &str| match given {
-            true => Err(Failure::misuse(format!("--{setting}: it needs {what}"))),
+            true => Err(Failure::misuse(format!("--{setting} needs {what}"))),
             false => Ok(()),
         };
         let Some(listen) = self.listen_tls else {
             needs(self.tls_cert.is_some(), "tls-cert", "--listen-tls ADDRESS:PORT")?;
             needs(self.tls_key.is_some(), "tls-key", "--listen-tls ADDRESS:PORT")?;
             let has_streams = self.listen_tcp.is_some();
-            let streams = "--listen-tcp or --listen-tls, whose strangers it answers";
+            let streams = "--listen-tcp or --listen-tls, because it is for TCP and TLS connections";
             needs(self.behind.is_some() && !has_streams, "behind", streams)?;
             return Ok(None);
         };
@@ -418,10 +419,10 @@ impl Options {
         };
         match servers.iter().enumerate().find(twice) {
             Some((_, server)) if server.name.is_empty() => {
-                refuse("several servers need a name each: write NAME=HOST:PORT".to_owned())
+                refuse("each of several servers needs a name: write NAME=HOST:PORT".to_owned())
             }
             Some((_, server)) => {
-                refuse(format!("two servers are called '{}': give each its own name", server.name))
+                refuse(format!("two servers have the name '{}': rename one", server.name))
             }
             None if servers.iter().any(|server| server.name == INTERFACE) => refuse(
                 "no server can have the name '*', which stands for the interface of --tun: choose \
@@ -475,8 +476,8 @@ mod tests {
         let names: Vec<_> = two.servers().unwrap().into_iter().map(|server| server.name).collect();
         assert_eq!((names.concat(), two.pad), ("ab".to_owned(), vec![640, 1280]));
         for (text, words) in [
-            ("to = ['a=127.0.0.1:1', 'a=127.0.0.1:2']", "two servers are called 'a'"),
-            ("to = ['127.0.0.1:1', '127.0.0.1:2']", "several servers need a name each"),
+            ("to = ['a=127.0.0.1:1', 'a=127.0.0.1:2']", "two servers have the name 'a'"),
+            ("to = ['127.0.0.1:1', '127.0.0.1:2']", "each of several servers needs a name"),
             ("to = '*=127.0.0.1:1'", "no server can have the name '*'"),
             ("", "no server is given"),
         ] {

@@ -77,8 +77,8 @@ pub(crate) struct MoshArgs {
     #[arg(long, value_name = "PORT[:PORT2]", value_parser = ports, help_heading = "Login")]
     server_port: Option<String>,
 
-    /// Let mosh-server listen at this address of its machine: ssh (the address to which ssh
-    /// connected), any (all addresses), or an IP address.
+    /// Let mosh-server listen at this address of its machine: ssh (the address of the ssh
+    /// connection), any (all addresses), or an IP address.
     #[arg(long, value_name = "ssh|any|IP", default_value = "ssh", help_heading = "Login")]
     bind_server: Bind,
 
@@ -152,12 +152,12 @@ impl FamilyArgs {
 /// Method that determines the server's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum AddressMethod {
-    /// Use the address to which ssh connects. Anabranch makes this connection itself, as ssh's
+    /// Use the address of the ssh connection. Anabranch makes this connection itself, as ssh's
     /// ProxyCommand.
     Proxy,
     /// Look up the host name on this machine, without ssh's configuration.
     Local,
-    /// Ask the server to which of its addresses ssh connected.
+    /// Ask the server which of its addresses the ssh connection uses.
     Remote,
 }
 
@@ -229,7 +229,7 @@ impl MoshArgs {
     fn settings(&mut self, host: &str) -> Result<Settings, Failure> {
         let json = self.shared.0.json;
         if json && self.log.is_none() {
-            return Err(Failure::misuse("--json sets the format of --log: add --log FILE"));
+            return Err(Failure::misuse("--json is the format of the --log file: add --log FILE"));
         }
         let options = &mut self.shared.0;
         options.listen = Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0));
@@ -290,8 +290,8 @@ impl MoshArgs {
                 let own = own.into_os_string().into_string();
                 let own = own.map_err(|_| {
                     Failure::misuse(
-                        "--remote-ip proxy: the folder or name of this program is not valid UTF-8: \
-                         install it elsewhere",
+                        "--remote-ip proxy: the path of this program is not valid UTF-8: install \
+                         the program in another folder",
                     )
                 })?;
                 let words = [own, "mosh-proxy".to_owned()].into_iter();
@@ -310,7 +310,7 @@ fn user_and_host(text: &str) -> Result<(Option<String>, String), Failure> {
     };
     let empty = host.is_empty() || user.as_deref() == Some("");
     if empty || text.starts_with('-') || host.starts_with('-') {
-        return Err(Failure::misuse(format!("'{text}' is not a machine: write [USER@]HOST")));
+        return Err(Failure::misuse(format!("'{text}' is not a host name: write [USER@]HOST")));
     }
     Ok((user, host.to_owned()))
 }
@@ -323,9 +323,9 @@ fn target(server: SocketAddr) -> Target {
 fn key() -> Result<Key, Failure> {
     let key = env::var("MOSH_KEY").map_err(|_| {
         Failure::misuse(
-            "--port: the environment variable MOSH_KEY is missing: set it to the key that the \
-             mosh-server of this port printed (to log in by ssh and choose mosh-server's port, \
-             write --server-port instead)",
+            "--port: the environment variable MOSH_KEY is missing: set it to the key that \
+             mosh-server printed. To log in by ssh and choose mosh-server's port, use \
+             --server-port instead of --port",
         )
     })?;
     key.parse().map_err(|error| Failure::misuse(format!("MOSH_KEY: {error}")))

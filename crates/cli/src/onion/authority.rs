@@ -242,7 +242,7 @@ impl AuthorityArgs {
         let valid_intervals = self.valid_intervals.unwrap_or(VALID_INTERVALS);
         if !(2..=100).contains(&valid_intervals) {
             let told =
-                "write 2 to 100, because a consensus must be valid until the next is published";
+                "write 2 to 100, because a consensus must be valid until the next one is published";
             return Err(Failure::misuse(format!("--valid-intervals {valid_intervals}: {told}")));
         }
         let relays = self.expect.unwrap_or(usize::MAX);

@@ -317,7 +317,7 @@ impl StreamDesign {
         match self {
             StreamDesign::UdpOr | StreamDesign::MudpOr => Ok(true),
             StreamDesign::More => Err(Failure::misuse(
-                "--design more: MORE has no layer of circuits, on which clients are built: run \
+                "--design more: MORE has no circuits, which this command needs: run \
                  'anabranch more run', a node of it",
             )),
             _ => Ok(false),
@@ -451,21 +451,21 @@ impl ClientArgs {
         let is_lossy = self.design.map_or(Ok(false), StreamDesign::is_lossy)?;
         if !is_lossy && self.udp_or_congestion.is_some() {
             let told =
-                "--udp-or-congestion needs --design udp-or or mudp-or: add one, or remove it";
+                "--udp-or-congestion needs --design udp-or or --design mudp-or: add one of them";
             return Err(Failure::misuse(told.to_owned()));
         }
         let Some(design) = self.design else { return Ok(false) };
         let is_single = matches!(design, StreamDesign::Tor | StreamDesign::UdpOr);
         let joins = match is_lossy {
-            true => "its circuits lose cells, and the protocols of --multipath never repeat one",
-            false => "it names the protocol that joins circuits, or has none",
+            true => "its circuits may lose data, and the protocols of --multipath do not repeat it",
+            false => "the design already determines how circuits are joined",
         };
-        let lacks = "it has no layer that distributes a stream among circuits";
+        let lacks = "with this design each stream uses one circuit";
         let unfit = [
             ("--multipath", joins, self.multipath.is_some()),
             (
                 "--bridge",
-                "links to bridges carry no datagrams",
+                "connections to bridges carry no datagrams",
                 is_lossy && !self.bridge.is_empty(),
             ),
             ("--legs", lacks, is_single && self.legs.is_some_and(|legs| legs != 1)),
@@ -485,9 +485,8 @@ impl ClientArgs {
             windows.filter(|_| self.udp_or_congestion == Some(SegmentControl::Cubic))
         {
             return Err(Failure::misuse(format!(
-                "--schedule {} needs a window for each circuit, and the transport layer's cubic \
-                 has one congestion window for all circuits: use --udp-or-congestion bbr, or \
-                 --schedule round-robin",
+                "--schedule {} needs a congestion window for each circuit, but cubic has one \
+                 window for all circuits: use --udp-or-congestion bbr, or --schedule round-robin",
                 dealing.schedule
             )));
         }
@@ -533,7 +532,7 @@ impl ClientArgs {
     fn legs(&self) -> Result<Option<usize>, Failure> {
         match self.legs {
             Some(legs) if !(1..=MOST_LEGS).contains(&legs) => Err(Failure::misuse(format!(
-                "--legs {legs}: write 1 to {MOST_LEGS}, the number of circuits for a stream"
+                "--legs {legs}: write the number of circuits for each stream, 1 to {MOST_LEGS}"
             ))),
             legs => Ok(legs),
         }
@@ -595,8 +594,8 @@ impl ClientArgs {
         let dealing = Dealing { schedule, every, redraw };
         if dealing.to_string().len() > DEALING {
             let most = format!(
-                "--schedule and --every together have more than {DEALING} letters, which is the \
-                 most that the exit can receive: shorten them"
+                "--schedule and --every together have more than {DEALING} letters, but the exit \
+                 (last relay) accepts no more: shorten them"
             );
             return Err(Failure::misuse(most));
         }
@@ -787,11 +786,11 @@ mod tests {
         let multipath = Some("mtor".to_owned());
         let schedule = Some("eta".to_owned());
         for (args, words) in [
-            (of("more"), "MORE has no layer of circuits"),
-            (ClientArgs { legs: Some(2), ..of("tor") }, "no layer that distributes a stream"),
-            (ClientArgs { schedule, ..of("tor") }, "no layer that distributes a stream"),
-            (ClientArgs { multipath: multipath.clone(), ..of("mtor") }, "it names the protocol"),
-            (ClientArgs { multipath, ..of("mudp-or") }, "its circuits lose cells"),
+            (of("more"), "MORE has no circuits"),
+            (ClientArgs { legs: Some(2), ..of("tor") }, "each stream uses one circuit"),
+            (ClientArgs { schedule, ..of("tor") }, "each stream uses one circuit"),
+            (ClientArgs { multipath: multipath.clone(), ..of("mtor") }, "already determines how"),
+            (ClientArgs { multipath, ..of("mudp-or") }, "its circuits may lose data"),
         ] {
             let refused = args.links().unwrap_err().to_string();
             assert!(refused.contains(words), "{refused}");

@@ -71,7 +71,7 @@ impl CrawlSide {
         // This is checked first, because a browser may need minutes before the file is written.
         if self.out.symlink_metadata().is_ok() {
             return Err(Failure::trouble(format!(
-                "{}: exists already; choose another --out",
+                "{} already exists: choose another name for --out",
                 self.out.display()
             )));
         }
@@ -80,8 +80,8 @@ impl CrawlSide {
         }
         let [source] = &self.sources[..] else {
             return Err(Failure::misuse(
-                "covers (web objects that hide data) are made from one SOURCE: give only one, or \
-                 add --shape to make shapes (sizes and pauses of recorded connections)",
+                "covers (web files that hide data) are made from one SOURCE: give only one, or add \
+                 --shape to make shapes (sizes and pauses of recorded connections)",
             ));
         };
         let found = crawl(source, self.host.as_deref()).map_err(Failure::misuse)?;
@@ -129,7 +129,7 @@ impl CrawlSide {
     /// numbers of accepted and of tested objects; `None` without a browser.
     fn ask(&self, found: &Found, judged: &mut Judged) -> Result<Option<[usize; 2]>, Failure> {
         let Some(program) = &self.browser else {
-            judged.retain("a script, which only a browser can judge", |kept| {
+            judged.retain("a script, which only a browser (--browser) can check", |kept| {
                 !kept.wants_browser(found)
             });
             return Ok(None);
@@ -163,7 +163,7 @@ fn tell(log: &Log, found: &Found, judged: &Judged, asked: Option<[usize; 2]>) {
     let of = list(kinds.iter().map(|(kind, count)| ((*kind).to_owned(), *count)));
     let of = if of.is_empty() { of } else { format!(" ({of})") };
     let mut text = format!(
-        "the source has {objects} objects and {pages} pages; {kept} objects{of} can hide {hides} \
+        "the web site has {objects} files and {pages} pages; {kept} files{of} can hide {hides} \
          bytes"
     );
     let why = left_out(found, judged);
@@ -173,8 +173,7 @@ fn tell(log: &Log, found: &Found, judged: &Judged, asked: Option<[usize; 2]>) {
     if let Some([taken, asked]) = asked {
         let rate = 100.0 * taken as f64 / asked.max(1) as f64;
         text += &format!(
-            "\nthe browser accepted {taken} of {asked} objects in which data was hidden, {rate:.1} \
-             %"
+            "\nthe browser accepted {taken} of {asked} files in which data was hidden, {rate:.1} %"
         );
     }
     let event = json!({

@@ -312,7 +312,7 @@ impl ServerSide {
         let line = station.bridge().to_string();
         let at = station.bridge().address;
         let text = match at.ip().is_unspecified() {
-            true => format!("bridge line for clients (write your public address in place of {at})"),
+            true => format!("bridge line for clients (replace {at} by your public address)"),
             false => "bridge line for clients".to_owned(),
         };
         let event = json!({"event": "listening", "listen": at.to_string(), "bridge": line});
@@ -346,7 +346,8 @@ fn run_managed(
             false => "--listen, --to and --key",
         };
         return Err(Failure::misuse(format!(
-            "not started by tor ({MANAGED} is not set): to run it stand-alone, add {flags}"
+            "this program was not started by tor ({MANAGED} is not set): to run it stand-alone, \
+             add {flags}"
         )));
     }
     let out: (&mut dyn io::Write, bool) = (&mut io::stdout(), at_client);

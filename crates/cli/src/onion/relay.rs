@@ -328,7 +328,7 @@ impl RelayArgs {
         let options = match self.udp_or {
             true => options.with_lossy("--udp-or", &self.link, self.udp_or_congestion)?,
             false if self.udp_or_congestion.is_some() => {
-                let told = "--udp-or-congestion needs --udp-or: add --udp-or, or remove it";
+                let told = "--udp-or-congestion needs --udp-or: add it";
                 return Err(Failure::misuse(told.to_owned()));
             }
             false => options,
@@ -340,12 +340,12 @@ impl RelayArgs {
     fn offers(&self) -> Result<Option<Offers>, Failure> {
         match (self.bridge, self.no_directory) {
             (true, true) => Err(Failure::misuse(
-                "--no-directory cannot be used with --bridge, because a bridge's clients get the \
-                 list of relays from it: remove --no-directory",
+                "--no-directory cannot be used with --bridge, because the clients of a bridge get \
+                 the list of relays from the bridge: remove --no-directory",
             )),
             (false, _) if !self.pt.is_empty() => Err(Failure::misuse(
-                "--pt needs --bridge, because only a bridge offers a transport: add --bridge or \
-                 remove --pt",
+                "--pt needs --bridge, because only bridges offer pluggable transports: add \
+                 --bridge, or remove --pt",
             )),
             (true, false) => {
                 let first = self.listen.first().copied();

@@ -85,8 +85,8 @@ impl UpArgs {
         if self.print_torrc {
             let line = embedded::line(&data).map_err(|error| {
                 Failure::misuse(format!(
-                    "--print-torrc finds no network in the folder of --data ({error}): run \
-                     'anabranch up' once, which makes one"
+                    "--print-torrc: there is no network in the folder of --data ({error}): start \
+                     'anabranch up' once to create it"
                 ))
             })?;
             println!("{}", torrc(&line));
@@ -103,7 +103,7 @@ impl UpArgs {
             EmbeddedEvent::Client(event) => screen.tell(with_cure(event)),
             other => tell(&other, socks, json.as_ref(), &mut screen),
         };
-        let nothing = "'anabranch up' has no file of settings that SIGHUP could read again";
+        let nothing = "SIGHUP has no effect, because 'anabranch up' has no file of settings";
         let reload = Reload::new(Box::new(|| Err(nothing.to_owned()))).map_err(Failure::trouble)?;
         let reload = Some(reload.ending_with_terminal());
         embedded::run(settings, &stop, reload, &mut watch).map_err(failure)
@@ -174,8 +174,8 @@ fn value(event: &EmbeddedEvent) -> Option<Value> {
 
 fn greeting(socks: SocketAddr) -> String {
     format!(
-        "an onion network is up: an authority and {RELAYS} relays; {EXITS} of them are exits. They \
-         connect to this machine only; --exit allows other destinations\ntry:  curl \
+        "an onion network is up: an authority and {RELAYS} relays. {EXITS} of them are exits, \
+         which connect to destinations on this machine only; --exit allows others\ntry:  curl \
          --socks5-hostname {socks} http://localhost:8000/\nwith  python3 -m http.server 8000  in \
          another terminal\nto join with the 'tor' program, give it the torrc that this prints:  \
          anabranch up --print-torrc"

@@ -135,7 +135,7 @@ fn writable(file: &Path) -> Result<(), Failure> {
     let name = file.display();
     if file.exists() {
         return Err(Failure::misuse(format!(
-            "the file {name} exists already; remove it, or give --out another name"
+            "the file {name} already exists; remove it, or choose another name for --out"
         )));
     }
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());

@@ -122,13 +122,13 @@ impl SweepArgs {
         let units = sweep.units();
         let Some(unit) = units.iter().find(|unit| unit.id() == name) else {
             return Err(Failure::misuse(format!(
-                "this sweep has no run `{name}`; --list names its runs"
+                "this sweep has no simulation `{name}`; --list prints the names"
             )));
         };
         let stop = stop_flag()?;
         let record = sweep.carry_out_one(unit, &stop).map_err(Failure::trouble)?;
         let Some(record) = record else {
-            return Err(Failure::trouble(format!("the run `{name}` was stopped")));
+            return Err(Failure::trouble(format!("the simulation `{name}` was stopped")));
         };
         let line = json!({ "header": header, "record": record });
         writeln!(io::stdout().lock(), "{line}").map_err(Failure::trouble)

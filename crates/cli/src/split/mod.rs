@@ -129,8 +129,8 @@ pub(crate) struct SplitArgs {
     #[arg(long)]
     check: bool,
 
-    /// Undo the changes to routes, rules and interfaces that 'anabranch split --tun' left behind
-    /// when it was killed, then exit (needs root).
+    /// Undo the changes to routes, rules and interfaces that remain after 'anabranch split --tun'
+    /// was killed, then exit (needs root).
     #[arg(long, exclusive = true)]
     restore: bool,
 

@@ -46,8 +46,8 @@ pub(crate) struct Options {
     /// root). This replaces --listen.
     ///
     /// Without --to, the splitter splits UDP traffic to the ports of QUIC, WireGuard and Mosh. It
-    /// sends each packet to the server to which the program addressed it. With --to and --key, all
-    /// IP packets go to a far end ('anabranch merge --tun'), which forwards them.
+    /// sends each packet to its destination address. With --to and --key, all IP packets go to a
+    /// far end ('anabranch merge --tun'), which forwards them.
     #[arg(long, value_name = "NAME", help_heading = "Interface", conflicts_with = "listen")]
     pub(crate) tun: Option<String>,
 

@@ -32,11 +32,11 @@ const PICTURES: [&str; 2] = ["figure-6.svg", "figure-7.svg"];
 /// Measure how much slower camouflage makes Tor, and how many bytes it adds (Weinberg et al., CCS
 /// 2012, Table 3, Figures 6 and 7).
 ///
-/// The client has a line of 0.7 Mbit/s up and 5.6 Mbit/s down, with a round-trip time of 85 ms.
-/// Behind it are a bridge, a private network of C tor (the Tor project's 'tor' program) and a web
-/// server, without limits. The client downloads 100 kB to 1 MB. It also receives streams of 50, 150
-/// and 300 kB/s for 20 s, at round-trip times of 100 to 450 ms. It does so directly, through Tor
-/// alone, and through Tor over obfs4proxy, webtunnel and each profile of `anabranch pt`. The
+/// The client has a line of 0.7 Mbit/s up and 5.6 Mbit/s down, with a round-trip time of 85 ms. At
+/// its other end are a bridge, a private network of C tor (the Tor project's 'tor' program) and a
+/// web server, without limits. The client downloads 100 kB to 1 MB. It also receives streams of 50,
+/// 150 and 300 kB/s for 20 s, at round-trip times of 100 to 450 ms. It does so directly, through
+/// Tor alone, and through Tor over obfs4proxy, webtunnel and each profile of `anabranch pt`. The
 /// profiles are also measured without Tor. The experiment counts the IP packets on the client's
 /// line.
 ///
