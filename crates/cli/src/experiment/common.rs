@@ -211,7 +211,7 @@ pub(super) fn origin(header: &Value) -> String {
     let peers: Vec<_> =
         peers.map(|(name, print)| format!("{name} {}", print.as_str().unwrap_or("?"))).collect();
     let peers = if peers.is_empty() { "not noted".to_owned() } else { peers.join(", ") };
-    format!("Program: {}. Machine: {}. Peers: {peers}.", told("program"), told("machine"))
+    format!("Program: {}. Machine: {}. Other programs: {peers}.", told("program"), told("machine"))
 }
 
 /// Describes the other load of the machine: median and maximum of each field of [`Disturbance`].
@@ -227,9 +227,9 @@ pub(super) fn disturbance(all: impl Iterator<Item = Disturbance> + Clone) -> Str
         format!("{median:.digits$}{unit} ({worst:.digits$}{unit})")
     };
     format!(
-        "State of the machine during the measurements, median (worst): load {}; {} of the CPU time \
-         taken by the hypervisor; at least one task waited for a CPU in {} of the time; one in a \
-         hundred wake-ups of a sleeping thread was late by {} or more.",
+        "State of the machine during the measurements, as median (worst): the load was {}. The \
+         hypervisor took {} of the CPU time. At least one task waited for a CPU in {} of the time. \
+         One in a hundred wake-ups of a sleeping thread was late by {} or more.",
         two(load, 1.0, 1, ""),
         two(steal, 100.0, 1, " %"),
         two(pressure, 100.0, 0, " %"),

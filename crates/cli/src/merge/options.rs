@@ -66,7 +66,8 @@ const KEYS: &[Section] = &[Section {
 #[serde(default, rename_all = "kebab-case")]
 pub(super) struct Options {
     /// Receive packets from splitters ('anabranch split') at this UDP address, such as [::]:4500.
-    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Ends", value_parser = address)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
+    #[arg(help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::address")]
     listen: Option<SocketAddr>,
 
@@ -76,7 +77,8 @@ pub(super) struct Options {
     /// Senders without an accepted key get no answer, and their connections are closed after 20 s.
     /// With --behind, such connections are forwarded to a web server instead, and those that send
     /// nothing are forwarded after 5 s.
-    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Ends", value_parser = address)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
+    #[arg(help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::address")]
     listen_tcp: Option<SocketAddr>,
 
@@ -85,19 +87,20 @@ pub(super) struct Options {
     ///
     /// The far end prints the SHA-256 hash of its certificate. Splitters need this hash for
     /// --tls-fingerprint if no CA has signed the certificate.
-    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Ends", value_parser = address)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
+    #[arg(help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::address")]
     listen_tls: Option<SocketAddr>,
 
     /// Read the certificate for --listen-tls, and the certificates of the CAs that signed it, from
     /// this PEM file. The default is the file of --key with .tls.pem added to its name. That file
     /// is created at the first start.
-    #[arg(long, value_name = "FILE", help_heading = "Ends")]
+    #[arg(long, value_name = "FILE", help_heading = "Clients and servers")]
     tls_cert: Option<PathBuf>,
 
     /// Read the private key of the certificate (--tls-cert) from this PEM file [default: the file
     /// of --tls-cert].
-    #[arg(long, value_name = "FILE", help_heading = "Ends")]
+    #[arg(long, value_name = "FILE", help_heading = "Clients and servers")]
     tls_key: Option<PathBuf>,
 
     /// Forward TCP and TLS connections that do not come from a splitter ('anabranch split') to the
@@ -105,7 +108,7 @@ pub(super) struct Options {
     ///
     /// The web server also receives what arrived before this was known. It receives the content of
     /// TLS connections decrypted. So anyone who tests the port finds a web site.
-    #[arg(long, value_name = "HOST:PORT", help_heading = "Ends")]
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::text")]
     behind: Option<Target>,
 
@@ -114,13 +117,13 @@ pub(super) struct Options {
     ///
     /// With a longer TIME, a full send buffer delays more packets, and fewer are lost. Paths that
     /// use UDP are not affected.
-    #[arg(long, value_name = "TIME", help_heading = "Ends")]
+    #[arg(long, value_name = "TIME", help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::text")]
     stream_age: Option<Span>,
 
     /// Forward the clients' datagrams to this server. For several servers, repeat the option and
     /// give each server a name. A splitter chooses one with 'anabranch split --behind NAME'.
-    #[arg(long, value_name = "[NAME=]HOST:PORT", help_heading = "Ends")]
+    #[arg(long, value_name = "[NAME=]HOST:PORT", help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::list")]
     to: Vec<ServerOption>,
 
@@ -128,12 +131,12 @@ pub(super) struct Options {
     /// (needs CAP_NET_ADMIN).
     ///
     /// This machine's routes and firewall decide where the packets go.
-    #[arg(long, value_name = "NAME", help_heading = "Ends")]
+    #[arg(long, value_name = "NAME", help_heading = "Clients and servers")]
     tun: Option<String>,
 
     /// Read this end's private key, and the public keys of all splitters that may connect, from
     /// FILE. 'anabranch key' creates FILE.
-    #[arg(long, value_name = "FILE", help_heading = "Ends")]
+    #[arg(long, value_name = "FILE", help_heading = "Clients and servers")]
     key: Option<PathBuf>,
 
     /// Choose the paths of the servers' answers by SCHEDULE. It chooses one path for each run,
@@ -172,7 +175,12 @@ pub(super) struct Options {
 
     /// Pad each packet to the smallest of these lengths into which it fits. Lengths are bytes of
     /// UDP payload, such as 640,1280 [default: no padding].
-    #[arg(long, value_name = "BYTES,...", value_delimiter = ',', help_heading = "Ends")]
+    #[arg(
+        long,
+        value_name = "BYTES,...",
+        value_delimiter = ',',
+        help_heading = "Clients and servers"
+    )]
     #[serde(deserialize_with = "forms::commas")]
     pad: Vec<u16>,
 
@@ -189,14 +197,14 @@ pub(super) struct Options {
 
     /// Close a flow (the datagrams between one client program and one server) when it has carried
     /// nothing for TIME [default: 180s].
-    #[arg(long, value_name = "TIME", help_heading = "Ends")]
+    #[arg(long, value_name = "TIME", help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::text")]
     idle: Option<Span>,
 
     /// Keep at most N flows in total for all clients. A flow is the datagrams between one client
     /// program and one server. At the limit, a new flow of a client replaces the one of the same
     /// client that has been idle longest [default: 4096].
-    #[arg(long, value_name = "N", help_heading = "Ends")]
+    #[arg(long, value_name = "N", help_heading = "Clients and servers")]
     max_flows: Option<NonZeroUsize>,
 
     /// Show this far end as NAME in 'anabranch status', in the live view and in each line that it

@@ -86,7 +86,7 @@ pub(crate) struct Common {
     /// each of them.
     #[arg(long, value_name = "FILE")]
     authorities: Option<PathBuf>,
-    /// Show this process as NAME in 'anabranch status', in the live view and in each line that it
+    /// Show this process as NAME in 'anabranch status', in the live view, and in each line that it
     /// prints.
     #[arg(long, value_name = "NAME", value_parser = run_name)]
     #[serde(deserialize_with = "forms::name")]

@@ -160,12 +160,13 @@ fn print(out: &mut impl Write, run: &RunResult, simulated: Duration) -> io::Resu
     let speed = simulated.as_secs_f64() / took.as_secs_f64();
     writeln!(
         out,
-        "seed {seed}: {events} events, hash {hash:016x}; {} s simulated in {:.1} s ({speed:.1} x)",
+        "seed {seed}: {events} events, hash {hash:016x}; {} s simulated in {:.1} s ({speed:.1} \
+         times real time)",
         simulated.as_secs(),
         took.as_secs_f64()
     )?;
     let [relays, exits] = loads.map(|load| load * 100.0);
-    writeln!(out, "load of the lines: relays {relays:.0} %, exits {exits:.0} %")?;
+    writeln!(out, "mean load of the lines: relays {relays:.0} %, exits {exits:.0} %")?;
     writeln!(
         out,
         "      downloads  failed  first byte p10/p50/p90 (s)  last byte p10/p50/p90 (s)"

@@ -120,7 +120,7 @@ pub(crate) struct SplitArgs {
     #[arg(value_name = "FILE", conflicts_with = "config")]
     file: Option<PathBuf>,
 
-    /// Same as the FILE argument.
+    /// Read settings from this TOML file, exactly as with the FILE argument.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 

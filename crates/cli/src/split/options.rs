@@ -23,13 +23,14 @@ use crate::tls::Fingerprint;
 #[serde(default, rename_all = "kebab-case")]
 pub(crate) struct Options {
     /// Receive datagrams from client programs at this local address, such as 127.0.0.1:51820.
-    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Ends", value_parser = address)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
+    #[arg(help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::address")]
     pub(crate) listen: Option<SocketAddr>,
 
     /// Send the clients' datagrams to this server or, with --key, to this far end ('anabranch
     /// merge'). A host name is looked up again for each new session.
-    #[arg(long, value_name = "HOST:PORT", help_heading = "Ends")]
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) to: Option<Target>,
 
@@ -38,7 +39,7 @@ pub(crate) struct Options {
     ///
     /// If such a path leads through a proxy or ssh, the proxy or the ssh server looks up the host
     /// name, not this machine.
-    #[arg(long, value_name = "HOST:PORT", help_heading = "Ends")]
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) to_tcp: Option<Target>,
 
@@ -79,7 +80,7 @@ pub(crate) struct Options {
     pub(crate) dns: Vec<IpAddr>,
 
     // The help is made of the protocols' table.
-    #[arg(long, value_name = "PROTOCOL", help_heading = "Ends")]
+    #[arg(long, value_name = "PROTOCOL", help_heading = "Clients and servers")]
     #[arg(help = protocol(), long_help = protocols())]
     #[arg(value_parser = Named::<Traffic>::of(Traffic::names()))]
     #[arg(hide_possible_values = true)]
@@ -88,14 +89,14 @@ pub(crate) struct Options {
 
     /// Close a session (the traffic between one client and the server) when its client has sent
     /// nothing for TIME [default: 180s].
-    #[arg(long, value_name = "TIME", help_heading = "Ends")]
+    #[arg(long, value_name = "TIME", help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) idle: Option<Span>,
 
     /// Keep at most N sessions at the same time. A session is the traffic between one client and
     /// the server. At the limit, a new session replaces the one that has been idle longest
     /// [default: 4096].
-    #[arg(long, value_name = "N", help_heading = "Ends")]
+    #[arg(long, value_name = "N", help_heading = "Clients and servers")]
     pub(crate) max_sessions: Option<NonZeroUsize>,
 
     /// Add a path called NAME (repeatable). KIND is if:DEVICE (through a network interface),
