@@ -424,7 +424,7 @@ impl StreamLink for Null {
         ("crates/links/src/lib.rs", "        &tls::FAMILY,\n", "        &null::FAMILY,\n"),
         (
             "crates/cli/src/onion/link.rs",
-            "    /// A TLS connection with all bytes in order, as in any Tor.\n    Tls,\n",
+            "    /// A TLS connection that delivers all bytes in order, as in any Tor.\n    Tls,\n",
             "    /// No encryption.\n    Null,\n",
         ),
     ),

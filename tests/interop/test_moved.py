@@ -52,7 +52,7 @@ def silent_in_status(host: Host) -> bool:
     """Whether ``anabranch status`` says so, as text and as JSON."""
     text = host.run([anabranch(), "status"]).stdout
     runs = host.run([anabranch(), "status", "--json"]).stdout
-    return "silent: no answer for" in text and '"silent":{"' in runs.replace(" ", "")
+    return "no answer from a server for" in text and '"silent":{"' in runs.replace(" ", "")
 
 
 def test_a_tunnel_follows_its_servers_name(network: Network, host: Host, results: Results) -> None:

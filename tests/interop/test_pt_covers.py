@@ -132,7 +132,7 @@ def test_a_folder_is_made_covers_and_broken_files_are_left_out(www: Path, tmp_pa
     assert seen == KEPT - {"/secret.ts"}
     without = crawled(www, tmp_path / "strict")
     assert set(kept(tmp_path / "strict")) == KEPT - {"/app.js"}
-    assert without["left_out"]["a script, which only a browser can judge"] == 2
+    assert without["left_out"]["a script, which only a browser (--browser) can check"] == 2
 
 
 def test_a_capture_of_visits_has_nginxs_heads_in_their_order(

@@ -26,10 +26,11 @@ LENGTH = 25 * MIB
 PATHS = 3
 DROP_INS = PACKAGING / "drop-ins"
 NONE = (
-    " (neither CAP_BPF nor CAP_NET_RAW is granted): segments behind a gap wait until it is filled"
+    ", because neither CAP_BPF nor CAP_NET_RAW is granted; after a loss, later data waits for the"
+    " lost segment"
 )
 PACKETS = " (with the capability CAP_BPF the kernel would copy less data)"
-KEPT = "; this process keeps the capability, because it may not give it up (capset(2) is refused)"
+KEPT = "; this process could not give up the capability afterwards (capset(2) is refused)"
 # Their bits (capability.h).
 CAP_NET_RAW, CAP_BPF = 1 << 13, 1 << 39
 
@@ -99,9 +100,9 @@ class ConfinedRelay:
     def tap(self) -> str:
         """What it says of its tap."""
         notes = [str(event["what"]) for event in events_of(self.process, "note")]
-        told = [note for note in notes if "in use: " in note]
+        told = [note for note in notes if note.startswith("kernel interface by which utls")]
         assert len(told) == 1, notes
-        return told[0].partition("in use: ")[2]
+        return told[0].partition(": ")[2]
 
     def has_metric(self, line: str) -> bool:
         """Whether its page for Prometheus has this line."""

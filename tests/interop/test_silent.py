@@ -30,7 +30,9 @@ SILENCE_S, TICK_S = 10.0, 1.0
 KEEP_ALIVE_S = 1.0
 # Longer than the test, at the rate of the links.
 LONG = 400 << 20
-LINE = re.compile(r"silent: no answer for [1-3]\d s on any path, last answer at \d\d:\d\d:\d\d")
+LINE = re.compile(
+    r"no answer from a server for [1-3]\d s on any path, last answer at \d\d:\d\d:\d\d"
+)
 
 each_protocol = pytest.mark.parametrize(
     "protocol",
@@ -146,7 +148,7 @@ def test_a_silent_server_is_a_line_for_people(
         wait_for("an answer", lambda: any(one.down_packets > 2 for one in network.stats().values()))
         silence(network.server, port_of(protocol))
         if shown == "view":
-            assert screen.wait_text("silent: no answer for", 30), text()
+            assert screen.wait_text("no answer from a server for", 30), text()
         else:
             log.wait_until("the line", lambda: LINE.search(text()) is not None, 30)
         assert LINE.search(text()), text()

@@ -12,7 +12,7 @@ use crate::sudo;
 /// Text at the end of `--help`.
 const EXAMPLES: &str = "\
 EXAMPLES
-  A browser over all paths; in another terminal this runs:
+  A browser over all paths. In another terminal, first run:
   sudo anabranch split --tun any0 --netns browse --route --path auto
     sudo anabranch exec browse chromium
 
@@ -20,30 +20,31 @@ EXAMPLES
     sudo anabranch exec --user root browse bash
 
 WHAT IT DOES
-  Like 'ip netns exec NAME', it enters the namespace's network and puts the files below
+  Like 'ip netns exec NAME', it enters the network of the namespace, and mounts the files of
   /etc/netns/NAME over those of /etc. It also hides /run/nscd, /run/dbus, /run/systemd/resolve,
-  /run/avahi-daemon, /run/nslcd and /var/lib/sss/pipes: the machine's own resolvers listen there,
-  on Unix sockets that belong to no network, and would look names up outside the namespace.
+  /run/avahi-daemon, /run/nslcd and /var/lib/sss/pipes. The machine's own name resolvers listen
+  there, on Unix sockets, and would look up names outside the namespace.
 
 EXIT CODES
   the exit code of COMMAND   2 COMMAND could not be started";
 
-/// Start a program in a network namespace that 'anabranch split --netns' made (needs root).
+/// Start a program in the network namespace of 'anabranch split --netns NAME' (needs root).
 ///
-/// The program cannot reach the machine's own resolvers, which would look names up outside the
-/// namespace.
+/// The program cannot reach this machine's own name resolvers, because they look up names outside
+/// the namespace.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct ExecArgs {
-    /// Run the program as this user [default: the user who called sudo, else the current one].
+    /// Run the program as this user [default: the user who called sudo; without sudo the current
+    /// user].
     #[arg(long, value_name = "USER")]
     user: Option<String>,
 
-    /// Name of the namespace, as in --netns.
+    /// Use the network namespace with this name, as given to 'anabranch split --netns'.
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// Program to start, and its arguments.
+    /// Start this program with these arguments.
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     #[arg(allow_hyphen_values = true)]
     command: Vec<OsString>,
@@ -67,31 +68,36 @@ impl ExecArgs {
 
 fn unknown(name: &str, names: &[String]) -> String {
     let there = match names {
-        [] => "make one with 'anabranch split --tun any0 --netns NAME ...'".to_owned(),
-        names => format!("there are {}", names.join(", ")),
+        [] => "create one with 'anabranch split --tun any0 --netns NAME ...'".to_owned(),
+        names => format!("choose one of {}", names.join(", ")),
     };
-    format!("there is no namespace '{name}'; {there}")
+    format!("there is no network namespace '{name}': {there}")
 }
 
 fn why(error: &io::Error, place: Place, name: &str, program: &str) -> String {
     let denied = error.kind() == ErrorKind::PermissionDenied || place == Place::Nowhere;
     if denied && !rustix::process::geteuid().is_root() {
-        return format!("only root can enter '{name}': {}", sudo::command_line([]));
+        return format!(
+            "only root can enter the network namespace '{name}': run {}",
+            sudo::command_line([])
+        );
     }
     match place {
         Place::MountsOf(process) => format!(
-            "'{name}' was made inside 'ip netns exec' or another mount namespace, and is a \
-             namespace only there: run 'sudo nsenter --target {process} --mount anabranch exec \
-             {name} {program}'"
+            "the network namespace '{name}' exists only inside another mount namespace, where it \
+             was created (for example by 'ip netns exec'): run 'sudo nsenter --target {process} \
+             --mount anabranch exec {name} {program}'"
         ),
         Place::Nowhere => format!(
-            "'{name}' is the name of a namespace that has ended: remove it with 'sudo ip netns \
-             delete {name}', and start the splitter again"
+            "the network namespace '{name}' has ended, and only its name is left: remove the name \
+             with 'sudo ip netns delete {name}', and start the splitter again"
         ),
         Place::Here if error.kind() == ErrorKind::NotFound => {
             format!("there is no program '{program}': install it, or give its path")
         }
-        Place::Here => format!("cannot start '{program}' in '{name}': {error}"),
+        Place::Here => {
+            format!("cannot start '{program}' in the network namespace '{name}': {error}")
+        }
     }
 }
 
@@ -102,7 +108,8 @@ mod tests {
     #[test]
     fn a_name_that_no_namespace_has_is_told_with_those_there_are() {
         let there = ["browse".to_owned(), "work".to_owned()];
-        assert_eq!(unknown("b", &there), "there is no namespace 'b'; there are browse, work");
+        let told = "there is no network namespace 'b': choose one of browse, work";
+        assert_eq!(unknown("b", &there), told);
         assert!(unknown("b", &[]).contains("--netns NAME"));
         let missing = io::Error::from(ErrorKind::NotFound);
         let gone = why(&missing, Place::Here, "browse", "firefx");

@@ -14,45 +14,47 @@ use crate::failure::Failure;
 /// Text at the end of `--help`.
 const EXAMPLES: &str = "\
 EXAMPLES
-  Both files in one place; copy home.key to the splitter over a secure channel, and delete it here:
+  Create both files. Then copy home.key to the splitter over a secure channel, and delete it here:
     anabranch key far.key home.key
 
-  Each file made where it is used, so that no private key is copied. Both print a public key:
+  Create each file where it is used, so that no private key is copied. Both commands print a public
+  key:
     far$  anabranch key far.key
     home$ anabranch key home.key
-  Then give each end the public key of the other:
+  Then add to each file the public key of the other end:
     far$  anabranch key far.key --peer home=PUBLIC-KEY-OF-HOME
     home$ anabranch key home.key --peer far=PUBLIC-KEY-OF-FAR
-  A shared secret, against an adversary who records now and breaks X25519 later: add the line
-  psk = \"...\" under [[peer]] in both files, with the output of:
+  A shared secret protects against an adversary who records traffic now and breaks X25519 later.
+  Print one, and add it to both files, below [[peer]], as the line psk = \"...\":
     anabranch key --psk
 
 EXIT CODES
   0 done   1 failed while running   2 bad usage or settings";
 
-/// Make the keys of a splitter and of its far end.
+/// Create the keys of a splitter ('anabranch split') and of its far end ('anabranch merge').
 ///
-/// Creates FILE with a new private key if it does not exist, readable by its owner only, and prints
-/// its public key. With SPLITTER it creates two files, FILE for the far end and SPLITTER for the
-/// splitter, each with the other's public key and a shared secret.
+/// If FILE does not exist, creates it with a new private key, readable only by its owner. Prints
+/// the public key of FILE. If SPLITTER is given too, creates two files: FILE for the far end, and
+/// SPLITTER for the splitter. Each contains the other's public key and a shared secret.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct KeyArgs {
-    /// Read or create this key file of this end. If SPLITTER is given too, create it for the far
-    /// end.
+    /// Read this key file, or create it if it does not exist. If SPLITTER is given too, FILE is the
+    /// new key file of the far end ('anabranch merge').
     #[arg(value_name = "FILE", required_unless_present = "psk")]
     file: Option<PathBuf>,
 
-    /// Create a pair: FILE for the far end, and this key file for the splitter.
+    /// Create two key files that belong together: FILE for the far end ('anabranch merge'), and
+    /// this one for the splitter ('anabranch split').
     #[arg(value_name = "SPLITTER", conflicts_with = "peer")]
     other: Option<PathBuf>,
 
-    /// Add the other end to FILE: a name that you choose, and the public key that 'anabranch key'
-    /// printed there; repeat for more.
+    /// Add the key of the other end to FILE (repeatable). NAME is a name of your choice. PUBLIC is
+    /// the public key that 'anabranch key' printed at the other end.
     #[arg(long, value_name = "NAME=PUBLIC")]
     peer: Vec<Named>,
 
-    /// Print a new secret for two ends to share (psk), then exit.
+    /// Print a new random secret (psk) that both ends can share, then exit.
     #[arg(long, exclusive = true)]
     psk: bool,
 }
@@ -69,7 +71,7 @@ impl FromStr for Named {
 
     fn from_str(text: &str) -> Result<Named, String> {
         let wrong = || {
-            "write NAME=PUBLIC, with the 44 characters that 'anabranch key' printed at that end"
+            "write NAME=PUBLIC, with the 44 characters that 'anabranch key' printed there"
                 .to_owned()
         };
         let (name, public) = text.split_once('=').ok_or_else(wrong)?;

@@ -35,7 +35,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use failure::Failure;
 
-/// Split one private session over several paths, and merge it again.
+/// Split encrypted sessions over several network paths, and merge them again.
 #[derive(Parser)]
 #[command(version, propagate_version = true, arg_required_else_help = true)]
 #[command(max_term_width = 110)]
@@ -51,7 +51,7 @@ enum Command {
     Key(key::KeyArgs),
     Exec(exec::ExecArgs),
     Mosh(Box<mosh::MoshArgs>),
-    /// Connect ssh to the server for `anabranch mosh`
+    /// Connect ssh to the server on behalf of `anabranch mosh`.
     #[command(hide = true)]
     MoshProxy(mosh::ProxyArgs),
     #[cfg(feature = "onion")]

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 /// Text at the end of `--help`.
 const EXAMPLES: &str = "\
 EXAMPLES
-  Eight nodes on this machine; the last one is an exit, and the first one a client's:
+  Eight nodes on this machine. The first serves local programs; the last connects to destinations:
     anabranch more generate net --nodes 127.0.0.1:9101,127.0.0.1:9102,127.0.0.1:9103 \\
         --nodes 127.0.0.1:9104,127.0.0.1:9105,127.0.0.1:9106,127.0.0.1:9107,127.0.0.1:9108
     anabranch more run net/network.json --key net/1.key --listen 127.0.0.1:9150
@@ -30,14 +30,15 @@ EXAMPLES
         --allow-private
 
 FILES
-  FOLDER/network.json   the nodes, their keys and addresses; not signed: trust who gives it to you
-  FOLDER/N.key          the private key of the Nth node, for its owner only";
+  FOLDER/network.json   addresses and public keys of the nodes; not signed, so get it securely
+  FOLDER/N.key          the private key of node N, for the owner of the node only";
 
-/// Run a node of MORE: a path for each packet. Experimental; nobody should rely on its anonymity.
+/// Run a node of MORE, which sends each packet over its own path of nodes. Experimental: nobody
+/// should rely on its anonymity.
 ///
-/// Each packet of a stream takes a path of its own (Landsiedel and others, 2007). Packets are
-/// Sphinx packets, and replies use single-use reply blocks. Every node relays the packets of all
-/// others, also that of a client. No cryptographer has reviewed it.
+/// MORE is the design of Landsiedel and others (2007). Its packets are Sphinx packets, and replies
+/// use single-use reply blocks. Every node, including the node of a client, forwards the packets of
+/// all other nodes. No cryptographer has reviewed this implementation.
 #[derive(Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct MoreArgs {
@@ -51,46 +52,48 @@ enum MoreCommand {
     Run(RunArgs),
 }
 
-/// Make the keys and the document of a network.
+/// Create the keys and the document of a MORE network.
 #[derive(Args)]
 struct GenerateArgs {
-    /// Create network.json and the files of keys in this folder.
+    /// Create network.json and the nodes' key files in this folder.
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
-    /// Set the addresses of the nodes (repeatable): 5 or more.
+    /// Set the addresses of the nodes, 5 or more (repeatable, or separated by commas).
     #[arg(long, value_name = "ADDRESS:PORT", value_delimiter = ',', required = true)]
     nodes: Vec<SocketAddr>,
-    /// Make the last NODES of them exits.
+    /// Make the last NODES nodes exits, which connect to destinations.
     #[arg(long, value_name = "NODES", default_value_t = 1)]
     exits: usize,
-    /// Put up to BYTES of content into each packet, 450 to 1000. 498 is what Tor's cells carry.
+    /// Put at most BYTES of content into each packet, from 450 to 1000. A cell (packet) of Tor
+    /// carries 498.
     #[arg(long, value_name = "BYTES", default_value_t = PAYLOAD as u16,
           value_parser = clap::value_parser!(u16).range(450..=1000))]
     payload: u16,
-    /// Send packets over paths of NODES nodes, 2 to 5.
+    /// Send each packet over a path of NODES nodes, 2 to 5.
     #[arg(long, value_name = "NODES", default_value_t = 3,
           value_parser = clap::value_parser!(u8).range(2..=5))]
     hops: u8,
 }
 
-/// Run a node until a signal ends it.
+/// Run a node of a MORE network until a signal stops it.
 #[derive(Args)]
 struct RunArgs {
-    /// Read the network from this file.
+    /// Read the description of the network from this file, network.json.
     #[arg(value_name = "FILE")]
     network: PathBuf,
-    /// Read the node's private key from this file.
+    /// Read the private key of this node from this file.
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
-    /// Accept connections of local programs at this address, by SOCKS5 or HTTP CONNECT, to
-    /// numeric addresses.
+    /// Accept connections from local programs at this address, by SOCKS5 or HTTP CONNECT.
+    /// Destinations must be numeric addresses.
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// Connect others' streams to these destinations, if the network lists this node as an exit
-    /// (repeatable), as in 'anabranch relay'. Without it, to none.
+    /// As an exit, connect other nodes' streams to destinations that this rule accepts, such as
+    /// 'accept *:443' (repeatable). The network must list this node as an exit [default: accept
+    /// none].
     #[arg(long, value_name = "RULE")]
     exit: Vec<String>,
-    /// Let --exit reach private addresses, and those of this machine.
+    /// Let --exit accept private addresses, and the addresses of this machine.
     #[arg(long)]
     allow_private: bool,
 }
@@ -112,8 +115,8 @@ impl GenerateArgs {
         let relays = config.hops + 1;
         if self.nodes.len() < relays || self.exits == 0 || self.exits > self.nodes.len() {
             return Err(Failure::misuse(format!(
-                "paths of {} nodes need at least {relays} --nodes, and --exits must be from 1 to \
-                 the number of --nodes",
+                "paths of {} nodes need at least {relays} addresses in --nodes, and --exits must \
+                 be from 1 to the number of addresses",
                 config.hops
             )));
         }

@@ -20,25 +20,28 @@ const SHOWN: usize = 20;
 /// Maximum number of sessions on a page, which limits the memory that a browser needs.
 const MOST: usize = 1000;
 
-/// Write an HTML page that shows what the observer of each path saw: the path's rate, its share of
-/// the traffic, and how often and for how long it was used, in each direction.
+/// Write an HTML page that shows what the observer of each path saw. For each direction it shows
+/// the path's rate, its share of the traffic, and how often and for how long it was used.
 ///
-/// The page is one file that needs no network, no script and no other file. Its numbers are those
-/// of --text and --json. The trace is read twice and never held in memory.
+/// The page is a single file without scripts, and needs no network. It has the same numbers as
+/// --text and --json. The trace can be larger than the memory: it is read twice.
 #[derive(Args, Debug)]
 pub(crate) struct ReportArgs {
-    /// Read this trace file, which option --trace of 'anabranch split', 'mosh' or 'client' wrote.
+    /// Read this trace file, which the option --trace of 'anabranch split', 'mosh' or 'client'
+    /// wrote.
     trace: PathBuf,
-    /// Write the page to this file; - is standard output [default: TRACE with the ending .html].
+    /// Write the page to this file; - is standard output [default: the name of TRACE with the
+    /// ending .html].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Print tables instead of writing a page. With --output do both.
+    /// Print tables instead of writing a page. With --output, do both.
     #[arg(long)]
     text: bool,
-    /// Print one JSON object instead of writing a page. With --output do both.
+    /// Print one JSON object instead of writing a page. With --output, do both.
     #[arg(long, conflicts_with = "text")]
     json: bool,
-    /// Show every session, not only 20 of them (tables: the first 20, page: the 20 busiest).
+    /// Show all sessions instead of only 20. A session is the traffic of one program with one
+    /// server. Without this option, tables show the first 20 sessions, and pages the 20 busiest.
     #[arg(long)]
     all: bool,
 }
@@ -113,12 +116,12 @@ impl ReportArgs {
         let shown = target.display();
         if is_same(&target, &self.trace) {
             return Err(Failure::misuse(format!(
-                "the report cannot be written to {shown}, because that is the trace: name another \
-                 file with --output"
+                "the report cannot be written to {shown}, because that is the trace: choose \
+                 another file with --output"
             )));
         }
         if self.output.is_none() && target.exists() && !anabranch_pages::is_ours(&target) {
-            let why = "exists and is not a report of this program: name a file with --output";
+            let why = "already exists and is not a report: choose another file with --output";
             return Err(Failure::misuse(format!("{shown} {why}")));
         }
         Ok(Some(target))
@@ -129,9 +132,9 @@ impl ReportArgs {
     fn chosen(&self, summary: &Summary) -> Result<Vec<usize>, Failure> {
         let count = summary.sessions.len();
         if self.all && count > MOST {
-            let remedy = "remove --all, or list all of them with --text --all";
+            let remedy = "remove --all, or print all of them as tables with --text --all";
             return Err(Failure::misuse(format!(
-                "{count} sessions do not fit in a page (at most {MOST}): {remedy}"
+                "the trace has {count} sessions, but a page shows at most {MOST}: {remedy}"
             )));
         }
         let bytes = |&at: &usize| {

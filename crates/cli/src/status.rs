@@ -30,19 +30,20 @@ const KEPT: [&str; 9] = [
     "trouble",
 ];
 
-/// Show the Anabranch programs that run: splitters, far ends, clients, relays and authorities.
+/// List the running Anabranch programs: splitters, far ends, clients, relays and authorities.
 ///
-/// Each program has a read-only status socket that only its user may read (in XDG_RUNTIME_DIR;
-/// root's in /run/anabranch). Root sees the programs of services and of all users.
+/// Each program has a read-only status socket in XDG_RUNTIME_DIR (root's programs: in
+/// /run/anabranch). Only the user who runs the program can read it. Root sees the programs of all
+/// users and services.
 ///
-/// With a NAME, the exit code is 1 if no program of that name is running.
+/// With a NAME, the exit code is 1 if no running program has that name.
 #[derive(clap::Args)]
 pub(crate) struct StatusArgs {
-    /// Show only the program with this name (--name) or process number.
+    /// Show only the program with this name (its option --name) or with this process ID.
     #[arg(value_name = "NAME")]
     name: Option<String>,
 
-    /// Print one JSON object per line, one for each program (docs/formats.md).
+    /// Print JSON: one line with one object for each program (docs/formats.md).
     #[arg(long)]
     json: bool,
 }
@@ -56,8 +57,8 @@ impl StatusArgs {
         let runs: Vec<Value> = runs.filter(|run| is_wanted(run, self.name.as_deref())).collect();
         if let Some(name) = self.name.filter(|_| runs.is_empty()) {
             return Err(Failure::trouble(format!(
-                "nothing with the name or process number '{name}' is running: 'anabranch status' \
-                 lists what is"
+                "no running anabranch program has the name or process ID '{name}': run 'anabranch \
+                 status' to list the running programs"
             )));
         }
         let runs = runs.into_iter();
@@ -65,8 +66,8 @@ impl StatusArgs {
             runs.map(|run| if self.json { run.to_string() } else { words(&run, now()) }).collect();
         let text = match (told.is_empty(), self.json) {
             (true, true) => return Ok(()),
-            (true, false) => "no anabranch program runs, as far as this user can see (root sees \
-                              all)"
+            (true, false) => "no anabranch programs of this user are running (root sees the \
+                              programs of all users)"
                 .to_owned(),
             (false, _) => told.join("\n"),
         };
@@ -226,7 +227,7 @@ fn of_split(run: &Value, now: f64) -> String {
     let plan = [&about["schedule"], &about["every"]].map(|value| text(value).unwrap_or_default());
     let sessions = run["stats"]["sessions"].as_u64().unwrap_or(0);
     let silent = run["stats"]["silent"]["seconds"].as_f64().map_or_else(String::new, |seconds| {
-        format!(", a server is silent: no answer for {} on any path", span(seconds))
+        format!(", no answer from a server for {} on any path", span(seconds))
     });
     let head = format!("{ends}, {} every {}, sessions: {sessions}{silent}", plan[0], plan[1]);
     let none = Vec::new();

@@ -64,7 +64,7 @@ fn settings_that_make_no_sense_are_told_with_the_remedy() {
         (with(&["--valid-intervals", "1"]), "--valid-intervals 1"),
         (with(&["--param", "cc_alg"]), "--param cc_alg: write NAME=VALUE"),
         (with(&["--param", "a b=1"]), "--param a b=1: write NAME=VALUE"),
-        (with(&["--ban", "xyz"]), "--ban xyz: not a relay's fingerprint"),
+        (with(&["--ban", "xyz"]), "--ban xyz: this is not the fingerprint of a relay"),
         (with(&["--authority", "x"]), "the only one of its network"),
         (with(&["--contact", "two\nlines"]), "contact must be one line"),
         (with(&["--nickname", "no spaces"]), "cannot be used multiple times"),

@@ -325,7 +325,7 @@ fn a_handshake_path_that_is_no_path() {
 fn a_handshake_path_that_leaves_none_for_the_schedule() {
     let message = refused(&[LISTEN, TO, PATH, &["--handshake", "a"]]);
     assert!(
-        message.starts_with("after the handshake no path is left to send by: list"),
+        message.starts_with("no path is left for the traffic after the handshake: list"),
         "{message}"
     );
 }
@@ -380,7 +380,7 @@ fn a_folder_for_captures_that_is_missing() {
         let output = run(folder.path(), &[LISTEN, TO, PATH, captures].concat());
         refusal(output)
     };
-    let nowhere = "there is no directory 'nowhere': make it first";
+    let nowhere = "there is no directory 'nowhere': create it first";
     assert_eq!(missing(&["--trace", "nowhere/out.parquet"]), format!("--trace: {nowhere}"));
     assert_eq!(missing(&["--trace", "."]), "--trace: '.' is a directory");
     assert!(listing(folder.path()).is_empty());

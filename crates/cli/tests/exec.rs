@@ -196,9 +196,11 @@ ip netns delete inner
     let told = String::from_utf8(output.stderr).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!((lines[0], &lines[2..]), ("exit 2", &["1", "exit 2"][..]), "{text}{told}");
-    assert!(lines[1].starts_with("anabranch: 'inner' was made inside 'ip netns exec'"), "{text}");
-    let ended = "anabranch: 'inner' is the name of a namespace that has ended";
-    assert!(told.contains(ended) && told.contains("there is no namespace 'inner'"), "{told}");
+    let inside = "anabranch: the network namespace 'inner' exists only inside another mount";
+    assert!(lines[1].starts_with(inside), "{text}");
+    let ended = "anabranch: the network namespace 'inner' has ended";
+    let unknown = "there is no network namespace 'inner'";
+    assert!(told.contains(ended) && told.contains(unknown), "{told}");
 }
 
 fn library() -> Option<PathBuf> {
@@ -216,7 +218,8 @@ fn what_cannot_be_started_is_told_in_a_line() {
         String::from_utf8(output.stderr).unwrap()
     };
     let told = run(&["exec", "no-such-namespace", "true"]);
-    assert!(told.starts_with("anabranch: there is no namespace 'no-such-namespace'"), "{told}");
+    let unknown = "anabranch: there is no network namespace 'no-such-namespace'";
+    assert!(told.starts_with(unknown), "{told}");
     let folder = TempDir::new().unwrap();
     let Some(output) = inside(r#""$PROGRAM" exec t no-such-program"#, "", folder.path()) else {
         return;

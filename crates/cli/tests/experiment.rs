@@ -204,7 +204,8 @@ fn a_censor_that_is_got_around_is_reported_with_what_it_costs() {
         "{said}"
     );
     let notes = fs::read_to_string(notes).unwrap();
-    let origin = "Program: anabranch 1.2.3, SHA-256 0a. Machine: mine. Peers: quic-client 0b.";
+    let origin =
+        "Program: anabranch 1.2.3, SHA-256 0a. Machine: mine. Other programs: quic-client 0b.";
     for wanted in [
         "| QUIC: quic-go | yes | yes | 99.00 (99.00–99.00) % | 145 (140–150) | 0 (0–0) |",
         "| TLS over TCP: OpenSSL | yes | – | – | – | – |",
@@ -248,7 +249,7 @@ fn a_journal_of_another_build_is_not_gone_on_with() {
     }
     let message = refusal(output);
     for wanted in
-        ["units.jsonl: belongs to an experiment of another build", "not noted in the file"]
+        ["units.jsonl: the file belongs to an experiment of another build", "not noted in the file"]
     {
         assert!(message.contains(wanted), "{wanted} in {message}");
     }

@@ -630,7 +630,7 @@ fn what_cannot_be_is_refused_in_one_line_without_a_secret() {
         (&split, &["--schedule", "lowrtt"], "only with a far end (--key)"),
         (&split, &["--behind", "x"], "add --key FILE"),
         (&split, &["--pad", "64"], "add --key FILE"),
-        (&split, &["--decoys", "10%"], "only a far end drops them: add --key FILE"),
+        (&split, &["--decoys", "10%"], "would take them for data: add --key FILE"),
         (&split, &["--key", &home, "--decoys", "0%"], "'0%' allows no decoys"),
         (&split, &["--key", &home, "--decoys", "-5%"], "'-5%' allows no decoys"),
         (&split, &["--key", &home, "--decoys", "101%"], "100% at most"),

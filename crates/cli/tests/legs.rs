@@ -215,7 +215,7 @@ fn what_a_client_is_not_to_do_is_refused() {
     assert!(refused(&["--redraw", "1s"]).contains("--redraw needs --schedule"));
     assert!(
         refused(&["--link", "tls-per-circuit"])
-            .contains("--link tls-per-circuit is for relays, because a client's circuits share")
+            .contains("--link tls-per-circuit is only for relays, because a client has one")
     );
     assert!(refused(&["--link", "carrier"]).contains("[possible values: tls, utls, quic]"));
     assert_eq!(fs::read(&trace).unwrap(), b"old");

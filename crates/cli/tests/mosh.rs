@@ -120,14 +120,14 @@ fn what_makes_no_sense_for_a_login_is_refused() {
     let bare = refused(&[host]);
     assert!(bare.contains("no path is given"), "{bare}");
     assert!(bare.contains("--path auto") || bare.contains("no uplink"), "{bare}");
-    assert!(refused(&[host, PATH, &["--json"]]).starts_with("--json sets the format of --log"));
+    assert!(refused(&[host, PATH, &["--json"]]).starts_with("--json is the format of the --log"));
     let nowhere = refused(&[host, PATH, &["--client", "true", "--log", "/nowhere/log"]]);
     assert!(nowhere.starts_with("--log: /nowhere/log: "), "{nowhere}");
     let client = refused(&[host, PATH, &["--client", "/nowhere/mosh-client"]]);
     assert!(client.contains("install Mosh"), "{client}");
     for machine in ["@there", "me@", "-oProxyCommand=x", "me@-oProxyCommand=x"] {
         let message = refused(&[PATH, &["--client", "true", "--", machine]]);
-        assert_eq!(message, format!("'{machine}' is not a machine: write [USER@]HOST"));
+        assert_eq!(message, format!("'{machine}' is not a host name: write [USER@]HOST"));
     }
     for (option, value) in
         [("--port", "0"), ("--server-port", "9:8"), ("--bind-server", "here"), ("--ssh", "")]

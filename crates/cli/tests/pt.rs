@@ -99,7 +99,7 @@ fn a_site_is_made_covers_by_which_a_program_reaches_a_server() {
         .unwrap();
     let said = String::from_utf8(again.stderr).unwrap();
     assert_eq!(again.status.code(), Some(1), "{said}");
-    assert!(said.contains("exists already") && said.lines().count() == 1, "{said}");
+    assert!(said.contains("already exists") && said.lines().count() == 1, "{said}");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn mistakes_are_told_in_a_line() {
         ([&crawl[..], &["--shape", "half.har"]].concat(), "the file is not a capture"),
         (
             [&crawl[..], &["empty", "empty"]].concat(),
-            "covers (web objects that hide data) are made from one SOURCE",
+            "covers (web files that hide data) are made from one SOURCE",
         ),
         ([&crawl[..], &["empty", "--shape", "--browser", "x"]].concat(), "cannot be used with"),
     ];

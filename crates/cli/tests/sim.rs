@@ -56,7 +56,7 @@ fn bad_input_is_refused_before_anything_runs() {
     refused(&SCENARIO.replace("web = 1", "web = 1\nrate = 0"), &[], "s.toml:9: ");
     refused(SCENARIO, &["--out", "no/where.parquet"], "does not exist");
     fs::write(folder.path().join("mine"), "mine").unwrap();
-    refused(SCENARIO, &["--out", "mine"], "exists already");
+    refused(SCENARIO, &["--out", "mine"], "already exists");
     assert_eq!(fs::read_to_string(folder.path().join("mine")).unwrap(), "mine");
 }
 
@@ -100,14 +100,14 @@ fn a_network_is_sampled_from_a_consensus_beside_the_scenario() {
         assert!(message.contains(told) && message.lines().count() == 1, "{message}");
         assert!(!folder.path().join("d.parquet").exists(), "nothing half written");
     };
-    refused(&SAMPLED.replace("12", "25"), "s.toml:5: `count` asks for 25 relays, but only 24");
+    refused(&SAMPLED.replace("12", "25"), "s.toml:5: `count` is 25, but only 24 relays");
     // Half a consensus: the last line ends in the middle.
     let text = consensus();
     fs::write(folder.path().join("c.tsv"), &text[..text.len() - 9]).unwrap();
     refused(SAMPLED, "s.toml:4: c.tsv: the file ends within a line");
     fs::write(folder.path().join("c.tsv"), "hello\n").unwrap();
     refused(SAMPLED, "s.toml:4: c.tsv: the file is neither a consensus");
-    refused(SAMPLED, "name a complete consensus");
+    refused(SAMPLED, "choose a complete consensus");
 }
 
 /// Lines and delays from lists, so that networks differ.
@@ -186,7 +186,10 @@ fn a_run_of_a_sweep_can_be_carried_out_in_another_folder() {
     fs::write(at.join("a/units.jsonl"), format!("{journal}{}\n", told["record"])).unwrap();
     assert_eq!(words("a", &["--list"]).1, "one-n1-s1\n");
     let (code, told) = words("b", &["--run", "two"]);
-    assert!(code == Some(2) && told.contains("this sweep has no run `two`; --list"), "{told}");
+    assert!(
+        code == Some(2) && told.contains("this sweep has no simulation `two`; --list"),
+        "{told}"
+    );
 }
 
 /// The larger experiment, with ten clients for ten seconds on one network.
@@ -219,7 +222,7 @@ fn the_wide_experiment_makes_everything_and_goes_on() {
     for told in [
         "| mudp-or × 2, eta |",
         "cannot be judged: no downloads to compare",
-        "Reduced: 10 instead of 228 clients; 10 simulated seconds instead of two hours",
+        "smaller than the full one: 10 instead of 228 clients; 10 simulated seconds instead of two",
         "| tor-fixed |",
     ] {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");

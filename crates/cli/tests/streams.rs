@@ -184,7 +184,7 @@ fn a_wrong_certificate_and_a_port_without_tls_are_told_and_other_paths_go_on() {
     let far = Far::start();
     let other = "0".repeat(64);
     let cases = [
-        (far.tls, &other, format!("the certificate received has the SHA-256 {}", far.fingerprint)),
+        (far.tls, &other, format!("the received certificate has the SHA-256 {}", far.fingerprint)),
         (far.tcp, &far.fingerprint, "it does not answer in time".to_owned()),
     ];
     for (at, pin, words) in cases {

@@ -203,5 +203,5 @@ fn a_relay_counts_its_lossy_circuits_and_says_what_it_lacks() {
     let mut relay = Program::start(&[&usual[..], &["--udp-or", "--link", "tls"]].concat());
     let (status, said) = relay.ended();
     assert_eq!(status.code(), Some(2), "{said}");
-    assert!(said.contains("--udp-or needs QUIC links: add quic to --link"), "{said}");
+    assert!(said.contains("--udp-or needs QUIC: add quic to --link"), "{said}");
 }

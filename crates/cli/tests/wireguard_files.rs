@@ -280,8 +280,8 @@ fn flags_that_do_not_go_together_are_refused() {
     let both = refused(&tunnel(), &["--write", "-", "--json", "--listen", "127.0.0.1:5"]);
     assert_eq!(
         both,
-        "the file (--write -) and --json cannot both go to standard output: give --write a file \
-         name"
+        "the WireGuard file (--write -) and the events (--json) cannot both go to standard output: \
+         give --write a file name"
     );
 }
 

@@ -72,29 +72,28 @@ macro_rules! impairments {
 
 impairments! {
     rate / rate_back: Rate, "100mbit (bit, kbit, mbit, gbit) or unlimited",
-        "Maximum rate of the link.",
+        "Rate of the link.",
         |settings, rate| settings.rate = rate.0;
     delay / delay_back: Span, "10ms (ns, us, ms, s)",
         "Delay in one direction.",
         |settings, span| settings.delay = span.0;
     jitter / jitter_back: Span, "5ms (ns, us, ms, s)",
-        "Variation of the delay: half-width if jitter_law is uniform, standard deviation if it \
-         is normal.",
+        "Random variation of the delay: its half-width (uniform) or standard deviation (normal).",
         |settings, span| settings.jitter = span.0;
     jitter_law: LawRule, "uniform or normal",
         "Distribution of the delay.",
         |settings, law| settings.law = law.0;
     loss / loss_back: LossRule, "0.02, { to_bad, to_good, loss_good, loss_bad } or { script }",
-        "Packets that are lost: a probability, a model of bursts, or a list of packet numbers.",
+        "Packet loss: its probability, a model of loss in bursts, or the numbers of lost packets.",
         |settings, rule| settings.loss = plain(&rule.0);
     queue / queue_back: QueueRule, "250kB (B, kB, MB, KiB, MiB), { codel, interval, limit } or unlimited",
-        "Limit on the data in the queue, with the packet that is being sent.",
+        "Limit of the queue: the data that wait to be sent or are being sent.",
         |settings, rule| (settings.queue, settings.codel) = (rule.limit, rule.codel);
     reorder: bool, "true or false",
-        "Whether jitter may change the order of packets.",
+        "Whether packets may overtake each other because of jitter.",
         |settings, reorder| settings.reorder = *reorder;
     down / down_back: bool, "true or false",
-        "Whether the link is down, so that it drops all packets.",
+        "Whether the link is cut, so that all packets are lost.",
         |settings, down| settings.down = *down;
 }
 

@@ -52,7 +52,7 @@ impl fmt::Display for JournalError {
             JournalError::Busy(path) => {
                 write!(
                     f,
-                    "{}: another process writes to this folder; wait until it ends, or name \
+                    "{}: another process writes to this folder: wait until it ends, or choose \
                      another folder",
                     path.display()
                 )
@@ -60,8 +60,8 @@ impl fmt::Display for JournalError {
             JournalError::Line(path, line, why) => {
                 write!(
                     f,
-                    "{}:{line}: the line is not a record of this experiment: {why}; name another \
-                     folder",
+                    "{}:{line}: the line is not a record of this experiment ({why}): choose \
+                     another folder",
                     path.display()
                 )
             }
@@ -69,10 +69,9 @@ impl fmt::Display for JournalError {
                 let (what, remedy) = match ORIGIN.iter().any(|own| key.starts_with(own)) {
                     true => (
                         "of another build, with other programs, or on another machine",
-                        "an experiment does not mix them: continue with the same build, programs \
-                         and machine",
+                        "continue with the same build, programs and machine",
                     ),
-                    false => ("with other settings", "give the same settings to continue it"),
+                    false => ("with other settings", "continue with the same settings"),
                 };
                 let told = |value: &Value| match value {
                     Value::Null => "not noted".to_owned(),
@@ -80,8 +79,8 @@ impl fmt::Display for JournalError {
                 };
                 write!(
                     f,
-                    "{}: belongs to an experiment {what} ({key}: {} in the file, {} now); \
-                     {remedy}, or name another folder",
+                    "{}: the file belongs to an experiment {what} ({key}: {} in the file, {} now): \
+                     {remedy}, or choose another folder",
                     path.display(),
                     told(there),
                     told(here)
@@ -345,7 +344,10 @@ mod tests {
             (json!({"seed": 1}), r#"(machine: "here" in the file, not noted now)"#),
         ] {
             let error = refused(&path, &other);
-            assert!(error.contains(told) && error.contains("does not mix them"), "{error}");
+            assert!(
+                error.contains(told) && error.contains("continue with the same build"),
+                "{error}"
+            );
         }
     }
 

@@ -312,6 +312,6 @@ mod tests {
         drop(Journal::<SweepRecord>::open(&path, &sweep.header()).unwrap());
         sweep.arms[1].text = "legs = 3".to_owned();
         let error = Journal::<SweepRecord>::open(&path, &sweep.header()).unwrap_err().to_string();
-        assert!(error.contains("arms") && error.contains("name another folder"), "{error}");
+        assert!(error.contains("arms") && error.contains("choose another folder"), "{error}");
     }
 }

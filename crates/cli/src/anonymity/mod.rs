@@ -23,16 +23,17 @@ use clap::{Args, Subcommand, ValueEnum};
 use self::source::Choice;
 use crate::failure::Failure;
 
-/// Compute what hostile relays learn about clients with several paths: compromised circuits, a year
-/// of guards, guard fingerprints.
+/// Compute what hostile Tor relays learn about clients that split streams over several circuits.
 ///
-/// A guard is the first relay of a circuit.
+/// There are three analyses. paths computes how likely a stream is compromised, and year how many
+/// clients meet a hostile relay in a year. fingerprints computes how many clients share the same
+/// guards. A guard is the first relay of a circuit.
 ///
-/// This is the analysis of "Analysis of Multi-path Onion Routing" (DBSec 2019, section 6), with the
-/// guards and path selection of this program. It reads a consensus (the list of all relays): a
+/// The analyses are those of "Analysis of Multi-path Onion Routing" (DBSec 2019, section 6), with
+/// the guards and path selection of this program. They read a consensus (the list of all relays): a
 /// document of Tor's directory protocol (ns or microdesc flavour), or a table with one relay per
-/// row (docs/formats.md). Signatures are not checked. Results depend on the consensus, the settings
-/// and --seed alone.
+/// row (docs/formats.md). Signatures are not checked. The results depend only on the consensus, the
+/// options and --seed.
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct AnonymityArgs {
@@ -50,22 +51,22 @@ enum AnonymityCommand {
 /// Options of all analyses.
 #[derive(Args, Debug)]
 struct Common {
-    /// Read this consensus (list of all relays), plain or compressed (xz, gzip), or an archive of
-    /// several, such as a month from CollecTor; - is standard input.
+    /// Read this Tor consensus (list of all relays), plain or compressed (xz, gzip). It may be in
+    /// an archive of several, such as a month from CollecTor; - is standard input.
     consensus: PathBuf,
-    /// Choose the consensus (list of relays) of this hour from an archive: the one whose
-    /// valid-after line has this time in UTC, such as 2024-05-17T17.
+    /// From an archive of consensuses (lists of relays), choose the one whose validity begins at
+    /// this hour in UTC, such as 2024-05-17T17. This is the time in its valid-after line.
     #[arg(long, value_name = "TIME")]
     valid_after: Option<String>,
-    /// Seed all random choices.
+    /// Start all random choices from N. The same N gives the same results.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Let a client that uses one circuit for a stream have N guards (first relays) at a time
+    /// Let a client that uses one circuit for each stream have N guards (first relays) at a time
     /// [default: the number in the consensus: 1 before 2022, 2 since]. A client that splits streams
     /// over M circuits has at least M guards.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=8))]
     guards_in_use: Option<u16>,
-    /// Use N threads [default: one per processor]. Results do not depend on N.
+    /// Use N threads [default: one for each processor]. The results do not depend on N.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Print the results as one JSON object.
@@ -75,14 +76,14 @@ struct Common {
 
 #[derive(ValueEnum, Clone, Copy, Debug)]
 enum HostileChoice {
-    /// Relays at random.
+    /// Relays chosen at random.
     Random,
-    /// The relays that clients choose most often (those with the highest weight).
+    /// The relays that clients choose most often.
     Heaviest,
 }
 
-/// Compute the probability that a stream over several circuits has a hostile entry and exit (first
-/// and last relay), by formula and by simulation.
+/// Compute the probability that a stream over several circuits has a hostile entry (first relay)
+/// and a hostile exit (last relay), by formula and by simulation.
 ///
 /// The circuits over which a stream is split are called legs. Each leg has its own entry; all legs
 /// of a stream have the same exit.
@@ -98,28 +99,29 @@ struct PathsArgs {
     /// (last relay). Only exits that allow the destination port of --port count.
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     exits: f64,
-    /// Choose which relays the adversary runs.
+    /// Choose the relays that the adversary runs.
     #[arg(long, value_enum, default_value = "random")]
     hostile: HostileChoice,
-    /// Compute for streams that are split over 1 to M circuits (legs).
+    /// Compute the results for streams that are split over 1 to M circuits.
     #[arg(long, default_value_t = 3, value_name = "M")]
     legs: usize,
-    /// Count only exits that allow this destination port.
+    /// Count as exits (last relays) only the relays that allow this destination port.
     #[arg(long, default_value_t = 443)]
     port: u16,
-    /// Simulate N circuits for each number of legs (--legs) and for each choice of the adversary's
-    /// relays (--draws).
+    /// Simulate N circuits for each number of circuits per stream (--legs) and for each choice of
+    /// the adversary's relays (--draws).
     #[arg(long, default_value_t = 5000, value_name = "N")]
     circuits: u64,
-    /// Choose the adversary's relays at random N times; the results are means.
+    /// Choose the adversary's relays at random N times. The results are means over these choices.
     #[arg(long, default_value_t = 20, value_name = "N")]
     draws: u64,
 }
 
-/// Compute the share of clients that used hostile entry relays within a year.
+/// Compute the share of clients that have used a hostile entry relay (first relay of a circuit)
+/// within a year.
 ///
-/// It is computed for clients with one, two and three entries at a time, and for a mixture called
-/// COMB: 60 % of the clients have one entry, 20 % two, 20 % three.
+/// It is computed for clients that use one, two and three entries at a time, and for a mixture
+/// called COMB. In COMB 60 % of the clients use one entry, 20 % two, and 20 % three.
 #[derive(Args, Debug)]
 struct YearArgs {
     #[command(flatten)]
@@ -127,44 +129,48 @@ struct YearArgs {
     /// Simulate N clients for each choice of the adversary's relays (--draws).
     #[arg(long, default_value_t = 500_000, value_name = "N")]
     clients: usize,
-    /// Choose the adversary's relays at random N times; the results are means.
+    /// Choose the adversary's relays at random N times. The results are means over these choices.
     #[arg(long, default_value_t = 50, value_name = "N")]
     draws: usize,
     /// Set the probability that a client chooses a relay of the adversary as entry (first relay),
     /// from 0 to 1.
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     share: f64,
-    /// Choose which relays of the consensus the adversary runs.
+    /// Choose the relays of the consensus (list of all relays) that the adversary runs.
     #[arg(long, value_enum, default_value = "random")]
     hostile: HostileChoice,
-    /// Let the adversary add N new relays, all equally likely to be chosen, instead of running
-    /// relays of the consensus (list of relays).
+    /// Let the adversary add N new relays, all equally likely to be chosen by clients, instead of
+    /// running relays of the consensus (list of all relays).
     #[arg(long, value_name = "N", conflicts_with = "hostile")]
     add: Option<usize>,
-    /// Replace each relay after DAYS on average [default: relays are never replaced].
+    /// Replace each relay by another after DAYS on average [default: relays are never replaced].
     #[arg(long, value_name = "DAYS")]
     churn: Option<f64>,
-    /// Apply --churn to hostile relays too [default: hostile relays are never replaced].
+    /// Also replace hostile relays, as --churn does with the others [default: hostile relays are
+    /// never replaced].
     #[arg(long, requires = "churn")]
     hostile_churn: bool,
-    /// Print the results for these days of the year.
+    /// Print the results for these days of the simulated year.
     #[arg(long, value_delimiter = ',', default_value = "30,90,182,365", value_name = "DAY,...")]
     days: Vec<u64>,
 }
 
-/// Compute how many clients share the same set of 1 to M guards: if each client draws its guards,
-/// and if clients get fixed sets.
+/// Compute how many clients use exactly the same guards (first relays of circuits), for 1 to M
+/// guards.
+///
+/// Two cases are compared: each client chooses its own guards at random, or clients get predefined
+/// sets of guards.
 #[derive(Args, Debug)]
 struct FingerprintsArgs {
     #[command(flatten)]
     common: Common,
-    /// Simulate N clients, each with its own guards (first relays).
+    /// Simulate N clients, each with its own guards (first relays of circuits).
     #[arg(long, default_value_t = 83_000, value_name = "N")]
     clients: usize,
-    /// Compute for clients that use 1 to M guards (first relays) at a time.
+    /// Compute the results for clients that use 1 to M guards (first relays of circuits) at a time.
     #[arg(long, default_value_t = 3, value_name = "M")]
     legs: usize,
-    /// Repeat the simulation N times, and print the means.
+    /// Repeat the simulation N times. The results are means.
     #[arg(long, default_value_t = 10, value_name = "N")]
     draws: usize,
 }

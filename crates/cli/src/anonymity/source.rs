@@ -52,7 +52,7 @@ pub(crate) fn read(source: impl Read, choice: Choice<'_>) -> Result<Vec<u8>, Str
         (true, _) => of_archive(whole, choice),
         (false, None) => all_of(whole),
         (false, Some(hour)) => Err(format!(
-            "the file is a single consensus, not an archive of several: remove {}{hour}",
+            "the file is a single consensus, not an archive: remove {}{hour}",
             choice.written
         )),
     }
@@ -60,8 +60,8 @@ pub(crate) fn read(source: impl Read, choice: Choice<'_>) -> Result<Vec<u8>, Str
 
 fn told(error: io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::IsADirectory => "a directory; give a file: a consensus, or an archive of \
-                                        several"
+        io::ErrorKind::IsADirectory => "this is a directory: give a file that is a consensus or \
+                                        an archive of consensuses"
             .to_owned(),
         io::ErrorKind::UnexpectedEof => {
             "the consensus file is incomplete: its end is missing; download it again".to_owned()
@@ -127,8 +127,10 @@ fn of_archive(source: impl Read, choice: Choice<'_>) -> Result<Vec<u8>, String> 
             "none of the archive's {documents} consensuses, from {first} to {last}, has the \
              valid-after time {wanted}; choose another --valid-after"
         )),
-        _ => Err("the archive holds no consensus; give a consensus or an archive of consensuses"
-            .to_owned()),
+        _ => {
+            Err("the archive contains no consensus: give a consensus or an archive of consensuses"
+                .to_owned())
+        }
     }
 }
 
@@ -259,7 +261,7 @@ mod tests {
         let choice = Choice { hour: None, written: "--valid-after " };
         assert_eq!(
             read_file(folder.path(), choice).unwrap_err(),
-            "a directory; give a file: a consensus, or an archive of several"
+            "this is a directory: give a file that is a consensus or an archive of consensuses"
         );
     }
 

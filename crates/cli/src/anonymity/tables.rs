@@ -167,8 +167,8 @@ pub(super) fn year_text(listed: &Listed, settings: &YearSettings, rows: &[YearRo
     };
     let _ = writeln!(
         text,
-        "{} clients, {} draws; the adversary {whose} with {} of the entry weight; {stay}\nshares \
-         of clients: mean over the draws (5th to 95th percentile)\n",
+        "{} clients, {} random choices (draws); the adversary {whose} with {} of the entry weight; \
+         {stay}\nshares of clients: mean over the draws (5th to 95th percentile)\n",
         settings.clients, settings.draws, settings.share
     );
     for (kind, (_, name)) in COMPROMISED.iter().enumerate() {
@@ -237,8 +237,8 @@ pub(super) fn fingerprints_text(
     let mut text = head(listed);
     let _ = writeln!(
         text,
-        "{} clients, mean of {} draws; number of clients that share a set of guards\n\n{:<26} \
-         {:>9} {:>10} {:>12} {:>8} {:>8} {:>8} {:>10}",
+        "number of clients that share a set of guards (first relays): {} clients, mean of {} \
+         simulations\n\n{:<26} {:>9} {:>10} {:>12} {:>8} {:>8} {:>8} {:>10}",
         settings.clients,
         settings.draws,
         "legs in use",

@@ -115,7 +115,7 @@ fn outcome(program: &Program, ended: &Ended) -> Value {
 fn answer(network: &Network, line: &str) -> Result<Value, String> {
     let mut command: Map<String, Value> = serde_json::from_str(line).map_err(|error| {
         format!(
-            "the line on standard input is no command, because it is not a JSON object: {}",
+            "a line on standard input is not a command, because it is not a JSON object: {}",
             toml_keys::in_plain_words(&error.to_string())
         )
     })?;

@@ -19,46 +19,48 @@ use crate::failure::Failure;
 use crate::sudo;
 use work::{Face, Work};
 
-/// Emulate a network on this machine: hosts, links with rate, delay, loss and queue, and programs.
+/// Emulate a network on this machine: hosts, links with rate, delay, loss and queue, and programs
+/// on the hosts.
 ///
-/// Hosts are network namespaces without names; enter one with `nsenter --net=PATH`. The network
-/// ends when all programs that it waits for have ended: those of the topology file, and COMMAND. If
-/// there are none, it ends on SIGINT, SIGTERM, or (with --json) at the end of standard input.
-/// Programs that still run then get SIGTERM, and SIGKILL two seconds later. When this process ends,
-/// its network and programs are gone.
+/// A host is a network namespace without a name; `nsenter --net=PATH` enters it. The network ends
+/// when the programs of the topology file and COMMAND have ended; programs that the file marks as
+/// background do not count. Without such programs it ends on SIGINT, on SIGTERM, or (with --json)
+/// at the end of standard input. Programs that still run then get SIGTERM and, two seconds later,
+/// SIGKILL. When this process ends, its network and programs end too.
 ///
-/// Exit status: that of COMMAND; 1 if another program ended in another way than the topology file
-/// expects.
+/// The exit status is that of COMMAND. It is 1 if another program ended in a way that the topology
+/// file does not expect.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_long_help = links())]
 pub(crate) struct EmulateArgs {
     #[command(subcommand)]
     action: Option<Action>,
-    /// Read the network from this TOML file: [[host]], [[link]], [[event]] and [[program]] tables
-    /// (docs/emulator.md).
+    /// Read the network from this TOML file, which has the tables [[host]], [[link]], [[event]] and
+    /// [[program]] (docs/emulator.md).
     #[arg(required = true, value_name = "TOPOLOGY.toml")]
     topology: Option<PathBuf>,
     /// Print events as JSON lines on standard output, and read commands as JSON lines from standard
     /// input.
     #[arg(long)]
     json: bool,
-    /// Write the output of each program NAME to DIR/NAME.stdout and DIR/NAME.stderr, instead of
-    /// showing it.
+    /// Write the output of each program to files in DIR, NAME.stdout and NAME.stderr (NAME is the
+    /// program's name), instead of showing it.
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
-    /// Run COMMAND in this host of the emulated network [default: the first host in the topology
+    /// Run COMMAND on this host of the emulated network [default: the first host in the topology
     /// file].
     #[arg(long = "in", value_name = "HOST", requires = "command")]
     host: Option<String>,
-    /// Run this program in the host of --in, connected to this terminal.
+    /// Run this program on the emulated host that --in names, with this terminal as input and
+    /// output.
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "json")]
     command: Vec<String>,
 }
 
 #[derive(Subcommand)]
 enum Action {
-    /// Check whether this machine can run emulated networks, and list what it lacks.
+    /// Check whether this machine can emulate networks, and list what it lacks.
     Check,
 }
 
@@ -70,7 +72,7 @@ impl EmulateArgs {
             (Some(Action::Check), _) => check(),
             (None, Some(file)) => self.emulate(&file, rootless),
             (None, None) => Err(Failure::misuse(
-                "no topology file is given: write anabranch emulate TOPOLOGY.toml",
+                "the topology file is missing: write anabranch emulate TOPOLOGY.toml",
             )),
         }
     }
@@ -139,8 +141,6 @@ impl EmulateArgs {
     }
 }
 
-/// Returns the failure for `error`. If root is required, the message includes the `sudo` command
-/// line.
 /// Returns the end of the long help text: the properties of links.
 fn links() -> String {
     let line = |impairment: &Impairment| {
@@ -150,12 +150,15 @@ fn links() -> String {
     };
     let lines: Vec<String> = IMPAIRMENTS.iter().map(line).collect();
     format!(
-        "LINKS\n  Keys of [[link]] and [[event]], and of commands with --json; those in brackets \
-         set the\n  direction from the second end to the first (docs/emulator.md):\n{}",
+        "LINKS\n  These keys set the properties of a link, in [[link]] and [[event]] tables and in \
+         commands\n  with --json. A key in brackets sets only the direction from the second end \
+         to the first\n  (docs/emulator.md):\n{}",
         lines.join("\n")
     )
 }
 
+/// Returns the failure for `error`. If root is required, the message includes the `sudo` command
+/// line.
 fn refused(error: SetupError) -> Failure {
     if error.needs_root() {
         return Failure::misuse(format!("{error}: {}", sudo::command_line([])));
@@ -178,8 +181,8 @@ fn check() -> Result<(), Failure> {
     match needs.iter().filter(essential).count() {
         0 => Ok(()),
         missing => Err(Failure::trouble(format!(
-            "this machine cannot emulate networks: of the features marked 'missing' above, every \
-             topology needs {missing}"
+            "this machine cannot emulate networks: {missing} of the features marked 'missing' \
+             above are always needed"
         ))),
     }
 }

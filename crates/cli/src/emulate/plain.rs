@@ -66,7 +66,7 @@ impl Face for Plain {
         for (name, link) in network.stats() {
             for (way, stats) in [("forward", link.forward), ("back", link.back)] {
                 let (units, delivered) = (stats.units, stats.delivered.units);
-                say(format_args!("{name} {way}: {units} packets entered, {delivered} arrived"));
+                say(format_args!("link {name}, {way}: {units} packets sent, {delivered} arrived"));
             }
         }
         Ok(())

@@ -21,19 +21,19 @@ pub(crate) const JOURNAL: &str = "units.jsonl";
 /// Options of every experiment: where results go.
 #[derive(Args)]
 pub(super) struct Results {
-    /// Folder of the measurements and results; created if missing.
+    /// Keep the measurements and results in this folder, which is created if it is missing.
     #[arg(value_name = "FOLDER")]
     pub(super) folder: PathBuf,
-    /// Set the seed of all random choices of the experiment, such as the order of measurements and
-    /// the probabilities of the paths.
+    /// Start all random choices of the experiment from N, such as the order of measurements and the
+    /// probabilities of the paths.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
-    /// Measure nothing; write the tables and pages again from the measurements that FOLDER already
-    /// has.
+    /// Measure nothing. Write the tables and pages again from the measurements that are already in
+    /// FOLDER.
     #[arg(long)]
     pub(super) report: bool,
-    /// Write the results also into this Markdown file, between two comment lines that the file must
-    /// have; if they are missing, the error message shows them.
+    /// Also write the results into this Markdown file, between two comment lines. If the file lacks
+    /// these lines, the error message shows them.
     #[arg(long, value_name = "FILE.md")]
     into: Option<PathBuf>,
     /// Print events as JSON on standard output, one object per line.
@@ -46,9 +46,10 @@ pub(super) struct Results {
 pub(super) struct Common {
     #[command(flatten)]
     pub(super) results: Results,
-    /// Look for the measured programs (servers, clients, browsers) in this folder.
+    /// Look for the programs that are measured (servers, clients, browsers) in this folder.
     ///
-    /// Default: the folder into which tests/interop/setup builds them, then PATH.
+    /// By default they are looked for in the folder where tests/interop/setup builds them, then in
+    /// PATH.
     #[arg(long, value_name = "DIR")]
     programs: Option<PathBuf>,
 }
@@ -56,8 +57,8 @@ pub(super) struct Common {
 /// Option of every experiment that splits.
 #[derive(Args)]
 pub(super) struct SplitWords {
-    /// Pass a further argument to `anabranch split`, such as --split=--quic-tuples=3; repeat for
-    /// more. Measurements without splitting do not get it.
+    /// Pass one more argument to `anabranch split`, such as --split=--quic-tuples=3 (repeatable).
+    /// Measurements without splitting are not affected.
     #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
     pub(super) split: Vec<String>,
 }
@@ -210,7 +211,7 @@ pub(super) fn origin(header: &Value) -> String {
     let peers: Vec<_> =
         peers.map(|(name, print)| format!("{name} {}", print.as_str().unwrap_or("?"))).collect();
     let peers = if peers.is_empty() { "not noted".to_owned() } else { peers.join(", ") };
-    format!("Program: {}. Machine: {}. Peers: {peers}.", told("program"), told("machine"))
+    format!("Program: {}. Machine: {}. Other programs: {peers}.", told("program"), told("machine"))
 }
 
 /// Describes the other load of the machine: median and maximum of each field of [`Disturbance`].
@@ -226,9 +227,9 @@ pub(super) fn disturbance(all: impl Iterator<Item = Disturbance> + Clone) -> Str
         format!("{median:.digits$}{unit} ({worst:.digits$}{unit})")
     };
     format!(
-        "State of the machine during the measurements, median (worst): load {}; {} of the CPU time \
-         taken by the hypervisor; at least one task waited for a CPU in {} of the time; one in a \
-         hundred wake-ups of a sleeping thread was late by {} or more.",
+        "State of the machine during the measurements, as median (worst): the load was {}. The \
+         hypervisor took {} of the CPU time. At least one task waited for a CPU in {} of the time. \
+         One in a hundred wake-ups of a sleeping thread was late by {} or more.",
         two(load, 1.0, 1, ""),
         two(steal, 100.0, 1, " %"),
         two(pressure, 100.0, 0, " %"),

@@ -22,12 +22,12 @@ use clap::{Args, Subcommand};
 
 use crate::failure::Failure;
 
-/// Repeat the measurements of the papers: on emulated networks with unmodified software, or on Tor
-/// consensuses (lists of all relays).
+/// Repeat the measurements of research papers, on emulated networks with unmodified software, or on
+/// Tor consensuses (lists of all relays).
 ///
-/// An experiment is a folder. It has the measurements so far, and the results as Parquet and as one
-/// HTML page. The same command continues an experiment that was stopped; at most the current
-/// measurement is lost.
+/// Each experiment has a folder with its measurements and its results, as Parquet tables and as one
+/// HTML page. Run the same command again to continue an experiment that was stopped; at most the
+/// current measurement is lost.
 #[derive(Args)]
 pub(crate) struct ExperimentArgs {
     #[command(subcommand)]

@@ -13,9 +13,9 @@ use clap_complete::Shell;
 
 use crate::failure::Failure;
 
-/// Write shell completions or man pages.
+/// Write shell completions or man pages of this program.
 ///
-/// Both are generated from the definition of the command line, so they have every option.
+/// Both are generated from the definition of the command line, so they include every option.
 #[derive(Args)]
 pub(crate) struct GenerateArgs {
     #[command(subcommand)]
@@ -30,12 +30,12 @@ enum GenerateCommand {
     /// ~/.config/fish/completions/anabranch.fish, zsh from a file _anabranch in a folder of its
     /// $fpath.
     Completions {
-        /// Shell that the completions are for.
+        /// Print completions for this shell.
         shell: Shell,
     },
     /// Write man pages of the program, of each sub-command and of each kind of TOML file.
     Man {
-        /// Write into this existing directory.
+        /// Write the man pages into this existing directory.
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
         directory: PathBuf,
     },
@@ -74,7 +74,7 @@ fn write_man(directory: &Path, program: Command) -> Result<(), Failure> {
     // This is checked first, because the error for the first page would not show that the
     // directory is missing.
     if !directory.is_dir() {
-        return Err(Failure::misuse(format!("there is no directory '{name}': make it first")));
+        return Err(Failure::misuse(format!("there is no directory '{name}': create it first")));
     }
     let cannot = |error| Failure::misuse(format!("cannot write man pages to '{name}': {error}"));
     man::write(directory, program).map_err(cannot)

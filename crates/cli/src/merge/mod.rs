@@ -24,7 +24,7 @@ EXAMPLES
     anabranch split --listen 127.0.0.1:51820 --to vpn.example.net:4500 --key home.key \\
         --path wlan=if:wlan0 --path lte=if:wwan0
 
-  Two servers behind one far end; a splitter chooses with --behind office:
+  Two servers. A splitter chooses the second with 'anabranch split --behind office':
     anabranch merge --listen [::]:4500 --to home=127.0.0.1:51820 --to office=192.0.2.7:51820 \\
         --key far.key
 
@@ -32,26 +32,26 @@ FILES
   FILE                        settings in TOML: /etc/anabranch/NAME.toml for anabranch-merge@NAME
 
 ENVIRONMENT
-  NOTIFY_SOCKET               set by systemd: the far end reports there when it is ready and when it stops
+  NOTIFY_SOCKET               set by systemd. The far end reports to it that it is ready, or stops
 
 EXIT CODES
   0 stopped by SIGINT (Ctrl-C) or SIGTERM, or by SIGHUP without a FILE   1 failed while running
   2 bad usage or settings
 
 SIGNALS
-  SIGHUP                      reads FILE and the keys again: new clients, servers, schedule, limits";
+  SIGHUP                      makes the far end read FILE and the key file again";
 
-/// Run the far end: reassemble split sessions in front of an unmodified server.
+/// Run the far end: receive split traffic, and forward it to an unmodified server.
 ///
-/// Between a splitter with --key and the far end, each datagram is encrypted as a whole, its number
-/// included. So the observer of one path cannot infer from gaps in visible numbers how much the
-/// other paths carried. Both ends restore the order of datagrams. Senders without an accepted key
-/// get no answer.
+/// The other end is a splitter ('anabranch split --key'). Between the two ends each datagram is
+/// encrypted as a whole, together with its packet number. So an observer of one path cannot infer
+/// from gaps in the numbers how much the other paths carried. Both ends restore the order of the
+/// datagrams. Senders without an accepted key get no answer.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct MergeArgs {
-    /// Read settings from this TOML file. Its keys are the names of the options; options on the
-    /// command line override it.
+    /// Read settings from this TOML file. Its keys are the names of the options. Options on the
+    /// command line override the file.
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 

@@ -65,77 +65,83 @@ const KEYS: &[Section] = &[Section {
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub(super) struct Options {
-    /// Receive splitters' packets at this address, such as [::]:4500.
-    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Ends", value_parser = address)]
+    /// Receive packets from splitters ('anabranch split') at this UDP address, such as [::]:4500.
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
+    #[arg(help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::address")]
     listen: Option<SocketAddr>,
 
-    /// Also receive splitters' packets by TCP connections at this address, such as [::]:443. Paths
-    /// of the kinds tcp:, socks5-tcp:, http:, ssh: and onion: use it.
+    /// Also accept TCP connections from splitters ('anabranch split') at this address, such as
+    /// [::]:443. Splitters use it for paths of the kinds tcp:, socks5-tcp:, http:, ssh: and onion:.
     ///
     /// Senders without an accepted key get no answer, and their connections are closed after 20 s.
-    /// With --behind, they are passed on to the web server instead, silent ones after 5 s.
-    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Ends", value_parser = address)]
+    /// With --behind, such connections are forwarded to a web server instead, and those that send
+    /// nothing are forwarded after 5 s.
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
+    #[arg(help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::address")]
     listen_tcp: Option<SocketAddr>,
 
-    /// Also receive splitters' packets by TLS connections (tls: paths, TLS 1.3) at this address,
-    /// such as [::]:443.
+    /// Also accept TLS 1.3 connections from splitters ('anabranch split') at this address, such as
+    /// [::]:443. Splitters use it for paths of the kind tls:.
     ///
-    /// The SHA-256 of the certificate is printed: splitters need it (--tls-fingerprint), unless a
-    /// CA has signed the certificate.
-    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Ends", value_parser = address)]
+    /// The far end prints the SHA-256 hash of its certificate. Splitters need this hash for
+    /// --tls-fingerprint if no CA has signed the certificate.
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
+    #[arg(help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::address")]
     listen_tls: Option<SocketAddr>,
 
-    /// Read the certificate of --listen-tls, and those of the CAs that signed it, from this PEM
-    /// file [default: the file of --key with .tls.pem after its name, which is made at the first
-    /// start].
-    #[arg(long, value_name = "FILE", help_heading = "Ends")]
+    /// Read the certificate for --listen-tls, and the certificates of the CAs that signed it, from
+    /// this PEM file. The default is the file of --key with .tls.pem added to its name. That file
+    /// is created at the first start.
+    #[arg(long, value_name = "FILE", help_heading = "Clients and servers")]
     tls_cert: Option<PathBuf>,
 
-    /// Read the certificate's private key from this PEM file [default: the file of --tls-cert].
-    #[arg(long, value_name = "FILE", help_heading = "Ends")]
+    /// Read the private key of the certificate (--tls-cert) from this PEM file [default: the file
+    /// of --tls-cert].
+    #[arg(long, value_name = "FILE", help_heading = "Clients and servers")]
     tls_key: Option<PathBuf>,
 
-    /// Pass TCP and TLS connections that do not come from a splitter on to the web server at this
-    /// address.
+    /// Forward TCP and TLS connections that do not come from a splitter ('anabranch split') to the
+    /// web server at this address.
     ///
-    /// The web server also receives the bytes that arrived before the far end decided; those of TLS
-    /// connections arrive there decrypted. So whoever tests the port finds a web site.
-    #[arg(long, value_name = "HOST:PORT", help_heading = "Ends")]
+    /// The web server also receives what arrived before this was known. It receives the content of
+    /// TLS connections decrypted. So anyone who tests the port finds a web site.
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::text")]
     behind: Option<Target>,
 
-    /// Drop a packet that waits longer than TIME for room in the send buffer of its path's TCP
-    /// connection [default: 200ms].
+    /// On paths that are TCP connections, drop a packet when it has waited longer than TIME for
+    /// room in the connection's send buffer [default: 200ms].
     ///
-    /// With a longer TIME, a connection whose send buffer is full delays packets instead of losing
-    /// them. Paths of UDP packets are not affected.
-    #[arg(long, value_name = "TIME", help_heading = "Ends")]
+    /// With a longer TIME, a full send buffer delays more packets, and fewer are lost. Paths that
+    /// use UDP are not affected.
+    #[arg(long, value_name = "TIME", help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::text")]
     stream_age: Option<Span>,
 
-    /// Send each client's datagrams to this server. For several servers, repeat the option and give
-    /// each server a name. A splitter chooses one with 'anabranch split --behind NAME'.
-    #[arg(long, value_name = "[NAME=]HOST:PORT", help_heading = "Ends")]
+    /// Forward the clients' datagrams to this server. For several servers, repeat the option and
+    /// give each server a name. A splitter chooses one with 'anabranch split --behind NAME'.
+    #[arg(long, value_name = "[NAME=]HOST:PORT", help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::list")]
     to: Vec<ServerOption>,
 
-    /// Create a network interface NAME for the IP packets that splitters send with 'anabranch split
-    /// --tun' (needs CAP_NET_ADMIN).
+    /// Create a network interface NAME for IP packets that arrive from 'anabranch split --tun'
+    /// (needs CAP_NET_ADMIN).
     ///
     /// This machine's routes and firewall decide where the packets go.
-    #[arg(long, value_name = "NAME", help_heading = "Ends")]
+    #[arg(long, value_name = "NAME", help_heading = "Clients and servers")]
     tun: Option<String>,
 
-    /// Read this end's private key, and the public keys of the splitters that may connect, from
-    /// FILE, which 'anabranch key' makes.
-    #[arg(long, value_name = "FILE", help_heading = "Ends")]
+    /// Read this end's private key, and the public keys of all splitters that may connect, from
+    /// FILE. 'anabranch key' creates FILE.
+    #[arg(long, value_name = "FILE", help_heading = "Clients and servers")]
     key: Option<PathBuf>,
 
-    /// Choose the paths of the servers' answers by SCHEDULE, one path for each run (a group of
-    /// consecutive packets). 'anabranch split --help' lists the schedules [default: uniform].
+    /// Choose the paths of the servers' answers by SCHEDULE. It chooses one path for each run,
+    /// which is a group of consecutive packets. 'anabranch split --help' lists the schedules
+    /// [default: uniform].
     #[arg(long, value_name = "SCHEDULE", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
     schedule: Option<AnySchedule>,
@@ -144,55 +150,61 @@ pub(super) struct Options {
     #[serde(deserialize_with = "forms::text")]
     every: Option<Every>,
 
-    /// Choose the paths' random probabilities for a client again after the server has sent nothing
-    /// to it for SILENCE, such as 1s.
+    /// Draw new random probabilities for the paths to a client when the server has sent nothing to
+    /// this client for SILENCE, such as 1s.
     ///
-    /// By default a client keeps the probabilities that were chosen when it connected.
+    /// Without this option a client keeps the probabilities that were drawn when it connected.
     #[arg(long, value_name = "SILENCE", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
     redraw: Option<Silence>,
 
     /// Delay each answer of a server by a random time from RANGE, such as 0-20ms, before its path
-    /// is chosen. The order of answers is kept.
+    /// is chosen. The order of the answers stays the same.
     ///
-    /// At most 4,096 datagrams and 4 MiB for one client wait; beyond that, datagrams leave before
-    /// their delay ends (counted as "hurried" in the output of --json).
+    /// At most 4,096 datagrams and 4 MiB for one client wait at a time. Beyond these limits the
+    /// oldest datagrams leave before their delay ends; the output of --json counts them as
+    /// "hurried".
     #[arg(long, value_name = "RANGE", help_heading = "Schedule", allow_hyphen_values = true)]
     #[serde(deserialize_with = "forms::text")]
     jitter: Option<Jitter>,
 
-    /// Set the seed of the random choices, so that they repeat those of an earlier start with the
-    /// same seed [default: a random seed, which is printed].
+    /// Start the random number generator with the number N. A later start with the same N repeats
+    /// the same random choices [default: a random number, which is printed].
     #[arg(long, value_name = "N", help_heading = "Schedule")]
     seed: Option<u64>,
 
-    /// Pad each packet to the smallest of these lengths that fits, in bytes of UDP payload, such as
-    /// 640,1280 [default: no padding].
-    #[arg(long, value_name = "BYTES,...", value_delimiter = ',', help_heading = "Ends")]
+    /// Pad each packet to the smallest of these lengths into which it fits. Lengths are bytes of
+    /// UDP payload, such as 640,1280 [default: no padding].
+    #[arg(
+        long,
+        value_name = "BYTES,...",
+        value_delimiter = ',',
+        help_heading = "Clients and servers"
+    )]
     #[serde(deserialize_with = "forms::commas")]
     pad: Vec<u16>,
 
-    /// Send decoy packets on paths that are idle. Their bytes are at most PERCENT (such as 10%) of
-    /// the bytes that this far end really sends.
+    /// Send decoys (packets without data) on idle paths. The decoys have at most PERCENT, such as
+    /// 10%, of the bytes of the other traffic that this far end sends.
     ///
     /// Decoys copy the lengths and intervals of real packets, so that an observer cannot
-    /// distinguish them; the splitter drops them. The splitter's own decoys have their own limit
+    /// distinguish them. The splitter drops them. It can send decoys too, with a limit of its own
     /// ('anabranch split --decoys'). Cannot be used with schedules that use congestion windows,
     /// such as pull.
     #[arg(long, value_name = "PERCENT", help_heading = "Schedule", allow_hyphen_values = true)]
     #[serde(deserialize_with = "forms::text")]
     decoys: Option<DecoyBudget>,
 
-    /// Close a flow (one program's datagrams to one server) after it has been silent for TIME
-    /// [default: 180s].
-    #[arg(long, value_name = "TIME", help_heading = "Ends")]
+    /// Close a flow (the datagrams between one client program and one server) when it has carried
+    /// nothing for TIME [default: 180s].
+    #[arg(long, value_name = "TIME", help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::text")]
     idle: Option<Span>,
 
-    /// Allow at most N flows (one program's datagrams to one server) of all clients together. At
-    /// this limit, a new flow of a client replaces the flow of the same client that has been idle
-    /// longest [default: 4096].
-    #[arg(long, value_name = "N", help_heading = "Ends")]
+    /// Keep at most N flows in total for all clients. A flow is the datagrams between one client
+    /// program and one server. At the limit, a new flow of a client replaces the one of the same
+    /// client that has been idle longest [default: 4096].
+    #[arg(long, value_name = "N", help_heading = "Clients and servers")]
     max_flows: Option<NonZeroUsize>,
 
     /// Show this far end as NAME in 'anabranch status', in the live view and in each line that it
@@ -209,12 +221,12 @@ pub(super) struct Options {
     #[arg(long, help_heading = "Output")]
     pub(super) quiet: bool,
 
-    /// Print the counters every 5 s even if the output goes to the systemd journal. By default they
-    /// are printed to terminals and files only.
+    /// Print the traffic counters every 5 s to the systemd journal too. Without this option they
+    /// are printed only to terminals and files.
     #[arg(long, short, help_heading = "Output", conflicts_with = "quiet")]
     pub(super) verbose: bool,
 
-    /// Serve counters for Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
+    /// Serve traffic counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
     ///
     /// Anyone who can reach that address can read how much each client sends and when. Use
     /// 127.0.0.1 if possible.
@@ -252,8 +264,9 @@ pub(super) fn read(path: &Path) -> Result<Options, Failure> {
     toml_keys::read(&text, &name.to_string(), KEYS).map_err(|error| {
         if toml_keys::is_wg_quick(&text) {
             return Failure::misuse(format!(
-                "'{name}' is a wg-quick file, but the far end takes settings in TOML: name the \
-                 server with --to (the splitter reads the file: 'anabranch split --wg {name}')"
+                "'{name}' is a wg-quick file, but the far end reads settings in TOML: give the \
+                 server with --to. Only the splitter reads wg-quick files: 'anabranch split --wg \
+                 {name}'"
             ));
         }
         Failure::misuse(error)
@@ -263,9 +276,9 @@ pub(super) fn read(path: &Path) -> Result<Options, Failure> {
 /// Returns the help text of `--every`.
 fn every() -> String {
     format!(
-        "Choose a path for the answers again after LENGTH: a number of packets (50p) or a time \
-         (100ms). ~10p and ~100ms are random lengths with this average. With grow:10-100ms the \
-         length is 10 ms when traffic begins after a pause, and grows to 100 ms while traffic \
+        "Choose the path of the servers' answers again after LENGTH: a number of packets (50p) or \
+         a time (100ms). ~10p and ~100ms are random lengths with this average. With grow:10-100ms \
+         the length is 10 ms when traffic begins after a pause, and grows to 100 ms while traffic \
          continues [default: {FAR_END_EVERY}; schedules that were published with a length, such \
          as batched, use that length]"
     )
@@ -328,11 +341,11 @@ impl Options {
         };
         let listen = self
             .listen
-            .ok_or_else(|| missing("listen", "give the address that splitters send to"))?;
+            .ok_or_else(|| missing("listen", "give the address to which splitters send"))?;
         let file = self
             .key
             .as_ref()
-            .ok_or_else(|| missing("key", "give the file with this end's keys"))?;
+            .ok_or_else(|| missing("key", "give the file with the keys of this far end"))?;
         let keys = KeyFile::read_for(KeyEnd::Far, file)
             .map_err(|error| Failure::misuse(format!("--key: {error}")))?;
         if keys.peers.is_empty() {
@@ -379,14 +392,14 @@ impl Options {
     /// Returns the address for TLS streams, and the certificate. `key` is the file of our keys.
     fn tls(&self, key: &Path) -> Result<Option<(SocketAddr, tls::Far)>, Failure> {
         let needs = |given: bool, setting: &str, what: &str| match given {
-            true => Err(Failure::misuse(format!("--{setting}: it needs {what}"))),
+            true => Err(Failure::misuse(format!("--{setting} needs {what}"))),
             false => Ok(()),
         };
         let Some(listen) = self.listen_tls else {
             needs(self.tls_cert.is_some(), "tls-cert", "--listen-tls ADDRESS:PORT")?;
             needs(self.tls_key.is_some(), "tls-key", "--listen-tls ADDRESS:PORT")?;
             let has_streams = self.listen_tcp.is_some();
-            let streams = "--listen-tcp or --listen-tls, whose strangers it answers";
+            let streams = "--listen-tcp or --listen-tls, because it is for TCP and TLS connections";
             needs(self.behind.is_some() && !has_streams, "behind", streams)?;
             return Ok(None);
         };
@@ -414,10 +427,10 @@ impl Options {
         };
         match servers.iter().enumerate().find(twice) {
             Some((_, server)) if server.name.is_empty() => {
-                refuse("several servers need a name each: write NAME=HOST:PORT".to_owned())
+                refuse("each of several servers needs a name: write NAME=HOST:PORT".to_owned())
             }
             Some((_, server)) => {
-                refuse(format!("two servers are called '{}': give each its own name", server.name))
+                refuse(format!("two servers have the name '{}': rename one", server.name))
             }
             None if servers.iter().any(|server| server.name == INTERFACE) => refuse(
                 "no server can have the name '*', which stands for the interface of --tun: choose \
@@ -471,8 +484,8 @@ mod tests {
         let names: Vec<_> = two.servers().unwrap().into_iter().map(|server| server.name).collect();
         assert_eq!((names.concat(), two.pad), ("ab".to_owned(), vec![640, 1280]));
         for (text, words) in [
-            ("to = ['a=127.0.0.1:1', 'a=127.0.0.1:2']", "two servers are called 'a'"),
-            ("to = ['127.0.0.1:1', '127.0.0.1:2']", "several servers need a name each"),
+            ("to = ['a=127.0.0.1:1', 'a=127.0.0.1:2']", "two servers have the name 'a'"),
+            ("to = ['127.0.0.1:1', '127.0.0.1:2']", "each of several servers needs a name"),
             ("to = '*=127.0.0.1:1'", "no server can have the name '*'"),
             ("", "no server is given"),
         ] {

@@ -55,8 +55,7 @@ pub(super) fn run(
         Some(Ok(ended)) => Err(Failure::status(ended.code.into())),
         Some(Err(error)) => Err(Failure::trouble(format!("cannot run '{name}': {error}"))),
         None => Err(Failure::trouble(
-            "the splitter stopped before it could receive packets; the \
-                                      lines above say why",
+            "the splitter stopped before it could receive packets, for the reason above",
         )),
     }
 }

@@ -25,41 +25,41 @@ EXAMPLES
   Log in as mosh does, over Wi-Fi and mobile data at once; the server needs only Mosh:
     anabranch mosh me@shell.example.net --path wlan=if:wlan0 --path lte=if:wwan0
 
-  Another port and key for ssh, a command instead of a shell:
+  Another port and key for ssh, and a command instead of a shell:
     anabranch mosh --ssh 'ssh -p 2222 -i ~/.ssh/lab' me@192.0.2.7 --path rot=ports:8 -- tmux attach
 
-  Without ssh: `mosh-server new` was started by other means, and printed MOSH CONNECT 60001 KEY:
+  Without ssh. `mosh-server new` runs on the other machine and printed MOSH CONNECT 60001 KEY:
     MOSH_KEY=KEY anabranch mosh shell.example.net --port 60001 --path rot=ports:8
 
-The login itself uses ssh and its own route: one path, whatever --path is. An observer there sees
-an ssh connection; the session that follows it is split.
+The login with ssh is not split: it uses this machine's default route, whatever --path is. An
+observer there sees an ssh connection. The Mosh session after it is split.
 
 ENVIRONMENT
-  MOSH_KEY                    with --port: key of that mosh-server
-  ANABRANCH_SOCKS5_PASSWORD   password of proxies that are given a user but no password
+  MOSH_KEY                    with --port: the key that mosh-server printed
+  ANABRANCH_SOCKS5_PASSWORD   password for proxies with a user name but without a password
 
 EXIT CODES
   the exit code of mosh-client (128 + N if signal N killed it)
   1 failed while running, for example a failed login   2 bad usage or settings";
 
-/// Log in to a machine with Mosh, over several paths.
+/// Log in to another machine with Mosh, over several network paths.
 ///
-/// Logs in by ssh as mosh does, starts mosh-server on that machine, and runs the unmodified
-/// mosh-client here, with the splitter between them. The splitter prints nothing while mosh-client
-/// uses the terminal.
+/// Logs in with ssh as mosh does, and starts mosh-server on the other machine. Then runs the
+/// unmodified mosh-client here, and splits its traffic to the server over the paths. Prints nothing
+/// while mosh-client uses the terminal.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct MoshArgs {
-    /// Log in to this machine: a name that ssh knows, or an address.
+    /// Log in to this machine: a host name that ssh knows, or an IP address.
     #[arg(value_name = "[USER@]HOST")]
     host: String,
 
-    /// Run this command there instead of a login shell.
+    /// Run this command on the other machine instead of a login shell.
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     command: Vec<String>,
 
-    /// Connect to a running mosh-server at this UDP port, without a login; put its key in the
-    /// environment variable MOSH_KEY.
+    /// Connect to a mosh-server that already runs at this UDP port, without a login. Put its key
+    /// into the environment variable MOSH_KEY.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     #[arg(help_heading = "Login", conflicts_with_all = ["command", "server", "ssh", "bind_server", "server_port", "remote_ip"])]
     port: Option<u16>,
@@ -68,42 +68,42 @@ pub(crate) struct MoshArgs {
     #[arg(long, value_name = "COMMAND", default_value = "ssh", help_heading = "Login")]
     ssh: Words,
 
-    /// Start mosh-server with this shell command on the other machine.
+    /// Start mosh-server on the other machine with this shell command.
     #[arg(long, value_name = "COMMAND", default_value = "mosh-server", help_heading = "Login")]
     server: String,
 
-    /// Let mosh-server listen on this UDP port, or on a free one of this range [default: 60000 to
+    /// Let mosh-server listen at this UDP port, or at a free port of this range [default: 60000 to
     /// 61000].
     #[arg(long, value_name = "PORT[:PORT2]", value_parser = ports, help_heading = "Login")]
     server_port: Option<String>,
 
-    /// Let mosh-server listen on this address of its machine: ssh (the address that ssh reached),
-    /// any (all addresses), or an IP address.
+    /// Let mosh-server listen at this address of its machine: ssh (the address of the ssh
+    /// connection), any (all addresses), or an IP address.
     #[arg(long, value_name = "ssh|any|IP", default_value = "ssh", help_heading = "Login")]
     bind_server: Bind,
 
-    /// Choose how the address of the Mosh server is found.
+    /// Choose how the address of the Mosh server is determined.
     #[arg(long, visible_alias = "experimental-remote-ip", value_enum, value_name = "HOW")]
     #[arg(default_value = "proxy", help_heading = "Login")]
     remote_ip: AddressMethod,
 
-    /// Do not let ssh allocate a terminal (pty) on the other machine for the login.
+    /// Prevent ssh from allocating a terminal (pty) on the other machine for the login.
     #[arg(long, help_heading = "Login")]
     no_ssh_pty: bool,
 
     #[command(flatten)]
     family: FamilyArgs,
 
-    /// Start the session with this mosh-client command.
+    /// Run this mosh-client command for the session.
     #[arg(long, value_name = "COMMAND", default_value = "mosh-client", help_heading = "Client")]
     client: Words,
 
-    /// Choose when keystrokes are shown before the server has confirmed them.
+    /// Choose when mosh-client shows keystrokes before the server has confirmed them.
     #[arg(long, value_enum, value_name = "WHEN", help_heading = "Client")]
     predict: Option<Predict>,
 
-    /// Show predicted keystrokes over the text at the cursor. Without this option they are
-    /// inserted, and that text moves.
+    /// Let unconfirmed keystrokes replace the text at the cursor. Without this option they are
+    /// inserted, and the text after them moves.
     #[arg(long, help_heading = "Client")]
     predict_overwrite: bool,
 
@@ -111,7 +111,7 @@ pub(crate) struct MoshArgs {
     #[arg(long, help_heading = "Client")]
     no_init: bool,
 
-    /// Append the splitter's events to FILE, as text lines, or as JSON objects with --json.
+    /// Append the events of splitting to FILE, as lines of text, or as JSON objects with --json.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     log: Option<PathBuf>,
 
@@ -119,14 +119,14 @@ pub(crate) struct MoshArgs {
     shared: Shared,
 }
 
-/// Which of the server's addresses will do.
+/// The address family for the connection to the server.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct FamilyArgs {
-    /// Use IPv4 only.
+    /// Connect to the server over IPv4 only.
     #[arg(short = '4', help_heading = "Login", conflicts_with = "v6")]
     v4: bool,
 
-    /// Use IPv6 only.
+    /// Connect to the server over IPv6 only.
     #[arg(short = '6', help_heading = "Login")]
     v6: bool,
 }
@@ -152,34 +152,34 @@ impl FamilyArgs {
 /// Method that determines the server's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum AddressMethod {
-    /// Use the address that ssh connects to (Anabranch makes the connection for ssh, as its
-    /// ProxyCommand).
+    /// Use the address of the ssh connection. Anabranch makes this connection itself, as ssh's
+    /// ProxyCommand.
     Proxy,
-    /// Look the host name up here, regardless of ssh's configuration.
+    /// Look up the host name on this machine, without ssh's configuration.
     Local,
-    /// Ask the server which of its addresses ssh reached.
+    /// Ask the server which of its addresses the ssh connection uses.
     Remote,
 }
 
 /// mosh-client's MOSH_PREDICTION_DISPLAY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Predict {
-    /// On slow connections.
+    /// Only on slow connections.
     Adaptive,
     /// On all connections.
     Always,
-    /// Never.
+    /// On no connection.
     Never,
-    /// On all connections, even when often wrong.
+    /// On all connections, even if the display is then often wrong.
     Experimental,
 }
 
 /// ssh's way to the server.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ProxyArgs {
-    /// The server, as ssh has understood it
+    /// Connect to this server, which ssh has determined.
     host: String,
-    /// Its port
+    /// Connect to this TCP port of the server.
     port: u16,
     #[command(flatten)]
     family: FamilyArgs,
@@ -229,7 +229,7 @@ impl MoshArgs {
     fn settings(&mut self, host: &str) -> Result<Settings, Failure> {
         let json = self.shared.0.json;
         if json && self.log.is_none() {
-            return Err(Failure::misuse("--json sets the format of --log: add --log FILE"));
+            return Err(Failure::misuse("--json is the format of the --log file: add --log FILE"));
         }
         let options = &mut self.shared.0;
         options.listen = Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0));
@@ -290,8 +290,8 @@ impl MoshArgs {
                 let own = own.into_os_string().into_string();
                 let own = own.map_err(|_| {
                     Failure::misuse(
-                        "--remote-ip proxy: the folder or name of this program is not valid UTF-8: \
-                         install it elsewhere",
+                        "--remote-ip proxy: the path of this program is not valid UTF-8: install \
+                         the program in another folder",
                     )
                 })?;
                 let words = [own, "mosh-proxy".to_owned()].into_iter();
@@ -310,7 +310,7 @@ fn user_and_host(text: &str) -> Result<(Option<String>, String), Failure> {
     };
     let empty = host.is_empty() || user.as_deref() == Some("");
     if empty || text.starts_with('-') || host.starts_with('-') {
-        return Err(Failure::misuse(format!("'{text}' is not a machine: write [USER@]HOST")));
+        return Err(Failure::misuse(format!("'{text}' is not a host name: write [USER@]HOST")));
     }
     Ok((user, host.to_owned()))
 }
@@ -323,9 +323,9 @@ fn target(server: SocketAddr) -> Target {
 fn key() -> Result<Key, Failure> {
     let key = env::var("MOSH_KEY").map_err(|_| {
         Failure::misuse(
-            "--port: the environment variable MOSH_KEY is missing: set it to the key that the \
-             mosh-server of this port printed (to log in by ssh and choose mosh-server's port, \
-             write --server-port instead)",
+            "--port: the environment variable MOSH_KEY is missing: set it to the key that \
+             mosh-server printed. To log in by ssh and choose mosh-server's port, use \
+             --server-port instead of --port",
         )
     })?;
     key.parse().map_err(|error| Failure::misuse(format!("MOSH_KEY: {error}")))

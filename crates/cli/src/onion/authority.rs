@@ -46,8 +46,8 @@ EXAMPLES
         --listen-dir 0.0.0.0:9030 --contact you@example.net
 
 ENVIRONMENT
-  JOURNAL_STREAM   set by systemd: lines then begin with their priority
-  NOTIFY_SOCKET    set by systemd: notified when it is ready and when it stops
+  JOURNAL_STREAM   set by systemd. Lines then begin with their priority
+  NOTIFY_SOCKET    set by systemd. The authority reports to it that it is ready, or stops
 
 FILES
   ~/.local/state/anabranch/authority                 keys, relays, consensuses (--data)
@@ -73,19 +73,21 @@ pub(super) const KEYS: &[&str] = &[
 
 /// Run the directory authority of an onion network of your own.
 ///
-/// The authority accepts the descriptors of relays and tests whether they run. It publishes the
-/// consensus, a signed list of the running relays, in both flavours, for C tor (the Tor project's
-/// 'tor' program) and for anabranch. It is the only authority of its network.
+/// The authority accepts the descriptors (addresses and keys) of relays, and tests whether the
+/// relays run. It publishes the consensus, a signed list of the running relays. Both anabranch and
+/// C tor (the Tor project's 'tor' program) can read this list. The authority is the only one of its
+/// network.
 ///
-/// To join, relays and clients need the DirAuthority line that the authority prints at the start
-/// and keeps in the file 'authorities' of --data. It makes its keys at the first start and keeps
-/// them in the folder 'keys' of --data, in C tor's file formats. Keep a copy of
-/// authority_identity_key: without it the network is lost. Relays, their history and the last
-/// consensus are in --data too; after a restart the authority serves that consensus again.
+/// At its start the authority prints a DirAuthority line and writes it to the file 'authorities' in
+/// the folder of --data. Relays and clients need this line to join. The authority makes its keys at
+/// the first start, in C tor's file formats, and keeps them in the folder 'keys' of --data. Keep a
+/// copy of authority_identity_key: without it the network is lost. The folder of --data also holds
+/// the relays, their history and the last consensus. After a restart the authority serves that
+/// consensus again.
 ///
-/// Every option can be a key of a TOML file. SIGHUP reads that file again: what can change without
-/// a restart changes from the next consensus on, the rest is listed, and an error changes nothing.
-/// SIGHUP never stops an authority.
+/// Every option can be a key of a TOML file. On SIGHUP the authority reads that file again.
+/// Settings that can change without a restart apply from the next consensus on; the others are
+/// listed. If the file has an error, nothing changes. SIGHUP never stops an authority.
 #[derive(Args, Clone, Deserialize, Default)]
 #[serde(rename_all = "kebab-case", default)]
 #[command(after_long_help = FILES)]
@@ -96,68 +98,71 @@ pub(crate) struct AuthorityArgs {
     /// Set the authority's name (required): 1 to 19 letters and digits.
     #[arg(long)]
     nickname: Option<String>,
-    /// Announce this IPv4 address, at which clients and relays reach the authority (required).
+    /// Publish this IPv4 address, at which clients and relays reach the authority (required).
     #[arg(long)]
     address: Option<Ipv4Addr>,
-    /// Accept connections from clients and relays at this address (required, repeatable). The port
-    /// of the first --listen is announced.
+    /// Accept connections from clients and relays at this address (required, repeatable). The
+    /// authority publishes the port of the first --listen.
     #[arg(long, value_name = "ADDRESS:PORT")]
     #[serde(deserialize_with = "forms::list")]
     listen: Vec<SocketAddr>,
     /// Accept unencrypted requests for the list of relays at this address (required, repeatable).
-    /// The port of the first --listen-dir is announced.
+    /// The authority publishes the port of the first --listen-dir.
     #[arg(long, value_name = "ADDRESS:PORT")]
     #[serde(deserialize_with = "forms::list")]
     listen_dir: Vec<SocketAddr>,
     /// Publish this contact address, such as an e-mail address, in the consensus.
     #[arg(long)]
     contact: Option<String>,
-    /// Publish a consensus (the signed list of relays) every SECONDS, 10 to 86400 [default: 3600].
+    /// Publish a new consensus (the signed list of relays) every SECONDS, from 10 to 86400
+    /// [default: 3600].
     ///
-    /// C tor accepts an interval of less than 600 s only with TestingTorNetwork in its torrc.
+    /// C tor (the Tor project's 'tor' program) accepts less than 600 s only with TestingTorNetwork
+    /// in its torrc.
     #[arg(long, value_name = "SECONDS")]
     interval: Option<u64>,
-    /// Set the lifetime of a consensus (the signed list of relays) to COUNT intervals, 2 to 100
-    /// [default: 3].
+    /// Let a consensus (the signed list of relays) be valid for COUNT times the interval of
+    /// --interval; COUNT is 2 to 100 [default: 3].
     #[arg(long, value_name = "COUNT")]
     valid_intervals: Option<u64>,
-    /// Publish the first consensus (the signed list of relays) as soon as this number of relays
-    /// runs. It is published after two minutes or one --interval at the latest, whichever is
-    /// shorter.
+    /// Publish the first consensus (the signed list of relays) as soon as this number of relays is
+    /// running. At the latest, it is published after two minutes, or after one --interval if that
+    /// is shorter.
     #[arg(long, value_name = "RELAYS")]
     expect: Option<usize>,
-    /// Set a parameter of the network, such as cc_alg=2; all nodes read it from the consensus, the
-    /// signed list of relays (repeatable). The value is a whole number.
+    /// Set a parameter of the network, such as cc_alg=2 (repeatable). The value is a whole number.
+    /// Relays and clients read the parameters in the consensus (the signed list of relays).
     #[arg(long, value_name = "NAME=VALUE")]
     #[serde(deserialize_with = "forms::list")]
     param: Vec<String>,
-    /// Read the relays' measured bandwidths from FILE before each consensus is made, in the format
-    /// of C tor's V3BandwidthsFile.
+    /// Read the measured bandwidths of relays from FILE before each new consensus (signed list of
+    /// relays). FILE has the format of C tor's V3BandwidthsFile.
     #[arg(long, value_name = "FILE")]
     bandwidths: Option<PathBuf>,
-    /// Refuse the relay with this fingerprint of 40 hexadecimal digits (repeatable, or several
-    /// separated by commas).
+    /// Refuse the relay with this fingerprint, which is 40 hexadecimal digits. Repeat the option,
+    /// or separate fingerprints by commas, for more relays.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     ban: Vec<String>,
-    /// List at most this number of relays with the same IP address; 0 allows any number [default:
-    /// 2; with --allow-private 0].
+    /// List at most this number of relays with the same IP address; 0 means no limit [default: 2;
+    /// with --allow-private 0].
     #[arg(long, value_name = "RELAYS")]
     per_address: Option<usize>,
-    /// Make the certificate of the key that signs the list of relays valid for DAYS [default: 365].
+    /// Let the certificate of the authority's signing key be valid for DAYS. This key signs the
+    /// list of relays [default: 365].
     ///
-    /// A new key is made one month before the certificate expires. If DAYS is less than three
-    /// months, it is made after two thirds of DAYS.
+    /// The authority makes a new signing key one month before the certificate expires, or after two
+    /// thirds of DAYS if DAYS is less than three months.
     #[arg(long, value_name = "DAYS")]
     certified_days: Option<u64>,
-    /// Give every running relay the flags Fast and Stable at once. Use it only for test networks
+    /// Give every running relay the flags Fast and Stable at once. Use this only for test networks
     /// that exist for minutes.
     #[arg(long)]
     young: bool,
-    /// Test and list the relays' IPv6 addresses as well. This machine must have an IPv6 connection.
+    /// Test and list the relays' IPv6 addresses too. This machine must have an IPv6 connection.
     #[arg(long)]
     ipv6: bool,
-    /// Accept relays with private addresses: only for test networks on one machine.
+    /// Accept relays with private IP addresses. Use this only for test networks on one machine.
     #[arg(long)]
     allow_private: bool,
 }
@@ -237,7 +242,7 @@ impl AuthorityArgs {
         let valid_intervals = self.valid_intervals.unwrap_or(VALID_INTERVALS);
         if !(2..=100).contains(&valid_intervals) {
             let told =
-                "write 2 to 100, because a consensus must be valid until the next is published";
+                "write 2 to 100, because a consensus must be valid until the next one is published";
             return Err(Failure::misuse(format!("--valid-intervals {valid_intervals}: {told}")));
         }
         let relays = self.expect.unwrap_or(usize::MAX);

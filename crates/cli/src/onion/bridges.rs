@@ -33,7 +33,7 @@ impl Bridges {
     /// A line is invalid, or no program provides a bridge's transport.
     pub(super) fn read(bridges: &[String], pts: &[String]) -> Result<Option<Bridges>, Failure> {
         if bridges.is_empty() && !pts.is_empty() {
-            return Err(Failure::misuse("--pt needs a --bridge that uses its transport: add one"));
+            return Err(Failure::misuse("--pt needs a --bridge that uses this transport: add one"));
         }
         let wrong = |option: &str, line: &str, why: &dyn std::fmt::Display| {
             Failure::misuse(format!("{option} '{}': {why}", line.escape_debug()))

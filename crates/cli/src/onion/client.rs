@@ -55,8 +55,8 @@ NOT SUPPORTED YET
   Onion services (names that end in .onion).
 
 ENVIRONMENT
-  JOURNAL_STREAM   set by systemd: lines then begin with their priority
-  NOTIFY_SOCKET    set by systemd: notified when it is ready and when it stops
+  JOURNAL_STREAM   set by systemd. Lines then begin with their priority
+  NOTIFY_SOCKET    set by systemd. The client reports to it that it is ready, or stops
 
 FILES
   ~/.local/state/anabranch/client                guards and the list of relays (--data)
@@ -86,19 +86,20 @@ pub(super) const KEYS: &[&str] = &[
     "replace",
 ];
 
-/// Carry programs' connections through the onion network: a SOCKS and HTTP CONNECT proxy.
+/// Carry programs' connections through an onion network, as a SOCKS and HTTP CONNECT proxy.
 ///
-/// The client speaks the Tor protocol with the network of the given authorities. A circuit is a
-/// path over three relays, and its first relay is called a guard. SOCKS5 and SOCKS4a accept host
-/// names (socks5h in curl), and Tor's commands RESOLVE and RESOLVE_PTR. Connections with different
-/// SOCKS users or passwords never share a circuit. The guards and the list of relays are kept in
-/// --data.
+/// The client speaks the Tor protocol with the network of the given authorities. It sends
+/// connections over circuits. A circuit is a path over three relays; the first one is called a
+/// guard. SOCKS5 and SOCKS4a accept host names (socks5h in curl), and Tor's commands RESOLVE and
+/// RESOLVE_PTR. Connections with different SOCKS users or passwords never share a circuit. The
+/// client keeps its guards and the list of relays in the folder of --data.
 ///
-/// On a terminal the client shows its guards and circuits; elsewhere it prints lines.
+/// On a terminal the client shows its guards and circuits. Otherwise it prints lines.
 ///
-/// Every option can be a key of a TOML file. SIGHUP reads that file and --authorities again: what
-/// can change without a restart changes, the rest is listed, and an error changes nothing. Streams
-/// continue. SIGINT, SIGTERM and the end of its terminal stop the client.
+/// Every option can be a key of a TOML file. On SIGHUP the client reads that file and --authorities
+/// again. Settings that can change without a restart change; the others are listed. If the file has
+/// an error, nothing changes. Open connections continue. SIGINT, SIGTERM and the end of its
+/// terminal stop the client.
 #[derive(Args, Clone, Deserialize, Default)]
 #[serde(rename_all = "kebab-case", default)]
 #[command(after_long_help = FILES)]
@@ -106,121 +107,125 @@ pub(crate) struct ClientArgs {
     #[command(flatten)]
     #[serde(flatten)]
     common: Common,
-    /// Accept programs' connections at this address, by SOCKS5, SOCKS4a and HTTP CONNECT
+    /// Accept connections from programs at this address, by SOCKS5, SOCKS4a and HTTP CONNECT
     /// (repeatable) [default: 127.0.0.1:9250].
     #[arg(long, value_name = "ADDRESS:PORT")]
     #[serde(deserialize_with = "forms::list")]
     listen: Vec<SocketAddr>,
-    /// Use only these relays as the first of a circuit (guard), by fingerprint (40 hexadecimal
-    /// digits). Not with --bridge.
+    /// Use only this relay, or only the relays given in this way, as the first relay (guard) of a
+    /// circuit (repeatable). FINGERPRINT is 40 hexadecimal digits. Cannot be used with --bridge.
     ///
-    /// If you name few relays, others can recognise your traffic by them.
+    /// If you allow only a few relays, others can recognise your traffic by this choice.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     entry: Vec<String>,
-    /// Use only these relays in the middle of a circuit, by fingerprint (40 hexadecimal digits).
+    /// Use only this relay, or only the relays given in this way, in the middle of a circuit
+    /// (repeatable). FINGERPRINT is 40 hexadecimal digits.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     middle: Vec<String>,
-    /// Use only these relays as the last of a circuit (exit), by fingerprint (40 hexadecimal
-    /// digits).
+    /// Use only this relay, or only the relays given in this way, as the last relay (exit) of a
+    /// circuit (repeatable). FINGERPRINT is 40 hexadecimal digits.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     exit: Vec<String>,
-    /// Never use these relays, by fingerprint (40 hexadecimal digits).
+    /// Never use this relay (repeatable). FINGERPRINT is 40 hexadecimal digits.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     exclude: Vec<String>,
-    /// Enter the network only by this bridge, given as a Bridge line of torrc: [TRANSPORT]
-    /// ADDRESS:PORT [FINGERPRINT] [ed25519:KEY] [KEY=VALUE ...] (repeatable).
+    /// Enter the network only through a bridge (repeatable). LINE is as after Bridge in torrc:
+    /// [TRANSPORT] ADDRESS:PORT [FINGERPRINT] [ed25519:KEY] [KEY=VALUE ...].
     ///
-    /// A bridge is a first relay that no public list names. Of several bridges the first that can
-    /// be reached is used. A TRANSPORT camouflages the connection to the bridge: 'anabranch' is
-    /// built in, any other one needs --pt.
+    /// A bridge is a first relay that no public list names. If you give several bridges, the client
+    /// uses the first one that it can reach. A TRANSPORT camouflages the connection to the bridge.
+    /// The transport 'anabranch' is built in; all others need --pt.
     #[arg(long, value_name = "LINE")]
     #[serde(deserialize_with = "forms::list")]
     bridge: Vec<String>,
-    /// Use a program for the transport NAME of --bridge: NAME exec PROGRAM ARGS starts it, NAME
-    /// socks5 ADDRESS:PORT uses one that already runs (repeatable). LINE is as in
-    /// ClientTransportPlugin of torrc.
+    /// Set the program for a pluggable transport that a --bridge line names (repeatable). 'NAME
+    /// exec PROGRAM ARGS' starts PROGRAM; 'NAME socks5 ADDRESS:PORT' uses a program that already
+    /// runs. LINE is as after ClientTransportPlugin in torrc.
     #[arg(long, value_name = "LINE")]
     #[serde(deserialize_with = "forms::list")]
     pt: Vec<String>,
-    /// Send this much padding on idle links to guards (the first relays of circuits) [default:
-    /// full].
+    /// Choose the amount of padding on idle connections to guards (the first relays of circuits)
+    /// [default: full].
     ///
-    /// Padding hides the pauses of your traffic from the flow records (such as NetFlow) that
-    /// routers keep.
+    /// Padding hides pauses in your traffic from the flow records (such as NetFlow) that routers
+    /// keep.
     #[arg(long, value_enum, value_name = "AMOUNT")]
     padding: Option<Padding>,
-    /// Let two relays of the same /16 network be in one circuit: for test networks on one machine.
+    /// Allow circuits with two relays of the same /16 network. Use this only for test networks on
+    /// one machine.
     #[arg(long)]
     share_subnets: bool,
-    /// Split each stream over N circuits, 1 to 8 [default: what the network asks for, mostly 2].
+    /// Split each stream (connection to a destination) over N circuits, 1 to 8 [default: the number
+    /// that the network recommends, mostly 2].
     ///
     /// Each circuit has its own first relay (guard) and middle relay. More circuits are faster, and
     /// each guard sees only a part of your traffic. But N guards know your address instead of one.
     #[arg(long, value_name = "N")]
     legs: Option<usize>,
-    /// Choose the protocol that joins a stream's circuits: conflux, anabranch, merged,
-    /// conflux-2013, conflux-2013-vegas, mtor or mtor-vegas [default: conflux].
+    /// Choose the protocol that splits a stream over several circuits and joins it again: conflux,
+    /// anabranch, merged, conflux-2013, conflux-2013-vegas, mtor or mtor-vegas [default: conflux].
     ///
-    /// conflux is the protocol of today's Tor. The circuits join at the exit; if a circuit breaks
-    /// while it carries data, its streams end. With anabranch streams continue when a circuit
-    /// breaks; the exit must run Anabranch. With merged streams continue too. The circuits join at
-    /// a middle relay that runs Anabranch, and the exit may be any. conflux-2013 and mtor are older
-    /// protocols, for comparison; the exit must run Anabranch. Their congestion windows have a
-    /// fixed size; the names with -vegas use today's congestion control.
+    /// conflux is the protocol of today's Tor. The circuits join at the exit (the last relay). If a
+    /// circuit breaks while it carries data, its streams end. With anabranch, streams continue when
+    /// a circuit breaks; the exit must run Anabranch. With merged, streams continue too. Its
+    /// circuits join at a middle relay, which must run Anabranch; the exit can be any relay.
+    /// conflux-2013 and mtor are older protocols, for comparison; the exit must run Anabranch.
+    /// Their congestion windows have a fixed size. The names that end in -vegas are the same
+    /// protocols with today's congestion control.
     #[arg(long, value_name = "DESIGN")]
     multipath: Option<String>,
-    /// Carry streams by this design as a whole: tor, conflux, conflux-2013, mtor, merged,
-    /// anabranch, udp-or or mudp-or (both experimental) [default: what --legs and --multipath
-    /// choose].
+    /// Choose how streams are carried: tor, conflux, conflux-2013, mtor, merged, anabranch, udp-or
+    /// or mudp-or (the last two are experimental) [default: as --legs and --multipath choose].
     ///
-    /// With tor a stream has one circuit. The next five are the protocols of --multipath. With
-    /// udp-or a stream is a TCP connection between this client and the exit. Relays pass its
-    /// segments in datagrams, which may be lost and may overtake each other, so a stream never
-    /// waits for another one. The first byte arrives after one round trip. It needs relays that run
-    /// with --udp-or, and opens QUIC links. mudp-or distributes the segments over --legs circuits
-    /// with the same exit (2 by default), by --schedule (round-robin by default) and --every. With
-    /// round-robin and uniform, as published, TCP does not know of the circuits. With eta and other
-    /// schedulers that need windows, TCP has a window for each circuit. Not with --multipath or
-    /// --bridge.
+    /// With tor, a stream has one circuit. The next five names are protocols of --multipath. With
+    /// udp-or, a stream is a TCP connection between this client and the exit (the last relay).
+    /// Relays forward its segments in datagrams, which may be lost or overtake each other, so a
+    /// stream never waits for another one. The first byte arrives after one round trip. The relays
+    /// must run with --udp-or, and are connected by QUIC. mudp-or distributes the segments over
+    /// several circuits with the same exit. --legs sets their number (2 by default), --schedule and
+    /// --every the distribution (round-robin by default). With round-robin and uniform, as
+    /// published, TCP does not know of the circuits. With eta and other schedulers that need
+    /// windows, TCP has a window for each circuit. Cannot be used with --multipath or --bridge.
     #[arg(long, value_enum, value_name = "DESIGN", hide_possible_values = true)]
     design: Option<StreamDesign>,
-    /// Set the congestion control of the streams of --design udp-or and mudp-or, for the data that
-    /// you send [default: bbr]. The exit's own setting is for the data that you receive.
+    /// Set the congestion control for data that you send with --design udp-or or mudp-or [default:
+    /// bbr]. For data that you receive, the setting of the exit (the last relay) applies.
     #[arg(long, value_parser = SegmentControl::parser(), value_name = "NAME")]
     udp_or_congestion: Option<SegmentControl>,
-    /// Use this scheduler to choose the circuit on which each part of a stream is sent; 'anabranch
-    /// split --help' lists the schedulers. By default the exit (with conflux or anabranch) or the
-    /// protocol of --multipath chooses one.
+    /// Use this scheduler to choose the circuit for each part of a stream that is split over
+    /// several circuits. 'anabranch split --help' lists the schedulers. By default the exit (with
+    /// conflux or anabranch) or the protocol of --multipath chooses a scheduler.
     ///
-    /// Unless --multipath is conflux, the relay where the circuits join uses the same scheduler for
-    /// the data that you receive.
+    /// The scheduler is used for the data that you send. Unless --multipath is conflux, the relay
+    /// at which the circuits join uses the same scheduler for the data that you receive.
     #[arg(long, value_name = "SCHEDULE")]
     schedule: Option<String>,
-    /// Let the scheduler choose a circuit again after LENGTH: a number of cells (Tor's packets;
-    /// 50p) or a time (100ms). Needs --schedule [default: 1p].
+    /// Let the scheduler of --schedule choose a circuit again after LENGTH: a number of cells
+    /// (Tor's packets), such as 50p, or a time, such as 100ms. Needs --schedule [default: 1p].
     #[arg(long, value_name = "LENGTH")]
     every: Option<String>,
-    /// Let the scheduler make its random choices again after the circuits of a stream have been
-    /// idle for SILENCE, such as 1s. Needs --schedule.
+    /// Let the scheduler of --schedule draw its random choices again when the circuits of a stream
+    /// have been idle for SILENCE, such as 1s. Needs --schedule.
     #[arg(long, value_name = "SILENCE")]
     redraw: Option<String>,
-    /// Answer SOCKS5 programs with Tor's own error codes (such as F0) for problems with onion
-    /// services. Browsers made for Tor understand these codes.
+    /// Report problems with onion services to SOCKS5 programs by Tor's own error codes, such as F0.
+    /// Browsers made for Tor understand these codes.
     #[arg(long)]
     extended_errors: bool,
     /// Limit the memory for queued cells (Tor's packets) to MB megabytes, 4 or more [default: 256].
     ///
-    /// This includes cells that arrived on one circuit of a stream and wait for cells of another.
-    /// Above half of the limit the client pauses streams with such cells. At the limit it closes
-    /// circuits, first those whose cells have waited longest or that hold most cells.
+    /// The limit includes cells that wait for earlier cells of the same stream from another
+    /// circuit. Above half of the limit, the client pauses the streams that have such cells. At the
+    /// limit it closes circuits, first those whose cells have waited longest or that hold most
+    /// cells.
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
-    /// Use the first of these kinds of links that a guard (first relay of a circuit) supports
-    /// [default: tls].
+    /// Choose the kind of connection to a guard (the first relay of a circuit). With several kinds,
+    /// the client uses the first one that the guard supports [default: tls].
     ///
     /// With utls and quic, a lost packet of one circuit does not delay the other circuits. But the
     /// guard sees that this client is Anabranch.
@@ -232,17 +237,18 @@ pub(crate) struct ClientArgs {
     )]
     #[serde(deserialize_with = "link::kinds")]
     link: Vec<LinkKind>,
-    /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
+    /// Serve traffic counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
     ///
-    /// Anyone who reaches that address can read how much you send, when, and over how many
-    /// circuits, but not over which relays or to which destinations. Use 127.0.0.1 if possible.
+    /// Anyone who can reach that address can read how much you send, when, and over how many
+    /// circuits. Relays and destinations are not shown. Use 127.0.0.1 if possible.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
-    /// Write what each guard (first relay of a circuit) sees to FILE, one row for each cell (Tor's
-    /// packet) of each circuit (Parquet; docs/formats.md). 'anabranch report FILE' shows it.
+    /// Record in FILE what each guard (first relay of a circuit) sees. The file is a Parquet table
+    /// with one row for each cell (Tor's packet) of each circuit (docs/formats.md). 'anabranch
+    /// report FILE' shows it.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Let --trace replace an existing file.
+    /// Let --trace replace a file that already exists.
     #[arg(long)]
     replace: bool,
 }
@@ -310,7 +316,7 @@ impl StreamDesign {
         match self {
             StreamDesign::UdpOr | StreamDesign::MudpOr => Ok(true),
             StreamDesign::More => Err(Failure::misuse(
-                "--design more: MORE has no layer of circuits, on which clients are built: run \
+                "--design more: MORE has no circuits, which this command needs: run \
                  'anabranch more run', a node of it",
             )),
             _ => Ok(false),
@@ -332,9 +338,9 @@ impl StreamDesign {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Padding {
-    /// As much as the network asks for.
+    /// As much padding as the network asks for.
     Full,
-    /// Less than the network asks for.
+    /// Less padding than the network asks for.
     Reduced,
     /// No padding.
     Off,
@@ -444,21 +450,21 @@ impl ClientArgs {
         let is_lossy = self.design.map_or(Ok(false), StreamDesign::is_lossy)?;
         if !is_lossy && self.udp_or_congestion.is_some() {
             let told =
-                "--udp-or-congestion needs --design udp-or or mudp-or: add one, or remove it";
+                "--udp-or-congestion needs --design udp-or or --design mudp-or: add one of them";
             return Err(Failure::misuse(told.to_owned()));
         }
         let Some(design) = self.design else { return Ok(false) };
         let is_single = matches!(design, StreamDesign::Tor | StreamDesign::UdpOr);
         let joins = match is_lossy {
-            true => "its circuits lose cells, and the protocols of --multipath never repeat one",
-            false => "it names the protocol that joins circuits, or has none",
+            true => "its circuits may lose data, and the protocols of --multipath do not repeat it",
+            false => "the design already determines how circuits are joined",
         };
-        let lacks = "it has no layer that distributes a stream among circuits";
+        let lacks = "with this design each stream uses one circuit";
         let unfit = [
             ("--multipath", joins, self.multipath.is_some()),
             (
                 "--bridge",
-                "links to bridges carry no datagrams",
+                "connections to bridges carry no datagrams",
                 is_lossy && !self.bridge.is_empty(),
             ),
             ("--legs", lacks, is_single && self.legs.is_some_and(|legs| legs != 1)),
@@ -477,9 +483,8 @@ impl ClientArgs {
         let SegmentControl(control) = self.udp_or_congestion.unwrap_or_default();
         if let Some(dealing) = windows.filter(|_| !control.supports_legs()) {
             return Err(Failure::misuse(format!(
-                "--schedule {} needs a window for each circuit, and the transport layer's {} has \
-                 one congestion window for all circuits: use --udp-or-congestion bbr, or \
-                 --schedule round-robin",
+                "--schedule {} needs a congestion window for each circuit, but {} has one window \
+                 for all circuits: use --udp-or-congestion bbr, or --schedule round-robin",
                 dealing.schedule,
                 control.name()
             )));
@@ -526,7 +531,7 @@ impl ClientArgs {
     fn legs(&self) -> Result<Option<usize>, Failure> {
         match self.legs {
             Some(legs) if !(1..=MOST_LEGS).contains(&legs) => Err(Failure::misuse(format!(
-                "--legs {legs}: write 1 to {MOST_LEGS}, the number of circuits for a stream"
+                "--legs {legs}: write the number of circuits for each stream, 1 to {MOST_LEGS}"
             ))),
             legs => Ok(legs),
         }
@@ -588,8 +593,8 @@ impl ClientArgs {
         let dealing = Dealing { schedule, every, redraw };
         if dealing.to_string().len() > DEALING {
             let most = format!(
-                "--schedule and --every together have more than {DEALING} letters, which is the \
-                 most that the exit can receive: shorten them"
+                "--schedule and --every together have more than {DEALING} letters, but the exit \
+                 (last relay) accepts no more: shorten them"
             );
             return Err(Failure::misuse(most));
         }
@@ -780,11 +785,11 @@ mod tests {
         let multipath = Some("mtor".to_owned());
         let schedule = Some("eta".to_owned());
         for (args, words) in [
-            (of("more"), "MORE has no layer of circuits"),
-            (ClientArgs { legs: Some(2), ..of("tor") }, "no layer that distributes a stream"),
-            (ClientArgs { schedule, ..of("tor") }, "no layer that distributes a stream"),
-            (ClientArgs { multipath: multipath.clone(), ..of("mtor") }, "it names the protocol"),
-            (ClientArgs { multipath, ..of("mudp-or") }, "its circuits lose cells"),
+            (of("more"), "MORE has no circuits"),
+            (ClientArgs { legs: Some(2), ..of("tor") }, "each stream uses one circuit"),
+            (ClientArgs { schedule, ..of("tor") }, "each stream uses one circuit"),
+            (ClientArgs { multipath: multipath.clone(), ..of("mtor") }, "already determines how"),
+            (ClientArgs { multipath, ..of("mudp-or") }, "its circuits may lose data"),
         ] {
             let refused = args.links().unwrap_err().to_string();
             assert!(refused.contains(words), "{refused}");

@@ -17,12 +17,12 @@ use crate::status::PublishedStatus;
 
 const EXAMPLES: &str = "\
 EXAMPLES
-  A site's folder, each object checked by Chromium, for a server with http-site:
+  Covers from the folder of a web site, each checked in Chromium, and a server that uses them:
     anabranch pt crawl /var/www/html --out covers --browser chromium
     anabranch pt server --listen 0.0.0.0:80 --to 127.0.0.1:22 --key bridge.key \\
         --profile http-site --covers covers --site 127.0.0.1:8080
 
-  Shapes for embed, from connections recorded by tcpdump; both ends need the file:
+  Shapes for the profile embed, from connections that tcpdump recorded. Both ends need the file:
     anabranch pt crawl --shape ssh.pcap tls.pcap --out own.shapes
 
 EXIT CODES
@@ -31,33 +31,33 @@ EXIT CODES
 /// Make covers (web files in which a server hides data) from a web site, or shapes (sizes and
 /// pauses of connections) from recorded traffic.
 ///
-/// Covers are a site's objects in which the profile http-site hides bytes: baseline JPEGs,
-/// base64url text in JSON and scripts, and encrypted bodies. Each object must pass a strict parser
-/// after bytes were hidden in it. Scripts must also pass a browser (--browser), and are left out
-/// without one. Clients need no covers. Shapes (--shape) are the sizes and pauses that the profile
-/// embed imitates.
+/// Covers are files of a web site in which the profile http-site hides data: baseline JPEGs,
+/// base64url text in JSON and scripts, and encrypted bodies. Each file must pass a strict parser
+/// after data was hidden in it. Scripts must also pass a browser (--browser); without one they are
+/// left out. Only the server needs covers, not its clients. Shapes (--shape) are the sizes and
+/// pauses that the profile embed imitates.
 #[derive(Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(super) struct CrawlSide {
-    /// Read this folder of a site, HAR file (as a browser's developer tools save it), or capture
-    /// (pcap, pcapng) of unencrypted HTTP. With --shape, read these captures of any TCP traffic.
-    /// Files may be gzipped.
+    /// Read this source: a folder with the files of a web site, a HAR file (as a browser's
+    /// developer tools save it), or a capture (pcap, pcapng) of unencrypted HTTP. With --shape,
+    /// read captures of any TCP traffic. Files may be gzipped.
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<PathBuf>,
-    /// Write the covers (the web objects in which the transport hides data) to this new folder;
-    /// with --shape, write the shapes to this new file.
+    /// Write the covers (web files in which a server hides data) to this new folder. With --shape,
+    /// write the connection shapes to this new file.
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
-    /// Use only the objects of HOST from a HAR file or capture [default: the host of its first
-    /// page].
+    /// From a HAR file or capture, use only the files of this host [default: the host of the first
+    /// page in it].
     #[arg(long, conflicts_with = "shape")]
     host: Option<String>,
-    /// Make shapes (the sizes and pauses of recorded connections, for profile=embed) instead of
-    /// covers.
+    /// Make shapes (sizes and pauses of recorded connections, for the profile embed) instead of
+    /// covers (web files).
     #[arg(long)]
     shape: bool,
-    /// Open each object in this Chromium browser after hidden data was put into it, and leave out
-    /// those that the browser rejects.
+    /// Open each web file in this Chromium browser after data was hidden in it, and leave out the
+    /// files that the browser rejects.
     #[arg(long, value_name = "PROGRAM", conflicts_with = "shape")]
     browser: Option<PathBuf>,
     /// Print the result as a JSON line.
@@ -71,7 +71,7 @@ impl CrawlSide {
         // This is checked first, because a browser may need minutes before the file is written.
         if self.out.symlink_metadata().is_ok() {
             return Err(Failure::trouble(format!(
-                "{}: exists already; choose another --out",
+                "{} already exists: choose another name for --out",
                 self.out.display()
             )));
         }
@@ -80,8 +80,8 @@ impl CrawlSide {
         }
         let [source] = &self.sources[..] else {
             return Err(Failure::misuse(
-                "covers (web objects that hide data) are made from one SOURCE: give only one, or \
-                 add --shape to make shapes (sizes and pauses of recorded connections)",
+                "covers (web files that hide data) are made from one SOURCE: give only one, or add \
+                 --shape to make shapes (sizes and pauses of recorded connections)",
             ));
         };
         let found = crawl(source, self.host.as_deref()).map_err(Failure::misuse)?;
@@ -129,7 +129,7 @@ impl CrawlSide {
     /// numbers of accepted and of tested objects; `None` without a browser.
     fn ask(&self, found: &Found, judged: &mut Judged) -> Result<Option<[usize; 2]>, Failure> {
         let Some(program) = &self.browser else {
-            judged.retain("a script, which only a browser can judge", |kept| {
+            judged.retain("a script, which only a browser (--browser) can check", |kept| {
                 !kept.wants_browser(found)
             });
             return Ok(None);
@@ -163,7 +163,7 @@ fn tell(log: &Log, found: &Found, judged: &Judged, asked: Option<[usize; 2]>) {
     let of = list(kinds.iter().map(|(kind, count)| ((*kind).to_owned(), *count)));
     let of = if of.is_empty() { of } else { format!(" ({of})") };
     let mut text = format!(
-        "the source has {objects} objects and {pages} pages; {kept} objects{of} can hide {hides} \
+        "the web site has {objects} files and {pages} pages; {kept} files{of} can hide {hides} \
          bytes"
     );
     let why = left_out(found, judged);
@@ -173,8 +173,7 @@ fn tell(log: &Log, found: &Found, judged: &Judged, asked: Option<[usize; 2]>) {
     if let Some([taken, asked]) = asked {
         let rate = 100.0 * taken as f64 / asked.max(1) as f64;
         text += &format!(
-            "\nthe browser accepted {taken} of {asked} objects in which data was hidden, {rate:.1} \
-             %"
+            "\nthe browser accepted {taken} of {asked} files in which data was hidden, {rate:.1} %"
         );
     }
     let event = json!({

@@ -15,13 +15,13 @@ use crate::split::forms::OneOrMany;
 /// [`StreamFamily`] determines the protocol of links over TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum LinkKind {
-    /// A TLS connection with all bytes in order, as in any Tor.
+    /// A TLS connection that delivers all bytes in order, as in any Tor.
     Tls,
     /// A TLS connection on which a lost TCP segment delays only the circuits whose data it carries.
     Utls,
-    /// A QUIC stream for each circuit, in addition to the TLS link.
+    /// A QUIC stream for each circuit, in addition to a TLS connection.
     Quic,
-    /// A separate TLS link to the next relay for each circuit, for comparison.
+    /// A separate TLS connection to the next relay for each circuit, for comparison.
     TlsPerCircuit,
 }
 
@@ -29,9 +29,9 @@ pub(super) enum LinkKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum QuicCongestionArg {
-    /// Slower after every loss.
+    /// Slows down after every loss.
     Cubic,
-    /// At the rate that arrives.
+    /// Sends at the rate at which data arrive.
     Bbr,
 }
 
@@ -105,19 +105,17 @@ impl LinkOptions {
     pub(super) fn new(kinds: &[LinkKind]) -> Result<LinkOptions, Failure> {
         let place = |kind| kinds.iter().position(|found| *found == kind);
         if kinds.iter().enumerate().any(|(at, kind)| place(*kind) != Some(at)) {
-            return Err(Failure::misuse(
-                "--link names a kind of link twice: remove one".to_owned(),
-            ));
+            return Err(Failure::misuse("--link lists the same kind twice: remove one".to_owned()));
         }
         if place(LinkKind::Tls).is_some_and(|tls| tls + 1 < kinds.len()) {
-            let message = "--link: every neighbour supports tls, so kinds after it are never used; \
-                           put tls last";
+            let message = "--link: every relay and client supports tls, so kinds after tls are \
+                           never used: put tls last";
             return Err(Failure::misuse(message.to_owned()));
         }
         let per_circuit = place(LinkKind::TlsPerCircuit).is_some();
         if per_circuit && kinds.len() > 1 {
-            let message = "--link: tls-per-circuit cannot be combined with other kinds: name it \
-                           alone";
+            let message = "--link: tls-per-circuit cannot be combined with other kinds: remove the \
+                           others";
             return Err(Failure::misuse(message.to_owned()));
         }
         let quic = place(LinkKind::Quic).map(|quic| QuicLinking {
@@ -138,8 +136,8 @@ impl LinkOptions {
     pub(super) fn of_client(kinds: &[LinkKind]) -> Result<LinkOptions, Failure> {
         let options = LinkOptions::new(kinds)?;
         if options.per_circuit {
-            let message = "--link tls-per-circuit is for relays, because a client's circuits share \
-                           the link to their guard: use tls, utls or quic";
+            let message = "--link tls-per-circuit is only for relays, because a client has one \
+                           connection to its guard (first relay): use tls, utls or quic";
             return Err(Failure::misuse(message.to_owned()));
         }
         Ok(options)
@@ -158,9 +156,8 @@ impl LinkOptions {
         congestion: Option<SegmentControl>,
     ) -> Result<LinkOptions, Failure> {
         if self.quic.is_none() && !kinds.is_empty() {
-            let message = format!(
-                "{option} needs QUIC links: add quic to --link, before tls, or leave out --link"
-            );
+            let message =
+                format!("{option} needs QUIC: add quic to --link, before tls, or leave out --link");
             return Err(Failure::misuse(message));
         }
         self.quic.get_or_insert_default().lossy = Some(congestion.unwrap_or_default().0);
@@ -193,8 +190,8 @@ impl LinkOptions {
     /// without subflows.
     pub(super) fn by_mptcp(self, wanted: bool) -> Result<bool, Failure> {
         if wanted && self.unordered {
-            let message = "--mptcp cannot be used with --link utls, which reads connections of a \
-                           single path only: remove one of the two";
+            let message = "--mptcp cannot be used with --link utls, because utls cannot read \
+                           connections over several paths: remove one of the two";
             return Err(Failure::misuse(message.to_owned()));
         }
         Ok(wanted)
@@ -214,22 +211,19 @@ pub(super) fn tapped(taps: &[Tap]) -> Option<String> {
     let kind = taps.first()?.kind();
     let hint = match kind {
         TapKind::None => {
-            " (neither CAP_BPF nor CAP_NET_RAW is granted): segments behind a gap wait until it is \
-             filled"
+            ", because neither CAP_BPF nor CAP_NET_RAW is granted; after a loss, later data waits \
+             for the lost segment"
         }
         TapKind::Packets => " (with the capability CAP_BPF the kernel would copy less data)",
         TapKind::SocketFilter => "",
     };
     let kept = match Tap::keeps_capabilities() {
-        true => {
-            "; this process keeps the capability, because it may not give it up (capset(2) is \
-             refused)"
-        }
+        true => "; this process could not give up the capability afterwards (capset(2) is refused)",
         false => "",
     };
     Some(format!(
-        "kernel interface by which links of the kind utls read data before missing TCP segments \
-         arrive: {kind}{hint}{kept}"
+        "kernel interface by which utls connections read data that arrives before a lost TCP \
+         segment: {kind}{hint}{kept}"
     ))
 }
 
@@ -246,8 +240,8 @@ where
     let kind = |name: &str| {
         let unknown = |_| {
             D::Error::custom(format!(
-                "'{name}' is not a kind of link: choose tls, utls (TLS records that are read out \
-                 of order) or quic, for a relay also tls-per-circuit"
+                "'{name}' is not a kind of connection (link): choose tls, utls (TLS records that \
+                 are read out of order) or quic, for a relay also tls-per-circuit"
             ))
         };
         LinkKind::from_str(name.trim(), false).map_err(unknown)

@@ -69,22 +69,24 @@ pub(crate) struct Common {
     /// Read settings from this TOML file. An option on the command line overrides the file.
     #[serde(skip)]
     file: Option<PathBuf>,
-    /// Keep this program's state in folder DIR: keys, the list of relays and, for a client, its
-    /// guards (first relays) [default: ~/.local/state/anabranch/COMMAND].
+    /// Keep this program's state in folder DIR: its keys, the list of relays and, for a client, its
+    /// guards (first relays of circuits) [default: ~/.local/state/anabranch/COMMAND].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Trust the directory authority in this DirAuthority line, as in torrc (repeatable).
+    /// Trust the directory authority in this DirAuthority line, which has the form of torrc
+    /// (repeatable).
     ///
     /// A directory authority publishes the list of the network's relays. Clients and relays need
-    /// this option or --authorities. 'anabranch authority' refuses both, because it is the only
+    /// this option or --authorities. 'anabranch authority' accepts neither, because it is the only
     /// authority of its network.
     #[arg(long, value_name = "LINE")]
     #[serde(deserialize_with = "forms::list")]
     authority: Vec<String>,
-    /// Read the DirAuthority lines of the network's directory authorities from FILE, one per line.
+    /// Trust the directory authorities in FILE, which has one DirAuthority line (as in torrc) for
+    /// each of them.
     #[arg(long, value_name = "FILE")]
     authorities: Option<PathBuf>,
-    /// Show this process as NAME in 'anabranch status', in the live view and in each line that it
+    /// Show this process as NAME in 'anabranch status', in the live view, and in each line that it
     /// prints.
     #[arg(long, value_name = "NAME", value_parser = run_name)]
     #[serde(deserialize_with = "forms::name")]
@@ -138,8 +140,8 @@ impl Common {
         if self.authority.is_empty() && self.authorities.is_none() {
             return Ok(());
         }
-        let told = "this authority is the only one of its network: remove --authority and \
-                    --authorities, which name others";
+        let told = "remove --authority and --authorities: they name other authorities, but this \
+                    authority is the only one of its network";
         Err(Failure::misuse(told))
     }
 
@@ -186,7 +188,7 @@ fn authorities(lines: &[String], file: Option<&Path>) -> Result<Vec<Authority>, 
             None => Failure::misuse(error),
         };
         match toml_keys::is_wg_quick(line) {
-            true => Err(told(&"a wg-quick file, not a list of DirAuthority lines")),
+            true => Err(told(&"this is a wg-quick file, not a list of DirAuthority lines")),
             false => Authority::parse(line).map_err(|error| told(&error)),
         }
     };
@@ -194,8 +196,8 @@ fn authorities(lines: &[String], file: Option<&Path>) -> Result<Vec<Authority>, 
     let found: Vec<Authority> = all.collect::<Result<_, _>>()?;
     if found.is_empty() {
         return Err(Failure::misuse(
-            "no authority is given: add --authorities FILE with the DirAuthority lines of the \
-             network's torrc",
+            "no directory authority is given: add --authorities FILE with the DirAuthority lines \
+             of the network's torrc",
         ));
     }
     Ok(found)
@@ -214,7 +216,8 @@ fn fingerprints(option: &str, texts: &[String]) -> Result<Vec<[u8; 20]>, Failure
     let read = |text: &String| {
         let told = || {
             Failure::misuse(format!(
-                "{option} {text}: not a relay's fingerprint; write its 40 hexadecimal digits"
+                "{option} {text}: this is not the fingerprint of a relay: write 40 hexadecimal \
+                 digits"
             ))
         };
         digest(text).ok_or_else(told)
@@ -344,7 +347,7 @@ mod tests {
         let file = folder.path().join("net.txt");
         for (text, words) in [
             ("# a comment\n\nmoria1 v3ident=x\n", "net.txt:3: authority 'moria1 v3ident=x': "),
-            ("[Interface]\nPrivateKey = x\n", "net.txt:1: a wg-quick file"),
+            ("[Interface]\nPrivateKey = x\n", "net.txt:1: this is a wg-quick file"),
         ] {
             fs::write(&file, text).unwrap();
             let told = authorities(&[], Some(&file)).unwrap_err().to_string();

@@ -41,13 +41,16 @@ impl Offers {
             let name = &parsed.transport;
             if parsed.program.is_none() && name != TRANSPORT {
                 let why = format!(
-                    "no program provides this transport: append 'exec PROGRAM'; only {TRANSPORT} \
-                     is built in and needs no program"
+                    "no program is given for this transport: append 'exec PROGRAM'. Only the \
+                     transport {TRANSPORT} is built in and needs no program"
                 );
                 return Err(wrong(line, &why));
             }
             if lines.iter().any(|other| other.transport == *name) {
-                return Err(wrong(line, &"this transport is in another --pt too: remove one"));
+                return Err(wrong(
+                    line,
+                    &"another --pt has the same transport: remove one of them",
+                ));
             }
             lines.push(parsed);
         }
@@ -145,13 +148,10 @@ mod tests {
         };
         let cases = [
             (wrong(&["a\nb"]), "--pt 'a\\nb': 'b' is not ADDRESS:PORT"),
-            (
-                wrong(&["obfs4 0.0.0.0:1"]),
-                "--pt 'obfs4 0.0.0.0:1': no program provides this transport",
-            ),
+            (wrong(&["obfs4 0.0.0.0:1"]), "--pt 'obfs4 0.0.0.0:1': no program is given for this"),
             (
                 wrong(&["anabranch 0.0.0.0:1", "anabranch 0.0.0.0:2"]),
-                "--pt 'anabranch 0.0.0.0:2': t",
+                "--pt 'anabranch 0.0.0.0:2': another --pt",
             ),
             (started("anabranch 127.0.0.1:0 profile=x"), "--pt: there is no profile"),
             (

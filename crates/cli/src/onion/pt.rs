@@ -31,12 +31,12 @@ const MANAGED: &str = "TOR_PT_MANAGED_TRANSPORT_VER";
 
 const CLIENT_EXAMPLES: &str = "\
 EXAMPLES
-  torrc of a client; the bridge's operator supplies the Bridge line:
+  With tor: lines for torrc. The last one comes from the operator of the bridge:
     UseBridges 1
     ClientTransportPlugin anabranch exec /usr/bin/anabranch pt client
     Bridge anabranch 192.0.2.1:443 FINGERPRINT key=KEY profile=nosteg
 
-  Without Tor: connections to port 2222 here reach the server's --to:
+  Without tor: carry connections from port 2222 of this machine to the server's --to address:
     anabranch pt client --listen 127.0.0.1:2222 \\
         --bridge 'anabranch 192.0.2.1:443 key=KEY profile=nosteg'
 
@@ -48,13 +48,13 @@ EXIT CODES
   2 bad usage or settings";
 const SERVER_EXAMPLES: &str = "\
 EXAMPLES
-  torrc of a bridge; its Bridge line is in pt_state/anabranch-bridgeline.txt after the start:
+  With tor: lines for torrc. Clients need the line in pt_state/anabranch-bridgeline.txt:
     BridgeRelay 1
     ExtORPort auto
     ServerTransportPlugin anabranch exec /usr/bin/anabranch pt server
     ServerTransportListenAddr anabranch 0.0.0.0:443
 
-  Without Tor, in front of an SSH server; it prints the bridge line:
+  Without tor, in front of an SSH server. This prints the bridge line, which clients need:
     anabranch pt server --listen 0.0.0.0:443 --to 127.0.0.1:22 --key bridge.key
 
 ENVIRONMENT
@@ -64,14 +64,14 @@ EXIT CODES
   0 stopped by SIGINT, SIGTERM or the end of its parent   1 failed while running
   2 bad usage or settings";
 
-/// Camouflage one stream as many connections: a pluggable transport for tor, or stand-alone.
+/// Camouflage a stream as several connections: a pluggable transport for tor, or stand-alone.
 ///
 /// The stream is cut into encrypted blocks, which are sent over several connections at a time. If a
-/// connection freezes or breaks, its blocks are sent again over others. A profile decides what the
-/// connections look like. nosteg shows random bytes, and some censors block connections for that.
+/// connection freezes or breaks, its blocks are sent again over others. A profile determines how
+/// the connections look. nosteg shows random bytes; some censors block such connections.
 /// http-opaque and http-text show HTTP requests and answers. http-image answers with your pictures,
-/// http-site with the objects of your web site. embed has the sizes and pauses of recorded
-/// connections. No profile passes for a browser: a classifier recognises each of them by one
+/// http-site with files of your web site. embed has the sizes and pauses of recorded connections.
+/// No profile can be mistaken for a browser: a classifier recognises each profile from one
 /// connection (docs/results/covertness.md).
 #[derive(Args)]
 pub(crate) struct PtArgs {
@@ -86,51 +86,52 @@ enum PtSide {
     Crawl(CrawlSide),
 }
 
-/// Run the client's side: connect programs to bridges, as tor's child process or stand-alone.
+/// Run the client's side: connect programs to bridges, as a child process of tor or stand-alone.
 ///
-/// Without --socks and --listen it expects to be started by tor, which configures it by environment
-/// variables.
+/// A bridge is a server that runs the other side, 'anabranch pt server'. Without --socks and
+/// --listen, this program must be started by tor, which configures it by environment variables.
 #[derive(Args)]
 #[command(after_long_help = CLIENT_EXAMPLES, after_help = "--help shows examples.")]
 struct ClientSide {
-    /// Accept SOCKS5 connections at this address (repeatable).
+    /// Accept SOCKS5 connections from programs at this address (repeatable).
     ///
-    /// A program requests a SOCKS connection to the bridge's address. As the user name it sends the
-    /// KEY=VALUE pairs of the bridge line (the line that describes the bridge), joined with
+    /// The program requests a connection to the bridge's address. As the user name it sends the
+    /// KEY=VALUE pairs of the bridge line (the line that describes the bridge), joined by
     /// semicolons. What exceeds 255 bytes goes into the password.
     #[arg(long, value_name = "ADDRESS:PORT")]
     socks: Vec<SocketAddr>,
-    /// Accept connections at this address and carry each to the bridge that --bridge describes
-    /// (repeatable).
+    /// Accept connections from programs at this address, and carry each of them to the bridge of
+    /// --bridge (repeatable).
     #[arg(long, value_name = "ADDRESS:PORT", requires = "bridge")]
     listen: Vec<SocketAddr>,
-    /// Carry the connections of --listen to the bridge that LINE describes. 'anabranch pt server'
-    /// prints LINE.
+    /// Carry connections that arrive at --listen to the bridge (server) that LINE describes.
+    /// 'anabranch pt server' prints LINE.
     #[arg(long, value_name = "LINE", requires = "listen", value_parser = bridge)]
     bridge: Option<Bridge>,
-    /// Read the connection shapes (sizes and pauses) of the profile 'embed' from FILE, which
-    /// 'anabranch pt crawl --shape' makes. The file is used if the bridge line has profile=embed;
-    /// the server needs the same file [default: the built-in shapes].
+    /// Read the sizes and pauses of connections for the profile embed from FILE, which 'anabranch
+    /// pt crawl --shape' makes. It applies to bridges whose line has profile=embed. The server
+    /// needs the same file [default: built-in sizes and pauses].
     #[arg(long, value_name = "FILE")]
     shapes: Option<PathBuf>,
     #[command(flatten)]
     common: PtCommon,
 }
 
-/// Run the bridge's side: accept clients and forward each to a relay or another server.
+/// Run the bridge's side: accept clients, and forward each stream to a relay or another server.
 ///
-/// Without --listen it expects to be started by tor, which configures it by environment variables
-/// and by ServerTransportOptions in its torrc.
+/// Without --listen, this program must be started by tor, which configures it by environment
+/// variables and by ServerTransportOptions in torrc.
 #[derive(Args)]
 #[command(after_long_help = SERVER_EXAMPLES, after_help = "--help shows examples.")]
 struct ServerSide {
-    /// Accept clients' connections at this address. Needs --to and --key.
+    /// Accept connections from clients ('anabranch pt client') at this address. Needs --to and
+    /// --key.
     #[arg(long, value_name = "ADDRESS:PORT", requires_all = ["to", "key"])]
     listen: Option<SocketAddr>,
-    /// Forward each client's stream to the server at this address.
+    /// Forward the stream of each client to the server at this address.
     #[arg(long, value_name = "ADDRESS:PORT", requires = "listen")]
     to: Option<SocketAddr>,
-    /// Keep the bridge's key in FILE, which is created if it is missing.
+    /// Keep the private key of this bridge in FILE, which is created if it is missing.
     #[arg(long, value_name = "FILE", requires = "listen")]
     key: Option<PathBuf>,
     // The help is made of the profiles' table.
@@ -138,39 +139,38 @@ struct ServerSide {
     #[arg(value_parser = Named::<Profile>::of(PROFILES.iter().map(|family| family.name)))]
     #[arg(hide_possible_values = true)]
     profile: Option<Profile>,
-    /// Forward connections that are not from clients to this web server. Profiles whose name begins
-    /// with http need it.
+    /// Forward connections that do not come from clients to this web server. Profiles whose name
+    /// begins with http need this option.
     ///
-    /// If tor starts this program, set it in ServerTransportOptions of torrc (site=ADDRESS:PORT)
+    /// If tor starts this program, write site=ADDRESS:PORT in ServerTransportOptions of torrc
     /// instead.
     #[arg(long, value_name = "ADDRESS:PORT", requires = "listen")]
     site: Option<SocketAddr>,
     /// Hide the data for clients in copies of the JPEG files of folder DIR. The profile http-image
-    /// needs it.
+    /// needs this option.
     ///
-    /// If tor starts this program, set it in ServerTransportOptions of torrc (pictures=DIR)
-    /// instead.
+    /// If tor starts this program, write pictures=DIR in ServerTransportOptions of torrc instead.
     #[arg(long, value_name = "DIR", requires = "listen")]
     pictures: Option<PathBuf>,
     /// Hide the data for clients in copies of the web files of folder DIR, which 'anabranch pt
-    /// crawl' makes. The profile http-site needs it.
+    /// crawl' makes. The profile http-site needs this option.
     ///
-    /// If tor starts this program, set it in ServerTransportOptions of torrc (covers=DIR) instead.
+    /// If tor starts this program, write covers=DIR in ServerTransportOptions of torrc instead.
     #[arg(long, value_name = "DIR", requires = "listen")]
     covers: Option<PathBuf>,
-    /// Read the connection shapes (sizes and pauses) of the profile 'embed' from FILE, which
-    /// 'anabranch pt crawl --shape' makes. The file is used with --profile embed; clients need the
-    /// same file [default: the built-in shapes].
+    /// Read the sizes and pauses of connections for the profile embed from FILE, which 'anabranch
+    /// pt crawl --shape' makes. Needs --profile embed. Clients need the same file [default:
+    /// built-in sizes and pauses].
     ///
-    /// If tor starts this program, set it in ServerTransportOptions of torrc (shapes=FILE) instead.
+    /// If tor starts this program, write shapes=FILE in ServerTransportOptions of torrc instead.
     #[arg(long, value_name = "FILE", requires = "listen")]
     shapes: Option<PathBuf>,
-    /// Serve at most N clients' streams at a time [default: 10000].
+    /// Serve at most N streams of clients at a time [default: 10000].
     #[arg(long, value_name = "N")]
     links: Option<NonZeroUsize>,
-    /// Limit the memory for data that were sent but not acknowledged, or received but not read, to
-    /// MB megabytes for all clients' streams together. Beyond it the server closes the stream that
-    /// exceeds an equal part most [default: 256].
+    /// Let the streams of all clients together use at most MB megabytes for data that were sent but
+    /// not acknowledged, or received but not read. At the limit, the server closes the stream that
+    /// is furthest above an equal share [default: 256].
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
     #[command(flatten)]
@@ -180,7 +180,8 @@ struct ServerSide {
 #[derive(Args)]
 struct PtCommon {
     /// Use this scheduler to choose the connection for each part of a stream, which is sent over
-    /// several connections. 'anabranch split --help' lists the schedulers [default: pull].
+    /// several connections at a time. 'anabranch split --help' lists the schedulers [default:
+    /// pull].
     #[arg(long, value_name = "SCHEDULE", value_parser = schedule)]
     schedule: Option<Spec>,
     /// Show this process as NAME in 'anabranch status' and in each line that it prints.
@@ -201,7 +202,8 @@ fn bridge(line: &str) -> Result<Bridge, String> {
 /// Returns the help text of `--profile` in one line.
 fn profile() -> String {
     format!(
-        "Choose what connections look like by profile NAME (--help lists them) [default: {PROFILE}]."
+        "Choose how connections look to an observer: NAME is a profile. --help lists the profiles \
+         [default: {PROFILE}]."
     )
 }
 
@@ -209,10 +211,10 @@ fn profile() -> String {
 fn profiles() -> String {
     let lines = PROFILES.iter().map(|family| format!("{}: {}", family.name, family.about));
     format!(
-        "Choose what connections look like by profile NAME [default: {PROFILE}].\n\n{}\n\n\
-         docs/guide/camouflage.md compares them. Clients read the profile from the bridge line. \
-         If tor starts this program, set it in ServerTransportOptions of torrc (profile=NAME) \
-         instead.",
+        "Choose how connections look to an observer: NAME is a profile [default: {PROFILE}]. The \
+         profiles are:\n\n{}\n\ndocs/guide/camouflage.md compares the profiles. Clients read the \
+         profile from the bridge line. If tor starts this program, write profile=NAME in \
+         ServerTransportOptions of torrc instead.",
         lines.collect::<Vec<_>>().join("\n")
     )
 }
@@ -310,7 +312,7 @@ impl ServerSide {
         let line = station.bridge().to_string();
         let at = station.bridge().address;
         let text = match at.ip().is_unspecified() {
-            true => format!("bridge line for clients (write your public address in place of {at})"),
+            true => format!("bridge line for clients (replace {at} by your public address)"),
             false => "bridge line for clients".to_owned(),
         };
         let event = json!({"event": "listening", "listen": at.to_string(), "bridge": line});
@@ -344,7 +346,8 @@ fn run_managed(
             false => "--listen, --to and --key",
         };
         return Err(Failure::misuse(format!(
-            "not started by tor ({MANAGED} is not set): to run it stand-alone, add {flags}"
+            "this program was not started by tor ({MANAGED} is not set): to run it stand-alone, \
+             add {flags}"
         )));
     }
     let out: (&mut dyn io::Write, bool) = (&mut io::stdout(), at_client);

@@ -53,8 +53,8 @@ EXAMPLES
     systemctl enable --now anabranch-relay@river
 
 ENVIRONMENT
-  JOURNAL_STREAM   set by systemd: lines then begin with their priority
-  NOTIFY_SOCKET    set by systemd: notified when it is ready and when it stops
+  JOURNAL_STREAM   set by systemd. Lines then begin with their priority
+  NOTIFY_SOCKET    set by systemd. The relay reports to it that it is ready, or stops
 
 FILES
   ~/.local/state/anabranch/relay                 keys, and the list of relays (--data)
@@ -86,17 +86,17 @@ pub(super) const KEYS: &[&str] = &[
     "pt",
 ];
 
-/// Run a relay of the onion network: the first, middle or last (exit) of a circuit.
+/// Run a relay of an onion network: the first, middle or last relay (exit) of a circuit.
 ///
-/// The relay speaks the Tor protocol. It makes its keys at the first start and keeps them in
-/// --data, in the file formats of C tor (the Tor project's 'tor' program). It publishes its
-/// descriptor (address, keys and exit policy) to the authorities. Without --exit it connects to no
-/// destinations. SIGTERM or SIGINT lets circuits finish for --grace seconds; a second signal stops
-/// the relay at once.
+/// The relay speaks the Tor protocol. It makes its keys at the first start and keeps them in the
+/// folder of --data, in the file formats of C tor (the Tor project's 'tor' program). It publishes
+/// its descriptor (address, keys and exit policy) to the authorities. Without --exit it connects to
+/// no destinations. SIGTERM or SIGINT lets circuits finish for --grace seconds; a second signal
+/// stops the relay at once.
 ///
-/// Every option can be a key of a TOML file. SIGHUP reads that file and --authorities again: what
-/// can change without a restart changes, the rest is listed, and an error changes nothing. Circuits
-/// continue, and SIGHUP never stops a relay.
+/// Every option can be a key of a TOML file. On SIGHUP the relay reads that file and --authorities
+/// again. Settings that can change without a restart change; the others are listed. If the file has
+/// an error, nothing changes. Circuits continue, and SIGHUP never stops a relay.
 #[derive(Args, Clone, Deserialize, Default)]
 #[serde(rename_all = "kebab-case", default)]
 #[command(after_long_help = FILES)]
@@ -107,121 +107,131 @@ pub(crate) struct RelayArgs {
     /// Set the relay's name (required): 1 to 19 letters and digits.
     #[arg(long)]
     nickname: Option<String>,
-    /// Announce this IPv4 address, at which clients and other relays reach this relay (required).
+    /// Publish this IPv4 address, at which clients and other relays reach this relay (required).
     #[arg(long)]
     address: Option<Ipv4Addr>,
-    /// Announce this IPv6 address too. Needs a --listen with an IPv6 address.
+    /// Publish this IPv6 address too. Needs a --listen with an IPv6 address.
     #[arg(long, value_name = "ADDRESS")]
     address6: Option<Ipv6Addr>,
     /// Accept connections from clients and other relays at this address (required, repeatable). The
-    /// port of the first --listen is announced; with --address6, the first IPv6 port too.
+    /// relay publishes the port of the first --listen and, with --address6, the port of the first
+    /// IPv6 --listen.
     #[arg(long, value_name = "ADDRESS:PORT")]
     #[serde(deserialize_with = "forms::list")]
     listen: Vec<SocketAddr>,
-    /// Publish this contact address, such as an e-mail address, in the relay's descriptor.
+    /// Publish this contact address, such as an e-mail address, in the relay's descriptor (its
+    /// public description).
     #[arg(long)]
     contact: Option<String>,
-    /// Name your other relays, by fingerprint (40 hexadecimal digits). Clients do not use two
-    /// relays that name each other in one circuit.
+    /// List your other relays by fingerprint (40 hexadecimal digits), separated by commas. If two
+    /// relays list each other, clients never use both in one circuit.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     family: Vec<String>,
-    /// Use the family key in FILE, which 'tor --keygen-family' makes. Give all your relays the same
-    /// key (repeatable).
+    /// Use the family key in FILE, which 'tor --keygen-family' makes (repeatable). Give the same
+    /// key to all your relays.
     ///
-    /// Clients never use two relays with the same key in one circuit; --family is then not needed.
-    /// Files *.secret_family_key in the folder 'keys' of --data are used without being named.
+    /// Clients never use two relays with the same key in one circuit, so --family is not needed.
+    /// The relay also uses all files *.secret_family_key in the folder 'keys' of --data.
     #[arg(long, value_name = "FILE")]
     #[serde(deserialize_with = "forms::list")]
     family_key: Vec<PathBuf>,
-    /// Allow or refuse destinations by this rule, such as 'accept *:443'; the first rule that
-    /// matches counts (repeatable) [default: refuse all].
+    /// Be an exit (the last relay of circuits): accept or reject destinations by this rule, such as
+    /// 'accept *:443'. Of several rules, the first one that matches applies (repeatable) [default:
+    /// reject all].
     ///
-    /// The relay connects to IPv6 destinations only with --address6, or if a rule for IPv6 such as
-    /// 'accept *6:443' allows them. Without --allow-private it never connects to its own machine or
-    /// to private networks.
+    /// The relay connects to IPv6 destinations only with --address6, or if a rule for IPv6, such as
+    /// 'accept *6:443', allows them. Without --allow-private it never connects to its own machine
+    /// or to private networks.
     #[arg(long, value_name = "RULE")]
     #[serde(deserialize_with = "forms::list")]
     exit: Vec<String>,
-    /// Limit all links (connections to clients and relays) together to BYTES per second in each
-    /// direction. The least value is 76800 [default: 1073741824].
+    /// Limit the traffic of all connections to clients and relays together to BYTES per second in
+    /// each direction, at least 76800 [default: 1073741824].
     #[arg(long, value_name = "BYTES")]
     rate: Option<u64>,
-    /// Allow a burst of BYTES over all links together after a pause. BYTES is at least the value of
-    /// --rate [default: the value of --rate].
+    /// Let all connections together exceed the limit of --rate by a burst of BYTES after a pause.
+    /// BYTES is at least the value of --rate [default: the value of --rate].
     #[arg(long, value_name = "BYTES")]
     burst: Option<u64>,
-    /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
+    /// Serve traffic counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
     /// Limit the memory for queued cells (Tor's packets) to MB megabytes [default: 512].
     ///
-    /// This includes cells that arrived on one circuit of a stream and wait for cells of another.
-    /// Above half of the limit the relay pauses streams with such cells. At the limit it closes
-    /// circuits, first those whose cells have waited longest or that hold most cells. A relay with
-    /// --bridge and the built-in transport may use half of MB in addition; a reload by SIGHUP does
-    /// not change that part.
+    /// The limit includes cells that wait for earlier cells of the same stream from another
+    /// circuit. Above half of the limit, the relay pauses the streams that have such cells. At the
+    /// limit it closes circuits, first those whose cells have waited longest or that hold most
+    /// cells. With --bridge and the built-in transport, the relay may use another half of MB. A
+    /// reload by SIGHUP does not change that part.
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
-    /// Use N threads to forward cells (Tor's packets). Each thread has a part of the connections
-    /// and of the memory [default: one for each CPU core].
+    /// Use N threads to forward cells (Tor's packets). Each thread serves a part of the connections
+    /// and has a part of the memory [default: one for each CPU core].
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
-    /// Use the first of these kinds of links that a neighbour (relay or client) supports [default:
-    /// tls].
+    /// Choose the kind of connection to other relays and to clients. With several kinds, the relay
+    /// uses the first one that the other side supports [default: tls].
     ///
     /// With utls and quic, a lost packet of one circuit does not delay the other circuits. utls
     /// needs the capability CAP_BPF. quic needs UDP at the ports of --listen. tls-per-circuit is
-    /// for comparison: each circuit gets its own link to the next relay, up to 64 to one relay. It
-    /// cannot be combined with other kinds (docs/guide/operate.md).
+    /// for comparison: each circuit gets its own connection to the next relay, up to 64 connections
+    /// to one relay. It cannot be combined with other kinds (docs/guide/operate.md).
     #[arg(long, value_enum, value_name = "KIND,...", value_delimiter = ',')]
     #[serde(deserialize_with = "link::kinds")]
     link: Vec<LinkKind>,
-    /// Set the congestion control of QUIC links: cubic or bbr. Needs --link quic [default: cubic].
+    /// Set the congestion control of QUIC connections to other relays and clients: cubic or bbr.
+    /// Needs --link quic [default: cubic].
     ///
-    /// bbr loses less speed on lossy lines; the QUIC library calls it experimental. TCP links
+    /// bbr loses less speed on lossy lines; the QUIC library calls it experimental. TCP connections
     /// follow the kernel's setting instead.
     #[arg(long, value_enum, value_name = "NAME", hide_possible_values = true)]
     quic_congestion: Option<QuicCongestionArg>,
-    /// Serve circuits of 'client --design udp-or': their cells travel in datagrams, and may be lost
-    /// (experimental). It opens QUIC links, and announces the protocol Anabranch=4.
+    /// Serve circuits of 'anabranch client --design udp-or' (experimental). Their cells (Tor's
+    /// packets) travel in datagrams, and may be lost. The relay then connects by QUIC too, and
+    /// announces the protocol Anabranch=4.
     #[arg(long)]
     udp_or: bool,
-    /// Set the congestion control of the streams that leave circuits of 'client --design udp-or'
-    /// here. Needs --udp-or [default: bbr].
+    /// As the last relay of circuits of 'anabranch client --design udp-or', use this congestion
+    /// control. Needs --udp-or [default: bbr].
     ///
-    /// Algorithms other than bbr are for comparison: they behave as the kernels' TCP does. Streams of 'client --design mudp-or' with a scheduler that needs windows, such as
-    /// eta, always use bbr.
+    /// Algorithms other than bbr are for comparison: they behave like the TCP of kernels. Streams of
+    /// 'anabranch client --design mudp-or' with a scheduler that needs windows, such as eta, always
+    /// use bbr.
     #[arg(long, value_parser = SegmentControl::parser(), value_name = "NAME")]
     udp_or_congestion: Option<SegmentControl>,
-    /// Let links to other relays, incoming and outgoing, use several network paths by Multipath TCP
-    /// (MPTCP), if the other relay supports it. The kernel chooses the paths ('ip mptcp'). Not with
-    /// --link utls.
+    /// Let connections with other relays, incoming and outgoing, use several network paths by
+    /// Multipath TCP (MPTCP), if the other relay supports it. The kernel chooses the paths ('ip
+    /// mptcp'). Cannot be used with --link utls.
     #[arg(long)]
     mptcp: bool,
-    /// Choose which circuit of a link sends next: round-robin (in turn), random, ewma (the one that
-    /// sent least in the recent past), or kist (like ewma, but data waits in the relay until the
-    /// kernel has room for it) [default: ewma].
+    /// Choose which circuit of a connection sends next. round-robin takes the circuits in turn,
+    /// random takes any circuit that has data. ewma takes the circuit that sent least in the recent
+    /// past. kist is like ewma, but data waits in the relay until the kernel has room for it
+    /// [default: ewma].
     #[arg(long, value_enum, value_name = "POLICY", hide_possible_values = true)]
     circuit_policy: Option<CircuitPolicy>,
-    /// Let circuits finish for SECONDS after the first SIGTERM or SIGINT [default: 30].
+    /// After the first SIGTERM or SIGINT, let circuits finish for SECONDS before the relay stops
+    /// [default: 30].
     #[arg(long, value_name = "SECONDS")]
     grace: Option<u64>,
-    /// Allow circuits and streams to private addresses: only for test networks on one machine.
+    /// Allow circuits to relays, and connections to destinations, with private IP addresses. Use
+    /// this only for test networks on one machine.
     #[arg(long)]
     allow_private: bool,
-    /// Do not serve the list of relays to clients. Not with --bridge.
+    /// Do not serve the list of relays to clients. Cannot be used with --bridge.
     #[arg(long)]
     no_directory: bool,
-    /// Run as a bridge: a first relay that no public list names and no authority knows.
+    /// Run as a bridge: a first relay that no public list names and that the authorities do not
+    /// know.
     ///
-    /// At the start it prints the bridge lines that its clients need, and writes them to
-    /// bridgelines.txt in --data.
+    /// At its start the relay prints the bridge lines that its clients need, and writes them to the
+    /// file bridgelines.txt in the folder of --data.
     #[arg(long)]
     bridge: bool,
-    /// Offer the pluggable transport NAME at ADDRESS:PORT (repeatable; needs --bridge). It
-    /// camouflages clients' connections. LINE has the form NAME ADDRESS:PORT [KEY=VALUE ...] [exec
-    /// PROGRAM ARGS], where PROGRAM is the transport.
+    /// Offer a pluggable transport, which camouflages the connections of clients (repeatable).
+    /// Needs --bridge. LINE has the form NAME ADDRESS:PORT [KEY=VALUE ...] [exec PROGRAM ARGS].
+    /// NAME is the transport, ADDRESS:PORT is where it accepts clients, and PROGRAM implements it.
     ///
     /// The transport 'anabranch' is built in and needs no program. Its keys are profile, site,
     /// pictures, covers and shapes; 'anabranch pt server --help' explains them.
@@ -318,7 +328,7 @@ impl RelayArgs {
         let options = match self.udp_or {
             true => options.with_lossy("--udp-or", &self.link, self.udp_or_congestion)?,
             false if self.udp_or_congestion.is_some() => {
-                let told = "--udp-or-congestion needs --udp-or: add --udp-or, or remove it";
+                let told = "--udp-or-congestion needs --udp-or: add it";
                 return Err(Failure::misuse(told.to_owned()));
             }
             false => options,
@@ -330,12 +340,12 @@ impl RelayArgs {
     fn offers(&self) -> Result<Option<Offers>, Failure> {
         match (self.bridge, self.no_directory) {
             (true, true) => Err(Failure::misuse(
-                "--no-directory cannot be used with --bridge, because a bridge's clients get the \
-                 list of relays from it: remove --no-directory",
+                "--no-directory cannot be used with --bridge, because the clients of a bridge get \
+                 the list of relays from the bridge: remove --no-directory",
             )),
             (false, _) if !self.pt.is_empty() => Err(Failure::misuse(
-                "--pt needs --bridge, because only a bridge offers a transport: add --bridge or \
-                 remove --pt",
+                "--pt needs --bridge, because only bridges offer pluggable transports: add \
+                 --bridge, or remove --pt",
             )),
             (true, false) => {
                 let first = self.listen.first().copied();

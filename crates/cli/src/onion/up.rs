@@ -31,11 +31,11 @@ const LOOPBACK: &str = "accept 127.0.0.0/8:*";
 
 /// Run a whole onion network in this process: an authority, seven relays and a client.
 ///
-/// The network needs no root and no configuration. Each node has its own loopback address:
-/// 127.1.0.1 for the authority, 127.2.0.1 to 127.8.0.1 for the relays. The last two relays are
-/// exits: they connect to the destinations, on this machine only unless --exit allows more. They
-/// resolve names as this machine does. The nodes communicate only by the Tor protocol. Their keys
-/// are made at the first start and kept in --data.
+/// The network needs no root and no configuration. Each node has its own loopback address: the
+/// authority 127.1.0.1, the relays 127.2.0.1 to 127.8.0.1. The last two relays are exits: they look
+/// up host names as this machine does, and connect to the destinations. Without --exit, they
+/// connect only to destinations on this machine. The nodes communicate only by the Tor protocol.
+/// Their keys are made at the first start and kept in the folder of --data.
 ///
 /// SIGINT, SIGTERM and the end of its terminal stop the network. SIGHUP does nothing, because there
 /// is no file of settings to read again.
@@ -44,24 +44,26 @@ const LOOPBACK: &str = "accept 127.0.0.0/8:*";
 /// the network: --print-torrc prints the lines that they need.
 #[derive(Args)]
 pub(crate) struct UpArgs {
-    /// Accept programs' connections at this address, by SOCKS5, SOCKS4a and HTTP CONNECT
+    /// Accept connections from programs at this address, by SOCKS5, SOCKS4a and HTTP CONNECT
     /// (repeatable) [default: 127.0.0.1:9150].
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
-    /// Allow or refuse destinations at the exits by this rule, such as 'accept *:443'; the first
-    /// rule that matches counts (repeatable) [default: accept 127.0.0.0/8:*].
+    /// Let the exits (last relays of circuits) accept or reject destinations by this rule, such as
+    /// 'accept *:443'. Of several rules, the first one that matches applies (repeatable) [default:
+    /// accept 127.0.0.0/8:*].
     #[arg(long, value_name = "RULE")]
     exit: Vec<String>,
-    /// Carry streams by this design: tor, conflux, conflux-2013, mtor, merged, anabranch, udp-or or
-    /// mudp-or (both experimental) [default: conflux, over as many circuits as the network asks
-    /// for]. 'anabranch client --help' explains them.
+    /// Choose how connections are carried: tor (one circuit), conflux, conflux-2013, mtor, merged
+    /// or anabranch (several circuits), udp-or or mudp-or (both experimental). 'anabranch client
+    /// --help' explains them [default: conflux, over as many circuits as the network asks for].
     #[arg(long, value_enum, value_name = "DESIGN", hide_possible_values = true)]
     design: Option<StreamDesign>,
-    /// Keep the network's keys and state in folder DIR [default: ~/.local/state/anabranch/up].
+    /// Keep the keys and the state of the network in folder DIR [default:
+    /// ~/.local/state/anabranch/up].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Print the torrc lines with which the Tor project's 'tor' joins the network whose keys are in
-    /// --data, then exit.
+    /// Print lines for torrc, then exit. With these lines the Tor project's 'tor' program joins the
+    /// network whose keys are in the folder of --data.
     #[arg(long, conflicts_with_all = ["json", "quiet"])]
     print_torrc: bool,
     /// Show this process as NAME in 'anabranch status', in the live view and in each line that it
@@ -83,8 +85,8 @@ impl UpArgs {
         if self.print_torrc {
             let line = embedded::line(&data).map_err(|error| {
                 Failure::misuse(format!(
-                    "--print-torrc finds no network in the folder of --data ({error}): run \
-                     'anabranch up' once, which makes one"
+                    "--print-torrc: there is no network in the folder of --data ({error}): start \
+                     'anabranch up' once to create it"
                 ))
             })?;
             println!("{}", torrc(&line));
@@ -101,7 +103,7 @@ impl UpArgs {
             EmbeddedEvent::Client(event) => screen.tell(with_cure(event)),
             other => tell(&other, socks, json.as_ref(), &mut screen),
         };
-        let nothing = "'anabranch up' has no file of settings that SIGHUP could read again";
+        let nothing = "SIGHUP has no effect, because 'anabranch up' has no file of settings";
         let reload = Reload::new(Box::new(|| Err(nothing.to_owned()))).map_err(Failure::trouble)?;
         let reload = Some(reload.ending_with_terminal());
         embedded::run(settings, &stop, reload, &mut watch).map_err(failure)
@@ -172,8 +174,8 @@ fn value(event: &EmbeddedEvent) -> Option<Value> {
 
 fn greeting(socks: SocketAddr) -> String {
     format!(
-        "an onion network is up: an authority and {RELAYS} relays; {EXITS} of them are exits. They \
-         connect to this machine only; --exit allows other destinations\ntry:  curl \
+        "an onion network is up: an authority and {RELAYS} relays. {EXITS} of them are exits, \
+         which connect to destinations on this machine only; --exit allows others\ntry:  curl \
          --socks5-hostname {socks} http://localhost:8000/\nwith  python3 -m http.server 8000  in \
          another terminal\nto join with the 'tor' program, give it the torrc that this prints:  \
          anabranch up --print-torrc"

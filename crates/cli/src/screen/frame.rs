@@ -157,8 +157,8 @@ fn explain(
     look: &Look,
 ) {
     let mut lines = vec![
-        ("q, Ctrl-C", "stop the run; Ctrl-C again stops it at once".to_owned()),
-        ("p", "pause or resume the view; the run continues".to_owned()),
+        ("q, Ctrl-C", "stop the program; Ctrl-C again stops it at once".to_owned()),
+        ("p", "pause or resume this view; the program continues".to_owned()),
         ("?", "show or hide these lines".to_owned()),
     ];
     if orders.len() > 1 {
@@ -306,7 +306,7 @@ pub(crate) mod tests {
         terminal.draw(|frame| draw(frame, &numbers, &look)).unwrap();
         let told = crate::screen::golden::text(terminal.backend().buffer());
         let words: Vec<_> = told.split_whitespace().collect();
-        assert!(words.join(" ").contains("stop the run; Ctrl-C again stops it at once"), "{told}");
+        assert!(words.join(" ").contains("stop the program; Ctrl-C again stops it"), "{told}");
         assert!(words.join(" ").contains("sort by given, size, in turn"), "{told}");
         let mut terminal = Terminal::new(TestBackend::new(20, 20)).unwrap();
         terminal.draw(|frame| draw(frame, &numbers, &look)).unwrap();

@@ -79,8 +79,8 @@ impl Rates {
         match self {
             Rates::Table(table) => Ok(table.clone()),
             Rates::Public(public) => Err(format!(
-                "the table `{}` has rates of relays, and only relays can use it; write a rate, or \
-                 a list of rates",
+                "the table `{}` has rates of relays, so only relays can use it; write a rate, or a \
+                 list of rates",
                 public.name()
             )),
         }

@@ -75,8 +75,8 @@ const KEYS: &[Section<'_>] = &[
 /// Designs from the literature that the simulator does not support: the name of each, and the
 /// reason.
 const NOT_BUILT: [(&str, &str); 2] = [
-    ("more", "the circuit layer has no circuits whose relays change with each message"),
-    ("utor", "it is a link layer: write `link = \"utls\"` in [relays]"),
+    ("more", "the simulator has no circuits whose relays change with each message"),
+    ("utor", "it is a kind of link: write `link = \"utls\"` in [relays]"),
 ];
 
 /// Design with one circuit.
@@ -216,7 +216,7 @@ impl ScenarioFile {
         let raw: RawScenario = toml_keys::read(text, name, KEYS)?;
         let at = |span: Range<usize>, message: String| TomlError::at(text, name, span, message);
         if raw.seeds.get_ref().is_empty() {
-            return Err(at(raw.seeds.span(), "no seed; write `seeds = [1]`".to_owned()));
+            return Err(at(raw.seeds.span(), "`seeds` is empty; write `seeds = [1]`".to_owned()));
         }
         let mut seen = BTreeSet::new();
         if let Some(twice) = raw.seeds.get_ref().iter().find(|seed| !seen.insert(**seed)) {
@@ -324,7 +324,7 @@ impl RawScenario {
 
 impl RawRelays {
     fn check(&self, at: &dyn Fn(Range<usize>, String) -> TomlError) -> Result<(), TomlError> {
-        let lacks = "the link layer has one link for all circuits between two relays";
+        let lacks = "the simulator has one connection for all circuits between two relays";
         only(self.mapping.as_ref(), ("mapping", "n:1", lacks), at)
     }
 
@@ -339,15 +339,15 @@ impl RawRelays {
         let (file, exits) = match (&self.consensus, &self.exits) {
             (None, Some(exits)) => return Ok(([count, *exits.get_ref()], None)),
             (None, None) => {
-                let problem = "`exits` is missing in [relays]; write how many exits there are, or \
-                               name a `consensus`";
+                let problem = "`exits` is missing in [relays]; write the number of exits, or the \
+                               file of a `consensus`";
                 return Err(at(self.count.span(), problem.to_owned()));
             }
             (Some(file), exits) => (file, exits),
         };
         if let Some(exits) = exits {
-            let problem = "the consensus decides which relays are exits; remove `exits`, or \
-                           `consensus`";
+            let problem = "`exits` and `consensus` cannot be used together, because the consensus \
+                           determines the exits; remove one of the two";
             return Err(at(exits.span(), problem.to_owned()));
         }
         let read = consensus::read(&folder.join(file.get_ref()));
@@ -355,8 +355,8 @@ impl RawRelays {
         let most = consensus.count();
         if count > most {
             let problem = format!(
-                "`count` asks for {count} relays, but only {most} relays of the consensus have a \
-                 bandwidth weight; write at most {most}"
+                "`count` is {count}, but only {most} relays of the consensus have a bandwidth \
+                 weight; write at most {most}"
             );
             return Err(at(self.count.span(), problem));
         }
@@ -379,7 +379,7 @@ impl RawRelays {
             let written = name.get_ref();
             at(
                 name.span(),
-                format!("no circuit scheduler is called `{written}`; there are {names}"),
+                format!("there is no circuit scheduler `{written}`; choose one of {names}"),
             )
         })
     }
@@ -390,7 +390,7 @@ impl RawClients {
         &self,
         at: &dyn Fn(Range<usize>, String) -> TomlError,
     ) -> Result<(), TomlError> {
-        let lacks = "the circuit layer has no circuits whose relays change with each message";
+        let lacks = "the simulator has no circuits whose relays change with each message";
         only(self.topology.as_ref(), ("topology", "partial-mesh", lacks), at)
     }
 
@@ -407,8 +407,8 @@ impl RawClients {
         let Some(legs) = &self.legs else { return Ok(1 + usize::from(self.is(MUDP_OR))) };
         let count = *legs.get_ref();
         if self.is(TOR) && count != 1 {
-            let told = "`tor` has no layer that distributes a stream among circuits; write \
-                        `legs = 1`, or `design = \"conflux\"`";
+            let told = "with `tor` each stream uses one circuit; write `legs = 1`, or a design \
+                        with several circuits, such as `design = \"conflux\"`";
             return Err(at(legs.span(), told.to_owned()));
         }
         match usize::try_from(count) {
@@ -430,7 +430,7 @@ impl RawClients {
     ) -> Result<Option<LossyCongestion>, TomlError> {
         let control = self.udp_or_congestion.as_ref();
         if !self.is(UDP_OR) && !self.is(MUDP_OR) {
-            let remedy = "is for the designs `udp-or` and `mudp-or`: remove it";
+            let remedy = "applies only to the designs `udp-or` and `mudp-or`: remove it";
             return match control {
                 Some(written) => Err(at(written.span(), format!("`udp-or-congestion` {remedy}"))),
                 None => Ok(None),
@@ -439,7 +439,8 @@ impl RawClients {
         if let Some(legs) =
             self.legs.as_ref().filter(|legs| self.is(UDP_OR) && *legs.get_ref() != 1)
         {
-            let told = "`udp-or` uses one circuit for a stream; write `legs = 1`, or `mudp-or`";
+            let told = "with `udp-or` each stream uses one circuit; write `legs = 1`, or use \
+                        `mudp-or`";
             return Err(at(legs.span(), told.to_owned()));
         }
         let control = match control {
@@ -454,9 +455,9 @@ impl RawClients {
             (Some(dealing), Some(written)) if !control.supports_legs() => Err(at(
                 written.span(),
                 format!(
-                    "`{}` needs a window for each circuit, and the transport layer's `{}` has one \
-                     congestion window for all circuits; write `udp-or-congestion = \"bbr\"`, or \
-                     `schedule = \"round-robin\"`",
+                    "the schedule `{}` needs a congestion window for each circuit, but `{}` has one \
+                     window for all circuits; write `udp-or-congestion = \"bbr\"`, or `schedule = \
+                     \"round-robin\"`",
                     dealing.schedule,
                     control.name()
                 ),
@@ -494,8 +495,8 @@ impl RawClients {
         let legs = self.legs(at)?;
         let whole = if written.contains(' ') { written.clone() } else { format!("{written} 1p") };
         Dealing::read(&whole, legs).map(Some).ok_or_else(|| {
-            let problem = "is no schedule for these legs; write one of docs/guide/paths.md, such \
-                           as `eta` or `round-robin 1p`";
+            let problem = "is not a schedule for this number of circuits (`legs`); write one of \
+                           docs/guide/paths.md, such as `eta` or `round-robin 1p`";
             at(name.span(), format!("`{written}` {problem}"))
         })
     }
@@ -584,27 +585,27 @@ mod tests {
         (
             "web = 3",
             "web = 3\nmultipath = 'udp-or'\nlegs = 2",
-            "s.toml:11: `udp-or` uses one circuit for a stream; write `legs = 1`, or `mudp-or`",
+            "s.toml:11: with `udp-or` each stream uses one circuit; write `legs = 1`, or use",
         ),
         (
             "web = 3",
             "web = 3\nmultipath = 'mudp-or'\nschedule = 'eta'\nudp-or-congestion = 'cubic'",
-            "s.toml:11: `eta` needs a window for each circuit, and the transport layer's",
+            "s.toml:11: the schedule `eta` needs a congestion window for each circuit, but `cubic`",
         ),
         (
             "web = 3",
             "web = 3\nudp-or-congestion = 'cubic'",
-            "s.toml:10: `udp-or-congestion` is for the designs `udp-or` and `mudp-or`",
+            "s.toml:10: `udp-or-congestion` applies only to the designs `udp-or` and `mudp-or`",
         ),
         (
             "web = 3",
             "web = 3\ndesign = 'tor'\nlegs = 2",
-            "s.toml:11: `tor` has no layer that distributes a stream among circuits; write `legs",
+            "s.toml:11: with `tor` each stream uses one circuit; write `legs = 1`, or a design",
         ),
         (
             "web = 3",
             "web = 3\nmultipath = 'more'",
-            "s.toml:10: the multipath design `more` cannot be simulated: the cir",
+            "s.toml:10: the multipath design `more` cannot be simulated: the simulator has no",
         ),
         (
             "web = 3",
@@ -615,37 +616,37 @@ mod tests {
         (
             "web = 3",
             "web = 3\ntopology = 'full-mesh'",
-            "s.toml:10: `full-mesh` cannot be built: the circuit layer has no circuits whose",
+            "s.toml:10: `full-mesh` cannot be simulated: the simulator has no circuits whose",
         ),
-        ("count = 6", "count = 6\nmapping = '1:1'", "s.toml:6: `1:1` cannot be built: the link"),
-        ("duration", "tcp = 'bbr'\nduration", "s.toml:1: `bbr` cannot be built: the simulator"),
+        ("count = 6", "count = 6\nmapping = '1:1'", "s.toml:6: `1:1` cannot be simulated: the"),
+        ("duration", "tcp = 'bbr'\nduration", "s.toml:1: `bbr` cannot be simulated: the"),
         (
             "web = 3",
             "web = 3\nattachment = '30s'",
-            "s.toml:10: a dynamic attachment cannot be built: a single circuit has no multi-pa",
+            "s.toml:10: a circuit of a stream can be replaced only if the stream has several",
         ),
         (
             "web = 3",
             "web = 3\nlegs = 2\nattachment = '30s'",
-            "s.toml:11: `conflux` cannot be built with a dynamic attachment: its multi-path la",
+            "s.toml:11: with `conflux` no circuit of a stream can be replaced, because all of",
         ),
-        ("web = 3", "web = 3\nattachment = '0s'", "s.toml:10: `0s` is no attachment"),
-        ("web = 3", "web = 3\nattachment = 'often'", "s.toml:10: `often` is no attachment"),
-        ("web = 3", "web = 3\nmerging = 'guard'", "s.toml:10: no merging point is called `gu"),
+        ("web = 3", "web = 3\nattachment = '0s'", "s.toml:10: `0s` is not valid; write the age"),
+        ("web = 3", "web = 3\nattachment = 'often'", "s.toml:10: `often` is not valid; write"),
+        ("web = 3", "web = 3\nmerging = 'guard'", "s.toml:10: `guard` is not a relay at which"),
         (
             "web = 3",
             "web = 3\nmultipath = 'mtor'\nmerging = 'middle'",
-            "s.toml:11: `mtor` cannot be built with this merging point: its multi-path layer",
+            "s.toml:11: with `mtor` the circuits of a stream join at the exit, not at a middle",
         ),
         (
             "web = 3",
             "web = 3\nmultipath = 'merged'\nmerging = 'exit'",
-            "s.toml:11: `merged` cannot be built with this merging point",
+            "s.toml:11: with `merged` the circuits of a stream join at a middle relay, not at",
         ),
-        ("exits = 2", "", "s.toml:5: `exits` is missing in [relays]; write how many"),
-        ("count = 6", "count = 6\nconsensus = 'c'", "s.toml:7: the consensus decides which"),
+        ("exits = 2", "", "s.toml:5: `exits` is missing in [relays]; write the number"),
+        ("count = 6", "count = 6\nconsensus = 'c'", "s.toml:7: `exits` and `consensus` cannot"),
         ("exits = 2", "consensus = 'none/c'", "s.toml:6: none/c: "),
-        ("count = 6", "count = 6\nlink = 'quic'", "s.toml:6: `quic` cannot be built: the link"),
+        ("count = 6", "count = 6\nlink = 'quic'", "s.toml:6: `quic` cannot be simulated: link"),
         (
             "duration",
             "congestion-control = 'fixed'\nduration",
@@ -660,10 +661,10 @@ mod tests {
         ("web = 3", "web = 3\nlegs = 9", "s.toml:10: `legs` is 9; write 1 to 8"),
         ("web = 3", "web = 3\nlegs = 4", "s.toml:5: these circuits need at least 8 relays"),
         ("web = 3", "web = 3\nmultipath = 'x'", "s.toml:10: there is no multi-path design 'x'"),
-        ("web = 3", "web = 3\nschedule = 'x'", "s.toml:10: `x` is no schedule"),
-        ("count = 6", "count = 6\ncircuitmux = 'x'", "s.toml:6: no circuit scheduler"),
+        ("web = 3", "web = 3\nschedule = 'x'", "s.toml:10: `x` is not a schedule"),
+        ("count = 6", "count = 6\ncircuitmux = 'x'", "s.toml:6: there is no circuit scheduler"),
         ("delay = '20ms'", "", "is missing"),
-        ("duration", "seeds = []\nduration", "s.toml:1: no seed; write `seeds = [1]`"),
+        ("duration", "seeds = []\nduration", "s.toml:1: `seeds` is empty; write `seeds = [1]`"),
         ("duration", "seeds = [1, 2, 1]\nduration", "s.toml:1: the seed 1 is listed twice; wri"),
         ("'60s'", "'0s'", "s.toml:1: a run needs a duration above zero"),
         ("'100mbit'", "'1e300gbit'", "s.toml:7: `rate`: `1e300gbit` is not the rate of a line"),

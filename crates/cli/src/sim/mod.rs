@@ -20,31 +20,32 @@ use serde_json::{Value, json};
 use self::file::ScenarioFile;
 use crate::failure::Failure;
 
-/// Simulate an onion network: relays, clients and web servers in virtual time.
+/// Simulate an onion network (relays, clients and web servers) in virtual time.
 ///
-/// The relays and clients are those of this program, over a simulated TCP and lines of limited
-/// rate. Results depend on the scenario, its seeds and the version of this program alone, not on
-/// the machine. A scenario is a TOML file (docs/simulator.md).
+/// The simulation runs the relays and clients of this program over simulated TCP connections and
+/// lines of limited rate. The results depend only on the scenario, its seeds and the version of
+/// this program, not on the machine. A scenario is a TOML file that describes the network
+/// (docs/simulator.md).
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct SimArgs {
     #[command(subcommand)]
     many: Option<Many>,
-    /// Read the scenario from this TOML file.
+    /// Read the scenario (the description of the network) from this TOML file.
     #[arg(value_name = "SCENARIO.toml", required = true)]
     scenario: Option<PathBuf>,
-    /// Simulate once, with this seed for all random choices, instead of with the seeds in the
+    /// Simulate once, with all random choices started from N, instead of once for each seed in the
     /// scenario.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Print the results as one JSON object.
     #[arg(long)]
     json: bool,
-    /// Write one row for each download to this Parquet file, which must not exist
+    /// Write one row for each simulated download to this Parquet file, which must not exist
     /// (docs/formats.md).
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Do not report progress.
+    /// Do not show progress.
     #[arg(long)]
     quiet: bool,
 }
@@ -134,7 +135,7 @@ fn writable(file: &Path) -> Result<(), Failure> {
     let name = file.display();
     if file.exists() {
         return Err(Failure::misuse(format!(
-            "the file {name} exists already; remove it, or give --out another name"
+            "the file {name} already exists; remove it, or choose another name for --out"
         )));
     }
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -159,12 +160,13 @@ fn print(out: &mut impl Write, run: &RunResult, simulated: Duration) -> io::Resu
     let speed = simulated.as_secs_f64() / took.as_secs_f64();
     writeln!(
         out,
-        "seed {seed}: {events} events, hash {hash:016x}; {} s simulated in {:.1} s ({speed:.1} x)",
+        "seed {seed}: {events} events, hash {hash:016x}; {} s simulated in {:.1} s ({speed:.1} \
+         times real time)",
         simulated.as_secs(),
         took.as_secs_f64()
     )?;
     let [relays, exits] = loads.map(|load| load * 100.0);
-    writeln!(out, "load of the lines: relays {relays:.0} %, exits {exits:.0} %")?;
+    writeln!(out, "mean load of the lines: relays {relays:.0} %, exits {exits:.0} %")?;
     writeln!(
         out,
         "      downloads  failed  first byte p10/p50/p90 (s)  last byte p10/p50/p90 (s)"

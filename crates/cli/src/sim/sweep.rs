@@ -24,39 +24,40 @@ const LONGEST_NAME: usize = 64;
 
 /// Simulate many scenarios, each on several random networks with several seeds, on all processors.
 ///
-/// FOLDER gets units.jsonl (one line for each run) and runs/ (a Parquet file with the downloads of
-/// each run). Run the same command again to continue a sweep that was stopped; more networks and
-/// seeds may be added. The results do not depend on the number of workers.
+/// FOLDER gets units.jsonl (one line for each simulation) and runs/ (a Parquet file with the
+/// downloads of each simulation). Run the same command again to continue a sweep that was stopped.
+/// It may then have more networks and seeds. The results do not depend on the number of workers.
 #[derive(Args, Debug)]
 pub(crate) struct SweepArgs {
-    /// Folder of the results; created if missing.
+    /// Write the results to this folder, which is created if it is missing.
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
-    /// Simulate these scenarios. In the results a scenario has the name of its file, without the
-    /// extension.
+    /// Simulate the scenarios in these TOML files. The results call each scenario by its file's
+    /// name without the extension.
     #[arg(value_name = "SCENARIO.toml", required = true)]
     scenarios: Vec<PathBuf>,
-    /// Simulate each scenario on the random networks with the numbers 1 to N, instead of those that
-    /// the scenarios name.
+    /// Simulate each scenario on N random networks, which have the numbers 1 to N, instead of the
+    /// networks that the scenarios name.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     networks: u64,
-    /// Simulate each scenario on each network with the seeds 1 to N, instead of those in the
-    /// scenarios.
+    /// Simulate each scenario on each network N times, with the seeds 1 to N, instead of the seeds
+    /// in the scenarios.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
-    /// Print the names of the runs that are still to be done, one per line, and run nothing.
+    /// Print the names of the simulations that are still to be done, one per line, and simulate
+    /// nothing.
     #[arg(long, conflicts_with_all = ["run", "json"])]
     list: bool,
-    /// Carry out only the run NAME, and print its result as one JSON object. FOLDER gets the
-    /// downloads, but no line in units.jsonl. This is for programs that share a sweep among
-    /// machines.
+    /// Do only the simulation that --list calls NAME, and print its result as one JSON object.
+    /// FOLDER gets the table of its downloads, but no line in units.jsonl. Use this to distribute a
+    /// sweep over several machines.
     #[arg(long, value_name = "NAME")]
     run: Option<String>,
     /// Run N simulations at the same time [default: one for each processor].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     workers: Option<u32>,
-    /// Print events as JSON, one object per line. The last one has a hash of all results, so that
-    /// two sweeps can be compared.
+    /// Print events as JSON, one object per line. The last object has a hash of all results, so
+    /// that you can compare two sweeps.
     #[arg(long)]
     json: bool,
 }
@@ -121,13 +122,13 @@ impl SweepArgs {
         let units = sweep.units();
         let Some(unit) = units.iter().find(|unit| unit.id() == name) else {
             return Err(Failure::misuse(format!(
-                "this sweep has no run `{name}`; --list names its runs"
+                "this sweep has no simulation `{name}`; --list prints the names"
             )));
         };
         let stop = stop_flag()?;
         let record = sweep.carry_out_one(unit, &stop).map_err(Failure::trouble)?;
         let Some(record) = record else {
-            return Err(Failure::trouble(format!("the run `{name}` was stopped")));
+            return Err(Failure::trouble(format!("the simulation `{name}` was stopped")));
         };
         let line = json!({ "header": header, "record": record });
         writeln!(io::stdout().lock(), "{line}").map_err(Failure::trouble)

@@ -31,7 +31,10 @@ pub(super) fn only(
         None => Ok(()),
         Some(other) => Err(at(
             other.span(),
-            format!("`{}` cannot be built: {lacks}; write `{key} = \"{known}\"`", other.get_ref()),
+            format!(
+                "`{}` cannot be simulated: {lacks}; write `{key} = \"{known}\"`",
+                other.get_ref()
+            ),
         )),
     }
 }
@@ -44,8 +47,8 @@ pub(super) fn link(written: Written<'_>, at: At<'_>) -> Result<LinkLayer, TomlEr
         Some((written, other)) => Err(at(
             written.span(),
             format!(
-                "`{other}` cannot be built: the link layer of the simulator has TLS over TCP only; \
-                 write `link = \"tls\"`, or `link = \"utls\"` for unordered records"
+                "`{other}` cannot be simulated: links in the simulator use TLS over TCP; write \
+                 `link = \"tls\"`, or `link = \"utls\"` for records that are read out of order"
             ),
         )),
     }
@@ -78,15 +81,16 @@ pub(super) fn joining(
         "exit" if !design.is_merged() => return Ok(design),
         "middle" if design.is_merged() || !is_named => return Ok(Design::Merged),
         "exit" => format!(
-            "`{name}` cannot be built with this merging point: its multi-path layer joins circuits \
-             at a middle relay, not at the exit; write `merging = \"middle\"`, or another design"
+            "with `{name}` the circuits of a stream join at a middle relay, not at the exit; write \
+             `merging = \"middle\"`, or another design"
         ),
         "middle" => format!(
-            "`{name}` cannot be built with this merging point: its multi-path layer joins circuits \
-             at the exit, not at a middle relay; write `merging = \"exit\"`, or `multipath = \
-             \"merged\"`"
+            "with `{name}` the circuits of a stream join at the exit, not at a middle relay; write \
+             `merging = \"exit\"`, or `multipath = \"merged\"`"
         ),
-        other => format!("no merging point is called `{other}`; write `exit` or `middle`"),
+        other => format!(
+            "`{other}` is not a relay at which circuits of a stream join; write `exit` or `middle`"
+        ),
     };
     Err(at(written.span(), problem))
 }
@@ -108,19 +112,18 @@ pub(super) fn leg_age(
             return Ok(Some(age));
         }
         Ok(Span(age)) if !age.is_zero() && legs == 1 => {
-            "a dynamic attachment cannot be built: a single circuit has no multi-path layer that \
-             could move a stream; write `legs = 2` or more"
+            "a circuit of a stream can be replaced only if the stream has several circuits; write \
+             `legs = 2` or more"
                 .to_owned()
         }
         Ok(Span(age)) if !age.is_zero() => format!(
-            "`{}` cannot be built with a dynamic attachment: its multi-path layer closes all \
-             circuits of a stream when one of them closes, so none can be replaced; write \
-             `multipath = \"anabranch\"` or `multipath = \"merged\"`",
+            "with `{}` no circuit of a stream can be replaced, because all of them close when one \
+             closes; write `multipath = \"anabranch\"` or `multipath = \"merged\"`",
             design.name()
         ),
         _ => format!(
-            "`{text}` is no attachment (of streams to circuits); write `fixed`, or the age at \
-             which a circuit of a stream is replaced, such as `30s`"
+            "`{text}` is not valid; write the age at which a circuit of a stream is replaced, such \
+             as `30s`, or `fixed` to replace none"
         ),
     };
     Err(at(written.span(), problem))

@@ -94,7 +94,9 @@ pub(crate) fn read(path: &Path) -> Result<Options, Failure> {
         .map_err(|error| Failure::misuse(format!("cannot read '{name}': {error}")))?;
     toml_keys::read(&text, &name.to_string(), KEYS).map_err(|error| {
         if toml_keys::is_wg_quick(&text) {
-            Failure::misuse(format!("'{name}' looks like a wg-quick file: write --wg {name}"))
+            Failure::misuse(format!(
+                "'{name}' looks like a wg-quick file, not like settings in TOML: write --wg {name}"
+            ))
         } else {
             Failure::misuse(error)
         }

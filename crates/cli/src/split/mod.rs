@@ -35,7 +35,7 @@ use uplinks::PathChoice;
 /// Text at the end of `--help`.
 const EXAMPLES: &str = "\
 PATHS
-  auto                one path for each uplink of this machine (the paths are printed at the start)
+  auto                adds a path for each uplink of this machine (and prints them at the start)
   NAME=if:DEVICE      uses this network interface (needs no root)
   NAME=wg:FILE        uses the WireGuard tunnel that `wg-quick up FILE` has started
   NAME=addr:ADDRESS   uses this source address, on the interface of its route
@@ -54,82 +54,83 @@ PATHS
                       goes through OpenSSH (ssh -W), with its configuration, keys and agent
   NAME=tls:HOST:PORT  goes directly to a far end with --listen-tls (TLS 1.3); needs one of the
                       options --tls-fingerprint and --tls-ca
-  NAME=onion:N        becomes N paths, each a circuit of the Tor client at --onion-socks
+  NAME=onion:N        adds N paths, each a circuit of the Tor client at --onion-socks
   Kinds combine: lte=if:wwan0,ports:4   prx=socks5:anna@192.0.2.9:1080,if:wlan0
 
 EXAMPLES
-  Your WireGuard tunnel over Wi-Fi and mobile data: server, port and mark come from its file, and
-  split.conf is the same file with Endpoint, MTU and FwMark for the splitter (then, in another
-  terminal: wg-quick up ./split.conf):
+  Your WireGuard tunnel over Wi-Fi and mobile data. The splitter reads the server from tunnel.conf,
+  and writes split.conf, a copy that sends the tunnel's packets to the splitter. Then run in another
+  terminal: wg-quick up ./split.conf
     anabranch split --wg tunnel.conf --write split.conf --path wlan=if:wlan0 --path lte=if:wwan0
 
-  The same without --wg, a new path every 100 ms. Set the tunnel's Endpoint to 127.0.0.1:51820; the
-  server stays as it is:
+  The same without --wg. Set the tunnel's Endpoint to 127.0.0.1:51820; the server stays as it is:
     anabranch split --listen 127.0.0.1:51820 --to vpn.example.net:51820 \\
         --path wlan=if:wlan0 --path lte=if:wwan0
 
-  A running tunnel as one path, and Wi-Fi as another:
+  Two paths: through another WireGuard tunnel, which runs already, and directly over Wi-Fi:
     anabranch split --wg home.conf --path vpn=wg:/etc/wireguard/vpn.conf --path wlan=if:wlan0
 
   Print the route of each path and the MTU for the tunnel, then exit:
     anabranch split tunnel.toml --check
 
-  QUIC with its handshake on one path and the rest on two others, runs of about 50 packets:
+  QUIC: handshakes use one path, the rest two others, with a new choice after about 50 packets:
     anabranch split --listen 127.0.0.1:4433 --to www.example.net:443 --path home=if:eth0 \\
         --path a=addr:192.0.2.7 --path b=addr:192.0.2.8 --handshake home --every ~50p
 
-  Any program: QUIC, WireGuard and Mosh are split, each other flow uses one path (root):
+  All programs: QUIC, WireGuard and Mosh are split, each other connection uses one path (root):
     anabranch split --tun any0 --route --path wlan=if:wlan0 --path lte=if:wwan0
 
-  One browser only; start it with: anabranch exec browse chromium
+  Only one browser, which you start with: anabranch exec browse chromium
     anabranch split --tun any0 --netns browse --route --path wlan=if:wlan0 --path lte=if:wwan0
 
-  One path carries more than the other, and what observers see is recorded:
+  The first path carries 70 % of the packets. The traffic on each path is recorded:
     anabranch split tunnel.toml --schedule weights:0.7,0.3 --trace run.parquet --pcap captures
 
 ENVIRONMENT
-  ANABRANCH_SOCKS5_PASSWORD   password of proxies that are given a user but no password
-  JOURNAL_STREAM              set by systemd: lines then begin with their priority, and the counters
-                              every 5 s are left out without --verbose
-  NOTIFY_SOCKET               set by systemd: the splitter reports there when it listens and when it stops
+  ANABRANCH_SOCKS5_PASSWORD   password for proxies with a user name but without a password
+  JOURNAL_STREAM              set by systemd. Lines then begin with their priority, and traffic
+                              counters are printed only with --verbose
+  NOTIFY_SOCKET               set by systemd. The splitter reports to it that it is ready, or stops
 
 FILES
   FILE                        settings in TOML: /etc/anabranch/NAME.toml for anabranch-split@NAME
   /run/anabranch              changes that a splitter with --tun undoes when it stops
 
 SIGNALS
-  With a FILE, SIGHUP reads it again; sessions continue under the new settings, and an error in the
-  file changes nothing. Without a FILE, SIGHUP stops the splitter, as SIGINT, SIGTERM and the end of
-  the terminal do.
+  With a FILE, SIGHUP makes the splitter read it again. Sessions continue with the new settings. If
+  the file has an error, nothing changes. Without a FILE, SIGHUP stops the splitter. SIGINT, SIGTERM
+  and the end of the terminal stop it too.
 
 EXIT CODES
   0 stopped by SIGINT (Ctrl-C), SIGTERM or SIGHUP   1 failed while running   2 bad usage or settings
-  130 stopped at once by a second Ctrl-C; captures may lack their last second";
+  130 stopped at once by a second Ctrl-C; --pcap files may lack the last second";
 
-/// Split sessions over several paths to unmodified servers.
+/// Split sessions over several network paths, in front of unmodified servers.
 ///
-/// Clients send their datagrams to --listen. The splitter sends each datagram to the server by the
-/// path that the schedule chooses. WireGuard, QUIC and Mosh servers follow a client whose address
-/// changes, so they accept the datagrams of all paths as one session without knowing the splitter.
-/// The server chooses the path of its answers.
+/// A session is the traffic between one client program and one server. Client programs send their
+/// datagrams to --listen. The splitter sends each datagram to the server over one of the paths;
+/// --schedule decides which one. WireGuard, QUIC and Mosh servers let a client change its address,
+/// so they accept the datagrams of all paths as one session. The server decides over which path it
+/// sends its answers.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help explains the paths and shows examples.")]
 pub(crate) struct SplitArgs {
-    /// Read settings from this TOML file. Its keys are the names of the options, with a [[path]]
-    /// table for each path; options on the command line override it.
+    /// Read settings from this TOML file. Its keys are the names of the options, and it has one
+    /// [[path]] table for each path. Options on the command line override the file.
     #[arg(value_name = "FILE", conflicts_with = "config")]
     file: Option<PathBuf>,
 
-    /// Same as the FILE argument.
+    /// Read settings from this TOML file, exactly as with the FILE argument.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Print each path's interface, source address, route and MTU, then exit; sends nothing.
+    /// Print the interface, source address, route and MTU of each path, then exit without sending
+    /// anything.
     #[arg(long)]
     check: bool,
 
-    /// Undo the changes to routes, rules and interfaces that a killed 'split --tun' left, then exit
-    /// (needs root).
+    /// Undo the changes to routes, rules and interfaces that remain after 'anabranch split --tun'
+    /// was killed, then exit (needs root).
     #[arg(long, exclusive = true)]
     restore: bool,
 

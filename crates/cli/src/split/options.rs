@@ -22,102 +22,109 @@ use crate::tls::Fingerprint;
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub(crate) struct Options {
-    /// Receive clients' datagrams at this local address, such as 127.0.0.1:51820.
-    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Ends", value_parser = address)]
+    /// Receive datagrams from client programs at this local address, such as 127.0.0.1:51820.
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
+    #[arg(help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::address")]
     pub(crate) listen: Option<SocketAddr>,
 
-    /// Send to this server. A host name is resolved again for each session.
-    #[arg(long, value_name = "HOST:PORT", help_heading = "Ends")]
+    /// Send the clients' datagrams to this server or, with --key, to this far end ('anabranch
+    /// merge'). A host name is looked up again for each new session.
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) to: Option<Target>,
 
-    /// Set the address of the far end ('anabranch merge') for paths that are TCP connections
-    /// [default: the address of --to].
+    /// On paths that are TCP connections, connect to the far end ('anabranch merge') at this
+    /// address [default: the address of --to].
     ///
-    /// If such a path goes through a proxy or ssh, the host name is resolved at its other end, not
-    /// here.
-    #[arg(long, value_name = "HOST:PORT", help_heading = "Ends")]
+    /// If such a path leads through a proxy or ssh, the proxy or the ssh server looks up the host
+    /// name, not this machine.
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) to_tcp: Option<Target>,
 
-    /// Create a network interface NAME and carry the traffic that programs send into it (needs
+    /// Create a network interface NAME, and carry the traffic that programs send into it (needs
     /// root). This replaces --listen.
     ///
-    /// Without --to, UDP to the ports of QUIC, WireGuard and Mosh is split, and each session goes
-    /// to the server that its program addresses. With --to and --key, all IP packets go to a far
-    /// end ('anabranch merge --tun'), which sends them on.
+    /// Without --to, the splitter splits UDP traffic to the ports of QUIC, WireGuard and Mosh. It
+    /// sends each packet to its destination address. With --to and --key, all IP packets go to a
+    /// far end ('anabranch merge --tun'), which forwards them.
     #[arg(long, value_name = "NAME", help_heading = "Interface", conflicts_with = "listen")]
     pub(crate) tun: Option<String>,
 
-    /// Route programs' traffic into the interface of --tun. Traffic that can be split is split;
-    /// each other connection stays on one path.
+    /// Route programs' traffic into the interface of --tun. QUIC, WireGuard and Mosh sessions are
+    /// split; each other connection stays on one path.
     ///
-    /// Without this option the splitter changes no routes. All changes are undone when the splitter
-    /// stops; after a SIGKILL the next start or --restore undoes them. Needs the program nft.
+    /// Without this option the splitter changes no routes. It undoes all changes when it stops. If
+    /// it is killed by SIGKILL, its next start or --restore undoes them. Needs the program nft.
     #[arg(long, help_heading = "Interface")]
     pub(crate) route: bool,
 
-    /// Create a network namespace NAME (a separate network for chosen programs) and put the
+    /// Create a network namespace NAME (a separate network for selected programs), and put the
     /// interface of --tun into it.
     ///
-    /// Only programs started with 'anabranch exec NAME PROGRAM' use it.
+    /// Only programs that you start with 'anabranch exec NAME PROGRAM' use this namespace.
     #[arg(long, value_name = "NAME", help_heading = "Interface")]
     pub(crate) netns: Option<String>,
 
-    /// Also split UDP to these destination ports; repeat for more. Needs --tun, which always splits
-    /// 443, 51820 and 60000-61000.
+    /// Also split UDP traffic to this destination port or range of ports (repeatable). Needs --tun,
+    /// which always splits the ports 443, 51820 and 60000-61000.
     #[arg(long, value_name = "PORT[-PORT]", help_heading = "Interface")]
     #[serde(deserialize_with = "forms::list")]
     pub(crate) udp: Vec<PortRange>,
 
-    /// Use this name server in the namespace of --netns; repeat for more [default: this machine's].
+    /// Let programs in the namespace of --netns use the name server at this address (repeatable)
+    /// [default: this machine's name servers].
     #[arg(long, value_name = "ADDRESS", help_heading = "Interface")]
     #[serde(deserialize_with = "forms::list")]
     pub(crate) dns: Vec<IpAddr>,
 
     // The help is made of the protocols' table.
-    #[arg(long, value_name = "PROTOCOL", help_heading = "Ends")]
+    #[arg(long, value_name = "PROTOCOL", help_heading = "Clients and servers")]
     #[arg(help = protocol(), long_help = protocols())]
     #[arg(value_parser = Named::<Traffic>::of(Traffic::names()))]
     #[arg(hide_possible_values = true)]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) protocol: Option<Traffic>,
 
-    /// Close a session after its client has been silent for TIME [default: 180s].
-    #[arg(long, value_name = "TIME", help_heading = "Ends")]
+    /// Close a session (the traffic between one client and the server) when its client has sent
+    /// nothing for TIME [default: 180s].
+    #[arg(long, value_name = "TIME", help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) idle: Option<Span>,
 
-    /// Allow at most N sessions at the same time. A further session replaces the one that has been
-    /// idle longest [default: 4096].
-    #[arg(long, value_name = "N", help_heading = "Ends")]
+    /// Keep at most N sessions at the same time. A session is the traffic between one client and
+    /// the server. At the limit, a new session replaces the one that has been idle longest
+    /// [default: 4096].
+    #[arg(long, value_name = "N", help_heading = "Clients and servers")]
     pub(crate) max_sessions: Option<NonZeroUsize>,
 
-    /// Add a path: if:DEVICE (an interface), wg:FILE (a WireGuard tunnel that is up), addr:ADDRESS
-    /// (a source address), ports:N (N source ports) or socks5:[USER@]HOST:PORT (a proxy); repeat
-    /// for each path. "auto" adds a path for each interface with a route to other networks.
+    /// Add a path called NAME (repeatable). KIND is if:DEVICE (through a network interface),
+    /// wg:FILE (through a running WireGuard tunnel), addr:ADDRESS (from a source address), ports:N
+    /// (from N source ports) or socks5:[USER@]HOST:PORT (through a SOCKS5 proxy). Write auto
+    /// instead of NAME=KIND to add a path for each interface with a route to other networks.
     ///
-    /// A path may be a TCP connection to a far end ('anabranch merge --listen-tcp'): tcp:HOST:PORT
-    /// (direct), socks5-tcp:[USER@]HOST:PORT or http:[USER@]HOST:PORT (through a proxy),
-    /// ssh:[USER@]HOST[:PORT] (through OpenSSH), onion:N (N circuits of a Tor client).
-    /// tls:HOST:PORT is a TLS connection to a far end with --listen-tls.
+    /// A path may also be a TCP connection to a server that runs 'anabranch merge --listen-tcp'.
+    /// KIND is then tcp:HOST:PORT (direct), socks5-tcp:[USER@]HOST:PORT or http:[USER@]HOST:PORT
+    /// (through a proxy), ssh:[USER@]HOST[:PORT] (through OpenSSH), or onion:N (N paths, each a
+    /// circuit of a Tor client). tls:HOST:PORT is a TLS connection to a server that runs 'anabranch
+    /// merge --listen-tls'.
     ///
-    /// Commas combine kinds: lte=if:wwan0,ports:4 is a path named lte by the interface wwan0 from
-    /// four source ports.
+    /// Commas combine kinds. For example, lte=if:wwan0,ports:4 is a path called lte that uses the
+    /// interface wwan0 and four source ports.
     #[arg(long = "path", value_name = "NAME=KIND", help_heading = "Paths", value_parser = PathParser)]
     #[serde(rename = "path", deserialize_with = "forms::paths")]
     pub(crate) paths: Vec<PathChoice>,
 
-    /// Allow two paths with the same interface and the same source address.
+    /// Allow two paths that have the same interface and the same source address.
     ///
-    /// An observer of that interface sees the traffic of both paths, as if they were one. By
-    /// default such paths are refused.
+    /// An observer of that interface then sees the traffic of both paths. Without this option the
+    /// splitter refuses to start with such paths.
     #[arg(long, help_heading = "Paths")]
     pub(crate) same_egress: bool,
 
-    /// Use the Tor client with this SOCKS address for paths of the kind onion: (circuits of a Tor
-    /// client) [default: 127.0.0.1:9050].
+    /// Set the SOCKS address of the Tor client for paths of the kind onion:N. Each of these paths
+    /// is a circuit of that client [default: 127.0.0.1:9050].
     ///
     /// The splitter sends a different SOCKS user name for each path, so the Tor client uses a
     /// different circuit for each.
@@ -125,30 +132,30 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::text")]
     pub(crate) onion_socks: Option<Target>,
 
-    /// Accept the far end's TLS certificate on tls: paths if its SHA-256 is HEX. The far end
-    /// ('anabranch merge --listen-tls') prints HEX.
+    /// On paths of the kind tls:HOST:PORT, accept only the TLS certificate whose SHA-256 hash is
+    /// HEX. The server at the other end, 'anabranch merge --listen-tls', prints HEX when it starts.
     #[arg(long, value_name = "HEX", help_heading = "Paths", conflicts_with = "tls_ca")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) tls_fingerprint: Option<Fingerprint>,
 
-    /// Accept the far end's TLS certificate on a path tls:HOST:PORT if a CA in this PEM file has
-    /// signed it for HOST.
+    /// On paths of the kind tls:HOST:PORT, accept the server's TLS certificate if a CA in this PEM
+    /// file has signed it for HOST.
     #[arg(long, value_name = "FILE", help_heading = "Paths")]
     pub(crate) tls_ca: Option<PathBuf>,
 
-    /// Drop a packet that waits longer than TIME for room in the send buffer of its path's TCP
-    /// connection [default: 200ms].
+    /// On paths that are TCP connections, drop a packet when it has waited longer than TIME for
+    /// room in the connection's send buffer [default: 200ms].
     ///
-    /// With a longer TIME, a connection whose send buffer is full delays packets instead of losing
-    /// them. Paths of UDP packets are not affected.
+    /// With a longer TIME, a full send buffer delays more packets, and fewer are lost. Paths that
+    /// use UDP are not affected.
     #[arg(long, value_name = "TIME", help_heading = "Paths")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) stream_age: Option<Span>,
 
-    /// Set this firewall mark (SO_MARK; decimal or 0x...) on the packets that the splitter sends.
-    /// Routing rules can then keep them out of a VPN that carries all other traffic.
+    /// Set this firewall mark (SO_MARK; decimal or 0x...) on the packets that the splitter sends. A
+    /// routing rule for this mark can keep them out of a VPN that carries all other traffic.
     ///
-    /// Needs CAP_NET_ADMIN. Not with --route, which sets a mark by itself.
+    /// Needs CAP_NET_ADMIN. Cannot be used with --route, which sets its own mark.
     #[arg(long, value_name = "MARK", help_heading = "Paths")]
     #[serde(deserialize_with = "forms::mark")]
     pub(crate) fwmark: Option<Mark>,
@@ -165,120 +172,126 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::text")]
     pub(crate) every: Option<Every>,
 
-    /// Choose the paths' random probabilities again after the client has sent nothing for SILENCE,
+    /// Draw new random probabilities for the paths when the client has sent nothing for SILENCE,
     /// such as 1s.
     ///
-    /// By default a session keeps its probabilities until it ends. An observer who learns them
-    /// during one page load then knows them for the next one. After SILENCE, --every grow:... and
-    /// the schedule "evened" also start again as for new traffic; for these two the default is 1s.
+    /// Without this option a session keeps its probabilities until it ends. An observer who learns
+    /// them during one page load then knows them for the next page load. SILENCE also applies to
+    /// --every grow:... and to --schedule evened, which treat the traffic after it as new. For
+    /// these two, SILENCE is 1s by default.
     #[arg(long, value_name = "SILENCE", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) redraw: Option<Silence>,
 
     /// Delay each datagram by a random time from RANGE, such as 0-20ms, before its path is chosen.
-    /// The order of datagrams is kept.
+    /// The order of the datagrams stays the same.
     ///
-    /// The delays add noise to what an observer of one path sees. Because the order is kept, a
-    /// datagram also waits for those before it: each round trip becomes longer by almost the
-    /// longest delay. At most 4,096 datagrams and 4 MiB of a session wait; beyond that, datagrams
-    /// leave before their delay ends (counted as "hurried" in the output of --json). Only datagrams
-    /// to the server are delayed. To delay the answers, use 'anabranch merge --jitter' at a far
-    /// end.
+    /// The delays add noise to what an observer of one path sees. Because the order stays the same,
+    /// a datagram also waits for earlier ones. So each round trip becomes longer by almost the
+    /// longest delay in RANGE. At most 4,096 datagrams and 4 MiB of a session wait at a time.
+    /// Beyond these limits the oldest datagrams leave before their delay ends; the output of --json
+    /// counts them as "hurried". Only datagrams to the server are delayed. To delay the answers,
+    /// use 'anabranch merge --jitter' on the server's side.
     #[arg(long, value_name = "RANGE", help_heading = "Schedule", allow_hyphen_values = true)]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) jitter: Option<Jitter>,
 
-    /// Send the handshakes of QUIC and WireGuard, and DNS queries, by the path NAME.
+    /// Send the handshakes of QUIC and WireGuard, and DNS queries, over the path NAME.
     ///
-    /// That path carries nothing else, unless --scheduled lists it, too.
+    /// This path carries other traffic only if --scheduled lists it too.
     #[arg(long, value_name = "NAME", help_heading = "Schedule")]
     pub(crate) handshake: Option<String>,
 
-    /// Split over these paths only [default: all paths but that of --handshake].
+    /// Split the traffic over these paths only; NAME is a path's name in --path [default: all paths
+    /// except the one of --handshake].
     #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',', help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::some_commas")]
     pub(crate) scheduled: Option<Vec<String>>,
 
-    /// Let one QUIC connection use at most N four-tuples (addresses and ports of client and server)
+    /// Send each QUIC connection from at most N combinations of source address and source port
     /// [default: 4].
     ///
-    /// Each source port of each path makes one. Servers forget or refuse a connection that arrives
-    /// from too many addresses.
+    /// Each source port of each path is one combination. QUIC servers forget or refuse a connection
+    /// that arrives from too many of them.
     #[arg(long, value_name = "N", help_heading = "Schedule")]
     pub(crate) quic_tuples: Option<NonZeroUsize>,
 
-    /// Put the server's datagrams in order when it changes the path: hold those of the new path
-    /// until the old path brings no more, for at most TIME [default: no holding].
+    /// Restore the order of the server's datagrams when the server switches to another path. For at
+    /// most TIME, hold the datagrams from the new path until the old path delivers no more
+    /// [default: hold nothing].
     ///
-    /// Without this option, datagrams of the new path overtake those still queued on the old one.
-    /// QUIC and TCP then slow down as if datagrams were lost. 30ms suits most paths
-    /// (docs/notes/quic-migration.md).
+    /// Without this option, datagrams from the new path overtake those that are still queued on the
+    /// old path. QUIC and TCP then slow down, as they do when datagrams are lost. 30ms suits most
+    /// paths (docs/notes/quic-migration.md).
     #[arg(long, value_name = "TIME", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) in_order: Option<Span>,
 
-    /// Keep a path on which no answer has ever arrived, although another path has brought answers.
+    /// Keep using a path on which no answer has ever arrived, even if answers arrive on another
+    /// path.
     ///
-    /// Such a path either loses everything, or the server sends all its answers by the other one.
-    /// By default the splitter sends a copy of that path's datagrams by the answering path, and
-    /// drops the silent path after 3 s. With WireGuard and Mosh the path is dropped even with this
-    /// option: their servers answer on every path that works.
+    /// Either this path loses all datagrams, or the server prefers the other path for its answers.
+    /// Without this option, the splitter also sends a copy of each datagram of this path over the
+    /// path with answers. After 3 s it stops using the path without answers. With WireGuard and
+    /// Mosh it stops even with this option, because their servers answer on every path that works.
     #[arg(long, help_heading = "Schedule")]
     pub(crate) keep_silent_paths: bool,
 
-    /// Set the seed of the random choices, so that they repeat those of an earlier start with the
-    /// same seed [default: a random seed, which is printed].
+    /// Start the random number generator with the number N. A later start with the same N repeats
+    /// the same random choices [default: a random number, which is printed].
     #[arg(long, value_name = "N", help_heading = "Schedule")]
     pub(crate) seed: Option<u64>,
 
-    /// Send all traffic encrypted to a far end ('anabranch merge') at the address of --to. FILE has
-    /// the keys; 'anabranch key' makes it.
+    /// Encrypt all traffic, and send it to a far end (a server that runs 'anabranch merge') at the
+    /// address of --to. FILE contains the keys; 'anabranch key' creates it.
     ///
-    /// The observer of one path then cannot infer from gaps in visible packet numbers how much the
-    /// other paths carried (docs/guide/far-end.md).
+    /// WireGuard, for example, sends packet numbers unencrypted. From gaps in these numbers, an
+    /// observer of one path can infer how much the other paths carried. With this option the
+    /// numbers are encrypted (docs/guide/far-end.md).
     #[arg(long, value_name = "FILE", help_heading = "Far end")]
     pub(crate) key: Option<PathBuf>,
 
-    /// Send to the server NAME behind the far end, if that has several: 'anabranch merge --to
-    /// NAME=HOST:PORT'. Needs --key.
+    /// Send to the server with this name, if the far end ('anabranch merge') forwards to several
+    /// servers. The far end sets the names with --to NAME=HOST:PORT. Needs --key.
     #[arg(long, value_name = "NAME", help_heading = "Far end")]
     pub(crate) behind: Option<String>,
 
-    /// Pad each packet to the smallest of these lengths that fits, in bytes of UDP payload, such as
-    /// 640,1280. Needs --key [default: no padding].
+    /// Pad each packet to the smallest of these lengths into which it fits. Lengths are bytes of
+    /// UDP payload, such as 640,1280. Needs --key [default: no padding].
     #[arg(long, value_name = "BYTES,...", value_delimiter = ',', help_heading = "Far end")]
     #[serde(deserialize_with = "forms::commas")]
     pub(crate) pad: Vec<u16>,
 
-    /// Send decoy packets on paths that are idle. Their bytes are at most PERCENT (such as 10%) of
-    /// the bytes that this splitter really sends. Needs --key.
+    /// Send decoys (packets without data) on idle paths. The decoys have at most PERCENT, such as
+    /// 10%, of the bytes of the other traffic that this splitter sends. Needs --key.
     ///
     /// Decoys copy the lengths and intervals of real packets, so that an observer cannot
-    /// distinguish them; the far end drops them. The far end's own decoys have their own limit
-    /// ('anabranch merge --decoys'). Cannot be used with schedules that use congestion windows,
-    /// such as pull.
+    /// distinguish them. The far end ('anabranch merge') drops them. It can send decoys too, with a
+    /// limit of its own ('anabranch merge --decoys'). Cannot be used with schedules that use
+    /// congestion windows, such as pull.
     #[arg(long, value_name = "PERCENT", help_heading = "Far end", allow_hyphen_values = true)]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) decoys: Option<DecoyBudget>,
 
-    /// Split the WireGuard tunnel of this wg-quick file, whose Endpoint is the server. Prints the
-    /// lines of FILE that you have to change.
+    /// Split the WireGuard tunnel that this wg-quick file configures. The Endpoint in FILE is the
+    /// server. The splitter prints the lines of FILE that you must change.
     ///
-    /// Listens on 127.0.0.1, at the Endpoint's port or a free one, unless --listen is given.
+    /// Without --listen, the splitter listens on 127.0.0.1, at the port number of the Endpoint if
+    /// that is free, otherwise at another port.
     #[arg(long, value_name = "FILE", conflicts_with = "tun", help_heading = "WireGuard")]
     pub(crate) wg: Option<PathBuf>,
 
-    /// Write a copy of the --wg file with the changed lines to FILE; - prints it. The copy contains
-    /// the tunnel's private key, so only its owner can read it.
+    /// Write a copy of the --wg file, with the necessary changes, to FILE; - prints it. The copy
+    /// contains the tunnel's private key, so only its owner can read it.
     #[arg(long, value_name = "FILE", help_heading = "WireGuard")]
     pub(crate) write: Option<PathBuf>,
 
-    /// Let --write replace an existing file.
+    /// Let --write replace a file that already exists.
     #[arg(long, help_heading = "WireGuard")]
     pub(crate) overwrite: bool,
 
-    /// Choose the peer of the --wg file by public key or position (1, 2, ...), if several have an
-    /// Endpoint.
+    /// If several peers in the --wg file have an Endpoint, choose one by its public key or by its
+    /// position (1, 2, ...).
     #[arg(long, value_name = "KEY|N", help_heading = "WireGuard")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) peer: Option<PeerChoice>,
@@ -297,12 +310,12 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Output")]
     pub(crate) quiet: bool,
 
-    /// Print the counters every 5 s even if the output goes to the systemd journal. By default they
-    /// are printed to terminals and files only.
+    /// Print the traffic counters every 5 s to the systemd journal too. Without this option they
+    /// are printed only to terminals and files.
     #[arg(long, short, help_heading = "Output", conflicts_with = "quiet")]
     pub(crate) verbose: bool,
 
-    /// Serve counters for Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
+    /// Serve traffic counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
     ///
     /// Anyone who can reach that address can read how much is sent and when, but no addresses of
     /// clients or servers. Use 127.0.0.1 if possible.
@@ -310,25 +323,26 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::address")]
     pub(crate) metrics: Option<SocketAddr>,
 
-    /// Write to FILE what the observer of each path sees, one row for each datagram (Parquet;
-    /// docs/formats.md). 'anabranch report FILE' shows it.
+    /// Record in FILE what an observer of each path sees, as a Parquet table with one row for each
+    /// datagram (docs/formats.md). 'anabranch report FILE' makes a page of it.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) trace: Option<PathBuf>,
 
-    /// Write the packets of each path to DIR/NAME.pcapng, for Wireshark; DIR is created if
-    /// necessary.
+    /// Record the packets of each path in the file DIR/NAME.pcapng, where NAME is the path's name;
+    /// Wireshark can open it. DIR is created if necessary.
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(crate) pcap: Option<PathBuf>,
 
-    /// Start a new --pcap file after MB megabytes (10^6 bytes): NAME_00001.pcapng, ...
+    /// Begin a new --pcap file for a path when the current one reaches MB megabytes (10^6 bytes
+    /// each). The files are numbered: NAME_00001.pcapng, ...
     #[arg(long, value_name = "MB", help_heading = "Output")]
     pub(crate) pcap_size: Option<NonZeroUsize>,
 
-    /// Keep only the newest N --pcap files of each path; needs --pcap-size.
+    /// Keep only the newest N --pcap files of each path, and delete older ones. Needs --pcap-size.
     #[arg(long, value_name = "N", help_heading = "Output")]
     pub(crate) pcap_files: Option<NonZeroUsize>,
 
-    /// Let --trace and --pcap replace existing files.
+    /// Let --trace and --pcap replace files that already exist.
     #[arg(long, help_heading = "Output")]
     pub(crate) replace: bool,
 }
@@ -391,10 +405,10 @@ impl Options {
 /// Returns the help text of `--every` in one line.
 fn every() -> String {
     format!(
-        "Choose a path again after LENGTH: a number of packets (50p), a time (100ms) or never. \
+        "Choose the path again after LENGTH: a number of packets (50p), a time (100ms) or never. \
          ~50p and ~100ms are random lengths with this average; 50-70p and 80-120ms are random \
          lengths in this range. With grow:10-100ms the length is 10 ms when traffic begins after a \
-         pause, and grows to 100 ms while traffic continues [default: {EVERY}, with a far end \
+         pause, and grows to 100 ms while traffic continues [default: {EVERY}, with --key \
          {FAR_END_EVERY}; schedules that were published with a length, such as batched, use that \
          length]"
     )
@@ -403,13 +417,13 @@ fn every() -> String {
 /// Returns the long help text of `--every`, with the cost of short runs.
 fn prices() -> String {
     format!(
-        "{}\n\nSpeed: with runs of 100ms, WireGuard and Mosh lose no speed over paths of similar \
-         delay. QUIC servers keep 13 to 76 % of their speed with 100ms, and 81 to 96 % with 1s \
-         (docs/guide/quic.md).\n\nPrivacy: k-FP and MiniRocket are attacks that recognise web \
-         pages by the traffic of one path. With runs of 100ms and an unmodified server, k-FP \
-         recognises 18 % of page loads on a random path and 30 % on the path with most packets. \
-         With runs of 1s these are 39 and 72 %. MiniRocket with more training recognises 51 % on \
-         the path with most packets, with runs of 100ms (docs/guide/quic.md).",
+        "{}\n\nSpeed: with a LENGTH of 100ms, WireGuard and Mosh lose no speed over paths of \
+         similar delay. QUIC servers keep 13 to 76 % of their speed with 100ms, and 81 to 96 % \
+         with 1s (docs/guide/quic.md).\n\nPrivacy: k-FP and MiniRocket are attacks that recognise \
+         web pages by the traffic of one path. With 100ms and an unmodified server, k-FP \
+         recognises 18 % of page loads from a random path, and 30 % from the path with most \
+         packets. With 1s it recognises 39 % and 72 %. MiniRocket with more training recognises \
+         51 % from the path with most packets, with 100ms (docs/guide/quic.md).",
         every()
     )
 }
@@ -418,14 +432,15 @@ fn prices() -> String {
 fn protocol() -> String {
     let names: Vec<&str> = Traffic::names().filter(|name| *name != ANY).collect();
     let names = names.join(", ");
-    format!("Set the protocol of the clients' sessions: {names}, or {ANY} [default: {AUTO}].")
+    format!("Set the protocol of the traffic to split: {names}, or {ANY} [default: {AUTO}].")
 }
 
 /// Returns the long help text of `--protocol`.
 fn protocols() -> String {
     format!(
-        "{}\n\n\"{AUTO}\" recognises the protocol from the first datagrams of a session. \
-         \"{ANY}\" splits every session, whatever its protocol. For AmneziaWG write \"{}\".",
+        "{}\n\nWith \"{AUTO}\" the splitter recognises the protocol from the first datagrams of \
+         each session. With \"{ANY}\" it splits all sessions, of every protocol. For AmneziaWG \
+         write \"{}\".",
         protocol(),
         Protocol::WireGuard.name()
     )
@@ -434,9 +449,8 @@ fn protocols() -> String {
 /// Returns the help text of `--schedule` in one line.
 fn schedule() -> String {
     format!(
-        "Choose the path of each run (a group of consecutive packets) by SCHEDULE, such as \
-         round-robin (--help lists them) [default: {SCHEDULE}, with a far end \
-         {FAR_END_SCHEDULE}]"
+        "Set the rule that chooses the path of each run (a group of consecutive packets), such as \
+         round-robin. --help lists the rules [default: {SCHEDULE}, with --key {FAR_END_SCHEDULE}]"
     )
 }
 
@@ -446,11 +460,11 @@ fn schedules() -> String {
     let lines: Vec<_> = without_windows().map(line).collect();
     let others = FAMILIES.iter().filter(|family| family.needs_windows).map(line);
     format!(
-        "Choose the path of each run (a group of consecutive packets) by SCHEDULE [default: \
-         {SCHEDULE} without a far end, {FAR_END_SCHEDULE} with one].\n\n{}\n\nWith a far end \
-         ('anabranch split --key') there are more schedules. They use each path's congestion \
-         window, so the bandwidths of all paths add up. But an observer of one path can see how \
-         busy the other paths are (docs/guide/far-end.md):\n\n{}",
+        "Set the rule that chooses the path of each run (a group of consecutive packets) [default: \
+         {SCHEDULE}, with --key {FAR_END_SCHEDULE}].\n\n{}\n\nWith a far end ('anabranch split \
+         --key') there are more schedules. They use each path's congestion window, so the \
+         bandwidths of all paths add up. But an observer of one path can see how busy the other \
+         paths are (docs/guide/far-end.md):\n\n{}",
         lines.join("\n"),
         others.collect::<Vec<_>>().join("\n")
     )

@@ -101,14 +101,15 @@ fn tls(options: &Options, paths: &[PathSpec]) -> Result<Option<Arc<dyn TlsEnd>>,
     let end = match (options.tls_fingerprint, &options.tls_ca) {
         (Some(_), Some(_)) => {
             return Err(in_setting("tls-ca")(
-                "the certificate is named by --tls-fingerprint already: remove one of them",
+                "--tls-fingerprint already determines the accepted certificate: remove one of the \
+                 two options",
             ));
         }
         (Some(fingerprint), None) => tls::Near::pinned(fingerprint),
         (None, Some(file)) => tls::Near::by_ca(file).map_err(in_setting("tls-ca"))?,
         (None, None) => {
             return Err(in_setting("path")(format!(
-                "path '{}' uses TLS, so the splitter must know the far end's certificate: add \
+                "path '{}' uses TLS, so the splitter must recognise the far end's certificate: add \
                  --tls-fingerprint HEX, which 'anabranch merge --listen-tls' prints, or --tls-ca \
                  FILE if a CA has signed its certificate",
                 path.name
@@ -138,7 +139,7 @@ fn entrance(
         }
         let listen = options
             .listen
-            .ok_or_else(|| missing("listen", "give the address that clients send to"))?;
+            .ok_or_else(|| missing("listen", "give the address to which clients send"))?;
         let to = options.to.clone().ok_or_else(|| missing("to", "give the server's address"))?;
         return Ok((Entrance::Port { listen, to }, far_end));
     };
@@ -146,26 +147,26 @@ fn entrance(
         return for_packets(options, tun, far_end);
     }
     if options.listen.is_some() || options.to.is_some() {
-        return Err(in_setting("tun")("it replaces --listen and --to: remove them"));
+        return Err(in_setting("tun")("this option replaces --listen and --to: remove them"));
     }
     if !options.dns.is_empty() && options.netns.is_none() {
         return Err(in_setting("dns")(
-            "only a namespace has name servers of its own: add --netns NAME",
+            "name servers can be set only for a namespace: add --netns NAME",
         ));
     }
     if let Some(path) = paths.iter().find(|path| path.proxy.is_some()) {
         let name = &path.name;
         return Err(in_setting("tun")(format!(
-            "path '{name}' goes through a proxy, which does not work with --tun: it carries UDP \
-             only, so the TCP connections and DNS queries of programs would have no path. Remove \
-             the path, or use --listen and --to instead of --tun"
+            "path '{name}' goes through a proxy, which cannot be used with --tun: the proxy \
+             carries only UDP, not programs' TCP connections. Remove the path, or use --listen and \
+             --to instead of --tun"
         )));
     }
     check_interface(tun, options.netns.is_some()).map_err(in_setting("tun"))?;
     if options.route && options.fwmark.is_some() {
         return Err(in_setting("fwmark")(
-            "packets with this mark would bypass the splitter: remove it; --route marks the \
-             splitter's own packets by itself",
+            "remove this option, because --route sets its own mark on the splitter's packets, and \
+             programs' packets with your mark would bypass the splitter",
         ));
     }
     options.netns.as_deref().map_or(Ok(()), check_namespace).map_err(in_setting("netns"))?;
@@ -191,27 +192,32 @@ fn for_packets(
 ) -> Result<(Entrance, Option<FarEnd>), Failure> {
     let to = options.to.clone().ok_or_else(|| missing("to", "give the far end's address"))?;
     let refused = [
-        (options.listen.is_some(), "listen", "the interface of --tun replaces it: remove it"),
+        (
+            options.listen.is_some(),
+            "listen",
+            "remove this option, because the interface of --tun replaces it",
+        ),
         (
             !options.udp.is_empty(),
             "udp",
-            "all packets of the interface go to the far end: remove it",
+            "remove this option, because all packets of the interface go to the far end",
         ),
         (
             options.behind.is_some(),
             "behind",
-            "the far end's interface replaces a server: remove it",
+            "remove this option, because with --tun packets go to the far end's interface, not to \
+             one of its servers",
         ),
         (
             options.route && options.netns.is_none(),
             "route",
-            "with a far end it works only in a namespace: add --netns NAME, or remove it and set \
-             your own routes",
+            "with a far end (--key) this option works only in a namespace: add --netns NAME, or \
+             remove --route and set your own routes",
         ),
         (
             !options.dns.is_empty() && options.netns.is_none(),
             "dns",
-            "only a namespace has name servers of its own: add --netns NAME",
+            "name servers can be set only for a namespace: add --netns NAME",
         ),
     ];
     if let Some((_, setting, why)) = refused.into_iter().find(|(given, ..)| *given) {
@@ -241,10 +247,12 @@ fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
         return match given.into_iter().find(|(_, given)| *given) {
             Some(("decoys", _)) => refuse(
                 "decoys",
-                "an unmodified server cannot recognise decoys, only a far end drops them: add \
+                "decoys need a far end, because an unmodified server would take them for data: add \
                  --key FILE",
             ),
-            Some((setting, _)) => refuse(setting, "there is no far end: add --key FILE"),
+            Some((setting, _)) => {
+                refuse(setting, "this option needs a far end ('anabranch merge'): add --key FILE")
+            }
             None => Ok(None),
         };
     };
@@ -253,11 +261,11 @@ fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
     if behind.len() > LONGEST_NAME || behind == INTERFACE {
         return refuse(
             "behind",
-            "a server's name has 32 bytes at most, and is not '*': choose another name",
+            "the name of a server has at most 32 bytes, and cannot be '*': choose another name",
         );
     }
     if paths > MOST_PATHS {
-        return refuse("key", "a far end takes 64 paths at most: remove some");
+        return refuse("key", "a far end accepts at most 64 paths: remove some");
     }
     let KeyFile { own, peers, .. } =
         KeyFile::read_for(KeyEnd::Splitter, file).map_err(in_setting("key"))?;
@@ -267,7 +275,7 @@ fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
             0 => format!(
                 "add the far end's public key with 'anabranch key {file} --peer NAME=PUBLIC'"
             ),
-            count => format!("the file has {count} [[peer]] entries, so remove the others"),
+            count => format!("the file has {count} [[peer]] entries: remove the others"),
         };
         return Err(in_setting("key")(format!(
             "the key file '{file}' needs exactly one [[peer]] entry, that of the far end: {cure}"
@@ -305,22 +313,22 @@ fn check_beside_key(options: &Options) -> Result<(), Failure> {
         (
             options.handshake.is_some(),
             "handshake",
-            "packets to a far end all look alike, handshakes too: remove it",
+            "remove this option, because packets to a far end all look alike, handshakes too",
         ),
         (
             options.in_order.is_some(),
             "in-order",
-            "a far end and its splitter restore the order in any case: remove it",
+            "remove this option, because with a far end both ends always restore the order",
         ),
         (
             options.keep_silent_paths,
             "keep-silent-paths",
-            "with a far end each path is tested separately: remove it",
+            "remove this option, because with a far end each path is tested separately",
         ),
         (
             options.protocol.is_some(),
             "protocol",
-            "with a far end every protocol is split: remove it",
+            "remove this option, because with a far end every protocol is split",
         ),
     ];
     match given.into_iter().find(|(given, ..)| *given) {
@@ -418,7 +426,7 @@ impl Roles {
         let scheduled = paths.len() - usize::from(!handshake_scheduled);
         if scheduled == 0 {
             return Err(Failure::misuse(
-                "after the handshake no path is left to send by: list the --handshake path in \
+                "no path is left for the traffic after the handshake: list the --handshake path in \
                  --scheduled too, or add another path",
             ));
         }
@@ -448,8 +456,8 @@ impl Roles {
             return Ok(());
         }
         Err(Failure::misuse(
-            "--quic-tuples: write 2 or more: a QUIC connection uses one four-tuple for the \
-             --handshake path, and one for the other paths",
+            "--quic-tuples: write 2 or more, because a QUIC connection uses one source address and \
+             port on the --handshake path, and at least one on the other paths",
         ))
     }
 
@@ -467,8 +475,8 @@ impl Roles {
         let others = paths.iter().enumerate().filter(|(index, _)| Some(*index) != handshake);
         match others.map(|(_, path)| path).find(|path| !listed(path)) {
             Some(idle) => Err(Failure::misuse(format!(
-                "path '{}' would carry nothing: it is neither in --scheduled nor the --handshake \
-                 path; add it to --scheduled, or remove the path",
+                "path '{}' would carry nothing, because neither --scheduled nor --handshake names \
+                 it: add it to --scheduled, or remove the path",
                 idle.name
             ))),
             None => Ok(handshake.is_none_or(|index| listed(&paths[index]))),
@@ -493,14 +501,14 @@ fn check_outputs(options: &Options, paths: &[PathSpec]) -> Result<(), Failure> {
     let Some(pcap) = &options.pcap else {
         return match (options.pcap_size, options.pcap_files) {
             (None, None) => Ok(()),
-            (Some(_), _) => refuse("pcap-size", "there is no capture: add --pcap DIR"),
-            _ => refuse("pcap-files", "there is no capture: add --pcap DIR --pcap-size MB"),
+            (Some(_), _) => refuse("pcap-size", "this option needs a capture: add --pcap DIR"),
+            _ => refuse("pcap-files", "this option needs a capture: add --pcap DIR --pcap-size MB"),
         };
     };
     if options.pcap_files.is_some() && options.pcap_size.is_none() {
         return refuse(
             "pcap-files",
-            "it needs the size at which a new file begins: add --pcap-size MB",
+            "this option needs the size at which a new file begins: add --pcap-size MB",
         );
     }
     if pcap.exists() && !pcap.is_dir() {
@@ -536,7 +544,7 @@ fn refuse_existing(setting: &'static str, file: &Path, replace: bool) -> Result<
         return Ok(());
     }
     Err(in_setting(setting)(format!(
-        "'{}' exists: choose another name, or replace it with --replace",
+        "'{}' already exists: choose another name, or add --replace to replace it",
         file.display()
     )))
 }
@@ -545,7 +553,7 @@ fn check_directory(setting: &'static str, path: &Path) -> Result<(), Failure> {
     if path.is_dir() {
         return Ok(());
     }
-    Err(in_setting(setting)(format!("there is no directory '{}': make it first", path.display())))
+    Err(in_setting(setting)(format!("there is no directory '{}': create it first", path.display())))
 }
 
 fn missing(setting: &str, what: &str) -> Failure {

@@ -36,7 +36,7 @@ impl Certificate {
         let chain = chain.map_err(|error| format!("'{name}': {error}"))?;
         if chain.is_empty() {
             return Err(format!(
-                "the file '{name}' has no certificate in PEM format: name a file that has one"
+                "the file '{name}' contains no certificate in PEM format: choose another file"
             ));
         }
         let of = key.display();

@@ -66,7 +66,8 @@ impl Near {
         }
         if roots.is_empty() {
             return Err(format!(
-                "the file '{name}' has no certificate: name a PEM file with the certificate of a CA"
+                "the file '{name}' contains no certificate: choose a PEM file with the certificate \
+                 of a CA"
             ));
         }
         let provider = provider();
@@ -99,7 +100,7 @@ impl TlsEnd for Near {
         let name = ServerName::try_from(host.clone());
         let name = name.map_err(|_| {
             TlsError(format!(
-                "'{host}' is not a valid name of a host, which TLS needs to check the certificate"
+                "'{host}' is not a valid host name, and TLS needs one to check the certificate"
             ))
         })?;
         let connection = ClientConnection::new(Arc::clone(&self.0), name);
@@ -144,7 +145,7 @@ impl Far {
             .with_no_client_auth()
             .with_single_cert(chain, key);
         let mut config = config.map_err(|error| {
-            format!("'{name}': certificate and key do not belong together ({error})")
+            format!("'{name}': the private key does not belong to the certificate ({error})")
         })?;
         config.alpn_protocols = vec![ALPN.to_vec()];
         Ok(Far { config: Arc::new(config), fingerprint })
@@ -221,15 +222,15 @@ impl TlsStream for Stream {
 fn words(error: Error) -> String {
     match error {
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            "what answers there does not speak TLS: check the port, which --listen-tls of the far \
-             end names"
+            "the program at this address does not speak TLS: use the port of the far end's \
+             --listen-tls"
                 .into()
         }
         Error::General(text) => text,
         Error::InvalidCertificate(why) => {
             format!(
-                "the far end's certificate is not accepted ({why:?}): check --tls-ca and the \
-                 host's name"
+                "the far end's certificate is not valid ({why:?}): check --tls-ca and the host \
+                 name in --path"
             )
         }
         other => other.to_string(),

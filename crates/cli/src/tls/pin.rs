@@ -29,8 +29,8 @@ impl FromStr for Fingerprint {
     fn from_str(text: &str) -> Result<Fingerprint, String> {
         let error = || {
             format!(
-                "'{text}' is no SHA-256 of a certificate: write the 64 hexadecimal digits that \
-                 'anabranch merge --listen-tls' prints"
+                "'{text}' is not the SHA-256 of a certificate: write the 64 hexadecimal digits \
+                 that 'anabranch merge --listen-tls' prints"
             )
         };
         let digits: String = text.chars().filter(|&letter| letter != ':').collect();
@@ -79,9 +79,9 @@ impl ServerCertVerifier for Pinned {
             return Ok(ServerCertVerified::assertion());
         }
         Err(Error::General(format!(
-            "the certificate received has the SHA-256 {shown}, but --tls-fingerprint names \
-             another: compare it with the one that the far end printed; if they differ, somebody \
-             else answers at the far end's address"
+            "the received certificate has the SHA-256 {shown}, which is not the value of \
+             --tls-fingerprint: compare it with the value that the far end printed. If they \
+             differ, another server answers at the far end's address"
         )))
     }
 
@@ -91,7 +91,7 @@ impl ServerCertVerifier for Pinned {
         _certificate: &CertificateDer<'_>,
         _signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::General("it speaks no TLS 1.3".into()))
+        Err(Error::General("the other end does not support TLS 1.3".into()))
     }
 
     fn verify_tls13_signature(

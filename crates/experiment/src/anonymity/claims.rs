@@ -134,7 +134,9 @@ fn listed(found: &[(&str, Band)], digits: usize, scale: f64, unit: &str) -> Stri
     };
     let text: Vec<String> = told.iter().map(one).collect();
     match found.len() > told.len() {
-        true => format!("{}; {} more in between", text.join(", "), found.len() - told.len()),
+        true => {
+            format!("{}; {} more networks in between", text.join(", "), found.len() - told.len())
+        }
         false => text.join(", "),
     }
 }
@@ -171,8 +173,8 @@ fn circuits(summary: &Summary, legs: usize, claim: (&'static str, &'static str, 
         paper,
         ours: listed(&found, 2, 100.0, " %"),
         verdict: Verdict::of(&good),
-        rule: "holds in networks where the drawn share is within 0.005 of the paper's, or its \
-               interval contains the paper's",
+        rule: "holds in networks where the simulated share is within 0.005 of the paper's, or \
+               where its interval contains the paper's",
     }
 }
 
@@ -192,8 +194,8 @@ fn formula(summary: &Summary, claim: (&'static str, &'static str, OfRow)) -> Cla
         rows().map(|row| row.legs).max().unwrap_or(0)
     );
     let good: Vec<bool> = chances.iter().map(|one| is_near(&band(one), one.closed)).collect();
-    let rule = "holds where the drawn value is within 0.005 of the formula, or its interval \
-                contains the formula";
+    let rule = "holds where the simulated value is within 0.005 of the formula's, or where its \
+                interval contains the formula's";
     Claim { said, paper, ours, verdict: Verdict::of(&good), rule }
 }
 
@@ -275,7 +277,7 @@ fn exponentially(summary: &Summary) -> Claim {
         ours,
         verdict: Verdict::of(&good),
         rule: "holds in interpretations (on one day, within the year) in which each further entry \
-               divides the share by 4 or more",
+               relay divides the share of vulnerable clients by 4 or more",
     }
 }
 
@@ -325,8 +327,8 @@ fn thousand(summary: &Summary) -> Claim {
             ends.join(", ")
         ),
         verdict: Verdict::of(&good),
-        rule: "holds as a formula; for the mean over clients that draw by weight, it holds where \
-               that is within 10 %",
+        rule: "holds as a formula; for clients that choose relays by weight, it holds where the \
+               mean over clients is within 10 % of the formula's",
     }
 }
 
@@ -346,8 +348,8 @@ fn shared(summary: &Summary) -> Claim {
             listed(&sets, 1, 1.0, "")
         ),
         verdict: Verdict::between(112.0, &found, 11.2),
-        rule: "holds in networks and interpretations (mean over clients, mean over sets) that are \
-               within 10 %",
+        rule: "holds in networks and interpretations (mean over clients, mean over sets) in which \
+               the number is within 10 % of the paper's",
     }
 }
 
@@ -360,7 +362,7 @@ fn unique(summary: &Summary) -> Claim {
         paper: "roughly 90 %",
         ours: listed(&found, 1, 100.0, " %"),
         verdict: Verdict::between(0.9, &values, 0.03),
-        rule: "holds in networks within 3 percentage points",
+        rule: "holds in networks where the share is within 3 percentage points of the paper's",
     }
 }
 
@@ -382,7 +384,7 @@ fn largest(summary: &Summary) -> Claim {
         paper: "14",
         ours: listed(&found, 1, 1.0, ""),
         verdict,
-        rule: "holds in networks whose band contains the paper's number",
+        rule: "holds in networks whose interval contains the paper's number",
     }
 }
 

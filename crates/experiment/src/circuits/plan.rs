@@ -303,7 +303,7 @@ impl FromStr for Load {
         let found = Load::ALL.into_iter().find(|load| load.name() == text);
         found.ok_or_else(|| {
             format!(
-                "`{text}` is not a load: write spread (other clients use all \
+                "`{text}` is not a kind of load: write spread (other clients use all \
                                      guards) or employed (they use the guards of the measured \
                                      circuits)"
             )

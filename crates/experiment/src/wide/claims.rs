@@ -58,7 +58,7 @@ pub struct Claim {
 
 const NO_RUNS: &str = "no downloads to compare";
 const FEW_NETWORKS: &str = "an interval needs three networks or more";
-const BOTH_SIDES: &str = "the interval has both sides";
+const BOTH_SIDES: &str = "the interval contains the limit";
 /// Returns all claims, in the order of the figures. `clients` is the number of clients of Figures
 /// 2 and 3.
 #[must_use]
@@ -131,8 +131,8 @@ fn keeps_first_byte(records: &[Measured], arm: &Arm, (fewest, most): (usize, usi
         design: arm.to_string(),
         ours,
         verdict: equal(ours),
-        rule: "time to first byte of web downloads with all clients relative to the fewest; it \
-               holds if that is 0.9 to 1.1",
+        rule: "time to first byte of web downloads, with all clients relative to the fewest \
+               clients; the claim holds if the ratio is 0.9 to 1.1",
     }
 }
 
@@ -184,7 +184,8 @@ fn more_help_bulk(records: &[Measured], arm: &Arm, clients: usize) -> Claim {
         design: arm.to_string(),
         ours,
         verdict: above(ours),
-        rule: "speed of bulk downloads relative to one path, divided by the same of web downloads",
+        rule: "speed of bulk downloads relative to one path, divided by the speed of web downloads \
+               relative to one path",
     }
 }
 
@@ -236,8 +237,9 @@ fn floor(records: &[Measured], arm: &Arm, (fewest, most): (usize, usize)) -> Cla
         design: arm.to_string(),
         ours,
         verdict,
-        rule: "speed of bulk downloads with all clients relative to 140; it holds if that is 0.9 \
-               to 1.1, and speed is higher with the fewest clients than with 140",
+        rule: "speed of bulk downloads, with all clients relative to 140 clients; the claim holds \
+               if the ratio is 0.9 to 1.1, and the speed with the fewest clients is higher than \
+               with 140",
     }
 }
 
@@ -250,8 +252,8 @@ fn constant(records: &[Measured], arm: &Arm, most: usize) -> Claim {
         design: arm.to_string(),
         ours,
         verdict: equal(ours),
-        rule: "speed of bulk downloads relative to one path, with all clients relative to 140; it \
-               holds if that is 0.9 to 1.1",
+        rule: "speed of bulk downloads relative to one path, with all clients relative to 140 \
+               clients; the claim holds if the ratio is 0.9 to 1.1",
     }
 }
 

@@ -7,7 +7,8 @@ pub(super) const FAMILY: Family = Family {
     name: "batched",
     syntax: "batched[:ALPHA]",
     example: "batched",
-    about: "like weighted, with runs of 50 to 70 packets (TrafficSliver's batched weighted random)",
+    about: "like weighted, with runs of 50 to 70 packets (\"batched weighted random\" of the paper \
+            TrafficSliver)",
     plain: "a path is drawn at random for each batch, with probabilities that are drawn again \
             for each session",
     every: Some("50-70p"),

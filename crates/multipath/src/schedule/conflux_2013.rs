@@ -8,8 +8,8 @@ pub(super) const FAMILY: Family = Family {
     name: "conflux-2013",
     syntax: "conflux-2013",
     example: "conflux-2013",
-    about: "each path in inverse proportion to the latest time from a packet to its \
-            acknowledgement (Conflux as published in 2013)",
+    about: "paths whose packets are acknowledged faster carry more, in inverse proportion to the \
+            latest time from a packet to its acknowledgement (Conflux as published in 2013)",
     plain: "circuits that are acknowledged faster carry more",
     every: Some("1p"),
     needs_windows: true,

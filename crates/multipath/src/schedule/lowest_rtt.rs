@@ -11,7 +11,7 @@ pub(super) const FAMILY: Family = Family {
     name: "lowest-rtt",
     syntax: "lowest-rtt",
     example: "lowest-rtt",
-    about: "the path with the lowest round-trip time; paths not measured yet are tried first",
+    about: "the path with the lowest round-trip time. Paths without a measurement are tried first",
     plain: "the path that answers fastest is chosen",
     every: None,
     needs_windows: false,

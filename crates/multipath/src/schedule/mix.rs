@@ -11,9 +11,9 @@ pub(super) const FAMILY: Family = Family {
     name: "mix",
     syntax: "mix:ALPHA",
     example: "mix:2",
-    about: "the paths with room in their congestion windows, each in proportion to 1/RTT^ALPHA, \
-            where RTT is its round-trip time. With ALPHA 0 all carry the same; a large ALPHA is \
-            like lowrtt",
+    about: "all paths with room in their congestion windows carry packets, each in proportion to \
+            1/RTT^ALPHA, where RTT is its round-trip time. With ALPHA 0 all carry the same; a \
+            large ALPHA is like lowrtt",
     plain: "circuits that answer faster carry more; the user chose how much more",
     every: Some("1p"),
     needs_windows: true,

@@ -12,9 +12,9 @@ pub(super) const DIRICHLET: Family = Family {
     name: "weighted",
     syntax: "weighted[:ALPHA]",
     example: "weighted",
-    about: "a random path for each run, with probabilities drawn for each session from a symmetric \
-            Dirichlet distribution: nearly equal ones if ALPHA is large, very unequal ones if it \
-            is small (1 if not given)",
+    about: "a random path for each run, with probabilities that are drawn for each session from a \
+            symmetric Dirichlet distribution. They are nearly equal if ALPHA is large, and very \
+            unequal if ALPHA is small; ALPHA is 1 if not given",
     plain: "a path is drawn at random, with probabilities that are drawn again for each session",
     every: None,
     needs_windows: false,
@@ -25,7 +25,7 @@ pub(super) const FIXED: Family = Family {
     name: "weights",
     syntax: "weights:W,W,…",
     example: "weights:6,3,1",
-    about: "a random path for each run, in proportion to these weights, one for each path",
+    about: "a random path for each run, in proportion to these weights W, one for each path",
     plain: "a path is drawn at random, with probabilities that the user chose",
     every: None,
     needs_windows: false,

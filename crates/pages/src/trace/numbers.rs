@@ -91,7 +91,7 @@ fn table_head(part: &Part<'_>) -> Markup {
                 th rowspan="2" scope="col" { "share of " (plural) } th rowspan="2" scope="col" { "runs" }
                 th colspan="2" scope="colgroup" { (plural) " in a run" }
                 th colspan="2" scope="colgroup" { "a run lasts" }
-                th rowspan="2" scope="col" { "longest silence" }
+                th rowspan="2" scope="col" { "longest pause" }
             }
             tr {
                 th scope="col" { "median" } th scope="col" { "longest" }

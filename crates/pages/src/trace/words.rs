@@ -135,7 +135,7 @@ fn how(schedule: &str) -> Markup {
             (None, Some(every)) => { "; " (due(every)) "." }
             (None, None) => { "." }
         }
-        " The packets that go by one path until the path changes are called a run."
+        " The packets that use one path until the path changes are called a run."
     }
 }
 
@@ -237,7 +237,7 @@ fn observer(part: &Part<'_>, path: i16) -> Markup {
         " of what the server sent and " b { (percent(path.up.share)) } " of what the client sent"
         @if path.up.bursts > 1 {
             ". The client changed to this path " (grouped(path.up.bursts)) " times"
-            @if gap > 0.0 { "; the longest silence there was " (span(gap)) }
+            @if gap > 0.0 { "; the longest pause on this path was " (span(gap)) }
         }
         "."
     }
@@ -252,8 +252,7 @@ fn nobody(part: &Part<'_>) -> Markup {
     let whole = |way: Direction| most(way) > NEARLY_ALL;
     html! {
         @match (part.paths.len(), whole(Direction::Down), whole(Direction::Up)) {
-            (0, ..) => "The trace names no paths: this is what an observer of the whole traffic \
-                        saw.",
+            (0, ..) => "The trace has no paths, so this is what an observer of all traffic saw.",
             (1, ..) => "There was one path only: its observer saw everything.",
             (_, true, true) => {
                 strong { "Hardly split:" } " one path carried " (percent(down))
@@ -301,9 +300,8 @@ pub(super) fn limits(subject: &Subject<'_>) -> Markup {
                      (anabranch merge)."
                 }
                 li {
-                    "How much can be guessed from what an observer saw. A part of a session may \
-                     still reveal what the session was. Only attacks on many traces can measure \
-                     that."
+                    "How much can be guessed from what an observer saw. Even a part of a session \
+                     may reveal its content. Only attacks on many traces can measure that."
                 }
                 li {
                     "What an observer of several paths sees. An observer of several paths, or of \

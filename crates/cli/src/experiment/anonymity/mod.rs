@@ -29,15 +29,16 @@ const TABLE: &str = "anonymity.parquet";
 const PAGE: &str = "anonymity.html";
 const PICTURE: &str = "year.svg";
 
-/// Compute what hostile relays learn about clients with several paths, from consensuses of the Tor
-/// network ("Analysis of Multi-path Onion Routing", section 6).
+/// Compute what hostile relays learn about clients that use several circuits, from consensuses of
+/// the Tor network ("Analysis of Multi-path Onion Routing", section 6).
 ///
-/// A consensus is the list of all relays at a time. For each one the experiment computes the
-/// probability that a circuit is compromised, and how many clients share a set of guards (the first
-/// relays of circuits). It simulates a year of clients: for the first consensus against all
-/// adversaries (random relays, the heaviest relays, few or many added relays, with and without
-/// churn), for the others against random relays. Then it checks the claims of the paper. It sends
-/// nothing, and needs neither root nor a network.
+/// A consensus is the list of all relays at one time. For each consensus the experiment computes
+/// the probability that a circuit is compromised, and how many clients share a set of guards (the
+/// first relays of circuits). It also simulates clients for a year. For the first consensus it does
+/// so against all adversaries: random relays, the relays that clients choose most often, and few or
+/// many added relays, with and without relays that come and go. For the other consensuses it does
+/// so against random relays. Then it checks the claims of the paper. It sends nothing, and needs
+/// neither root nor a network.
 ///
 /// FOLDER gets units.jsonl (one line per completed part), anonymity.parquet, year.svg and
 /// anonymity.html. Run the same command again to continue an experiment that was stopped. To
@@ -46,23 +47,26 @@ const PICTURE: &str = "year.svg";
 pub(crate) struct AnonymityArgs {
     #[command(flatten)]
     results: Results,
-    /// Read this consensus, plain or compressed (xz, gzip): a document of Tor's directory protocol
-    /// or a table (docs/formats.md). Repeat for more; the year of the first one is simulated
-    /// against all adversaries.
+    /// Read this Tor consensus (list of all relays), plain or compressed (xz, gzip): a document of
+    /// Tor's directory protocol, or a table (docs/formats.md). Repeat for more. For the first one,
+    /// a year is simulated against all adversaries.
     ///
-    /// FILE@TIME takes one consensus from an archive, such as CollecTor's of a month: the one that
-    /// is valid after this hour (UTC), as in 2024-05.tar.xz@2024-05-17T17.
+    /// FILE@TIME reads one consensus from an archive, such as a month's archive of CollecTor. It is
+    /// the consensus whose validity begins at this hour (UTC), as in 2024-05.tar.xz@2024-05-17T17.
     #[arg(long, value_name = "FILE[@TIME]", required_unless_present = "report")]
     consensus: Vec<PathBuf>,
-    /// Simulate N clients for a year, for each number of entries (first relays) [default: 500000].
-    /// For consensuses after the first, a tenth of N is simulated. For adversaries that need new
-    /// clients for each choice of relays, each choice has a fiftieth.
+    /// Simulate N clients for a year, for each number of entry relays (first relays of circuits)
+    /// that a client uses [default: 500000]. For each consensus after the first, N/10 clients are
+    /// simulated. Some adversaries need new clients for each choice of hostile relays; each choice
+    /// then has N/50 clients.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(50..=100_000_000))]
     clients: Option<u32>,
-    /// Choose the relays of each adversary at random N times; results are means [default: 50].
+    /// Choose the hostile relays of each adversary at random N times. The results are means over
+    /// these choices [default: 50].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     draws: Option<u16>,
-    /// Count how many of N clients have the same guards (first relays).
+    /// Simulate N clients, and count how many of them have the same guards (first relays of
+    /// circuits).
     #[arg(
         long,
         value_name = "N",
@@ -70,10 +74,11 @@ pub(crate) struct AnonymityArgs {
         value_parser = clap::value_parser!(u32).range(1..=100_000_000)
     )]
     fingerprints: u32,
-    /// Compute less, in a minute or two: 10,000 clients, 10 draws.
+    /// Compute less, in one or two minutes: 10,000 clients, and 10 random choices of hostile
+    /// relays.
     #[arg(long, conflicts_with_all = ["clients", "draws"])]
     short: bool,
-    /// Use N threads [default: one per processor]. Results do not depend on N.
+    /// Use N threads [default: one for each processor]. The results do not depend on N.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 }

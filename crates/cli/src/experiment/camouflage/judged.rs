@@ -12,13 +12,13 @@ pub(super) const BAR_HEAD: [&str; 7] =
 
 /// Explains what the required limits are, and how they are judged.
 pub(super) fn held() -> &'static str {
-    "The bars are limits of what our profiles may cost. They are judged on downloads of 1 MB \
-     without Tor: the table has medians of the medians of rounds (with intervals of 95 %, by \
-     ranks, from six rounds on), and in the last column the same download through Tor divided by \
-     Tor alone in the same round. Goodput is measured from the start of the connection, so it \
-     includes the time to open the link. The stream goes through Tor, and is judged like the claim \
-     below. A bar is missed if any download was aborted or failed. With fewer than five rounds it \
-     cannot be judged."
+    "The bars are limits on what our profiles (forms of camouflage) may cost. They apply to \
+     downloads of 1 MB without Tor. A measured value is the median over all rounds of each round's \
+     median. From six rounds on it has a 95 % interval (by ranks). The last column compares the \
+     same download through Tor with Tor alone in the same round. Goodput is measured from the \
+     start of the connection, so it includes the time to open the link. The stream goes through \
+     Tor, and is judged like the claim below. A bar is missed if any download was aborted or \
+     failed. With fewer than five rounds it cannot be judged."
 }
 
 /// Returns the required limits as rows of a table, the missed ones first. The headings are
@@ -94,12 +94,12 @@ pub(super) fn judged() -> &'static str {
      is on one side of its bound; otherwise it cannot be judged. The bounds are ours, because the \
      paper gives numbers without intervals. For a claim of many times the bytes, the bound is \
      about half of the paper's factor. Downloads are compared round by round, by the ratio of the \
-     medians of both connections (medians by ranks); an interval needs six rounds. Flat: the \
-     difference of the medians at the worst and at the shortest round trip, within their \
-     intervals; a stream that was aborted is not flat. Sustained: the share of 50 kB/s that \
-     arrives in a second, at all round trips from 200 ms on. If a claim about the price of HTTP \
-     fails for our profile, our profile is cheaper. That http-opaque is flat is not a claim of the \
-     paper; it is a target for our profile."
+     medians of both connections (medians by ranks); an interval needs six rounds. For a flat \
+     stream, the medians at the worst and at the shortest round trip are compared, within their \
+     intervals. A stream that was aborted is not flat. For a sustained stream, the share of 50 \
+     kB/s that arrives in a second is judged, at all round trips from 200 ms on. If a claim about \
+     the price of HTTP fails for our profile, our profile is cheaper. That http-opaque is flat is \
+     not a claim of the paper; it is a target for our profile."
 }
 
 /// Returns the claims as rows of a table. The headings are [`CLAIM_HEAD`].

@@ -29,41 +29,44 @@ const STREAMS: &str = "camouflage-streams.parquet";
 const PAGE: &str = "camouflage.html";
 const PICTURES: [&str; 2] = ["figure-6.svg", "figure-7.svg"];
 
-/// Measure what camouflage costs through Tor (Weinberg et al., CCS 2012, Table 3, Figures 6 and 7).
+/// Measure how much slower camouflage makes Tor, and how many bytes it adds (Weinberg et al., CCS
+/// 2012, Table 3, Figures 6 and 7).
 ///
-/// The client's line has 0.7 Mbit/s up, 5.6 Mbit/s down and a round-trip time of 85 ms. Beyond it,
-/// without limits, are a bridge, a private network of C tor and a web server. The client makes
-/// downloads of 100 kB to 1 MB, and streams of 50, 150 and 300 kB/s for 20 s at round-trip times of
-/// 100 to 450 ms: directly, through Tor alone, and through Tor over obfs4proxy, webtunnel and each
-/// profile of `anabranch pt`. The profiles are also measured without Tor. The experiment counts the
-/// IP packets on the client's line.
+/// The client has a line of 0.7 Mbit/s up and 5.6 Mbit/s down, with a round-trip time of 85 ms. At
+/// its other end are a bridge, a private network of C tor (the Tor project's 'tor' program) and a
+/// web server, without limits. The client downloads 100 kB to 1 MB. It also receives streams of 50,
+/// 150 and 300 kB/s for 20 s, at round-trip times of 100 to 450 ms. It does so directly, through
+/// Tor alone, and through Tor over obfs4proxy, webtunnel and each profile of `anabranch pt`. The
+/// profiles are also measured without Tor. The experiment counts the IP packets on the client's
+/// line.
 ///
 /// FOLDER gets units.jsonl (one line per completed measurement), camouflage.parquet,
 /// camouflage-streams.parquet, camouflage.html, figure-6.svg and figure-7.svg. Run the same command
 /// again to continue an experiment that was stopped. It needs root and C tor (package tor); other
-/// transports are measured if installed.
+/// transports are measured if they are installed.
 #[derive(Args)]
 pub(crate) struct CamouflageArgs {
     #[command(flatten)]
     common: Common,
-    /// Measure these connections: direct, tor (C tor alone), obfs4, webtunnel, and the profiles of
-    /// `anabranch pt`: nosteg, nosteg-rr, nosteg-short, http-opaque, http-opaque-short, http-text,
-    /// http-text-short, http-image, http-site, embed [default: all whose programs are installed].
+    /// Measure these kinds of connections: direct, tor (C tor alone), obfs4, webtunnel, and the
+    /// profiles of `anabranch pt`: nosteg, nosteg-rr, nosteg-short, http-opaque, http-opaque-short,
+    /// http-text, http-text-short, http-image, http-site, embed [default: all whose programs are
+    /// installed].
     #[arg(long, value_name = "ARM,...", value_delimiter = ',')]
     arms: Vec<Arm>,
-    /// Measure N rounds of downloads. A round has four downloads of 1 MB and one of each other
-    /// length over each connection of --arms.
+    /// Measure N rounds of downloads. In each round, each connection of --arms has four downloads
+    /// of 1 MB and one of each other length.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = number(0..=1000))]
     rounds: u32,
-    /// Measure N rounds of downloads without Tor. A round has four downloads of 1 MB with each
-    /// profile of `anabranch pt`.
+    /// Measure N rounds of downloads without Tor. In each round, each profile of `anabranch pt` has
+    /// four downloads of 1 MB.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = number(0..=1000))]
     bare_rounds: u32,
-    /// Measure N rounds of streams. A round has one stream for each rate of --rates and each
-    /// round-trip time of --rtts.
+    /// Measure N rounds of streams (transfers at a constant rate). Each round has one stream for
+    /// each rate of --rates and each round-trip time of --rtts.
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = number(0..=1000))]
     stream_rounds: u32,
-    /// Measure streams at these round-trip times, in ms.
+    /// Measure streams (transfers at a constant rate) at these round-trip times, in milliseconds.
     #[arg(
         long,
         value_name = "MS,...",
@@ -72,7 +75,7 @@ pub(crate) struct CamouflageArgs {
         value_parser = number(2..=2000)
     )]
     rtts: Vec<u32>,
-    /// Measure streams of these rates, in kB/s.
+    /// Measure streams (transfers at a constant rate) of these rates, in kB/s.
     #[arg(
         long,
         value_name = "KB,...",
@@ -81,22 +84,22 @@ pub(crate) struct CamouflageArgs {
         value_parser = number(1..=600)
     )]
     rates: Vec<u32>,
-    /// Run each stream for N seconds.
+    /// Let each stream (a transfer at a constant rate) last N seconds.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = number(1..=600))]
     seconds: u32,
-    /// Abort a download after SECONDS.
+    /// Abort a download that is not complete after SECONDS.
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = number(1..=3600))]
     cut: u32,
-    /// Let http-image hide its data in the JPEGs of this folder; without it http-image is not
-    /// measured.
+    /// Let the profile http-image hide data in the JPEG files of this folder. Without this option
+    /// http-image is not measured.
     #[arg(long, value_name = "DIR")]
     pictures: Option<PathBuf>,
-    /// Let http-site hide its data in the files of this folder, which `anabranch pt crawl` writes;
-    /// without it http-site is not measured.
+    /// Let the profile http-site hide data in the web files of this folder, which `anabranch pt
+    /// crawl` makes. Without this option http-site is not measured.
     #[arg(long, value_name = "DIR")]
     covers: Option<PathBuf>,
-    /// Measure less, in about twenty minutes: two rounds of downloads and one of streams at 100 and
-    /// 450 ms, over direct, tor, nosteg and http-opaque.
+    /// Measure less, in about twenty minutes: the connections direct, tor, nosteg and http-opaque,
+    /// with two rounds of downloads, and one round of streams at 100 and 450 ms.
     #[arg(long, conflicts_with_all = ["arms", "rounds", "bare_rounds", "stream_rounds", "rtts"])]
     short: bool,
 }

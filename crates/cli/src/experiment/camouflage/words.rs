@@ -44,9 +44,9 @@ pub(super) fn title(arm: Arm) -> &'static str {
 pub(super) fn what() -> String {
     format!(
         "The client's line has {UP_KBIT} kbit/s up and {DOWN_KBIT} kbit/s down, a round-trip time \
-         of {RTT} ms, and a queue of {QUEUE_KB} kB in each direction. Beyond it, on one host \
-         without limits, are a bridge and relays of C tor and a web server. Bytes are those of IP \
-         packets on the client's line"
+         of {RTT} ms, and a queue of {QUEUE_KB} kB in each direction. At its other end, a host \
+         without limits runs a bridge and relays of C tor, and a web server. All numbers of bytes \
+         are bytes of IP packets on the client's line"
     )
 }
 
@@ -159,13 +159,13 @@ pub(super) fn table_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
 
 /// Explains Table 3.
 pub(super) fn table_3() -> &'static str {
-    "Downloads of 1,000,000 B. Those of one round use the same programs within minutes, and count \
-     as one value. Bytes: means of the means of rounds, over downloads that completed, with 95 % \
-     intervals (Student's t). First byte, goodput and its ratio to Tor alone in the same round: \
-     medians of the medians of rounds, with intervals (95 %, by ranks) from six rounds on. A \
-     download that was aborted or failed counts as the worst value. Each of our HTTP profiles is \
-     compared with the paper's HTTP; the paper's 41 × and 12 × compare with the bytes of a direct \
-     download."
+    "All downloads have 1,000,000 B. The downloads of one round use the same running programs \
+     within minutes, so a round counts as one value. Numbers of bytes are means over rounds of the \
+     mean over the completed downloads of a round, with 95 % intervals (Student's t). First byte, \
+     goodput and its ratio to Tor alone in the same round are medians over rounds of the round's \
+     median. From six rounds on they have 95 % intervals (by ranks). A download that was aborted \
+     or failed counts as the worst value. Each of our HTTP profiles is compared with the paper's \
+     HTTP; the paper's 41 × and 12 × compare with the bytes of a direct download."
 }
 
 /// Returns the column headings of the table with Figure 7's values.
@@ -238,10 +238,11 @@ pub(super) fn box_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
 
 /// Explains Figure 6.
 pub(super) fn figure_6() -> &'static str {
-    "Bytes that arrive at the client's line in a second, kB/s: median (hinges) over all seconds of \
-     all rounds, and after it the median share of the stream that arrives in its second. The paper \
-     does not say in which direction it counts bandwidth, and its values are about 70 kB/s above \
-     1.07 times the stream. Flatness can be compared with the paper; absolute values cannot."
+    "Each cell has the rate in kB/s that arrives at the client's line: the median and, in \
+     brackets, the hinges over all seconds of all rounds. After it is the median share of the \
+     stream that arrives in the right second. The paper does not state in which direction it \
+     counts bandwidth, and its values are about 70 kB/s above 1.07 times the stream. Flatness can \
+     be compared with the paper; absolute values cannot."
 }
 
 /// Describes the result of a measurement in a few words.

@@ -18,66 +18,68 @@ use crate::failure::Failure;
 const TABLE: &str = "circuits.parquet";
 const PAGE: &str = "circuits.html";
 
-/// Measure how much faster one stream is over several Tor circuits, in a small network (de la
-/// Cadena et al., DBSec 2019, Table 1).
+/// Measure how much faster a download is over several Tor circuits than over one, in a small
+/// network (de la Cadena et al., DBSec 2019, Table 1).
 ///
-/// The network has seven relays, four web servers, 30 clients that load it, and one client that
-/// measures: the time to the first byte, to the last byte of 320 KiB and of 1 MiB, and the CPU time
-/// of every relay. It compares Tor's one circuit with Conflux, Conflux 2013, mTor, our own design
-/// and mUDP-OR over two and three circuits, with UDP-OR and MORE, and with C tor, with and without
-/// Conflux. It measures on loopback, as in the paper, and with lines of different rates and delays
-/// in front of the guards (the first relays of circuits).
+/// The network has seven relays, four web servers, 30 clients that load the network, and one client
+/// that measures. It measures the time to the first byte and to the last byte of 320 KiB and of 1
+/// MiB, and the CPU time of every relay. The experiment compares Tor with one circuit; Conflux,
+/// Conflux 2013, mTor, our own design and mUDP-OR over two and three circuits; UDP-OR; MORE; and C
+/// tor with and without Conflux. It measures on loopback, as in the paper, and with lines of
+/// different rates and delays in front of the guards (the first relays of circuits).
 ///
 /// FOLDER gets units.jsonl (one line per completed network), circuits.parquet and circuits.html.
-/// Run the same command again to continue an experiment that was stopped. It needs root, and C tor
-/// (package tor).
+/// Run the same command again to continue an experiment that was stopped. It needs root and C tor
+/// (the Tor project's 'tor' program; package tor).
 #[derive(Args)]
 pub(crate) struct CircuitsArgs {
     #[command(flatten)]
     common: Common,
-    /// Compare these designs: tor (one circuit), conflux, conflux-2013, mtor, anabranch (our own
-    /// design); conflux-2013-turns, mtor-turns, anabranch-turns (those three with round robin);
-    /// merged, merged-batches (circuits that meet at a middle relay); udp-or, mudp-or (TCP between
-    /// client and exit, over circuits that may lose data), mudp-or-turns (as in the paper: CUBIC
-    /// and round robin); more (MORE: a path for each packet; on loopback only); stock (C tor),
-    /// stock-conflux (C tor with Conflux) [default: all].
+    /// Compare these designs [default: all]. One circuit: tor, stock (C tor), udp-or. Several
+    /// circuits: conflux, conflux-2013, mtor, anabranch (our own design), stock-conflux (C tor),
+    /// mudp-or; merged and merged-batches (the circuits meet at a middle relay). The same with
+    /// round robin: conflux-2013-turns, mtor-turns, anabranch-turns, mudp-or-turns (with CUBIC, as
+    /// in the paper). A path for each packet, on loopback only: more.
+    ///
+    /// With udp-or and mudp-or, TCP runs between client and exit over circuits that may lose data.
     #[arg(long, value_name = "DESIGN,...", value_delimiter = ',')]
     designs: Vec<Design>,
-    /// Use N circuits for each stream, in designs that use several. C tor always uses two.
+    /// Use N circuits for each download in designs that use several. C tor always uses two.
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "2,3", value_parser = clap::value_parser!(u32).range(1..=3))]
     legs: Vec<u32>,
-    /// Measure on these networks: loopback, lines (lines of different rates and delays in front of
-    /// the guards), line (equal lines of 20 Mbit/s, loaded to --levels) [default: loopback,lines].
+    /// Measure on these networks [default: loopback,lines]. loopback runs all programs on one host.
+    /// lines has lines of different rates and delays in front of the guards (the first relays of
+    /// circuits). line has equal lines of 20 Mbit/s, loaded to --levels.
     #[arg(long, value_name = "PLACE,...", value_delimiter = ',')]
     places: Vec<Layout>,
-    /// Measure each design in N separate networks [default: 10].
+    /// Measure each design in N networks, each of which is started from scratch [default: 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Repeat each download N times in a network [default: 20]. Every other repetition uses
-    /// optimistic data: the request leaves before the connection is confirmed.
+    /// Repeat each download N times in each network [default: 20]. Every second repetition uses
+    /// optimistic data: the client sends its request before the connection is confirmed.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
-    /// Set the size of the bulk download, in MiB. The paper used 1 MiB; results for other sizes are
-    /// not compared with the paper.
+    /// Set the size of the large download, in MiB. The paper used 1 MiB; results for other sizes
+    /// are not compared with the paper.
     #[arg(long, value_name = "MIB", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     bulk: u32,
-    /// Load the network with N clients in addition to the client that measures.
+    /// Load the network with the downloads of N clients, in addition to the client that measures.
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(0..=200))]
     clients: u32,
-    /// Let the clients that load the network (--clients) pause for SECONDS on average between two
-    /// pages. The first value is for the network loopback of --places, the second for lines.
+    /// Let each client that loads the network pause for SECONDS on average between two pages. The
+    /// first value is for the network loopback, the second for the network lines (--places).
     #[arg(long, value_name = "SECONDS,SECONDS", value_delimiter = ',', num_args = 1, default_value = "6,12", value_parser = patience)]
     pauses: Vec<f64>,
     /// Choose the relays of the clients that load the network: spread (all guards and middle
-    /// relays), employed (the relays of the measuring client, as in the paper).
+    /// relays), or employed (the same relays as the client that measures, as in the paper).
     #[arg(long, value_name = "CIRCUITS", default_value = "spread")]
     load: Load,
-    /// With --places line, let the loading clients download at N percent of the rate of a guard's
-    /// line, or less if their circuits are slower.
+    /// On the network line (--places line), let the clients that load it download at N percent of
+    /// the rate of a guard's line. They are slower if their circuits are slower.
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "0,30,58,90", value_parser = clap::value_parser!(u32).range(0..=100))]
     levels: Vec<u32>,
-    /// Measure less, in about a quarter of an hour: two networks with six repetitions each,
-    /// loopback, two circuits, no variants with round robin or batches.
+    /// Measure less, in about a quarter of an hour: on loopback, with two circuits, in two networks
+    /// with six repetitions each. Variants with round robin or batches are left out.
     #[arg(long, conflicts_with_all = ["rounds", "repetitions", "places"])]
     short: bool,
 }

@@ -129,12 +129,14 @@ pub(super) const HEAD: [&str; 6] =
 
 /// Explains how claims are judged.
 pub(super) fn judged() -> String {
-    "Each ratio compares with Tor's one circuit in the same network, at the same load and in the \
-     same round; it has the half width of its 95 % interval over rounds (Student's t). Ratios of \
-     entries and of the exit to middles are within a design. A claim holds, or does not hold, if \
-     the whole interval does; the two are alike if the whole interval is within 10 % of 1. CPU is \
-     per byte that the network carried: of one guard and one middle that the circuits use, and of \
-     the exit. Only a load on these same circuits can show the CPU of one guard and one middle."
+    "Each ratio compares a design with one circuit of Tor in the same network, at the same load \
+     and in the same round. The number after ± is half the width of its 95 % interval over rounds \
+     (Student's t). Ratios between entries, middles and exits compare relays within a design. A \
+     claim holds if the whole interval agrees with it, and does not hold if the whole interval \
+     contradicts it. Two values are alike if the whole interval is within 10 % of 1. CPU time is \
+     per byte that the network carried, for one guard and one middle relay that the circuits use, \
+     and for the exit. Only a load on these same circuits can show the CPU time of one guard and \
+     one middle relay."
         .to_owned()
 }
 

@@ -22,11 +22,12 @@ const PAGE: &str = "circumvention.html";
 /// section 3.3, Figure 4).
 ///
 /// A censor on the direct path cuts TLS and QUIC connections whose ClientHello names a blocked
-/// host. One file is fetched from unmodified QUIC servers in four ways: without censor and
-/// splitter; through the censor; completely through a VPN (wireguard-go, far and slow); and with
-/// `anabranch split --handshake vpn`. From OpenSSL's TLS server it is fetched in the first three
-/// ways. The report shows which fetches succeed, the time to the first byte, and the share of bytes
-/// on the direct path.
+/// host. A client fetches a file from unmodified QUIC servers in four ways. It does so without
+/// censor and splitter, through the censor, and with all traffic through a VPN (wireguard-go, far
+/// and slow). The fourth way is `anabranch split --handshake vpn`, which sends only handshakes
+/// through the VPN. From a TLS server (OpenSSL) the client fetches a file in the first three ways.
+/// The report shows which fetches succeed, the time to the first byte, and how much of the data
+/// takes the direct path.
 ///
 /// FOLDER gets units.jsonl (one line per completed measurement), circumvention.parquet and
 /// circumvention.html. Run the same command again to continue an experiment that was stopped. It
@@ -37,7 +38,8 @@ pub(crate) struct CircumventionArgs {
     common: Common,
     #[command(flatten)]
     words: SplitWords,
-    /// Fetch from these servers: quic-go, quinn, ngtcp2, aioquic, tls (OpenSSL over TCP).
+    /// Fetch a file from these servers: quic-go, quinn, ngtcp2 and aioquic (QUIC), tls (OpenSSL
+    /// over TCP).
     #[arg(
         long,
         value_name = "NAME,...",
@@ -45,16 +47,16 @@ pub(crate) struct CircumventionArgs {
         default_value = "quic-go,quinn,ngtcp2,tls"
     )]
     peers: Vec<Server>,
-    /// Repeat each fetch N times [default: 10].
+    /// Repeat each fetch of a file N times [default: 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
-    /// Fetch a file of N bytes from QUIC servers.
+    /// Fetch a file of N bytes from each QUIC server.
     #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     bytes: u64,
-    /// Measure less, in about three minutes: three repetitions.
+    /// Measure less, in about three minutes: fetch each file three times.
     #[arg(long, conflicts_with = "repetitions")]
     short: bool,
-    /// Abort a fetch after SECONDS.
+    /// Abort the fetch of a file after SECONDS.
     #[arg(long, value_name = "SECONDS", default_value_t = 20.0, value_parser = patience)]
     patience: f64,
 }

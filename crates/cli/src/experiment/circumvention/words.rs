@@ -94,12 +94,13 @@ pub(super) const HEAD: [&str; 6] = [
 /// Explains how the verdicts are reached.
 pub(super) fn judged() -> String {
     format!(
-        "Blocked: every fetch without the censor succeeds, every fetch through the censor fails, \
-         and the censor dropped packets each time. Gets through: every fetch with its handshake \
-         through the VPN succeeds, each with at least {:.0} % of the bytes on the direct path; the \
-         next column has that share. The column 'later' has two delays of the first byte, each as \
-         median (least–most): compared with a fetch without censor and splitter, and with a fetch \
-         completely through the VPN, in the same repetition.",
+        "A server is blocked if every fetch without the censor succeeds, every fetch through the \
+         censor fails, and the censor dropped packets each time. It gets through if every fetch \
+         with its handshake through the VPN succeeds, each with at least {:.0} % of the bytes on \
+         the direct path; the next column has that share. The last two columns compare the first \
+         byte of such a fetch with two other fetches of the same repetition: one without censor \
+         and splitter, and one completely through the VPN. Delays are given as median \
+         (lowest–highest).",
         WANTED * 100.0
     )
 }

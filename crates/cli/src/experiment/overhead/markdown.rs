@@ -50,8 +50,9 @@ fn part(cells: &[Cell], net: Net, paths: usize) -> String {
         return String::new();
     }
     let mut text = format!("\n### {paths} paths, {}\n\n", words::network(net));
-    text += "Mbit/s, median (least–most), and the share of the median without splitting. *n/m*: \
-             only n of m downloads count, and the share is of these, if there are any.\n\n";
+    text += "Each cell has the goodput in Mbit/s, as median (lowest–highest), and its share of the \
+             median without splitting. *n/m* means that only n of m downloads count; the share \
+             then uses only these.\n\n";
     let names = systems.iter().map(|&system| words::title(system).to_owned());
     let head: Vec<String> = [String::from("switching")].into_iter().chain(names).collect();
     let mut every: Vec<u32> = cells

@@ -17,14 +17,15 @@ use crate::failure::Failure;
 const TABLE: &str = "overhead.parquet";
 const PAGE: &str = "overhead.html";
 
-/// Measure what splitting costs in throughput (CoMPS, section 6, Figure 8).
+/// Measure how much slower downloads are when they are split over several paths (CoMPS, section 6,
+/// Figure 8).
 ///
 /// The experiment downloads files through `anabranch split`, over two and three emulated paths of
-/// 100 Mbit/s. The path is chosen at random with weights; each interval between changes of path is
-/// compared with no change. The downloads use unmodified programs: WireGuard (wireguard-go at both
-/// ends, one TCP connection with cubic), Mosh (a file of 10 MB, shown again and again), and QUIC
-/// servers. Each download lasts ten seconds; if it stalls, the bytes that arrived count.
-/// Repetitions are interleaved, in a seeded order.
+/// 100 Mbit/s. The splitter chooses the path at random, with weights, after each interval. The
+/// downloads are compared with downloads that stay on one path. They use unmodified programs:
+/// WireGuard (wireguard-go at both ends, one TCP connection with cubic), Mosh (a file of 10 MB,
+/// shown again and again), and QUIC servers. Each download lasts ten seconds; if it stalls, the
+/// bytes that arrived count. Repetitions are interleaved, in an order that --seed determines.
 ///
 /// FOLDER gets units.jsonl (one line per completed measurement), overhead.parquet and
 /// overhead.html. Run the same command again to continue an experiment that was stopped. It needs
@@ -35,7 +36,8 @@ pub(crate) struct OverheadArgs {
     common: Common,
     #[command(flatten)]
     words: SplitWords,
-    /// Measure these programs: wireguard, mosh, quic-go, quinn, s2n-quic, ngtcp2, aioquic.
+    /// Measure downloads with these programs: wireguard, mosh, quic-go, quinn, s2n-quic, ngtcp2,
+    /// aioquic.
     #[arg(
         long,
         value_name = "NAME,...",
@@ -43,16 +45,16 @@ pub(crate) struct OverheadArgs {
         default_value = "wireguard,mosh,quic-go,quinn"
     )]
     peers: Vec<System>,
-    /// Change the path after each of these intervals, in milliseconds, and measure each. `never`
-    /// keeps one path, with which the others are compared [default: all intervals of the paper, and
+    /// Measure downloads whose path changes after each of these intervals, in milliseconds. `never`
+    /// keeps one path; the others are compared with it [default: all intervals of the paper, and
     /// never].
     #[arg(long, value_name = "MS,...", value_delimiter = ',', value_parser = interval)]
     every: Vec<u32>,
-    /// Measure with these numbers of paths: 2, 3 [default: both].
+    /// Measure downloads over these numbers of paths: 2, 3 [default: both].
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(2..=3))]
     paths: Vec<u8>,
-    /// Measure on these networks, named after the round-trip times of their paths: equal (20 ms on
-    /// each path), unequal (20, 35 and 60 ms).
+    /// Measure on these networks: equal (each path has a round-trip time of 20 ms), unequal (20, 35
+    /// and 60 ms).
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "equal,unequal")]
     networks: Vec<Net>,
     /// Repeat each measurement N times [default: 3].
@@ -61,12 +63,12 @@ pub(crate) struct OverheadArgs {
     /// Stop each download after SECONDS [default: 10].
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["full", "short"], value_parser = duration)]
     seconds: Option<f64>,
-    /// Measure as the paper did: downloads of 1 GB (Mosh: of one minute) instead of ten seconds,
-    /// with ten repetitions. This takes days.
+    /// Measure as the paper did, which takes days: downloads of 1 GB (Mosh: of one minute) instead
+    /// of ten seconds, with ten repetitions.
     #[arg(long)]
     full: bool,
-    /// Measure less, in about three minutes: the path changes every 100 ms or never, three paths,
-    /// one repetition of six seconds.
+    /// Measure less, in about three minutes: three paths, a change of path every 100 ms or never,
+    /// one download of six seconds each.
     #[arg(long, conflicts_with = "full")]
     short: bool,
 }

@@ -46,7 +46,7 @@ pub(super) fn every(ms: u32) -> String {
 pub(super) fn outcome(record: &Measured) -> String {
     let mut text = format!("{:.3} Mbit/s", record.goodput());
     if !record.counts() {
-        text += ", does not count (the paths shared the downlink too unevenly)";
+        text += ", does not count (the paths carried too unequal shares of the downlink)";
     }
     if !record.error.is_empty() {
         text += &format!(", broke off: {}", record.error);
@@ -130,10 +130,10 @@ pub(super) const TARGET: &str = "Goodput with switching every 100 ms over three 
 
 /// Definition of a download that counts as split.
 pub(super) const COUNTS: &str = "A download counts as split if each path carried 20 to 50 % of the \
-                                 downlink (of two paths: 30 to 70 %); each path has its own \
-                                 address. The QUIC shares of the goodput without splitting use \
-                                 only downloads that count. If none counts, the table has what \
-                                 single paths carried in place of the share";
+                                 downlink (with two paths: 30 to 70 %); each path has its own \
+                                 address. The shares for QUIC use only downloads that count. If \
+                                 none counts, the table shows instead which shares of the bytes \
+                                 the paths carried";
 
 /// Lists the parts of the usual plan that were not measured; empty if nothing is missing.
 pub(super) fn not_run(cells: &[Cell]) -> Vec<String> {
@@ -188,8 +188,8 @@ pub(super) fn measured_as(kind: Kind) -> &'static str {
         }
         Kind::Mosh => {
             "a file of 10 MB that cat shows again and again; the bytes that mosh-client wrote to \
-             its terminal. Mosh sends screens, as many as the round-trip time allows; it does not \
-             send text that scrolled by between two screens"
+             its terminal. Mosh sends only the latest screen, as often as the round-trip time \
+             allows, and omits text that scrolled by in between"
         }
         Kind::Quic => "one HTTP response; the bytes that quic-go's client read",
     }

@@ -26,19 +26,20 @@ const SHORT: (usize, usize, u32) = (5, 4, 2);
 /// Name of the folder with the traces of single loads.
 const TRACES: &str = "loads";
 
-/// Load pages of a local web in Chromium, split and unsplit (undefended), and record the packets
-/// that an observer of each path sees.
+/// Load web pages from a local web server in Chromium, split and unsplit (undefended), and record
+/// the packets that an observer of each path sees.
 ///
-/// Headless Chromium loads a page with an empty cache through WireGuard (wireguard-go at both
-/// ends). `anabranch split` carries WireGuard over three emulated paths of 100 Mbit/s (--rate) with
-/// round-trip times of 20, 35 and 60 ms. An undefended load uses the first path alone. Caddy serves
-/// the sites over HTTP/2 and HTTP/3, with one address for each. All loads are made in a seeded,
-/// interleaved order. A failed load is recorded and repeated at the end, up to three times.
+/// Headless Chromium loads each page with an empty cache through WireGuard (wireguard-go at both
+/// ends). `anabranch split` sends the WireGuard packets over three emulated paths of 100 Mbit/s
+/// (--rate) with round-trip times of 20, 35 and 60 ms. An undefended load uses only the first path.
+/// Caddy serves the web sites over HTTP/2 and HTTP/3, each site at its own address. Loads of both
+/// kinds are interleaved, in an order that --seed determines. A load that fails is recorded, and
+/// repeated at the end, up to three times.
 ///
-/// FOLDER gets units.jsonl (one line per attempt) and loads/ (the trace of each load). When the
-/// command ends it also writes split.parquet and undefended.parquet (traces of all loads,
+/// FOLDER gets units.jsonl (one line per attempt) and loads/ (the trace of each load). At its end
+/// the command also writes split.parquet and undefended.parquet (traces of all loads,
 /// docs/formats.md), loads.parquet, pages.html and DATASHEET.md. Run the same command again to
-/// continue an experiment that was stopped. It needs root, a local web (`make web`), Chromium,
+/// continue an experiment that was stopped. It needs root, local web sites (`make web`), Chromium,
 /// Caddy, and what `tests/interop/setup --area experiments` installs.
 #[derive(Args)]
 pub(crate) struct PagesArgs {
@@ -46,49 +47,52 @@ pub(crate) struct PagesArgs {
     common: Common,
     #[command(flatten)]
     words: SplitWords,
-    /// Load the pages of this local web: a folder with sites.toml, as `make web` creates it
+    /// Load the web pages in this folder, which has a file sites.toml, as `make web` creates it
     /// [default: ~/.cache/anabranch/web].
     #[arg(long, value_name = "DIR")]
     web: Option<PathBuf>,
-    /// Load the first N pages of the list as monitored pages, which an attack learns to recognise
-    /// [default: 40].
+    /// Load the first N pages of the list as monitored pages, which are the pages that an attack
+    /// learns to recognise [default: 40].
     #[arg(long, value_name = "N")]
     monitored: Option<usize>,
-    /// Load N other pages as unmonitored pages, which an attack does not know: once split and once
-    /// over one path (undefended) [default: 300].
+    /// Load N other pages as unmonitored pages, which an attack does not know. Each is loaded once
+    /// split and once over one path (undefended) [default: 300].
     #[arg(long, value_name = "N")]
     unmonitored: Option<usize>,
-    /// Load each monitored page N times split and N times over one path (undefended) [default: 30].
+    /// Load each monitored page (a page that an attack learns) N times split and N times over one
+    /// path (undefended) [default: 30].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     loads: Option<u32>,
-    /// Load less, in about one minute: 5 monitored pages, twice each, and 4 others.
+    /// Load fewer pages, in about one minute: 5 monitored pages, twice each, and 4 unmonitored
+    /// pages.
     #[arg(long, conflicts_with_all = ["monitored", "unmonitored", "loads"])]
     short: bool,
-    /// Run N browsers at once, each in its own emulated network. If the machine is too slow for N,
-    /// the measured times are wrong.
+    /// Run N browsers at the same time, each in its own emulated network. If the machine is too
+    /// slow for N browsers, the measured times are wrong.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     browsers: u32,
     /// Choose the browser's protocol: both (HTTP/3 with one half of the sites, HTTP/2 with the
     /// other), h2 (HTTP/2), h3 (HTTP/3).
     #[arg(long, value_name = "NAME", default_value = "both")]
     http: Http,
-    /// Put a far end (anabranch merge) in front of the tunnel's server. It hides the packet counter
-    /// of the tunnel from observers.
+    /// Put a far end (`anabranch merge`) in front of the WireGuard server. It hides the packet
+    /// numbers of WireGuard from observers.
     #[arg(long)]
     far_end: bool,
-    /// Split over three circuits of an onion network on the client's host ('anabranch up') instead
-    /// of the three emulated paths. The circuits' exits reach the far end over the first path.
+    /// Split over three circuits of an onion network on the client's host (`anabranch up`) instead
+    /// of the three emulated paths. The last relays of these circuits reach the far end (`anabranch
+    /// merge`) over the first path.
     #[arg(long, requires = "far_end")]
     onion: bool,
-    /// Pass a further argument to the far end, such as --merge=--every=20ms; repeat for more.
+    /// Pass one more argument to the far end (`anabranch merge`), such as --merge=--every=20ms
+    /// (repeatable).
     #[arg(long, value_name = "WORD", allow_hyphen_values = true, requires = "far_end")]
     merge: Vec<String>,
-    /// Set the rate of each path in Mbit/s. With 0.5 a page takes seconds, as over a slow line, and
-    /// the splitter changes paths more often within a page.
+    /// Set the rate of each emulated path, in Mbit/s. With 0.5 a page takes seconds, as over a slow
+    /// line, and the splitter changes the path more often during the load of a page.
     #[arg(long, value_name = "MBIT/S", default_value_t = RATE, value_parser = rate)]
     rate: f64,
-    /// Abort the load of a page that the browser has not loaded completely (load event) after
-    /// SECONDS.
+    /// Abort the load of a page if the browser has not loaded all of it (load event) after SECONDS.
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = patience)]
     patience: f64,
 }

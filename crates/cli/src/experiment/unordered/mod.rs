@@ -24,63 +24,65 @@ const CELLS: &str = "unordered-cells.parquet";
 const PAGE: &str = "unordered.html";
 const PICTURE: &str = "figure-3.svg";
 
-/// Measure how much faster downloads are when a lost packet of one Tor circuit does not delay the
-/// other circuits of a link (Nowlan, Wolinsky and Ford, FOCI 2013, Figure 3).
+/// Measure how much faster downloads are when a packet loss on one Tor circuit does not delay the
+/// other circuits (Nowlan, Wolinsky and Ford, FOCI 2013, Figure 3).
 ///
-/// All circuits use the same three relays. 40 downloads of 10 to 400 KB start together, each on its
-/// own circuit, over lines of 50 ms; the last line loses segments. Links deliver bytes in order (C
-/// tor, our relays) or unordered (between our relays). One unordered link with ten circuits is also
-/// measured alone. There each cell waits only for earlier cells of its own circuit; this is
-/// compared with the kernel's delivery in order.
+/// A link is a connection between two relays that carries many circuits. All circuits use the same
+/// three relays. 40 downloads of 10 to 400 KB start together, each on its own circuit, over lines
+/// of 50 ms. The last line loses segments. Links deliver bytes in order (C tor, our relays) or
+/// unordered (between our relays). One unordered link with ten circuits is also measured alone.
+/// There each cell (Tor's packet) waits only for earlier cells of its own circuit. This is compared
+/// with delivery in order by the kernel.
 ///
 /// FOLDER gets units.jsonl (one line per completed measurement), unordered.parquet,
 /// unordered-cells.parquet, unordered.html and figure-3.svg. Run the same command again to continue
-/// an experiment that was stopped. It needs root; C tor (package tor) is measured if installed.
+/// an experiment that was stopped. It needs root; C tor (package tor) is measured if it is
+/// installed.
 #[derive(Args)]
 pub(crate) struct UnorderedArgs {
     #[command(flatten)]
     common: Common,
-    /// Measure these variants: stock (C tor), tls (our relays, ordered links), utls (our relays,
-    /// unordered links), tls-kist and utls-kist (the same with `relay --circuit-policy kist`), quic
-    /// (our relays, QUIC links), tls-per-circuit (our relays, one link for each circuit), mptcp
-    /// (our relays, MPTCP over two lines in place of the last), cells (one unordered link alone,
-    /// without relays) [default: all; stock only if C tor is installed].
+    /// Measure these kinds of links between relays [default: all; stock only if C tor is
+    /// installed]. With C tor: stock. With our relays: tls (bytes in order), utls (unordered),
+    /// tls-kist and utls-kist (the same with `relay --circuit-policy kist`), quic, tls-per-circuit
+    /// (a link for each circuit), mptcp (MPTCP over two lines in place of the last). Without
+    /// relays: cells (one unordered link alone).
     #[arg(long, value_name = "ARM,...", value_delimiter = ',')]
     arms: Vec<Arm>,
-    /// Measure with these percentages of lost TCP segments on the last line, between middle relay
-    /// and exit.
+    /// Measure with these percentages of lost TCP segments on the last line, which is between the
+    /// middle relay and the exit (last relay).
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', default_value = "0,1,5", value_parser = clap::value_parser!(u32).range(0..=50))]
     losses: Vec<u32>,
-    /// Lose TCP segments in these directions of the last line: to-exit (as in the paper), from-exit
-    /// [default: both].
+    /// Lose TCP segments in these directions of the last line: to-exit (towards the last relay, as
+    /// in the paper), from-exit [default: both].
     #[arg(long, value_name = "WAY,...", value_delimiter = ',')]
     directions: Vec<Direction>,
-    /// Measure with these standard deviations of the delay of all lines, in ms; the mean delay is
-    /// 50 ms.
+    /// Measure with these standard deviations of the delay of all lines, in milliseconds. The mean
+    /// delay is 50 ms.
     #[arg(long, value_name = "MS,...", value_delimiter = ',', default_value = "0,5,10", value_parser = clap::value_parser!(u32).range(0..=50))]
     deviations: Vec<u32>,
     /// Measure with these TCP congestion controls of the kernel: cubic, bbr [default: both].
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     congestions: Vec<Congestion>,
     /// Choose the order of TCP segments on lines whose delay varies (--deviations): kept (segments
-    /// keep their order), reordered (segments overtake others, as with netem's normal
+    /// keep their order), or reordered (segments overtake others, as with netem's normal
     /// distribution).
     #[arg(long, value_name = "ORDER,...", value_delimiter = ',', default_value = "kept")]
     orders: Vec<SegmentOrder>,
-    /// Measure N rounds, each with its own seed [default: 10].
+    /// Measure N rounds, each with different random choices [default: 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Start N downloads together.
+    /// Start N downloads at the same time.
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=120))]
     downloads: u32,
-    /// Abort downloads after SECONDS.
+    /// Abort downloads that are not complete after SECONDS.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=3600))]
     cut: u32,
-    /// Measure the variant `cells` of --arms, a single link, for N seconds.
+    /// Measure the kind cells of --arms (one link without relays) for N seconds.
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
-    /// Measure less, in about five minutes: two rounds of tls, utls and cells at 5 % loss from the
-    /// exit, with bbr and without deviation.
+    /// Measure less, in about five minutes: two rounds of tls, utls and cells, with 5 % loss from
+    /// the exit (last relay), with bbr, and with a constant delay.
     #[arg(long, conflicts_with_all = ["arms", "losses", "directions", "deviations", "congestions", "rounds"])]
     short: bool,
 }

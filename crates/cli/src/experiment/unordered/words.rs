@@ -64,7 +64,7 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
         "{} downloads of {} to {} KB start at the same time. Each uses its own circuit, and all \
          circuits use the same three relays. The three lines between client, guard, middle relay \
          and exit have a delay of {DELAY_MS} ms one way and {RATE_MBIT} Mbit/s. The last line, \
-         between middle relay and exit, loses the share of TCP segments that the tables state",
+         between middle relay and exit, loses TCP segments; the tables give the percentages",
         subject.header["downloads"],
         shortest.unwrap_or_default() / 1000,
         longest.unwrap_or_default() / 1000,
@@ -124,10 +124,10 @@ pub(super) fn alone(subject: &Subject<'_>) -> String {
         "A single unordered link (its TLS records can be read out of order) over the last line \
          carries {CELL_RATE} cells per second for {} s. The cells belong to {CELL_CIRCUITS} \
          circuits in turn, and each is sent in its own write. Three moments are recorded for each \
-         cell. In order: when the kernel has delivered all data up to the end of the cell. By \
-         circuit: when all earlier cells of its circuit have arrived, which is when uTor delivers \
-         it. Unordered: when its record was decrypted. The last column is the mean delay by \
-         circuit, divided by the mean delay in order.",
+         cell. 'In order' is when the kernel has delivered all data up to the end of the cell. 'By \
+         circuit' is when all earlier cells of its circuit have arrived, which is when uTor \
+         delivers it. 'Unordered' is when its record was decrypted. The last column is the mean \
+         delay by circuit, divided by the mean delay in order.",
         subject.header["seconds"]
     )
 }

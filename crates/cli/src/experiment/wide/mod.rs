@@ -23,23 +23,24 @@ use crate::failure::Failure;
 const TABLE: &str = "wide.parquet";
 const PAGE: &str = "wide.html";
 
-/// Compare designs of multi-path circuits in a simulated network of 315 nodes ("Analysis of
-/// Multi-path Onion Routing", Figures 2 to 4).
+/// Compare designs that split streams over several circuits, in a simulated network of 315 nodes
+/// ("Analysis of Multi-path Onion Routing", Figures 2 to 4).
 ///
-/// 206 web clients, 22 bulk clients, 73 relays (14 exits) and 14 servers run in virtual time
-/// (docs/simulator.md). Lines and delays are drawn from tables of the public Tor network and of
-/// PlanetLab. Each design has 2 and 3 paths, each with three schedules. All designs are compared on
-/// the same networks and seeds; then the number of clients grows from 20. It sends nothing, and
-/// needs neither root nor a network.
+/// 206 web clients, 22 bulk clients, 73 relays (14 of them exits) and 14 servers run in virtual
+/// time (docs/simulator.md). The rates and delays of their lines are drawn from tables of the
+/// public Tor network and of PlanetLab. Each design is simulated with 2 and 3 paths, each with
+/// three schedules, on the same networks and seeds. Then the number of clients grows from 20. The
+/// experiment sends nothing, and needs neither root nor a network.
 ///
-/// FOLDER gets units.jsonl (one line for each run), wide.parquet, figure-2.svg, figure-3.svg,
-/// figure-4.svg and wide.html. Run the same command again to continue an experiment that was
-/// stopped.
+/// FOLDER gets units.jsonl (one line for each simulation), wide.parquet, figure-2.svg,
+/// figure-3.svg, figure-4.svg and wide.html. Run the same command again to continue an experiment
+/// that was stopped.
 #[derive(Args)]
 pub(crate) struct WideArgs {
     #[command(flatten)]
     results: Results,
-    /// Simulate at most N clients, a tenth of them bulk clients.
+    /// Simulate at most N clients. A tenth of them are bulk clients, which download one file after
+    /// another; the others load web pages.
     #[arg(
         long,
         value_name = "N",
@@ -55,7 +56,7 @@ pub(crate) struct WideArgs {
         value_parser = clap::value_parser!(u32).range(10..=86_400)
     )]
     seconds: u32,
-    /// Simulate N seconds before the measured time begins; they do not count.
+    /// Begin to measure after N simulated seconds. What happens before is not measured.
     #[arg(
         long,
         value_name = "N",
@@ -63,7 +64,7 @@ pub(crate) struct WideArgs {
         value_parser = clap::value_parser!(u32).range(0..=86_400)
     )]
     warm_up: u32,
-    /// Simulate N random networks. Confidence intervals need at least three.
+    /// Simulate N random networks. Confidence intervals need at least three networks.
     #[arg(
         long,
         value_name = "N",
@@ -71,7 +72,7 @@ pub(crate) struct WideArgs {
         value_parser = clap::value_parser!(u16).range(1..=1000)
     )]
     networks: u16,
-    /// Simulate each network N times, each time with another seed.
+    /// Simulate each network N times, each time with different random choices.
     #[arg(
         long,
         value_name = "N",
@@ -79,15 +80,15 @@ pub(crate) struct WideArgs {
         value_parser = clap::value_parser!(u16).range(1..=1000)
     )]
     runs: u16,
-    /// Let relays use the whole rate of their lines. By default they have the part that the traffic
-    /// of the public Tor network left free.
+    /// Let relays use the whole rate of their lines. By default they use only the rate that the
+    /// traffic of the public Tor network left free.
     #[arg(long)]
     whole_lines: bool,
-    /// Leave out designs with three paths.
+    /// Leave out the designs with three paths.
     #[arg(long)]
     two_paths: bool,
-    /// Run N simulations at the same time [default: one for each processor]. Results do not depend
-    /// on N.
+    /// Run N simulations at the same time [default: one for each processor]. The results do not
+    /// depend on N.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     workers: Option<u32>,
 }

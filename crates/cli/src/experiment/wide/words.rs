@@ -39,8 +39,8 @@ pub(super) fn outcome(run: &Measured) -> String {
     let (web, bulk) = (&run.web, &run.bulk);
     let speed = run.bulk.last_median().map_or("–".to_owned(), |time| format!("{time:.1} s"));
     format!(
-        "{} downloads, {} failed; median time of a bulk download {speed}; exits used {:.0} % of \
-         the capacity of their lines",
+        "{} downloads, {} failed; the median bulk download took {speed}; exits used {:.0} % of the \
+         capacity of their lines",
         web.downloads + bulk.downloads,
         web.failed + bulk.failed,
         run.loads[1] * 100.0
@@ -57,9 +57,9 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     };
     let events: u64 = subject.records.iter().map(|run| run.events).sum();
     format!(
-        "{} simulations of {} randomly drawn networks with {} {} each, up to {} clients; {} \
-         simulated seconds after a warm-up of {} s; relays have {lines}; {} events were simulated \
-         in all",
+        "There were {} simulations of {} randomly drawn networks, with {} {} each and up to {} \
+         clients. Each simulation covers {} seconds after a warm-up of {} s. Relays have {lines}. \
+         In total {} events were simulated",
         grouped(subject.records.len() as u64),
         number("networks"),
         number("seeds"),
@@ -87,7 +87,7 @@ pub(super) fn reduced(subject: &Subject<'_>) -> String {
         (subject.header["three_paths"] == false, "no designs with three paths".to_owned()),
     ];
     let told: Vec<String> = all.into_iter().filter(|(is, _)| *is).map(|(_, text)| text).collect();
-    format!("Reduced: {}", told.join("; "))
+    format!("This measurement is smaller than the full one: {}", told.join("; "))
 }
 
 fn interval(mean: Mean, digits: usize) -> String {

@@ -40,18 +40,21 @@ fn words(news: &News) -> String {
             format!("client '{client}' connected from {from} to '{server}'")
         }
         News::NoServer { client, server } if server.is_empty() => {
-            format!("client '{client}' names no server: start its splitter with --behind NAME")
+            format!(
+                "client '{client}' has not chosen one of the servers: start its splitter with \
+                 --behind NAME"
+            )
         }
         News::NoServer { client, server } if server == INTERFACE => {
             format!(
-                "client '{client}' sends IP packets, but this far end has no interface: add \
-                 --tun NAME"
+                "client '{client}' sends IP packets, but this far end has no interface for them: \
+                 add --tun NAME"
             )
         }
         News::NoServer { client, server } => {
             format!(
-                "client '{client}' asks for server '{server}', which --to does not name: correct \
-                 --to here, or --behind of the client's splitter"
+                "client '{client}' asks for the server '{server}', but no --to has this name: \
+                 correct --to here, or --behind of the client's splitter"
             )
         }
         News::Ended { client } => format!("client '{client}' disconnected"),

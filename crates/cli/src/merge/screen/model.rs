@@ -105,11 +105,11 @@ impl Model {
         let Snapshot { strangers, missed, unsent, refused, streams, .. } = self.snapshot;
         let aged = streams.map_or(0, |streams| streams.aged);
         let counts = [
-            (strangers, "packets dropped: unknown sender, or sent twice"),
+            (strangers, "packets dropped because their sender was unknown or they were repeated"),
             (missed, "packets dropped because the receive buffer was full"),
-            (unsent, "datagrams to clients not sent"),
+            (unsent, "datagrams that could not be sent to clients"),
             (aged, "packets to clients dropped after waiting 200 ms for their TCP connection"),
-            (refused, "packets that the --tun interface did not accept"),
+            (refused, "packets dropped because the --tun interface did not accept them"),
         ];
         let told = counts.into_iter().filter(|(count, _)| *count > 0);
         let told: Vec<_> = told.map(|(count, what)| format!("{count} {what}")).collect();

@@ -82,7 +82,7 @@ pub(super) fn about(about: &Listening) -> Vec<String> {
     let web = about.behind.as_ref();
     lines.extend(web.map(|web| {
         format!(
-            "TCP and TLS connections that are not from a splitter are passed on to the web server \
+            "TCP and TLS connections that are not from a splitter are forwarded to the web server \
              {web}"
         )
     }));

@@ -93,11 +93,10 @@ pub(super) fn warning(event: &ClientEvent) -> Option<String> {
         ClientEvent::Clock(skew) if skew.is_trouble() => Some(skew.to_string()),
         ClientEvent::Refused(refused) => Some(refused.to_string()),
         ClientEvent::Violation(name, violation) => {
-            Some(format!("{name} broke the protocol: {violation}"))
+            Some(format!("{name} violated the Tor protocol: {violation}"))
         }
         ClientEvent::OutOfMemory => {
-            let text = "queued cells and the data of UDP-OR's streams reached the limit of \
-                        --memory: a circuit was closed";
+            let text = "queued data reached the limit of --memory, so the client closed a circuit";
             Some(text.to_owned())
         }
         _ => None,
@@ -126,7 +125,7 @@ pub(super) fn news(event: &ClientEvent) -> Option<String> {
             Some(format!("circuit {circuit} built: {}", path.join(", ")))
         }
         ClientEvent::Linked(circuit, design, _) => Some(format!(
-            "circuit {circuit} joined the circuits over which the same streams are split ({design})"
+            "circuit {circuit} was added to the circuits over which streams are split ({design})"
         )),
         ClientEvent::Closed(circuit, path, cause) => {
             Some(format!("circuit {circuit} ({}) closed: {cause}", path.join(", ")))
@@ -161,7 +160,7 @@ mod tests {
         assert_eq!(news(&closed).as_deref(), Some("circuit 7 (a, b) closed: late"));
         let violation = LinkFault::HandshakeTimeout.into();
         let violation = ClientEvent::Violation("river1".to_owned(), violation);
-        assert!(warning(&violation).unwrap().starts_with("river1 broke the protocol: "));
+        assert!(warning(&violation).unwrap().starts_with("river1 violated the Tor protocol: "));
         let trouble = ClientEvent::Trouble("no consensus".to_owned());
         assert_eq!(warning(&trouble), news(&trouble));
         assert_eq!(milestone(&ClientEvent::Ready(9)).as_deref(), Some("ready: 9 relays known"));

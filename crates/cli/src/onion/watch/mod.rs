@@ -92,8 +92,8 @@ impl Watch for Screen {
                 self.say("violation", &format!("{violation}{by}"));
             }
             Event::OutOfMemory => {
-                let text = "queued cells and the data of UDP-OR's streams reached the limit of \
-                            --memory: the circuit that waited longest, or kept most, was closed";
+                let text = "queued data reached the limit of --memory, so the relay closed the \
+                            circuit that had waited longest or held most data";
                 self.say("out_of_memory", text)
             }
         }

@@ -30,14 +30,14 @@ fn single(about: &Listening) -> Option<String> {
     }
     let ports = about.egresses.iter().any(|egress| egress.ports > 1) || about.egresses.len() > 1;
     let why = if ports {
-        "; several source ports of one address hide nothing from that observer"
+        "; several source ports of one address do not hide anything from this observer"
     } else {
         ""
     };
     let name = about.egresses.first().map_or("", |egress| &egress.name);
     Some(format!(
-        "nothing is split: all traffic leaves by '{name}', whose observer sees everything{why}; \
-         add a second --path"
+        "nothing is split: all traffic leaves by path '{name}', so an observer there sees \
+         everything{why}. Add a second --path"
     ))
 }
 
@@ -46,7 +46,8 @@ fn single(about: &Listening) -> Option<String> {
 pub(crate) fn mtu(about: &Listening) -> Option<String> {
     let (payload, tunnel) = (about.udp_payload?, about.tunnel_mtu?);
     Some(format!(
-        "largest UDP payload {payload} bytes; set the MTU of a WireGuard tunnel to {tunnel}"
+        "the largest UDP payload that fits all paths has {payload} bytes; set the MTU of a \
+         WireGuard tunnel to {tunnel}"
     ))
 }
 
@@ -97,8 +98,8 @@ pub(crate) fn unanswered(
     let why = match last {
         Some(last) => {
             format!(
-                ", last answer {} after the splitter's start: has the server stopped, or has its \
-                 address changed?",
+                "; the last answer arrived {} after the splitter's start. Check that the server \
+                 runs and that its address has not changed",
                 clock(last)
             )
         }
@@ -119,7 +120,7 @@ pub(crate) fn silent(silent: &Silent) -> String {
         || "no answer before".to_owned(),
         |at| format!("last answer at {}", clock(at)),
     );
-    format!("a server is silent: no answer for {} s on any path, {last}", silent.waited.as_secs())
+    format!("no answer from a server for {} s on any path, {last}", silent.waited.as_secs())
 }
 
 /// Formats a time since the start of the run as hours, minutes and seconds.
@@ -140,7 +141,7 @@ pub(crate) fn kept(why: Kept) -> String {
                 protocol.name()
             )
         }
-        Kept::OtherPaths => "no other path can carry it".to_owned(),
+        Kept::OtherPaths => "no other path works for it".to_owned(),
         Kept::Schedule => "the schedule chose no other path".to_owned(),
     }
 }
@@ -179,8 +180,8 @@ pub(crate) fn far_end(far: Option<SocketAddr>, news: &FarEndNews) -> String {
 pub(crate) fn far_end_counters(far: &FarEndCounters) -> String {
     let decoys = decoys(far.decoys).map(|decoys| format!("; {decoys}"));
     format!(
-        "far end: {} of its packets never arrived here; the splitter waited at most {:.1} ms for \
-         each before it passed on later ones{}",
+        "far end: {} of the packets that it sent never arrived here; the splitter waited at most \
+         {:.1} ms for each of them before it delivered later packets{}",
         far.lost,
         far.patience.as_secs_f64() * 1000.0,
         decoys.unwrap_or_default()
@@ -213,7 +214,7 @@ pub(crate) fn pinned(names: &[String], snapshot: &Snapshot) -> Option<String> {
         )
     });
     let told = told.collect::<Vec<_>>().join("; ");
-    (!told.is_empty()).then(|| format!("pinned: {told}"))
+    (!told.is_empty()).then(|| format!("not split: {told}"))
 }
 
 /// Describes the sessions that have used only one path, and the reasons; `None` if there are none.
@@ -283,7 +284,7 @@ mod tests {
         let one = Pinned { flows: 3, ..Pinned::default() };
         let snapshot = Snapshot { pinned: vec![one, Pinned::default()], ..Snapshot::default() };
         let text = pinned(&names, &snapshot).unwrap();
-        assert!(text.starts_with("pinned: a 3 flows, 0 packets "), "{text}");
+        assert!(text.starts_with("not split: a 3 flows, 0 packets "), "{text}");
         assert!(text.contains("; b 0 flows, "), "{text}");
     }
 
@@ -299,16 +300,13 @@ mod tests {
         let text = unanswered(server, waited, last);
         assert!(
             text.ends_with(
-                "on any path, last answer 01:02:33 after the splitter's start: has the server \
-                 stopped, or has its address changed?"
+                "on any path; the last answer arrived 01:02:33 after the splitter's start. Check \
+                 that the server runs and that its address has not changed"
             ),
             "{text}"
         );
         let text = silent(&Silent { sessions: 1, waited, last });
-        assert_eq!(
-            text,
-            "a server is silent: no answer for 10 s on any path, last answer at 01:02:33"
-        );
+        assert_eq!(text, "no answer from a server for 10 s on any path, last answer at 01:02:33");
         let text = quic_price("50p");
         assert!(text.contains("--every 50p: ") && text.contains("docs/guide/quic.md"), "{text}");
         let news = FarEndNews::Unanswered { waited: Duration::from_millis(10_400) };

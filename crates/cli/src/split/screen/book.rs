@@ -145,14 +145,14 @@ impl Book {
                 format!("session {}: {words}", session.0)
             }
             Event::Kept { session, path, why } => format!(
-                "session {}: not split, all its datagrams go by path '{}': {}",
+                "session {}: not split, all its datagrams use path '{}': {}",
                 session.0,
                 self.path(path),
                 advice::kept(why)
             ),
             Event::TuplesCut { session, wanted, used } => format!(
-                "session {}: QUIC uses only {used} of {wanted} four-tuples (combinations of path \
-                 and port): --quic-tuples limits their number",
+                "session {}: QUIC uses only {used} of {wanted} combinations of path and source \
+                 port, because --quic-tuples limits their number",
                 session.0
             ),
             Event::Pinned { session, path } => format!(
@@ -174,34 +174,34 @@ impl Book {
                 format!("path '{}' up again{}", self.path(path), for_whom(session))
             }
             Event::Skewed { session, path, percent, followed } => format!(
-                "session {}: {percent} % of the server's bytes arrive by '{}'{} \
+                "session {}: {percent} % of the server's bytes arrive over path '{}'{} \
                  (docs/guide/any-program.md)",
                 session.0,
                 self.path(path),
                 if followed { STAYS } else { STAYS_OR_SWALLOWED }
             ),
             Event::Closed { session, reason } => {
-                format!("session {}: closed, {}", session.0, closed(reason))
+                format!("session {}: closed {}", session.0, closed(reason))
             }
             Event::Refused { client, datagrams } => format!(
-                "{datagrams} datagrams of new clients refused, the last from {client}: too many \
-                 new clients at once, or too many sessions (raise --max-sessions)"
+                "dropped {datagrams} datagrams from new clients, the last from {client}: there are \
+                 too many new clients at once, or too many sessions (raise --max-sessions)"
             ),
             Event::Loop { client } => format!(
-                "the splitter's own datagrams return to the splitter from {client}: a route sends \
-                 them into the tunnel that they carry; keep them out of the tunnel with --fwmark"
+                "the splitter receives its own datagrams from {client}, because a route sends them \
+                 into the tunnel that they carry: exclude them from the tunnel with --fwmark"
             ),
         }
     }
 }
 
 /// End of a message about a server that has answered on another path before.
-const STAYS: &str = ": the server does not follow the client from path to path. What the client \
-                     sends stays split; if the session is slow or stalls, the server also drops \
-                     what arrives by the other paths";
+const STAYS: &str = ": the server does not follow the client to other paths. The client's \
+                     datagrams are still split. If the session is slow or stalls, the server also \
+                     drops datagrams from the other paths";
 /// End of a message about a server that has answered on one path only.
-const STAYS_OR_SWALLOWED: &str = " only: the server does not follow the client from path to \
-                                  path, or the other paths lose everything";
+const STAYS_OR_SWALLOWED: &str = " only: the server does not follow the client to other paths, \
+                                  or the other paths lose all datagrams";
 
 fn ends(client: SocketAddr, server: Option<SocketAddr>) -> String {
     server.map_or_else(|| client.to_string(), |server| format!("{client} to {server}"))
@@ -214,26 +214,26 @@ fn for_whom(session: Option<SessionId>) -> String {
 fn down(reason: DownReason) -> &'static str {
     match reason {
         DownReason::Interface => "its interface or address has disappeared",
-        DownReason::Unreachable => "the server is unreachable by it",
+        DownReason::Unreachable => "the server cannot be reached over it",
         DownReason::Dialling => "its connection to the far end is not open",
         DownReason::Proxy => "its proxy closed the connection or refuses to relay",
         DownReason::NoSocket => "the limit of open files is reached (ulimit -n)",
         DownReason::Silent => "used for a second without an answer",
         DownReason::NeverAnswered => {
-            "no answer ever arrived on it: it loses everything, or the server answers by another \
-             path only (--keep-silent-paths keeps it)"
+            "no answer has ever arrived on it. Either it loses all datagrams, or the server \
+             answers only over another path. To keep using it, add --keep-silent-paths"
         }
-        DownReason::Unheard => "no answer from the far end on it",
+        DownReason::Unheard => "the far end does not answer on it",
     }
 }
 
 fn closed(reason: CloseReason) -> &'static str {
     match reason {
-        CloseReason::Idle => "idle",
-        CloseReason::Evicted => "replaced by a newer one",
-        CloseReason::Unresolved => "the server's name does not resolve",
-        CloseReason::Unreachable => "no path leads to the server",
-        CloseReason::Shutdown => "the splitter stops",
+        CloseReason::Idle => "because its client sent nothing",
+        CloseReason::Evicted => "to make room for a new session",
+        CloseReason::Unresolved => "because the server's name does not resolve",
+        CloseReason::Unreachable => "because no path leads to the server",
+        CloseReason::Shutdown => "because the splitter stops",
     }
 }
 

@@ -186,15 +186,15 @@ pub(super) fn settings(about: &Listening) -> String {
 /// Describes datagrams that the splitter dropped, other than on a path; `None` if there are none.
 pub(super) fn losses(snapshot: &Snapshot) -> Option<String> {
     let counts = [
-        (snapshot.no_path, "without a usable path"),
-        (snapshot.refused, "of new clients refused"),
-        (snapshot.missed, "dropped because the receive buffer was full"),
-        (snapshot.not_returned, "not returned to clients"),
-        (snapshot.foreign, "from proxies, but not from the server"),
+        (snapshot.no_path, "because no path was usable"),
+        (snapshot.refused, "from new clients over a limit"),
+        (snapshot.missed, "because the receive buffer was full"),
+        (snapshot.not_returned, "that could not be sent to clients"),
+        (snapshot.foreign, "from proxies but not from the server"),
     ];
     let lost = counts.into_iter().filter(|(count, _)| *count > 0);
     let told: Vec<_> = lost.map(|(count, what)| format!("{count} {what}")).collect();
-    (!told.is_empty()).then(|| format!("datagrams lost here: {}", told.join(", ")))
+    (!told.is_empty()).then(|| format!("datagrams dropped by the splitter: {}", told.join(", ")))
 }
 
 /// Describes the packets that wait for room in paths' TCP connections, and those dropped because
@@ -203,7 +203,8 @@ pub(super) fn backlogs(rows: &[Row]) -> Option<String> {
     let told = rows.iter().filter_map(|row| {
         let stream = row.counters.stream.filter(|stream| stream.queued + stream.aged > 0)?;
         let queue = scaled(stream.queued as f64, "B");
-        Some(format!("{} {queue} queued, {} too old", row.name, stream.aged))
+        let aged = stream.aged;
+        Some(format!("{} {queue} queued, {aged} packets dropped after waiting", row.name))
     });
     let told: Vec<_> = told.collect();
     (!told.is_empty()).then(|| format!("TCP connections: {}", told.join(" · ")))
@@ -257,7 +258,10 @@ pub(super) mod tests {
         assert_eq!((model.rows[0].label().as_str(), model.rows[0].dropped()), ("a ssh", 7));
         assert_eq!(model.rows[1].label(), "b");
         let told = backlogs(&model.rows);
-        assert_eq!(told.as_deref(), Some("TCP connections: a 9 B queued, 5 too old"));
+        assert_eq!(
+            told.as_deref(),
+            Some("TCP connections: a 9 B queued, 5 packets dropped after waiting")
+        );
         assert_eq!(backlogs(&model.rows[1..]), None);
     }
 
@@ -327,7 +331,8 @@ pub(super) mod tests {
     fn what_was_lost_here_is_named_by_its_cause() {
         assert_eq!(losses(&Snapshot::default()), None);
         let lost = Snapshot { refused: 3, not_returned: 1, ..Snapshot::default() };
-        let text = "datagrams lost here: 3 of new clients refused, 1 not returned to clients";
+        let text = "datagrams dropped by the splitter: 3 from new clients over a limit, 1 that \
+                    could not be sent to clients";
         assert_eq!(losses(&lost).as_deref(), Some(text));
     }
 }

@@ -46,22 +46,22 @@ fn check(options: &Options) -> Result<(), Failure> {
     let refuse = |text: &str| Err(Failure::misuse(text));
     match (&options.wg, &options.write) {
         (Some(_), _) if options.tun.is_some() => {
-            refuse("--wg: cannot be combined with --tun: remove one of the two")
+            refuse("--wg cannot be combined with --tun: remove one of the two")
         }
         (Some(_), _) if options.to.is_some() && options.key.is_none() => refuse(
-            "--wg: cannot be combined with --to, because the server is the tunnel's Endpoint: \
-             remove --to, or add --key if --to is a far end",
+            "--wg cannot be combined with --to, because the server is the Endpoint in the \
+             WireGuard file: remove --to, or add --key if --to is a far end",
         ),
         (Some(_), _) if options.key.is_some() && options.to.is_none() => refuse(
             "--key: --to is missing: give the address of the far end in front of the WireGuard \
              server",
         ),
-        (None, Some(_)) => refuse("--write: there is nothing to write: add --wg FILE"),
+        (None, Some(_)) => refuse("--write needs a WireGuard file to copy: add --wg FILE"),
         (None, _) if options.peer.is_some() => {
-            refuse("--peer: there is no file with peers: add --wg FILE")
+            refuse("--peer needs a WireGuard file: add --wg FILE")
         }
         (_, None) if options.overwrite => {
-            refuse("--overwrite: there is no file to replace: add --write FILE")
+            refuse("--overwrite needs the name of the file to write: add --write FILE")
         }
         _ => Ok(()),
     }
@@ -75,8 +75,8 @@ fn sink(source: &Path, options: &mut Options) -> Result<Sink, Failure> {
         Some(target) if target == Path::new("-") => {
             if options.json {
                 return Err(Failure::misuse(
-                    "the file (--write -) and --json cannot both go to standard output: give \
-                     --write a file name",
+                    "the WireGuard file (--write -) and the events (--json) cannot both go to \
+                     standard output: give --write a file name",
                 ));
             }
             options.quiet = true;
@@ -102,16 +102,16 @@ fn listen(
     };
     if own == Some(listen.port()) {
         return Err(Failure::misuse(format!(
-            "--listen {listen}: the tunnel itself uses port {} (ListenPort in {}); choose \
-             another",
+            "--listen {listen}: the tunnel itself uses port {} (ListenPort in {}): choose \
+             another port",
             listen.port(),
             source.display()
         )));
     }
     if server.literal() == Some(listen) {
         return Err(Failure::misuse(format!(
-            "{}: its Endpoint {listen} is the address at which the splitter would listen; if \
-             --write wrote this file, give --wg the original file",
+            "{}: the Endpoint {listen} is the splitter's own address, not the address of the \
+             server. If --write wrote this file, give --wg the original file",
             source.display()
         )));
     }

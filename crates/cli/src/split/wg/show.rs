@@ -105,8 +105,9 @@ impl Tunnel {
     fn warning(&self) -> Option<String> {
         let mark = self.mark.filter(|_| self.unmarked)?;
         Some(format!(
-            "without CAP_NET_ADMIN the splitter cannot set the mark {mark} on its packets; its \
-             paths work, unless a firewall lets only marked packets out (a kill switch)"
+            "the splitter cannot set the firewall mark {mark} on its packets, because it lacks \
+             CAP_NET_ADMIN. This matters only if a firewall (a kill switch) blocks packets without \
+             the mark"
         ))
     }
 }

@@ -233,7 +233,7 @@ mod tests {
         let (waited, last) = (Duration::from_secs(12), Some(Time::from_secs(3753)));
         model.snapshot.silent = Some(Silent { sessions: 1, waited, last });
         let words = words(&model, 80);
-        let line = "a server is silent: no answer for 12 s on any path, last answer at 01:02:33";
+        let line = "no answer from a server for 12 s on any path, last answer at 01:02:33";
         assert!(words.contains(line), "{words}");
     }
 
