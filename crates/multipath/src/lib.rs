@@ -22,6 +22,7 @@
 //! * A [`Merger`], built on [`Reorder`], restores the order of units at the other end.
 //! * [`Replay`] records received numbers, so that each number is accepted only once.
 //! * [`Core`] is the interface of every protocol core of the workspace.
+//! * [`SmoothedRtt`] has `SRTT` and `RTTVAR` of RFC 6298.
 //! * [`trace`] splits recorded traffic for the lab, with the same [`Splitter`].
 //!
 //! Deliberately absent: clocks, entropy, sockets and threads. The caller passes [`Time`], and all
@@ -42,6 +43,7 @@ mod replay;
 pub mod schedule;
 pub mod seed;
 mod silence;
+mod smoothed_rtt;
 mod splitter;
 mod time;
 pub mod trace;
@@ -56,5 +58,6 @@ pub use path::{LegView, LinkView, PathId, PathView};
 pub use reorder::{Insertion, Reorder};
 pub use replay::Replay;
 pub use silence::{Silence, SilenceError};
+pub use smoothed_rtt::SmoothedRtt;
 pub use splitter::{Assignment, DrawSchedule, Splitter};
 pub use time::Time;
