@@ -1,15 +1,57 @@
-//! A test suite that every scheduler must pass.
+//! Test suites that every scheduler and every core must pass.
 //!
 //! Call [`check`] from a scheduler's test, and [`check_over_windows`] if the scheduler supports
 //! paths with windows. Both panic with the name of the violated rule.
+//!
+//! Tests and fuzz targets poll cores by [`drain`] and [`run_out`], or call [`check_at_rest`] after
+//! a loop of their own.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::schedule::Scheduler;
-use crate::{Assignment, Boundary, LegView, PathView, Silence, Splitter, Time, seed};
+use crate::{Assignment, Boundary, Core, LegView, PathView, Silence, Splitter, Time, seed};
 
 const PATHS: usize = 3;
+/// Maximum number of outputs that a core may return at one time.
+const MOST_OUTPUTS: usize = 1 << 20;
+
+/// Returns the outputs of `core` that are due at `now`, and checks that it is at rest then.
+///
+/// # Panics
+/// The core returns outputs without end, or is not at rest.
+pub fn drain<C: Core>(core: &mut C, now: Time) -> Vec<C::Out> {
+    let outputs: Vec<C::Out> = core.drain(now).take(MOST_OUTPUTS).collect();
+    assert!(outputs.len() < MOST_OUTPUTS, "outputs without end at {now:?}");
+    check_at_rest(core, now);
+    outputs
+}
+
+/// Checks that `core`, which was polled at `now` until it returned `None`, waits for a later time:
+/// otherwise its driver spins.
+///
+/// # Panics
+/// `core` returns another output, or its next timeout has passed.
+pub fn check_at_rest<C: Core>(core: &mut C, now: Time) {
+    assert!(core.poll(now).is_none(), "an output after the last one, at {now:?}");
+    let due = core.next_timeout();
+    assert!(due.is_none_or(|due| due > now), "a timeout that does nothing: {due:?} at {now:?}");
+}
+
+/// Polls `core` from `now` on, at each of its timeouts, until no timer runs. Returns the times with
+/// their outputs.
+///
+/// # Panics
+/// Timers still run after `most` timeouts, or the core is not at rest after one.
+pub fn run_out<C: Core>(core: &mut C, now: Time, most: usize) -> Vec<(Time, C::Out)> {
+    let (mut now, mut all) = (now, Vec::new());
+    for _ in 0..=most {
+        all.extend(drain(core, now).into_iter().map(|output| (now, output)));
+        let Some(next) = core.next_timeout() else { return all };
+        now = next;
+    }
+    panic!("a timer still runs after {most} timeouts");
+}
 
 /// Checks every rule. `make` builds a scheduler for three paths from a seed.
 ///
@@ -254,5 +296,64 @@ fn path_of(assignment: Assignment) -> usize {
     match assignment {
         Assignment::Send { path, .. } => path.index(),
         other => panic!("rule: a run with room is sent, not {other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A timer that runs `left` times, 1 s apart. A broken one never advances.
+    struct Ticks {
+        due: Time,
+        left: usize,
+        broken: bool,
+    }
+
+    impl Core for Ticks {
+        type In<'a> = ();
+        type Out = usize;
+
+        fn handle(&mut self, now: Time, (): ()) {
+            self.due = now;
+        }
+
+        fn poll(&mut self, now: Time) -> Option<usize> {
+            if self.left == 0 || now < self.due || self.broken {
+                return None;
+            }
+            self.due = now + Duration::from_secs(1);
+            self.left -= 1;
+            Some(self.left)
+        }
+
+        fn next_timeout(&self) -> Option<Time> {
+            (self.left > 0).then_some(self.due)
+        }
+    }
+
+    #[test]
+    fn a_core_runs_out_after_its_last_timeout() {
+        let mut ticks = Ticks { due: Time::from_secs(1), left: 3, broken: false };
+        let at = |second, left| (Time::from_secs(second), left);
+        assert_eq!(run_out(&mut ticks, Time::ZERO, 3), [at(1, 2), at(2, 1), at(3, 0)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "a timer still runs after 3 timeouts")]
+    fn timers_without_an_end_are_found() {
+        run_out(&mut Ticks { due: Time::ZERO, left: 9, broken: false }, Time::ZERO, 3);
+    }
+
+    #[test]
+    #[should_panic(expected = "a timeout that does nothing")]
+    fn a_spin_is_found() {
+        drain(&mut Ticks { due: Time::ZERO, left: 1, broken: true }, Time::ZERO);
+    }
+
+    #[test]
+    #[should_panic(expected = "an output after the last one")]
+    fn a_core_that_was_not_drained_is_found() {
+        check_at_rest(&mut Ticks { due: Time::ZERO, left: 1, broken: false }, Time::ZERO);
     }
 }

@@ -21,6 +21,8 @@
 //! * A [`Backlog`] queues units while no window has room.
 //! * A [`Merger`], built on [`Reorder`], restores the order of units at the other end.
 //! * [`Replay`] records received numbers, so that each number is accepted only once.
+//! * [`Core`] is the interface of every protocol core of the workspace.
+//! * [`SmoothedRtt`] has `SRTT` and `RTTVAR` of RFC 6298.
 //! * [`trace`] splits recorded traffic for the lab, with the same [`Splitter`].
 //!
 //! Deliberately absent: clocks, entropy, sockets and threads. The caller passes [`Time`], and all
@@ -30,6 +32,7 @@ mod backlog;
 mod boundary;
 pub mod codel;
 pub mod conformance;
+mod core;
 mod decoys;
 mod growth;
 mod jitter;
@@ -40,10 +43,12 @@ mod replay;
 pub mod schedule;
 pub mod seed;
 mod silence;
+mod smoothed_rtt;
 mod splitter;
 mod time;
 pub mod trace;
 
+pub use self::core::Core;
 pub use backlog::Backlog;
 pub use boundary::{Boundary, Every, EveryError};
 pub use decoys::{DecoyBudget, DecoyBudgetError, Decoys};
@@ -53,5 +58,6 @@ pub use path::{LegView, LinkView, PathId, PathView};
 pub use reorder::{Insertion, Reorder};
 pub use replay::Replay;
 pub use silence::{Silence, SilenceError};
+pub use smoothed_rtt::SmoothedRtt;
 pub use splitter::{Assignment, DrawSchedule, Splitter};
 pub use time::Time;

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{SmoothedRtt, Time};
 
 /// Patience with a connection before a round trip has been measured. The patience is the time
 /// without progress after which a connection counts as silent.
@@ -20,33 +20,10 @@ const ALONE: u32 = 3;
 /// Maximum patience with a connection.
 const MOST: Duration = Duration::from_secs(15);
 
-/// Smoothed round-trip time (RFC 6298).
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RoundTrip {
-    smooth: Option<Duration>,
-    varies: Duration,
-}
-
-impl RoundTrip {
-    pub(crate) fn measured(&mut self, sample: Duration) {
-        let Some(smooth) = self.smooth else {
-            (self.smooth, self.varies) = (Some(sample), sample / 2);
-            return;
-        };
-        self.varies = (self.varies * 3 + smooth.abs_diff(sample)) / 4;
-        self.smooth = Some((smooth * 7 + sample) / 8);
-    }
-
-    pub(crate) fn smooth(&self) -> Option<Duration> {
-        self.smooth
-    }
-
-    /// Returns the retransmission timeout (RFC 6298, section 2), limited to the range from
-    /// [`LEAST`] to [`MOST`].
-    pub(crate) fn patience(&self) -> Duration {
-        let patience = self.smooth.map_or(UNKNOWN, |smooth| smooth + 4 * self.varies);
-        patience.clamp(LEAST, MOST)
-    }
+/// Returns the patience with a connection whose round-trip time is `trip`: its retransmission
+/// timeout (RFC 6298, section 2), limited to the range from [`LEAST`] to [`MOST`].
+pub(crate) fn patience(trip: &SmoothedRtt) -> Duration {
+    trip.rto(Duration::ZERO).unwrap_or(UNKNOWN).clamp(LEAST, MOST)
 }
 
 /// The debts and timers of a connection, or of one exchange if the connection's exchanges are
@@ -64,7 +41,7 @@ pub(crate) struct Carrier {
     /// Time at which a debt was last acknowledged, or at which a debt was added while there were
     /// none.
     progress: Time,
-    trip: RoundTrip,
+    trip: SmoothedRtt,
     /// Time since which the connection counts as silent; `None` if it does not.
     silent: Option<Time>,
     /// Number of times that the connection counted as silent although it worked, at most 4. Each
@@ -88,7 +65,7 @@ struct Debt {
 impl Carrier {
     /// Creates the carrier of the connection at `place`. `trip` is the round-trip time known so
     /// far, and `hold` the time for which the other end may delay an answer.
-    pub(crate) fn new(now: Time, place: usize, trip: RoundTrip, hold: Duration) -> Carrier {
+    pub(crate) fn new(now: Time, place: usize, trip: SmoothedRtt, hold: Duration) -> Carrier {
         Carrier {
             place: Some(place),
             sent: 0,
@@ -125,7 +102,7 @@ impl Carrier {
         }
         let sent = last?;
         self.progress = now;
-        self.trip.measured(now.since(sent));
+        self.trip.sample(now.since(sent));
         if self.silent.take().is_some() {
             self.mistakes = (self.mistakes + 1).min(4);
         }
@@ -166,7 +143,7 @@ impl Carrier {
     }
 
     /// Returns the connection's round-trip time.
-    pub(crate) fn trip(&self) -> &RoundTrip {
+    pub(crate) fn trip(&self) -> &SmoothedRtt {
         &self.trip
     }
 
@@ -188,7 +165,7 @@ impl Carrier {
 
     /// Returns the time without progress after which the connection counts as silent.
     pub(crate) fn patience(&self) -> Duration {
-        (self.trip.patience() * (1 << self.mistakes)).min(MOST)
+        (patience(&self.trip) * (1 << self.mistakes)).min(MOST)
     }
 
     /// Returns the time at which the connection will count as silent; `None` if it already does, or
@@ -233,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_count_tells_which_blocks_came_and_how_long_they_took() {
-        let mut carrier = Carrier::new(at(0), 0, RoundTrip::default(), Duration::ZERO);
+        let mut carrier = Carrier::new(at(0), 0, SmoothedRtt::default(), Duration::ZERO);
         carrier.sent(at(10), Some(4), true);
         carrier.sent(at(20), None, false);
         carrier.sent(at(30), Some(7), true);
@@ -246,7 +223,7 @@ mod tests {
 
     #[test]
     fn silence_is_counted_from_the_last_progress() {
-        let mut carrier = Carrier::new(at(0), 0, RoundTrip::default(), Duration::ZERO);
+        let mut carrier = Carrier::new(at(0), 0, SmoothedRtt::default(), Duration::ZERO);
         carrier.sent(at(1_000), Some(0), true);
         carrier.sent(at(1_100), Some(1), true);
         carrier.receipt(at(2_400), 1);
@@ -264,7 +241,7 @@ mod tests {
 
     #[test]
     fn what_others_brought_is_no_debt() {
-        let mut carrier = Carrier::new(at(0), 0, RoundTrip::default(), Duration::ZERO);
+        let mut carrier = Carrier::new(at(0), 0, SmoothedRtt::default(), Duration::ZERO);
         carrier.sent(at(0), Some(0), true);
         carrier.sent(at(0), Some(1), true);
         carrier.settle(at(900), |chunk| chunk == 0);
@@ -275,7 +252,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_does_not_come_is_silence_too() {
-        let mut carrier = Carrier::new(at(0), 0, RoundTrip::default(), Duration::ZERO);
+        let mut carrier = Carrier::new(at(0), 0, SmoothedRtt::default(), Duration::ZERO);
         carrier.asked(at(100));
         carrier.asked(at(900));
         assert_eq!(carrier.deadline(at(0)), Some(at(100) + UNKNOWN * ALONE));

@@ -7,11 +7,11 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anabranch_multipath::{Assignment, LegView, PathId, PathView, Splitter, Time};
+use anabranch_multipath::{Assignment, LegView, PathId, PathView, SmoothedRtt, Splitter, Time};
 
 use crate::block::{self, BadSeal, Opener, Sealer};
 use crate::budget::Budget;
-use crate::carrier::{Carrier, RoundTrip};
+use crate::carrier::Carrier;
 use crate::frame::{Ack, BadFrame, DATA_OVERHEAD, Frame};
 use crate::inbox::{Inbox, Overrun};
 use crate::outbox::Outbox;
@@ -93,7 +93,7 @@ pub(crate) struct Link {
     places: Vec<Option<Box<PlacedConn>>>,
     /// The frames of the block that was opened last.
     frames: Vec<u8>,
-    trip: RoundTrip,
+    trip: SmoothedRtt,
     /// Send time of the most recently sent block that has arrived over any connection.
     later: Time,
     /// Index of the place that last received something to be acknowledged.
@@ -182,7 +182,7 @@ impl Link {
             carriers: BTreeMap::new(),
             places: (0..places).map(|_| None).collect(),
             frames: Vec::new(),
-            trip: RoundTrip::default(),
+            trip: SmoothedRtt::default(),
             later: Time::ZERO,
             last: 0,
             written: 0,
@@ -207,7 +207,7 @@ impl Link {
 
     /// Records a round-trip time that the handshake has measured.
     pub(crate) fn measured(&mut self, trip: Duration) {
-        self.trip.measured(trip);
+        self.trip.sample(trip);
     }
 
     /// Accepts bytes from the program. Returns how many were accepted.
@@ -237,7 +237,7 @@ impl Link {
     /// Returns the next bytes from the other end's program.
     pub(crate) fn read(&mut self, now: Time, budget: &mut Budget) -> Option<Vec<u8>> {
         let bytes = self.inbox.read();
-        let trip = self.trip.smooth().unwrap_or(UNKNOWN_TRIP);
+        let trip = self.trip.srtt().unwrap_or(UNKNOWN_TRIP);
         if bytes.is_some() {
             self.inbox.raise(now, trip, budget);
         }
@@ -518,7 +518,7 @@ impl Link {
         for (id, blocks) in &ack.receipts {
             let carrier = self.carriers.get_mut(id);
             if let Some(sent) = carrier.and_then(|carrier| carrier.receipt(now, *blocks)) {
-                self.trip.measured(now.since(sent));
+                self.trip.sample(now.since(sent));
                 self.later = self.later.max(sent);
             }
         }
@@ -681,7 +681,7 @@ impl Link {
         }
         let chunks = (room / self.chunk).max(1);
         let window = if room < least { 0 } else { chunks as u64 };
-        let trip = carrier.trip().smooth().or(self.trip.smooth()).unwrap_or(UNKNOWN_TRIP);
+        let trip = carrier.trip().srtt().or(self.trip.srtt()).unwrap_or(UNKNOWN_TRIP);
         PathView::leg(Some(trip), window, LegView::NOTHING)
     }
 
