@@ -434,13 +434,13 @@ impl<R: CryptoRng> Client<R> {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let padding = conn.cover.slot.fit(HELLO + drawn) - HELLO;
         let padding = u16::try_from(padding).unwrap_or(u16::MAX);
-        let (mut hello, mut out) = (Vec::new(), Vec::new());
+        let mut hello = Vec::new();
         let own = (self.config.aes, padding);
         let client_handshake =
             ClientHandshake::begin(&self.config.key, minute, own, &mut self.rng, &mut hello);
         // This is `None` only if the bridge line's key is a point of low order.
         let Some(client_handshake) = client_handshake else { return self.end(Ending::Lost) };
-        conn.cover.append_message(now, &hello, &mut out);
+        let (out, _) = conn.cover.send(now, &hello);
         (conn.state.exchange, conn.state.token) = (true, None);
         self.outputs.push_back(ClientOutput::Send(id, out));
         let greeted = Handshake { conn: id, client_handshake, since: now, answer: Vec::new() };
@@ -546,7 +546,7 @@ impl<R: CryptoRng> Client<R> {
                 continue;
             }
             // If a connection has no room for the data, other connections carry them.
-            let room = cover.room(now, TOKEN);
+            let room = cover.room(now).bytes.saturating_sub(TOKEN);
             missing -= usize::from(missing > 0 && (room >= least || bytes == 0));
             if room >= least {
                 bytes = bytes.saturating_sub(if gathers { room } else { chunk });
@@ -577,22 +577,14 @@ impl<R: CryptoRng> Client<R> {
 
     /// Seals waiting data and sends it.
     fn flush(&mut self, now: Time, link: &mut Link) {
-        let mut rooms = vec![0; self.config.profile.family().connections];
-        let mut spares = rooms.clone();
-        for conn in self.conns.values_mut().filter(|conn| conn.state.exchange) {
-            let place = conn.state.place;
-            rooms[place] = conn.cover.room(now, link.held_at(place));
-            spares[place] = conn.cover.slot.spare();
-        }
-        link.deal(now, &mut rooms, &spares);
-        for (&id, conn) in &mut self.conns {
-            if !conn.state.exchange {
-                continue;
-            }
+        let conns = self.conns.values_mut().filter(|conn| conn.state.exchange);
+        link.deal(now, conns.map(|conn| (conn.state.place, conn.cover.room(now))));
+        for (&id, conn) in self.conns.iter_mut().filter(|(_, conn)| conn.state.exchange) {
             conn.cover.slot.lead(&mut self.lead);
-            if let Some((out, _)) = conn.cover.emit(now, link, (conn.state.place, false)) {
-                self.outputs.push_back(ClientOutput::Send(id, out));
-            }
+            let place = conn.state.place;
+            let Some(length) = conn.cover.fit(now, link.sealed(place), false) else { continue };
+            let (out, _) = conn.cover.send(now, &link.take(now, place, length));
+            self.outputs.push_back(ClientOutput::Send(id, out));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use anabranch_multipath::Time;
 
-use crate::link::Link;
+use crate::link::Room;
 use crate::slot::Slot;
 
 /// Identifier of a connection. A client assigns it in
@@ -27,21 +27,24 @@ pub enum Input<'a> {
 /// The cover of one connection.
 pub(crate) struct Cover {
     pub(crate) slot: Box<dyn Slot>,
+    /// Free bytes in the socket's send buffer.
     pub(crate) socket: usize,
+    /// Room of the next message, as [`Cover::room`] last returned it.
+    room: usize,
     /// Time before which the connection may not send; `None` if it may send now.
     waits: Option<Time>,
 }
 
 impl Cover {
     pub(crate) fn new(slot: Box<dyn Slot>) -> Cover {
-        Cover { slot, socket: 0, waits: None }
+        Cover { slot, socket: 0, room: 0, waits: None }
     }
 
-    /// Returns the number of hidden bytes for which the connection's next message has room, in
-    /// addition to the `held` ones.
-    pub(crate) fn room(&mut self, now: Time, held: usize) -> usize {
+    /// Returns the room of the connection's next message.
+    pub(crate) fn room(&mut self, now: Time) -> Room {
         self.waits = self.slot.wait(now);
-        self.slot.room(self.socket).saturating_sub(held)
+        self.room = self.slot.room(self.socket);
+        Room { bytes: self.room, reserved: self.slot.spare() }
     }
 
     /// Returns the time at which the connection has to send a message, even without hidden bytes.
@@ -51,32 +54,20 @@ impl Cover {
         [self.waits, due].into_iter().flatten().min()
     }
 
-    /// Returns the message that is due now, and whether it ends the exchange. If `forced`, returns
-    /// a message even if none is due.
-    pub(crate) fn emit(
-        &mut self,
-        now: Time,
-        link: &mut Link,
-        (place, forced): (usize, bool),
-    ) -> Option<(Vec<u8>, bool)> {
-        let held = link.held_at(place);
+    /// Returns the number of hidden bytes in the message to send now, of which `waiting` are
+    /// sealed and the rest is padding. Returns `None` if no message is due, unless it is `forced`,
+    /// or if there was no room at the last call of [`Cover::room`].
+    pub(crate) fn fit(&mut self, now: Time, waiting: usize, forced: bool) -> Option<usize> {
         let due = forced || self.slot.due().is_some_and(|due| now >= due);
-        if held == 0 && !due || self.slot.room(self.socket) == 0 {
-            return None;
-        }
-        let length = self.slot.fit(held);
-        link.pad(now, place, length);
-        let (hidden, mut out) = (link.take(place), Vec::new());
-        let over = self.append_message(now, &hidden, &mut out);
-        Some((out, over))
+        let sends = (waiting > 0 || due) && self.room > 0;
+        sends.then(|| self.slot.fit(waiting))
     }
 
-    /// Appends the message that contains the `hidden` bytes. Returns whether the message ends the
-    /// exchange.
-    pub(crate) fn append_message(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
-        let before = out.len();
-        let over = self.slot.send(now, hidden, out);
-        self.socket = self.socket.saturating_sub(out.len() - before);
-        over
+    /// Returns the message that contains the `hidden` bytes, and whether it ends the exchange.
+    pub(crate) fn send(&mut self, now: Time, hidden: &[u8]) -> (Vec<u8>, bool) {
+        let mut out = Vec::new();
+        let over = self.slot.send(now, hidden, &mut out);
+        self.socket = self.socket.saturating_sub(out.len());
+        (out, over)
     }
 }

@@ -78,6 +78,15 @@ pub(crate) enum Opening {
     Waits,
 }
 
+/// Room for hidden bytes in the next message of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// Maximum number of hidden bytes in the message.
+    pub(crate) bytes: usize,
+    /// The part of `bytes` that is reserved for control frames and acknowledgements.
+    pub(crate) reserved: usize,
+}
+
 /// One end of a link.
 pub(crate) struct Link {
     aes: bool,
@@ -123,6 +132,10 @@ pub(crate) struct Link {
     ack_room: usize,
     /// Places whose connections were replaced since the last call of [`Link::evicted`].
     evicted: Vec<usize>,
+    /// Views of all places for the scheduler; a buffer.
+    views: Vec<PathView>,
+    /// Places in the order in which [`Link::gather`] fills them; a buffer.
+    order: Vec<usize>,
 }
 
 /// A place with its connection.
@@ -132,6 +145,8 @@ struct PlacedConn {
     partial: Vec<u8>,
     /// Sealed bytes that are to be sent over the connection.
     hidden: Vec<u8>,
+    /// Room of the next message, without the sealed bytes.
+    room: Room,
     /// The client's index of the connection; `None` if it is not known.
     seat: Option<u64>,
     control: Option<ControlFrame>,
@@ -197,6 +212,8 @@ impl Link {
             pauses: Duration::ZERO,
             ack_room: profile.family().ack_room,
             evicted: Vec::new(),
+            views: Vec::new(),
+            order: Vec::new(),
         }
     }
 
@@ -365,7 +382,8 @@ impl Link {
         };
         self.carriers.insert(id, carrier);
         let hidden = first.to_vec();
-        let held = PlacedConn { id, partial: Vec::new(), hidden, seat: None, control };
+        let (partial, room) = (Vec::new(), Room::default());
+        let held = PlacedConn { id, partial, hidden, room, seat: None, control };
         self.places[place] = Some(Box::new(held));
     }
 
@@ -553,43 +571,60 @@ impl Link {
         [silence, ack, waits].into_iter().flatten().min()
     }
 
-    /// Seals the acknowledgements, control frames and chunks that have to be sent now. `rooms` is
-    /// the number of free bytes at each place, without the bytes already sealed there; the function
-    /// reduces it. `spares` is the part of `rooms` that must not be used for chunks.
-    pub(crate) fn deal(&mut self, now: Time, rooms: &mut [usize], spares: &[usize]) {
-        self.deal_ack(now, rooms, spares);
-        self.deal_control_frames(now, rooms);
-        for (room, spare) in rooms.iter_mut().zip(spares) {
-            *room = room.saturating_sub(*spare);
+    /// Seals the acknowledgements, control frames and chunks that have to be sent now, for the next
+    /// messages at the places in `rooms`. Each place has the room of its next message.
+    pub(crate) fn deal(&mut self, now: Time, rooms: impl Iterator<Item = (usize, Room)>) {
+        self.set_rooms(rooms);
+        self.deal_ack(now);
+        self.deal_control_frames(now);
+        for held in self.places.iter_mut().flatten() {
+            held.room.bytes = held.room.bytes.saturating_sub(held.room.reserved);
         }
         if self.gathers {
-            self.gather(rooms);
+            self.gather();
         }
-        while self.deal_chunk(now, rooms) {}
+        while self.deal_chunk(now) {}
         self.waits = self.waits.filter(|_| self.outbox.least_room().is_some());
+    }
+
+    fn set_rooms(&mut self, rooms: impl Iterator<Item = (usize, Room)>) {
+        self.places.iter_mut().flatten().for_each(|held| held.room = Room::default());
+        for (place, room) in rooms {
+            if let Some(held) = &mut self.places[place] {
+                let bytes = room.bytes.saturating_sub(held.hidden.len());
+                held.room = Room { bytes, ..room };
+            }
+        }
+    }
+
+    fn room_at(&self, place: usize) -> usize {
+        self.places[place].as_ref().map_or(0, |held| held.room.bytes)
     }
 
     /// Sets the room to zero at every place that the waiting data do not need. Keeps places that
     /// have to send a message anyway, and then those with the most room.
-    fn gather(&self, rooms: &mut [usize]) {
+    fn gather(&mut self) {
         let bytes = self.outbox.sendable();
         let mut needs = bytes + (bytes / self.chunk + 1) * (block::OVERHEAD + DATA_OVERHEAD);
-        let mut places: Vec<usize> = (0..rooms.len()).filter(|&place| rooms[place] > 0).collect();
-        places.sort_by_key(|&place| Reverse((self.held_at(place) > 0, rooms[place])));
-        for place in places {
-            let takes = rooms[place].min(needs);
+        let mut order = std::mem::take(&mut self.order);
+        order.extend((0..self.places.len()).filter(|&place| self.room_at(place) > 0));
+        order.sort_by_key(|&place| Reverse((self.sealed(place) > 0, self.room_at(place))));
+        for place in order.drain(..) {
+            let Some(held) = &mut self.places[place] else { continue };
+            let takes = held.room.bytes.min(needs);
             needs -= takes;
-            rooms[place] = if takes > 0 { rooms[place] } else { 0 };
+            held.room.bytes = if takes > 0 { held.room.bytes } else { 0 };
         }
+        self.order = order;
     }
 
-    fn deal_control_frames(&mut self, now: Time, rooms: &mut [usize]) {
+    fn deal_control_frames(&mut self, now: Time) {
         for place in 0..self.places.len() {
-            if rooms[place] < WORD_ROOM {
+            if self.room_at(place) < WORD_ROOM {
                 continue;
             }
             let Some((frame, asks)) = self.take_control_frame(place) else { continue };
-            self.put(now, (place, rooms), asks, |_, out| {
+            self.put(now, place, asks, |_, out| {
                 frame.write(out);
                 None
             });
@@ -626,12 +661,13 @@ impl Link {
         due || self.must_advertise(goes)
     }
 
-    fn deal_ack(&mut self, now: Time, rooms: &mut [usize], spares: &[usize]) {
-        let goes = rooms.iter().zip(spares).map(|(room, spare)| room.saturating_sub(*spare)).sum();
+    fn deal_ack(&mut self, now: Time) {
+        let rooms = self.places.iter().flatten().map(|held| held.room);
+        let goes = rooms.map(|room| room.bytes.saturating_sub(room.reserved)).sum();
         if !self.acks(now, goes) {
             return;
         }
-        let takes = |place: &usize| self.places[*place].is_some() && rooms[*place] >= self.ack_room;
+        let takes = |place: &usize| self.room_at(*place) >= self.ack_room;
         let carries = |place: &usize| {
             takes(place) && self.carrier(*place).is_some_and(|one| one.silent().is_none())
         };
@@ -640,12 +676,12 @@ impl Link {
         // A waiting control frame is put into the same block: the overhead of another block is
         // half a request.
         let control = self.take_control_frame(place);
-        let room = rooms[place].saturating_sub(WORD);
+        let room = self.room_at(place).saturating_sub(WORD);
         let ack = Frame::Ack(self.inbox.ack(self.outbox.written(), room));
         self.advertised_written = self.outbox.written();
         self.acknowledged_by = self.places[place].as_ref().map_or(0, |held| held.id);
         let asks = control.as_ref().is_some_and(|(_, asks)| *asks);
-        self.put(now, (place, rooms), asks, |_, out| {
+        self.put(now, place, asks, |_, out| {
             control.iter().for_each(|(frame, _)| frame.write(out));
             ack.write(out);
             None
@@ -654,19 +690,21 @@ impl Link {
 
     /// Seals one chunk at a place that the scheduler chooses. Returns false if there is no chunk
     /// to send, or no place for it.
-    fn deal_chunk(&mut self, now: Time, rooms: &mut [usize]) -> bool {
+    fn deal_chunk(&mut self, now: Time) -> bool {
         let Some(least) = self.outbox.least_room() else { return false };
         let least = least + block::OVERHEAD;
-        let views: Vec<PathView> =
-            (0..self.places.len()).map(|place| self.view(place, rooms[place], least)).collect();
+        let mut views = std::mem::take(&mut self.views);
+        views.clear();
+        views.extend((0..self.places.len()).map(|place| self.view(place, least)));
         let assigned = self.splitter.assign(now, &views, self.outbox.waiting().max(1));
+        self.views = views;
         let Assignment::Send { path, .. } = assigned else { return false };
         self.active = now;
         let place = path.index();
-        let Some(id) = self.places[place].as_ref().map(|held| held.id) else { return false };
-        let room = (rooms[place] - block::OVERHEAD).min(block::MOST);
+        let Some(held) = &self.places[place] else { return false };
+        let (id, room) = (held.id, (held.room.bytes - block::OVERHEAD).min(block::MOST));
         let mut dealt = None;
-        self.put(now, (place, rooms), true, |outbox, out| {
+        self.put(now, place, true, |outbox, out| {
             dealt = outbox.next(id, room, out);
             dealt
         });
@@ -674,11 +712,12 @@ impl Link {
     }
 
     /// Returns the scheduler's view of a place, with its window in chunks.
-    fn view(&self, place: usize, room: usize, least: usize) -> PathView {
+    fn view(&self, place: usize, least: usize) -> PathView {
         let Some(carrier) = self.carrier(place) else { return PathView::dead() };
         if carrier.silent().is_some() {
             return PathView::dead();
         }
+        let room = self.room_at(place);
         let chunks = (room / self.chunk).max(1);
         let window = if room < least { 0 } else { chunks as u64 };
         let trip = carrier.trip().smooth().or(self.trip.smooth()).unwrap_or(UNKNOWN_TRIP);
@@ -690,46 +729,40 @@ impl Link {
     fn put(
         &mut self,
         now: Time,
-        (place, rooms): (usize, &mut [usize]),
+        place: usize,
         asks: bool,
         write: impl FnOnce(&mut Outbox, &mut Vec<u8>) -> Option<u64>,
     ) {
         let Some(held) = &mut self.places[place] else { return };
         let (outbox, before, mut chunk) = (&mut self.outbox, held.hidden.len(), None);
         self.sealer.seal(self.aes, &mut held.hidden, |out| chunk = write(outbox, out));
-        rooms[place] = rooms[place].saturating_sub(held.hidden.len() - before);
+        held.room.bytes = held.room.bytes.saturating_sub(held.hidden.len() - before);
         if let Some(carrier) = self.carriers.get_mut(&held.id) {
             carrier.sent(now, chunk, asks);
         }
     }
 
-    /// Returns the number of sealed bytes at a place that [`Link::take`] would return.
-    pub(crate) fn held_at(&self, place: usize) -> usize {
+    /// Returns the number of sealed bytes that wait at a place.
+    pub(crate) fn sealed(&self, place: usize) -> usize {
         self.places[place].as_ref().map_or(0, |held| held.hidden.len())
     }
 
-    /// Adds padding until `length` bytes are sealed at the place. `length` is at most the present
-    /// number, or exceeds that by at least [`block::OVERHEAD`].
-    pub(crate) fn pad(&mut self, now: Time, place: usize, length: usize) {
-        loop {
-            let missing = length.saturating_sub(self.held_at(place));
+    /// Removes and returns the sealed bytes of a place, padded to `length`. `length` is at most
+    /// [`Link::sealed`], or exceeds that by at least [`block::OVERHEAD`].
+    pub(crate) fn take(&mut self, now: Time, place: usize, length: usize) -> Vec<u8> {
+        while let Some(held) = &mut self.places[place] {
+            let missing = length.saturating_sub(held.hidden.len());
             if missing < block::OVERHEAD {
-                return;
+                return std::mem::take(&mut held.hidden);
             }
             let most = block::MOST + block::OVERHEAD;
             // The remainder has to be long enough for another block.
             let part = if missing > most { most - block::OVERHEAD } else { missing };
-            let mut no_rooms = vec![0; self.places.len()];
-            self.put(now, (place, &mut no_rooms), false, |_, out| {
+            self.put(now, place, false, |_, out| {
                 out.resize(out.len() + part - block::OVERHEAD, 0);
                 None
             });
         }
-    }
-
-    /// Removes and returns the sealed bytes of a place.
-    pub(crate) fn take(&mut self, place: usize) -> Vec<u8> {
-        let held = self.places[place].as_mut();
-        held.map(|held| std::mem::take(&mut held.hidden)).unwrap_or_default()
+        Vec::new()
     }
 }

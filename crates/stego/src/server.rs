@@ -324,7 +324,7 @@ impl<R: CryptoRng> Server<R> {
     fn timer(&self, now: Time, entry: &LinkEntry) -> Time {
         let connections = entry.places.iter().flatten().filter_map(|conn| self.conns.get(conn));
         let slots = connections.filter_map(|connection| connection.cover.due());
-        let slots = slots.chain(self.overdue(entry).map(|(due, _)| due));
+        let slots = slots.chain(self.overdue(entry).into_iter().map(|(due, _)| due));
         let done = entry.done.map(|since| since + LINGERS);
         let waits = entry.link.next_timeout(now).into_iter().chain(done).chain(slots);
         waits.chain([entry.heard + SURVIVES]).min().unwrap_or(Time::MAX)
@@ -383,22 +383,20 @@ impl<R: CryptoRng> Server<R> {
 
     /// Seals data that waits for a client, and sends it.
     fn flush(&mut self, now: Time, entry: &mut LinkEntry) {
-        let (mut rooms, mut spares) = (vec![0; PLACES], vec![0; PLACES]);
-        for (place, conn) in entry.places.iter().enumerate() {
-            let connection = conn.and_then(|conn| self.conns.get_mut(&conn));
-            let held = entry.link.held_at(place);
-            let Some(connection) = connection else { continue };
-            rooms[place] = connection.cover.room(now, held);
-            spares[place] = connection.cover.slot.spare();
-        }
-        entry.link.deal(now, &mut rooms, &spares);
-        let enough: Vec<_> = self.overdue(entry).filter(|(due, _)| now >= *due).collect();
+        let rooms = entry.places.iter().enumerate().filter_map(|(place, conn)| {
+            let connection = self.conns.get_mut(conn.as_ref()?)?;
+            Some((place, connection.cover.room(now)))
+        });
+        entry.link.deal(now, rooms);
+        let overdue = self.overdue(entry);
         for place in 0..PLACES {
             let Some(conn) = entry.places[place] else { continue };
             let Some(connection) = self.conns.get_mut(&conn) else { continue };
-            let forced = enough.iter().any(|(_, late)| *late == place);
-            let said = connection.cover.emit(now, &mut entry.link, (place, forced));
-            let Some((out, over)) = said else { continue };
+            let forced = overdue.iter().any(|&(due, late)| late == place && now >= due);
+            let length = connection.cover.fit(now, entry.link.sealed(place), forced);
+            let Some(length) = length else { continue };
+            let hidden = entry.link.take(now, place, length);
+            let (out, over) = connection.cover.send(now, &hidden);
             self.outputs.push_back(ServerOutput::Send(conn, out));
             if !over {
                 continue;
@@ -420,7 +418,7 @@ impl<R: CryptoRng> Server<R> {
     /// Returns the time by which each held request of a link has to be answered, even without data,
     /// and the request's place. Excludes the oldest request, which is held for future data, unless
     /// the link is done. Answers to the other requests let the client send again.
-    fn overdue(&self, entry: &LinkEntry) -> impl Iterator<Item = (Time, usize)> + use<R> {
+    fn overdue(&self, entry: &LinkEntry) -> Vec<(Time, usize)> {
         let done = entry.link.is_done() && entry.link.has_ended();
         let (kept, enough) = if done { (0, Duration::ZERO) } else { (1, ENOUGH) };
         let since = |(place, conn): (usize, &Option<ConnId>)| {
@@ -428,7 +426,9 @@ impl<R: CryptoRng> Server<R> {
         };
         let mut waiting: Vec<_> = entry.places.iter().enumerate().filter_map(since).collect();
         waiting.sort_unstable();
-        waiting.into_iter().skip(kept).map(move |(since, place)| (since + enough, place))
+        waiting.drain(..kept.min(waiting.len()));
+        waiting.iter_mut().for_each(|(since, _)| *since += enough);
+        waiting
     }
 
     fn gone(&mut self, now: Time, id: ConnId) {
