@@ -4,17 +4,18 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use anabranch_multipath::Time;
 use anabranch_multipath::schedule::Spec;
-use anabranch_multipath::{Boundary, Splitter, Time, seed};
 use rand_core::CryptoRng;
 
 use crate::budget::Budget;
 use crate::cover::{ConnId, Cover, Input};
 use crate::handshake::{ANSWER, ClientHandshake, HELLO};
 use crate::keys::BridgeKey;
-use crate::link::{Link, LinkViolation, Opening, Side};
+use crate::link::{Demand, Link, LinkViolation, Opening, Side};
+use crate::recovery::Recovery;
 use crate::secrets::LinkSecrets;
-use crate::slot::{Covers, Hidden, LoadHint, Profile, SharedContext};
+use crate::slot::{Covers, Family, Hidden, LoadHint, Profile, SharedContext};
 use crate::token::{TOKEN, TokenAllocator};
 
 /// Timeout of a handshake. After an outage, a new connection after this time succeeds sooner than
@@ -147,7 +148,7 @@ struct Conn {
 
 /// The state of a connection, except its cover.
 struct ConnState {
-    place: usize,
+    path: usize,
     dialled: Time,
     opened: bool,
     /// Whether anything from the server has arrived over the connection.
@@ -163,9 +164,9 @@ struct ConnState {
 }
 
 impl ConnState {
-    fn of(place: usize, dialled: Time) -> ConnState {
+    fn of(path: usize, dialled: Time) -> ConnState {
         let (opened, heard, token, exchange) = (false, false, None, false);
-        ConnState { place, dialled, opened, heard, token, exchange, skip: 0, brought: 0 }
+        ConnState { path, dialled, opened, heard, token, exchange, skip: 0, brought: 0 }
     }
 
     /// Returns the deadline for opening the connection; `None` if it is open.
@@ -319,13 +320,12 @@ impl<R: CryptoRng> Client<R> {
     }
 
     fn next_of(&self, now: Time, link: &Link) -> Time {
-        let places = self.conns.values();
-        let conns = places.filter_map(|conn| {
-            let Some(carrier) = link.carrier(conn.state.place) else { return conn.state.late() };
-            let closes = carrier.silent().map(|since| since + carrier.patience());
-            let quiet = carrier.heard() + self.quiet(now, link);
-            let asks = conn.cover.slot.streams() && !carrier.is_asked();
-            [closes, asks.then_some(quiet), conn.cover.due()].into_iter().flatten().min()
+        let conns = self.conns.values().filter_map(|conn| {
+            let Some(recovery) = link.recovery(conn.state.path) else { return conn.state.late() };
+            let quiet = recovery.last_received() + self.quiet(now, link);
+            let asks = conn.cover.slot.streams() && !recovery.expects_answer();
+            let probe = asks.then_some(quiet);
+            [recovery.dead_at(), probe, conn.cover.due()].into_iter().flatten().min()
         });
         let dials = self.done.is_none() && self.conns.len() < self.wanted(now, link);
         let dial = dials.then_some(self.dial);
@@ -365,7 +365,7 @@ impl<R: CryptoRng> Client<R> {
             }
         };
         link.tick(now);
-        link.settle(&mut self.budget);
+        link.update_budget(&mut self.budget);
         self.judge(now, &mut link);
         self.begin(now, &mut link, &mut allocator);
         self.flush(now, &mut link);
@@ -451,15 +451,14 @@ impl<R: CryptoRng> Client<R> {
     /// expected to have.
     fn dial(&mut self, now: Time, (wanted, hint): (usize, LoadHint)) {
         while self.conns.len() < wanted && now >= self.dial {
-            let (id, taken) = (ConnId(self.next_conn), |place: &usize| {
-                self.conns.values().any(|conn| conn.state.place == *place)
-            });
-            let place = (0..self.config.profile.family().connections).find(|place| !taken(place));
-            let Some(place) = place else { return };
+            let id = ConnId(self.next_conn);
+            let taken = |path: &usize| self.conns.values().any(|conn| conn.state.path == *path);
+            let path = (0..self.config.profile.family().connections).find(|path| !taken(path));
+            let Some(path) = path else { return };
             self.next_conn += 1;
             let draw = draw(&mut self.rng, u16::MAX);
             let cover = Cover::new(self.config.profile.client_slot(&self.context, hint, draw));
-            self.conns.insert(id, Conn { cover, state: ConnState::of(place, now) });
+            self.conns.insert(id, Conn { cover, state: ConnState::of(path, now) });
             self.outputs.push_back(ClientOutput::Dial(id));
             if self.failures > 0 {
                 self.dial = now + self.pause();
@@ -489,7 +488,7 @@ impl<R: CryptoRng> Client<R> {
             self.failed(now);
         }
         match &mut self.stage {
-            Stage::Up(link, _) => link.lost(now, conn.state.place),
+            Stage::Up(link, _) => link.lost(now, conn.state.path),
             Stage::Handshake(greeted) if greeted.conn == id => self.stage = Stage::Alone,
             _ => {}
         }
@@ -501,24 +500,24 @@ impl<R: CryptoRng> Client<R> {
         let quiet = self.quiet(now, link);
         let mut gone = Vec::new();
         for (&id, conn) in &self.conns {
-            let carrier = link.carrier(conn.state.place);
-            let silent = carrier.is_some_and(|carrier| {
-                carrier.silent().is_some_and(|since| now >= since + carrier.patience())
-            });
+            let recovery = link.recovery(conn.state.path);
+            let silent = recovery.and_then(Recovery::dead_at).is_some_and(|dead| now >= dead);
             let dead = silent || conn.state.is_late(now);
-            if dead || conn.cover.slot.is_spent() && carrier.is_none_or(|one| one.is_even()) {
+            let busy = recovery.is_some_and(Recovery::has_in_flight);
+            if dead || conn.cover.slot.is_spent() && !busy {
                 gone.push((id, dead));
                 continue;
             }
-            let asks = carrier
-                .is_some_and(|carrier| !carrier.is_asked() && now >= carrier.heard() + quiet);
+            let asks = recovery.is_some_and(|recovery| {
+                !recovery.expects_answer() && now >= recovery.last_received() + quiet
+            });
             if asks && conn.cover.slot.streams() {
-                link.ping(now, conn.state.place);
+                link.ping(now, conn.state.path);
             }
         }
         for (id, dead) in gone {
             let Some(conn) = self.conns.remove(&id) else { continue };
-            link.lost(now, conn.state.place);
+            link.lost(now, conn.state.path);
             self.outputs.push_back(ClientOutput::Close(id));
             if dead && !conn.state.heard {
                 self.failed(now);
@@ -531,10 +530,9 @@ impl<R: CryptoRng> Client<R> {
     fn begin(&mut self, now: Time, link: &mut Link, allocator: &mut TokenAllocator) {
         let open = self.conns.values().filter(|conn| conn.state.exchange).count();
         let asks = if self.done.is_some() { 0 } else { self.requests(link) };
-        let (mut bytes, least) = link.wants(now);
+        let Demand { mut bytes, least_room } = link.demand(now);
         let mut missing = asks.saturating_sub(open);
-        let (gathers, chunk) =
-            (self.config.profile.family().gathers, self.config.profile.family().chunk);
+        let Family { coalesces, chunk, .. } = *self.config.profile.family();
         // A browser leaves no connection unused, so those that have waited longest are first.
         let mut conns: Vec<&mut Conn> = self.conns.values_mut().collect();
         conns.sort_by_key(|conn| conn.state.token);
@@ -547,14 +545,14 @@ impl<R: CryptoRng> Client<R> {
             }
             // If a connection has no room for the data, other connections carry them.
             let room = cover.room(now).bytes.saturating_sub(TOKEN);
-            missing -= usize::from(missing > 0 && (room >= least || bytes == 0));
-            if room >= least {
-                bytes = bytes.saturating_sub(if gathers { room } else { chunk });
+            missing -= usize::from(missing > 0 && (room >= least_room || bytes == 0));
+            if room >= least_room {
+                bytes = bytes.saturating_sub(if coalesces { room } else { chunk });
             }
             let (number, token) = allocator.allocate();
             let id = u64::from(number) + 1;
             let hold = cover.slot.hold();
-            link.open(now, (state.place, id), Opening::Asks(hold), &token);
+            link.open(now, state.path, id, Opening::Asks(hold), &token);
             (state.exchange, state.token) = (true, Some(number));
         }
     }
@@ -565,7 +563,7 @@ impl<R: CryptoRng> Client<R> {
         let (waits, profile) = (link.backlog(), self.config.profile);
         let most = profile.family().connections;
         // The answer to a large request is expected to be large.
-        let said = profile.family().gathers && link.waiting() > profile.family().chunk;
+        let said = profile.family().coalesces && link.unacknowledged() > profile.family().chunk;
         if waits == 0 && !said {
             return 1;
         }
@@ -578,12 +576,12 @@ impl<R: CryptoRng> Client<R> {
     /// Seals waiting data and sends it.
     fn flush(&mut self, now: Time, link: &mut Link) {
         let conns = self.conns.values_mut().filter(|conn| conn.state.exchange);
-        link.deal(now, conns.map(|conn| (conn.state.place, conn.cover.room(now))));
+        link.deal(now, conns.map(|conn| (conn.state.path, conn.cover.room(now))));
         for (&id, conn) in self.conns.iter_mut().filter(|(_, conn)| conn.state.exchange) {
             conn.cover.slot.lead(&mut self.lead);
-            let place = conn.state.place;
-            let Some(length) = conn.cover.fit(now, link.sealed(place), false) else { continue };
-            let (out, _) = conn.cover.send(now, &link.take(now, place, length));
+            let path = conn.state.path;
+            let Some(length) = conn.cover.fit(now, link.sealed(path), false) else { continue };
+            let (out, _) = conn.cover.send(now, &link.take(now, path, length));
             self.outputs.push_back(ClientOutput::Send(id, out));
         }
     }
@@ -593,7 +591,7 @@ impl<R: CryptoRng> Client<R> {
         if let Stage::Up(link, _) = &mut self.stage
             && state.exchange
         {
-            link.note_activity(now, state.place);
+            link.note_activity(now, state.path);
         }
         let mut broken = false;
         let mut each = |hidden: Hidden<'_>| {
@@ -622,7 +620,7 @@ impl<R: CryptoRng> Client<R> {
                 state.exchange = false;
                 let brought = std::mem::take(&mut state.brought);
                 if let Stage::Up(link, _) = &mut self.stage {
-                    link.over(state.place);
+                    link.close(state.path);
                     // An answer that emptied the backlog does not show how much an answer can hold.
                     if link.backlog() > brought as u64
                         && let Some(answers) = &mut self.answers
@@ -651,7 +649,7 @@ impl<R: CryptoRng> Client<R> {
         let bytes = &bytes[skipped..];
         match &mut self.stage {
             Stage::Up(link, allocator) => {
-                if link.receive(now, state.place, bytes)? > 0 {
+                if link.receive(now, state.path, bytes)? > 0 {
                     (self.heard, self.failures, state.heard) = (Some(now), 0, true);
                     state.token.into_iter().for_each(|token| allocator.mark_accepted(token));
                 }
@@ -675,7 +673,7 @@ impl<R: CryptoRng> Client<R> {
         let (rest, trip) = (rest.to_vec(), now.since(greeted.since));
         let mut link = self.link(&secrets);
         link.measured(trip);
-        link.open(now, (state.place, 0), Opening::Asks(Duration::ZERO), &[]);
+        link.open(now, state.path, 0, Opening::Asks(Duration::ZERO), &[]);
         link.write(&self.early.0, &mut self.budget);
         if self.early.1 {
             link.finish();
@@ -688,21 +686,22 @@ impl<R: CryptoRng> Client<R> {
         let skipped = state.skip.min(rest.len());
         state.skip -= skipped;
         let Stage::Up(link, _) = &mut self.stage else { return Ok(()) };
-        link.receive(now, state.place, &rest[skipped..]).map(drop)
+        link.receive(now, state.path, &rest[skipped..]).map(drop)
     }
 
     fn link(&mut self, secrets: &LinkSecrets) -> Link {
-        let places = self.config.profile.family().connections;
-        let splitter = splitter(&self.config.schedule, places, &mut self.rng);
-        let mut link = Link::new(secrets, Side::Client, (splitter, places), self.config.profile);
-        link.allow_pauses((self.config.profile.family().pauses)(&self.config.covers));
+        let paths = self.config.profile.family().connections;
+        let ClientConfig { profile, schedule, covers, .. } = &self.config;
+        let rng = &mut self.rng;
+        let mut link = Link::new(secrets, Side::Client, paths, *profile, schedule, rng);
+        link.allow_pauses((profile.family().pauses)(covers));
         link
     }
 }
 
 /// Chooses the load that new connections are expected to have.
 fn hint(now: Time, link: &Link) -> LoadHint {
-    match link.waiting() as u64 {
+    match link.unacknowledged() as u64 {
         up if up >= MUCH && up > link.backlog() => LoadHint::Up,
         _ if link.is_active(now) => LoadHint::Down,
         _ => LoadHint::Quiet,
@@ -712,18 +711,4 @@ fn hint(now: Time, link: &Link) -> LoadHint {
 /// Draws a uniform random number below `end`.
 pub(crate) fn draw(rng: &mut impl CryptoRng, end: u16) -> u16 {
     ((u64::from(rng.next_u32()) * u64::from(end)) >> 32) as u16
-}
-
-/// Builds the splitter that chooses a connection for each chunk. `places` is the number of
-/// connections.
-pub(crate) fn splitter(schedule: &Spec, places: usize, rng: &mut impl CryptoRng) -> Splitter {
-    let seed = rng.next_u64();
-    let stream = |purpose| seed::stream(seed, 0, purpose);
-    let scheduler = schedule.build(places, stream("scheduler"));
-    // The configuration's author has checked the schedule for this number of places.
-    let scheduler =
-        scheduler.unwrap_or_else(|_| Box::new(anabranch_multipath::schedule::RoundRobin::new()));
-    let every = schedule.family().every.unwrap_or("1p").parse();
-    let every = every.expect("published run lengths are read by a test of multipath");
-    Splitter::new(scheduler, Boundary::new(every, stream("boundary")))
 }

@@ -9,7 +9,7 @@ use anabranch_multipath::schedule::Spec;
 use rand_core::CryptoRng;
 
 use crate::budget::Budget;
-use crate::client::{Ending, SURVIVES, draw, splitter};
+use crate::client::{Ending, SURVIVES, draw};
 use crate::cover::{ConnId, Cover, Input};
 use crate::handshake::{ANSWER, HELLO, ReplayCache};
 use crate::keys::ServerKey;
@@ -21,7 +21,7 @@ use crate::token::{LinkTokens, TOKEN, TokenTable};
 mod tests;
 
 /// Maximum number of simultaneous connections of a link.
-pub(crate) const PLACES: usize = 64;
+pub(crate) const PATHS: usize = 64;
 /// Time after which a held request is answered if another one is held too, even without data.
 const ENOUGH: Duration = Duration::from_millis(50);
 /// Time for which a finished link is remembered. Its client may return because the last
@@ -94,7 +94,7 @@ pub struct Server<R> {
     outputs: VecDeque<ServerOutput>,
     budget: Budget,
     /// Approximate bytes of memory of all links together.
-    kept: usize,
+    memory: usize,
     /// Links that had an event since they were last processed.
     touched: BTreeSet<LinkId>,
     /// Time at which each link has to be processed next, unless an event occurs before.
@@ -105,14 +105,14 @@ pub struct Server<R> {
 struct LinkEntry {
     link: Link,
     tokens: LinkTokens,
-    places: Vec<Option<ConnId>>,
+    paths: Vec<Option<ConnId>>,
     /// Time at which the link's client was last heard.
     heard: Time,
     /// Time at which both streams had ended; `None` before.
     done: Option<Time>,
     timer: Time,
     /// Approximate bytes of memory that the link used when it was last processed.
-    kept: usize,
+    memory: usize,
 }
 
 struct Conn {
@@ -128,7 +128,7 @@ enum ConnOwner {
     Unknown(Vec<u8>),
     Joined {
         link: LinkId,
-        place: usize,
+        path: usize,
         skip: usize,
     },
     Stranger,
@@ -140,7 +140,7 @@ impl<R: CryptoRng> Server<R> {
     pub fn new(config: ServerConfig, rng: R) -> Server<R> {
         Server {
             budget: Budget::new(config.memory / 2),
-            kept: 0,
+            memory: 0,
             context: Arc::new(SharedContext::new(
                 &config.key.public(),
                 String::new(),
@@ -259,7 +259,7 @@ impl<R: CryptoRng> Server<R> {
             while self.finished.len() > FINISHED {
                 self.forget_oldest();
             }
-            while self.kept > self.config.memory {
+            while self.memory > self.config.memory {
                 self.evict_largest(now);
             }
         }
@@ -281,13 +281,13 @@ impl<R: CryptoRng> Server<R> {
     fn work(&mut self, now: Time, id: LinkId) {
         let mut entry = self.links.remove(&id).expect("it was found");
         self.timers.remove(&(entry.timer, id));
-        for place in entry.link.evicted() {
-            let Some(stale) = entry.places[place].take() else { continue };
+        for path in entry.link.evicted() {
+            let Some(stale) = entry.paths[path].take() else { continue };
             self.conns.remove(&stale);
             self.outputs.push_back(ServerOutput::Close(stale));
         }
         entry.link.tick(now);
-        entry.link.settle(&mut self.budget);
+        entry.link.update_budget(&mut self.budget);
         self.flush(now, &mut entry);
         if entry.link.is_done() && entry.link.has_ended() {
             if self.config.profile.family().streams {
@@ -311,10 +311,9 @@ impl<R: CryptoRng> Server<R> {
         if let Some(ending) = ending {
             return self.end(id, entry, ending);
         }
-        let (came, goes) = entry.link.kept();
-        let kept = came + goes;
-        self.kept = self.kept - entry.kept + kept;
-        entry.kept = kept;
+        let (received, unsent) = entry.link.memory();
+        self.memory = self.memory - entry.memory + received + unsent;
+        entry.memory = received + unsent;
         entry.timer = self.timer(now, &entry);
         self.timers.insert((entry.timer, id));
         self.links.insert(id, entry);
@@ -322,7 +321,7 @@ impl<R: CryptoRng> Server<R> {
     }
 
     fn timer(&self, now: Time, entry: &LinkEntry) -> Time {
-        let connections = entry.places.iter().flatten().filter_map(|conn| self.conns.get(conn));
+        let connections = entry.paths.iter().flatten().filter_map(|conn| self.conns.get(conn));
         let slots = connections.filter_map(|connection| connection.cover.due());
         let slots = slots.chain(self.overdue(entry).into_iter().map(|(due, _)| due));
         let done = entry.done.map(|since| since + LINGERS);
@@ -334,8 +333,8 @@ impl<R: CryptoRng> Server<R> {
     /// budget.
     fn evict_largest(&mut self, now: Time) {
         let budget = self.budget;
-        let fullest = self.links.iter().max_by_key(|(_, entry)| entry.link.excess(&budget));
-        let id = *fullest.expect("a link keeps what is kept").0;
+        let largest = self.links.iter().max_by_key(|(_, entry)| entry.link.excess(&budget));
+        let id = *largest.expect("the memory is that of links").0;
         let mut entry = self.links.remove(&id).expect("it was found");
         self.timers.remove(&(entry.timer, id));
         entry.link.reset();
@@ -355,7 +354,7 @@ impl<R: CryptoRng> Server<R> {
         if let Some(done) = entry.done {
             self.finished.remove(&(done, id));
         }
-        self.kept -= entry.kept;
+        self.memory -= entry.memory;
         entry.link.release(&mut self.budget);
         self.divide();
         self.awaited.remove(&entry.tokens);
@@ -367,15 +366,15 @@ impl<R: CryptoRng> Server<R> {
     fn divide(&mut self) {
         let live = self.links.len() - self.finished.len();
         if self.budget.divide(self.config.memory / 4, live) {
-            self.links.values_mut().for_each(|entry| entry.link.settle(&mut self.budget));
+            self.links.values_mut().for_each(|entry| entry.link.update_budget(&mut self.budget));
         }
     }
 
     /// Closes a link's connections after their queued bytes have been written.
     fn hang_up(&mut self, entry: &mut LinkEntry) {
-        for (place, conn) in entry.places.iter_mut().enumerate() {
+        for (path, conn) in entry.paths.iter_mut().enumerate() {
             let Some(conn) = conn.take() else { continue };
-            entry.link.over(place);
+            entry.link.close(path);
             self.conns.remove(&conn);
             self.outputs.push_back(ServerOutput::Close(conn));
         }
@@ -383,26 +382,26 @@ impl<R: CryptoRng> Server<R> {
 
     /// Seals data that waits for a client, and sends it.
     fn flush(&mut self, now: Time, entry: &mut LinkEntry) {
-        let rooms = entry.places.iter().enumerate().filter_map(|(place, conn)| {
+        let rooms = entry.paths.iter().enumerate().filter_map(|(path, conn)| {
             let connection = self.conns.get_mut(conn.as_ref()?)?;
-            Some((place, connection.cover.room(now)))
+            Some((path, connection.cover.room(now)))
         });
         entry.link.deal(now, rooms);
         let overdue = self.overdue(entry);
-        for place in 0..PLACES {
-            let Some(conn) = entry.places[place] else { continue };
+        for path in 0..PATHS {
+            let Some(conn) = entry.paths[path] else { continue };
             let Some(connection) = self.conns.get_mut(&conn) else { continue };
-            let forced = overdue.iter().any(|&(due, late)| late == place && now >= due);
-            let length = connection.cover.fit(now, entry.link.sealed(place), forced);
+            let forced = overdue.iter().any(|&(due, late)| late == path && now >= due);
+            let length = connection.cover.fit(now, entry.link.sealed(path), forced);
             let Some(length) = length else { continue };
-            let hidden = entry.link.take(now, place, length);
+            let hidden = entry.link.take(now, path, length);
             let (out, over) = connection.cover.send(now, &hidden);
             self.outputs.push_back(ServerOutput::Send(conn, out));
             if !over {
                 continue;
             }
-            entry.places[place] = None;
-            entry.link.over(place);
+            entry.paths[path] = None;
+            entry.link.close(path);
             // The next exchange may belong to another client, because a proxy may combine several
             // clients.
             connection.owner = ConnOwner::Unknown(Vec::new());
@@ -416,17 +415,17 @@ impl<R: CryptoRng> Server<R> {
     }
 
     /// Returns the time by which each held request of a link has to be answered, even without data,
-    /// and the request's place. Excludes the oldest request, which is held for future data, unless
+    /// and the request's path. Excludes the oldest request, which is held for future data, unless
     /// the link is done. Answers to the other requests let the client send again.
     fn overdue(&self, entry: &LinkEntry) -> Vec<(Time, usize)> {
         let done = entry.link.is_done() && entry.link.has_ended();
-        let (kept, enough) = if done { (0, Duration::ZERO) } else { (1, ENOUGH) };
-        let since = |(place, conn): (usize, &Option<ConnId>)| {
-            Some((self.conns.get(&(*conn)?)?.cover.slot.since()?, place))
+        let (held, enough) = if done { (0, Duration::ZERO) } else { (1, ENOUGH) };
+        let since = |(path, conn): (usize, &Option<ConnId>)| {
+            Some((self.conns.get(&(*conn)?)?.cover.slot.since()?, path))
         };
-        let mut waiting: Vec<_> = entry.places.iter().enumerate().filter_map(since).collect();
+        let mut waiting: Vec<_> = entry.paths.iter().enumerate().filter_map(since).collect();
         waiting.sort_unstable();
-        waiting.drain(..kept.min(waiting.len()));
+        waiting.drain(..held.min(waiting.len()));
         waiting.iter_mut().for_each(|(since, _)| *since += enough);
         waiting
     }
@@ -438,10 +437,10 @@ impl<R: CryptoRng> Server<R> {
 
     /// Removes a connection from its link.
     fn leave(&mut self, now: Time, owner: &ConnOwner) {
-        let ConnOwner::Joined { link, place, .. } = owner else { return };
+        let ConnOwner::Joined { link, path, .. } = owner else { return };
         let Some(entry) = self.links.get_mut(link) else { return };
-        entry.places[*place] = None;
-        entry.link.lost(now, *place);
+        entry.paths[*path] = None;
+        entry.link.lost(now, *path);
         self.touched.insert(*link);
     }
 
@@ -530,12 +529,12 @@ impl<R: CryptoRng> Server<R> {
         owner: &mut ConnOwner,
         bytes: &[u8],
     ) -> Result<(), LinkViolation> {
-        let ConnOwner::Joined { link, place, skip } = owner else { return Ok(()) };
+        let ConnOwner::Joined { link, path, skip } = owner else { return Ok(()) };
         let Some(entry) = self.links.get_mut(link) else { return Err(LinkViolation) };
         let skipped = (*skip).min(bytes.len());
         *skip -= skipped;
         self.touched.insert(*link);
-        if entry.link.receive(now, *place, &bytes[skipped..])? > 0 {
+        if entry.link.receive(now, *path, &bytes[skipped..])? > 0 {
             entry.heard = now;
         }
         Ok(())
@@ -568,22 +567,22 @@ impl<R: CryptoRng> Server<R> {
         let own = (self.config.aes, padding);
         let secrets =
             accepted_hello.answer(own, &mut self.rng, &mut answer).ok_or(LinkViolation)?;
-        let splitter = splitter(&self.config.schedule, PLACES, &mut self.rng);
-        let profile = self.config.profile;
-        let mut link = Link::new(&secrets, Side::Server, (splitter, PLACES), profile);
+        let (profile, schedule) = (self.config.profile, &self.config.schedule);
+        let rng = &mut self.rng;
+        let mut link = Link::new(&secrets, Side::Server, PATHS, profile, schedule, rng);
         link.allow_pauses((profile.family().pauses)(&self.config.covers));
-        link.open(now, (0, 0), Opening::Waits, &answer);
+        link.open(now, 0, 0, Opening::Waits, &answer);
         let number = self.next_link;
         self.next_link += 1;
-        let mut places = vec![None; PLACES];
-        places[0] = Some(id);
+        let mut paths = vec![None; PATHS];
+        paths[0] = Some(id);
         let tokens = self.awaited.add(number, &secrets.tokens);
         let timer = Time::MAX;
-        let entry = LinkEntry { link, tokens, places, heard: now, done: None, timer, kept: 0 };
+        let entry = LinkEntry { link, tokens, paths, heard: now, done: None, timer, memory: 0 };
         self.links.insert(LinkId(number), entry);
         self.divide();
         self.outputs.push_back(ServerOutput::Opened(LinkId(number)));
-        *owner = ConnOwner::Joined { link: LinkId(number), place: 0, skip };
+        *owner = ConnOwner::Joined { link: LinkId(number), path: 0, skip };
         self.receive_joined(now, owner, &rest)
     }
 
@@ -598,17 +597,17 @@ impl<R: CryptoRng> Server<R> {
         let streams = self.config.profile.family().streams;
         let entry = self.links.get_mut(&link).ok_or(LinkViolation)?;
         self.awaited.mark_received(&mut entry.tokens, number);
-        let free = entry.places.iter().position(Option::is_none);
-        // The client has fewer connections than there are places, so some have failed unnoticed.
-        let place = free.or_else(|| entry.link.longest_silent()).ok_or(LinkViolation)?;
-        if let Some(stale) = entry.places[place].replace(id) {
+        let free = entry.paths.iter().position(Option::is_none);
+        // The client has fewer connections than a link has paths, so some have failed unnoticed.
+        let path = free.or_else(|| entry.link.longest_silent()).ok_or(LinkViolation)?;
+        if let Some(stale) = entry.paths[path].replace(id) {
             self.conns.remove(&stale);
             self.outputs.push_back(ServerOutput::Close(stale));
         }
         entry.heard = now;
         let opening = if streams { Opening::Answers } else { Opening::Waits };
-        entry.link.open(now, (place, u64::from(number) + 1), opening, &[]);
-        *owner = ConnOwner::Joined { link, place, skip: 0 };
+        entry.link.open(now, path, u64::from(number) + 1, opening, &[]);
+        *owner = ConnOwner::Joined { link, path, skip: 0 };
         self.touched.insert(link);
         Ok(())
     }

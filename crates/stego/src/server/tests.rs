@@ -83,7 +83,7 @@ impl World {
 
     /// Returns the number of unacknowledged bytes of all links, and the bytes left in the budget.
     fn kept(&self) -> (usize, usize) {
-        let waiting = self.server.links.values().map(|host| host.link.waiting());
+        let waiting = self.server.links.values().map(|host| host.link.unacknowledged());
         (waiting.sum(), self.server.budget.left())
     }
 }
@@ -93,7 +93,6 @@ impl World {
 struct Greedy {
     id: ConnId,
     link: LinkId,
-    aes: bool,
     sealer: Sealer,
     opener: Opener,
     /// Received bytes that are not a complete block yet.
@@ -117,7 +116,6 @@ impl Greedy {
         let mut greedy = Greedy {
             id,
             link: *world.opened.last().unwrap(),
-            aes: secrets.aes,
             sealer: Sealer::new(&secrets.up, secrets.aes),
             opener: Opener::new(&secrets.down, secrets.aes),
             partial: rest[padding.into()..].to_vec(),
@@ -152,7 +150,7 @@ impl Greedy {
 
     fn say(&mut self, world: &mut World, frame: &Frame<'_>) {
         let mut block = Vec::new();
-        self.sealer.seal(self.aes, &mut block, |out| frame.write(out));
+        self.sealer.seal(&mut block, |out| frame.write(out));
         world.hear(self.id, &block);
     }
 
@@ -244,7 +242,7 @@ fn clients_that_acknowledge_no_more_have_the_budget_at_most_and_others_go_on() {
     // They fall silent, and are over after a while.
     world.now += SURVIVES;
     world.act();
-    assert_eq!((world.server.links(), world.kept(), world.server.kept), (0, (0, memory / 2), 0));
+    assert_eq!((world.server.links(), world.kept(), world.server.memory), (0, (0, memory / 2), 0));
 }
 
 #[test]
@@ -255,7 +253,7 @@ fn many_that_are_kept_much_for_are_crowded_out_before_one_who_sends() {
     for number in 0..60 {
         let greedy = Greedy::join(&mut world, number);
         world.fill(greedy.link);
-        assert!(world.server.kept <= memory, "{} of {memory}", world.server.kept);
+        assert!(world.server.memory <= memory, "{} of {memory}", world.server.memory);
         // It is not read meanwhile.
         sender.say(&mut world, &Frame::Data { chunk: number, bytes: &[5; 200] });
     }
@@ -275,10 +273,10 @@ fn who_makes_the_server_keep_most_loses_its_link_and_no_more_is_kept_than_memory
         let mut all: Vec<Greedy> = (0..6).map(|number| Greedy::join(&mut world, number)).collect();
         for greedy in &mut all {
             greedy.send_ahead(&mut world, length);
-            assert!(world.server.kept <= memory, "{} of {memory}", world.server.kept);
-            let each = world.server.links.values().map(|host| host.link.kept());
-            let each: usize = each.map(|(came, goes)| came + goes).sum();
-            assert_eq!(each, world.server.kept);
+            assert!(world.server.memory <= memory, "{} of {memory}", world.server.memory);
+            let each = world.server.links.values().map(|host| host.link.memory());
+            let each: usize = each.map(|(received, unsent)| received + unsent).sum();
+            assert_eq!(each, world.server.memory);
         }
         let crowded: Vec<LinkId> = world.over.iter().map(|(link, _)| *link).collect();
         assert!(world.over.iter().all(|(_, ending)| *ending == Ending::Crowded));

@@ -28,7 +28,7 @@ pub struct Family {
     /// if requests are sent without such an estimate.
     pub(crate) answer: Option<usize>,
     /// Whether messages are costly and should therefore be few.
-    pub(crate) gathers: bool,
+    pub(crate) coalesces: bool,
     /// Whether both ends may send at any time.
     pub(crate) streams: bool,
     /// Maximum bytes of a chunk, the unit of retransmission, which has to fit into a message.

@@ -20,7 +20,7 @@ pub(super) const FAMILY: Family = Family {
     wants_pictures: false,
     wants_objects: false,
     answer: None,
-    gathers: false,
+    coalesces: false,
     streams: true,
     chunk: 4_096,
     padding: 512,

@@ -39,7 +39,7 @@ pub const FAMILIES: &[Family] = &[
 
 impl Profile {
     /// Maximum number of simultaneous connections in any profile, for one link.
-    pub const MOST_CONNECTIONS: usize = crate::server::PLACES;
+    pub const MOST_CONNECTIONS: usize = crate::server::PATHS;
 
     /// Returns all profiles.
     pub fn all() -> impl Iterator<Item = Profile> {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn no_profile_has_more_connections_than_a_link_has_places() {
+    fn no_profile_has_more_connections_than_a_link_has_paths() {
         for family in FAMILIES {
             assert!(family.connections <= Profile::MOST_CONNECTIONS, "{}", family.name);
             assert!(family.idle_connections <= family.connections, "{}", family.name);

@@ -19,7 +19,7 @@ pub(super) const FAMILY: Family = Family {
     wants_pictures: false,
     wants_objects: false,
     answer: None,
-    gathers: false,
+    coalesces: false,
     streams: false,
     chunk: 1_200,
     padding: 1,

@@ -32,7 +32,7 @@ pub(super) const FAMILY: Family = Family {
     wants_pictures: false,
     wants_objects: false,
     answer: None,
-    gathers: false,
+    coalesces: false,
     streams: false,
     chunk: 4_096,
     padding: 1,

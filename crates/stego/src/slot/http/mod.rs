@@ -42,7 +42,7 @@ pub(super) const OPAQUE: Family = Family {
     wants_pictures: false,
     wants_objects: false,
     answer: Some(16 << 10),
-    gathers: true,
+    coalesces: true,
     streams: false,
     chunk: 4_096,
     // A HELLO with this padding is at most as long as a GET of a later exchange may be.
