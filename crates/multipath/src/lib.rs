@@ -21,6 +21,7 @@
 //! * A [`Backlog`] queues units while no window has room.
 //! * A [`Merger`], built on [`Reorder`], restores the order of units at the other end.
 //! * [`Replay`] records received numbers, so that each number is accepted only once.
+//! * [`Core`] is the interface of every protocol core of the workspace.
 //! * [`trace`] splits recorded traffic for the lab, with the same [`Splitter`].
 //!
 //! Deliberately absent: clocks, entropy, sockets and threads. The caller passes [`Time`], and all
@@ -30,6 +31,7 @@ mod backlog;
 mod boundary;
 pub mod codel;
 pub mod conformance;
+mod core;
 mod decoys;
 mod growth;
 mod jitter;
@@ -44,6 +46,7 @@ mod splitter;
 mod time;
 pub mod trace;
 
+pub use self::core::Core;
 pub use backlog::Backlog;
 pub use boundary::{Boundary, Every, EveryError};
 pub use decoys::{DecoyBudget, DecoyBudgetError, Decoys};
