@@ -25,8 +25,8 @@ pub enum Input<'a> {
 }
 
 /// The cover of one connection.
-pub(crate) struct Cover {
-    pub(crate) slot: Box<dyn Slot>,
+pub(crate) struct Cover<S: ?Sized> {
+    pub(crate) slot: Box<S>,
     /// Free bytes in the socket's send buffer.
     pub(crate) socket: usize,
     /// Room of the next message, as [`Cover::room`] last returned it.
@@ -35,8 +35,8 @@ pub(crate) struct Cover {
     waits: Option<Time>,
 }
 
-impl Cover {
-    pub(crate) fn new(slot: Box<dyn Slot>) -> Cover {
+impl<S: Slot + ?Sized> Cover<S> {
+    pub(crate) fn new(slot: Box<S>) -> Cover<S> {
         Cover { slot, socket: 0, room: 0, waits: None }
     }
 
@@ -63,11 +63,11 @@ impl Cover {
         sends.then(|| self.slot.fit(waiting))
     }
 
-    /// Returns the message that contains the `hidden` bytes, and whether it ends the exchange.
-    pub(crate) fn send(&mut self, now: Time, hidden: &[u8]) -> (Vec<u8>, bool) {
+    /// Returns the message that contains the `hidden` bytes.
+    pub(crate) fn send(&mut self, now: Time, hidden: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        let over = self.slot.send(now, hidden, &mut out);
+        self.slot.send(now, hidden, &mut out);
         self.socket = self.socket.saturating_sub(out.len());
-        (out, over)
+        out
     }
 }

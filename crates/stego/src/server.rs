@@ -1,22 +1,27 @@
 //! A server: the links of many clients, and the connections that join these links.
+//!
+//! `connections` recognises clients by the first bytes of their connections, and passes received
+//! bytes to links.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_multipath::Time;
 use anabranch_multipath::schedule::Spec;
+use anabranch_multipath::{Core, Time};
 use rand_core::CryptoRng;
 
 use crate::budget::Budget;
-use crate::client::{Ending, SURVIVES, draw};
-use crate::cover::{ConnId, Cover, Input};
-use crate::handshake::{ANSWER, HELLO, ReplayCache};
+use crate::client::{Ending, SURVIVES};
+use crate::cover::{ConnId, Input};
+use crate::handshake::ReplayCache;
 use crate::keys::ServerKey;
-use crate::link::{Link, LinkViolation, Opening, Side};
-use crate::slot::{Covers, Hidden, Profile, SharedContext};
-use crate::token::{LinkTokens, TOKEN, TokenTable};
+use crate::link::Link;
+use crate::slot::{Covers, Profile, SharedContext};
+use crate::token::{LinkTokens, TokenTable};
+use connections::{Conn, ConnOwner};
 
+mod connections;
 #[cfg(test)]
 mod tests;
 
@@ -115,23 +120,50 @@ struct LinkEntry {
     memory: usize,
 }
 
-struct Conn {
-    cover: Cover,
-    owner: ConnOwner,
-    /// Bytes of the current exchange as received, while the connection's client is unknown.
-    raw: Vec<u8>,
-}
+impl<R: CryptoRng> Core for Server<R> {
+    type In<'a> = Input<'a>;
+    type Out = ServerOutput;
 
-/// The link that a connection belongs to.
-enum ConnOwner {
-    /// The link is not known yet. The bytes are the hidden ones received so far.
-    Unknown(Vec<u8>),
-    Joined {
-        link: LinkId,
-        path: usize,
-        skip: usize,
-    },
-    Stranger,
+    fn handle(&mut self, now: Time, input: Input<'_>) {
+        match input {
+            Input::Opened(id) => {
+                let slot = self.config.profile.server_slot(&self.context);
+                self.conns.insert(id, Conn::new(slot));
+            }
+            Input::Bytes(id, bytes) => self.receive(now, id, bytes),
+            Input::Room(id, room) => {
+                let Some(connection) = self.conns.get_mut(&id) else { return };
+                connection.cover.socket = room;
+                if let ConnOwner::Joined { link, .. } = connection.owner {
+                    self.touched.insert(link);
+                }
+            }
+            Input::Closed(id) => self.gone(now, id),
+        }
+    }
+
+    fn poll(&mut self, now: Time) -> Option<ServerOutput> {
+        if self.outputs.is_empty() {
+            while let Some(&(due, link)) = self.timers.first().filter(|(due, _)| now >= *due) {
+                self.timers.remove(&(due, link));
+                self.touched.insert(link);
+            }
+            while let Some(link) = self.touched.pop_first() {
+                self.work(now, link);
+            }
+            while self.finished.len() > FINISHED {
+                self.forget_oldest();
+            }
+            while self.memory > self.config.memory {
+                self.evict_largest(now);
+            }
+        }
+        self.outputs.pop_front()
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.timers.first().map(|(due, _)| *due)
+    }
 }
 
 impl<R: CryptoRng> Server<R> {
@@ -168,27 +200,6 @@ impl<R: CryptoRng> Server<R> {
         if wall.abs_diff(self.config.wall) > 1 {
             self.config.wall = wall;
             self.context = Arc::new(SharedContext { wall, ..SharedContext::clone(&self.context) });
-        }
-    }
-
-    /// Processes an event of a connection.
-    pub fn handle(&mut self, now: Time, input: Input<'_>) {
-        match input {
-            Input::Opened(id) => {
-                let cover = Cover::new(self.config.profile.server_slot(&self.context));
-                let connection =
-                    Conn { cover, owner: ConnOwner::Unknown(Vec::new()), raw: Vec::new() };
-                self.conns.insert(id, connection);
-            }
-            Input::Bytes(id, bytes) => self.receive(now, id, bytes),
-            Input::Room(id, room) => {
-                let Some(connection) = self.conns.get_mut(&id) else { return };
-                connection.cover.socket = room;
-                if let ConnOwner::Joined { link, .. } = connection.owner {
-                    self.touched.insert(link);
-                }
-            }
-            Input::Closed(id) => self.gone(now, id),
         }
     }
 
@@ -246,40 +257,9 @@ impl<R: CryptoRng> Server<R> {
         self.links.len()
     }
 
-    /// Returns the next action for the driver; `None` if there is none.
-    pub fn poll(&mut self, now: Time) -> Option<ServerOutput> {
-        if self.outputs.is_empty() {
-            while let Some(&(due, link)) = self.timers.first().filter(|(due, _)| now >= *due) {
-                self.timers.remove(&(due, link));
-                self.touched.insert(link);
-            }
-            while let Some(link) = self.touched.pop_first() {
-                self.work(now, link);
-            }
-            while self.finished.len() > FINISHED {
-                self.forget_oldest();
-            }
-            while self.memory > self.config.memory {
-                self.evict_largest(now);
-            }
-        }
-        self.outputs.pop_front()
-    }
-
-    /// Returns the time by which [`Server::poll`] has to be called next.
-    #[must_use]
-    pub fn next_timeout(&self) -> Option<Time> {
-        self.timers.first().map(|(due, _)| *due)
-    }
-
-    fn minute(&self, now: Time) -> u32 {
-        let seconds = self.config.wall + now.since(Time::ZERO).as_secs();
-        u32::try_from(seconds / 60).unwrap_or(u32::MAX)
-    }
-
     /// Does all work of a link that is due at `now`.
     fn work(&mut self, now: Time, id: LinkId) {
-        let mut entry = self.links.remove(&id).expect("it was found");
+        let Some(mut entry) = self.links.remove(&id) else { return };
         self.timers.remove(&(entry.timer, id));
         for path in entry.link.evicted() {
             let Some(stale) = entry.paths[path].take() else { continue };
@@ -395,9 +375,9 @@ impl<R: CryptoRng> Server<R> {
             let length = connection.cover.fit(now, entry.link.sealed(path), forced);
             let Some(length) = length else { continue };
             let hidden = entry.link.take(now, path, length);
-            let (out, over) = connection.cover.send(now, &hidden);
+            let out = connection.cover.send(now, &hidden);
             self.outputs.push_back(ServerOutput::Send(conn, out));
-            if !over {
+            if !connection.cover.slot.has_answered() {
                 continue;
             }
             entry.paths[path] = None;
@@ -421,194 +401,12 @@ impl<R: CryptoRng> Server<R> {
         let done = entry.link.is_done() && entry.link.has_ended();
         let (held, enough) = if done { (0, Duration::ZERO) } else { (1, ENOUGH) };
         let since = |(path, conn): (usize, &Option<ConnId>)| {
-            Some((self.conns.get(&(*conn)?)?.cover.slot.since()?, path))
+            Some((self.conns.get(&(*conn)?)?.cover.slot.holds_since()?, path))
         };
         let mut waiting: Vec<_> = entry.paths.iter().enumerate().filter_map(since).collect();
         waiting.sort_unstable();
         waiting.drain(..held.min(waiting.len()));
         waiting.iter_mut().for_each(|(since, _)| *since += enough);
         waiting
-    }
-
-    fn gone(&mut self, now: Time, id: ConnId) {
-        let Some(connection) = self.conns.remove(&id) else { return };
-        self.leave(now, &connection.owner);
-    }
-
-    /// Removes a connection from its link.
-    fn leave(&mut self, now: Time, owner: &ConnOwner) {
-        let ConnOwner::Joined { link, path, .. } = owner else { return };
-        let Some(entry) = self.links.get_mut(link) else { return };
-        entry.paths[*path] = None;
-        entry.link.lost(now, *path);
-        self.touched.insert(*link);
-    }
-
-    fn receive(&mut self, now: Time, id: ConnId, bytes: &[u8]) {
-        let Some(Conn { mut cover, mut owner, mut raw }) = self.conns.remove(&id) else { return };
-        match owner {
-            ConnOwner::Stranger => {
-                self.conns.insert(id, Conn { cover, owner, raw });
-                return;
-            }
-            ConnOwner::Unknown(_) => raw.extend_from_slice(bytes),
-            ConnOwner::Joined { .. } => {}
-        }
-        let mut broken = false;
-        let mut each = |hidden: Hidden<'_>| {
-            broken = broken || self.hidden(now, id, &mut owner, hidden).is_err();
-        };
-        broken |= cover.slot.receive(now, bytes, &mut each).is_err();
-        if broken {
-            self.leave(now, &owner);
-            let raw = match owner {
-                ConnOwner::Unknown(_) => std::mem::take(&mut raw),
-                _ => Vec::new(),
-            };
-            self.outputs.push_back(ServerOutput::Stranger(id, raw));
-            owner = ConnOwner::Stranger;
-        }
-        if !matches!(owner, ConnOwner::Unknown(_)) {
-            raw = Vec::new();
-        }
-        self.conns.insert(id, Conn { cover, owner, raw });
-    }
-
-    /// Returns the bytes received over a connection whose client is not known yet; `None` if the
-    /// client is known.
-    #[must_use]
-    pub fn said(&self, id: ConnId) -> Option<&[u8]> {
-        let connection = self.conns.get(&id)?;
-        matches!(connection.owner, ConnOwner::Unknown(_)).then_some(&connection.raw)
-    }
-
-    /// Returns whether a client of this server has identified itself over the connection.
-    #[must_use]
-    pub fn is_ours(&self, id: ConnId) -> bool {
-        self.conns
-            .get(&id)
-            .is_some_and(|connection| matches!(connection.owner, ConnOwner::Joined { .. }))
-    }
-
-    /// Treats a connection whose client is not known yet as that of a stranger. Returns the bytes
-    /// received; `None` if the client is known.
-    pub fn give_up(&mut self, id: ConnId) -> Option<Vec<u8>> {
-        let connection = self.conns.get_mut(&id)?;
-        matches!(connection.owner, ConnOwner::Unknown(_)).then(|| {
-            connection.owner = ConnOwner::Stranger;
-            std::mem::take(&mut connection.raw)
-        })
-    }
-
-    fn hidden(
-        &mut self,
-        now: Time,
-        id: ConnId,
-        owner: &mut ConnOwner,
-        hidden: Hidden<'_>,
-    ) -> Result<(), LinkViolation> {
-        match (hidden, &mut *owner) {
-            // The client's half of the exchange is complete, so no token or HELLO will follow.
-            (Hidden::End, ConnOwner::Unknown(_)) => Err(LinkViolation),
-            (Hidden::End, _) => Ok(()),
-            (Hidden::Bytes(bytes), ConnOwner::Unknown(came)) => {
-                came.extend_from_slice(bytes);
-                self.recognise(now, id, owner)
-            }
-            (Hidden::Bytes(bytes), ConnOwner::Joined { .. }) => {
-                self.receive_joined(now, owner, bytes)
-            }
-            (Hidden::Bytes(_), ConnOwner::Stranger) => Ok(()),
-        }
-    }
-
-    /// Passes bytes from a connection to the link that it belongs to.
-    fn receive_joined(
-        &mut self,
-        now: Time,
-        owner: &mut ConnOwner,
-        bytes: &[u8],
-    ) -> Result<(), LinkViolation> {
-        let ConnOwner::Joined { link, path, skip } = owner else { return Ok(()) };
-        let Some(entry) = self.links.get_mut(link) else { return Err(LinkViolation) };
-        let skipped = (*skip).min(bytes.len());
-        *skip -= skipped;
-        self.touched.insert(*link);
-        if entry.link.receive(now, *path, &bytes[skipped..])? > 0 {
-            entry.heard = now;
-        }
-        Ok(())
-    }
-
-    /// Checks whether the first bytes of a connection are a token or a handshake.
-    fn recognise(
-        &mut self,
-        now: Time,
-        id: ConnId,
-        owner: &mut ConnOwner,
-    ) -> Result<(), LinkViolation> {
-        let ConnOwner::Unknown(came) = &*owner else { return Ok(()) };
-        let Some((token, rest)) = came.split_first_chunk::<TOKEN>() else { return Ok(()) };
-        if let Some((link, number)) = self.awaited.take(token) {
-            let rest = rest.to_vec();
-            self.join(now, id, (LinkId(link), number), owner)?;
-            return self.receive_joined(now, owner, &rest);
-        }
-        let Some((hello, rest)) = came.split_first_chunk::<HELLO>() else { return Ok(()) };
-        let rest = rest.to_vec();
-        let minute = self.minute(now);
-        let accepted_hello =
-            self.replay_cache.read(&self.config.key, minute, hello).ok_or(LinkViolation)?;
-        let skip = usize::from(accepted_hello.padding);
-        let padding = draw(&mut self.rng, self.config.profile.family().padding);
-        let mut answer = Vec::with_capacity(ANSWER + usize::from(padding));
-        let full = self.links.len() - self.finished.len() >= self.config.links;
-        (!full).then_some(()).ok_or(LinkViolation)?;
-        let own = (self.config.aes, padding);
-        let secrets =
-            accepted_hello.answer(own, &mut self.rng, &mut answer).ok_or(LinkViolation)?;
-        let (profile, schedule) = (self.config.profile, &self.config.schedule);
-        let rng = &mut self.rng;
-        let mut link = Link::new(&secrets, Side::Server, PATHS, profile, schedule, rng);
-        link.allow_pauses((profile.family().pauses)(&self.config.covers));
-        link.open(now, 0, 0, Opening::Waits, &answer);
-        let number = self.next_link;
-        self.next_link += 1;
-        let mut paths = vec![None; PATHS];
-        paths[0] = Some(id);
-        let tokens = self.awaited.add(number, &secrets.tokens);
-        let timer = Time::MAX;
-        let entry = LinkEntry { link, tokens, paths, heard: now, done: None, timer, memory: 0 };
-        self.links.insert(LinkId(number), entry);
-        self.divide();
-        self.outputs.push_back(ServerOutput::Opened(LinkId(number)));
-        *owner = ConnOwner::Joined { link: LinkId(number), path: 0, skip };
-        self.receive_joined(now, owner, &rest)
-    }
-
-    /// Adds a connection to the link whose token it has sent.
-    fn join(
-        &mut self,
-        now: Time,
-        id: ConnId,
-        (link, number): (LinkId, u32),
-        owner: &mut ConnOwner,
-    ) -> Result<(), LinkViolation> {
-        let streams = self.config.profile.family().streams;
-        let entry = self.links.get_mut(&link).ok_or(LinkViolation)?;
-        self.awaited.mark_received(&mut entry.tokens, number);
-        let free = entry.paths.iter().position(Option::is_none);
-        // The client has fewer connections than a link has paths, so some have failed unnoticed.
-        let path = free.or_else(|| entry.link.longest_silent()).ok_or(LinkViolation)?;
-        if let Some(stale) = entry.paths[path].replace(id) {
-            self.conns.remove(&stale);
-            self.outputs.push_back(ServerOutput::Close(stale));
-        }
-        entry.heard = now;
-        let opening = if streams { Opening::Answers } else { Opening::Waits };
-        entry.link.open(now, path, u64::from(number) + 1, opening, &[]);
-        *owner = ConnOwner::Joined { link, path, skip: 0 };
-        self.touched.insert(link);
-        Ok(())
     }
 }

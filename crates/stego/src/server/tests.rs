@@ -7,7 +7,7 @@ use crate::block::{Opener, Sealer};
 use crate::budget::LEAST_WINDOW;
 use crate::client::{Client, ClientConfig, ClientOutput};
 use crate::frame::{Ack, Frame};
-use crate::handshake::ClientHandshake;
+use crate::handshake::{ANSWER, ClientHandshake};
 use crate::outbox::AHEAD;
 
 const WALL: u64 = 1_800_000_000;

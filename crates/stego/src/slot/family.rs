@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Covers, LoadHint, SharedContext, Slot};
+use super::{ClientEnd, Covers, LoadHint, ServerEnd, SharedContext};
 
 /// A kind of profile: its name, its text for users, and the properties of its connections.
 pub struct Family {
@@ -43,9 +43,9 @@ pub struct Family {
     pub(crate) pauses: fn(&Covers) -> Duration,
     /// Creates the client's end of a connection for an expected load. The last argument is a random
     /// number.
-    pub(crate) client: fn(&Family, &Arc<SharedContext>, LoadHint, u16) -> Box<dyn Slot>,
+    pub(crate) client: fn(&Family, &Arc<SharedContext>, LoadHint, u16) -> Box<dyn ClientEnd>,
     /// Creates the server's end of a connection.
-    pub(crate) server: fn(&Family, &Arc<SharedContext>) -> Box<dyn Slot>,
+    pub(crate) server: fn(&Family, &Arc<SharedContext>) -> Box<dyn ServerEnd>,
 }
 
 /// Number of simultaneous connections of the profiles with short ones.

@@ -15,7 +15,7 @@ use anabranch_multipath::Time;
 use aws_lc_rs::hmac;
 
 use super::family::{Family, LITTLE_ACK_ROOM};
-use super::{Hidden, NotCover, RESERVE, SharedContext, Slot};
+use super::{ClientEnd, Hidden, NotCover, RESERVE, ServerEnd, SharedContext, Slot};
 use crate::keys::BridgeKey;
 use crate::token::TOKEN;
 pub(crate) use shape::LoadHint;
@@ -218,14 +218,12 @@ impl Slot for ClientSlot {
         self.course.fit(hidden, self.taken())
     }
 
-    fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
+    fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) {
         let Some((first, rest)) = hidden.split_at_checked(TOKEN).filter(|_| self.begins()) else {
-            self.course.send(now, hidden, out);
-            return false;
+            return self.course.send(now, hidden, out);
         };
         let number = self.context.numbers.write(first, self.number);
         self.course.send(now, &[first, &number, rest].concat(), out);
-        false
     }
 
     fn wait(&mut self, now: Time) -> Option<Time> {
@@ -236,10 +234,6 @@ impl Slot for ClientSlot {
         self.course.wait(now)
     }
 
-    fn hold(&self) -> Duration {
-        self.hold
-    }
-
     fn due(&self) -> Option<Time> {
         self.course.due()
     }
@@ -248,12 +242,18 @@ impl Slot for ClientSlot {
         self.course.own().map_or(0, |step| step.bytes)
     }
 
+    fn is_spent(&self) -> bool {
+        self.course.is_over()
+    }
+}
+
+impl ClientEnd for ClientSlot {
     fn begins(&self) -> bool {
         self.course.at == 0
     }
 
-    fn is_spent(&self) -> bool {
-        self.course.is_over()
+    fn hold(&self) -> Duration {
+        self.hold
     }
 }
 
@@ -316,10 +316,10 @@ impl Slot for ServerSlot {
         self.course.as_ref().map_or(hidden, |course| course.fit(hidden, 0))
     }
 
-    fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
-        let Some(course) = &mut self.course else { return false };
-        course.send(now, hidden, out);
-        course.is_over()
+    fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) {
+        if let Some(course) = &mut self.course {
+            course.send(now, hidden, out);
+        }
     }
 
     fn wait(&mut self, now: Time) -> Option<Time> {
@@ -336,6 +336,12 @@ impl Slot for ServerSlot {
 
     fn is_spent(&self) -> bool {
         self.course.as_ref().is_some_and(Course::is_over)
+    }
+}
+
+impl ServerEnd for ServerSlot {
+    fn has_answered(&self) -> bool {
+        self.is_spent()
     }
 }
 

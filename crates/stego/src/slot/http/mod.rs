@@ -20,7 +20,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 
 use super::family::{ACK_ROOM, Family, LITTLE_ACK_ROOM, MANY, SHORT};
-use super::{Hidden, NotCover, RESERVE, SharedContext, Slot};
+use super::{ClientEnd, Hidden, NotCover, RESERVE, ServerEnd, SharedContext, Slot};
 use answers::{Answers, HeadFacts};
 use body::Body;
 pub use body::Tier;
@@ -102,11 +102,11 @@ pub(super) const SITE: Family = Family {
     ..OPAQUE
 };
 
-fn client(family: &Family, context: &Arc<SharedContext>, tier: Tier) -> Box<dyn Slot> {
+fn client(family: &Family, context: &Arc<SharedContext>, tier: Tier) -> Box<dyn ClientEnd> {
     Box::new(ClientSlot::new(Arc::clone(context), tier, family.most))
 }
 
-fn server(family: &Family, context: &Arc<SharedContext>, tier: Tier) -> Box<dyn Slot> {
+fn server(family: &Family, context: &Arc<SharedContext>, tier: Tier) -> Box<dyn ServerEnd> {
     Box::new(ServerSlot::new(Arc::clone(context), tier, family.most))
 }
 
@@ -168,7 +168,7 @@ pub(super) struct ClientSlot {
     closes: bool,
     /// The path to request next, from the last answer of this connection or another one; `None` if
     /// there is none.
-    told: Option<String>,
+    next_path: Option<String>,
 }
 
 #[derive(Debug)]
@@ -183,8 +183,8 @@ impl ClientSlot {
     /// any number if that is `None`.
     pub(super) fn new(context: Arc<SharedContext>, tier: Tier, most: Option<usize>) -> ClientSlot {
         let (heads, left) = (Heads::new(context, tier), Left::new(most));
-        let (inbox, stage, told) = (Vec::new(), ClientStage::Idle, None);
-        ClientSlot { heads, left, inbox, stage, closes: false, told }
+        let (inbox, stage, next_path) = (Vec::new(), ClientStage::Idle, None);
+        ClientSlot { heads, left, inbox, stage, closes: false, next_path }
     }
 
     fn is_idle(&self) -> bool {
@@ -208,9 +208,9 @@ impl Slot for ClientSlot {
             self.stage = ClientStage::Body(answers::body(self.heads.tier, &answer)?);
         }
         let ClientStage::Body(body) = &mut self.stage else { return Err(NotCover) };
-        let (heads, told, mut heard) = (&self.heads, &mut self.told, Ok(()));
+        let (heads, next_path, mut heard) = (&self.heads, &mut self.next_path, Ok(()));
         let mut take = |one: Hidden<'_>| {
-            let result = answers::hear(heads, one, told, each);
+            let result = answers::hear(heads, one, next_path, each);
             heard = heard.and(result);
         };
         let whole = body.take(&mut bytes, heads.words(), &mut take)?;
@@ -237,10 +237,10 @@ impl Slot for ClientSlot {
         padded.copied().unwrap_or(hidden)
     }
 
-    fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
+    fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) {
         let before = out.len();
         if hidden.len() <= GETS[GETS.len() - 1] {
-            self.heads.get(now, (self.told.take(), hidden), out);
+            self.heads.get(now, (self.next_path.take(), hidden), out);
         } else {
             let mut body = Vec::new();
             self.heads.tier.upwards().write(hidden, self.heads.words(), &mut body);
@@ -250,16 +250,14 @@ impl Slot for ClientSlot {
         self.left.take(0, out.len() - before);
         self.left.requests = self.left.requests.saturating_sub(1);
         self.stage = ClientStage::Head;
-        false
     }
 
-    fn lead(&mut self, lead: &mut Option<String>) {
-        match &self.told {
-            Some(_) => lead.clone_from(&self.told),
-            None => self.told.clone_from(lead),
-        }
+    fn is_spent(&self) -> bool {
+        self.is_idle() && (self.closes || self.left.is_spent())
     }
+}
 
+impl ClientEnd for ClientSlot {
     fn begins(&self) -> bool {
         self.is_idle() && !self.is_spent()
     }
@@ -268,8 +266,11 @@ impl Slot for ClientSlot {
         HOLD
     }
 
-    fn is_spent(&self) -> bool {
-        self.is_idle() && (self.closes || self.left.is_spent())
+    fn share_hint(&mut self, next_path: &mut Option<String>) {
+        match &self.next_path {
+            Some(_) => next_path.clone_from(&self.next_path),
+            None => self.next_path.clone_from(next_path),
+        }
     }
 }
 
@@ -343,7 +344,7 @@ impl Slot for ServerSlot {
     }
 
     fn room(&self, socket: usize) -> usize {
-        if self.since().is_none() {
+        if self.holds_since().is_none() {
             return 0;
         }
         self.answers.room(&self.heads, self.left.message(1, socket))
@@ -353,29 +354,34 @@ impl Slot for ServerSlot {
         self.answers.fit(&self.heads, hidden)
     }
 
-    fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
+    fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) {
         let body = self.answers.body(&self.heads, hidden);
         self.left.take(1, body.len() + ANSWER_MOST);
         let facts = HeadFacts { now, closes: self.left.is_spent(), modified: self.modified };
         self.answers.head(&self.heads, facts, body.len(), out);
         out.extend_from_slice(&body);
         self.stage = ServerStage::Head;
-        true
     }
 
     fn due(&self) -> Option<Time> {
-        self.since().map(|since| since + HOLD)
+        self.holds_since().map(|since| since + HOLD)
     }
 
-    fn since(&self) -> Option<Time> {
+    fn is_spent(&self) -> bool {
+        self.holds_since().is_none() && self.left.is_spent()
+    }
+}
+
+impl ServerEnd for ServerSlot {
+    fn has_answered(&self) -> bool {
+        matches!(self.stage, ServerStage::Head)
+    }
+
+    fn holds_since(&self) -> Option<Time> {
         match self.stage {
             ServerStage::Whole(since) => Some(since),
             _ => None,
         }
-    }
-
-    fn is_spent(&self) -> bool {
-        self.since().is_none() && self.left.is_spent()
     }
 }
 
@@ -421,10 +427,12 @@ mod tests {
                 for piece in [1, 7, 1_000, usize::MAX] {
                     let piece = if length > 1_000 { piece.max(100) } else { piece };
                     let (mut request, mut answer) = (Vec::new(), Vec::new());
-                    assert!(near.begins() && !near.send(NOW, &noise(length), &mut request));
+                    assert!(near.begins());
+                    near.send(NOW, &noise(length), &mut request);
                     assert_eq!(found(&mut far, &request, piece), Ok((noise(length), 1)));
                     assert!(!near.begins() && far.due() == Some(NOW + HOLD));
-                    assert!(far.send(NOW, &noise(length), &mut answer) && far.room(9_000) == 0);
+                    far.send(NOW, &noise(length), &mut answer);
+                    assert!(far.has_answered() && far.room(9_000) == 0);
                     assert_eq!(found(&mut near, &answer, piece), Ok((noise(length), 1)));
                     near.left.requests = REQUESTS;
                     far.left.requests = REQUESTS;
