@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::budget::{Budget, LEAST_WINDOW};
 use crate::frame::{Ack, DATA_OVERHEAD, Frame};
 
-/// Maximum number of chunks, counted from the first one that is not acknowledged.
+/// Maximum number of chunks from the first unacknowledged one on.
 pub(crate) const AHEAD: usize = 8_192;
 /// Maximum window in bytes.
 pub(crate) const MOST_WINDOW: usize = 16 << 20;
@@ -228,8 +228,8 @@ impl Outbox {
         Some(number)
     }
 
-    /// Marks a chunk that `connection` did not deliver for retransmission, unless another connection
-    /// has carried it since.
+    /// Marks a chunk that `connection` did not deliver for retransmission, unless another one has
+    /// carried it since.
     pub(crate) fn lost(&mut self, connection: u64, chunk: u64) {
         let flight = chunk.checked_sub(self.base).and_then(|at| self.flight.get(at as usize));
         if let Some(Some(flight)) = flight

@@ -49,8 +49,8 @@ pub enum ServerOutput {
     Send(ConnId, Vec<u8>),
     /// Close the connection after writing what is queued.
     Close(ConnId),
-    /// The connection is not from a client of this server. The bytes are all that it has sent so
-    /// far, and the server ignores later ones.
+    /// The connection is not from a client of this server. The bytes are those received so far;
+    /// the server ignores later ones.
     Stranger(ConnId, Vec<u8>),
     /// A client opened a link.
     Opened(LinkId),

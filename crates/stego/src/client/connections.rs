@@ -101,7 +101,7 @@ impl Backoff {
         }
     }
 
-    /// Delays the connection after one that is opened now, while earlier ones have failed.
+    /// Delays the next connection after a new one, while earlier ones have failed.
     fn dialled(&mut self, now: Time, rng: &mut impl CryptoRng) {
         if self.failures > 0 {
             self.until = now + self.pause(rng);

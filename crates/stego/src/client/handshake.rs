@@ -23,7 +23,7 @@ pub(super) struct Handshake {
     pub(super) conn: ConnId,
     client_handshake: ClientHandshake,
     since: Time,
-    /// The bytes of the ANSWER and after it that have arrived.
+    /// Hidden bytes received so far: the ANSWER, and what follows it.
     answer: Vec<u8>,
 }
 

@@ -67,8 +67,8 @@ impl Acks {
         self.advertises && few
     }
 
-    /// Returns the path for an acknowledgement: the one that last received something, otherwise
-    /// any that is not silent, otherwise any with room.
+    /// Returns the path for an acknowledgement: [`Acks::prefer`]'s, otherwise any that is not
+    /// silent, otherwise any with room.
     pub(super) fn path(&self, connections: &Connections) -> Option<usize> {
         let fits = |path: &usize| connections.room(*path) >= self.least_room;
         let works = |path: &usize| {
