@@ -47,10 +47,15 @@ impl<S: Slot + ?Sized> Cover<S> {
         Room { bytes: self.room, reserved: self.slot.spare() }
     }
 
+    /// Returns whether the next message had room at the last call of [`Cover::room`].
+    pub(crate) fn has_room(&self) -> bool {
+        self.room > 0
+    }
+
     /// Returns the time at which the connection has to send a message, even without hidden bytes.
     pub(crate) fn due(&self) -> Option<Time> {
         // A message that waits for room in its socket is sent when the socket has room.
-        let due = self.slot.due().filter(|_| self.socket >= self.slot.needs());
+        let due = self.slot.due().filter(|_| self.has_room());
         [self.waits, due].into_iter().flatten().min()
     }
 
@@ -59,7 +64,7 @@ impl<S: Slot + ?Sized> Cover<S> {
     /// or if there was no room at the last call of [`Cover::room`].
     pub(crate) fn fit(&mut self, now: Time, waiting: usize, forced: bool) -> Option<usize> {
         let due = forced || self.slot.due().is_some_and(|due| now >= due);
-        let sends = (waiting > 0 || due) && self.room > 0;
+        let sends = (waiting > 0 || due) && self.has_room();
         sends.then(|| self.slot.fit(waiting))
     }
 

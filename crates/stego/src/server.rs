@@ -303,7 +303,12 @@ impl<R: CryptoRng> Server<R> {
     fn timer(&self, now: Time, entry: &LinkEntry) -> Time {
         let connections = entry.paths.iter().flatten().filter_map(|conn| self.conns.get(conn));
         let slots = connections.filter_map(|connection| connection.cover.due());
-        let slots = slots.chain(self.overdue(entry).into_iter().map(|(due, _)| due));
+        let has_room = |path: usize| {
+            let connection = entry.paths[path].and_then(|conn| self.conns.get(&conn));
+            connection.is_some_and(|connection| connection.cover.has_room())
+        };
+        let overdue = self.overdue(entry).into_iter().filter(|&(_, path)| has_room(path));
+        let slots = slots.chain(overdue.map(|(due, _)| due));
         let done = entry.done.map(|since| since + LINGERS);
         let waits = entry.link.next_timeout(now).into_iter().chain(done).chain(slots);
         waits.chain([entry.heard + SURVIVES]).min().unwrap_or(Time::MAX)

@@ -29,9 +29,13 @@ struct World {
 
 impl World {
     fn new(memory: usize) -> World {
+        World::of("nosteg", memory)
+    }
+
+    fn of(profile: &str, memory: usize) -> World {
         let config = ServerConfig {
             key: ServerKey::generate(&mut stream(1, 1, "key")),
-            profile: "nosteg".parse().unwrap(),
+            profile: profile.parse().unwrap(),
             schedule: Spec::over_windows("pull").unwrap(),
             wall: WALL,
             aes: true,
@@ -167,44 +171,63 @@ impl Greedy {
     }
 }
 
-/// Sends `bytes` bytes to an honest client. Returns how many arrive within a minute.
-fn carried(world: &mut World, bytes: usize) -> usize {
-    let config = ClientConfig {
-        key: world.server.config.key.public(),
-        profile: world.server.config.profile,
-        host: String::new(),
-        schedule: Spec::over_windows("pull").unwrap(),
-        wall: WALL,
-        aes: true,
-        covers: Covers::default(),
-    };
-    let mut client = Client::new(config, stream(1, 3, "client"));
-    let (links, until) = (world.opened.len(), world.now + Duration::from_secs(60));
-    let (mut written, mut came) = (0, 0);
-    while came < bytes && world.now < until {
-        while let Some(output) = client.poll(world.now) {
+/// An honest client on a good network.
+struct Honest(Client<Stream>);
+
+impl Honest {
+    fn new(world: &World) -> Honest {
+        let config = ClientConfig {
+            key: world.server.config.key.public(),
+            profile: world.server.config.profile,
+            host: "media.example.net".to_owned(),
+            schedule: Spec::over_windows("pull").unwrap(),
+            wall: WALL,
+            aes: true,
+            covers: Covers::default(),
+        };
+        Honest(Client::new(config, stream(1, 3, "client")))
+    }
+
+    /// Delivers what the client sends.
+    fn send(&mut self, world: &mut World) {
+        while let Some(output) = self.0.poll(world.now) {
             match output {
                 ClientOutput::Dial(id) => {
                     world.open(ConnId(HONEST + id.0));
-                    client.handle(world.now, Input::Opened(id));
-                    client.handle(world.now, Input::Room(id, ROOM));
+                    self.0.handle(world.now, Input::Opened(id));
+                    self.0.handle(world.now, Input::Room(id, ROOM));
                 }
                 ClientOutput::Send(id, bytes) => {
                     world.hear(ConnId(HONEST + id.0), &bytes);
-                    client.handle(world.now, Input::Room(id, ROOM));
+                    self.0.handle(world.now, Input::Room(id, ROOM));
                 }
                 _ => {}
             }
         }
+    }
+
+    /// Delivers what the server sends to the client.
+    fn receive(&mut self, world: &mut World) {
+        world.act();
+        for (id, said) in world.said.extract_if(ConnId(HONEST).., |_, _| true) {
+            self.0.handle(world.now, Input::Bytes(ConnId(id.0 - HONEST), &said));
+        }
+    }
+}
+
+/// Sends `bytes` bytes to an honest client. Returns how many arrive within a minute.
+fn carried(world: &mut World, bytes: usize) -> usize {
+    let mut client = Honest::new(world);
+    let (links, until) = (world.opened.len(), world.now + Duration::from_secs(60));
+    let (mut written, mut came) = (0, 0);
+    while came < bytes && world.now < until {
+        client.send(world);
         if let Some(&link) = world.opened.get(links) {
             written += world.server.write(link, &vec![1; bytes - written]);
         }
-        world.act();
-        for (id, said) in world.said.extract_if(ConnId(HONEST).., |_, _| true) {
-            client.handle(world.now, Input::Bytes(ConnId(id.0 - HONEST), &said));
-        }
-        came +=
-            std::iter::from_fn(|| client.read(world.now)).map(|piece| piece.len()).sum::<usize>();
+        client.receive(world);
+        let read = std::iter::from_fn(|| client.0.read(world.now));
+        came += read.map(|piece| piece.len()).sum::<usize>();
         world.now += Duration::from_millis(20);
     }
     came
@@ -319,4 +342,26 @@ fn links_that_are_done_are_remembered_up_to_a_number_and_keep_nobody_out() {
     world.now += LINGERS;
     world.act();
     assert_eq!((world.server.links(), world.server.finished.len()), (1, 0));
+}
+
+#[test]
+fn a_request_that_cannot_be_answered_yet_does_not_occupy_the_server() {
+    let mut world = World::of("http-opaque", 64 << 20);
+    let mut client = Honest::new(&world);
+    for _ in 0..50 {
+        client.send(&mut world);
+        client.receive(&mut world);
+        world.now += Duration::from_millis(20);
+    }
+    assert_eq!(world.opened.len(), 1);
+    // The sockets are full at the time at which the held request has to be answered.
+    let conns: Vec<ConnId> = world.server.conns.keys().copied().collect();
+    conns.iter().for_each(|&id| world.server.handle(world.now, Input::Room(id, 0)));
+    world.now += Duration::from_secs(10);
+    let actions = world.server.drain(world.now).take(1_000).count();
+    assert!(actions < 10, "{actions}");
+    assert!(world.server.next_timeout().is_some_and(|due| due > world.now));
+    conns.iter().for_each(|&id| world.server.handle(world.now, Input::Room(id, ROOM)));
+    world.act();
+    assert_eq!(world.said.len(), 1, "the answer");
 }

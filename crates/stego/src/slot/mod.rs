@@ -123,11 +123,6 @@ pub(crate) trait Slot: Send {
         None
     }
 
-    /// Returns the number of free bytes that the socket needs before [`Slot::due`] applies.
-    fn needs(&self) -> usize {
-        0
-    }
-
     /// Returns whether this connection can carry no further exchange.
     fn is_spent(&self) -> bool;
 }

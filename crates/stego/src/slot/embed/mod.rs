@@ -238,10 +238,6 @@ impl Slot for ClientSlot {
         self.course.due()
     }
 
-    fn needs(&self) -> usize {
-        self.course.own().map_or(0, |step| step.bytes)
-    }
-
     fn is_spent(&self) -> bool {
         self.course.is_over()
     }
@@ -330,10 +326,6 @@ impl Slot for ServerSlot {
         self.course.as_ref()?.due()
     }
 
-    fn needs(&self) -> usize {
-        self.course.as_ref().and_then(Course::own).map_or(0, |step| step.bytes)
-    }
-
     fn is_spent(&self) -> bool {
         self.course.as_ref().is_some_and(Course::is_over)
     }
@@ -414,7 +406,7 @@ mod tests {
         let out = said(&mut near, now, b"");
         assert_eq!(out.len(), 10);
         found(&mut far, now, &out).unwrap();
-        assert_eq!((far.due(), far.needs()), (Some(now + Duration::from_secs(1)), 5_000));
+        assert_eq!(far.due(), Some(now + Duration::from_secs(1)));
         now += Duration::from_secs(1);
         let out = said(&mut far, now, &[3; 4_000]);
         assert_eq!(out.len(), 5_000);
