@@ -92,6 +92,7 @@ pub(crate) struct Demand {
 
 /// One end of a link.
 pub(crate) struct Link {
+    side: Side,
     sealer: Sealer,
     opener: Opener,
     outbox: Outbox,
@@ -135,6 +136,7 @@ impl Link {
         };
         let awaits_end = !family.streams && side == Side::Client;
         Link {
+            side,
             sealer: Sealer::new(out, secrets.aes),
             opener: Opener::new(back, secrets.aes),
             outbox: Outbox::new(family.chunk),

@@ -2,7 +2,7 @@
 
 use anabranch_multipath::{PathId, Time};
 
-use super::{Link, LinkViolation, Reset};
+use super::{Link, LinkViolation, Reset, Side};
 use crate::frame::{Ack, Frame};
 
 impl Link {
@@ -71,6 +71,7 @@ impl Link {
                 }
             }
             Frame::Pong => {}
+            Frame::Seat(_) if self.side == Side::Client => return Err(LinkViolation),
             Frame::Seat(seat) => {
                 if let Some(stale) = self.connections.set_seat(path, *seat) {
                     self.lost(now, stale);

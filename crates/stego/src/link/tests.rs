@@ -21,3 +21,22 @@ fn a_message_of_a_lost_connection_has_no_padding() {
     link.lost(NOW, 0);
     assert_eq!(link.take(NOW, 0, 300), []);
 }
+
+#[test]
+fn only_a_client_numbers_its_connections() {
+    let (mut client, mut server) = (link(Side::Client), link(Side::Server));
+    let mut seat = |from: Side, expected| {
+        for link in [&mut client, &mut server] {
+            link.open(NOW, 0, 1, Opening::Asks(Duration::ZERO), &[]);
+        }
+        let (near, far) = match from {
+            Side::Client => (&mut client, &mut server),
+            Side::Server => (&mut server, &mut client),
+        };
+        near.deal(NOW, std::iter::once((0, Room { bytes: 1_000, reserved: 0 })));
+        let block = near.take(NOW, 0, 0);
+        assert_eq!(far.receive(NOW, 0, &block), expected);
+    };
+    seat(Side::Client, Ok(1));
+    seat(Side::Server, Err(LinkViolation));
+}
