@@ -59,9 +59,9 @@ impl<S: Slot + ?Sized> Cover<S> {
         [self.waits, due].into_iter().flatten().min()
     }
 
-    /// Returns the number of hidden bytes in the message to send now, of which `waiting` are
-    /// sealed and the rest is padding. Returns `None` if no message is due, unless it is `forced`,
-    /// or if there was no room at the last call of [`Cover::room`].
+    /// Returns the number of hidden bytes in the message to send now: the `waiting` sealed ones,
+    /// and padding. Returns `None` if there was no room at the last call of [`Cover::room`], or if
+    /// no message is due and none is `forced`.
     pub(crate) fn fit(&mut self, now: Time, waiting: usize, forced: bool) -> Option<usize> {
         let due = forced || self.slot.due().is_some_and(|due| now >= due);
         let sends = (waiting > 0 || due) && self.has_room();

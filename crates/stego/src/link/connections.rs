@@ -137,6 +137,7 @@ impl Connections {
             recovery.expect_answer(now);
         }
         self.closed.remove(&number);
+        self.evicted.retain(|&evicted| evicted != path);
         self.paths[path] = Some(Box::new(Connection {
             number,
             partial: Vec::new(),

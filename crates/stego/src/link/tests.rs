@@ -40,3 +40,14 @@ fn only_a_client_numbers_its_connections() {
     seat(Side::Client, Ok(1));
     seat(Side::Server, Err(LinkViolation));
 }
+
+#[test]
+fn a_new_connection_on_an_evicted_path_is_not_closed() {
+    let mut server = link(Side::Server);
+    server.open(NOW, 0, 1, Opening::Waits, &[]);
+    server.open(NOW, 1, 2, Opening::Waits, &[]);
+    assert_eq!(server.connections.set_seat(0, 5), None);
+    assert_eq!(server.connections.set_seat(1, 5), Some(0));
+    server.open(NOW, 0, 3, Opening::Waits, &[]);
+    assert_eq!(server.evicted(), []);
+}
