@@ -440,7 +440,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 
 use super::family::{ACK_ROOM, Family};
-use super::{Hidden, NotCover, Slot};
+use super::{ClientEnd, Hidden, NotCover, ServerEnd, Slot};
 
 pub(super) const FAMILY: Family = Family {
     name: "stub",
@@ -452,7 +452,7 @@ pub(super) const FAMILY: Family = Family {
     wants_pictures: false,
     wants_objects: false,
     answer: None,
-    gathers: false,
+    coalesces: false,
     streams: true,
     chunk: 4_096,
     padding: 16,
@@ -484,13 +484,24 @@ impl Slot for Stub {
         hidden
     }
 
-    fn send(&mut self, _now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
+    fn send(&mut self, _now: Time, hidden: &[u8], out: &mut Vec<u8>) {
         out.extend(hidden.iter().map(|byte| !byte));
-        false
     }
 
-    fn streams(&self) -> bool {
+    fn is_spent(&self) -> bool {
+        false
+    }
+}
+
+impl ClientEnd for Stub {
+    fn begins(&self) -> bool {
         true
+    }
+}
+
+impl ServerEnd for Stub {
+    fn has_answered(&self) -> bool {
+        false
     }
 }
 """,

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anabranch_multipath::Time;
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::seed::{Stream, stream};
+use anabranch_multipath::{Core, Time};
 use anabranch_stego::slot::FAMILIES;
 use anabranch_stego::{
     BridgeKey, Client, ClientConfig, ClientOutput, ConnId, Covers, Input as Event, LinkId, Object,

@@ -38,6 +38,7 @@ pub(crate) struct BadSeal;
 /// Encryption state of the blocks that this end sends.
 pub(crate) struct Sealer {
     mask: HeaderProtectionKey,
+    aes: bool,
     ratchet: Ratchet,
     key: LessSafeKey,
     number: u64,
@@ -95,11 +96,11 @@ impl Sealer {
     /// Creates the sealer of one direction from the direction's `secret`.
     pub(crate) fn new(secret: &Key, aes: bool) -> Sealer {
         let ratchet = Ratchet { secret: *secret, round: 0 };
-        Sealer { mask: mask_key(secret), key: ratchet.key(aes), ratchet, number: 0 }
+        Sealer { mask: mask_key(secret), aes, key: ratchet.key(aes), ratchet, number: 0 }
     }
 
     /// Appends a block to `out`. Its frames are the bytes that `write` appends, at most [`MOST`].
-    pub(crate) fn seal(&mut self, aes: bool, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn seal(&mut self, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
         let start = out.len();
         out.resize(start + OVERHEAD, 0);
         write(out);
@@ -107,7 +108,7 @@ impl Sealer {
         debug_assert!(length <= MOST, "a block of {length} bytes");
         if number / ROUND > self.ratchet.round {
             self.ratchet.turn();
-            self.key = self.ratchet.key(aes);
+            self.key = self.ratchet.key(self.aes);
         }
         self.number += 1;
         let (head, body) = out[start..].split_at_mut(OVERHEAD);
@@ -121,12 +122,12 @@ impl Sealer {
 
     /// Advances to block `number`, as if all earlier blocks had been sealed.
     #[cfg(test)]
-    pub(crate) fn leap_to(&mut self, number: u64, aes: bool) {
+    pub(crate) fn leap_to(&mut self, number: u64) {
         self.number = number;
         while self.ratchet.round < number / ROUND {
             self.ratchet.turn();
         }
-        self.key = self.ratchet.key(aes);
+        self.key = self.ratchet.key(self.aes);
     }
 }
 
@@ -221,9 +222,9 @@ mod tests {
         (Sealer::new(&[1; 32], aes), Opener::new(&[1; 32], aes))
     }
 
-    fn block(sealer: &mut Sealer, aes: bool, frames: &[u8]) -> Vec<u8> {
+    fn block(sealer: &mut Sealer, frames: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        sealer.seal(aes, &mut out, |out| out.extend_from_slice(frames));
+        sealer.seal(&mut out, |out| out.extend_from_slice(frames));
         out
     }
 
@@ -231,7 +232,7 @@ mod tests {
     fn blocks_are_opened_however_they_are_cut_and_in_any_order() {
         for aes in [false, true] {
             let (mut sealer, mut opener) = pair(aes);
-            let blocks: Vec<_> = (0..9u8).map(|n| block(&mut sealer, aes, &[n; 40])).collect();
+            let blocks: Vec<_> = (0..9u8).map(|n| block(&mut sealer, &[n; 40])).collect();
             let mut frames = Vec::new();
             for place in [3, 0, 8, 1, 2, 7, 6, 5, 4usize] {
                 let block = &blocks[place];
@@ -248,7 +249,7 @@ mod tests {
     #[test]
     fn a_changed_block_is_forged_or_never_whole() {
         let (mut sealer, mut opener) = pair(true);
-        let block = block(&mut sealer, true, &[7; 10]);
+        let block = block(&mut sealer, &[7; 10]);
         for place in 0..block.len() {
             let mut changed = block.clone();
             changed[place] ^= 0x20;
@@ -262,18 +263,18 @@ mod tests {
     fn keys_change_and_what_was_under_way_is_still_opened() {
         for aes in [false, true] {
             let (mut sealer, mut opener) = pair(aes);
-            sealer.leap_to(ROUND - 2, aes);
+            sealer.leap_to(ROUND - 2);
             // As if all before had come.
-            let early = block(&mut sealer, aes, b"a");
-            let late = block(&mut sealer, aes, b"b");
-            let next = block(&mut sealer, aes, b"c");
+            let early = block(&mut sealer, b"a");
+            let late = block(&mut sealer, b"b");
+            let next = block(&mut sealer, b"c");
             let mut frames = Vec::new();
             for block in [&early, &next, &late] {
                 assert!(matches!(opener.open(block, &mut frames), Ok(Some(_))));
             }
             assert_eq!(opener.ratchet.round, 1);
-            sealer.leap_to(3 * ROUND, aes);
-            let leap = block(&mut sealer, aes, b"d");
+            sealer.leap_to(3 * ROUND);
+            let leap = block(&mut sealer, b"d");
             assert!(matches!(opener.open(&leap, &mut frames), Ok(Some(_))));
             assert_eq!((opener.ratchet.round, opener.keys.len()), (3, KEPT));
         }
@@ -282,8 +283,8 @@ mod tests {
     #[test]
     fn a_forged_header_does_not_move_the_keys() {
         let (mut sealer, mut opener) = pair(true);
-        sealer.leap_to(2 * ROUND, true);
-        let mut block = block(&mut sealer, true, b"x");
+        sealer.leap_to(2 * ROUND);
+        let mut block = block(&mut sealer, b"x");
         *block.last_mut().unwrap() ^= 1;
         assert_eq!(opener.open(&block, &mut Vec::new()), Err(BadSeal));
         assert_eq!((opener.ratchet.round, opener.keys.len()), (0, 1));
@@ -293,7 +294,7 @@ mod tests {
     fn no_byte_of_blocks_tells_of_numbers_or_lengths() {
         let (mut sealer, _) = pair(true);
         let blocks: Vec<_> =
-            (0..4096usize).map(|n| block(&mut sealer, true, &vec![0; 16 + n % 3])).collect();
+            (0..4096usize).map(|n| block(&mut sealer, &vec![0; 16 + n % 3])).collect();
         for place in 0..OVERHEAD + 16 {
             let mut counts = [0u32; 256];
             blocks.iter().for_each(|block| counts[usize::from(block[place])] += 1);

@@ -1,35 +1,31 @@
 //! A client: one end of a link, its handshake, and the connections that it needs.
+//!
+//! `handshake` opens the link over the first connection. `connections` opens further ones, probes
+//! them, and closes dead ones. `exchanges` begins the exchanges of connections, and passes bytes
+//! between their covers and the link.
+
+mod connections;
+mod exchanges;
+mod handshake;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_multipath::schedule::Spec;
-use anabranch_multipath::{Boundary, Splitter, Time, seed};
+use anabranch_multipath::{Core, Time};
 use rand_core::CryptoRng;
 
 use crate::budget::Budget;
-use crate::cover::{ConnId, Cover, Input};
-use crate::handshake::{ANSWER, ClientHandshake, HELLO};
+use crate::cover::{ConnId, Input};
 use crate::keys::BridgeKey;
-use crate::link::{Link, LinkViolation, Opening, Side};
-use crate::secrets::LinkSecrets;
-use crate::slot::{Covers, Hidden, LoadHint, Profile, SharedContext};
-use crate::token::{TOKEN, TokenAllocator};
+use crate::link::Link;
+use crate::slot::{Covers, Profile, SharedContext};
+use crate::token::TokenAllocator;
+use connections::{Backoff, Conn};
+use exchanges::{AnswerSizes, hint};
+use handshake::Handshake;
 
-/// Timeout of a handshake. After an outage, a new connection after this time succeeds sooner than
-/// TCP's retransmission, whose intervals grow to a minute and more.
-const GREETING: Duration = Duration::from_secs(10);
-/// Timeout for opening a connection, for the same reason as [`GREETING`].
-const DIALLING: Duration = Duration::from_secs(10);
-/// Pause after the first failed connection.
-const PAUSE: Duration = Duration::from_millis(250);
-/// Maximum pause after failed connections.
-const LONGEST_PAUSE: Duration = Duration::from_secs(8);
-/// Time without a byte after which a connection is probed with a PING, while the link is active.
-const QUIET: Duration = Duration::from_secs(2);
-/// Time without a byte after which a connection is probed with a PING, on an idle link.
-const IDLE: Duration = Duration::from_secs(20);
 /// Time for which a client waits for its server after both streams have ended: the last
 /// acknowledgement may not have reached the server.
 const LINGERS: Duration = Duration::from_secs(5);
@@ -38,9 +34,8 @@ pub(crate) const SURVIVES: Duration = Duration::from_secs(300);
 /// Maximum memory of a link beyond the first MiB in each direction. With this, the windows of both
 /// directions may reach their maximum.
 const MEMORY: usize = 30 << 20;
-/// Minimum number of unacknowledged bytes at which new connections are chosen for their upload
-/// capacity.
-const MUCH: u64 = 16 << 10;
+/// Maximum bytes that are accepted before the link is up.
+const EARLY: usize = 64 << 10;
 
 /// An action that a client requests from its driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,32 +93,24 @@ pub struct Client<R> {
     stage: Stage,
     conns: BTreeMap<ConnId, Conn>,
     next_conn: u64,
+    backoff: Backoff,
     outputs: VecDeque<ClientOutput>,
     budget: Budget,
-    /// Whether anything has changed since `work` was last run.
-    changed: bool,
-    /// Time at which `work` has to run again.
-    timer: Time,
-    failures: u32,
-    /// Time before which no further connection may be opened.
-    dial: Time,
+    early: EarlyData,
+    /// The server's latest hint for the path of the next request; `None` if there is none, or if
+    /// the cover has no such hints.
+    next_path: Option<String>,
+    answers: AnswerSizes,
     /// Time at which a block from the server last arrived, before that the time of the first
-    /// [`Client::poll`]; `None` before the first poll.
+    /// [`Core::poll`]; `None` before the first poll.
     heard: Option<Time>,
     /// Time at which both streams had ended; `None` before.
     done: Option<Time>,
-    /// Data written before the link was up, and whether the stream ends after these.
-    early: (Vec<u8>, bool),
-    /// The server's latest hint for the path of the next request; `None` if there is none, or if
-    /// the cover has no such hints.
-    lead: Option<String>,
-    /// Moving average of the number of hidden bytes in an answer, over answers that left more to
-    /// fetch.
-    answers: Option<usize>,
+    /// Whether anything has changed since `work` was last run.
+    changed: bool,
+    /// Time at which `work` has to run again; `None` if it need not.
+    timer: Option<Time>,
 }
-
-/// Maximum bytes that are accepted before the link is up.
-const EARLY: usize = 64 << 10;
 
 enum Stage {
     Alone,
@@ -132,82 +119,19 @@ enum Stage {
     Over,
 }
 
-/// The state of a handshake in progress.
-struct Handshake {
-    conn: ConnId,
-    client_handshake: ClientHandshake,
-    since: Time,
-    answer: Vec<u8>,
+/// Data written before the link was up.
+#[derive(Default)]
+struct EarlyData {
+    bytes: Vec<u8>,
+    /// Whether the stream ends after `bytes`.
+    ended: bool,
 }
 
-struct Conn {
-    cover: Cover,
-    state: ConnState,
-}
+impl<R: CryptoRng> Core for Client<R> {
+    type In<'a> = Input<'a>;
+    type Out = ClientOutput;
 
-/// The state of a connection, except its cover.
-struct ConnState {
-    place: usize,
-    dialled: Time,
-    opened: bool,
-    /// Whether anything from the server has arrived over the connection.
-    heard: bool,
-    /// The token of the current exchange; `None` between exchanges, and in the exchange of the
-    /// handshake.
-    token: Option<u32>,
-    exchange: bool,
-    /// Number of padding bytes that still have to be skipped.
-    skip: usize,
-    /// Hidden bytes received in the current exchange.
-    brought: usize,
-}
-
-impl ConnState {
-    fn of(place: usize, dialled: Time) -> ConnState {
-        let (opened, heard, token, exchange) = (false, false, None, false);
-        ConnState { place, dialled, opened, heard, token, exchange, skip: 0, brought: 0 }
-    }
-
-    /// Returns the deadline for opening the connection; `None` if it is open.
-    fn late(&self) -> Option<Time> {
-        (!self.opened).then_some(self.dialled + DIALLING)
-    }
-
-    fn is_late(&self, now: Time) -> bool {
-        self.late().is_some_and(|late| now >= late)
-    }
-}
-
-impl<R: CryptoRng> Client<R> {
-    /// Creates a client, which opens its link at once.
-    #[must_use]
-    pub fn new(config: ClientConfig, rng: R) -> Client<R> {
-        let (host, covers) = (config.host.clone(), config.covers.clone());
-        let context = Arc::new(SharedContext::new(&config.key, host, config.wall, covers));
-        let answers = config.profile.family().answer;
-        Client {
-            config,
-            context,
-            rng,
-            stage: Stage::Alone,
-            conns: BTreeMap::new(),
-            next_conn: 0,
-            outputs: VecDeque::new(),
-            budget: Budget::new(MEMORY),
-            changed: true,
-            timer: Time::ZERO,
-            failures: 0,
-            dial: Time::ZERO,
-            heard: None,
-            done: None,
-            early: (Vec::new(), false),
-            lead: None,
-            answers,
-        }
-    }
-
-    /// Processes an event of a connection.
-    pub fn handle(&mut self, now: Time, input: Input<'_>) {
+    fn handle(&mut self, now: Time, input: Input<'_>) {
         self.changed = true;
         match input {
             Input::Opened(id) => {
@@ -225,6 +149,48 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
+    fn poll(&mut self, now: Time) -> Option<ClientOutput> {
+        if self.outputs.is_empty() && (self.changed || self.timer.is_some_and(|due| now >= due)) {
+            self.heard.get_or_insert(now);
+            self.changed = false;
+            self.work(now);
+            self.timer = self.next_work(now);
+        }
+        self.outputs.pop_front()
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        if self.changed { Some(Time::ZERO) } else { self.timer }
+    }
+}
+
+impl<R: CryptoRng> Client<R> {
+    /// Creates a client, which opens its link at once.
+    #[must_use]
+    pub fn new(config: ClientConfig, rng: R) -> Client<R> {
+        let (host, covers) = (config.host.clone(), config.covers.clone());
+        let context = Arc::new(SharedContext::new(&config.key, host, config.wall, covers));
+        let answers = AnswerSizes::new(config.profile);
+        Client {
+            config,
+            context,
+            rng,
+            stage: Stage::Alone,
+            conns: BTreeMap::new(),
+            next_conn: 0,
+            backoff: Backoff::default(),
+            outputs: VecDeque::new(),
+            budget: Budget::new(MEMORY),
+            early: EarlyData::default(),
+            next_path: None,
+            answers,
+            heard: None,
+            done: None,
+            changed: true,
+            timer: None,
+        }
+    }
+
     /// Accepts bytes for the server. Returns how many were accepted.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         let taken = match &mut self.stage {
@@ -232,7 +198,7 @@ impl<R: CryptoRng> Client<R> {
             Stage::Over => 0,
             Stage::Alone | Stage::Handshake(_) => {
                 let taken = bytes.len().min(self.room());
-                self.early.0.extend_from_slice(&bytes[..taken]);
+                self.early.bytes.extend_from_slice(&bytes[..taken]);
                 taken
             }
         };
@@ -246,8 +212,8 @@ impl<R: CryptoRng> Client<R> {
         match &self.stage {
             Stage::Up(link, _) => link.room(&self.budget),
             Stage::Over => 0,
-            Stage::Alone | Stage::Handshake(_) if self.early.1 => 0,
-            Stage::Alone | Stage::Handshake(_) => EARLY - self.early.0.len(),
+            Stage::Alone | Stage::Handshake(_) if self.early.ended => 0,
+            Stage::Alone | Stage::Handshake(_) => EARLY - self.early.bytes.len(),
         }
     }
 
@@ -256,7 +222,7 @@ impl<R: CryptoRng> Client<R> {
         self.changed = true;
         match &mut self.stage {
             Stage::Up(link, _) => link.finish(),
-            _ => self.early.1 = true,
+            _ => self.early.ended = true,
         }
     }
 
@@ -287,73 +253,6 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Returns the next action for the driver; `None` if there is none.
-    pub fn poll(&mut self, now: Time) -> Option<ClientOutput> {
-        if self.outputs.is_empty() && (self.changed || now >= self.timer) {
-            self.heard.get_or_insert(now);
-            self.changed = false;
-            self.work(now);
-            self.timer = self.next_of_all(now);
-        }
-        self.outputs.pop_front()
-    }
-
-    /// Returns the time by which [`Client::poll`] has to be called next.
-    #[must_use]
-    pub fn next_timeout(&self) -> Time {
-        if self.changed { Time::ZERO } else { self.timer }
-    }
-
-    fn next_of_all(&self, now: Time) -> Time {
-        let dial = self.dial.max(now);
-        match &self.stage {
-            Stage::Over => Time::MAX,
-            Stage::Alone if self.conns.is_empty() => dial,
-            Stage::Alone => {
-                let late = self.conns.values().filter_map(|conn| conn.state.late());
-                late.min().unwrap_or(Time::MAX)
-            }
-            Stage::Handshake(greeted) => greeted.since + GREETING,
-            Stage::Up(link, _) => self.next_of(now, link),
-        }
-    }
-
-    fn next_of(&self, now: Time, link: &Link) -> Time {
-        let places = self.conns.values();
-        let conns = places.filter_map(|conn| {
-            let Some(carrier) = link.carrier(conn.state.place) else { return conn.state.late() };
-            let closes = carrier.silent().map(|since| since + carrier.patience());
-            let quiet = carrier.heard() + self.quiet(now, link);
-            let asks = conn.cover.slot.streams() && !carrier.is_asked();
-            [closes, asks.then_some(quiet), conn.cover.due()].into_iter().flatten().min()
-        });
-        let dials = self.done.is_none() && self.conns.len() < self.wanted(now, link);
-        let dial = dials.then_some(self.dial);
-        let lost = self.done.map_or(self.lost(now), |since| since + LINGERS);
-        let all = conns.chain(link.next_timeout(now)).chain(dial).chain([lost]);
-        all.min().unwrap_or(lost)
-    }
-
-    /// Returns the time at which the link is given up if the server stays silent.
-    fn lost(&self, now: Time) -> Time {
-        self.heard.unwrap_or(now) + SURVIVES
-    }
-
-    fn quiet(&self, now: Time, link: &Link) -> Duration {
-        if link.is_active(now) { QUIET } else { IDLE }
-    }
-
-    fn wanted(&self, now: Time, link: &Link) -> usize {
-        let profile = self.config.profile;
-        let busy = link.is_active(now);
-        if busy { profile.family().connections } else { profile.family().idle_connections }
-    }
-
-    fn minute(&self, now: Time) -> u32 {
-        let seconds = self.config.wall + now.since(Time::ZERO).as_secs();
-        u32::try_from(seconds / 60).unwrap_or(u32::MAX)
-    }
-
     /// Does all work that is due at `now`.
     fn work(&mut self, now: Time) {
         self.greet(now);
@@ -365,12 +264,12 @@ impl<R: CryptoRng> Client<R> {
             }
         };
         link.tick(now);
-        link.settle(&mut self.budget);
-        self.judge(now, &mut link);
-        self.begin(now, &mut link, &mut allocator);
+        link.update_budget(&mut self.budget);
+        self.check_connections(now, &mut link);
+        self.begin_exchanges(now, &mut link, &mut allocator);
         self.flush(now, &mut link);
         if self.done.is_none() {
-            self.dial(now, (self.wanted(now, &link), hint(now, &link)));
+            self.dial(now, self.wanted(now, &link), hint(now, &link));
         }
         let ending = self.ending(now, &link);
         self.stage = Stage::Up(link, allocator);
@@ -379,19 +278,43 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
+    /// Returns the time at which [`Client::work`] has to run again without an event; `None` if the
+    /// link is over.
+    fn next_work(&self, now: Time) -> Option<Time> {
+        match &self.stage {
+            Stage::Over => None,
+            Stage::Alone => self.next_attempt(now),
+            Stage::Handshake(handshake) => Some(handshake.deadline()),
+            Stage::Up(link, _) => self.next_of_link(now, link),
+        }
+    }
+
+    fn next_of_link(&self, now: Time, link: &Link) -> Option<Time> {
+        let conns = self.conns.values().filter_map(|conn| self.next_of_conn(now, link, conn));
+        let dials = self.done.is_none() && self.conns.len() < self.wanted(now, link);
+        let dial = dials.then_some(self.backoff.until);
+        let lost = self.done.map_or(self.lost_at(now), |since| since + LINGERS);
+        conns.chain(link.next_timeout(now)).chain(dial).chain([lost]).min()
+    }
+
+    /// Returns the time at which the link is given up if the server stays silent.
+    fn lost_at(&self, now: Time) -> Time {
+        self.heard.unwrap_or(now) + SURVIVES
+    }
+
     /// Returns the reason why the link has ended; `None` if it has not.
     fn ending(&mut self, now: Time, link: &Link) -> Option<Ending> {
         if link.is_done() && link.has_ended() {
             let since = *self.done.get_or_insert(now);
-            let mut conns = self.conns.values();
-            let left = conns.all(|conn| !conn.state.exchange && !conn.cover.slot.streams());
+            let streams = self.config.profile.family().streams;
+            let left = self.conns.values().all(|conn| !conn.state.exchange && !streams);
             let over = left || now >= since + LINGERS;
             return over.then_some(Ending::Done);
         }
         if link.is_reset() {
             return Some(Ending::Reset);
         }
-        (now >= self.lost(now)).then_some(Ending::Lost)
+        (now >= self.lost_at(now)).then_some(Ending::Lost)
     }
 
     fn end(&mut self, ending: Ending) {
@@ -401,337 +324,4 @@ impl<R: CryptoRng> Client<R> {
         }
         self.outputs.push_back(ClientOutput::Over(ending));
     }
-
-    /// Starts the handshake over the first open connection. Closes connections that fail to open
-    /// or to answer in time.
-    fn greet(&mut self, now: Time) {
-        if let Stage::Handshake(greeted) = &self.stage
-            && now >= greeted.since + GREETING
-        {
-            let id = greeted.conn;
-            self.outputs.push_back(ClientOutput::Close(id));
-            self.gone(now, id);
-        }
-        if !matches!(self.stage, Stage::Alone) {
-            return;
-        }
-        if now >= self.lost(now) {
-            return self.end(Ending::Lost);
-        }
-        let late = self.conns.iter().filter(|(_, conn)| conn.state.is_late(now));
-        for id in late.map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.outputs.push_back(ClientOutput::Close(id));
-            self.gone(now, id);
-        }
-        let open = self.conns.iter_mut().find(|(_, conn)| conn.state.opened);
-        let Some((&id, _)) = open else { return self.dial(now, (1, LoadHint::Quiet)) };
-        self.send_hello(now, id);
-    }
-
-    fn send_hello(&mut self, now: Time, id: ConnId) {
-        let minute = self.minute(now);
-        let drawn = usize::from(draw(&mut self.rng, self.config.profile.family().padding));
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        let padding = conn.cover.slot.fit(HELLO + drawn) - HELLO;
-        let padding = u16::try_from(padding).unwrap_or(u16::MAX);
-        let (mut hello, mut out) = (Vec::new(), Vec::new());
-        let own = (self.config.aes, padding);
-        let client_handshake =
-            ClientHandshake::begin(&self.config.key, minute, own, &mut self.rng, &mut hello);
-        // This is `None` only if the bridge line's key is a point of low order.
-        let Some(client_handshake) = client_handshake else { return self.end(Ending::Lost) };
-        conn.cover.append_message(now, &hello, &mut out);
-        (conn.state.exchange, conn.state.token) = (true, None);
-        self.outputs.push_back(ClientOutput::Send(id, out));
-        let greeted = Handshake { conn: id, client_handshake, since: now, answer: Vec::new() };
-        self.stage = Stage::Handshake(Box::new(greeted));
-    }
-
-    /// Opens connections until there are `wanted` of them. `hint` is the load that they are
-    /// expected to have.
-    fn dial(&mut self, now: Time, (wanted, hint): (usize, LoadHint)) {
-        while self.conns.len() < wanted && now >= self.dial {
-            let (id, taken) = (ConnId(self.next_conn), |place: &usize| {
-                self.conns.values().any(|conn| conn.state.place == *place)
-            });
-            let place = (0..self.config.profile.family().connections).find(|place| !taken(place));
-            let Some(place) = place else { return };
-            self.next_conn += 1;
-            let draw = draw(&mut self.rng, u16::MAX);
-            let cover = Cover::new(self.config.profile.client_slot(&self.context, hint, draw));
-            self.conns.insert(id, Conn { cover, state: ConnState::of(place, now) });
-            self.outputs.push_back(ClientOutput::Dial(id));
-            if self.failures > 0 {
-                self.dial = now + self.pause();
-            }
-        }
-    }
-
-    /// Returns the pause after failures, with up to 50 % of jitter so that clients do not
-    /// synchronise.
-    fn pause(&mut self) -> Duration {
-        let pause = (PAUSE * (1 << (self.failures - 1).min(5))).min(LONGEST_PAUSE);
-        pause + pause / 2 * u32::from(draw(&mut self.rng, 256)) / 256
-    }
-
-    /// Delays further connections after a failed one. Several failures during a pause count once.
-    fn failed(&mut self, now: Time) {
-        if now >= self.dial {
-            self.failures += 1;
-            self.dial = now + self.pause();
-        }
-    }
-
-    /// Removes a closed connection.
-    fn gone(&mut self, now: Time, id: ConnId) {
-        let Some(conn) = self.conns.remove(&id) else { return };
-        if !conn.state.heard {
-            self.failed(now);
-        }
-        match &mut self.stage {
-            Stage::Up(link, _) => link.lost(now, conn.state.place),
-            Stage::Handshake(greeted) if greeted.conn == id => self.stage = Stage::Alone,
-            _ => {}
-        }
-    }
-
-    /// Closes connections that fail to open, have been silent for too long, or are spent. Probes
-    /// connections that are quiet.
-    fn judge(&mut self, now: Time, link: &mut Link) {
-        let quiet = self.quiet(now, link);
-        let mut gone = Vec::new();
-        for (&id, conn) in &self.conns {
-            let carrier = link.carrier(conn.state.place);
-            let silent = carrier.is_some_and(|carrier| {
-                carrier.silent().is_some_and(|since| now >= since + carrier.patience())
-            });
-            let dead = silent || conn.state.is_late(now);
-            if dead || conn.cover.slot.is_spent() && carrier.is_none_or(|one| one.is_even()) {
-                gone.push((id, dead));
-                continue;
-            }
-            let asks = carrier
-                .is_some_and(|carrier| !carrier.is_asked() && now >= carrier.heard() + quiet);
-            if asks && conn.cover.slot.streams() {
-                link.ping(now, conn.state.place);
-            }
-        }
-        for (id, dead) in gone {
-            let Some(conn) = self.conns.remove(&id) else { continue };
-            link.lost(now, conn.state.place);
-            self.outputs.push_back(ClientOutput::Close(id));
-            if dead && !conn.state.heard {
-                self.failed(now);
-            }
-        }
-    }
-
-    /// Begins exchanges on open connections. A streaming connection begins its only exchange at
-    /// once. Other connections begin as many as the waiting data of both ends need.
-    fn begin(&mut self, now: Time, link: &mut Link, allocator: &mut TokenAllocator) {
-        let open = self.conns.values().filter(|conn| conn.state.exchange).count();
-        let asks = if self.done.is_some() { 0 } else { self.requests(link) };
-        let (mut bytes, least) = link.wants(now);
-        let mut missing = asks.saturating_sub(open);
-        let (gathers, chunk) =
-            (self.config.profile.family().gathers, self.config.profile.family().chunk);
-        // A browser leaves no connection unused, so those that have waited longest are first.
-        let mut conns: Vec<&mut Conn> = self.conns.values_mut().collect();
-        conns.sort_by_key(|conn| conn.state.token);
-        for Conn { cover, state } in conns {
-            if !state.opened || state.exchange || !(cover.slot.streams() || cover.slot.begins()) {
-                continue;
-            }
-            if !cover.slot.streams() && missing == 0 && bytes == 0 {
-                continue;
-            }
-            // If a connection has no room for the data, other connections carry them.
-            let room = cover.room(now, TOKEN);
-            missing -= usize::from(missing > 0 && (room >= least || bytes == 0));
-            if room >= least {
-                bytes = bytes.saturating_sub(if gathers { room } else { chunk });
-            }
-            let (number, token) = allocator.allocate();
-            let id = u64::from(number) + 1;
-            let hold = cover.slot.hold();
-            link.open(now, (state.place, id), Opening::Asks(hold), &token);
-            (state.exchange, state.token) = (true, Some(number));
-        }
-    }
-
-    /// Returns the number of requests to keep outstanding: enough to fetch the server's backlog,
-    /// and a few in advance. Returns 1 if no data are expected.
-    fn requests(&self, link: &Link) -> usize {
-        let (waits, profile) = (link.backlog(), self.config.profile);
-        let most = profile.family().connections;
-        // The answer to a large request is expected to be large.
-        let said = profile.family().gathers && link.waiting() > profile.family().chunk;
-        if waits == 0 && !said {
-            return 1;
-        }
-        self.answers.map_or(most, |each| {
-            let enough = usize::try_from(waits.div_ceil(each.max(1) as u64)).unwrap_or(most);
-            enough.saturating_add(profile.family().ahead()).min(most)
-        })
-    }
-
-    /// Seals waiting data and sends it.
-    fn flush(&mut self, now: Time, link: &mut Link) {
-        let mut rooms = vec![0; self.config.profile.family().connections];
-        let mut spares = rooms.clone();
-        for conn in self.conns.values_mut().filter(|conn| conn.state.exchange) {
-            let place = conn.state.place;
-            rooms[place] = conn.cover.room(now, link.held_at(place));
-            spares[place] = conn.cover.slot.spare();
-        }
-        link.deal(now, &mut rooms, &spares);
-        for (&id, conn) in &mut self.conns {
-            if !conn.state.exchange {
-                continue;
-            }
-            conn.cover.slot.lead(&mut self.lead);
-            if let Some((out, _)) = conn.cover.emit(now, link, (conn.state.place, false)) {
-                self.outputs.push_back(ClientOutput::Send(id, out));
-            }
-        }
-    }
-
-    fn receive(&mut self, now: Time, id: ConnId, bytes: &[u8]) {
-        let Some(Conn { mut cover, mut state }) = self.conns.remove(&id) else { return };
-        if let Stage::Up(link, _) = &mut self.stage
-            && state.exchange
-        {
-            link.note_activity(now, state.place);
-        }
-        let mut broken = false;
-        let mut each = |hidden: Hidden<'_>| {
-            broken = broken || self.hidden(now, id, &mut state, hidden).is_err();
-        };
-        let taken = cover.slot.receive(now, bytes, &mut each);
-        cover.slot.lead(&mut self.lead);
-        if taken.is_err() || broken {
-            self.outputs.push_back(ClientOutput::Close(id));
-            self.conns.insert(id, Conn { cover, state });
-            self.gone(now, id);
-        } else {
-            self.conns.insert(id, Conn { cover, state });
-        }
-    }
-
-    fn hidden(
-        &mut self,
-        now: Time,
-        id: ConnId,
-        state: &mut ConnState,
-        hidden: Hidden<'_>,
-    ) -> Result<(), LinkViolation> {
-        match hidden {
-            Hidden::End => {
-                state.exchange = false;
-                let brought = std::mem::take(&mut state.brought);
-                if let Stage::Up(link, _) = &mut self.stage {
-                    link.over(state.place);
-                    // An answer that emptied the backlog does not show how much an answer can hold.
-                    if link.backlog() > brought as u64
-                        && let Some(answers) = &mut self.answers
-                    {
-                        *answers = (*answers * 3 + brought) / 4;
-                    }
-                }
-                Ok(())
-            }
-            Hidden::Bytes(bytes) => {
-                state.brought += bytes.len();
-                self.hidden_bytes(now, id, state, bytes)
-            }
-        }
-    }
-
-    fn hidden_bytes(
-        &mut self,
-        now: Time,
-        id: ConnId,
-        state: &mut ConnState,
-        bytes: &[u8],
-    ) -> Result<(), LinkViolation> {
-        let skipped = state.skip.min(bytes.len());
-        state.skip -= skipped;
-        let bytes = &bytes[skipped..];
-        match &mut self.stage {
-            Stage::Up(link, allocator) => {
-                if link.receive(now, state.place, bytes)? > 0 {
-                    (self.heard, self.failures, state.heard) = (Some(now), 0, true);
-                    state.token.into_iter().for_each(|token| allocator.mark_accepted(token));
-                }
-                Ok(())
-            }
-            Stage::Handshake(greeted) if greeted.conn == id => {
-                greeted.answer.extend_from_slice(bytes);
-                self.answered(now, state)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Processes the answer to the handshake once it is complete.
-    fn answered(&mut self, now: Time, state: &mut ConnState) -> Result<(), LinkViolation> {
-        let Stage::Handshake(greeted) = &self.stage else { return Ok(()) };
-        let Some((answer, rest)) = greeted.answer.split_first_chunk::<ANSWER>() else {
-            return Ok(());
-        };
-        let (secrets, padding) = greeted.client_handshake.finish(answer).ok_or(LinkViolation)?;
-        let (rest, trip) = (rest.to_vec(), now.since(greeted.since));
-        let mut link = self.link(&secrets);
-        link.measured(trip);
-        link.open(now, (state.place, 0), Opening::Asks(Duration::ZERO), &[]);
-        link.write(&self.early.0, &mut self.budget);
-        if self.early.1 {
-            link.finish();
-        }
-        self.early.0 = Vec::new();
-        self.stage = Stage::Up(Box::new(link), Box::new(TokenAllocator::new(&secrets.tokens)));
-        self.outputs.push_back(ClientOutput::Up);
-        (self.heard, self.failures, state.heard) = (Some(now), 0, true);
-        state.skip = padding.into();
-        let skipped = state.skip.min(rest.len());
-        state.skip -= skipped;
-        let Stage::Up(link, _) = &mut self.stage else { return Ok(()) };
-        link.receive(now, state.place, &rest[skipped..]).map(drop)
-    }
-
-    fn link(&mut self, secrets: &LinkSecrets) -> Link {
-        let places = self.config.profile.family().connections;
-        let splitter = splitter(&self.config.schedule, places, &mut self.rng);
-        let mut link = Link::new(secrets, Side::Client, (splitter, places), self.config.profile);
-        link.allow_pauses((self.config.profile.family().pauses)(&self.config.covers));
-        link
-    }
-}
-
-/// Chooses the load that new connections are expected to have.
-fn hint(now: Time, link: &Link) -> LoadHint {
-    match link.waiting() as u64 {
-        up if up >= MUCH && up > link.backlog() => LoadHint::Up,
-        _ if link.is_active(now) => LoadHint::Down,
-        _ => LoadHint::Quiet,
-    }
-}
-
-/// Draws a uniform random number below `end`.
-pub(crate) fn draw(rng: &mut impl CryptoRng, end: u16) -> u16 {
-    ((u64::from(rng.next_u32()) * u64::from(end)) >> 32) as u16
-}
-
-/// Builds the splitter that chooses a connection for each chunk. `places` is the number of
-/// connections.
-pub(crate) fn splitter(schedule: &Spec, places: usize, rng: &mut impl CryptoRng) -> Splitter {
-    let seed = rng.next_u64();
-    let stream = |purpose| seed::stream(seed, 0, purpose);
-    let scheduler = schedule.build(places, stream("scheduler"));
-    // The configuration's author has checked the schedule for this number of places.
-    let scheduler =
-        scheduler.unwrap_or_else(|_| Box::new(anabranch_multipath::schedule::RoundRobin::new()));
-    let every = schedule.family().every.unwrap_or("1p").parse();
-    let every = every.expect("published run lengths are read by a test of multipath");
-    Splitter::new(scheduler, Boundary::new(every, stream("boundary")))
 }

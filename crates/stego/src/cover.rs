@@ -2,7 +2,7 @@
 
 use anabranch_multipath::Time;
 
-use crate::link::Link;
+use crate::link::Room;
 use crate::slot::Slot;
 
 /// Identifier of a connection. A client assigns it in
@@ -25,58 +25,54 @@ pub enum Input<'a> {
 }
 
 /// The cover of one connection.
-pub(crate) struct Cover {
-    pub(crate) slot: Box<dyn Slot>,
+pub(crate) struct Cover<S: ?Sized> {
+    pub(crate) slot: Box<S>,
+    /// Free bytes in the socket's send buffer.
     pub(crate) socket: usize,
+    /// Room of the next message, as [`Cover::room`] last returned it.
+    room: usize,
     /// Time before which the connection may not send; `None` if it may send now.
     waits: Option<Time>,
 }
 
-impl Cover {
-    pub(crate) fn new(slot: Box<dyn Slot>) -> Cover {
-        Cover { slot, socket: 0, waits: None }
+impl<S: Slot + ?Sized> Cover<S> {
+    pub(crate) fn new(slot: Box<S>) -> Cover<S> {
+        Cover { slot, socket: 0, room: 0, waits: None }
     }
 
-    /// Returns the number of hidden bytes for which the connection's next message has room, in
-    /// addition to the `held` ones.
-    pub(crate) fn room(&mut self, now: Time, held: usize) -> usize {
+    /// Returns the room of the connection's next message.
+    pub(crate) fn room(&mut self, now: Time) -> Room {
         self.waits = self.slot.wait(now);
-        self.slot.room(self.socket).saturating_sub(held)
+        self.room = self.slot.room(self.socket);
+        Room { bytes: self.room, reserved: self.slot.spare() }
+    }
+
+    /// Returns whether the next message had room at the last call of [`Cover::room`].
+    pub(crate) fn has_room(&self) -> bool {
+        self.room > 0
     }
 
     /// Returns the time at which the connection has to send a message, even without hidden bytes.
     pub(crate) fn due(&self) -> Option<Time> {
         // A message that waits for room in its socket is sent when the socket has room.
-        let due = self.slot.due().filter(|_| self.socket >= self.slot.needs());
+        let due = self.slot.due().filter(|_| self.has_room());
         [self.waits, due].into_iter().flatten().min()
     }
 
-    /// Returns the message that is due now, and whether it ends the exchange. If `forced`, returns
-    /// a message even if none is due.
-    pub(crate) fn emit(
-        &mut self,
-        now: Time,
-        link: &mut Link,
-        (place, forced): (usize, bool),
-    ) -> Option<(Vec<u8>, bool)> {
-        let held = link.held_at(place);
+    /// Returns the number of hidden bytes in the message to send now: the `waiting` sealed ones,
+    /// and padding. Returns `None` if there was no room at the last call of [`Cover::room`], or if
+    /// no message is due and none is `forced`.
+    pub(crate) fn fit(&mut self, now: Time, waiting: usize, forced: bool) -> Option<usize> {
         let due = forced || self.slot.due().is_some_and(|due| now >= due);
-        if held == 0 && !due || self.slot.room(self.socket) == 0 {
-            return None;
-        }
-        let length = self.slot.fit(held);
-        link.pad(now, place, length);
-        let (hidden, mut out) = (link.take(place), Vec::new());
-        let over = self.append_message(now, &hidden, &mut out);
-        Some((out, over))
+        let sends = (waiting > 0 || due) && self.has_room();
+        sends.then(|| self.slot.fit(waiting))
     }
 
-    /// Appends the message that contains the `hidden` bytes. Returns whether the message ends the
-    /// exchange.
-    pub(crate) fn append_message(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
-        let before = out.len();
-        let over = self.slot.send(now, hidden, out);
-        self.socket = self.socket.saturating_sub(out.len() - before);
-        over
+    /// Returns the message that contains the `hidden` bytes.
+    pub(crate) fn send(&mut self, now: Time, hidden: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.slot.send(now, hidden, &mut out);
+        self.socket = self.socket.saturating_sub(out.len());
+        out
     }
 }

@@ -92,6 +92,11 @@ impl<'a> Frame<'a> {
         Some(Some(frame))
     }
 
+    /// Returns whether the block that contains the frame needs an acknowledgement.
+    pub(crate) fn is_ack_eliciting(&self) -> bool {
+        matches!(self, Frame::Data { .. } | Frame::Fin { .. } | Frame::Ping)
+    }
+
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         match self {
             Frame::Data { chunk, bytes } => {

@@ -185,6 +185,11 @@ fn cipher(key: &Key) -> LessSafeKey {
     LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, key).expect("a key of 32 bytes"))
 }
 
+/// Draws a uniform random number below `end`.
+pub(crate) fn draw(rng: &mut impl CryptoRng, end: u16) -> u16 {
+    ((u64::from(rng.next_u32()) * u64::from(end)) >> 32) as u16
+}
+
 fn seal(chain: &mut Chain, purpose: &[u8], text: &[u8], out: &mut Vec<u8>) {
     let (start, aad) = (out.len(), Aad::from(*chain.transcript()));
     out.extend_from_slice(text);

@@ -16,13 +16,13 @@ const ACK_FIXED: usize = 48;
 const DELAY: Duration = Duration::from_millis(20);
 /// Number of chunks after which an acknowledgement is sent at once.
 const CHUNKS: u32 = 4;
-/// Maximum delay of an acknowledgement after [`Inbox::be_patient`], however many chunks arrive. It
+/// Maximum delay of an acknowledgement after [`Inbox::delay_acks`], however many chunks arrive. It
 /// is a quarter of the other end's minimum patience.
-const PATIENT_DELAY: Duration = Duration::from_millis(100);
+const COALESCED_DELAY: Duration = Duration::from_millis(100);
 /// Number of round trips: a window that is used up in less time was too small.
 const QUICK: u32 = 4;
 /// Number of times that each block count is sent.
-const TOLD: u8 = 2;
+const RECEIPT_COPIES: u8 = 2;
 
 /// Error: the other end has exceeded its limit of bytes or chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,9 @@ pub(crate) struct Inbox {
     /// Chunks that are in order but have not been read.
     ready: VecDeque<Vec<u8>>,
     /// Number of bytes received.
-    came: u64,
+    received: u64,
+    /// Number of bytes of the stream so far, as the other end last advertised.
+    length: u64,
     /// Number of bytes read.
     read: u64,
     /// Total bytes that the other end may have sent so far (flow control).
@@ -47,10 +49,10 @@ pub(crate) struct Inbox {
     /// Time at which the limit was last raised.
     raised: Time,
     ended: bool,
-    told_end: bool,
+    acknowledged_end: bool,
     due: Due,
     /// Whether an acknowledgement waits for a message that is sent anyway.
-    patient: bool,
+    delays_acks: bool,
     /// Number of blocks received over each connection, and how many times this number has been
     /// sent.
     receipts: BTreeMap<u64, (u64, u8)>,
@@ -77,33 +79,39 @@ impl Inbox {
             ranges: BTreeMap::new(),
             waiting: 0,
             ready: VecDeque::new(),
-            came: 0,
+            received: 0,
+            length: 0,
             read: 0,
             limit: LEAST_WINDOW as u64,
             window: LEAST_WINDOW,
             raised: Time::ZERO,
             ended: false,
-            told_end: false,
+            acknowledged_end: false,
             due: Due::default(),
-            patient: false,
+            delays_acks: false,
             receipts: BTreeMap::new(),
         }
     }
 
     /// Makes acknowledgements wait for messages that are sent anyway, for at most
-    /// [`PATIENT_DELAY`].
-    pub(crate) fn be_patient(&mut self) {
-        self.patient = true;
+    /// [`COALESCED_DELAY`].
+    pub(crate) fn delay_acks(&mut self) {
+        self.delays_acks = true;
     }
 
-    /// Returns the number of bytes received, each of them counted once.
-    pub(crate) fn received_bytes(&self) -> u64 {
-        self.came
+    /// Records that the other end's stream has `length` bytes so far, whether sent or not.
+    pub(crate) fn advertised(&mut self, length: u64) {
+        self.length = self.length.max(length);
+    }
+
+    /// Returns the number of bytes that the other end has advertised and that have not arrived.
+    pub(crate) fn backlog(&self) -> u64 {
+        self.length.saturating_sub(self.received)
     }
 
     /// Returns the approximate bytes of memory used by data that have been received but not read.
-    pub(crate) fn kept(&self) -> usize {
-        (self.came - self.read) as usize + PIECE * (self.ready.len() + self.waiting)
+    pub(crate) fn memory(&self) -> usize {
+        (self.received - self.read) as usize + PIECE * (self.ready.len() + self.waiting)
     }
 
     /// Processes a chunk that arrived over the connection at `place`. `None` in place of bytes is
@@ -123,10 +131,11 @@ impl Inbox {
         if number < self.merger.next_number() || self.merger.holds(number) {
             return Ok(());
         }
-        if self.came + length > self.limit || number >= self.merger.next_number() + AHEAD as u64 {
+        if self.received + length > self.limit || number >= self.merger.next_number() + AHEAD as u64
+        {
             return Err(Overrun);
         }
-        self.came += length;
+        self.received += length;
         let chunk = bytes.map_or(Chunk::End, |bytes| Chunk::Bytes(bytes.to_vec()));
         if self.merger.pass(place, number) {
             self.deliver(chunk);
@@ -192,22 +201,20 @@ impl Inbox {
 
     /// Returns whether the stream has ended and its end has been acknowledged.
     pub(crate) fn has_acknowledged_end(&self) -> bool {
-        self.told_end
+        self.acknowledged_end
     }
 
-    /// Records that the block with the number `count` of connection `id` was received. `asks` is
-    /// whether it needs an acknowledgement.
-    pub(crate) fn block(&mut self, now: Time, id: u64, count: u64, asks: bool) {
-        if asks {
-            self.receipts.insert(id, (count, 0));
-            let delay = if self.patient { PATIENT_DELAY } else { DELAY };
-            self.due.at = Some(self.due.at.unwrap_or(now + delay));
-        }
+    /// Records that `blocks` blocks of connection `number` were received, and that the last of
+    /// them needs an acknowledgement.
+    pub(crate) fn count_blocks(&mut self, now: Time, number: u64, blocks: u64) {
+        self.receipts.insert(number, (blocks, 0));
+        let delay = if self.delays_acks { COALESCED_DELAY } else { DELAY };
+        self.due.at = Some(self.due.at.unwrap_or(now + delay));
     }
 
     /// Raises the limit once at least half of the window is used up. If that is within [`QUICK`]
     /// round trips of the last raise, also doubles the window, provided that the budget allows it.
-    pub(crate) fn raise(&mut self, now: Time, rtt: Duration, budget: &mut Budget) {
+    pub(crate) fn raise_limit(&mut self, now: Time, rtt: Duration, budget: &mut Budget) {
         let open = self.limit.saturating_sub(self.read) as usize;
         if open > self.window / 2 {
             return;
@@ -236,8 +243,8 @@ impl Inbox {
     pub(crate) fn ack_due(&self, now: Time) -> Option<Time> {
         // The end of the stream is acknowledged at once, because no later message would carry the
         // acknowledgement.
-        let end = self.ended && !self.told_end;
-        let now_due = if self.patient { end } else { self.due.chunks >= CHUNKS };
+        let end = self.ended && !self.acknowledged_end;
+        let now_due = if self.delays_acks { end } else { self.due.chunks >= CHUNKS };
         self.due.at.map(|due| if now_due { now } else { due })
     }
 
@@ -253,7 +260,7 @@ impl Inbox {
     /// of the stream in the other direction so far.
     pub(crate) fn ack(&mut self, written: u64, room: usize) -> Ack {
         self.due = Due::default();
-        self.told_end = self.ended;
+        self.acknowledged_end = self.ended;
         // Each range and each block count consists of two numbers.
         let lists = room.saturating_sub(ACK_FIXED) / 16;
         let receipts = self.receipts.len().min(lists.div_ceil(2));
@@ -269,15 +276,16 @@ impl Inbox {
     }
 
     /// Returns up to `most` acknowledgements to send: a stream and the number of blocks received.
-    /// Each is sent [`TOLD`] times, because one may be lost with its connection.
+    /// Each is sent [`RECEIPT_COPIES`] times, because one may be lost with its connection.
     fn take_receipts(&mut self, most: usize) -> Vec<(u64, u64)> {
-        let told = self.receipts.iter_mut().take(RECEIPTS.min(most)).map(|(&id, (count, told))| {
-            *told += 1;
-            (id, *count)
+        let sent = self.receipts.iter_mut().take(RECEIPTS.min(most));
+        let sent = sent.map(|(&number, (blocks, copies))| {
+            *copies += 1;
+            (number, *blocks)
         });
-        let told = told.collect();
-        self.receipts.retain(|_, (_, told)| *told < TOLD);
-        told
+        let sent = sent.collect();
+        self.receipts.retain(|_, (_, copies)| *copies < RECEIPT_COPIES);
+        sent
     }
 }
 
@@ -303,7 +311,7 @@ mod tests {
         }
         let ack = inbox.ack(0, 2_000);
         assert_eq!((ack.next, ack.ranges), (1, vec![2..4, 5..6, 7..8]));
-        assert_eq!(inbox.kept(), 5 + PIECE * 5);
+        assert_eq!(inbox.memory(), 5 + PIECE * 5);
         take(&mut inbox, 6, &[6]).unwrap();
         assert_eq!(inbox.ack(0, 2_000).ranges, vec![2..4, 5..8]);
         take(&mut inbox, 1, &[1]).unwrap();
@@ -311,7 +319,7 @@ mod tests {
         inbox.chunk(Time::ZERO, PLACE, 8, None).unwrap();
         let read: Vec<u8> = std::iter::from_fn(|| inbox.read()).flatten().collect();
         assert_eq!(read, [0, 1, 2, 3, 4, 5, 6, 7]);
-        assert!(inbox.is_done() && inbox.ranges.is_empty() && inbox.kept() == 0);
+        assert!(inbox.is_done() && inbox.ranges.is_empty() && inbox.memory() == 0);
         assert_eq!(inbox.ack(0, 2_000).next, 9);
     }
 
@@ -335,7 +343,7 @@ mod tests {
             for inbox in &mut inboxes {
                 take(inbox, number, &vec![0; 600 << 10]).unwrap();
                 inbox.read().unwrap();
-                inbox.raise(now, rtt, &mut budget);
+                inbox.raise_limit(now, rtt, &mut budget);
             }
         }
         let windows: Vec<usize> = inboxes.iter().map(|inbox| inbox.window >> 20).collect();
@@ -350,7 +358,7 @@ mod tests {
         for number in 0..1024 {
             take(&mut inbox, number, &[0; 1024]).unwrap();
         }
-        inbox.raise(Time::ZERO, Duration::ZERO, &mut Budget::new(0));
+        inbox.raise_limit(Time::ZERO, Duration::ZERO, &mut Budget::new(0));
         assert_eq!(inbox.limit, LEAST_WINDOW as u64);
         assert_eq!(take(&mut inbox, 1024, &[0]), Err(Overrun));
     }
@@ -358,11 +366,10 @@ mod tests {
     #[test]
     fn acknowledgements_wait_a_little_and_tell_of_connections() {
         let (mut inbox, now) = (inbox(), Time::from_secs(1));
-        inbox.block(now, 4, 1, false);
         assert_eq!(inbox.ack_due(now), None);
         for number in 0..CHUNKS {
             assert!(inbox.ack_due(now) != Some(now));
-            inbox.block(now, 5, u64::from(number) + 1, true);
+            inbox.count_blocks(now, 5, u64::from(number) + 1);
             take(&mut inbox, number.into(), b"x").unwrap();
         }
         assert_eq!(inbox.ack_due(now), Some(now));
@@ -375,13 +382,13 @@ mod tests {
     #[test]
     fn a_patient_end_waits_for_what_goes_anyway_but_not_with_the_end() {
         let (mut inbox, now) = (inbox(), Time::from_secs(1));
-        inbox.be_patient();
+        inbox.delay_acks();
         for number in 0..2 * u64::from(CHUNKS) {
-            inbox.block(now, 5, number + 1, true);
+            inbox.count_blocks(now, 5, number + 1);
             take(&mut inbox, number, b"x").unwrap();
         }
-        assert_eq!(inbox.ack_due(now), Some(now + PATIENT_DELAY));
-        inbox.block(now, 5, 9, true);
+        assert_eq!(inbox.ack_due(now), Some(now + COALESCED_DELAY));
+        inbox.count_blocks(now, 5, 9);
         inbox.chunk(now, PLACE, 8, None).unwrap();
         assert_eq!(inbox.ack_due(now), Some(now));
     }

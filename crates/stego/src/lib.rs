@@ -13,7 +13,7 @@
 //! * `block` encrypts blocks and hides their headers. `frame` encodes the content of a block.
 //! * `outbox` stores data to send and data not yet acknowledged. `inbox` restores the order of
 //!   received data, and has windows and acknowledgements. `budget` is the memory limit that both
-//!   share. `carrier` is the state of one connection.
+//!   share. `recovery` detects the losses of one connection.
 //! * `link` is the chopper of the StegoTorus paper. A scheduler of `multipath` chooses the
 //!   connection of each chunk.
 //! * [`slot`] has the cover modules, one per file. [`Profile`] names them.
@@ -31,7 +31,6 @@
 
 mod block;
 mod budget;
-mod carrier;
 mod client;
 mod cover;
 mod elligator;
@@ -41,6 +40,7 @@ mod inbox;
 mod keys;
 mod link;
 mod outbox;
+mod recovery;
 mod secrets;
 mod server;
 pub mod slot;

@@ -5,18 +5,18 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::budget::{Budget, LEAST_WINDOW};
 use crate::frame::{Ack, DATA_OVERHEAD, Frame};
 
-/// Maximum number of chunks, counted from the first one that is not acknowledged.
+/// Maximum number of chunks from the first unacknowledged one on.
 pub(crate) const AHEAD: usize = 8_192;
 /// Maximum window in bytes.
 pub(crate) const MOST_WINDOW: usize = 16 << 20;
 /// Approximate bytes of memory that a chunk needs in addition to its content.
 pub(crate) const PIECE: usize = 64;
 /// Minimum length of a chunk that is cut short to fit into a small room.
-const SHORTEST: usize = 256;
+const MIN_CHUNK: usize = 256;
 /// Maximum number of chunks to retransmit that are searched for a fitting one.
-const LOOK: usize = 16;
+const RETRANSMIT_SEARCH: usize = 16;
 /// Capacity in bytes that the buffer of uncut bytes keeps for reuse.
-const KEPT: usize = 16 << 10;
+const KEPT_CAPACITY: usize = 16 << 10;
 /// Capacity in chunks that a queue keeps for reuse.
 pub(crate) const FEW_PIECES: usize = 64;
 
@@ -30,15 +30,15 @@ pub(crate) struct Outbox {
     flight: VecDeque<Option<Flight>>,
     base: u64,
     /// Numbers of the chunks that have to be sent again.
-    again: BTreeSet<u64>,
+    retransmit: BTreeSet<u64>,
     /// Number of bytes cut into chunks so far.
     cut: u64,
     /// Total bytes that the other end permits so far (flow control).
     limit: u64,
     /// Number of bytes that have not arrived at the other end, whether cut into chunks or not.
-    held: usize,
+    unacknowledged: usize,
     /// Number of bytes that have arrived at the other end.
-    came: u64,
+    arrived: u64,
     window: usize,
     /// Number of bytes taken from the budget.
     borrowed: usize,
@@ -51,7 +51,7 @@ struct Flight {
     /// Whether the chunk is the end of the stream; it is then empty.
     fin: bool,
     /// Number of the connection that carried the chunk last.
-    carrier: u64,
+    connection: u64,
 }
 
 /// Progress of the end of the stream.
@@ -72,11 +72,11 @@ impl Outbox {
             fresh: VecDeque::new(),
             flight: VecDeque::new(),
             base: 0,
-            again: BTreeSet::new(),
+            retransmit: BTreeSet::new(),
             cut: 0,
             limit: LEAST_WINDOW as u64,
-            held: 0,
-            came: 0,
+            unacknowledged: 0,
+            arrived: 0,
             window: LEAST_WINDOW,
             borrowed: 0,
             ending: Ending::Open,
@@ -92,7 +92,7 @@ impl Outbox {
             return 0;
         }
         self.fresh.extend(&bytes[..taken]);
-        self.held += taken;
+        self.unacknowledged += taken;
         let lacks = self.beyond(budget).saturating_sub(self.borrowed);
         let lent = budget.take(lacks);
         debug_assert!(lent, "there was room");
@@ -103,17 +103,17 @@ impl Outbox {
     /// Returns the number of bytes that may be written now.
     pub(crate) fn room(&self, budget: &Budget) -> usize {
         let memory = budget.share().saturating_add(self.borrowed).saturating_add(budget.left());
-        self.window.min(memory).saturating_sub(self.held)
+        self.window.min(memory).saturating_sub(self.unacknowledged)
     }
 
     /// Returns the number of bytes that the sender stores beyond its share.
     fn beyond(&self, budget: &Budget) -> usize {
-        self.held.saturating_sub(budget.share())
+        self.unacknowledged.saturating_sub(budget.share())
     }
 
     /// Returns to the budget the memory that the sender no longer needs. If the share has shrunk,
     /// takes the missing memory from the budget, as far as any is left.
-    pub(crate) fn settle(&mut self, budget: &mut Budget) {
+    pub(crate) fn update_budget(&mut self, budget: &mut Budget) {
         budget.give(std::mem::take(&mut self.borrowed));
         let needed = self.beyond(budget).min(budget.left());
         budget.take(needed);
@@ -145,7 +145,7 @@ impl Outbox {
 
     /// Returns whether no data wait or are in flight.
     pub(crate) fn is_empty(&self) -> bool {
-        self.held == 0 && self.flight.is_empty() && self.ending != Ending::Closing
+        self.unacknowledged == 0 && self.flight.is_empty() && self.ending != Ending::Closing
     }
 
     /// Returns the total bytes of the stream so far.
@@ -156,29 +156,29 @@ impl Outbox {
     /// Returns the approximate number of bytes to be sent now or later; it is approximate because
     /// a retransmitted chunk may be shorter.
     pub(crate) fn unsent(&self) -> usize {
-        self.fresh.len() + self.again.len() * self.chunk
+        self.fresh.len() + self.retransmit.len() * self.chunk
     }
 
     /// Returns the approximate number of bytes that could be sent now.
     pub(crate) fn sendable(&self) -> usize {
-        self.fresh_allowed() + self.again.len() * self.chunk
+        self.fresh_allowed() + self.retransmit.len() * self.chunk
     }
 
     /// Returns whether anything other than new bytes waits: a retransmission, or the end of the
     /// stream.
     pub(crate) fn is_urgent(&self) -> bool {
-        !self.again.is_empty() || self.fin_waits()
+        !self.retransmit.is_empty() || self.fin_waits()
     }
 
     /// Returns the number of bytes that have not arrived at the other end.
-    pub(crate) fn held(&self) -> usize {
-        self.held
+    pub(crate) fn unacknowledged(&self) -> usize {
+        self.unacknowledged
     }
 
     /// Returns the approximate bytes of memory that the sender uses.
-    pub(crate) fn kept(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         let spare = self.fresh.capacity() - self.fresh.len();
-        self.held + spare + PIECE * self.flight.len()
+        self.unacknowledged + spare + PIECE * self.flight.len()
     }
 
     /// Returns the number of bytes that the sender may store: its share, and what it has taken
@@ -190,47 +190,52 @@ impl Outbox {
     /// Returns the approximate number of chunks that could be sent now.
     pub(crate) fn waiting(&self) -> u64 {
         let fresh = self.fresh_allowed().div_ceil(self.chunk) + usize::from(self.fin_waits());
-        (self.again.len() + fresh) as u64
+        (self.retransmit.len() + fresh) as u64
     }
 
     /// Returns the minimum room in a message with which [`Outbox::next`] returns a chunk; `None`
     /// if no chunk can be sent.
     pub(crate) fn least_room(&self) -> Option<usize> {
-        let again = self.again.iter().take(LOOK).filter_map(|chunk| self.length(*chunk)).min();
+        let retransmit = self
+            .retransmit
+            .iter()
+            .take(RETRANSMIT_SEARCH)
+            .filter_map(|chunk| self.length(*chunk))
+            .min();
         let allowed = self.fresh_allowed();
-        let fresh = (allowed > 0).then(|| allowed.min(SHORTEST));
+        let fresh = (allowed > 0).then(|| allowed.min(MIN_CHUNK));
         let fin = self.fin_waits().then_some(0);
-        [again, fresh, fin].into_iter().flatten().min().map(|bytes| bytes + DATA_OVERHEAD)
+        [retransmit, fresh, fin].into_iter().flatten().min().map(|bytes| bytes + DATA_OVERHEAD)
     }
 
     /// Selects a chunk that fits into `room` bytes of frames, and assigns it to the connection
-    /// `carrier`. Retransmissions are first. Appends the chunk's frame to `out`, and returns its
+    /// `connection`. Retransmissions are first. Appends the chunk's frame to `out`, and returns its
     /// number.
-    pub(crate) fn next(&mut self, carrier: u64, room: usize, out: &mut Vec<u8>) -> Option<u64> {
+    pub(crate) fn next(&mut self, connection: u64, room: usize, out: &mut Vec<u8>) -> Option<u64> {
         let room = room.checked_sub(DATA_OVERHEAD)?;
         let fits = |chunk: &u64| self.length(*chunk).is_some_and(|length| length <= room);
-        let again = self.again.iter().take(LOOK).copied().find(fits);
-        let number = match again {
+        let retransmit = self.retransmit.iter().take(RETRANSMIT_SEARCH).copied().find(fits);
+        let number = match retransmit {
             Some(number) => number,
             None => self.cut(room)?,
         };
-        self.again.remove(&number);
+        self.retransmit.remove(&number);
         let flight = self.flight.get_mut((number - self.base) as usize)?.as_mut()?;
-        flight.carrier = carrier;
+        flight.connection = connection;
         let data = Frame::Data { chunk: number, bytes: &flight.bytes };
         let frame = if flight.fin { Frame::Fin { chunk: number } } else { data };
         frame.write(out);
         Some(number)
     }
 
-    /// Marks a chunk that `carrier` did not deliver for retransmission, unless another connection
-    /// has carried it since.
-    pub(crate) fn failed(&mut self, carrier: u64, chunk: u64) {
+    /// Marks a chunk that `connection` did not deliver for retransmission, unless another one has
+    /// carried it since.
+    pub(crate) fn lost(&mut self, connection: u64, chunk: u64) {
         let flight = chunk.checked_sub(self.base).and_then(|at| self.flight.get(at as usize));
         if let Some(Some(flight)) = flight
-            && flight.carrier == carrier
+            && flight.connection == connection
         {
-            self.again.insert(chunk);
+            self.retransmit.insert(chunk);
         }
     }
 
@@ -269,15 +274,15 @@ impl Outbox {
     /// advertises a large window and acknowledges nothing gets [`LEAST_WINDOW`]. A peer that reads
     /// its data is not slowed down, because it raises its window more slowly than this.
     fn earned(&self) -> u64 {
-        LEAST_WINDOW as u64 + 2 * self.came
+        LEAST_WINDOW as u64 + 2 * self.arrived
     }
 
     fn mark_arrived(&mut self, chunk: u64) {
         let Some(place) = self.flight.get_mut((chunk - self.base) as usize) else { return };
         if let Some(flight) = place.take() {
-            self.held -= flight.bytes.len();
-            self.came += flight.bytes.len() as u64;
-            self.again.remove(&chunk);
+            self.unacknowledged -= flight.bytes.len();
+            self.arrived += flight.bytes.len() as u64;
+            self.retransmit.remove(&chunk);
         }
     }
 
@@ -304,17 +309,17 @@ impl Outbox {
         let number = self.base + self.flight.len() as u64;
         if self.fin_waits() {
             self.ending = Ending::Sent(number);
-            self.flight.push_back(Some(Flight { bytes: Vec::new(), fin: true, carrier: 0 }));
+            self.flight.push_back(Some(Flight { bytes: Vec::new(), fin: true, connection: 0 }));
             return Some(number);
         }
         let allowed = self.fresh_allowed();
         let length = allowed.min(self.chunk).min(room);
-        if length == 0 || length < SHORTEST.min(allowed) {
+        if length == 0 || length < MIN_CHUNK.min(allowed) {
             return None;
         }
         let bytes = self.take_fresh(length);
         self.cut += length as u64;
-        self.flight.push_back(Some(Flight { bytes, fin: false, carrier: 0 }));
+        self.flight.push_back(Some(Flight { bytes, fin: false, connection: 0 }));
         Some(number)
     }
 
@@ -329,7 +334,9 @@ impl Outbox {
         self.fresh.drain(..length);
         if self.fresh.is_empty() {
             self.fresh = VecDeque::new();
-        } else if self.fresh.capacity() > KEPT && self.fresh.len() < self.fresh.capacity() / 4 {
+        } else if self.fresh.capacity() > KEPT_CAPACITY
+            && self.fresh.len() < self.fresh.capacity() / 4
+        {
             self.fresh.shrink_to(self.fresh.len() * 2);
         }
         bytes
@@ -348,8 +355,8 @@ mod tests {
         Ack { next, ranges: ranges.to_vec(), ..Ack::default() }
     }
 
-    fn send(outbox: &mut Outbox, carrier: u64, count: usize) -> Vec<u64> {
-        (0..count).map_while(|_| outbox.next(carrier, 16_400, &mut Vec::new())).collect()
+    fn send(outbox: &mut Outbox, connection: u64, count: usize) -> Vec<u64> {
+        (0..count).map_while(|_| outbox.next(connection, 16_400, &mut Vec::new())).collect()
     }
 
     #[test]
@@ -359,12 +366,12 @@ mod tests {
         assert_eq!(outbox.write(&[7; 10_000], &mut plenty()), 10_000);
         assert_eq!(send(&mut outbox, 1, 5), [0, 1, 2, 3, 4]);
         assert!(outbox.acknowledged(&ack(1, &[2..4])));
-        (0..5).for_each(|chunk| outbox.failed(1, chunk));
+        (0..5).for_each(|chunk| outbox.lost(1, chunk));
         assert_eq!(send(&mut outbox, 2, 3), [1, 4, 5]);
-        outbox.failed(1, 1);
+        outbox.lost(1, 1);
         assert_eq!(send(&mut outbox, 3, 1), [6], "another has taken it");
         assert!(outbox.has_arrived(0) && outbox.has_arrived(3) && !outbox.has_arrived(1));
-        assert_eq!(outbox.held(), 10_000 - 3_000);
+        assert_eq!(outbox.unacknowledged(), 10_000 - 3_000);
     }
 
     #[test]
@@ -375,7 +382,7 @@ mod tests {
         assert_eq!(outbox.write(b"more", &mut plenty()), 0);
         assert_eq!(send(&mut outbox, 1, 9), [0, 1, 2]);
         assert!(outbox.acknowledged(&ack(2, &[])) && !outbox.is_done());
-        outbox.failed(1, 2);
+        outbox.lost(1, 2);
         let mut frame = Vec::new();
         assert_eq!(outbox.next(2, 100, &mut frame), Some(2));
         assert_eq!(Frame::read(&mut &frame[..]), Ok(Some(Frame::Fin { chunk: 2 })));
@@ -431,8 +438,8 @@ mod tests {
         send(one, 1, 10_000);
         let next = one.base + one.flight.len() as u64 / 2;
         assert!(one.acknowledged(&Ack { next, limit, ..Ack::default() }));
-        one.settle(&mut budget);
-        let (freed, kept) = (budget.left(), one.held());
+        one.update_budget(&mut budget);
+        let (freed, kept) = (budget.left(), one.unacknowledged());
         assert_eq!(freed, (4 << 20) - kept);
         assert!(freed > 1 << 20 && two.room(&budget) == freed, "{freed}");
         two.release(&mut budget);
@@ -446,7 +453,7 @@ mod tests {
         outbox.write(&vec![0; LEAST_WINDOW], &mut plenty());
         assert!(outbox.fresh.capacity() >= LEAST_WINDOW);
         send(&mut outbox, 1, 1_000);
-        assert!(outbox.fresh.capacity() <= KEPT, "{}", outbox.fresh.capacity());
+        assert!(outbox.fresh.capacity() <= KEPT_CAPACITY, "{}", outbox.fresh.capacity());
     }
 
     #[test]
@@ -465,12 +472,12 @@ mod tests {
     fn a_chunk_is_cut_to_the_room_that_is_there_and_never_too_short() {
         let mut outbox = Outbox::new(16_000);
         outbox.write(&[1; 2_000], &mut plenty());
-        assert_eq!(outbox.next(1, SHORTEST + DATA_OVERHEAD - 1, &mut Vec::new()), None);
-        assert_eq!(outbox.least_room(), Some(SHORTEST + DATA_OVERHEAD));
+        assert_eq!(outbox.next(1, MIN_CHUNK + DATA_OVERHEAD - 1, &mut Vec::new()), None);
+        assert_eq!(outbox.least_room(), Some(MIN_CHUNK + DATA_OVERHEAD));
         let mut out = Vec::new();
         assert_eq!(outbox.next(1, 500, &mut out), Some(0));
         assert!(out.len() <= 500 && out.len() > 480);
-        outbox.failed(1, 0);
+        outbox.lost(1, 0);
         out.clear();
         assert_eq!(outbox.next(2, 300, &mut out), Some(1), "one that fits");
         assert_eq!(outbox.next(2, 500, &mut out), Some(0));

@@ -1,27 +1,32 @@
 //! A server: the links of many clients, and the connections that join these links.
+//!
+//! `connections` recognises clients by the first bytes of their connections, and passes received
+//! bytes to links.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_multipath::Time;
 use anabranch_multipath::schedule::Spec;
+use anabranch_multipath::{Core, Time};
 use rand_core::CryptoRng;
 
 use crate::budget::Budget;
-use crate::client::{Ending, SURVIVES, draw, splitter};
-use crate::cover::{ConnId, Cover, Input};
-use crate::handshake::{ANSWER, HELLO, ReplayCache};
+use crate::client::{Ending, SURVIVES};
+use crate::cover::{ConnId, Input};
+use crate::handshake::ReplayCache;
 use crate::keys::ServerKey;
-use crate::link::{Link, LinkViolation, Opening, Side};
-use crate::slot::{Covers, Hidden, Profile, SharedContext};
-use crate::token::{LinkTokens, TOKEN, TokenTable};
+use crate::link::Link;
+use crate::slot::{Covers, Profile, SharedContext};
+use crate::token::{LinkTokens, TokenTable};
+use connections::{Conn, ConnOwner};
 
+mod connections;
 #[cfg(test)]
 mod tests;
 
 /// Maximum number of simultaneous connections of a link.
-pub(crate) const PLACES: usize = 64;
+pub(crate) const PATHS: usize = 64;
 /// Time after which a held request is answered if another one is held too, even without data.
 const ENOUGH: Duration = Duration::from_millis(50);
 /// Time for which a finished link is remembered. Its client may return because the last
@@ -44,8 +49,8 @@ pub enum ServerOutput {
     Send(ConnId, Vec<u8>),
     /// Close the connection after writing what is queued.
     Close(ConnId),
-    /// The connection is not from a client of this server. The bytes are all that it has sent so
-    /// far, and the server ignores later ones.
+    /// The connection is not from a client of this server. The bytes are those received so far;
+    /// the server ignores later ones.
     Stranger(ConnId, Vec<u8>),
     /// A client opened a link.
     Opened(LinkId),
@@ -94,7 +99,7 @@ pub struct Server<R> {
     outputs: VecDeque<ServerOutput>,
     budget: Budget,
     /// Approximate bytes of memory of all links together.
-    kept: usize,
+    memory: usize,
     /// Links that had an event since they were last processed.
     touched: BTreeSet<LinkId>,
     /// Time at which each link has to be processed next, unless an event occurs before.
@@ -105,33 +110,60 @@ pub struct Server<R> {
 struct LinkEntry {
     link: Link,
     tokens: LinkTokens,
-    places: Vec<Option<ConnId>>,
+    paths: Vec<Option<ConnId>>,
     /// Time at which the link's client was last heard.
     heard: Time,
     /// Time at which both streams had ended; `None` before.
     done: Option<Time>,
     timer: Time,
     /// Approximate bytes of memory that the link used when it was last processed.
-    kept: usize,
+    memory: usize,
 }
 
-struct Conn {
-    cover: Cover,
-    owner: ConnOwner,
-    /// Bytes of the current exchange as received, while the connection's client is unknown.
-    raw: Vec<u8>,
-}
+impl<R: CryptoRng> Core for Server<R> {
+    type In<'a> = Input<'a>;
+    type Out = ServerOutput;
 
-/// The link that a connection belongs to.
-enum ConnOwner {
-    /// The link is not known yet. The bytes are the hidden ones received so far.
-    Unknown(Vec<u8>),
-    Joined {
-        link: LinkId,
-        place: usize,
-        skip: usize,
-    },
-    Stranger,
+    fn handle(&mut self, now: Time, input: Input<'_>) {
+        match input {
+            Input::Opened(id) => {
+                let slot = self.config.profile.server_slot(&self.context);
+                self.conns.insert(id, Conn::new(slot));
+            }
+            Input::Bytes(id, bytes) => self.receive(now, id, bytes),
+            Input::Room(id, room) => {
+                let Some(connection) = self.conns.get_mut(&id) else { return };
+                connection.cover.socket = room;
+                if let ConnOwner::Joined { link, .. } = connection.owner {
+                    self.touched.insert(link);
+                }
+            }
+            Input::Closed(id) => self.gone(now, id),
+        }
+    }
+
+    fn poll(&mut self, now: Time) -> Option<ServerOutput> {
+        if self.outputs.is_empty() {
+            while let Some(&(due, link)) = self.timers.first().filter(|(due, _)| now >= *due) {
+                self.timers.remove(&(due, link));
+                self.touched.insert(link);
+            }
+            while let Some(link) = self.touched.pop_first() {
+                self.work(now, link);
+            }
+            while self.finished.len() > FINISHED {
+                self.forget_oldest();
+            }
+            while self.memory > self.config.memory {
+                self.evict_largest(now);
+            }
+        }
+        self.outputs.pop_front()
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.timers.first().map(|(due, _)| *due)
+    }
 }
 
 impl<R: CryptoRng> Server<R> {
@@ -140,7 +172,7 @@ impl<R: CryptoRng> Server<R> {
     pub fn new(config: ServerConfig, rng: R) -> Server<R> {
         Server {
             budget: Budget::new(config.memory / 2),
-            kept: 0,
+            memory: 0,
             context: Arc::new(SharedContext::new(
                 &config.key.public(),
                 String::new(),
@@ -168,27 +200,6 @@ impl<R: CryptoRng> Server<R> {
         if wall.abs_diff(self.config.wall) > 1 {
             self.config.wall = wall;
             self.context = Arc::new(SharedContext { wall, ..SharedContext::clone(&self.context) });
-        }
-    }
-
-    /// Processes an event of a connection.
-    pub fn handle(&mut self, now: Time, input: Input<'_>) {
-        match input {
-            Input::Opened(id) => {
-                let cover = Cover::new(self.config.profile.server_slot(&self.context));
-                let connection =
-                    Conn { cover, owner: ConnOwner::Unknown(Vec::new()), raw: Vec::new() };
-                self.conns.insert(id, connection);
-            }
-            Input::Bytes(id, bytes) => self.receive(now, id, bytes),
-            Input::Room(id, room) => {
-                let Some(connection) = self.conns.get_mut(&id) else { return };
-                connection.cover.socket = room;
-                if let ConnOwner::Joined { link, .. } = connection.owner {
-                    self.touched.insert(link);
-                }
-            }
-            Input::Closed(id) => self.gone(now, id),
         }
     }
 
@@ -246,48 +257,17 @@ impl<R: CryptoRng> Server<R> {
         self.links.len()
     }
 
-    /// Returns the next action for the driver; `None` if there is none.
-    pub fn poll(&mut self, now: Time) -> Option<ServerOutput> {
-        if self.outputs.is_empty() {
-            while let Some(&(due, link)) = self.timers.first().filter(|(due, _)| now >= *due) {
-                self.timers.remove(&(due, link));
-                self.touched.insert(link);
-            }
-            while let Some(link) = self.touched.pop_first() {
-                self.work(now, link);
-            }
-            while self.finished.len() > FINISHED {
-                self.forget_oldest();
-            }
-            while self.kept > self.config.memory {
-                self.evict_largest(now);
-            }
-        }
-        self.outputs.pop_front()
-    }
-
-    /// Returns the time by which [`Server::poll`] has to be called next.
-    #[must_use]
-    pub fn next_timeout(&self) -> Option<Time> {
-        self.timers.first().map(|(due, _)| *due)
-    }
-
-    fn minute(&self, now: Time) -> u32 {
-        let seconds = self.config.wall + now.since(Time::ZERO).as_secs();
-        u32::try_from(seconds / 60).unwrap_or(u32::MAX)
-    }
-
     /// Does all work of a link that is due at `now`.
     fn work(&mut self, now: Time, id: LinkId) {
-        let mut entry = self.links.remove(&id).expect("it was found");
+        let Some(mut entry) = self.links.remove(&id) else { return };
         self.timers.remove(&(entry.timer, id));
-        for place in entry.link.evicted() {
-            let Some(stale) = entry.places[place].take() else { continue };
+        for path in entry.link.evicted() {
+            let Some(stale) = entry.paths[path].take() else { continue };
             self.conns.remove(&stale);
             self.outputs.push_back(ServerOutput::Close(stale));
         }
         entry.link.tick(now);
-        entry.link.settle(&mut self.budget);
+        entry.link.update_budget(&mut self.budget);
         self.flush(now, &mut entry);
         if entry.link.is_done() && entry.link.has_ended() {
             if self.config.profile.family().streams {
@@ -311,10 +291,9 @@ impl<R: CryptoRng> Server<R> {
         if let Some(ending) = ending {
             return self.end(id, entry, ending);
         }
-        let (came, goes) = entry.link.kept();
-        let kept = came + goes;
-        self.kept = self.kept - entry.kept + kept;
-        entry.kept = kept;
+        let (received, unsent) = entry.link.memory();
+        self.memory = self.memory - entry.memory + received + unsent;
+        entry.memory = received + unsent;
         entry.timer = self.timer(now, &entry);
         self.timers.insert((entry.timer, id));
         self.links.insert(id, entry);
@@ -322,9 +301,14 @@ impl<R: CryptoRng> Server<R> {
     }
 
     fn timer(&self, now: Time, entry: &LinkEntry) -> Time {
-        let connections = entry.places.iter().flatten().filter_map(|conn| self.conns.get(conn));
+        let connections = entry.paths.iter().flatten().filter_map(|conn| self.conns.get(conn));
         let slots = connections.filter_map(|connection| connection.cover.due());
-        let slots = slots.chain(self.overdue(entry).map(|(due, _)| due));
+        let has_room = |path: usize| {
+            let connection = entry.paths[path].and_then(|conn| self.conns.get(&conn));
+            connection.is_some_and(|connection| connection.cover.has_room())
+        };
+        let overdue = self.overdue(entry).into_iter().filter(|&(_, path)| has_room(path));
+        let slots = slots.chain(overdue.map(|(due, _)| due));
         let done = entry.done.map(|since| since + LINGERS);
         let waits = entry.link.next_timeout(now).into_iter().chain(done).chain(slots);
         waits.chain([entry.heard + SURVIVES]).min().unwrap_or(Time::MAX)
@@ -334,8 +318,8 @@ impl<R: CryptoRng> Server<R> {
     /// budget.
     fn evict_largest(&mut self, now: Time) {
         let budget = self.budget;
-        let fullest = self.links.iter().max_by_key(|(_, entry)| entry.link.excess(&budget));
-        let id = *fullest.expect("a link keeps what is kept").0;
+        let largest = self.links.iter().max_by_key(|(_, entry)| entry.link.excess(&budget));
+        let id = *largest.expect("the memory is that of links").0;
         let mut entry = self.links.remove(&id).expect("it was found");
         self.timers.remove(&(entry.timer, id));
         entry.link.reset();
@@ -355,7 +339,7 @@ impl<R: CryptoRng> Server<R> {
         if let Some(done) = entry.done {
             self.finished.remove(&(done, id));
         }
-        self.kept -= entry.kept;
+        self.memory -= entry.memory;
         entry.link.release(&mut self.budget);
         self.divide();
         self.awaited.remove(&entry.tokens);
@@ -367,15 +351,15 @@ impl<R: CryptoRng> Server<R> {
     fn divide(&mut self) {
         let live = self.links.len() - self.finished.len();
         if self.budget.divide(self.config.memory / 4, live) {
-            self.links.values_mut().for_each(|entry| entry.link.settle(&mut self.budget));
+            self.links.values_mut().for_each(|entry| entry.link.update_budget(&mut self.budget));
         }
     }
 
     /// Closes a link's connections after their queued bytes have been written.
     fn hang_up(&mut self, entry: &mut LinkEntry) {
-        for (place, conn) in entry.places.iter_mut().enumerate() {
+        for (path, conn) in entry.paths.iter_mut().enumerate() {
             let Some(conn) = conn.take() else { continue };
-            entry.link.over(place);
+            entry.link.close(path);
             self.conns.remove(&conn);
             self.outputs.push_back(ServerOutput::Close(conn));
         }
@@ -383,28 +367,26 @@ impl<R: CryptoRng> Server<R> {
 
     /// Seals data that waits for a client, and sends it.
     fn flush(&mut self, now: Time, entry: &mut LinkEntry) {
-        let (mut rooms, mut spares) = (vec![0; PLACES], vec![0; PLACES]);
-        for (place, conn) in entry.places.iter().enumerate() {
-            let connection = conn.and_then(|conn| self.conns.get_mut(&conn));
-            let held = entry.link.held_at(place);
-            let Some(connection) = connection else { continue };
-            rooms[place] = connection.cover.room(now, held);
-            spares[place] = connection.cover.slot.spare();
-        }
-        entry.link.deal(now, &mut rooms, &spares);
-        let enough: Vec<_> = self.overdue(entry).filter(|(due, _)| now >= *due).collect();
-        for place in 0..PLACES {
-            let Some(conn) = entry.places[place] else { continue };
+        let rooms = entry.paths.iter().enumerate().filter_map(|(path, conn)| {
+            let connection = self.conns.get_mut(conn.as_ref()?)?;
+            Some((path, connection.cover.room(now)))
+        });
+        entry.link.deal(now, rooms);
+        let overdue = self.overdue(entry);
+        for path in 0..PATHS {
+            let Some(conn) = entry.paths[path] else { continue };
             let Some(connection) = self.conns.get_mut(&conn) else { continue };
-            let forced = enough.iter().any(|(_, late)| *late == place);
-            let said = connection.cover.emit(now, &mut entry.link, (place, forced));
-            let Some((out, over)) = said else { continue };
+            let forced = overdue.iter().any(|&(due, late)| late == path && now >= due);
+            let length = connection.cover.fit(now, entry.link.sealed(path), forced);
+            let Some(length) = length else { continue };
+            let hidden = entry.link.take(now, path, length);
+            let out = connection.cover.send(now, &hidden);
             self.outputs.push_back(ServerOutput::Send(conn, out));
-            if !over {
+            if !connection.cover.slot.has_answered() {
                 continue;
             }
-            entry.places[place] = None;
-            entry.link.over(place);
+            entry.paths[path] = None;
+            entry.link.close(path);
             // The next exchange may belong to another client, because a proxy may combine several
             // clients.
             connection.owner = ConnOwner::Unknown(Vec::new());
@@ -418,198 +400,18 @@ impl<R: CryptoRng> Server<R> {
     }
 
     /// Returns the time by which each held request of a link has to be answered, even without data,
-    /// and the request's place. Excludes the oldest request, which is held for future data, unless
+    /// and the request's path. Excludes the oldest request, which is held for future data, unless
     /// the link is done. Answers to the other requests let the client send again.
-    fn overdue(&self, entry: &LinkEntry) -> impl Iterator<Item = (Time, usize)> + use<R> {
+    fn overdue(&self, entry: &LinkEntry) -> Vec<(Time, usize)> {
         let done = entry.link.is_done() && entry.link.has_ended();
-        let (kept, enough) = if done { (0, Duration::ZERO) } else { (1, ENOUGH) };
-        let since = |(place, conn): (usize, &Option<ConnId>)| {
-            Some((self.conns.get(&(*conn)?)?.cover.slot.since()?, place))
+        let (held, enough) = if done { (0, Duration::ZERO) } else { (1, ENOUGH) };
+        let since = |(path, conn): (usize, &Option<ConnId>)| {
+            Some((self.conns.get(&(*conn)?)?.cover.slot.holds_since()?, path))
         };
-        let mut waiting: Vec<_> = entry.places.iter().enumerate().filter_map(since).collect();
+        let mut waiting: Vec<_> = entry.paths.iter().enumerate().filter_map(since).collect();
         waiting.sort_unstable();
-        waiting.into_iter().skip(kept).map(move |(since, place)| (since + enough, place))
-    }
-
-    fn gone(&mut self, now: Time, id: ConnId) {
-        let Some(connection) = self.conns.remove(&id) else { return };
-        self.leave(now, &connection.owner);
-    }
-
-    /// Removes a connection from its link.
-    fn leave(&mut self, now: Time, owner: &ConnOwner) {
-        let ConnOwner::Joined { link, place, .. } = owner else { return };
-        let Some(entry) = self.links.get_mut(link) else { return };
-        entry.places[*place] = None;
-        entry.link.lost(now, *place);
-        self.touched.insert(*link);
-    }
-
-    fn receive(&mut self, now: Time, id: ConnId, bytes: &[u8]) {
-        let Some(Conn { mut cover, mut owner, mut raw }) = self.conns.remove(&id) else { return };
-        match owner {
-            ConnOwner::Stranger => {
-                self.conns.insert(id, Conn { cover, owner, raw });
-                return;
-            }
-            ConnOwner::Unknown(_) => raw.extend_from_slice(bytes),
-            ConnOwner::Joined { .. } => {}
-        }
-        let mut broken = false;
-        let mut each = |hidden: Hidden<'_>| {
-            broken = broken || self.hidden(now, id, &mut owner, hidden).is_err();
-        };
-        broken |= cover.slot.receive(now, bytes, &mut each).is_err();
-        if broken {
-            self.leave(now, &owner);
-            let raw = match owner {
-                ConnOwner::Unknown(_) => std::mem::take(&mut raw),
-                _ => Vec::new(),
-            };
-            self.outputs.push_back(ServerOutput::Stranger(id, raw));
-            owner = ConnOwner::Stranger;
-        }
-        if !matches!(owner, ConnOwner::Unknown(_)) {
-            raw = Vec::new();
-        }
-        self.conns.insert(id, Conn { cover, owner, raw });
-    }
-
-    /// Returns the bytes received over a connection whose client is not known yet; `None` if the
-    /// client is known.
-    #[must_use]
-    pub fn said(&self, id: ConnId) -> Option<&[u8]> {
-        let connection = self.conns.get(&id)?;
-        matches!(connection.owner, ConnOwner::Unknown(_)).then_some(&connection.raw)
-    }
-
-    /// Returns whether a client of this server has identified itself over the connection.
-    #[must_use]
-    pub fn is_ours(&self, id: ConnId) -> bool {
-        self.conns
-            .get(&id)
-            .is_some_and(|connection| matches!(connection.owner, ConnOwner::Joined { .. }))
-    }
-
-    /// Treats a connection whose client is not known yet as that of a stranger. Returns the bytes
-    /// received; `None` if the client is known.
-    pub fn give_up(&mut self, id: ConnId) -> Option<Vec<u8>> {
-        let connection = self.conns.get_mut(&id)?;
-        matches!(connection.owner, ConnOwner::Unknown(_)).then(|| {
-            connection.owner = ConnOwner::Stranger;
-            std::mem::take(&mut connection.raw)
-        })
-    }
-
-    fn hidden(
-        &mut self,
-        now: Time,
-        id: ConnId,
-        owner: &mut ConnOwner,
-        hidden: Hidden<'_>,
-    ) -> Result<(), LinkViolation> {
-        match (hidden, &mut *owner) {
-            // The client's half of the exchange is complete, so no token or HELLO will follow.
-            (Hidden::End, ConnOwner::Unknown(_)) => Err(LinkViolation),
-            (Hidden::End, _) => Ok(()),
-            (Hidden::Bytes(bytes), ConnOwner::Unknown(came)) => {
-                came.extend_from_slice(bytes);
-                self.recognise(now, id, owner)
-            }
-            (Hidden::Bytes(bytes), ConnOwner::Joined { .. }) => {
-                self.receive_joined(now, owner, bytes)
-            }
-            (Hidden::Bytes(_), ConnOwner::Stranger) => Ok(()),
-        }
-    }
-
-    /// Passes bytes from a connection to the link that it belongs to.
-    fn receive_joined(
-        &mut self,
-        now: Time,
-        owner: &mut ConnOwner,
-        bytes: &[u8],
-    ) -> Result<(), LinkViolation> {
-        let ConnOwner::Joined { link, place, skip } = owner else { return Ok(()) };
-        let Some(entry) = self.links.get_mut(link) else { return Err(LinkViolation) };
-        let skipped = (*skip).min(bytes.len());
-        *skip -= skipped;
-        self.touched.insert(*link);
-        if entry.link.receive(now, *place, &bytes[skipped..])? > 0 {
-            entry.heard = now;
-        }
-        Ok(())
-    }
-
-    /// Checks whether the first bytes of a connection are a token or a handshake.
-    fn recognise(
-        &mut self,
-        now: Time,
-        id: ConnId,
-        owner: &mut ConnOwner,
-    ) -> Result<(), LinkViolation> {
-        let ConnOwner::Unknown(came) = &*owner else { return Ok(()) };
-        let Some((token, rest)) = came.split_first_chunk::<TOKEN>() else { return Ok(()) };
-        if let Some((link, number)) = self.awaited.take(token) {
-            let rest = rest.to_vec();
-            self.join(now, id, (LinkId(link), number), owner)?;
-            return self.receive_joined(now, owner, &rest);
-        }
-        let Some((hello, rest)) = came.split_first_chunk::<HELLO>() else { return Ok(()) };
-        let rest = rest.to_vec();
-        let minute = self.minute(now);
-        let accepted_hello =
-            self.replay_cache.read(&self.config.key, minute, hello).ok_or(LinkViolation)?;
-        let skip = usize::from(accepted_hello.padding);
-        let padding = draw(&mut self.rng, self.config.profile.family().padding);
-        let mut answer = Vec::with_capacity(ANSWER + usize::from(padding));
-        let full = self.links.len() - self.finished.len() >= self.config.links;
-        (!full).then_some(()).ok_or(LinkViolation)?;
-        let own = (self.config.aes, padding);
-        let secrets =
-            accepted_hello.answer(own, &mut self.rng, &mut answer).ok_or(LinkViolation)?;
-        let splitter = splitter(&self.config.schedule, PLACES, &mut self.rng);
-        let profile = self.config.profile;
-        let mut link = Link::new(&secrets, Side::Server, (splitter, PLACES), profile);
-        link.allow_pauses((profile.family().pauses)(&self.config.covers));
-        link.open(now, (0, 0), Opening::Waits, &answer);
-        let number = self.next_link;
-        self.next_link += 1;
-        let mut places = vec![None; PLACES];
-        places[0] = Some(id);
-        let tokens = self.awaited.add(number, &secrets.tokens);
-        let timer = Time::MAX;
-        let entry = LinkEntry { link, tokens, places, heard: now, done: None, timer, kept: 0 };
-        self.links.insert(LinkId(number), entry);
-        self.divide();
-        self.outputs.push_back(ServerOutput::Opened(LinkId(number)));
-        *owner = ConnOwner::Joined { link: LinkId(number), place: 0, skip };
-        self.receive_joined(now, owner, &rest)
-    }
-
-    /// Adds a connection to the link whose token it has sent.
-    fn join(
-        &mut self,
-        now: Time,
-        id: ConnId,
-        (link, number): (LinkId, u32),
-        owner: &mut ConnOwner,
-    ) -> Result<(), LinkViolation> {
-        let streams = self.config.profile.family().streams;
-        let entry = self.links.get_mut(&link).ok_or(LinkViolation)?;
-        self.awaited.mark_received(&mut entry.tokens, number);
-        let free = entry.places.iter().position(Option::is_none);
-        // The client has fewer connections than there are places, so some have failed unnoticed.
-        let place = free.or_else(|| entry.link.longest_silent()).ok_or(LinkViolation)?;
-        if let Some(stale) = entry.places[place].replace(id) {
-            self.conns.remove(&stale);
-            self.outputs.push_back(ServerOutput::Close(stale));
-        }
-        entry.heard = now;
-        let opening = if streams { Opening::Answers } else { Opening::Waits };
-        entry.link.open(now, (place, u64::from(number) + 1), opening, &[]);
-        *owner = ConnOwner::Joined { link, place, skip: 0 };
-        self.touched.insert(link);
-        Ok(())
+        waiting.drain(..held.min(waiting.len()));
+        waiting.iter_mut().for_each(|(since, _)| *since += enough);
+        waiting
     }
 }

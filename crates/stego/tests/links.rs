@@ -6,7 +6,7 @@ use anabranch_testkit::stego_world as world;
 
 use std::time::Duration;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core, Time};
 use anabranch_stego::Ending;
 use anabranch_stego::slot::FAMILIES;
 use rand::RngExt as _;

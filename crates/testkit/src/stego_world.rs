@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use anabranch_multipath::Time;
 use anabranch_multipath::seed::{Stream, stream};
+use anabranch_multipath::{Core, Time};
 use anabranch_netem::{Link, LinkSettings};
 use anabranch_stego::{
     Client, ClientConfig, ClientOutput, ConnId, Covers, Ending, Input, LinkId, Object, Server,
@@ -255,7 +255,8 @@ impl World {
             _ => None,
         });
         let client = self.client.next_timeout();
-        let all = kills.chain(lines).chain(self.server.next_timeout()).chain([client, until]);
+        let cores = client.into_iter().chain(self.server.next_timeout());
+        let all = kills.chain(lines).chain(cores).chain([until]);
         let next = all.min().unwrap();
         self.now = next.max(self.now + Duration::from_micros(1));
         self.kill();

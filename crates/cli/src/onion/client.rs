@@ -748,7 +748,10 @@ mod tests {
         let cubic = Some(SegmentControl(LossyCongestion::CUBIC));
         let unsound = ClientArgs { udp_or_congestion: cubic, ..several("eta") };
         let refused = unsound.is_udp_or().unwrap_err().to_string();
-        assert!(refused.contains("--schedule eta needs a congestion window for each circuit"), "{refused}");
+        assert!(
+            refused.contains("--schedule eta needs a congestion window for each circuit"),
+            "{refused}"
+        );
         let published = ClientArgs { udp_or_congestion: cubic, ..several("round-robin") };
         let quic = published.links().ok().and_then(|links| links.quic);
         assert_eq!(quic.and_then(|quic| quic.lossy), Some(LossyCongestion::CUBIC));

@@ -7,8 +7,8 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use anabranch_multipath::Time;
 use anabranch_multipath::schedule::Spec;
+use anabranch_multipath::{Core, Time};
 use anabranch_os::clock::Clock;
 use anabranch_os::cpu::has_aes;
 use anabranch_os::entropy::generator;
@@ -434,7 +434,7 @@ impl Station for ClientStation {
     }
 
     fn next_timeout(&self) -> Option<Time> {
-        self.links.values().map(|link| link.core.next_timeout()).min()
+        self.links.values().filter_map(|link| link.core.next_timeout()).min()
     }
 
     fn take(&mut self, now: Time, ready: Ready) {
@@ -453,7 +453,8 @@ impl Station for ClientStation {
     }
 
     fn work(&mut self, now: Time) {
-        let due = self.links.iter().filter(|(_, link)| link.core.next_timeout() <= now);
+        let due = |link: &Link| link.core.next_timeout().is_some_and(|due| due <= now);
+        let due = self.links.iter().filter(|(_, link)| due(link));
         self.touched.extend(due.map(|(number, _)| *number));
         loop {
             while let Some(number) = self.touched.pop_first() {

@@ -10,8 +10,8 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 
-use anabranch_multipath::Time;
 use anabranch_multipath::schedule::Spec;
+use anabranch_multipath::{Core, Time};
 use anabranch_os::clock::Clock;
 use anabranch_os::cpu::has_aes;
 use anabranch_os::entropy::generator;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Covers, LoadHint, SharedContext, Slot};
+use super::{ClientEnd, Covers, LoadHint, ServerEnd, SharedContext};
 
 /// A kind of profile: its name, its text for users, and the properties of its connections.
 pub struct Family {
@@ -28,7 +28,7 @@ pub struct Family {
     /// if requests are sent without such an estimate.
     pub(crate) answer: Option<usize>,
     /// Whether messages are costly and should therefore be few.
-    pub(crate) gathers: bool,
+    pub(crate) coalesces: bool,
     /// Whether both ends may send at any time.
     pub(crate) streams: bool,
     /// Maximum bytes of a chunk, the unit of retransmission, which has to fit into a message.
@@ -43,9 +43,9 @@ pub struct Family {
     pub(crate) pauses: fn(&Covers) -> Duration,
     /// Creates the client's end of a connection for an expected load. The last argument is a random
     /// number.
-    pub(crate) client: fn(&Family, &Arc<SharedContext>, LoadHint, u16) -> Box<dyn Slot>,
+    pub(crate) client: fn(&Family, &Arc<SharedContext>, LoadHint, u16) -> Box<dyn ClientEnd>,
     /// Creates the server's end of a connection.
-    pub(crate) server: fn(&Family, &Arc<SharedContext>) -> Box<dyn Slot>,
+    pub(crate) server: fn(&Family, &Arc<SharedContext>) -> Box<dyn ServerEnd>,
 }
 
 /// Number of simultaneous connections of the profiles with short ones.

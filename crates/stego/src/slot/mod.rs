@@ -108,19 +108,13 @@ pub(crate) trait Slot: Send {
     fn fit(&mut self, hidden: usize) -> usize;
 
     /// Appends the message that contains the `hidden` bytes. Their number must be at most
-    /// [`Slot::room`] and equal [`Slot::fit`]. Returns whether this end's part of the exchange
-    /// ends with the message.
-    fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool;
+    /// [`Slot::room`] and equal [`Slot::fit`].
+    fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>);
 
     /// Returns the time until which this end has to wait before it may send, although it is its
     /// turn; `None` if it need not wait.
     fn wait(&mut self, _now: Time) -> Option<Time> {
         None
-    }
-
-    /// Returns the maximum time for which the other end may delay its part of an exchange.
-    fn hold(&self) -> Duration {
-        Duration::ZERO
     }
 
     /// Returns the time at which this end has to send a message, even without data; `None` if it
@@ -129,34 +123,34 @@ pub(crate) trait Slot: Send {
         None
     }
 
-    /// Returns the number of free bytes that the socket needs before [`Slot::due`] applies.
-    fn needs(&self) -> usize {
-        0
+    /// Returns whether this connection can carry no further exchange.
+    fn is_spent(&self) -> bool;
+}
+
+/// The client's end of a connection. It begins the exchanges.
+pub(crate) trait ClientEnd: Slot {
+    /// Returns whether the next message may begin an exchange.
+    fn begins(&self) -> bool;
+
+    /// Returns the maximum time for which the server may delay its part of an exchange.
+    fn hold(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// Shares the server's hint for the path of the next request among connections. Stores this
-    /// connection's hint in `lead`. If the connection has none, takes the one in `lead`.
-    fn lead(&mut self, _lead: &mut Option<String>) {}
+    /// connection's hint in `next_path`. If the connection has none, takes the one in `next_path`.
+    fn share_hint(&mut self, _next_path: &mut Option<String>) {}
+}
+
+/// The server's end of a connection. It answers.
+pub(crate) trait ServerEnd: Slot {
+    /// Returns whether the last message was the end of this end's part of the exchange.
+    fn has_answered(&self) -> bool;
 
     /// Returns the time since which this end has been holding a request; `None` if it holds none. A
     /// server that holds several requests for a link answers all but the oldest, even without data.
     /// A module in which requests must not be answered early returns `None`.
-    fn since(&self) -> Option<Time> {
+    fn holds_since(&self) -> Option<Time> {
         None
-    }
-
-    /// Returns whether the next message of this end begins an exchange. It never does at a server.
-    fn begins(&self) -> bool {
-        false
-    }
-
-    /// Returns whether both ends may send at any time, so that a silent connection can be probed.
-    fn streams(&self) -> bool {
-        false
-    }
-
-    /// Returns whether this connection can carry no further exchange.
-    fn is_spent(&self) -> bool {
-        false
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 
 use super::family::{ACK_ROOM, Family, MANY};
-use super::{Hidden, NotCover, Slot, family};
+use super::{ClientEnd, Hidden, NotCover, ServerEnd, Slot, family};
 
 /// Few and persistent connections.
 pub(super) const FAMILY: Family = Family {
@@ -20,7 +20,7 @@ pub(super) const FAMILY: Family = Family {
     wants_pictures: false,
     wants_objects: false,
     answer: None,
-    gathers: false,
+    coalesces: false,
     streams: true,
     chunk: 4_096,
     padding: 512,
@@ -94,20 +94,27 @@ impl Slot for NoSteg {
         hidden
     }
 
-    fn send(&mut self, _now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
+    fn send(&mut self, _now: Time, hidden: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(hidden);
         if let Some([left, _]) = &mut self.left {
             *left = left.saturating_sub(hidden.len());
         }
-        false
-    }
-
-    fn streams(&self) -> bool {
-        true
     }
 
     fn is_spent(&self) -> bool {
         self.left.is_some_and(|left| left.into_iter().any(|left| left < LEAST))
+    }
+}
+
+impl ClientEnd for NoSteg {
+    fn begins(&self) -> bool {
+        true
+    }
+}
+
+impl ServerEnd for NoSteg {
+    fn has_answered(&self) -> bool {
+        false
     }
 }
 
@@ -119,9 +126,11 @@ mod tests {
     fn bytes_pass_until_the_connection_has_had_its_share() {
         let (mut slot, mut out) = (NoSteg::new(Some(5_000)), Vec::new());
         assert_eq!((slot.room(9_000), slot.room(300), slot.spare()), (5_000, 300, SPARE));
-        assert!(!slot.send(Time::ZERO, &[7; 3_000], &mut out) && !slot.is_spent());
+        slot.send(Time::ZERO, &[7; 3_000], &mut out);
+        assert!(!slot.has_answered() && !slot.is_spent());
         assert_eq!((out.len(), slot.room(9_000)), (3_000, 2_000));
-        assert!(!slot.send(Time::ZERO, &[7; 100], &mut out) && slot.is_spent());
+        slot.send(Time::ZERO, &[7; 100], &mut out);
+        assert!(!slot.has_answered() && slot.is_spent());
         assert_eq!((slot.room(9_000), slot.spare()), (1_900, usize::MAX));
         let mut seen = Vec::new();
         let mut each = |hidden: Hidden<'_>| match hidden {

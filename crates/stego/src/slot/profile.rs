@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use super::family::Family;
-use super::{LoadHint, SharedContext, Slot, embed, http, nosteg, rr};
+use super::{ClientEnd, LoadHint, ServerEnd, SharedContext, embed, http, nosteg, rr};
 
 /// A profile: the kind of traffic, and the use of connections. Both ends must have the same
 /// profile.
@@ -39,7 +39,7 @@ pub const FAMILIES: &[Family] = &[
 
 impl Profile {
     /// Maximum number of simultaneous connections in any profile, for one link.
-    pub const MOST_CONNECTIONS: usize = crate::server::PLACES;
+    pub const MOST_CONNECTIONS: usize = crate::server::PATHS;
 
     /// Returns all profiles.
     pub fn all() -> impl Iterator<Item = Profile> {
@@ -57,11 +57,11 @@ impl Profile {
         context: &Arc<SharedContext>,
         hint: LoadHint,
         draw: u16,
-    ) -> Box<dyn Slot> {
+    ) -> Box<dyn ClientEnd> {
         (self.0.client)(self.0, context, hint, draw)
     }
 
-    pub(crate) fn server_slot(self, context: &Arc<SharedContext>) -> Box<dyn Slot> {
+    pub(crate) fn server_slot(self, context: &Arc<SharedContext>) -> Box<dyn ServerEnd> {
         (self.0.server)(self.0, context)
     }
 }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn no_profile_has_more_connections_than_a_link_has_places() {
+    fn no_profile_has_more_connections_than_a_link_has_paths() {
         for family in FAMILIES {
             assert!(family.connections <= Profile::MOST_CONNECTIONS, "{}", family.name);
             assert!(family.idle_connections <= family.connections, "{}", family.name);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 
 use super::family::{ACK_ROOM, Family};
-use super::{Hidden, NotCover, RESERVE, Slot};
+use super::{ClientEnd, Hidden, NotCover, RESERVE, ServerEnd, Slot};
 
 /// The profile `nosteg-rr`.
 pub(super) const FAMILY: Family = Family {
@@ -19,7 +19,7 @@ pub(super) const FAMILY: Family = Family {
     wants_pictures: false,
     wants_objects: false,
     answer: None,
-    gathers: false,
+    coalesces: false,
     streams: false,
     chunk: 1_200,
     padding: 1,
@@ -66,12 +66,17 @@ impl Slot for ClientSlot {
         REQUEST
     }
 
-    fn send(&mut self, _now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
+    fn send(&mut self, _now: Time, hidden: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(hidden);
         self.asked = true;
-        false
     }
 
+    fn is_spent(&self) -> bool {
+        false
+    }
+}
+
+impl ClientEnd for ClientSlot {
     fn begins(&self) -> bool {
         !self.asked
     }
@@ -128,10 +133,9 @@ impl Slot for ServerSlot {
         hidden.max(RESERVE)
     }
 
-    fn send(&mut self, _now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
+    fn send(&mut self, _now: Time, hidden: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(hidden);
         self.answered = true;
-        true
     }
 
     fn due(&self) -> Option<Time> {
@@ -139,6 +143,12 @@ impl Slot for ServerSlot {
     }
 
     fn is_spent(&self) -> bool {
+        self.answered
+    }
+}
+
+impl ServerEnd for ServerSlot {
+    fn has_answered(&self) -> bool {
         self.answered
     }
 }
@@ -153,7 +163,8 @@ mod tests {
             (ClientSlot::default(), ServerSlot::default(), Time::from_secs(1));
         let (mut request, mut answer) = (Vec::new(), Vec::new());
         assert!(near.begins() && near.room(9) == REQUEST - RESERVE && near.fit(5) == REQUEST);
-        assert!(!near.send(now, &[1; REQUEST], &mut request) && near.room(9) == 0);
+        near.send(now, &[1; REQUEST], &mut request);
+        assert_eq!(near.room(9), 0);
         let mut seen = 0;
         let mut each = |hidden: Hidden<'_>| match hidden {
             Hidden::Bytes(bytes) => seen += bytes.len(),
@@ -166,7 +177,8 @@ mod tests {
         assert_eq!((far.wait(now), far.room(0)), (Some(now + WAIT), 0));
         assert_eq!((far.wait(now + WAIT), far.room(0)), (None, ANSWER));
         assert_eq!(far.due(), Some(now + HOLD));
-        assert!(far.send(now, b"answer", &mut answer) && far.is_spent() && far.room(0) == 0);
+        far.send(now, b"answer", &mut answer);
+        assert!(far.has_answered() && far.is_spent() && far.room(0) == 0);
         assert_eq!(far.receive(now, b"more", &mut |_| {}), Err(NotCover));
         near.receive(now, &answer, &mut |_| {}).unwrap();
     }

@@ -69,7 +69,7 @@ impl ServerStation {
         if self.core.is_ours(ConnId(wire)) {
             return self.recall(wire);
         }
-        let Some(said) = self.core.said(ConnId(wire)) else { return };
+        let Some(said) = self.core.unrecognised(ConnId(wire)) else { return };
         if let Some(early) = self.site_connections.early.get_mut(&wire) {
             self.wires.send(early.wire, &said[early.told..]);
             early.told = said.len();

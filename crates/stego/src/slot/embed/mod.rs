@@ -15,7 +15,7 @@ use anabranch_multipath::Time;
 use aws_lc_rs::hmac;
 
 use super::family::{Family, LITTLE_ACK_ROOM};
-use super::{Hidden, NotCover, RESERVE, SharedContext, Slot};
+use super::{ClientEnd, Hidden, NotCover, RESERVE, ServerEnd, SharedContext, Slot};
 use crate::keys::BridgeKey;
 use crate::token::TOKEN;
 pub(crate) use shape::LoadHint;
@@ -32,7 +32,7 @@ pub(super) const FAMILY: Family = Family {
     wants_pictures: false,
     wants_objects: false,
     answer: None,
-    gathers: false,
+    coalesces: false,
     streams: false,
     chunk: 4_096,
     padding: 1,
@@ -218,14 +218,12 @@ impl Slot for ClientSlot {
         self.course.fit(hidden, self.taken())
     }
 
-    fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
+    fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) {
         let Some((first, rest)) = hidden.split_at_checked(TOKEN).filter(|_| self.begins()) else {
-            self.course.send(now, hidden, out);
-            return false;
+            return self.course.send(now, hidden, out);
         };
         let number = self.context.numbers.write(first, self.number);
         self.course.send(now, &[first, &number, rest].concat(), out);
-        false
     }
 
     fn wait(&mut self, now: Time) -> Option<Time> {
@@ -236,24 +234,22 @@ impl Slot for ClientSlot {
         self.course.wait(now)
     }
 
-    fn hold(&self) -> Duration {
-        self.hold
-    }
-
     fn due(&self) -> Option<Time> {
         self.course.due()
     }
 
-    fn needs(&self) -> usize {
-        self.course.own().map_or(0, |step| step.bytes)
+    fn is_spent(&self) -> bool {
+        self.course.is_over()
     }
+}
 
+impl ClientEnd for ClientSlot {
     fn begins(&self) -> bool {
         self.course.at == 0
     }
 
-    fn is_spent(&self) -> bool {
-        self.course.is_over()
+    fn hold(&self) -> Duration {
+        self.hold
     }
 }
 
@@ -316,10 +312,10 @@ impl Slot for ServerSlot {
         self.course.as_ref().map_or(hidden, |course| course.fit(hidden, 0))
     }
 
-    fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
-        let Some(course) = &mut self.course else { return false };
-        course.send(now, hidden, out);
-        course.is_over()
+    fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) {
+        if let Some(course) = &mut self.course {
+            course.send(now, hidden, out);
+        }
     }
 
     fn wait(&mut self, now: Time) -> Option<Time> {
@@ -330,12 +326,14 @@ impl Slot for ServerSlot {
         self.course.as_ref()?.due()
     }
 
-    fn needs(&self) -> usize {
-        self.course.as_ref().and_then(Course::own).map_or(0, |step| step.bytes)
-    }
-
     fn is_spent(&self) -> bool {
         self.course.as_ref().is_some_and(Course::is_over)
+    }
+}
+
+impl ServerEnd for ServerSlot {
+    fn has_answered(&self) -> bool {
+        self.is_spent()
     }
 }
 
@@ -408,7 +406,7 @@ mod tests {
         let out = said(&mut near, now, b"");
         assert_eq!(out.len(), 10);
         found(&mut far, now, &out).unwrap();
-        assert_eq!((far.due(), far.needs()), (Some(now + Duration::from_secs(1)), 5_000));
+        assert_eq!(far.due(), Some(now + Duration::from_secs(1)));
         now += Duration::from_secs(1);
         let out = said(&mut far, now, &[3; 4_000]);
         assert_eq!(out.len(), 5_000);

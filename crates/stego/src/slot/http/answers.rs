@@ -145,20 +145,20 @@ pub(super) fn body(tier: Tier, answer: &AnswerHead) -> Result<Body, NotCover> {
 }
 
 /// Passes the hidden bytes of an answer to `each`. For a site, stores the path of the next request
-/// in `told`.
+/// in `next_path`.
 ///
 /// # Errors
 /// The answer of a site contains no such path.
 pub(super) fn hear(
     heads: &Heads,
     said: Hidden<'_>,
-    told: &mut Option<String>,
+    next_path: &mut Option<String>,
     each: &mut dyn FnMut(Hidden<'_>),
 ) -> Result<(), NotCover> {
     match said {
         Hidden::Bytes(all) if heads.tier == Tier::Site => {
             let (path, hidden) = heads.notes().read(all)?;
-            *told = Some(path);
+            *next_path = Some(path);
             each(Hidden::Bytes(&hidden));
         }
         said => each(said),

@@ -1,0 +1,210 @@
+//! The connections of a client: which ones are opened, probed and closed.
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use rand_core::CryptoRng;
+
+use super::{Client, ClientOutput, Stage};
+use crate::cover::{ConnId, Cover};
+use crate::handshake::draw;
+use crate::link::Link;
+use crate::recovery::Recovery;
+use crate::slot::{ClientEnd, LoadHint};
+
+/// Timeout for opening a connection. After an outage, a new connection after this time succeeds
+/// sooner than TCP's retransmission, whose intervals grow to a minute and more.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause after the first failed connection.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// Maximum pause after failed connections.
+const LONGEST_PAUSE: Duration = Duration::from_secs(8);
+/// Time without a byte after which a connection is probed with a PING, while the link is active.
+const PROBE_AFTER: Duration = Duration::from_secs(2);
+/// Time without a byte after which a connection is probed with a PING, on an idle link.
+const PROBE_AFTER_IDLE: Duration = Duration::from_secs(20);
+
+/// A connection of a client.
+pub(super) struct Conn {
+    pub(super) cover: Cover<dyn ClientEnd>,
+    pub(super) state: ConnState,
+}
+
+/// The state of a connection, except its cover.
+pub(super) struct ConnState {
+    /// The connection's path in the link.
+    pub(super) path: usize,
+    dialled: Time,
+    pub(super) opened: bool,
+    /// Whether anything from the server has arrived over the connection.
+    pub(super) heard: bool,
+    /// The token of the current exchange; `None` between exchanges, and in the exchange of the
+    /// handshake.
+    pub(super) token: Option<u32>,
+    pub(super) exchange: bool,
+    /// Number of padding bytes that still have to be skipped.
+    pub(super) skip: usize,
+    /// Hidden bytes received in the current exchange.
+    pub(super) received: usize,
+}
+
+impl ConnState {
+    fn new(path: usize, dialled: Time) -> ConnState {
+        ConnState {
+            path,
+            dialled,
+            opened: false,
+            heard: false,
+            token: None,
+            exchange: false,
+            skip: 0,
+            received: 0,
+        }
+    }
+
+    /// Returns the deadline for opening the connection; `None` if it is open.
+    fn deadline(&self) -> Option<Time> {
+        (!self.opened).then_some(self.dialled + CONNECT_TIMEOUT)
+    }
+
+    pub(super) fn is_late(&self, now: Time) -> bool {
+        self.deadline().is_some_and(|deadline| now >= deadline)
+    }
+
+    /// Removes from `bytes` the padding that has to be skipped.
+    pub(super) fn skip_padding<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let skipped = self.skip.min(bytes.len());
+        self.skip -= skipped;
+        &bytes[skipped..]
+    }
+}
+
+/// The pause after failed connections.
+#[derive(Default)]
+pub(super) struct Backoff {
+    failures: u32,
+    /// Time before which no further connection may be opened.
+    pub(super) until: Time,
+}
+
+impl Backoff {
+    /// Ends the pauses, because a connection works.
+    pub(super) fn reset(&mut self) {
+        self.failures = 0;
+    }
+
+    /// Delays further connections after a failed one. Several failures during a pause count once.
+    fn failed(&mut self, now: Time, rng: &mut impl CryptoRng) {
+        if now >= self.until {
+            self.failures += 1;
+            self.until = now + self.pause(rng);
+        }
+    }
+
+    /// Delays the next connection after a new one, while earlier ones have failed.
+    fn dialled(&mut self, now: Time, rng: &mut impl CryptoRng) {
+        if self.failures > 0 {
+            self.until = now + self.pause(rng);
+        }
+    }
+
+    /// Returns the pause after failures, with up to 50 % of jitter so that clients do not
+    /// synchronise.
+    fn pause(&self, rng: &mut impl CryptoRng) -> Duration {
+        let pause = (FIRST_PAUSE * (1 << (self.failures - 1).min(5))).min(LONGEST_PAUSE);
+        pause + pause / 2 * u32::from(draw(rng, 256)) / 256
+    }
+}
+
+impl<R: CryptoRng> Client<R> {
+    /// Returns the number of connections that the link should have.
+    pub(super) fn wanted(&self, now: Time, link: &Link) -> usize {
+        let family = self.config.profile.family();
+        if link.is_active(now) { family.connections } else { family.idle_connections }
+    }
+
+    /// Opens connections until there are `wanted` of them. `hint` is the load that they are
+    /// expected to have.
+    pub(super) fn dial(&mut self, now: Time, wanted: usize, hint: LoadHint) {
+        while self.conns.len() < wanted && now >= self.backoff.until {
+            let id = ConnId(self.next_conn);
+            let taken = |path: &usize| self.conns.values().any(|conn| conn.state.path == *path);
+            let path = (0..self.config.profile.family().connections).find(|path| !taken(path));
+            let Some(path) = path else { return };
+            self.next_conn += 1;
+            let draw = draw(&mut self.rng, u16::MAX);
+            let cover = Cover::new(self.config.profile.client_slot(&self.context, hint, draw));
+            self.conns.insert(id, Conn { cover, state: ConnState::new(path, now) });
+            self.outputs.push_back(ClientOutput::Dial(id));
+            self.backoff.dialled(now, &mut self.rng);
+        }
+    }
+
+    /// Closes a connection that has failed.
+    pub(super) fn close(&mut self, now: Time, id: ConnId) {
+        self.outputs.push_back(ClientOutput::Close(id));
+        self.gone(now, id);
+    }
+
+    /// Removes a closed connection.
+    pub(super) fn gone(&mut self, now: Time, id: ConnId) {
+        let Some(conn) = self.conns.remove(&id) else { return };
+        if !conn.state.heard {
+            self.backoff.failed(now, &mut self.rng);
+        }
+        match &mut self.stage {
+            Stage::Up(link, _) => link.lost(now, conn.state.path),
+            Stage::Handshake(handshake) if handshake.conn == id => self.stage = Stage::Alone,
+            _ => {}
+        }
+    }
+
+    /// Closes connections that fail to open, have been silent for too long, or are spent. Probes
+    /// connections on which nothing was received for a while.
+    pub(super) fn check_connections(&mut self, now: Time, link: &mut Link) {
+        let mut closed = Vec::new();
+        for (&id, conn) in &self.conns {
+            let recovery = link.recovery(conn.state.path);
+            let silent = recovery.and_then(Recovery::dead_at).is_some_and(|dead| now >= dead);
+            let dead = silent || conn.state.is_late(now);
+            let busy = recovery.is_some_and(Recovery::has_in_flight);
+            if dead || conn.cover.slot.is_spent() && !busy {
+                closed.push((id, dead));
+            } else if self.probe_at(now, link, conn).is_some_and(|probe| now >= probe) {
+                link.ping(now, conn.state.path);
+            }
+        }
+        for (id, dead) in closed {
+            let Some(conn) = self.conns.remove(&id) else { continue };
+            link.lost(now, conn.state.path);
+            self.outputs.push_back(ClientOutput::Close(id));
+            if dead && !conn.state.heard {
+                self.backoff.failed(now, &mut self.rng);
+            }
+        }
+    }
+
+    /// Returns the time at which a connection is probed if nothing is received until then; `None`
+    /// if it cannot be probed, or if an answer is expected anyway.
+    fn probe_at(&self, now: Time, link: &Link, conn: &Conn) -> Option<Time> {
+        let recovery = link.recovery(conn.state.path)?;
+        let quiet = if link.is_active(now) { PROBE_AFTER } else { PROBE_AFTER_IDLE };
+        let probes = self.config.profile.family().streams && !recovery.expects_answer();
+        probes.then_some(recovery.last_received() + quiet)
+    }
+
+    /// Returns the time at which a connection needs attention while the link is up.
+    pub(super) fn next_of_conn(&self, now: Time, link: &Link, conn: &Conn) -> Option<Time> {
+        let Some(recovery) = link.recovery(conn.state.path) else { return conn.state.deadline() };
+        let probe = self.probe_at(now, link, conn);
+        [recovery.dead_at(), probe, conn.cover.due()].into_iter().flatten().min()
+    }
+
+    /// Returns the time at which the first connection may be opened, or fails to open.
+    pub(super) fn next_attempt(&self, now: Time) -> Option<Time> {
+        if self.conns.is_empty() {
+            return Some(self.backoff.until.max(now));
+        }
+        self.conns.values().filter_map(|conn| conn.state.deadline()).min()
+    }
+}

@@ -1,0 +1,132 @@
+//! The handshake of a client, over its first connection.
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use rand_core::CryptoRng;
+
+use super::connections::ConnState;
+use super::{Client, ClientConfig, ClientOutput, Ending, Stage};
+use crate::cover::ConnId;
+use crate::handshake::{ANSWER, ClientHandshake, HELLO, draw};
+use crate::link::{Link, LinkViolation, Opening, Side};
+use crate::secrets::LinkSecrets;
+use crate::slot::LoadHint;
+use crate::token::TokenAllocator;
+
+/// Timeout of a handshake. After an outage, a new connection after this time succeeds sooner than
+/// TCP's retransmission, whose intervals grow to a minute and more.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The state of a handshake in progress.
+pub(super) struct Handshake {
+    pub(super) conn: ConnId,
+    client_handshake: ClientHandshake,
+    since: Time,
+    /// Hidden bytes received so far: the ANSWER, and what follows it.
+    answer: Vec<u8>,
+}
+
+impl Handshake {
+    pub(super) fn deadline(&self) -> Time {
+        self.since + HANDSHAKE_TIMEOUT
+    }
+}
+
+impl<R: CryptoRng> Client<R> {
+    /// Starts the handshake over the first open connection. Closes connections that fail to open
+    /// or to answer in time.
+    pub(super) fn greet(&mut self, now: Time) {
+        if let Stage::Handshake(handshake) = &self.stage
+            && now >= handshake.deadline()
+        {
+            let conn = handshake.conn;
+            self.close(now, conn);
+        }
+        if !matches!(self.stage, Stage::Alone) {
+            return;
+        }
+        if now >= self.lost_at(now) {
+            return self.end(Ending::Lost);
+        }
+        let late = self.conns.iter().filter(|(_, conn)| conn.state.is_late(now));
+        for id in late.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.close(now, id);
+        }
+        match self.conns.iter().find(|(_, conn)| conn.state.opened) {
+            Some((&id, _)) => self.send_hello(now, id),
+            None => self.dial(now, 1, LoadHint::Quiet),
+        }
+    }
+
+    fn send_hello(&mut self, now: Time, id: ConnId) {
+        let minute = self.minute(now);
+        let drawn = usize::from(draw(&mut self.rng, self.config.profile.family().padding));
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let padding = conn.cover.slot.fit(HELLO + drawn) - HELLO;
+        let own = (self.config.aes, u16::try_from(padding).unwrap_or(u16::MAX));
+        let mut hello = Vec::new();
+        let client_handshake =
+            ClientHandshake::begin(&self.config.key, minute, own, &mut self.rng, &mut hello);
+        // This is `None` only if the bridge line's key is a point of low order.
+        let Some(client_handshake) = client_handshake else { return self.end(Ending::Lost) };
+        let out = conn.cover.send(now, &hello);
+        (conn.state.exchange, conn.state.token) = (true, None);
+        self.outputs.push_back(ClientOutput::Send(id, out));
+        let handshake = Handshake { conn: id, client_handshake, since: now, answer: Vec::new() };
+        self.stage = Stage::Handshake(Box::new(handshake));
+    }
+
+    fn minute(&self, now: Time) -> u32 {
+        let seconds = self.config.wall + now.since(Time::ZERO).as_secs();
+        u32::try_from(seconds / 60).unwrap_or(u32::MAX)
+    }
+
+    /// Processes hidden bytes that arrive before the link is up. Once the answer to the handshake
+    /// is complete, opens the link.
+    pub(super) fn receive_answer(
+        &mut self,
+        now: Time,
+        state: &mut ConnState,
+        bytes: &[u8],
+    ) -> Result<(), LinkViolation> {
+        let Stage::Handshake(handshake) = &mut self.stage else { return Ok(()) };
+        handshake.answer.extend_from_slice(bytes);
+        let Some((answer, rest)) = handshake.answer.split_first_chunk::<ANSWER>() else {
+            return Ok(());
+        };
+        let finished = handshake.client_handshake.finish(answer);
+        let (secrets, padding) = finished.ok_or(LinkViolation)?;
+        let (rest, rtt) = (rest.to_vec(), now.since(handshake.since));
+        let mut link = self.link(&secrets);
+        link.measured(rtt);
+        link.open(now, state.path, 0, Opening::Asks(Duration::ZERO), &[]);
+        link.write(&self.early.bytes, &mut self.budget);
+        if self.early.ended {
+            link.finish();
+        }
+        self.early.bytes = Vec::new();
+        state.skip = padding.into();
+        self.heard_server(now, state);
+        let received = link.receive(now, state.path, state.skip_padding(&rest));
+        let allocator = TokenAllocator::new(&secrets.tokens);
+        self.stage = Stage::Up(Box::new(link), Box::new(allocator));
+        self.outputs.push_back(ClientOutput::Up);
+        received.map(drop)
+    }
+
+    /// Records that the server has sent something valid over a connection.
+    pub(super) fn heard_server(&mut self, now: Time, state: &mut ConnState) {
+        (self.heard, state.heard) = (Some(now), true);
+        self.backoff.reset();
+    }
+
+    fn link(&mut self, secrets: &LinkSecrets) -> Link {
+        let ClientConfig { profile, schedule, covers, .. } = &self.config;
+        let paths = profile.family().connections;
+        let rng = &mut self.rng;
+        let mut link = Link::new(secrets, Side::Client, paths, *profile, schedule, rng);
+        link.allow_pauses((profile.family().pauses)(covers));
+        link
+    }
+}

@@ -1,0 +1,103 @@
+//! Acknowledgements: when one is sent, over which connection, and the backlog that it advertises.
+
+use anabranch_multipath::Time;
+
+use super::Side;
+use super::connections::Connections;
+use crate::frame::Ack;
+use crate::inbox::Inbox;
+use crate::outbox::Outbox;
+use crate::slot::Family;
+
+/// Number of new bytes after which the server advertises its backlog again, while the client knows
+/// of less than [`ADVERTISED_BELOW`] bytes.
+const ADVERTISED_STEP: u64 = 16 << 10;
+/// Advertised backlog in bytes above which the server sends no updates.
+const ADVERTISED_BELOW: u64 = 256 << 10;
+
+/// The acknowledgements that this end sends.
+pub(super) struct Acks {
+    /// Minimum room that an acknowledgement needs.
+    pub(super) least_room: usize,
+    /// Whether acknowledgements are sent together with data before they are due.
+    coalesces: bool,
+    /// Whether the other end has to know of waiting data before it can fetch them.
+    advertises: bool,
+    /// Length of the stream that was advertised to the other end.
+    advertised: u64,
+    /// Path that last received a block that needs an acknowledgement.
+    latest_path: usize,
+    /// Number of the connection that carried the last acknowledgement.
+    carried_by: u64,
+}
+
+impl Acks {
+    pub(super) fn new(family: &Family, side: Side) -> Acks {
+        Acks {
+            least_room: family.ack_room,
+            coalesces: family.coalesces,
+            advertises: !family.streams && side == Side::Server,
+            advertised: 0,
+            latest_path: 0,
+            carried_by: 0,
+        }
+    }
+
+    /// Records that a block that needs an acknowledgement arrived on `path`, or that the path is to
+    /// carry the next acknowledgement.
+    pub(super) fn prefer(&mut self, path: usize) {
+        self.latest_path = path;
+    }
+
+    /// Returns whether to send an acknowledgement now: it is due, it can accompany data, or the
+    /// backlog has to be advertised. `room` is the number of bytes that the connections can carry.
+    pub(super) fn is_due(&self, now: Time, inbox: &Inbox, outbox: &Outbox, room: usize) -> bool {
+        let along = self.coalesces && room > 0 && outbox.least_room().is_some();
+        let due = inbox.ack_due(now).is_some_and(|due| along || due <= now);
+        due || self.must_advertise(outbox, room)
+    }
+
+    /// Returns whether the backlog has to be advertised: once `room` bytes are sent, more bytes are
+    /// left than the other end knows of.
+    fn must_advertise(&self, outbox: &Outbox, room: usize) -> bool {
+        let (written, left) = (outbox.written(), outbox.unsent().saturating_sub(room) as u64);
+        let known = left.saturating_sub(written - self.advertised.min(written));
+        let news = left - known;
+        let few = known < ADVERTISED_BELOW && (news >= ADVERTISED_STEP || known == 0 && news > 0);
+        self.advertises && few
+    }
+
+    /// Returns the path for an acknowledgement: [`Acks::prefer`]'s, otherwise any that is not
+    /// silent, otherwise any with room.
+    pub(super) fn path(&self, connections: &Connections) -> Option<usize> {
+        let fits = |path: &usize| connections.room(*path) >= self.least_room;
+        let works = |path: &usize| {
+            let connection = connections.get(*path);
+            connection.is_some_and(|connection| connection.recovery.silent_since().is_none())
+        };
+        let all = || std::iter::once(self.latest_path).chain(0..connections.len());
+        all().find(|path| fits(path) && works(path)).or_else(|| all().find(fits))
+    }
+
+    /// Builds an acknowledgement of at most `room` bytes, which connection `number` carries.
+    pub(super) fn build(
+        &mut self,
+        inbox: &mut Inbox,
+        outbox: &Outbox,
+        room: usize,
+        number: u64,
+    ) -> Ack {
+        self.advertised = outbox.written();
+        self.carried_by = number;
+        inbox.ack(outbox.written(), room)
+    }
+
+    /// Repeats the last acknowledgement if connection `number` carried it, as the connection is
+    /// lost or silent.
+    pub(super) fn connection_lost(&mut self, now: Time, number: u64, inbox: &mut Inbox) {
+        if number == self.carried_by {
+            inbox.repeat_ack(now);
+            self.advertised = 0;
+        }
+    }
+}

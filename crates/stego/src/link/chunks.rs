@@ -1,0 +1,163 @@
+//! The schedule of chunks: which path carries the next one, and how long small pieces wait for
+//! others.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use anabranch_multipath::schedule::{RoundRobin, Spec};
+use anabranch_multipath::{Assignment, Boundary, LegView, PathView, Splitter, Time, seed};
+use rand_core::CryptoRng;
+
+use super::connections::Connections;
+use crate::block;
+use crate::frame::DATA_OVERHEAD;
+use crate::outbox::Outbox;
+use crate::recovery::DEFAULT_RTT;
+use crate::slot::Family;
+
+/// Number of waiting bytes from which they are sent without a coalescing delay.
+const COALESCED_BELOW: usize = 16 << 10;
+/// Coalescing delay on a link whose other end has nothing to send.
+const DELAY: Duration = Duration::from_millis(5);
+/// Coalescing delay on a link whose other end sends, so that messages are frequent.
+const DELAY_BUSY: Duration = Duration::from_millis(20);
+
+/// The scheduler of a link's chunks.
+pub(super) struct ChunkSchedule {
+    splitter: Splitter,
+    /// Maximum bytes of a chunk.
+    chunk: usize,
+    /// Whether messages are costly and should therefore be few. Waiting data then go into as few
+    /// messages as can hold them.
+    coalesces: bool,
+    /// Time since which a small number of bytes has been waiting for more; `None` if none wait.
+    waiting_since: Option<Time>,
+    /// Views of all paths; a buffer.
+    views: Vec<PathView>,
+    /// Paths in the order in which they are filled; a buffer.
+    order: Vec<usize>,
+}
+
+impl ChunkSchedule {
+    pub(super) fn new(
+        schedule: &Spec,
+        paths: usize,
+        family: &Family,
+        rng: &mut impl CryptoRng,
+    ) -> ChunkSchedule {
+        ChunkSchedule {
+            splitter: splitter(schedule, paths, rng),
+            chunk: family.chunk,
+            coalesces: family.coalesces,
+            waiting_since: None,
+            views: Vec::new(),
+            order: Vec::new(),
+        }
+    }
+
+    /// Returns the minimum room that the waiting data need in a new message; `None` if none wait,
+    /// or if they still wait for others. `backlog` is the number of bytes that the other end has to
+    /// send.
+    pub(super) fn wanted_room(
+        &mut self,
+        now: Time,
+        outbox: &Outbox,
+        backlog: u64,
+    ) -> Option<usize> {
+        let least = outbox.least_room()?;
+        let since = *self.waiting_since.get_or_insert(now);
+        (now >= since + self.delay(outbox, backlog)).then_some(least + block::OVERHEAD)
+    }
+
+    /// Returns the time at which the coalescing delay of waiting data ends; `None` if none wait.
+    pub(super) fn due(&self, outbox: &Outbox, backlog: u64) -> Option<Time> {
+        Some(self.waiting_since? + self.delay(outbox, backlog))
+    }
+
+    fn delay(&self, outbox: &Outbox, backlog: u64) -> Duration {
+        let few = outbox.sendable() < COALESCED_BELOW && !outbox.is_urgent();
+        match (self.coalesces && few, backlog) {
+            (false, _) => Duration::ZERO,
+            (true, 0) => DELAY,
+            (true, _) => DELAY_BUSY,
+        }
+    }
+
+    /// Prepares the messages for chunks: none goes into reserved room. If messages are costly,
+    /// only as many have room as the waiting data need.
+    pub(super) fn begin(&mut self, connections: &mut Connections, outbox: &Outbox) {
+        for connection in connections.iter_mut() {
+            let room = &mut connection.room;
+            room.bytes = room.bytes.saturating_sub(room.reserved);
+        }
+        if self.coalesces {
+            self.use_few_messages(connections, outbox);
+        }
+    }
+
+    /// Sets the room to zero on every path that the waiting data do not need. Keeps paths that have
+    /// to send a message anyway, and then those with the most room.
+    fn use_few_messages(&mut self, connections: &mut Connections, outbox: &Outbox) {
+        let bytes = outbox.sendable();
+        let mut needed = bytes + (bytes / self.chunk + 1) * (block::OVERHEAD + DATA_OVERHEAD);
+        let with_room = (0..connections.len()).filter(|&path| connections.room(path) > 0);
+        self.order.extend(with_room);
+        self.order
+            .sort_by_key(|&path| Reverse((connections.sealed(path) > 0, connections.room(path))));
+        for path in self.order.drain(..) {
+            let Some(connection) = connections.get_mut(path) else { continue };
+            let taken = connection.room.bytes.min(needed);
+            needed -= taken;
+            connection.room.bytes = if taken > 0 { connection.room.bytes } else { 0 };
+        }
+    }
+
+    /// Returns the path of the next chunk; `None` if no chunk waits, or if no path has room.
+    pub(super) fn next_path(
+        &mut self,
+        now: Time,
+        connections: &Connections,
+        outbox: &Outbox,
+    ) -> Option<usize> {
+        let least = outbox.least_room()? + block::OVERHEAD;
+        self.views.clear();
+        for path in 0..connections.len() {
+            self.views.push(view(connections, path, least, self.chunk));
+        }
+        match self.splitter.assign(now, &self.views, outbox.waiting().max(1)) {
+            Assignment::Send { path, .. } => Some(path.index()),
+            Assignment::Hold | Assignment::Nowhere => None,
+        }
+    }
+
+    /// Ends the wait for further data, if no data wait any more.
+    pub(super) fn end(&mut self, outbox: &Outbox) {
+        self.waiting_since = self.waiting_since.filter(|_| outbox.least_room().is_some());
+    }
+}
+
+/// Returns the scheduler's view of a path, with its window in chunks. `least` is the room that the
+/// next chunk needs.
+fn view(connections: &Connections, path: usize, least: usize, chunk: usize) -> PathView {
+    let Some(connection) = connections.get(path) else { return PathView::dead() };
+    let recovery = &connection.recovery;
+    if recovery.silent_since().is_some() {
+        return PathView::dead();
+    }
+    let room = connection.room.bytes;
+    let window = if room < least { 0 } else { (room / chunk).max(1) as u64 };
+    let rtt = recovery.srtt().or(connections.srtt()).unwrap_or(DEFAULT_RTT);
+    PathView::leg(Some(rtt), window, LegView::NOTHING)
+}
+
+/// Builds the splitter that chooses a path for each chunk.
+fn splitter(schedule: &Spec, paths: usize, rng: &mut impl CryptoRng) -> Splitter {
+    let seed = rng.next_u64();
+    let stream = |purpose| seed::stream(seed, 0, purpose);
+    let scheduler = schedule.build(paths, stream("scheduler"));
+    // The configuration's author has checked the schedule for this number of paths.
+    let scheduler = scheduler.unwrap_or_else(|_| Box::new(RoundRobin::new()));
+    let every = schedule.family().every.unwrap_or("1p").parse();
+    let every = every.expect("published run lengths are read by a test of multipath");
+    Splitter::new(scheduler, Boundary::new(every, stream("boundary")))
+}

@@ -1,0 +1,357 @@
+//! The chopper: a byte stream in each direction, cut into blocks that any connection may carry.
+//!
+//! A [`Link`] has a fixed number of paths, each for one connection at a time, and seals the bytes
+//! for each connection. A slot decides how these bytes look on the wire. `connections` has the
+//! state of the paths, `chunks` the schedule of chunks, and `acks` that of acknowledgements. `send`
+//! seals blocks, and `receive` opens them.
+
+mod acks;
+mod chunks;
+mod connections;
+mod receive;
+mod send;
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_multipath::schedule::Spec;
+use rand_core::CryptoRng;
+
+use crate::block::{BadSeal, Opener, Sealer};
+use crate::budget::Budget;
+use crate::frame::{BadFrame, Frame};
+use crate::inbox::{Inbox, Overrun};
+use crate::outbox::Outbox;
+use crate::recovery::{DEFAULT_RTT, Recovery};
+use crate::secrets::LinkSecrets;
+use crate::slot::Profile;
+use acks::Acks;
+use chunks::ChunkSchedule;
+use connections::Connections;
+
+/// Time for which a link counts as active after data were transferred.
+const ACTIVE: Duration = Duration::from_secs(5);
+
+/// Error: the other end violates the protocol, or a third party wrote the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LinkViolation;
+
+impl From<BadSeal> for LinkViolation {
+    fn from(_: BadSeal) -> LinkViolation {
+        LinkViolation
+    }
+}
+
+impl From<BadFrame> for LinkViolation {
+    fn from(_: BadFrame) -> LinkViolation {
+        LinkViolation
+    }
+}
+
+impl From<Overrun> for LinkViolation {
+    fn from(_: Overrun) -> LinkViolation {
+        LinkViolation
+    }
+}
+
+/// The end of the link at which this program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Client,
+    Server,
+}
+
+/// The first control frame of this end on a new connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opening {
+    /// A SEAT. The other end has to answer, and may delay its answer by this time.
+    Asks(Duration),
+    /// A PONG, which is sent at once.
+    Answers,
+    /// None: the first message is sent for another reason.
+    Waits,
+}
+
+/// Room for hidden bytes in the next message of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// Maximum number of hidden bytes in the message.
+    pub(crate) bytes: usize,
+    /// The part of `bytes` that is reserved for control frames and acknowledgements.
+    pub(crate) reserved: usize,
+}
+
+/// Data and acknowledgements that need new messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Demand {
+    /// Number of bytes to send; at least 1 if a message is needed.
+    pub(crate) bytes: usize,
+    /// Minimum room of each of the messages.
+    pub(crate) least_room: usize,
+}
+
+/// One end of a link.
+pub(crate) struct Link {
+    side: Side,
+    sealer: Sealer,
+    opener: Opener,
+    outbox: Outbox,
+    inbox: Inbox,
+    connections: Connections,
+    chunks: ChunkSchedule,
+    acks: Acks,
+    /// The frames of the block that was opened last; a buffer.
+    frames: Vec<u8>,
+    /// Time at which data were last sent or received.
+    active: Time,
+    reset: Reset,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reset {
+    Not,
+    Ours,
+    Theirs,
+}
+
+impl Link {
+    /// Creates a link with the keys in `secrets` and `paths` paths for connections. `schedule`
+    /// chooses the path of each chunk.
+    pub(crate) fn new(
+        secrets: &LinkSecrets,
+        side: Side,
+        paths: usize,
+        profile: Profile,
+        schedule: &Spec,
+        rng: &mut impl CryptoRng,
+    ) -> Link {
+        let family = profile.family();
+        let mut inbox = Inbox::new(paths);
+        if family.coalesces && side == Side::Client {
+            inbox.delay_acks();
+        }
+        let (out, back) = match side {
+            Side::Client => (&secrets.up, &secrets.down),
+            Side::Server => (&secrets.down, &secrets.up),
+        };
+        let awaits_end = !family.streams && side == Side::Client;
+        Link {
+            side,
+            sealer: Sealer::new(out, secrets.aes),
+            opener: Opener::new(back, secrets.aes),
+            outbox: Outbox::new(family.chunk),
+            inbox,
+            connections: Connections::new(paths, awaits_end),
+            chunks: ChunkSchedule::new(schedule, paths, family, rng),
+            acks: Acks::new(family, side),
+            frames: Vec::new(),
+            active: Time::ZERO,
+            reset: Reset::Not,
+        }
+    }
+
+    /// Sets the maximum time for which an end may be silent although its connection works.
+    pub(crate) fn allow_pauses(&mut self, longest: Duration) {
+        self.connections.allow_pauses(longest);
+    }
+
+    /// Records a round-trip time that the handshake has measured.
+    pub(crate) fn measured(&mut self, rtt: Duration) {
+        self.connections.measured(rtt);
+    }
+
+    /// Accepts bytes from the program. Returns how many were accepted.
+    pub(crate) fn write(&mut self, bytes: &[u8], budget: &mut Budget) -> usize {
+        self.outbox.write(bytes, budget)
+    }
+
+    /// Returns the number of bytes that [`Link::write`] accepts now.
+    pub(crate) fn room(&self, budget: &Budget) -> usize {
+        self.outbox.room(budget)
+    }
+
+    /// Ends the stream that this end sends.
+    pub(crate) fn finish(&mut self) {
+        self.outbox.finish();
+    }
+
+    /// Resets the link at once, and queues a RESET on every connection.
+    pub(crate) fn reset(&mut self) {
+        if self.reset == Reset::Not {
+            self.reset = Reset::Ours;
+            for connection in self.connections.iter_mut() {
+                connection.control = Some(Frame::Reset);
+            }
+        }
+    }
+
+    /// Returns the next bytes from the other end's program.
+    pub(crate) fn read(&mut self, now: Time, budget: &mut Budget) -> Option<Vec<u8>> {
+        let bytes = self.inbox.read()?;
+        let rtt = self.connections.srtt().unwrap_or(DEFAULT_RTT);
+        self.inbox.raise_limit(now, rtt, budget);
+        Some(bytes)
+    }
+
+    /// Returns whether the other end's stream has ended and has been read completely.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.inbox.is_done()
+    }
+
+    /// Returns whether both streams have ended, and both ends know this.
+    pub(crate) fn is_done(&self) -> bool {
+        self.outbox.is_done() && self.inbox.has_acknowledged_end()
+    }
+
+    /// Returns whether either end has reset the link. After a reset by this end, returns true only
+    /// once every RESET frame has been sealed.
+    pub(crate) fn is_reset(&self) -> bool {
+        let sealed = || self.connections.iter().all(|connection| connection.control.is_none());
+        self.reset == Reset::Theirs || self.reset == Reset::Ours && sealed()
+    }
+
+    /// Returns whether data were transferred recently, or wait at either end.
+    pub(crate) fn is_active(&self, now: Time) -> bool {
+        now.since(self.active) < ACTIVE || !self.outbox.is_empty() || self.backlog() > 0
+    }
+
+    /// Returns the number of bytes that have not been acknowledged.
+    pub(crate) fn unacknowledged(&self) -> usize {
+        self.outbox.unacknowledged()
+    }
+
+    /// Returns the number of bytes that the other end has advertised and that have not arrived:
+    /// they wait at the other end, or are in flight.
+    pub(crate) fn backlog(&self) -> u64 {
+        self.inbox.backlog()
+    }
+
+    /// Returns the data and acknowledgements that need new messages now.
+    pub(crate) fn demand(&mut self, now: Time) -> Demand {
+        let least_room = self.acks.least_room;
+        if let Some(room) = self.chunks.wanted_room(now, &self.outbox, self.inbox.backlog()) {
+            let bytes = self.outbox.sendable().max(1);
+            return Demand { bytes, least_room: room + least_room };
+        }
+        let due = self.inbox.ack_due(now).is_some_and(|due| now >= due);
+        Demand { bytes: usize::from(due), least_room }
+    }
+
+    /// Returns the approximate bytes of memory for received data, and for data to be sent.
+    pub(crate) fn memory(&self) -> (usize, usize) {
+        let (partial, sealed) = self.connections.buffered();
+        (self.inbox.memory() + partial, self.outbox.memory() + sealed)
+    }
+
+    /// Returns how many bytes of [`Link::memory`] exceed the link's allowance, which covers only
+    /// data to be sent.
+    pub(crate) fn excess(&self, budget: &Budget) -> usize {
+        let (received, unsent) = self.memory();
+        received + unsent.saturating_sub(self.outbox.allowed(budget))
+    }
+
+    /// Returns to the budget the memory of data that have arrived at the other end.
+    pub(crate) fn update_budget(&mut self, budget: &mut Budget) {
+        self.outbox.update_budget(budget);
+    }
+
+    /// Frees unused buffer capacity after both streams have ended.
+    pub(crate) fn shrink(&mut self) {
+        self.frames = Vec::new();
+        self.outbox.shrink();
+        self.inbox.shrink();
+        self.connections.shrink();
+    }
+
+    /// Returns all memory of a link that is over to the budget.
+    pub(crate) fn release(&mut self, budget: &mut Budget) {
+        self.inbox.release(budget);
+        self.outbox.release(budget);
+    }
+
+    /// Adds connection `number` on `path`, in which it replaces any earlier one. `first` are the
+    /// bytes to send before all blocks: a token or an ANSWER.
+    pub(crate) fn open(
+        &mut self,
+        now: Time,
+        path: usize,
+        number: u64,
+        opening: Opening,
+        first: &[u8],
+    ) {
+        self.lost(now, path);
+        if matches!(opening, Opening::Asks(_)) {
+            // Earlier connections may have stopped working together with the last acknowledgement.
+            // It is repeated here before any byte of the other end arrives: this connection may
+            // stop working, too, once some have arrived.
+            self.inbox.repeat_ack(now);
+            self.acks.prefer(path);
+        }
+        self.connections.add(now, path, number, opening, first);
+    }
+
+    /// Removes the connection from a path after its end. Its unacknowledged blocks may still have
+    /// arrived.
+    pub(crate) fn close(&mut self, path: usize) {
+        self.connections.close(path);
+    }
+
+    /// Removes a lost connection from its path. Its unacknowledged chunks have to be sent again,
+    /// and so does an acknowledgement that it carried.
+    pub(crate) fn lost(&mut self, now: Time, path: usize) {
+        let Some(lost) = self.connections.remove(path) else { return };
+        self.acks.connection_lost(now, lost.number, &mut self.inbox);
+        for chunk in lost.recovery.chunks() {
+            self.outbox.lost(lost.number, chunk);
+        }
+    }
+
+    /// Returns the recovery state of the connection on `path`; `None` if the path is free.
+    pub(crate) fn recovery(&self, path: usize) -> Option<&Recovery> {
+        Some(&self.connections.get(path)?.recovery)
+    }
+
+    /// Returns the path whose connection has been silent for the longest time.
+    pub(crate) fn longest_silent(&self) -> Option<usize> {
+        self.connections.longest_silent()
+    }
+
+    /// Removes and returns the list of paths whose connections have to be closed.
+    pub(crate) fn evicted(&mut self) -> Vec<usize> {
+        self.connections.evicted()
+    }
+
+    /// Probes the connection on `path` with a PING.
+    pub(crate) fn ping(&mut self, now: Time, path: usize) {
+        if let Some(connection) = self.connections.get_mut(path) {
+            connection.control.get_or_insert(Frame::Ping);
+            connection.recovery.expect_answer(now);
+        }
+    }
+
+    /// Records that bytes were received on `path`, hidden or not.
+    pub(crate) fn note_activity(&mut self, now: Time, path: usize) {
+        self.connections.note_activity(now, path);
+    }
+
+    /// Processes timeouts. Marks the unacknowledged chunks of connections that have become silent
+    /// for retransmission.
+    pub(crate) fn tick(&mut self, now: Time) {
+        let (outbox, inbox, acks) = (&mut self.outbox, &mut self.inbox, &mut self.acks);
+        self.connections.remove_arrived(now, |chunk| outbox.has_arrived(chunk));
+        self.connections.detect_silence(now, |number, recovery| {
+            acks.connection_lost(now, number, inbox);
+            recovery.chunks().for_each(|chunk| outbox.lost(number, chunk));
+        });
+    }
+
+    /// Returns the time at which [`Link::tick`] or [`Link::deal`] has work to do.
+    pub(crate) fn next_timeout(&self, now: Time) -> Option<Time> {
+        let ack = self.inbox.ack_due(now).filter(|&due| due > now);
+        let chunks = self.chunks.due(&self.outbox, self.backlog()).filter(|&due| due > now);
+        [self.connections.next_timeout(), ack, chunks].into_iter().flatten().min()
+    }
+}
+
+#[cfg(test)]
+mod tests;
