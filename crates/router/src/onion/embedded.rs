@@ -446,7 +446,7 @@ fn is_exit(settings: &Settings, node: u8) -> bool {
     node > AUTHORITY + settings.relays.saturating_sub(settings.exits)
 }
 
-/// Returns the description (address, ports, policy) of which `node` makes its descriptor.
+/// Returns the description of `node` (address, ports, policy), from which it makes its descriptor.
 fn description(settings: &Settings, node: u8) -> Description {
     // The advertised policy is wider than the enforced policy: relays that allow only loopback
     // would not be listed as exits.
