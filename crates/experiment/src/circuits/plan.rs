@@ -20,9 +20,9 @@ pub const LOADED: (u32, u32) = (20, 20);
 /// bytes of data; TLS records, TCP and IP headers add 4 %.
 const ON_THE_LINE: f64 = 514.0 / 498.0 * 1.04;
 
-/// Factor by which the pauses of load clients are longer with MORE. With the normal pauses, the
-/// cryptography of the load clients' packets would keep two cores busy, so the measured times
-/// would be those of the machine.
+/// Factor between the pauses of load clients with MORE and with other designs. With the normal
+/// pauses, the cryptography of the load clients' packets would keep two cores busy, so the
+/// measured times would be those of the machine.
 pub const MORE_PAUSES: f64 = 5.0;
 /// Approximate time to start a network and its clients: first with our programs, then with C tor.
 const STARTING: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(45)];
@@ -84,7 +84,7 @@ pub enum Layout {
     Line,
 }
 
-/// Rule by which load clients choose the relays of their circuits.
+/// Rule for the choice of relays by load clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Load {
@@ -117,7 +117,7 @@ pub struct Settings {
     /// Mean pause of a load client between two fetches in seconds: on loopback, and in
     /// [`Layout::Lines`].
     pub pauses: [f64; 2],
-    /// Rule by which load clients choose the relays of their circuits.
+    /// Rule for the choice of relays by load clients.
     pub load: Load,
     /// Loads in the topology [`Layout::Line`], in percent of the rate of one guard's line.
     pub levels: Vec<u32>,
@@ -288,7 +288,7 @@ impl Layout {
 }
 
 impl Load {
-    /// All rules by which load clients can choose relays.
+    /// All rules for the choice of relays by load clients.
     pub const ALL: [Load; 2] = [Load::Spread, Load::Employed];
 
     /// Returns the rule's name on the command line.

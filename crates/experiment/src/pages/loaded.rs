@@ -16,7 +16,7 @@ pub struct Loaded {
     pub site: String,
     /// URL of the page.
     pub page: String,
-    /// Whether the site is one of those that the attacker monitors.
+    /// Whether the attacker monitors the site.
     pub monitored: bool,
     /// Whether the load was split over several paths.
     pub mode: Mode,

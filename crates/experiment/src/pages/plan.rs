@@ -18,7 +18,7 @@ const LASTS: Duration = Duration::from_secs(8);
 /// Sites to load, and parameters of the page loads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Sites to load: those that the attacker monitors, and others.
+    /// Sites to load: sites that the attacker monitors, and others.
     pub sites: Vec<Site>,
     /// SHA-256 that identifies the local web of these sites ([`Web::digest`](super::Web::digest)).
     pub web: String,

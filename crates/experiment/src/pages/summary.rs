@@ -26,7 +26,7 @@ pub struct Cell {
 pub struct Page {
     /// Name of the site.
     pub site: String,
-    /// Whether the site is one of those that the attacker monitors.
+    /// Whether the attacker monitors the site.
     pub monitored: bool,
     /// HTTP version, `h2` or `h3`.
     pub http: String,

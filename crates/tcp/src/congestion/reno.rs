@@ -6,7 +6,7 @@ use crate::constants::{MIN_SSTHRESH, RENO_BETA};
 /// Reno's congestion avoidance.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reno {
-    /// Number of segments acknowledged since the window last grew.
+    /// Number of segments acknowledged since the congestion window last grew.
     acked: u32,
 }
 

@@ -10,14 +10,14 @@ use crate::sender::AckSegment;
 use crate::timers::Timer;
 
 impl Connection {
-    /// Processes a segment of the peer that arrived by `leg`. Acknowledgements without data are
-    /// sent on the same leg.
+    /// Processes a segment that the peer sent and that arrived by the path `leg`. Acknowledgements
+    /// without data are sent on the same path.
     pub fn handle_by(&mut self, now: Time, leg: usize, segment: Segment) {
         self.answer_by(leg);
         self.handle(now, segment);
     }
 
-    /// Processes a segment of the peer, whose ports must be those of the connection.
+    /// Processes a segment that the peer sent. Its ports must be those of the connection.
     pub fn handle(&mut self, now: Time, segment: Segment) {
         match self.state {
             State::Closed => {}
@@ -145,7 +145,7 @@ impl Connection {
         self.settle(now);
     }
 
-    /// Processes the acknowledgement in a segment. Returns false if the segment is to be dropped.
+    /// Processes the acknowledgement in a segment. Returns false if the segment must be dropped.
     fn take_ack(&mut self, now: Time, start: u64, segment: &Segment) -> bool {
         let (una, nxt) = (self.sender.una(), self.sender.nxt());
         let Some(ack) = segment.ack.offset(self.iss, una) else {
@@ -160,8 +160,8 @@ impl Connection {
             self.establish(now);
         }
         if ack > nxt || ack + self.sender.max_window() < una {
-            // The segment acknowledges data that were never sent, or its sender has guessed (RFC
-            // 5961, section 5.2).
+            // The segment acknowledges data that were never sent, or its sender has guessed its
+            // numbers (RFC 5961, section 5.2).
             self.challenge(now);
             return false;
         }
@@ -194,7 +194,7 @@ impl Connection {
             || self.syn_due
     }
 
-    /// Begins the state TIME-WAIT.
+    /// Enters the state TIME-WAIT, in which old segments may still arrive.
     pub(super) fn wait_for_old_segments(&mut self, now: Time) {
         self.timers.set(Timer::Close, now + TIME_WAIT);
     }
