@@ -1,11 +1,11 @@
-//! Statistics over several random draws.
+//! Statistics over several random draws of an adversary or of clients.
 
 use serde::{Deserialize, Serialize};
 
-/// Mean over draws, and the band that contains nine tenths of the draws.
+/// Mean of a quantity over random draws, and the range that contains nine tenths of the draws.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Band {
-    /// Mean over the draws.
+    /// Mean of the quantity over the draws.
     pub mean: f64,
     /// The 5 % quantile of the draws.
     pub low: f64,
@@ -14,7 +14,8 @@ pub struct Band {
 }
 
 impl Band {
-    /// Computes the band of `values`, one for each draw. All fields are zero if `values` is empty.
+    /// Summarises `values`, which has one value for each draw. All fields are zero if `values` is
+    /// empty.
     #[must_use]
     pub fn of(mut values: Vec<f64>) -> Band {
         values.sort_by(f64::total_cmp);
@@ -23,8 +24,8 @@ impl Band {
     }
 }
 
-/// Returns the quantile at `share` of the sorted values, interpolated linearly between the two
-/// nearest ones.
+/// Returns the quantile at `share` of the sorted values, interpolated between the two nearest
+/// values.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
     let at = share * last as f64;
@@ -32,10 +33,10 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
     sorted[below] + (sorted[above] - sorted[below]) * at.fract()
 }
 
-/// A counted share with its 95 % confidence interval.
+/// A share found by counting, with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
-    /// Counted share.
+    /// The share that was counted, from 0 to 1.
     pub value: f64,
     /// Lower end of the confidence interval.
     pub low: f64,
@@ -44,7 +45,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// Computes the share over `draws`, each a pair of a count and its total. The interval is
+    /// Computes a share over `draws`; each is a pair of a count and its total. The interval is
     /// Student's over the draws, so it includes the variation between draws. For a single draw, it
     /// is Wilson's interval.
     #[must_use]
@@ -75,8 +76,8 @@ impl Share {
 }
 
 /// Returns the 97.5 % quantile of Student's distribution with `free` degrees of freedom. From five
-/// degrees on, it is computed by the expansion around the normal quantile (Abramowitz and Stegun,
-/// 26.7.5), which is accurate to 0.01.
+/// degrees on, it is an expansion around the normal quantile (Abramowitz and Stegun, 26.7.5),
+/// accurate to 0.01.
 fn student(free: usize) -> f64 {
     const FEW: [f64; 4] = [12.706, 4.303, 3.182, 2.776];
     const Z: f64 = 1.96;

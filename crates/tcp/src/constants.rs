@@ -13,7 +13,7 @@ pub const MIN_SSTHRESH: u32 = 2;
 /// section 2).
 pub const DUP_THRESH: u32 = 3;
 /// Maximum of the measured degree of reordering, in segments (Linux, `tcp_max_reordering`). The
-/// degree is the distance by which segments overtake each other.
+/// degree is the distance over which segments overtake each other.
 pub const MAX_REORDERING: u32 = 300;
 
 /// Retransmission timeout before the first round-trip time is known (RFC 6298, section 2.1).
@@ -38,8 +38,7 @@ pub const DATA_RETRIES: u32 = 15;
 /// Period over which the minimum round-trip time is taken (Linux, `tcp_min_rtt_wlen`).
 pub const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
 
-/// Inverse of a segment's weight in the mean delay by which reordered segments are late (this
-/// crate's choice).
+/// Inverse of a segment's weight in the mean lateness of reordered segments (this crate's choice).
 pub const LATENESS_WEIGHT: u32 = 32;
 /// Divisor that gives the reordering window from the minimum round-trip time (RFC 8985, section
 /// 6.2).

@@ -71,8 +71,8 @@ pub struct Setting {
     /// Rates and delays of the links to some relays, by the relay's index, in place of the
     /// default.
     pub lines: BTreeMap<usize, (u64, Duration)>,
-    /// Multipath design: the protocol by which several circuits carry the same streams (Conflux or
-    /// another).
+    /// Multipath design: the protocol with which several circuits carry the same streams (Conflux
+    /// or another).
     pub design: Design,
     /// Scheduler that distributes data among the circuits of a set, at exit and client; `None` for
     /// the default.
@@ -216,7 +216,7 @@ pub struct World {
     /// one.
     pub quic: BTreeSet<LinkId>,
     pub tried_beside: usize,
-    /// For each relay, the table of its links: which of its cores has the link to which neighbour.
+    /// For each relay, the table of its links: the core that has the link to each neighbour.
     claims: Vec<Claims>,
     /// The links in `claims`: for each link and node, the RSA identity of the neighbour.
     reached: BTreeMap<(LinkId, usize), [u8; 20]>,

@@ -29,8 +29,8 @@ use anabranch_multipath::Time;
 const HIGH_GAIN: f64 = 2.89;
 /// Gains of the pacing rate in the phases of ProbeBW (section 4.3.4.2).
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
-/// Factor by which the congestion window exceeds the bandwidth-delay product. In Startup, the
-/// first draft uses [`HIGH_GAIN`] instead, which overflows queues shorter than two bandwidth-delay
+/// Factor between the congestion window and the bandwidth-delay product. In Startup, the first
+/// draft uses [`HIGH_GAIN`] instead, which overflows queues shorter than two bandwidth-delay
 /// products (-02, section 2.6, `StartupCwndGain`).
 const CWND_GAIN: f64 = 2.0;
 /// Number of round trips over which the maximum rate is taken (section 4.1.1, `BtlBwFilterLen`).
@@ -93,7 +93,7 @@ pub(crate) struct ModelSample {
     pub(crate) in_flight: u32,
     /// Round-trip time of the acknowledged segment that was sent last; `None` without a sample.
     pub(crate) rtt: Option<Duration>,
-    /// Time by which jitter increases the minimum round-trip time on average.
+    /// Time that jitter adds to the minimum round-trip time on average.
     pub(crate) jitter: Duration,
     pub(crate) rate: Option<RateSample>,
     /// Whether loss recovery is in progress.
@@ -115,7 +115,7 @@ pub(crate) struct Bbr {
     rtprop: Option<Duration>,
     rtprop_stamp: Time,
     rtprop_expired: bool,
-    /// Time by which jitter increases the minimum round-trip time `RTprop` on average.
+    /// Time that jitter adds to the minimum round-trip time `RTprop` on average.
     jitter: Duration,
     pacing_gain: f64,
     cwnd_gain: f64,

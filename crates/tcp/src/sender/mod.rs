@@ -214,7 +214,7 @@ impl Sender {
         if self.closed { 0 } else { self.capacity.saturating_sub(self.buffer.len()) }
     }
 
-    /// Returns the number of bytes in memory: those that are unsent or unacknowledged.
+    /// Returns the number of bytes in memory, which are unsent or unacknowledged.
     pub(crate) fn held(&self) -> usize {
         self.buffer.len()
     }

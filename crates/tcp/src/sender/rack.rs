@@ -24,7 +24,7 @@ pub(crate) struct Rack {
     fack_report: Option<(Time, Duration)>,
     lateness: Lateness,
     reordering_seen: bool,
-    /// Measured degree of reordering, in segments: the distance by which segments overtake each
+    /// Measured degree of reordering, in segments: the distance over which segments overtake each
     /// other.
     reordering: u32,
     reo_wnd_mult: u32,
@@ -132,7 +132,7 @@ impl Rack {
         self.rtt = rtt;
     }
 
-    /// Returns the time by which jitter increases the minimum round-trip time on average: the mean
+    /// Returns the time that jitter adds to the minimum round-trip time on average: the mean
     /// lateness of segments and its deviation. With few segments in flight, the mean alone is too
     /// small, because segments that overtake others are late, too.
     pub(crate) fn jitter(&self) -> Duration {

@@ -27,7 +27,7 @@ pub enum Says {
     Bulk,
 }
 
-/// The rule by which a server starts to use another address of its client.
+/// Condition under which a server starts to use another address of its client.
 #[derive(Clone, Copy, Debug)]
 pub enum Moves {
     /// It changes at the first datagram from the new address, like WireGuard.

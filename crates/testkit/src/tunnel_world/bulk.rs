@@ -16,7 +16,7 @@ const IP: usize = 20;
 const OUTER: usize = 28;
 /// Number of bytes that WireGuard adds to a packet: the header of a data message, and its tag.
 const WIREGUARD: usize = 32;
-/// Multiple of bytes to which WireGuard pads packets, up to the MTU.
+/// Number of bytes; WireGuard pads packets to a multiple of it, up to the MTU.
 const PADDED: usize = 16;
 /// Maximum length of an IP packet in the tunnel, in bytes, on lines with an MTU of 1,500 bytes.
 pub const MTU: usize = 1_500 - OUTER - WIREGUARD - anabranch_tunnel::OVERHEAD;
