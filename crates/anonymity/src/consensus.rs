@@ -25,22 +25,23 @@ use base64ct::{Base64Unpadded, Encoding};
 
 /// Number of fields in a row of a table.
 const FIELDS: usize = 12;
-/// Policy assumed for an exit whose ports are unknown.
+/// Exit policy that is assumed for a relay with the flag Exit if the file has no exit policies.
 const ANY_PORT: &str = "accept 1-65535";
 /// Maximum size of a consensus file, in bytes.
 pub const LONGEST: u64 = 64 << 20;
-/// First bytes of files compressed by xz and by gzip, each with the name of the program.
+/// First bytes of files compressed with xz and with gzip, each with the name of the program.
 const PACKED: [(&[u8], &str); 2] = [(b"\xfd7zXZ", "xz"), (b"\x1f\x8b", "gzip")];
 /// First character of the annotation lines that CollecTor and tor's cache put before a document.
-/// [`TYPE`] begins the annotation that names the document's type, and [`TYPES`] are the accepted
-/// types.
+/// One annotation names the document's type: it begins with [`TYPE`], and [`TYPES`] are the
+/// accepted types.
 const ANNOTATION: char = '@';
 const TYPE: &str = "@type ";
 const TYPES: [&str; 2] = ["network-status-consensus-3", "network-status-microdesc-consensus-3"];
 /// Number of relays whose microdescriptors are parsed in one call.
 const BATCH: usize = 1000;
 
-/// Reason why a file is rejected as a consensus: the line, if one is at fault, and the error.
+/// Reason why a file is not accepted as a consensus: the faulty line, if there is one, and the
+/// error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoConsensus {
     line: Option<usize>,
@@ -58,26 +59,27 @@ impl fmt::Display for NoConsensus {
 
 impl std::error::Error for NoConsensus {}
 
-/// A consensus, and whether its file gives exit policies and families.
+/// A consensus, and whether its file contains exit policies and families.
 #[derive(Clone, Debug)]
 pub struct Listed {
-    /// The network of the listed relays. All of them have a microdescriptor, which was made from
+    /// The network of the relays in the consensus. Each has a microdescriptor, which was made from
     /// the file.
     pub network: Network,
-    /// Whether the file gives exit policies. If not, each relay with the flag Exit allows all
-    /// ports.
+    /// Whether the file contains exit policies. If not, each relay with the flag Exit is taken to
+    /// allow all ports.
     pub has_policies: bool,
-    /// Whether the file gives families. If not, no relay has a family.
+    /// Whether the file contains relay families. If not, no relay is taken to have a family.
     pub has_families: bool,
 }
 
-/// Minimum number of relays for the check of [`is_cut`]. A table of this size lists relays of the
-/// public network, whose identities are uniformly distributed.
+/// Minimum number of relays with which [`is_cut`] can check whether a table is complete. The
+/// identities of that number of relays of the public network are uniformly distributed.
 const LARGE: usize = 1000;
-/// Threshold of [`is_cut`]: number of relays expected after the table's last one.
+/// Number of relays expected after the last relay of a table, from which [`is_cut`] takes the
+/// table for incomplete.
 const MISSING: f64 = 40.0;
 
-/// Entry of one relay in a file.
+/// Entry of one relay in a consensus file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Row {
     nickname: String,
@@ -89,7 +91,7 @@ struct Row {
     family: Vec<[u8; 20]>,
 }
 
-/// Header and footer lines of a consensus that the analysis needs.
+/// Lines of a consensus's header and footer that the analysis needs.
 #[derive(Debug, Default)]
 struct Header {
     valid_after: u64,
@@ -97,10 +99,11 @@ struct Header {
     weights: BTreeMap<String, i32>,
 }
 
-/// Reads a consensus from the bytes of a file: a document or a table.
+/// Reads a consensus from the bytes of a file, which is a document of the directory protocol or a
+/// table.
 ///
 /// # Errors
-/// The bytes are no consensus, an incomplete one, or compressed.
+/// The bytes are no consensus, are incomplete, or are compressed.
 pub fn decode(bytes: &[u8]) -> Result<Listed, NoConsensus> {
     if bytes.len() as u64 > LONGEST {
         return Err(whole(&format!(
@@ -117,10 +120,11 @@ pub fn decode(bytes: &[u8]) -> Result<Listed, NoConsensus> {
     )
 }
 
-/// Reads a consensus from the text of a file: a document or a table.
+/// Reads a consensus from the text of a file, which is a document of the directory protocol or a
+/// table.
 ///
 /// # Errors
-/// The text is no consensus, or an incomplete one.
+/// The text is no consensus, or is incomplete.
 pub fn read(text: &str) -> Result<Listed, NoConsensus> {
     if !text.ends_with('\n') {
         return Err(whole(
@@ -143,7 +147,7 @@ pub fn read(text: &str) -> Result<Listed, NoConsensus> {
     listed(header, rows)
 }
 
-/// Returns the number of annotation lines before a document, and the document without them.
+/// Returns the number of annotation lines before the document, and the document without them.
 fn without_annotations(text: &str) -> Result<(usize, &str), NoConsensus> {
     let (mut lines, mut rest) = (0, text);
     while rest.starts_with(ANNOTATION) {
@@ -161,7 +165,7 @@ fn whole(what: &str) -> NoConsensus {
     NoConsensus { line: None, what: what.to_owned() }
 }
 
-/// Parses a document of the directory protocol, flavour `ns` or `microdesc`. `before` is the
+/// Parses a document of the directory protocol of flavour `ns` or `microdesc`. `before` is the
 /// number of lines before it in the file, for error messages.
 fn document(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus> {
     let (mut header, mut rows, mut is_signed) = (Header::default(), Vec::<Row>::new(), false);
@@ -197,7 +201,7 @@ fn bad(line: usize, what: &str) -> NoConsensus {
 }
 
 impl Row {
-    /// Stores a further line of the relay's entry. Returns false if the line is malformed.
+    /// Stores a line of the relay's entry after the first. Returns false if the line is malformed.
     fn take(&mut self, keyword: &str, rest: &str) -> bool {
         match keyword {
             "s" => self.flags = flags(rest),
@@ -211,7 +215,7 @@ impl Row {
     }
 }
 
-/// Parses `NICKNAME IDENTITY [DIGEST] DATE TIME IP ORPORT DIRPORT`, the fields of a line `r`. The
+/// Parses the fields of a line `r`: `NICKNAME IDENTITY [DIGEST] DATE TIME IP ORPORT DIRPORT`. The
 /// digest is present if `is_ns`.
 fn routers_line(rest: &str, is_ns: bool) -> Option<Row> {
     let fields: Vec<&str> = rest.split(' ').collect();
@@ -249,8 +253,8 @@ fn flags(text: &str) -> Flags {
 }
 
 impl Header {
-    /// Stores a line of the header or the footer; lines that are not needed are ignored. Returns
-    /// `None` if the line is malformed.
+    /// Stores a line of the consensus's header or footer, if it is needed. Returns `None` if the
+    /// line is malformed.
     fn take(&mut self, keyword: &str, rest: &str) -> Option<()> {
         match keyword {
             "valid-after" => self.valid_after = from_utc(rest)?,
@@ -270,8 +274,8 @@ fn values(text: &str) -> Option<BTreeMap<String, i32>> {
     text.split_whitespace().map(pair).collect()
 }
 
-/// Parses a table with one relay per row. `before` is the number of lines before it in the file,
-/// for error messages.
+/// Parses a table with a row for each relay. `before` is the number of lines before it in the
+/// file, for error messages.
 fn table(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus> {
     let (mut header, mut rows, mut is_table) = (Header::default(), Vec::new(), false);
     for (line, text) in (before + 1..).zip(text.lines()) {
@@ -294,10 +298,10 @@ fn table(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus> {
     }
 }
 
-/// Returns whether the end of a table sorted by identity is missing. A table has no end mark. But
-/// identities are digests, uniformly distributed over their range, so the last identity gives the
-/// number of relays expected after it. A complete table lacks `MISSING` expected relays with
-/// probability `exp(-MISSING)`.
+/// Returns whether the end of a table is missing. A table, which is sorted by identity, has no end
+/// mark. But identities are digests and uniformly distributed, so the last identity gives the
+/// number of relays expected after it. In a complete table, `MISSING` expected relays are absent
+/// with probability `exp(-MISSING)`.
 fn is_cut(rows: &[Row]) -> bool {
     let is_large = rows.len() >= LARGE && rows.is_sorted_by_key(|row| row.id);
     rows.last().filter(|_| is_large).is_some_and(|last| {
@@ -313,7 +317,8 @@ fn table_row(text: &str) -> Option<Row> {
         return None;
     }
     let family = fields[11].split_whitespace();
-    // Families named by nickname are ignored: they prove nothing and have not counted since 2017.
+    // Families that name relays by nickname are ignored: they prove nothing, and Tor has ignored
+    // them since 2017.
     let family = family.filter_map(|name| twenty(name.trim_start_matches('$').get(..40)?));
     Some(Row {
         nickname: fields[1].to_owned(),
@@ -361,7 +366,7 @@ fn listed(header: Header, mut rows: Vec<Row>) -> Result<Listed, NoConsensus> {
     Ok(Listed { network, has_policies, has_families })
 }
 
-/// Writes a microdescriptor of the relay in `row` with the fields that path selection needs. Its
+/// Returns a microdescriptor of the relay in `row`, with the fields that path selection needs. Its
 /// keys are placeholders made from the identity, because no circuit is built with them.
 fn description(row: &Row, has_policies: bool) -> String {
     let unknown = (!has_policies && row.flags.exit).then_some(ANY_PORT);

@@ -1,11 +1,11 @@
-//! Statistics over the results of several random trials.
+//! Statistics over several random draws of an adversary or of clients.
 
 use serde::{Deserialize, Serialize};
 
-/// Mean over random trials, and the range that contains nine tenths of their results.
+/// Mean of a quantity over random draws, and the range that contains nine tenths of the draws.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Band {
-    /// Mean over the trials.
+    /// Mean of the quantity over the draws.
     pub mean: f64,
     /// The 5 % quantile of the trials' results.
     pub low: f64,
@@ -14,8 +14,8 @@ pub struct Band {
 }
 
 impl Band {
-    /// Computes the mean and range of `values`, one value for each trial. All fields are zero if
-    /// `values` is empty.
+    /// Summarises `values`, which has one value for each draw. All fields are zero if `values` is
+    /// empty.
     #[must_use]
     pub fn of(mut values: Vec<f64>) -> Band {
         values.sort_by(f64::total_cmp);
@@ -24,8 +24,8 @@ impl Band {
     }
 }
 
-/// Returns the quantile at `share` of the sorted values, interpolated linearly between the two
-/// nearest ones.
+/// Returns the quantile at `share` of the sorted values, interpolated between the two nearest
+/// values.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
     let at = share * last as f64;
@@ -33,10 +33,10 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
     sorted[below] + (sorted[above] - sorted[below]) * at.fract()
 }
 
-/// A counted share with its 95 % confidence interval.
+/// A share found by counting, with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
-    /// Counted share.
+    /// The share that was counted, from 0 to 1.
     pub value: f64,
     /// Lower end of the confidence interval.
     pub low: f64,
@@ -45,9 +45,9 @@ pub struct Share {
 }
 
 impl Share {
-    /// Computes the share over `draws` (random trials), each a pair of a count and its total. The
-    /// interval is Student's over the trials, so it includes the variation between them. For a
-    /// single trial, it is Wilson's interval.
+    /// Computes a share over `draws`; each is a pair of a count and its total. The interval is
+    /// Student's over the draws, so it includes the variation between draws. For a single draw, it
+    /// is Wilson's interval.
     #[must_use]
     pub fn over(draws: &[(u64, u64)]) -> Share {
         let (count, all) = draws.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
@@ -76,8 +76,8 @@ impl Share {
 }
 
 /// Returns the 97.5 % quantile of Student's distribution with `free` degrees of freedom. From five
-/// degrees on, it is computed by the expansion around the normal quantile (Abramowitz and Stegun,
-/// 26.7.5), which is accurate to 0.01.
+/// degrees on, it is an expansion around the normal quantile (Abramowitz and Stegun, 26.7.5),
+/// accurate to 0.01.
 fn student(free: usize) -> f64 {
     const FEW: [f64; 4] = [12.706, 4.303, 3.182, 2.776];
     const Z: f64 = 1.96;

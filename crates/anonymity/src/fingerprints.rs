@@ -1,9 +1,9 @@
-//! Guard fingerprints (section 6.2): a client's set of `m` guards identifies it if few other
-//! clients have the same set.
+//! Guard fingerprints (section 6.2): a client's set of `m` guards identifies the client if few
+//! others have the same set.
 //!
 //! The paper's formula, clients over `C(guards, m)`, is the mean over sets if all sets are equally
 //! likely. In fact guards are drawn by weight, and the mean over clients describes what a client
-//! experiences. Both means are reported. A third measure, the effective size, is the size of equal
+//! experiences. Both means are reported. A third measure is the effective size: the size of equal
 //! sets that have the same entropy as the observed ones ([`Sharing::effective`]).
 
 use anabranch_multipath::seed::stream;
@@ -15,29 +15,30 @@ use crate::figures::Band;
 use crate::town::{Moment, Town};
 use crate::{BadSetting, MOST_LEGS, Workers, count, enough_guards};
 
-/// Time at which the clients start, in seconds since 1970. Its value does not affect the results.
+/// Simulated time at which the clients start, in seconds since 1970. Its value does not affect the
+/// results.
 const NOW: u64 = 1_500_000_000;
-/// Number of clients that a thread simulates in one piece of work.
+/// Number of clients that a thread simulates before it takes more work.
 const PIECE: usize = 2000;
 
-/// Settings of the simulation.
+/// Settings of the simulation of guard fingerprints.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FingerprintSettings {
-    /// Number of clients in each population.
+    /// Number of clients whose guard sets are compared in each draw.
     pub clients: usize,
-    /// Maximum number of legs of a circuit. Each number from 1 to `legs` gives a row. Each leg has
-    /// its own guard.
+    /// Maximum number of circuits per stream (legs). Each number from 1 to `legs` gives a row of
+    /// results. Each leg has its own guard.
     pub legs: usize,
-    /// Number of populations of clients.
+    /// Number of draws; each simulates new clients.
     pub draws: usize,
     /// Seed of all random choices.
     pub seed: u64,
-    /// Threads to use.
+    /// Threads that the simulation may use.
     pub workers: Workers,
 }
 
 impl Default for FingerprintSettings {
-    /// Returns the settings with the paper's number of clients.
+    /// Returns settings with the paper's number of clients.
     fn default() -> FingerprintSettings {
         FingerprintSettings {
             clients: 83_000,
@@ -49,46 +50,45 @@ impl Default for FingerprintSettings {
     }
 }
 
-/// Measures of the number of clients that share a set of guards.
+/// Measures of how many clients share the same set of guards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sharing {
-    /// Number of clients per set, as the mean over the sets in use.
+    /// Number of clients per set of guards: the mean over the sets in use.
     pub over_sets: Band,
-    /// Number of clients with the same set as a given client, itself included, as the mean over
-    /// clients: Σn²/N.
+    /// Number of clients with the same set of guards as a given client, including itself: the mean
+    /// over clients, Σn²/N.
     pub over_clients: Band,
-    /// Number of clients with the same set as a given client, itself included, as the median over
-    /// clients.
+    /// Number of clients with the same set of guards as a given client, including itself: the
+    /// median over clients.
     pub median: Band,
-    /// Share of clients whose set no other client has.
+    /// Share of clients whose set of guards no other client has.
     pub unique: Band,
-    /// Number of clients with the most common set.
+    /// Number of clients that have the most common set of guards.
     pub largest: Band,
-    /// Effective number of clients per set: N / 2^H, where H is the entropy of the sets in bits. It
-    /// is the size of equal sets with this entropy.
+    /// Effective number of clients per set of guards: N / 2^H, where H is the entropy of the sets
+    /// in bits. It is the size of equal sets with this entropy.
     pub effective: Band,
 }
 
-/// Result for circuits with `legs` legs.
+/// Guard fingerprints of clients that split a stream over `legs` circuits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FingerprintRow {
-    /// Number of legs of a circuit, each with its own guard.
+    /// Number of circuits per stream; each has its own guard.
     pub legs: usize,
-    /// Number of guards that a client uses: the larger of its legs and the parameter of the
-    /// consensus.
+    /// Number of guards that a client uses: the larger of `legs` and the consensus parameter.
     pub in_use: usize,
-    /// The paper's formula: clients over `C(guards, in_use)`.
+    /// Clients per set of guards according to the paper's formula: clients over `C(guards,
+    /// in_use)`.
     pub formula: f64,
-    /// Sharing if each client chooses its own guards at random, by weight, and uses the first
-    /// primary ones.
+    /// Result if each client draws its own guards and uses the first primary guards.
     pub own: Sharing,
-    /// Sharing if guards were divided into fixed sets of `in_use` guards, and each client drew a
-    /// set with a probability proportional to the set's weight.
+    /// Result if the guards were divided into fixed sets of `in_use` guards, and each client drew
+    /// a set with a probability proportional to the set's weight.
     pub fixed: Sharing,
 }
 
-/// Draws the guards of clients, and measures how many clients share a set. `weights` are those of
-/// the entry relays.
+/// Draws the guards of simulated clients, and measures how many clients share a set. `weights` are
+/// those of the entry relays.
 ///
 /// # Errors
 /// A setting is out of its range.
@@ -192,7 +192,7 @@ fn sharing(settings: &FingerprintSettings, draw: impl Fn(u64) -> Vec<Set>) -> Sh
     }
 }
 
-/// Computes the measures of [`Sharing`] in the order of its fields, from the set of each client.
+/// Computes the fields of [`Sharing`], in their order, from the set of guards of each client.
 fn measures(mut sets: Vec<Set>) -> [f64; 6] {
     sets.sort_unstable();
     let mut sizes: Vec<f64> =

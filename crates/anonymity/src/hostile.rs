@@ -1,11 +1,11 @@
 //! Selection of the relays that the adversary runs. They are relays of the consensus, up to a
-//! share of the weight of all relays for a position.
+//! share of the total weight for a position.
 
 use anabranch_multipath::seed::Stream;
 
 use anabranch_onion::draw::below;
 
-/// Rule for the adversary's choice of relays.
+/// Rule for the choice of the relays that the adversary runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
     /// Relays are chosen at random, up to the adversary's share.
@@ -14,9 +14,9 @@ pub enum Spread {
     Heaviest,
 }
 
-/// Selects the hostile relays, and returns one flag for each of `weights`. Relays are considered
-/// in the order of `spread`. A relay that would exceed `share` of the total weight is skipped.
-/// `taken` marks relays that are hostile already, which count towards the share.
+/// Selects the hostile relays, and returns a flag for each of `weights`. Relays are considered in
+/// the order of `spread`. A relay that would exceed `share` of the total weight is skipped.
+/// `taken` marks relays that are hostile already, and count towards the share.
 #[must_use]
 pub fn take(
     weights: &[u64],
@@ -54,7 +54,7 @@ fn order(weights: &[u64], spread: Spread, rng: &mut Stream) -> Vec<usize> {
     places
 }
 
-/// Returns the share of the total weight that hostile relays have.
+/// Returns the share of the total weight that the hostile relays have.
 #[must_use]
 pub fn held(weights: &[u64], hostile: &[bool]) -> f64 {
     let all: u64 = weights.iter().sum();

@@ -30,10 +30,10 @@ use anabranch_onion::guards::GuardParams;
 
 pub use workers::{ShareOut, Workers};
 
-/// Maximum number of legs of one circuit, and so of its entry relays.
+/// Maximum number of circuits per stream (legs), and thus of a client's entry relays.
 pub const MOST_LEGS: usize = 8;
 
-/// An invalid setting, described in one line for the user.
+/// An invalid setting of the analysis, described in one line for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadSetting(pub String);
 
@@ -45,7 +45,7 @@ impl std::fmt::Display for BadSetting {
 
 impl std::error::Error for BadSetting {}
 
-/// Checks that the share `value` is above 0 and below 1, and returns it.
+/// Checks that the setting `name`, a share, is above 0 and below 1, and returns its value.
 fn share(name: &str, value: f64) -> Result<f64, BadSetting> {
     match value > 0.0 && value < 1.0 {
         true => Ok(value),
@@ -53,8 +53,8 @@ fn share(name: &str, value: f64) -> Result<f64, BadSetting> {
     }
 }
 
-/// Checks that a client with `legs` legs uses at most [`MOST_LEGS`] guards, and that there are at
-/// least as many guards.
+/// Checks that a client with `legs` circuits per stream uses at most [`MOST_LEGS`] guards, and
+/// that the consensus has at least as many guards.
 fn enough_guards(guards: usize, params: &GuardParams, legs: usize) -> Result<(), BadSetting> {
     let in_use = params.for_legs(legs).primary_to_use;
     count("the number of guards in use", in_use, MOST_LEGS)?;
@@ -67,7 +67,7 @@ fn enough_guards(guards: usize, params: &GuardParams, legs: usize) -> Result<(),
     }
 }
 
-/// Checks that the count `value` is from 1 to `most`, and returns it.
+/// Checks that the setting `name`, a count, is from 1 to `most`, and returns its value.
 fn count(name: &str, value: usize, most: usize) -> Result<usize, BadSetting> {
     match (1..=most).contains(&value) {
         true => Ok(value),

@@ -1,10 +1,11 @@
-//! The probability that a circuit of several legs is compromised (section 6.1). The adversary holds
-//! a share of the entry weight and a share of the exit weight. It links a client to its streams if
-//! it holds an entry and the exit of a circuit.
+//! The probability that a stream over several circuits is compromised (section 6.1). The adversary
+//! holds a share of the entry weight and a share of the exit weight. It links a client to its
+//! streams if it runs one of their entries and their exit.
 //!
-//! The closed form treats relays as independent: `f_x (1 - (1 - f_g)^m)` for one entry of `m` and
-//! the exit, `f_x f_g^m` for all entries and the exit. Drawn circuits follow the client's rules:
-//! guards of the sample, weights, families, /16s, exit policies, no relay in two legs.
+//! The formulas treat relays as independent: `f_x (1 - (1 - f_g)^m)` for one entry of `m` and the
+//! exit, `f_x f_g^m` for all entries and the exit. Simulated circuits follow the client's rules:
+//! guards of the sample, weights, families, /16s, exit policies, and no relay in two circuits of a
+//! stream.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -19,32 +20,34 @@ use crate::hostile::{Spread, held, take};
 use crate::town::{Moment, Town, entries};
 use crate::{BadSetting, MOST_LEGS, Workers, count, enough_guards, share};
 
-/// Time at which the clients start, in seconds since 1970. Its value does not affect the results.
+/// Simulated time at which the clients start, in seconds since 1970. Its value does not affect the
+/// results.
 const NOW: u64 = 1_500_000_000;
-/// Number of circuits that a thread simulates in one piece of work.
+/// Number of circuits that a thread simulates before it takes more work.
 const PIECE: u64 = 500;
 
-/// Settings of the simulation.
+/// Settings of the simulation of compromised circuits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathSettings {
-    /// The adversary's share of the entry weight.
+    /// Share of the weight of entry relays that the adversary holds.
     pub entry_share: f64,
-    /// The adversary's share of the weight of the exits that allow `port`.
+    /// Share that the adversary holds of the weight of the exits that allow `port`.
     pub exit_share: f64,
     /// Rule for the adversary's choice of relays.
     pub spread: Spread,
-    /// Maximum number of legs of a circuit; each number from 1 to `legs` gives a row.
+    /// Maximum number of circuits per stream (legs); each number from 1 to `legs` gives a row of
+    /// results.
     pub legs: usize,
-    /// Port of the destination.
+    /// Port of the streams' destination.
     pub port: u16,
-    /// Number of circuits for each number of legs and each random choice of hostile relays. Each
-    /// circuit belongs to a new client.
+    /// Number of simulated sets of circuits for each number of circuits per stream and each random
+    /// adversary. Each set belongs to a new client.
     pub circuits: u64,
-    /// Number of times that the hostile relays are chosen at random.
+    /// Number of random adversaries.
     pub draws: u64,
     /// Seed of all random choices.
     pub seed: u64,
-    /// Threads to use.
+    /// Threads that the simulation may use.
     pub workers: Workers,
 }
 
@@ -64,94 +67,94 @@ impl Default for PathSettings {
     }
 }
 
-/// Returns two probabilities: that at least one of `legs` entries and the exit are hostile, and
-/// that all entries and the exit are. The formulas assume independent relays and an adversary with
-/// the shares `entry` and `exit` of the weight: `f_x (1 - (1 - f_g)^m)` and `f_x f_g^m` (section
-/// 6.1).
+/// Returns two probabilities for a stream over `legs` circuits: that the exit and at least one
+/// entry are hostile, and that the exit and all entries are. Relays are taken to be independent;
+/// `entry` and `exit` are the adversary's shares of weight. The formulas are `f_x (1 - (1 -
+/// f_g)^m)` and `f_x f_g^m` (section 6.1).
 #[must_use]
 pub fn closed_form(entry: f64, exit: f64, legs: usize) -> (f64, f64) {
     let power = i32::try_from(legs).unwrap_or(i32::MAX);
     (exit * (1.0 - (1.0 - entry).powi(power)), exit * entry.powi(power))
 }
 
-/// A probability: by a formula, and as the share of simulated circuits.
+/// Probability of an event: from a formula, and as the share of simulated circuits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Chance {
-    /// Result of the formula for independent relays, with the shares that the adversary actually
-    /// obtained.
+    /// Probability according to the formula for independent relays, with the shares of weight that
+    /// the adversary actually obtained.
     pub closed: f64,
-    /// Share of the simulated circuits, with its 95 % interval over the random choices of hostile
-    /// relays.
+    /// Share of the simulated circuits, with its 95 % interval over the draws of the adversary.
     pub drawn: Share,
 }
 
-/// Result for circuits with `legs` legs.
+/// Probabilities for streams over `legs` circuits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathRow {
-    /// Number of legs (entry relays used at once) of a circuit.
+    /// Number of circuits per stream.
     pub legs: usize,
-    /// Number of circuits that were built.
+    /// Number of sets of circuits that were built.
     pub circuits: u64,
     /// Probability that at least one entry and the exit are hostile.
     pub any: Chance,
     /// Probability that all entries and the exit are hostile.
     pub all: Chance,
-    /// Probability that at least one entry and the relay where the legs merge are hostile, if legs
-    /// merge at a middle.
+    /// Probability that at least one entry is hostile, and also the relay where the circuits meet,
+    /// if they meet at a middle.
     pub merge: Chance,
-    /// Probability that all entries are hostile. Together they see all that the client sends.
+    /// Probability that all entries are hostile. Together they see everything that the client
+    /// sends.
     pub entries: Chance,
-    /// Shares of the circuits with 0, 1, … hostile entries. If a circuit's bytes are distributed
-    /// evenly over its legs, each entry sees 1 / legs of them.
+    /// Shares of the sets of circuits with 0, 1, … hostile entries. If bytes are distributed
+    /// evenly, each entry sees 1 / legs of them.
     pub seen: Vec<f64>,
-    /// Share of a circuit's bytes that hostile entries see, as the mean over circuits.
+    /// Share of a stream's bytes that hostile entries see: the mean over the simulated sets of
+    /// circuits.
     pub bytes: f64,
-    /// Number of circuits that failed because no relay was left for a position. `circuits` does
+    /// Number of attempts that failed because no relay was left for a position. `circuits` does
     /// not include them.
     pub unbuilt: u64,
 }
 
-/// Shares of weight that the adversary holds, as the mean over the random choices of hostile
-/// relays.
+/// Shares of weight that the adversary holds: the means over its draws.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Holding {
-    /// The hostile relays' share of the weight of entry relays.
+    /// The adversary's share of the weight of entry relays.
     pub entry: f64,
     /// The hostile relays' share of the weight of exits that allow the port.
     pub exit: f64,
-    /// The hostile relays' share of the weight of middle relays.
+    /// The adversary's share of the weight of middle relays.
     pub middle: f64,
     /// Number of relays that the adversary runs.
     pub relays: f64,
 }
 
-/// Result of one random choice of hostile relays. All shares are shares of weight, from 0 to 1.
+/// Result for one random adversary. All shares are shares of weight, from 0 to 1.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PathDraw {
-    /// The hostile relays' share of the entries.
+    /// The adversary's share of the weight of entry relays.
     pub entry: f64,
-    /// The hostile relays' share of the exits that allow the port.
+    /// The adversary's share of the weight of exits that allow the port.
     pub exit: f64,
-    /// The hostile relays' share of the middles.
+    /// The adversary's share of the weight of middle relays.
     pub middle: f64,
     /// Number of relays that the adversary runs.
     pub relays: usize,
-    /// Counts of the circuits with one leg, with two legs, and so on.
+    /// Counts for one circuit per stream, for two, and so on.
     pub circuits: Vec<PathCounts>,
 }
 
-/// Counts of circuits with the same number of legs.
+/// Counts of simulated sets of circuits with the same number of circuits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathCounts {
-    /// For each number of hostile entries, from none to all: the number of circuits, of circuits
-    /// with a hostile exit, and of circuits with a hostile merging middle.
+    /// For each number of hostile entries, from none to all, three counts: all sets of circuits,
+    /// those with a hostile exit, and those with a hostile relay where the circuits meet.
     pub by_entries: Vec<[u64; 3]>,
-    /// Number of circuits that failed because no relay was left for a position.
+    /// Number of attempts that failed because no relay was left for a position.
     pub unbuilt: u64,
 }
 
-/// Simulates circuits with one leg up to [`PathSettings::legs`] legs, for each random choice of
-/// hostile relays.
+/// Simulates sets of one circuit up to [`PathSettings::legs`] circuits, against each random
+/// adversary.
 ///
 /// # Errors
 /// A setting is out of its range, or does not suit this network.
@@ -162,10 +165,10 @@ pub fn paths(
     Ok(summary(&draw(network, settings, 0..settings.draws)?))
 }
 
-/// Simulates the circuits for the random choices of hostile relays with the numbers `draws`.
+/// Simulates sets of circuits against the random adversaries whose numbers are in `draws`.
 ///
 /// # Errors
-/// As [`paths`].
+/// The same as those of [`paths`].
 pub fn draw(
     network: &Network,
     settings: &PathSettings,
@@ -176,8 +179,8 @@ pub fn draw(
     Ok(draws.map(|draw| clients.against(draw)).collect())
 }
 
-/// Summarises random choices of hostile relays: returns their mean shares, and a row for each
-/// number of legs.
+/// Summarises the results for random adversaries. Returns their mean shares, and a row for each
+/// number of circuits per stream.
 #[must_use]
 pub fn summary(draws: &[PathDraw]) -> (Holding, Vec<PathRow>) {
     let mean =
@@ -203,7 +206,7 @@ impl PathSettings {
     }
 }
 
-/// Hostile relays, and their shares of the weight.
+/// The adversary's relays, and their shares of the weight.
 struct Adversary {
     relays: BTreeSet<[u8; 20]>,
     entry: f64,
@@ -211,7 +214,7 @@ struct Adversary {
     middle: f64,
 }
 
-/// Clients of a network, and the lists and weights from which they choose relays.
+/// Simulated clients, with the lists and weights from which they choose relays.
 struct Clients<'a> {
     network: &'a Network,
     settings: &'a PathSettings,
@@ -220,8 +223,8 @@ struct Clients<'a> {
     target: Target,
 }
 
-/// Hostile relays of a circuit: the number of hostile entries, whether the exit is hostile, and
-/// whether the merging middle is.
+/// The hostile relays of a set of circuits: the number of hostile entries, whether the exit is
+/// hostile, and whether the relay where the circuits meet is.
 struct Circuit {
     entries: usize,
     exit: bool,
@@ -267,8 +270,8 @@ impl<'a> Clients<'a> {
         Adversary { relays, entry, exit, middle }
     }
 
-    /// Chooses the hostile relays at random with the number `draw`, and simulates the circuits of
-    /// the clients of this number.
+    /// Selects the relays of the random adversary number `draw`, and simulates the circuits of its
+    /// clients.
     fn against(&self, draw: u64) -> PathDraw {
         let adversary = self.adversary(draw);
         let legs = 1..=self.settings.legs;
@@ -283,8 +286,8 @@ impl<'a> Clients<'a> {
         let work = |piece: usize| {
             let piece = piece as u64;
             let circuits = PIECE.min(self.settings.circuits - piece * PIECE);
-            // The clients are the same for each number of legs, and differ between the random
-            // choices of hostile relays.
+            // The clients are the same for each number of circuits, and differ between random
+            // adversaries.
             let mut rng = stream(self.settings.seed, draw * pieces + piece, "circuits");
             let mut counts = PathCounts::none(legs);
             for _ in 0..circuits {
@@ -296,9 +299,9 @@ impl<'a> Clients<'a> {
         counts.into_iter().fold(PathCounts::none(legs), PathCounts::plus)
     }
 
-    /// Chooses the circuit of a new client by the client's own rules. The exit is chosen first,
-    /// then the first primary guards that are compatible with it, then the middles. `None` if no
-    /// relay is left for a position.
+    /// Chooses the circuits of a new client by the client's own rules: first the exit, then the
+    /// first primary guards that are compatible with it, then the middles. `None` if no relay is
+    /// left for a position.
     fn circuit(
         &self,
         adversary: &Adversary,
@@ -365,20 +368,20 @@ impl PathCounts {
         self
     }
 
-    /// Returns the number of circuits built.
+    /// Returns the number of sets of circuits that were built.
     fn built(&self) -> u64 {
         self.by_entries.iter().map(|of| of[0]).sum()
     }
 
-    /// Sums column `kind` of `by_entries` over circuits with at least `entries` hostile entries.
-    /// Returns the sum, and the number of circuits built.
+    /// Sums the column `kind` of `by_entries` over sets with at least `entries` hostile entries.
+    /// Returns the sum, and the number of sets that were built.
     fn least(&self, entries: usize, kind: usize) -> (u64, u64) {
         let of = self.by_entries.iter().skip(entries);
         (of.map(|of| of[kind]).sum(), self.built())
     }
 }
 
-/// Summarises the circuits with `legs` legs over `draws`.
+/// Summarises the results with `legs` circuits per stream over `draws`.
 fn row(draws: &[PathDraw], legs: usize) -> PathRow {
     let counts = || draws.iter().map(|one| &one.circuits[legs - 1]);
     let chance = |closed: &dyn Fn(&PathDraw) -> f64, least: usize, kind: usize| {

@@ -1,6 +1,6 @@
-//! The population of entry relays, as simulated clients see it. The population consists of places
-//! with a fixed weight. A relay that leaves is replaced in its place by another relay of the same
-//! weight. Relays and places are numbered.
+//! The population of entry relays over a simulated year. It consists of places with a fixed
+//! weight. When a relay leaves, another relay of the same weight takes its place. Relays and
+//! places are numbered.
 
 use anabranch_multipath::seed::Stream;
 use anabranch_onion::directory::network::{Network, Position};
@@ -10,24 +10,23 @@ use rand_core::Rng;
 
 /// Length of a day in seconds.
 pub const DAY: u64 = 86_400;
-/// Number of attempts at drawing a relay by rejection, before the weights of all relays are
-/// summed.
+/// Number of attempts to draw a usable relay at random. After that, the weights of all usable
+/// relays are summed instead.
 const TRIES: usize = 64;
 
-/// The population of entry relays. Each period in which a place has the same relay is a `Life`,
-/// whose index is the relay's number.
+/// The population of entry relays over a simulated year. Each period in which a place has the same
+/// relay is a `Life`, whose index is the relay's number.
 #[derive(Clone, Debug)]
 pub struct Town {
     /// Cumulative weights of the places (positions of relays): entry `n` is the total weight of the
     /// places before `n`, so the first entry is 0.
     sums: Vec<u64>,
-    /// The number of the first relay of each place (position of relays). The last entry is the
-    /// number of all relays.
+    /// Number of each place's first relay. The last element is the number of all relays.
     first: Vec<u32>,
     lives: Vec<Life>,
 }
 
-/// The period in which a relay is listed, in seconds, and its place (position in the population).
+/// The period in which a relay is in the network, in seconds, and the relay's place.
 #[derive(Clone, Copy, Debug)]
 struct Life {
     place: u32,
@@ -35,10 +34,10 @@ struct Life {
     gone: u64,
 }
 
-/// The relays that are listed at one moment.
+/// The relays that are in the network at one moment of the simulated year.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment<'a> {
-    /// The population.
+    /// The population of relays.
     pub town: &'a Town,
     /// Simulated time, in seconds.
     pub now: u64,
@@ -54,16 +53,16 @@ pub fn entries(network: &Network) -> Vec<([u8; 20], u64)> {
 }
 
 impl Town {
-    /// Creates a population with places (positions of relays) of these weights, whose relays never
-    /// leave. Relay and place have the same number.
+    /// Creates a population of places with these weights, whose relays never leave. A relay and
+    /// its place have the same number.
     #[must_use]
     pub fn still(weights: &[u64]) -> Town {
         Town::of(weights, |_| vec![u64::MAX])
     }
 
-    /// Creates a population with places (positions of relays) of these weights for `days` days.
-    /// Relays leave after an exponential time with a mean of `mean` days, except at the places set
-    /// in `periods`.
+    /// Creates a population of places with these weights for `days` days. A relay leaves after a
+    /// random time with an exponential distribution and a mean of `mean` days. `periods` sets
+    /// other times for some places.
     #[must_use]
     pub fn churning(
         weights: &[u64],
@@ -75,7 +74,7 @@ impl Town {
             let (mut ends, mut now) = (Vec::new(), 0);
             let leaves = !periods.get(place).copied().unwrap_or(false);
             while leaves && now <= days * DAY {
-                // The value is in (0, 1], so that no time is infinite.
+                // The value is above 0 and at most 1, so that no time is infinite.
                 let even = ((rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
                 now += 1 + (-even.ln() * mean * DAY as f64) as u64;
                 ends.push(now);

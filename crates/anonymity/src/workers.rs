@@ -1,5 +1,5 @@
-//! Division of work into pieces for threads of the caller. The result does not depend on the
-//! number of threads.
+//! Division of work into pieces, for threads that the caller provides. The result does not depend
+//! on the number of threads.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,17 +7,17 @@ use std::sync::{Mutex, PoisonError};
 /// below `pieces`, on at most `threads` threads, and returns after the last call.
 pub type ShareOut = fn(usize, usize, &(dyn Fn(usize) + Sync));
 
-/// Threads supplied by the caller: this crate starts none.
+/// Threads that the caller provides: this crate starts none.
 #[derive(Clone, Copy, Debug)]
 pub struct Workers {
-    /// Number of threads.
+    /// Number of threads to use.
     pub threads: usize,
     /// Function that distributes the pieces among the threads.
     pub run: ShareOut,
 }
 
 impl Default for Workers {
-    /// Returns workers that use the caller's own thread.
+    /// Returns a value that does all work on the caller's own thread.
     fn default() -> Workers {
         Workers { threads: 1, run: |_, pieces, work| (0..pieces).for_each(work) }
     }

@@ -26,18 +26,20 @@ use crate::hostile::{Spread, take};
 use crate::town::{DAY, Moment, Town};
 use crate::{BadSetting, MOST_LEGS, Workers, count, enough_guards, share};
 
-/// Time at which the clients start, in seconds: late enough that earlier dates are not negative.
+/// Simulated time at which the clients start, in seconds. It is so late that earlier dates are not
+/// negative.
 const BEGIN: u64 = 1000 * DAY;
-/// Value of an unused entry in an [`EntryPeriod`].
+/// Value that marks an unused element in an [`EntryPeriod`].
 const NOBODY: u32 = u32::MAX;
-/// Number of clients that a thread simulates in one piece of work.
+/// Number of clients that a thread simulates before it takes more work.
 const PIECE: usize = 2000;
-/// Shares of clients with one, two and three entries in the mixture of Figure 5.
+/// Shares of clients with one, two and three entries in the mixture COMB of the paper's Figure 5.
 pub const COMB: [f64; 3] = [0.6, 0.2, 0.2];
-/// Maximum number of legs of a circuit; each number from 1 to `MOST` is simulated.
+/// Maximum number of circuits per stream in the simulation of a year; each number from 1 is
+/// simulated.
 pub const MOST: usize = COMB.len();
 
-/// Source of the adversary's weight.
+/// Origin of the relays that the adversary runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adversary {
     /// Existing relays become hostile, chosen by this rule.
@@ -46,26 +48,27 @@ pub enum Adversary {
     Adds(usize),
 }
 
-/// Settings of the simulation.
+/// Settings of the simulation of a year.
 #[derive(Clone, Debug, PartialEq)]
 pub struct YearSettings {
-    /// Number of clients for each random choice of hostile relays.
+    /// Number of simulated clients for each random adversary.
     pub clients: usize,
-    /// Number of times that the hostile relays are chosen at random.
+    /// Number of random adversaries.
     pub draws: usize,
-    /// The adversary's share of the entry weight, its own relays included.
+    /// Share of the total entry weight that the adversary holds; the total includes the
+    /// adversary's relays.
     pub share: f64,
-    /// Source of the adversary's weight.
+    /// Origin of the relays that the adversary runs.
     pub adversary: Adversary,
-    /// Mean time for which a relay is listed, in days; `None`: relays never leave.
+    /// Mean time, in days, for which a relay is in the network; `None` if relays never leave.
     pub churn: Option<f64>,
-    /// Whether hostile relays leave like other relays.
+    /// Whether hostile relays leave the network at the same rate as other relays.
     pub hostile_churn: bool,
-    /// Days on which clients are counted, in ascending order.
+    /// Days of the year on which clients are counted, in ascending order.
     pub days: Vec<u64>,
     /// Seed of all random choices.
     pub seed: u64,
-    /// Threads to use.
+    /// Threads that the simulation may use.
     pub workers: Workers,
 }
 
@@ -85,61 +88,61 @@ impl Default for YearSettings {
     }
 }
 
-/// Shares of clients that are compromised on or before one day.
+/// Shares of clients that are compromised until or on one day of the simulated year.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Compromised {
-    /// Share of clients with at least one hostile entry at some time until that day.
+    /// Share of clients that had a hostile entry at some time until that day.
     pub any_ever: Band,
-    /// Share of clients all of whose entries were hostile at the same time, at some time until
-    /// that day.
+    /// Share of clients whose entries were all hostile at the same time, at some time until that
+    /// day.
     pub all_ever: Band,
-    /// Share of clients with at least one hostile entry on that day.
+    /// Share of clients that have a hostile entry on that day.
     pub any_now: Band,
-    /// Share of clients all of whose entries are hostile on that day.
+    /// Share of clients whose entries are all hostile on that day.
     pub all_now: Band,
 }
 
-/// Result for clients with `legs` legs.
+/// Results for clients with the same number of circuits per stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct YearRow {
-    /// Number of legs (entry relays used at once) of a circuit, each with its own entry; `None` for
-    /// the mixture [`COMB`].
+    /// Number of circuits per stream, each with its own entry; `None` for the mixture [`COMB`].
     pub legs: Option<usize>,
-    /// Number of guards that a client uses at a time: the larger of the legs and the parameter of
-    /// the consensus. `None` for the mixture [`COMB`].
+    /// Number of guards that a client uses at a time: the larger of `legs` and the consensus
+    /// parameter. `None` for the mixture [`COMB`].
     pub in_use: Option<usize>,
-    /// Number of different guards that a client used, as the mean over clients.
+    /// Number of different guards that a client used in the year: the mean over clients.
     pub guards: f64,
-    /// Shares of compromised clients, one element for each of the days.
+    /// Shares of compromised clients on each counted day.
     pub at: Vec<Compromised>,
 }
 
-/// A part of the simulation: numbers of clients, and of random choices of hostile relays (draws).
+/// A part of the simulation: ranges of client numbers and of numbers of random adversaries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Numbers of the clients, which are counted for each of the draws.
+    /// Numbers of the clients, which are counted for each of the adversaries.
     pub clients: Range<usize>,
-    /// Numbers of the random choices of hostile relays.
+    /// Numbers of the random adversaries.
     pub draws: Range<usize>,
 }
 
-/// Counts of compromised clients for one random choice of hostile relays.
+/// Numbers of compromised clients with one random adversary.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrawTally {
-    /// Number of the random choice.
+    /// Number of the random adversary.
     pub draw: usize,
-    /// Number of clients, which is the same for each number of legs.
+    /// Number of simulated clients, which is the same for each number of circuits per stream.
     pub clients: u64,
-    /// Number of different guards used by clients with one leg, with two legs, and so on. Each is
-    /// a sum over clients.
+    /// Number of different guards, summed over clients: for one circuit per stream, for two, and
+    /// so on.
     pub guards: [u64; MOST],
-    /// For each day and number of legs, the number of clients compromised in four ways: any entry
-    /// was ever hostile, all were ever hostile at once, any is hostile now, all are hostile now.
+    /// For each day and number of circuits, the number of clients compromised in four ways: a
+    /// hostile entry until that day, all hostile until that day, a hostile entry on that day, all
+    /// hostile on that day.
     pub compromised: Vec<[[u64; 4]; MOST]>,
 }
 
-/// Simulates clients with one, two and three entries, and the mixture [`COMB`]. `weights` are
-/// those of the entry relays.
+/// Simulates clients with one, two and three entries, and their mixture [`COMB`], over a year.
+/// `weights` are those of the entry relays.
 ///
 /// # Errors
 /// A setting is out of its range.
@@ -151,8 +154,7 @@ pub fn year(
     Ok(rows(params, &tally(weights, params, settings, &settings.whole())?))
 }
 
-/// Counts the compromised clients in a part of the clients and of the random choices of hostile
-/// relays.
+/// Counts the compromised clients in a part of the simulation.
 ///
 /// # Errors
 /// A setting is out of its range.
@@ -168,8 +170,7 @@ pub fn tally(
     Ok(tallies.collect())
 }
 
-/// Adds the counts in `more`, of other clients or other random choices of hostile relays, to
-/// `sums`.
+/// Adds the counts in `more`, of other clients or adversaries, to `sums`.
 pub fn add(sums: &mut Vec<DrawTally>, more: Vec<DrawTally>) {
     for tally in more {
         match sums.iter_mut().find(|sum| sum.draw == tally.draw) {
@@ -192,14 +193,15 @@ impl DrawTally {
         counts.for_each(|(sum, more)| *sum += more);
     }
 
-    /// Returns the share of clients compromised in the way `kind`, a column of `compromised`.
-    /// `legs` is the index of the number of legs: 0 for one leg.
+    /// Returns the share of clients that are compromised in the way `kind`, a column of
+    /// `compromised`. `legs` is an index: 0 stands for one circuit per stream.
     fn share(&self, legs: usize, day: usize, kind: usize) -> f64 {
         self.compromised[day][legs][kind] as f64 / self.clients.max(1) as f64
     }
 }
 
-/// Summarises `tallies`: a row for one, two and three legs, and one for the mixture [`COMB`].
+/// Summarises `tallies`: returns a row for one, two and three circuits, and one for the mixture
+/// [`COMB`].
 #[must_use]
 pub fn rows(params: &GuardParams, tallies: &[DrawTally]) -> Vec<YearRow> {
     let guards = |legs: usize| {
@@ -224,14 +226,14 @@ pub fn rows(params: &GuardParams, tallies: &[DrawTally]) -> Vec<YearRow> {
 }
 
 impl YearSettings {
-    /// Returns the part that contains all clients and all random choices of hostile relays.
+    /// Returns the part of the simulation with all clients and all random adversaries.
     #[must_use]
     pub fn whole(&self) -> Part {
         Part { clients: 0..self.clients, draws: 0..self.draws }
     }
 
-    /// Returns whether all random choices of hostile relays share the same clients. If so, counting
-    /// them together costs little more than counting one.
+    /// Returns whether all random adversaries share the same clients. If so, counting for all of
+    /// them costs little more than counting for one.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         let labels = matches!(self.adversary, Adversary::Replaces(_));
@@ -282,11 +284,10 @@ fn bands(
         .collect()
 }
 
-/// A population of relays, and its hostile places for each random choice of hostile relays.
+/// A population of relays, and the places that are hostile with each random adversary.
 struct World {
     town: Town,
-    /// Number of the first random choice for which the population is made. The clients' seeds
-    /// depend on it.
+    /// Number of the first random adversary of this population. The clients' seeds depend on it.
     number: usize,
     draws: Vec<(usize, Vec<bool>)>,
 }
@@ -342,8 +343,8 @@ fn town(weights: &[u64], settings: &YearSettings, periods: &[bool], draw: usize)
     }
 }
 
-/// Simulates the clients of `world` with each number of legs, and returns the counts for each
-/// random choice of hostile relays.
+/// Simulates the clients of `world` with each number of circuits per stream. Returns the counts
+/// for each random adversary.
 fn simulate_clients(
     world: &World,
     params: &GuardParams,
@@ -387,7 +388,7 @@ fn population(
     tallies
 }
 
-/// The entries that a client uses from a moment on, followed by [`NOBODY`] for unused elements.
+/// The entries that a client uses from a moment on; unused elements have the value [`NOBODY`].
 struct EntryPeriod {
     since: u64,
     entries: [u32; MOST_LEGS],
@@ -421,7 +422,7 @@ fn live(
     }
 }
 
-/// Builds a circuit through each guard in use, so that the guard becomes a confirmed one.
+/// Simulates a circuit through each guard in use, so that the guard becomes confirmed.
 fn enter(guards: &mut Guards<u32>, moment: &Moment<'_>, in_use: usize, rng: &mut Stream) {
     let keys: Vec<u64> = (0..in_use as u64).collect();
     for (choice, key) in
@@ -442,7 +443,7 @@ fn used(periods: &[EntryPeriod]) -> u64 {
     all.len() as u64
 }
 
-/// Adds a client, whose entries are in `periods`, to the counts of each day.
+/// Adds a client to the counts of each day. `periods` has the client's entries over the year.
 fn judge(
     periods: &[EntryPeriod],
     legs: usize,

@@ -1,4 +1,4 @@
-//! Certificates for web servers, generated for one run and kept in memory.
+//! Certificates for test web servers, generated for one run and kept in memory.
 
 use base64ct::{Base64, Encoding};
 use rcgen::{
@@ -15,7 +15,8 @@ pub(super) struct Certificates {
     /// Certificate chains in the order of the hosts, in PEM format: the host's own certificate,
     /// then the authority's.
     pub(super) chains: Vec<String>,
-    /// Base64 of the SHA-256 of the certificates' SubjectPublicKeyInfo, as in pins (RFC 7469).
+    /// Base64 of the SHA-256 of the certificates' SubjectPublicKeyInfo, which browsers accept as a
+    /// pin (RFC 7469).
     pub(super) pin: String,
 }
 

@@ -1,5 +1,5 @@
-//! Journals: files with the results of an experiment so far, one JSON record per line. Each line is
-//! durable before the next unit begins.
+//! Journals: files that store the results of an experiment so far, one JSON record per line. Each
+//! line is on disk before the next measurement begins.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 ///
 /// The first line identifies the experiment and the build that runs it, so that results of two
 /// builds are never mixed. An incomplete last line (after a power failure or a kill) is dropped,
-/// so at most the unit under way is lost.
+/// so at most the measurement in progress is lost.
 #[derive(Debug)]
 pub struct Journal<R> {
     file: FileLock,
@@ -25,23 +25,24 @@ pub struct Journal<R> {
     records: Vec<R>,
 }
 
-/// Member of the first line that later runs may extend. It has the third-party programs, of which
-/// a later run may need more.
+/// Member of the journal's first line that a resumed run may extend: the third-party programs,
+/// since that run may need more.
 const GROWS: &str = "programs";
-/// Members of the first line that describe the origin of the results and are not set by options.
+/// Members of the journal's first line that describe the origin of the results. Options do not set
+/// them.
 const ORIGIN: [&str; 3] = ["machine", "program", GROWS];
 
-/// Reason why a journal cannot be resumed.
+/// Reason why an experiment's journal cannot be resumed.
 #[derive(Debug)]
 pub enum JournalError {
-    /// The file cannot be read or written.
+    /// The journal's file cannot be read or written.
     Io(PathBuf, io::Error),
-    /// Another process uses the file.
+    /// Another process uses the journal's file.
     Busy(PathBuf),
     /// The file is not a journal, or the line with this number (from 1) is malformed.
     Line(PathBuf, usize, String),
-    /// The journal belongs to a run with other settings. The fields are the name of the first
-    /// setting that differs, its value in the journal, and its value in this run.
+    /// The journal belongs to a run with other settings. The fields are the path, the name of the
+    /// first setting that differs, its value in the journal, and its value in this run.
     Other(PathBuf, String, Value, Value),
 }
 
@@ -97,7 +98,7 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
     /// JSON object.
     ///
     /// # Errors
-    /// [`JournalError`]. The file has not changed then.
+    /// [`JournalError`]. The file is unchanged then.
     pub fn open(path: &Path, header: &Value) -> Result<Journal<R>, JournalError> {
         let io = |error| JournalError::Io(path.to_owned(), error);
         let options = OpenOptions::new().read(true).append(true).create(true).clone();
@@ -115,7 +116,8 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
         Ok(journal)
     }
 
-    /// Writes the first line to a file that is empty or contains only a part of that line.
+    /// Writes the journal's first line. The file, whose content is `found`, is empty or has only a
+    /// part of that line.
     fn begin(&mut self, found: &[u8]) -> Result<(), JournalError> {
         if !self.header.to_string().as_bytes().starts_with(found) {
             let why = "it is not the start of a journal".to_owned();
@@ -127,7 +129,8 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
     }
 
     /// Reads the journal's existing records, if they belong to the same experiment with the same
-    /// settings. Extends the member [`GROWS`] of the first line if this run has more programs.
+    /// settings. If this run uses more programs, adds them to the member [`GROWS`] of the first
+    /// line.
     fn go_on(&mut self, text: &str) -> Result<(), JournalError> {
         let (mut header, records) = parse(&self.path, text)?;
         let more = agree(&self.path, &header, &self.header)?;
@@ -151,7 +154,7 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
         parse(path, &whole_lines(&bytes))
     }
 
-    /// Appends a record, which is durable when this function returns.
+    /// Appends a record, and waits until it is on disk.
     ///
     /// # Errors
     /// The disk is full, or was removed.
@@ -161,12 +164,12 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
         Ok(())
     }
 
-    /// Returns the first line: settings and origin, which all records have in common.
+    /// Returns the journal's first line: the settings and the origin that all records share.
     pub fn header(&self) -> &Value {
         &self.header
     }
 
-    /// Returns all records, the oldest first.
+    /// Returns all records of the journal, oldest first.
     pub fn records(&self) -> &[R] {
         &self.records
     }
@@ -205,15 +208,15 @@ fn parse<R: DeserializeOwned>(path: &Path, text: &str) -> Result<(Value, Vec<R>)
     Ok((header, records))
 }
 
-/// Adds the entries of `more` to the member [`GROWS`] of the first line.
+/// Adds the entries of `more` to the member [`GROWS`] of the journal's first line.
 fn grow(header: &mut Value, more: &Map<String, Value>) {
     for (key, value) in more {
         header[GROWS][key] = value.clone();
     }
 }
 
-/// Checks that the first line `there` of the journal agrees with that of this run, `here`. Returns
-/// the entries of the member [`GROWS`] that only `here` has.
+/// Checks that the journal's first line, `there`, agrees with the first line of this run, `here`.
+/// Returns the entries of the member [`GROWS`] that only `here` has.
 fn agree(path: &Path, there: &Value, here: &Value) -> Result<Map<String, Value>, JournalError> {
     let object = |value: &Value| value.as_object().cloned().unwrap_or_default();
     let (there, here) = (object(there), object(here));
@@ -221,7 +224,7 @@ fn agree(path: &Path, there: &Value, here: &Value) -> Result<Map<String, Value>,
         let [there, here] = [there, here].map(|value| value.cloned().unwrap_or_default());
         JournalError::Other(path.to_owned(), key, there, here)
     };
-    // A different build is reported first, because other differences may be its consequence.
+    // A different build is reported first, because it may be the cause of other differences.
     let keys = here.keys().chain(there.keys()).map(String::as_str);
     for key in ORIGIN.into_iter().chain(keys).filter(|key| *key != GROWS) {
         if there.get(key) != here.get(key) {

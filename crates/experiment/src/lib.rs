@@ -1,12 +1,13 @@
-//! Experiments: plans of many measurements that take hours, on emulated networks or by computation.
-//! An experiment that was stopped continues where it stopped.
+//! Experiments: plans of many measurements that take hours, on emulated networks or by
+//! computation. An experiment that was stopped continues where it stopped.
 //!
 //! All experiments share these parts, one per file:
 //!
-//! * [`Journal`] stores the results so far, one line per unit, and survives a power failure.
+//! * [`Journal`] stores the results so far, one line per unit (measurement), and survives a power
+//!   failure.
 //! * [`carry_out`] runs one unit after another until all are done or the run is stopped. A failed
 //!   unit has a second attempt.
-//! * [`carry_out_together`] shares the units among workers. It stores failed attempts, too.
+//! * [`carry_out_together`] distributes the units among workers. It also stores failed attempts.
 //! * [`Progress`] counts finished units and estimates the remaining time.
 //! * [`Probe`] measures how busy the machine was during a unit.
 //! * [`Origin`] identifies the build, the third-party programs and the machine of a journal's

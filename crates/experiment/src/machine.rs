@@ -1,5 +1,5 @@
-//! Disturbance of the machine by other programs during a measurement, so that disturbed
-//! repetitions can be recognised.
+//! Load of the machine by other programs during a measurement. It shows which repetitions were
+//! disturbed.
 
 use std::fs;
 use std::sync::Arc;
@@ -9,25 +9,26 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// Length of one sleep of the thread that measures late wake-ups.
+/// Duration of one sleep of the thread that measures how late it wakes up.
 const NAP: Duration = Duration::from_millis(5);
 
-/// Other load of the machine during a measurement.
+/// Load of the machine by other programs during a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Disturbance {
-    /// Share of CPU time that the hypervisor gave to other guests (`steal` of proc(5)).
+    /// Share of CPU time that the hypervisor gave to other virtual machines (`steal` of proc(5)).
     pub steal: f64,
-    /// Share of the time in which some task waited for a CPU (`some` of `/proc/pressure/cpu`). Our
-    /// own processes are included.
+    /// Share of the time during which some task waited for a CPU (`some` of `/proc/pressure/cpu`).
+    /// Our own processes are included.
     pub pressure: f64,
     /// Number of processes that ran or waited to run, averaged over the last minute of the
     /// measurement.
     pub load: f64,
-    /// Delay in milliseconds with which a thread wakes after a sleep of 5 ms: the 99th percentile.
+    /// Delay in milliseconds with which a thread wakes up after a sleep of 5 ms: the 99th
+    /// percentile.
     pub late: f64,
 }
 
-/// Observation of the machine's load, which runs alongside a measurement.
+/// Observation of the machine's load by other programs, during a measurement.
 pub struct Probe {
     before: Counters,
     began: Instant,
@@ -35,8 +36,7 @@ pub struct Probe {
     napper: Option<JoinHandle<Vec<f64>>>,
 }
 
-/// CPU time of the machine's processors so far, as the start of an interval for
-/// [`Cores::busy_since`].
+/// CPU times of the machine at one moment, from which [`Cores::busy_since`] measures its use.
 #[derive(Clone, Copy)]
 pub(crate) struct Cores {
     worked: f64,
@@ -48,20 +48,20 @@ impl Cores {
         let stat = read("/proc/stat");
         let line = stat.lines().next().unwrap_or_default();
         let ticks: Vec<f64> = line.split_whitespace().skip(1).take(8).map(number).collect();
-        // The fields are user, nice, system, idle, iowait, ... (proc(5)).
+        // The fields in order are user, nice, system, idle, iowait, ... (proc(5)).
         let idle: f64 = ticks.iter().skip(3).take(2).sum();
         let all: f64 = ticks.iter().sum();
         Cores { worked: all - idle, ticks: all }
     }
 
-    /// Returns the share of all processors' time that was used since this value was taken.
+    /// Returns the share of all processors' time that was in use since this value was read.
     pub(crate) fn busy_since(self) -> f64 {
         let now = Cores::now();
         (now.worked - self.worked) / (now.ticks - self.ticks).max(1.0)
     }
 }
 
-/// Counters of the kernel, in the kernel's own units.
+/// Counters of the kernel about CPU use, in the kernel's own units.
 #[derive(Clone, Copy, Default)]
 struct Counters {
     stolen: f64,
@@ -70,7 +70,7 @@ struct Counters {
 }
 
 impl Probe {
-    /// Starts the observation.
+    /// Starts to observe the machine's load.
     pub fn start() -> Probe {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
@@ -78,7 +78,7 @@ impl Probe {
         Probe { before: Counters::now(), began: Instant::now(), stop, napper: Some(napper) }
     }
 
-    /// Ends the observation, and returns its result.
+    /// Ends the observation, and returns the machine's load since its start.
     pub fn finish(mut self) -> Disturbance {
         let (after, lasted) = (Counters::now(), self.began.elapsed().as_secs_f64());
         let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
@@ -104,7 +104,7 @@ impl Drop for Probe {
 }
 
 impl Counters {
-    /// Reads the counters. Counters that this kernel lacks are zero.
+    /// Reads the kernel's counters. Counters that this kernel lacks are zero.
     fn now() -> Counters {
         let stat = read("/proc/stat");
         let cpu: Vec<f64> = stat
@@ -127,8 +127,8 @@ impl Counters {
     }
 }
 
-/// Sleeps repeatedly, at least once, until `stop` is set. Returns for each sleep by how many
-/// milliseconds it was too long.
+/// Sleeps repeatedly, at least once, until `stop` is set. Returns how many milliseconds too long
+/// each sleep was.
 fn nap(stop: &AtomicBool) -> Vec<f64> {
     let mut late = Vec::new();
     loop {
@@ -141,7 +141,8 @@ fn nap(stop: &AtomicBool) -> Vec<f64> {
     }
 }
 
-/// Returns the quantile of `values` at `rank`, from 0 to 1; 0 if there is no value.
+/// Returns a quantile of `values`: the value at `rank`, which is from 0 to 1. Returns 0 if there
+/// are no values.
 fn percentile(mut values: Vec<f64>, rank: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let at = (values.len() as f64 * rank) as usize;

@@ -1,13 +1,13 @@
-//! Enumerations whose values have names.
+//! A macro for enumerations whose values have names.
 
-/// Implements the names of an enumeration's values, for users and for JSON.
+/// Implements names for the values of an enumeration, for users and for JSON.
 macro_rules! named {
     ($type:ident: $($value:ident $name:literal),+) => {
         impl $type {
-            /// All values.
+            /// All values of the enumeration.
             pub const ALL: &[$type] = &[$($type::$value),+];
 
-            /// Returns the value's name, as users write it.
+            /// Returns the value's name on the command line.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $($type::$value => $name),+ }

@@ -1,4 +1,5 @@
-//! Origin of a result: the program under test, the third-party programs, the machine.
+//! Origin of an experiment's result: the program under test, the third-party programs, the
+//! machine.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,14 +14,15 @@ use sha2::{Digest, Sha256};
 
 use super::Programs;
 
-/// Programs that are started through a script, Debian's or ours. The output of `--version`
-/// identifies them better than the script's hash.
+/// Programs that are started through a script. The output of `--version` identifies them better
+/// than the script's hash.
 const SCRIPTS: [&str; 2] = ["chromium", "aioquic-server"];
-/// Length of a truncated hash in bytes: enough to distinguish builds, few enough to compare by eye.
+/// Length of a shortened hash in bytes: enough to distinguish builds, short enough to compare by
+/// eye.
 const KEPT: usize = 8;
 
-/// Properties that must be the same for all results of a journal. Two builds of one version have
-/// different origins.
+/// Properties that all results in a journal must share. Two builds of one version have different
+/// origins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Origin {
     program: String,
@@ -29,8 +31,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Determines the origin for the program at `own`, named `name`, and the third-party programs
-    /// that were found.
+    /// Identifies the program at `own`, called `name`, and the third-party programs `peers`.
     ///
     /// # Errors
     /// A program cannot be read, or does not report its version.
@@ -46,7 +47,7 @@ impl Origin {
         })
     }
 
-    /// Returns the first line of a journal: the settings and the origin.
+    /// Returns the first line of a journal: the settings, with the origin added.
     pub fn join(&self, mut settings: Value) -> Value {
         for (key, value) in json!(self).as_object().into_iter().flatten() {
             settings[key] = value.clone();
@@ -63,7 +64,7 @@ fn hash(file: &Path) -> io::Result<String> {
     Ok(hex(&hash.finalize()))
 }
 
-/// Returns the first digits of the SHA-256 of these bytes.
+/// Returns the first digits of the SHA-256 of `bytes`.
 pub(crate) fn digest(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }

@@ -1,4 +1,4 @@
-//! Search for third-party programs, with their sources for users who lack them.
+//! Search for third-party programs. For missing programs, users learn where to get them.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-/// Directories in which experiments search for the software to measure, and the programs found.
+/// Directories in which experiments search for third-party programs, and the programs found there.
 #[derive(Clone, Debug, Default)]
 pub struct Programs {
     folders: Vec<PathBuf>,
@@ -45,8 +45,8 @@ pub fn built() -> Option<PathBuf> {
 }
 
 impl Programs {
-    /// Sets the directories to search, in this order: `own`, the programs built by the interop
-    /// tests, `PATH`, and the directories where Debian installs servers.
+    /// Sets the directories to search, in this order: `own`, the programs that the interop tests
+    /// have built, `PATH`, and the directories where Debian installs servers.
     pub fn new(own: Option<&Path>) -> Programs {
         let path = env::var_os("PATH").unwrap_or_default();
         let mut folders: Vec<PathBuf> =
@@ -56,7 +56,8 @@ impl Programs {
         Programs { folders, found: BTreeMap::new() }
     }
 
-    /// Searches for the programs in `wanted`, each given with its source.
+    /// Searches for the programs in `wanted`, each given with the package or project that provides
+    /// it.
     ///
     /// # Errors
     /// Some programs are missing. The error names all of them.
@@ -72,12 +73,12 @@ impl Programs {
         if missing.is_empty() { Ok(()) } else { Err(Missing(missing)) }
     }
 
-    /// Returns all programs found so far.
+    /// Returns all programs found so far, each with its path.
     pub(super) fn found(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         self.found.iter().map(|(&name, file)| (name, file.as_path()))
     }
 
-    /// Returns the path of the program `name`, or `name` itself if it was not found.
+    /// Returns the path of the program `name`; `name` itself if it was not found.
     pub fn path(&self, name: &'static str) -> PathBuf {
         self.found.get(name).cloned().unwrap_or_else(|| name.into())
     }

@@ -1,29 +1,30 @@
-//! Progress of a plan, and the estimate of the remaining time.
+//! Progress of an experiment's plan, and the estimate of the remaining time.
 
 use std::time::Duration;
 
-/// Number of finished units, and an estimate of the time left. This type reads no clock.
+/// Number of finished units (measurements), and an estimate of the time left. This type reads no
+/// clock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
     done: usize,
     total: usize,
-    /// Nominal duration of the remaining units.
+    /// Sum of the expected durations of the remaining units.
     left: Duration,
-    /// Nominal duration of the units done in this run.
+    /// Sum of the expected durations of the units that were finished in this run.
     due: Duration,
-    /// Real duration of the units done in this run.
+    /// Sum of the real durations of the units that were finished in this run.
     took: Duration,
 }
 
 impl Progress {
-    /// Starts with `done` units that are stored already. `left` has the nominal duration of each
-    /// remaining unit.
+    /// Creates the progress of a plan with `done` finished units. `left` has the expected duration
+    /// of each remaining unit.
     pub fn new(done: usize, left: impl ExactSizeIterator<Item = Duration>) -> Progress {
         let total = done + left.len();
         Progress { done, total, left: left.sum(), due: Duration::ZERO, took: Duration::ZERO }
     }
 
-    /// Counts a finished unit with the nominal duration `due` and the real duration `took`.
+    /// Counts a finished unit with the expected duration `due` and the real duration `took`.
     pub fn done(&mut self, due: Duration, took: Duration) {
         self.done += 1;
         self.left = self.left.saturating_sub(due);
@@ -31,7 +32,7 @@ impl Progress {
         self.took += took;
     }
 
-    /// Returns the number of finished units, and of all units.
+    /// Returns the number of finished units, and the number of all units.
     pub fn counts(&self) -> (usize, usize) {
         (self.done, self.total)
     }

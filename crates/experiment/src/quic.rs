@@ -1,4 +1,4 @@
-//! QUIC servers with their defaults, and quic-go's client.
+//! QUIC servers with their default settings, and quic-go's client.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,16 +14,16 @@ use super::Programs;
 use super::stage::{SERVER, Stage, command};
 use anabranch_emulator::GroupProcess;
 
-/// Port of all servers.
+/// UDP port of all QUIC servers.
 pub(super) const PORT: u16 = 4433;
-/// Seed of the servers' content, whose value does not matter here.
+/// Seed of the servers' content; its value does not matter here.
 const SEED: &str = "1";
-/// Time after a client's own timeout at which the client is killed.
+/// Time after the client's own timeout at which the client is killed.
 const LATE: Duration = Duration::from_secs(10);
 const CLIENT: (&str, &str) = ("quic-client", "quic-go's client of the interop tests");
 const OPENSSL: (&str, &str) = ("openssl", "package openssl");
 
-/// Kind of QUIC server, by the library that it is built with.
+/// QUIC library that a server is built with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Maker {
     QuicGo,
@@ -33,29 +33,29 @@ pub(super) enum Maker {
     Aioquic,
 }
 
-/// A server on the stage's server host, and the path that its client requests. It is stopped on
-/// drop.
+/// A running QUIC server on the server's host, and the path that its client requests. It is
+/// stopped on drop.
 pub(super) struct Server<'a> {
     protocol: &'static str,
     path: String,
     _process: GroupProcess<'a>,
 }
 
-/// Report of `quic-client` about a download.
+/// Report of the program `quic-client` about a download.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 pub(super) struct ClientReport {
     pub(super) bytes: u64,
-    /// Duration in seconds, counted from the client's start.
+    /// Duration of the download in seconds, since the client's start.
     pub(super) seconds: f64,
-    /// Time to the first byte of the content in seconds; 0 if none arrived.
+    /// Time to the first byte of the content in seconds; 0 if no byte arrived.
     pub(super) first_byte_s: f64,
     pub(super) longest_gap_s: f64,
-    /// Error message of the client; empty if everything arrived.
+    /// Error message of the client; empty if the whole content arrived.
     pub(super) error: String,
 }
 
 impl Maker {
-    /// Returns the library's name, as users write it.
+    /// Returns the library's name on the command line.
     pub(super) fn name(self) -> &'static str {
         match self {
             Maker::QuicGo => "quic-go",
@@ -66,7 +66,8 @@ impl Maker {
         }
     }
 
-    /// Returns the programs that this server and the client need, each with its source.
+    /// Returns the programs that this server and the client need, each with the package or project
+    /// that provides it.
     pub(super) fn needs(self) -> Vec<(&'static str, &'static str)> {
         match self {
             Maker::QuicGo => {
@@ -85,7 +86,7 @@ impl Maker {
 }
 
 impl<'a> Server<'a> {
-    /// Starts a server that sends `length` bytes.
+    /// Starts a QUIC server that sends `length` bytes.
     ///
     /// # Errors
     /// The server does not start, or does not listen.
@@ -125,7 +126,7 @@ impl<'a> Server<'a> {
         Ok(Server { protocol, path, _process: process })
     }
 
-    /// Runs the client on the stage's client host, for at most `seconds`. The client connects to
+    /// Runs the QUIC client on the client's host, for at most `seconds` seconds. It connects to
     /// `to` and requests the server name `name`.
     ///
     /// # Errors
@@ -171,7 +172,7 @@ fn gtlsserver(stage: &Stage, programs: &Programs, length: u64) -> io::Result<Com
 }
 
 /// Generates a certificate that no client needs to trust, and its key. Returns the paths of both
-/// as the started programs see them.
+/// as started programs see them.
 ///
 /// # Errors
 /// `openssl` cannot be started or fails.

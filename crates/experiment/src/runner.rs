@@ -1,4 +1,4 @@
-//! Execution of a plan's units one after another, until all are done.
+//! Execution of a plan's units (measurements) one after another, until all are done.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,41 +9,41 @@ use serde::de::DeserializeOwned;
 
 use super::{Journal, JournalError, Progress};
 
-/// Pause before a failed unit is tried again, in which the cause may vanish.
+/// Pause before a failed unit is tried again; the cause of the failure may vanish meanwhile.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Maximum number of attempts at a unit.
+/// Maximum number of attempts at one unit of the plan.
 const TRIES: u32 = 2;
 
-/// One measurement of a plan.
+/// One measurement (unit) of an experiment's plan.
 pub trait Unit {
-    /// Returns the unit's name, which is unique in the plan and the same in each run.
+    /// Returns the measurement's name, which is unique in the plan and the same in each run.
     fn id(&self) -> String;
-    /// Returns the unit's approximate duration, for the estimate of the remaining time.
+    /// Returns the measurement's approximate duration, for the estimate of the remaining time.
     fn lasts(&self) -> Duration;
 }
 
-/// Result of a unit.
+/// Result of one measurement, as the journal stores it.
 pub trait Record: Serialize + DeserializeOwned {
-    /// Returns the [`Unit::id`] of the unit that was measured.
+    /// Returns the name of the measurement: [`Unit::id`].
     fn unit(&self) -> &str;
 }
 
-/// Event during the execution of a plan.
+/// Event during the execution of an experiment's plan.
 pub enum Event<'a, U, R> {
-    /// A unit starts.
+    /// A measurement starts.
     Begun(&'a U),
-    /// A unit is done, and its record is stored.
+    /// A measurement is done, and its result is stored in the journal.
     Done(&'a U, &'a R),
-    /// A unit failed for the given reason, and will be tried again.
+    /// A measurement failed for the given reason, and will be tried again.
     Again(&'a U, &'a str),
 }
 
-/// Reason why a plan was not completed.
+/// Reason why an experiment's plan was not completed.
 #[derive(Debug)]
 pub enum Incomplete {
-    /// A record cannot be stored.
+    /// A result cannot be stored in the journal.
     Journal(JournalError),
-    /// A unit failed: its name and the reason.
+    /// A measurement failed. The fields are its name and the reason.
     Unit(String, String),
 }
 
@@ -58,9 +58,9 @@ impl fmt::Display for Incomplete {
 
 impl std::error::Error for Incomplete {}
 
-/// Executes the units that have no record in the journal, in order. `tell` receives each event
-/// with the progress. Returns true if all units are done, and false if `stop` was set before. In
-/// that case only the unit under way is lost.
+/// Executes the units (measurements) that have no record in the journal, in order. Calls `tell`
+/// for each event, with the progress. Returns true if all units are done, and false if `stop` was
+/// set before. In that case only the unit in progress is lost.
 ///
 /// # Errors
 /// [`Incomplete`]: a unit failed twice, or its record could not be stored.
@@ -93,8 +93,8 @@ pub fn carry_out<U: Unit, R: Record>(
     Ok(true)
 }
 
-/// Executes one unit, and returns its record or the reason of its failure; `None` if the run was
-/// stopped. `again` is called with the reason before a second attempt.
+/// Executes one unit. Returns its record or the reason why it failed; `None` if the run was
+/// stopped. Calls `again` with the reason before a second attempt.
 fn one<U, R>(
     unit: &U,
     stop: &AtomicBool,

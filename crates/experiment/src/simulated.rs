@@ -1,4 +1,4 @@
-//! Runs of simulated onion networks, for sweeps and experiments.
+//! Simulations of onion networks, for sweeps and experiments.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -7,37 +7,37 @@ use anabranch_sim::onion::{DownloadRecord, Keyring, NetworkPlan, PlannedRun};
 
 use super::table::{Column, Rows};
 
-/// A download of a run.
+/// A download in a simulation, as a row of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DownloadRow {
-    /// Number of the drawn network.
+    /// Number of the random network.
     pub network: u64,
-    /// Seed of the run.
+    /// Seed of the simulation.
     pub seed: u64,
-    /// Number of the client, from 0; web clients come first.
+    /// Number of the client, from 0; clients that load web pages come first.
     pub client: usize,
-    /// Whether the client is a bulk client.
+    /// Whether the client makes large (bulk) downloads.
     pub bulk: bool,
-    /// The download.
+    /// Times and result of the download.
     pub download: DownloadRecord,
 }
 
-/// The results of a run.
+/// Results of a simulation of an onion network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Simulated {
-    /// Hash of all events.
+    /// Hash of all simulated events. Equal hashes mean equal simulations.
     pub hash: u64,
-    /// Number of events.
+    /// Number of simulated events.
     pub events: u64,
-    /// Used shares of the lines' capacity: of relays that are not exits, and of exits.
+    /// Used shares of the lines' capacity: of the relays that are not exits, and of the exits.
     pub loads: [f64; 2],
-    /// Downloads that ended after the warm-up.
+    /// Downloads that ended after the warm-up phase.
     pub rows: Vec<DownloadRow>,
 }
 
 impl Simulated {
-    /// Returns the results of `run`. `network` is the number of the drawn network, `seed` the seed
-    /// of the run.
+    /// Collects the results of the simulation `run`. `network` is the number of the random
+    /// network, and `seed` the seed of the simulation.
     #[must_use]
     pub fn of(run: &PlannedRun, (network, seed): (u64, u64)) -> Simulated {
         let row = |(client, bulk, download): (usize, bool, &DownloadRecord)| DownloadRow {
@@ -61,14 +61,14 @@ impl Simulated {
         self.rows.iter().filter(move |row| row.bulk == bulk).map(|row| &row.download)
     }
 
-    /// Downloads that failed.
+    /// Returns the number of downloads that failed.
     #[must_use]
     pub fn failed(&self) -> usize {
         self.rows.iter().filter(|row| !row.download.complete).count()
     }
 }
 
-/// Runs `plan` on its network with `seed`. Returns `None` if `stop` was set before the end.
+/// Simulates the network of `plan` with `seed`. Returns `None` if `stop` was set before the end.
 ///
 /// # Panics
 /// `keys` has fewer relays than `plan`.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-/// Median, minimum and maximum of repetitions.
+/// Median, minimum and maximum of the repetitions of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// Median; for an even count, the mean of the two middle values.
+    /// Median of the values; for an even count, the mean of the two middle values.
     pub median: f64,
     /// Minimum of the values.
     pub least: f64,
@@ -27,31 +27,31 @@ impl Spread {
     }
 }
 
-/// Mean over rounds, with half the width of its 95 % interval. The width is infinite for a single
-/// round.
+/// Mean over rounds (independent repetitions), with half the width of its 95 % interval. The width
+/// is infinite for a single round.
 ///
-/// The interval assumes independent rounds (Student's t).
+/// The interval is based on Student's t.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mean {
     /// The mean of the rounds.
     pub mean: f64,
-    /// Half the width of the interval.
+    /// Half the width of the 95 % interval.
     pub half: f64,
 }
 
-/// Median over rounds, with its interval ([`median_interval`]).
+/// Median over rounds (independent repetitions), with its 95 % interval ([`median_interval`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Median {
     /// Median of the rounds.
     pub median: f64,
-    /// 95 % interval, which is valid for any distribution; `None` for fewer than six rounds.
+    /// The 95 % interval, which is valid for any distribution; `None` for fewer than six rounds.
     pub interval: Option<[f64; 2]>,
     /// Number of rounds.
     pub count: usize,
 }
 
 impl Median {
-    /// Summarises `rounds`, which has one value for each round; `None` if there is no value.
+    /// Summarises `rounds`, which has one value for each round; `None` if there are no values.
     #[must_use]
     pub fn of(rounds: &[f64]) -> Option<Median> {
         let median = middle(rounds)?;
@@ -59,9 +59,11 @@ impl Median {
     }
 }
 
-/// Applies `amount` to the values of each round, and returns the results by round. Each of `values`
-/// has the number of its round first. Values of one round are not independent, because they share
-/// programs, circuit and time. An interval over single values would be too narrow.
+/// Computes `amount` from the values of each round, and returns the results by round. Each entry
+/// of `values` is a round's number and a value.
+///
+/// Values of one round are not independent, because they share programs, circuit and time. An
+/// interval over single values would be too narrow.
 pub fn by_round(
     values: impl IntoIterator<Item = (u32, f64)>,
     amount: impl Fn(&[f64]) -> Option<f64>,
@@ -91,8 +93,8 @@ pub fn average(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Returns lower quartile, median and upper quartile of `values`, interpolated between two values.
-/// `None` if there is no value.
+/// Returns lower quartile, median and upper quartile of `values`, interpolated where necessary.
+/// `None` if there are no values.
 pub fn quartiles(values: impl IntoIterator<Item = f64>) -> Option<[f64; 3]> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -105,7 +107,7 @@ pub fn quartiles(values: impl IntoIterator<Item = f64>) -> Option<[f64; 3]> {
     Some([0.25, 0.5, 0.75].map(at))
 }
 
-/// Student's t for a 95 % interval and 1 to 30 degrees of freedom.
+/// Factors of Student's t distribution for a 95 % interval, for 1 to 30 degrees of freedom.
 const STUDENT: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
@@ -113,7 +115,7 @@ const STUDENT: [f64; 30] = [
 ];
 
 impl Mean {
-    /// Summarises `rounds`, which has one value for each round; `None` if there is no value.
+    /// Summarises `rounds`, which has one value for each round; `None` if there are no values.
     #[must_use]
     pub fn of(rounds: &[f64]) -> Option<Mean> {
         let (mean, count) = (average(rounds)?, rounds.len() as f64);
@@ -129,23 +131,24 @@ impl Mean {
         Some(Mean { mean, half })
     }
 
-    /// Returns whether the mean's interval is as narrow as the paper's: 10 % of the mean in each
-    /// direction.
+    /// Returns whether the mean's interval is as narrow as the intervals in the DBSec 2019 paper:
+    /// 10 % of the mean in each direction.
     #[must_use]
     pub fn is_narrow(&self) -> bool {
         self.half <= 0.1 * self.mean
     }
 }
 
-/// Returns two of the values in `rounds` that enclose the median with a probability of at least 95
-/// %, for any distribution. `None` for fewer than six rounds, for which there are no such values.
+/// Returns two values of `rounds` that enclose the median with a probability of at least 95 %, for
+/// any distribution. Returns `None` for fewer than six rounds, because such values do not exist
+/// then.
 #[must_use]
 pub fn median_interval(rounds: &[f64]) -> Option<[f64; 2]> {
     let mut rounds = rounds.to_vec();
     rounds.sort_by(f64::total_cmp);
     let count = rounds.len();
     // `chance` is the probability that exactly `place` of the rounds are below the median.
-    // `outside` sums such probabilities for both sides.
+    // `outside` is the sum of such probabilities for both sides.
     let (mut chance, mut outside, mut found) = (0.5_f64.powi(count as i32), 0.0, None);
     for place in 0..count / 2 {
         outside += 2.0 * chance;

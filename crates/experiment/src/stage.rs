@@ -1,4 +1,5 @@
-//! The network of a measurement, and the start of its splitter and far end.
+//! The emulated network of a measurement, and the start of its splitter and far end. The far end
+//! is the program that puts split traffic together again.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -14,25 +15,26 @@ use super::Programs;
 use anabranch_emulator::{GroupProcess, Namespace, Network, ProcessGroup, Topology};
 use serde_json::Value;
 
-/// Address of the server on all paths.
+/// IP address of the server on all paths.
 pub(super) const SERVER: &str = "10.99.0.1";
 
-/// Timeout for a started program to listen.
+/// Timeout until a started program listens.
 const READY: Duration = Duration::from_secs(15);
-/// Timeout for an onion network, or for a splitter's circuits, to be ready.
+/// Timeout until an onion network, or a splitter's circuits, are ready.
 pub(super) const CIRCUITS_READY: Duration = Duration::from_secs(60);
 
-/// A client and a server with a few paths between them, and processes on both.
+/// An emulated network: a client and a server with a few paths between them, and processes on
+/// both.
 ///
-/// Processes and network are removed on drop, and when this process ends for whatever reason.
+/// Processes and network are removed on drop, and also when this process ends for any reason.
 pub(super) struct Stage {
-    // First field, so that processes end before their network is removed.
+    // This field is first, so that processes end before their network is removed.
     pub(super) crew: ProcessGroup,
     network: Network,
     links: Vec<String>,
 }
 
-/// Bytes of IP packets that each path has carried, as counted at the path's client end.
+/// Bytes of IP packets that each path has carried, counted at the client's end.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Carried {
     pub(super) up: Vec<u64>,
@@ -40,8 +42,8 @@ pub(super) struct Carried {
 }
 
 impl Stage {
-    /// Builds a path of 100 Mbit/s for each of `rtts`, a round-trip time in milliseconds. The
-    /// paths' interfaces are `p0`, `p1`, ...
+    /// Builds an emulated network with a path of 100 Mbit/s for each round-trip time in `rtts`, in
+    /// milliseconds. The paths' interfaces are `p0`, `p1`, ...
     ///
     /// # Errors
     /// A step of the set-up fails.
@@ -49,8 +51,8 @@ impl Stage {
         Stage::with_rate(USUAL_RATE, rtts)
     }
 
-    /// Builds a path of `rate` bits per second for each of `rtts`, a round-trip time in
-    /// milliseconds.
+    /// Builds an emulated network with a path of `rate` bits per second for each round-trip time
+    /// in `rtts`, in milliseconds.
     ///
     /// # Errors
     /// A step of the set-up fails.
@@ -59,8 +61,8 @@ impl Stage {
         Stage::of(&topology(rate, rtts), links)
     }
 
-    /// Builds the network of `topology`, which has hosts named `client` and `server`.
-    /// [`Stage::carried`] counts only the links in `links`.
+    /// Builds the emulated network that the text `topology` describes, with hosts named `client`
+    /// and `server`. [`Stage::carried`] counts only the links in `links`.
     ///
     /// # Errors
     /// The topology is invalid, or a step of the set-up fails.
@@ -78,7 +80,7 @@ impl Stage {
         self.host("server")
     }
 
-    /// Returns the host called `name` in the stage's topology.
+    /// Returns the host called `name` of the emulated network.
     pub(super) fn host(&self, name: &str) -> &Namespace {
         self.network.host(name).expect("a stage is asked for hosts of its topology")
     }
@@ -96,8 +98,8 @@ impl Stage {
         Carried { up, down }
     }
 
-    /// Starts the splitter at the client. It listens on `port` and sends to the same port of the
-    /// server.
+    /// Starts the splitter on the client's host. It listens on `port`, and sends to the server's
+    /// port with the same number.
     ///
     /// # Errors
     /// The splitter ended before it listened. The error includes its output.
@@ -110,8 +112,8 @@ impl Stage {
         self.split_to(program, (port, port), words)
     }
 
-    /// Starts the splitter at the client. It listens on port `here` and sends to port `there` of
-    /// the server.
+    /// Starts the splitter on the client's host. It listens on port `here`, and sends to the
+    /// server's port `there`.
     ///
     /// # Errors
     /// The splitter ended before it listened. The error includes its output.
@@ -125,10 +127,10 @@ impl Stage {
         self.start("the splitter", self.client(), &mut command, (READY, listens))
     }
 
-    /// Starts the splitter as [`Stage::split_to`] does, and waits until `paths` paths are up.
+    /// Starts the splitter as [`Stage::split_to`] does, and waits until `paths` paths are usable.
     ///
     /// # Errors
-    /// As for [`Stage::split_to`].
+    /// The same as those of [`Stage::split_to`].
     pub(super) fn split_over(
         &self,
         program: &Path,
@@ -147,7 +149,8 @@ impl Stage {
         self.start("the splitter", self.client(), &mut command, (CIRCUITS_READY, ready))
     }
 
-    /// Starts a far end at the server. It listens on port `here` and forwards to port `server`.
+    /// Starts a far end, which puts split traffic together, on the server's host. It listens on
+    /// port `here` and forwards to port `server`.
     ///
     /// # Errors
     /// The far end ended before it listened. The error includes its output.
@@ -163,7 +166,7 @@ impl Stage {
         self.start("the far end", self.server(), &mut command, (READY, listens))
     }
 
-    /// Starts one of our programs, and waits until `ready` accepts one of its events, at most for
+    /// Starts one of our programs. Waits until `ready` accepts one of its events, for at most
     /// `patience`.
     ///
     /// # Errors
@@ -179,7 +182,7 @@ impl Stage {
         let mut program = self.crew.start(host, command)?;
         let stdout = program.stdout.take().expect("it was given a pipe");
         let (tell, told) = mpsc::channel();
-        // The output is read to its end: otherwise the splitter would have to drop lines.
+        // The output must be read completely, because the splitter would otherwise drop lines.
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if serde_json::from_str::<Value>(&line).is_ok_and(|event| ready(&event)) {
@@ -201,8 +204,8 @@ impl Stage {
         }
     }
 
-    /// Waits until the UDP port `port` is bound at the server. `process` is the program that
-    /// should bind it, and `who` its name.
+    /// Waits until the UDP port `port` is bound on the server's host. `process` is the program
+    /// that should bind it, and `who` its name.
     ///
     /// # Errors
     /// The program has ended, or takes too long. The error includes the cause.
@@ -215,22 +218,22 @@ impl Stage {
         self.wait_port(who, process, ("udp", &|line| port_of(line) == Some(port)))
     }
 
-    /// Waits until a program listens on the TCP port `port` at the server.
+    /// Waits until a program listens on the TCP port `port` of the server's host.
     ///
     /// # Errors
-    /// As for [`Stage::wait_bound`].
+    /// The same as those of [`Stage::wait_bound`].
     pub(super) fn wait_listens(
         &self,
         who: &str,
         process: &mut GroupProcess<'_>,
         port: u16,
     ) -> io::Result<()> {
-        // 0A is the state LISTEN.
+        // In this table, 0A is the state LISTEN.
         let listens = |line: &str| line.split_whitespace().nth(3) == Some("0A");
         self.wait_port(who, process, ("tcp", &|line| listens(line) && port_of(line) == Some(port)))
     }
 
-    /// Waits until the kernel's table of a protocol, such as `/proc/net/udp`, has a line for which
+    /// Waits until the kernel's table of sockets, such as `/proc/net/udp`, has a line for which
     /// `is_it` returns true.
     fn wait_port(
         &self,
@@ -251,8 +254,8 @@ impl Stage {
     }
 }
 
-/// Returns the command of a splitter that listens on port `here` and sends to port `there` of the
-/// server.
+/// Returns the command of a splitter that listens on port `here` and sends to the server's port
+/// `there`.
 fn split(program: &Path, (here, there): (u16, u16), words: &[String]) -> Command {
     let mut command = Command::new(program);
     command.args(["split", "--json", "--listen", &format!("127.0.0.1:{here}")]);
@@ -288,7 +291,7 @@ pub(super) fn wait_for(what: &str, mut ready: impl FnMut() -> io::Result<bool>) 
 }
 
 impl Carried {
-    /// Returns the bytes that were carried after the counts in `before` were taken.
+    /// Returns the bytes that the paths have carried since the counts in `before` were taken.
     pub(super) fn since(&self, before: &Carried) -> Carried {
         let less = |now: &[u64], then: &[u64]| -> Vec<u64> {
             now.iter().zip(then).map(|(now, then)| now.saturating_sub(*then)).collect()
@@ -300,13 +303,14 @@ impl Carried {
 /// Default rate of a path, in bits per second.
 pub(super) const USUAL_RATE: u64 = 100_000_000;
 
-/// Returns the size in bytes of the queue of a path with `rate` bits per second. It is 20 ms at
-/// that rate, but at least two dozen packets, which TCP needs to grow its window.
+/// Returns the size in bytes of the queue of a path with `rate` bits per second: the bytes of 20
+/// ms at that rate, but at least two dozen packets, which TCP needs to grow its window.
 pub(super) fn queue(rate: u64) -> u64 {
     (rate / 8 / 50).max(32_000)
 }
 
-/// Writes the topology: the client has an address on each path, the server a single address.
+/// Describes the emulated network as text: the client has an address on each path, the server a
+/// single address.
 fn topology(rate: u64, rtts: &[u32]) -> String {
     let queue = queue(rate);
     let mut text = format!(
@@ -327,8 +331,8 @@ fn topology(rate: u64, rtts: &[u32]) -> String {
     text
 }
 
-/// Parses the local port in a line of a kernel table (`/proc/net/udp`); `None` for the header of
-/// the table.
+/// Parses the local port in a line of a kernel table such as `/proc/net/udp`. Returns `None` for
+/// the table's header.
 fn port_of(line: &str) -> Option<u16> {
     let local = line.split_whitespace().nth(1)?;
     u16::from_str_radix(local.rsplit_once(':')?.1, 16).ok()

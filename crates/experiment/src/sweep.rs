@@ -1,7 +1,7 @@
-//! Sweeps of simulations: each scenario (an *arm*) runs on each drawn network with each seed.
+//! Sweeps of simulations: each scenario runs on each random network with each seed.
 //!
-//! A run is a unit of a [`Journal`](super::Journal). Its downloads are in a file of its own.
-//! Several threads carry out the runs; the results do not depend on the number of threads.
+//! A run is a unit of a [`Journal`](super::Journal), and its downloads are in a file of its own.
+//! Several threads execute the runs; the results do not depend on the number of threads.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -17,10 +17,10 @@ use super::origin::digest;
 use super::simulated::{Simulated, columns, simulate};
 use super::{Attempt, Record, Turns, Unit, table};
 
-/// Subfolder for the downloads of each run.
+/// Subfolder with the downloads of each simulation.
 const RUNS: &str = "runs";
 
-/// A scenario of a sweep.
+/// A scenario of a sweep of simulations.
 #[derive(Clone, Debug)]
 pub struct Arm {
     /// Name of the scenario, which is part of file names.
@@ -32,7 +32,7 @@ pub struct Arm {
 }
 
 impl Arm {
-    /// Returns the digest of the scenario file, and of the consensus that it names.
+    /// Returns the digest of the scenario file and of the consensus file that it names.
     fn digest(&self) -> String {
         let mut bytes = self.text.clone().into_bytes();
         let consensus = self.plan.sample.as_ref().map(|sample| sample.consensus.digest());
@@ -41,20 +41,20 @@ impl Arm {
     }
 }
 
-/// A sweep: scenarios, networks and seeds.
+/// A sweep of simulations: scenarios, random networks and seeds.
 #[derive(Clone, Debug)]
 pub struct Sweep {
-    /// The scenarios, with different names.
+    /// The scenarios, each with a different name.
     pub arms: Vec<Arm>,
-    /// Number of networks, which are numbered from 1.
+    /// Number of random networks, which are numbered from 1.
     pub networks: u64,
-    /// Number of seeds, which are the numbers from 1.
+    /// Number of seeds; the seeds are the numbers from 1.
     pub seeds: u64,
-    /// Folder of the results.
+    /// Folder for the results of the sweep.
     pub folder: PathBuf,
 }
 
-/// A planned run of a sweep.
+/// A planned simulation of a sweep.
 #[derive(Clone, Debug)]
 pub struct SweepUnit {
     arm: String,
@@ -62,22 +62,22 @@ pub struct SweepUnit {
     plan: NetworkPlan,
 }
 
-/// The results of a run, without its downloads.
+/// Results of a simulation of a sweep, without its downloads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SweepRecord {
-    /// Name of the run.
+    /// Name of the simulation in the plan.
     pub unit: String,
-    /// Hash of all events, 16 hexadecimal digits.
+    /// Hash of all simulated events, as 16 hexadecimal digits.
     pub hash: String,
-    /// Number of events.
+    /// Number of simulated events.
     pub events: u64,
-    /// Number of downloads that ended after the warm-up.
+    /// Number of downloads that ended after the warm-up phase.
     pub downloads: usize,
     /// Number of downloads that failed.
     pub failed: usize,
-    /// Used shares of the lines' capacity: of relays that are not exits, and of exits.
+    /// Used shares of the lines' capacity: of the relays that are not exits, and of the exits.
     pub loads: [f64; 2],
-    /// Real duration of the run, in seconds.
+    /// Real duration of the simulation, in seconds.
     pub took: f64,
 }
 
@@ -91,9 +91,10 @@ impl Unit for SweepUnit {
     }
 }
 
-/// Estimates the real duration of a run, from the bytes of all downloads at 5 ms per megabyte.
+/// Estimates the real duration of a simulation, from the bytes of all downloads at 5 ms per
+/// megabyte.
 pub(super) fn cost(plan: &NetworkPlan) -> Duration {
-    // Rates in bytes per second: of a web client, whose download takes some 2 s, and of a bulk
+    // The rates in bytes per second of a web client, whose download takes about 2 s, and of a bulk
     // client.
     let web = f64::from(320 << 10) / (plan.common.web_pause.as_secs_f64() / 2.0 + 2.0);
     let rate = plan.web as f64 * web + plan.bulk as f64 * 500e3;
@@ -113,7 +114,7 @@ impl Attempt for SweepRecord {
 }
 
 impl Sweep {
-    /// Returns the settings that must not change while a sweep continues. Networks and seeds may
+    /// Returns the settings that must not change when a sweep is resumed. Networks and seeds may
     /// be added.
     #[must_use]
     pub fn header(&self) -> Value {
@@ -122,8 +123,8 @@ impl Sweep {
         json!({ "experiment": "sweep", "version": 1, "arms": arms })
     }
 
-    /// Returns all runs. The runs of a network and seed are consecutive, so that arms can be
-    /// compared early.
+    /// Returns all planned simulations. Those of one network and seed are consecutive, so that
+    /// scenarios can be compared early.
     #[must_use]
     pub fn units(&self) -> Vec<SweepUnit> {
         let rounds = (1..=self.networks)
@@ -136,14 +137,14 @@ impl Sweep {
         rounds.flat_map(|round| self.arms.iter().map(move |arm| unit(arm, round))).collect()
     }
 
-    /// Creates keys for the relays of all arms. This takes seconds.
+    /// Generates keys for the relays of all scenarios. This takes seconds.
     #[must_use]
     pub fn keyring(&self) -> Keyring {
         let relays = self.arms.iter().map(|arm| arm.plan.relays + arm.plan.exits);
         Keyring::new(relays.max().unwrap_or_default())
     }
 
-    /// Carries out runs until none is left. Each thread calls this once.
+    /// Runs simulations until none is left. Each thread calls this once.
     pub fn work(
         &self,
         turns: &Turns<'_, SweepUnit, SweepRecord>,
@@ -161,7 +162,8 @@ impl Sweep {
         }
     }
 
-    /// Carries out the run `unit`, and writes its downloads. Returns `None` if `stop` was set.
+    /// Runs the simulation `unit`, and writes its downloads to a file. Returns `None` if `stop`
+    /// was set.
     ///
     /// # Errors
     /// The downloads cannot be written.
@@ -177,7 +179,7 @@ impl Sweep {
         Ok(Some(record(unit, &run, begun.elapsed())))
     }
 
-    /// Writes the downloads of a run to its file.
+    /// Writes the downloads of one simulation to its file.
     fn store(&self, unit: &SweepUnit, run: &Simulated) -> Result<(), String> {
         let folder = self.folder.join(RUNS);
         let told = |path: &Path, error| format!("cannot write {}: {error}", path.display());
@@ -205,7 +207,7 @@ fn record(unit: &SweepUnit, run: &Simulated, took: Duration) -> SweepRecord {
     }
 }
 
-/// Returns the hash of a sweep, which combines the hashes of all runs in any order.
+/// Returns the hash of a whole sweep. It combines the hashes of all simulations in any order.
 #[must_use]
 pub fn sweep_hash(records: &[SweepRecord]) -> String {
     let mut records: Vec<&SweepRecord> = records.iter().collect();

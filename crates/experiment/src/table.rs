@@ -1,4 +1,4 @@
-//! Tables of records as Parquet files, for any experiment.
+//! Tables of records as Parquet files, for all experiments.
 
 use std::io;
 use std::path::Path;
@@ -17,7 +17,7 @@ use parquet::schema::parser::parse_message_type;
 use super::Disturbance;
 use anabranch_capture::Draft;
 
-/// Values of a column, one for each row. There are no nulls.
+/// Values of a table column, one for each row. There are no nulls.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values {
     /// Strings.
@@ -32,10 +32,10 @@ pub enum Values {
     Bool(Vec<bool>),
 }
 
-/// A column: its name and its values.
+/// A table column: its name and its values.
 pub type Column = (String, Values);
 
-/// Records from which columns are made; each record is a row.
+/// Records of an experiment; each becomes a row of the table.
 #[derive(Debug)]
 pub struct Rows<'a, R>(pub &'a [R]);
 
@@ -67,8 +67,8 @@ impl<R> Rows<'_, R> {
         (name.to_owned(), Values::Bool(self.0.iter().map(of).collect()))
     }
 
-    /// Makes the columns of the machine's other load. `load` is the name of the column with the
-    /// load average.
+    /// Makes the columns that describe the machine's load by other work. `load` is the name of the
+    /// column with the load average.
     pub fn machine(&self, load: &str, of: impl Fn(&R) -> Disturbance) -> [Column; 4] {
         [
             self.double("steal", |record| of(record).steal),
@@ -79,8 +79,8 @@ impl<R> Rows<'_, R> {
     }
 }
 
-/// Writes a Parquet file with `columns`, all of equal length, and the metadata `facts`. The file
-/// gets its name only when it is complete.
+/// Writes a Parquet file with `columns`, which all have the same length, and the metadata `facts`.
+/// The file gets its name only when it is complete.
 ///
 /// # Errors
 /// The directory does not exist or cannot be written to. Then no file remains.
@@ -102,7 +102,7 @@ pub fn write(target: &Path, columns: &[Column], facts: &[(&str, String)]) -> io:
     written().map_err(io::Error::other)?.commit()
 }
 
-/// Returns the schema in Parquet's notation.
+/// Returns the schema of a table with `columns`, in Parquet's notation.
 fn message(columns: &[Column]) -> String {
     let fields: Vec<_> = columns
         .iter()

@@ -1,4 +1,5 @@
-//! Execution of units by several workers, which keep state between units, such as a network.
+//! Execution of a plan's units by several workers, which keep state between units, such as an
+//! emulated network.
 //!
 //! Unlike [`carry_out`](super::carry_out), this module also stores failed attempts. A failed unit
 //! is tried again at the end of the plan, a limited number of times. The journal keeps the reasons
@@ -15,13 +16,13 @@ use super::{Event, Incomplete, Journal, Progress, Record, Unit};
 /// Interval at which a waiting worker checks whether the run was stopped.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// Record of an attempt at a unit, whether successful or failed.
+/// Record of an attempt to execute a unit of the plan, whether successful or failed.
 pub trait Attempt: Record {
     /// Returns the reason why the attempt failed; `None` if it succeeded.
     fn failed(&self) -> Option<&str>;
 }
 
-/// Callback that receives the events of all units, with the progress.
+/// Callback for the events of all units, with the progress.
 type Tell<'a, U, R> = Box<dyn FnMut(&Progress, Event<'_, U, R>) + Send + 'a>;
 
 /// The remaining units of a run, which workers take one after another, and the journal for their
@@ -37,7 +38,7 @@ pub struct Turns<'a, U, R> {
 struct Shared<'a, U, R> {
     waiting: VecDeque<&'a U>,
     under_way: usize,
-    /// Number of failed attempts at each unit, by the unit's name.
+    /// Number of failed attempts for each unit, by the unit's name.
     failed: BTreeMap<String, u32>,
     journal: &'a mut Journal<R>,
     progress: Progress,
@@ -45,12 +46,12 @@ struct Shared<'a, U, R> {
     gone: Option<Incomplete>,
 }
 
-/// Executes the units without a successful record in the journal, in order, on `workers` threads.
-/// Each unit has at most `tries` attempts over all runs. Each thread runs `work`, which takes
-/// units from [`Turns::next`] until none is left.
+/// Executes the units that have no successful record in the journal, on `workers` threads. Each
+/// unit has at most `tries` attempts over all runs. Each thread runs `work`, which takes units
+/// from [`Turns::next`] until none is left.
 ///
 /// Returns true if nothing is left to do, and false if `stop` was set before. In that case only
-/// the units under way are lost.
+/// the units in progress are lost.
 ///
 /// # Errors
 /// [`Incomplete`]: a worker gave up, or a record could not be stored.
@@ -102,9 +103,9 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
         Turns { shared: Mutex::new(shared), changed: Condvar::new(), stop, workers, tries }
     }
 
-    /// Returns the next unit and the number of its attempt, from 1. If all remaining units are
-    /// under way, waits for them, because a failed unit is tried again. Returns `None` if nothing
-    /// is left to do or the run was stopped.
+    /// Returns the next unit, and the number of its attempt from 1. If other workers have all
+    /// remaining units, waits for them, because a failed unit is tried again. Returns `None` if
+    /// nothing is left to do or the run was stopped.
     pub fn next(&self) -> Option<(&'a U, u32)> {
         let mut shared = self.lock();
         loop {
@@ -125,13 +126,13 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
         }
     }
 
-    /// Returns whether the run was stopped. The results of units under way are useless then.
+    /// Returns whether the run was stopped. Results of units in progress are useless then.
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Stores the result of an attempt at `unit` that took `took`. A failed unit is tried again
-    /// after all others, unless it has had all its attempts.
+    /// Stores the result of an attempt to execute `unit`, which took the time `took`. A failed
+    /// unit is tried again after all others, if it has attempts left.
     pub fn done(&self, unit: &'a U, record: R, took: Duration) {
         let mut shared = self.lock();
         shared.under_way -= 1;

@@ -1,4 +1,4 @@
-//! A tunnel between two of a stage's hosts, with `wireguard-go` at both ends.
+//! A WireGuard tunnel between two hosts of the emulated network, with `wireguard-go` at both ends.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -9,50 +9,51 @@ use anabranch_emulator::{GroupProcess, Namespace};
 use anabranch_os::netlink::configure::{self, NewRoute};
 use anabranch_os::netlink::{Prefix, link_named};
 
-/// Required programs, each with its source.
+/// Programs that tunnels need, each with the package or project that provides it.
 pub(super) const NEEDS: &[(&str, &str)] =
     &[("wireguard-go", "Go module golang.zx2c4.com/wireguard"), ("wg", "package wireguard-tools")];
 
-/// UDP port of both ends of a tunnel. At the client, the splitter listens on the same port.
+/// UDP port of both ends of a tunnel. The splitter on the client's host has the same port.
 pub(super) const PORT: u16 = 51820;
 /// Address of the server in the tunnel.
 pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 1);
 /// Address of the client in the tunnel.
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 2);
-/// Network inside the tunnel, to which the client has a route: its address and the length of its
+/// Network inside the tunnel that the client has a route to: its address, and the length of the
 /// prefix.
 const INSIDE: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 8, 0, 0), 16);
-/// Names of the tunnel's interfaces at server and client.
+/// Names of the tunnel's interfaces, first on the server's host, then on the client's.
 const NAMES: [&str; 2] = ["wg0", CLIENT_END];
 /// Name of the tunnel's interface at the client.
 pub(super) const CLIENT_END: &str = "wg1";
-/// MTU of a tunnel over paths of 1500 bytes: the kernel's default for WireGuard.
+/// MTU in bytes of a tunnel over paths with an MTU of 1500: the kernel's default for WireGuard.
 pub(super) const MTU: u32 = 1420;
-/// MTU of a tunnel over paths of 1500 bytes with a far end over IPv4. It is 93 bytes less than
-/// 1500, as `anabranch split` reports.
+/// MTU in bytes of a tunnel over paths with an MTU of 1500, if a far end over IPv4 puts the split
+/// traffic together. It is 93 bytes less than 1500, as `anabranch split` reports.
 pub(super) const MTU_FAR: u32 = 1407;
 
-/// Parameters of a tunnel whose near end is at the stage's client.
+/// Parameters of a tunnel that begins on the client's host.
 pub(super) struct Route<'a> {
-    /// Host of the tunnel's other end.
+    /// Host on which the tunnel ends.
     pub(super) to: &'a Namespace,
-    /// Destination address of the tunnel's packets from the client's end.
+    /// Address to which the client's end sends the tunnel's packets.
     pub(super) endpoint: SocketAddr,
-    /// Additional destination through the tunnel, if any, and the metric of its route. The route
-    /// with the smallest metric is preferred.
+    /// Additional destination that is reached through the tunnel, with the metric of its route.
+    /// The system uses the route with the smallest metric. `None` if there is no such destination.
     pub(super) beyond: Option<(Ipv4Addr, u32)>,
-    /// MTU of the tunnel.
+    /// MTU of the tunnel's interfaces in bytes.
     pub(super) mtu: u32,
 }
 
-/// A running tunnel with both ends. It is removed on drop.
+/// A running WireGuard tunnel with both ends. It is removed on drop.
 pub(super) struct Tunnel<'a> {
     _ends: [GroupProcess<'a>; 2],
 }
 
 impl<'a> Tunnel<'a> {
-    /// Opens a tunnel with the MTU `mtu` to the stage's server. The client's end sends to the
-    /// splitter. No packet is sent yet: the handshake starts with the first packet in the tunnel.
+    /// Opens a tunnel with the MTU `mtu` to the server's host. The client's end sends its packets
+    /// to the splitter. No packet is sent yet: the handshake starts with the first packet in the
+    /// tunnel.
     ///
     /// # Errors
     /// A program cannot be started or fails. The error includes its message.
@@ -68,7 +69,7 @@ impl<'a> Tunnel<'a> {
     /// Opens a tunnel with the parameters `route`.
     ///
     /// # Errors
-    /// As for [`Tunnel::open`].
+    /// The same as those of [`Tunnel::open`].
     pub(super) fn lay(
         stage: &'a Stage,
         programs: &'a Programs,
@@ -98,8 +99,8 @@ impl<'a> Tunnel<'a> {
     }
 }
 
-/// Adds the addresses `all` in the tunnel to the server. They must not be [`SERVER`] or the
-/// client's.
+/// Adds the IP addresses `all` to the server's end of the tunnel. They must differ from [`SERVER`]
+/// and from the client's address.
 ///
 /// # Errors
 /// The kernel refuses an address.
@@ -115,8 +116,8 @@ pub(super) fn add_addresses(
     })
 }
 
-/// Adds a route into the tunnel with the interface `name`. TCP over the route uses cubic, whatever
-/// the machine's default is.
+/// Adds a route into the tunnel with the interface `name`. TCP over this route uses the congestion
+/// control `cubic`, whatever the machine's default is.
 fn lead(
     name: &str,
     (ip, len): (Ipv4Addr, u8),
@@ -133,7 +134,7 @@ fn lead(
     })
 }
 
-/// Returns the index of an interface in the calling thread's namespace.
+/// Returns the index of an interface in the calling thread's network namespace.
 fn interface(name: &str) -> io::Result<u32> {
     let link = link_named(name)?;
     link.map(|link| link.index).ok_or_else(|| io::Error::other(format!("no interface {name}")))

@@ -16,27 +16,27 @@ use pyo3::prelude::*;
 
 use crate::split::refuse;
 
-/// A flat array of fractions; the Python side reshapes it.
+/// A flat array of fractions. The Python code gives it its shape.
 type Flat<'py> = Bound<'py, PyArray1<f64>>;
-/// Result of `paths`, with a row for each number of legs from 1. The kinds are those of
-/// [`PathRow`]: any, all, merge, entries.
+/// Result of `paths`, with a row for each number of circuits per stream, from 1. The kinds are
+/// those of [`PathRow`]: any, all, merge, entries.
 ///
 /// * entry, exit and middle share, and number of relays
 /// * probabilities: rows × kinds × (closed, drawn, low, high)
-/// * shares of circuits by their number of hostile entries: rows × (1 + most legs)
+/// * shares of sets of circuits by their number of hostile entries: rows × (1 + most circuits)
 /// * shares of bytes that hostile entries see: rows
-/// * numbers of circuits: rows × (built, not built)
+/// * numbers of sets of circuits: rows × (built, not built)
 type Paths<'py> = ((f64, f64, f64, f64), Flat<'py>, Flat<'py>, Flat<'py>, Vec<(u64, u64)>);
-/// Result of `year`, with rows for 1, 2 and 3 legs and for the mixture of these ([`year::rows`]).
-/// The kinds are those of [`Compromised`]: any ever, all ever, any now, all now.
+/// Result of `year`, with rows for 1, 2 and 3 circuits per stream and for the mixture of these
+/// ([`year::rows`]). The kinds are those of [`Compromised`]: any ever, all ever, any now, all now.
 ///
 /// * guards in use: rows
 /// * number of different guards: rows
 /// * shares of compromised clients: rows × days × kinds × (mean, low, high)
-/// * the same for each draw of the adversary: draws × days × (1, 2 and 3 legs) × kinds
+/// * the same for each random adversary: adversaries × days × (1, 2 and 3 circuits) × kinds
 type Year<'py> = (Vec<Option<usize>>, Vec<f64>, Flat<'py>, Flat<'py>);
-/// Result of `fingerprints`, with a row for each number of legs. The measures are those of
-/// [`Sharing`], in the order of `measures`.
+/// Result of `fingerprints`, with a row for each number of circuits per stream. The measures are
+/// the fields of [`Sharing`], in the order of `measures`.
 ///
 /// * guards in use: rows
 /// * clients that share a set of guards, by the formula of the paper: rows
@@ -51,8 +51,8 @@ pub(crate) struct Consensus {
 
 #[pymethods]
 impl Consensus {
-    /// Reads the bytes of a file: a document of the directory protocol or a table
-    /// (docs/formats.md).
+    /// Reads a consensus from the bytes of a file: a document of the directory protocol or a table
+    /// (`docs/formats.md`).
     #[new]
     fn new(py: Python<'_>, data: &[u8]) -> PyResult<Consensus> {
         py.detach(|| decode(data)).map(|listed| Consensus { listed }).map_err(refuse)
@@ -64,7 +64,7 @@ impl Consensus {
         self.listed.network.consensus().valid_after
     }
 
-    /// Number of listed relays.
+    /// Number of relays in the consensus.
     #[getter]
     fn relays(&self) -> usize {
         self.listed.network.relays().count()
@@ -80,7 +80,7 @@ impl Consensus {
         self.listed.has_families
     }
 
-    /// Number of guards that a client with one leg uses.
+    /// Number of guards that a client with one circuit per stream uses.
     #[getter]
     fn guards_in_use(&self) -> usize {
         self.listed.network.params().guards.primary_to_use

@@ -1,6 +1,6 @@
-//! Convolutions of slot counts with kernels of nine taps, three of weight 2 and six of weight -1
-//! (Dempster, Schmidt and Webb, "MiniRocket", KDD 2021). The functions count the results above
-//! thresholds. They need one pass over memory, while NumPy needs a dozen.
+//! Convolutions of counts in time slots with kernels of nine taps: three of weight 2, six of
+//! weight -1 (Dempster, Schmidt and Webb, "MiniRocket", KDD 2021). The functions count the results
+//! above thresholds. They need one pass over memory, while NumPy needs a dozen.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Number of taps of a kernel; `HEAVY` of them have weight 2, the others weight -1.
+/// Number of taps of a convolution kernel. `HEAVY` of them have weight 2, the others weight -1.
 const TAPS: usize = 9;
 const HEAVY: usize = 3;
-/// Number of thresholds of a kernel.
+/// Number of thresholds of a convolution kernel.
 const THRESHOLDS: usize = 4;
 
-/// A kernel that is applied to one channel.
+/// A convolution kernel, and the channel that it is applied to.
 struct Kernel {
     /// Index of the kernel in the arguments, and of its counts in the result.
     place: usize,
@@ -22,7 +22,7 @@ struct Kernel {
     thresholds: [f32; THRESHOLDS],
 }
 
-/// Kernels grouped by channel and dilation, because the kernels of a group read the same taps.
+/// Convolution kernels grouped by channel and dilation: all kernels of a group read the same taps.
 struct Kernels {
     by_taps: BTreeMap<(usize, usize), Vec<Kernel>>,
     count: usize,
@@ -81,12 +81,12 @@ impl Kernels {
     }
 }
 
-/// Buffers for a row of slots and the sums over its taps.
+/// Reusable buffers for a row of slots and the sums over its taps.
 #[derive(Default)]
 struct Scratch {
     /// The row, padded with zeros on both sides by the reach of the taps.
     wide: Vec<f32>,
-    /// Sum of all taps at each slot from `first` to `end`, and zero at other slots.
+    /// Sum of all taps at each slot from `first` to `end`; zero at other slots.
     total: Vec<f32>,
     first: usize,
     end: usize,

@@ -1,5 +1,5 @@
-//! Draws without a trace: the paths that a scheduler chooses, and the lengths of runs. A run is a
-//! sequence of consecutive packets on one path.
+//! Random draws without a trace: the paths that a scheduler chooses, and the lengths of runs. A
+//! run is a sequence of consecutive packets on one path.
 
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::{Boundary, Every, PathView, Time, seed};
@@ -9,7 +9,8 @@ use pyo3::prelude::*;
 
 use crate::split::{refuse, text};
 
-/// Draws the paths of the first `runs` runs of a session over `paths` open paths. Returns int16.
+/// Draws the paths of the first `runs` runs of a session over `paths` open paths. A run is a
+/// sequence of consecutive packets on one path. Returns int16.
 #[pyfunction]
 #[pyo3(signature = (schedule, paths, runs, seed, entity=0))]
 pub(crate) fn draw_paths<'py>(
@@ -31,7 +32,8 @@ pub(crate) fn draw_paths<'py>(
     Ok((0..runs).map(path).collect::<Vec<_>>().into_pyarray(py))
 }
 
-/// Draws the lengths of `runs` runs whose length is set in packets. Returns uint64 packets.
+/// Draws the lengths of `runs` runs (sequences of consecutive packets on one path) whose length is
+/// set in packets. Returns uint64 packets.
 #[pyfunction]
 #[pyo3(signature = (every, runs, seed, entity=0))]
 pub(crate) fn draw_run_packets<'py>(
@@ -56,9 +58,9 @@ pub(crate) fn draw_run_packets<'py>(
     Ok((0..runs).map(length).collect::<Vec<_>>().into_pyarray(py))
 }
 
-/// Draws the lengths of `runs` runs whose length is set in time. Returns float64 seconds. If
-/// `every` makes runs longer in the course of a load, each result is the length of a load's first
-/// run.
+/// Draws the lengths of `runs` runs (sequences of consecutive packets on one path) whose length is
+/// set in time. Returns float64 seconds. If `every` makes runs longer in the course of a page
+/// load, each result is the length of a load's first run.
 #[pyfunction]
 #[pyo3(signature = (every, runs, seed, entity=0))]
 pub(crate) fn draw_run_seconds<'py>(

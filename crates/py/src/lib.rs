@@ -14,8 +14,8 @@ mod split;
 use anabranch_multipath::schedule::without_windows;
 use pyo3::prelude::*;
 
-/// Description of a family of schedulers: name, syntax, one line of help, and the published run
-/// length (`every`) or `None`.
+/// Description of a family of schedulers: its name, its syntax, a line of help, and its published
+/// run length (`every`) or `None`.
 type Described = (&'static str, &'static str, &'static str, Option<&'static str>);
 
 /// Maximum time of a packet in the lab, in seconds. It is above times since 1970, and small enough
@@ -46,8 +46,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(maybenot::maybenot_defend, module)?)
 }
 
-/// Lists the families of schedulers that need no windows, as (name, syntax, help, published run
-/// length or None).
+/// Lists the families of schedulers that need no congestion windows, as (name, syntax, help,
+/// published run length or None).
 #[pyfunction]
 fn families() -> Vec<Described> {
     let describe = |family: &anabranch_multipath::schedule::Family| {

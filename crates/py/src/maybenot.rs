@@ -24,10 +24,10 @@ use rand_xoshiro::rand_core::SeedableRng;
 
 use crate::split::refuse;
 
-/// Framework version at the start of a serialised machine.
+/// Framework version with which a serialised Maybenot machine begins.
 const SERIALISED: &str = "02";
 
-/// Value of `origin` for a padding packet.
+/// Value of `origin` that marks a padding packet.
 const PADDING: i64 = -1;
 
 /// All packets that the client sees: times (float64), origins (int64) and directions (bool, true
@@ -35,23 +35,24 @@ const PADDING: i64 = -1;
 type PathEvents<'py> =
     (Bound<'py, PyArray1<f64>>, Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<bool>>);
 
-/// Checks that `machines` can be parsed and built; raises a `ValueError` otherwise.
+/// Checks that Maybenot can parse and build each of `machines`. Raises a `ValueError` otherwise.
 #[pyfunction]
 pub(crate) fn maybenot_check(machines: Vec<String>) -> PyResult<()> {
     machines_of(&machines, 0, "check").map(|_| ())
 }
 
-/// Returns a trace as the client sees it if `client` and `server` run machines.
+/// Returns a trace as the client sees it if `client` and `server` run Maybenot machines.
 ///
 /// `times` are float64 seconds, sorted; `up` is true for packets that the client sends. A machine
-/// is a serialised one (`02eNp...`), or the name of one of maybenot-machines with its numbers
+/// is given in serialised form (`02eNp...`), or by its name in maybenot-machines with its numbers
 /// (`front 1700 1000000 14000000 50`). A named machine may draw further numbers, from `seed`.
-/// `delay` is the one-way delay from client to server in seconds. `pps` is the packet rate above
-/// which packets are delayed further, per second.
+/// `delay` is the one-way delay from client to server in seconds. `pps` is a packet rate per
+/// second; packets above it are delayed further.
 ///
 /// In the result, `origin` is the index in `times` of a real packet, and -1 for padding. The real
-/// packets of a direction keep their order. A packet that was not delayed keeps its exact time. The
-/// simulation stops after `most_events` steps; packets that are still held back then are an error.
+/// packets of a direction keep their order. A packet that was not delayed keeps its exact time.
+/// The simulation stops after `most_events` steps. It is an error if packets are still held back
+/// then.
 #[pyfunction]
 #[pyo3(signature = (times, up, client, server, seed, delay, pps=None, most_events=2_000_000))]
 #[expect(clippy::too_many_arguments, reason = "options of one simulation")]
@@ -81,7 +82,7 @@ struct Trace<'a> {
     up: &'a [bool],
 }
 
-/// Packets as the client sees them.
+/// Packets of a trace as the client sees them when both ends run machines.
 #[derive(Default)]
 struct Defended {
     times: Vec<f64>,
@@ -129,7 +130,7 @@ impl<'a> Trace<'a> {
     fn queue(&self, start: Instant, delay: Duration) -> SimQueue {
         let mut queue = SimQueue::new();
         for (place, &up) in self.up.iter().enumerate() {
-            // The offset keeps times after the clock's origin: see `ORIGIN`.
+            // The offset keeps all times after the clock's origin; see `ORIGIN`.
             let seen = start + ORIGIN + self.since_first(place);
             let sent = if up { seen } else { seen - delay };
             queue.push(TriggerEvent::NormalSent, up, false, sent, Duration::ZERO);
@@ -164,9 +165,9 @@ impl<'a> Trace<'a> {
         (0..self.up.len()).filter(move |&place| self.up[place] == up)
     }
 
-    /// Converts `since`, the time since the trace's first packet, to seconds of the trace. A packet
-    /// that was not delayed (`origin` is its index) gets its exact time in the trace, because
-    /// nanoseconds may round it.
+    /// Converts `since`, the time since the trace's first packet, to a time of the trace in
+    /// seconds. A packet that was not delayed gets its exact time in the trace, because
+    /// nanoseconds may round it; `origin` is its index.
     fn seconds(&self, origin: Option<usize>, since: Duration) -> f64 {
         match origin {
             Some(place) if since == self.since_first(place) => self.times[place],
@@ -175,8 +176,8 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// Offset of the first packet. The server sends a packet `delay` before the client sees it, and
-/// that must not be before the clock's origin.
+/// Offset of the trace's first packet from the clock's origin. The server sends a packet `delay`
+/// before the client sees it, and that time must not be before the origin.
 const ORIGIN: Duration = Duration::from_secs(3600);
 
 /// Returns true for a packet that leaves by the client's network interface, false for one that
@@ -199,8 +200,8 @@ fn arguments(seed: u64, delay: f64, pps: Option<u32>, most: usize) -> PyResult<S
             "pps (packets per second) and the number of steps must each be at least 1",
         ));
     }
-    // Without a value, the simulator would take the limit from a trace that it parsed; ours was
-    // built without a limit.
+    // Without a value, the simulator would use the limit of a trace that it has parsed; ours has
+    // none.
     let network = Network::new(delay, Some(pps.unwrap_or(u32::MAX) as usize));
     let mut args = SimulatorArgs::new(network, 0, true);
     args.only_client_events = true;
@@ -227,7 +228,7 @@ fn machines_of(texts: &[String], seed: u64, purpose: &str) -> PyResult<Vec<Machi
     Ok(machines)
 }
 
-/// Runs `work`, and returns `None` if it panics. Such a panic prints nothing to standard error.
+/// Calls `work`. If it panics, returns `None` and prints nothing to standard error.
 fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
     QUIET.set(true);
     let made = catch_unwind(AssertUnwindSafe(work)).ok();
@@ -251,9 +252,9 @@ pub(crate) fn hush_caught_panics() {
     }));
 }
 
-/// Maximum number of states of a FRONT machine. Each state has an equal part of the area under a
-/// curve that maybenot-machines truncates where 1/2,981 of the area is left. With more states, its
-/// search for the last one would not terminate.
+/// Maximum number of states of a FRONT machine. Each state stands for an equal part of the area
+/// under a curve. maybenot-machines truncates the curve where 1/2,981 of the area is left. With
+/// more states, its search for the last one would not end.
 const FRONT_STATES: usize = 2_900;
 
 /// Checks that maybenot-machines would neither panic nor loop forever with the numbers of

@@ -1,4 +1,4 @@
-//! Splitting of many loads in one call.
+//! Splitting of many recorded loads over paths in one call.
 
 use std::fmt::Display;
 use std::ops::Range;
@@ -18,17 +18,17 @@ pub(crate) struct TraceSplit {
     core: trace::TraceSplit,
 }
 
-/// Indices of packets in the order in which they are seen, and their times.
+/// Indices of packets in the order in which an observer sees them, and the times.
 type Seen<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<f64>>);
 
-/// Times, bytes and paths of sent packets.
+/// Times, bytes and paths of packets that were sent.
 type Sent<'py> = (Bound<'py, PyArray1<f64>>, Bound<'py, PyArray1<i32>>, Bound<'py, PyArray1<i16>>);
 
 #[pymethods]
 impl TraceSplit {
-    /// Creates the settings. `mode` is "together", "follow", "follow:20ms" or "independent".
-    /// `delays` has (up, down) in seconds for each path, or is None. `draw` is "load", "session:20"
-    /// or "silence:1s".
+    /// Creates the settings of a split. `mode` is "together", "follow", "follow:20ms" or
+    /// "independent". `delays` has (up, down) in seconds for each path, or is None. `draw` is
+    /// "load", "session:20" or "silence:1s".
     #[new]
     #[pyo3(signature = (schedule, every, paths, mode="together", seed=0, delays=None, draw="load"))]
     fn new(
@@ -89,8 +89,8 @@ impl TraceSplit {
         Ok(paths.into_pyarray(py))
     }
 
-    /// Returns the order (int64, indices into the flat arrays) in which each load's packets are
-    /// seen after the delays of their paths, and the times (float64). `paths` (int16) is the result
+    /// Applies the delays of the paths. Returns the order (int64, indices into the flat arrays) in
+    /// which each load's packets are seen, and the times (float64). `paths` (int16) is the result
     /// of `assign`.
     fn delay<'py>(
         &self,
@@ -130,15 +130,15 @@ pub(crate) fn delayed<'py>(
     Ok(left.into_pyarray(py))
 }
 
-/// Returns the mean of a packet's own delay drawn from `jitter`, in seconds.
+/// Returns the mean of the random delay that `jitter` gives a packet, in seconds.
 #[pyfunction]
 pub(crate) fn mean_delay(jitter: &str) -> PyResult<f64> {
     let jitter: Jitter = text(jitter)?;
     Ok(jitter.mean().as_secs_f64())
 }
 
-/// Returns the decoys that one end sends alongside its packets of a load, in order of time: times
-/// (float64, seconds), bytes (int32) and paths (int16).
+/// Returns the decoys (dummy packets) that one end sends in addition to the packets of a load, in
+/// order of time: times (float64, seconds), bytes (int32) and paths (int16).
 ///
 /// `budget` has the syntax of `anabranch split --decoys`. `times` (float64, seconds, sorted),
 /// `sizes` (int32, signed bytes) and `at` (int16, paths from 0 to `paths` - 1) describe the
@@ -231,12 +231,12 @@ fn named(setting: &str, error: impl Display) -> PyErr {
     PyValueError::new_err(format!("{setting}: {error}"))
 }
 
-/// Parses a value of the core from the syntax that users write.
+/// Parses a value of the Rust code from the syntax that users write.
 pub(crate) fn text<T: FromStr<Err: Display>>(text: &str) -> PyResult<T> {
     text.parse().map_err(refuse)
 }
 
-/// Converts an error of the core to a `ValueError`.
+/// Converts an error of the Rust code to a `ValueError`.
 pub(crate) fn refuse(error: impl Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }

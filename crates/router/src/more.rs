@@ -1,7 +1,8 @@
-//! A node of MORE ([`anabranch_more`]) on real sockets, for experiments: one thread, a UDP socket,
-//! a SOCKS port for local programs, and connections to destinations if the node is an exit.
+//! A node of MORE ([`anabranch_more`], an anonymity network whose packets each take a path of
+//! their own) on real sockets, for experiments. It has one thread, a UDP socket, a SOCKS port for
+//! local programs, and connections to destinations if the node is an exit.
 //!
-//! * [`files`]: the document of a network, and the files of keys.
+//! * [`files`]: the JSON description of a network, and the files of private keys.
 
 pub mod files;
 mod programs;
@@ -26,40 +27,44 @@ use programs::Programs;
 const STOP: u64 = 0;
 const UDP: u64 = 1;
 const LISTENER: u64 = 2;
-/// Number of datagrams that are received before what they cause is sent.
+/// Maximum number of datagrams that are received in a row before the resulting datagrams are sent.
 const RECEIVED: usize = 4;
-/// Number of datagrams sent before the sockets are read again. A client takes 0.5 ms for each.
+/// Maximum number of datagrams that are sent in a row before the sockets are read again. A client
+/// needs 0.5 ms to make each datagram.
 const SENT: usize = 4;
 
-/// Settings of a node.
+/// Settings of a MORE node.
 pub struct Settings {
-    /// The network.
+    /// The MORE network: its nodes and parameters.
     pub network: Arc<Network>,
-    /// Beginning of the network, in seconds since 1970. All nodes must have the same.
+    /// Time at which the network began, in seconds since 1970. All nodes must use the same value.
     pub begins: u64,
-    /// Settings of the core.
+    /// Settings of the protocol core.
     pub config: Config,
-    /// Private key of this node, which the network lists.
+    /// Private key of this node. The network must list the matching public key.
     pub key: SecretKey,
-    /// Address at which programs connect by SOCKS or HTTP CONNECT; `None` for none.
+    /// Address at which local programs connect by SOCKS or HTTP CONNECT; `None` to accept no
+    /// programs.
     pub listen: Option<SocketAddr>,
-    /// Destinations that this node may connect for other nodes.
+    /// Exit policy: the destinations that clients may reach through this node.
     pub policy: ExitPolicy,
 }
 
-/// Event of a node, for a person.
+/// Event of a MORE node, for log messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoreEvent {
-    /// The node runs: the address of its UDP socket, and the one at which programs connect.
+    /// The node runs. The fields are the address of its UDP socket, and the address at which
+    /// programs connect, if any.
     Listening(SocketAddr, Option<SocketAddr>),
-    /// The node has ended, with these counters.
+    /// The node has ended. The field has its counters.
     Ended(NodeCounters),
 }
 
-/// Runs a node until `stop` is readable.
+/// Runs a MORE node until `stop` is readable.
 ///
 /// # Errors
-/// The settings do not fit the network, an address cannot be used, or a system call fails.
+/// The settings do not fit the network, an address cannot be used, or a system call
+/// fails.
 pub fn run(
     settings: Settings,
     rng: ChaCha20Rng,
@@ -73,18 +78,18 @@ pub fn run(
     Ok(())
 }
 
-/// State of a running node: the core and its sockets.
+/// State of a running MORE node: the protocol core and its sockets.
 struct NodeLoop {
     core: MoreNode,
     clock: Clock,
-    /// Time from the beginning of the network to the start of `clock`.
+    /// Time that had passed since the beginning of the network when `clock` was started.
     offset: Duration,
     poller: Poller,
     socket: UdpSocket,
     batch: RecvBatch,
     queue: SendQueue,
     programs: Programs,
-    /// True if the core has more to send than one turn allows.
+    /// Whether the protocol core has more to send than one turn of the loop allows.
     is_busy: bool,
 }
 
@@ -129,12 +134,12 @@ impl NodeLoop {
         })
     }
 
-    /// Returns the time since the beginning of the network.
+    /// Returns the time since the beginning of the MORE network.
     fn now(&self) -> Time {
         self.clock.now() + self.offset
     }
 
-    /// Waits for events and services the core. Returns false when the run is to end.
+    /// Waits for socket events and services the core. Returns false when the node must end.
     fn turn(&mut self) -> io::Result<bool> {
         let now = self.now();
         let timeout = match self.is_busy {
@@ -157,7 +162,7 @@ impl NodeLoop {
     }
 
     fn receive(&mut self, now: Time) {
-        // An error belongs to a datagram sent earlier, and is cleared by the call.
+        // The error belongs to a datagram that was sent earlier. This call has cleared it.
         let Ok(batch) = self.batch.recv(&self.socket) else { return };
         for received in batch {
             for bytes in received.datagrams() {
@@ -166,7 +171,7 @@ impl NodeLoop {
         }
     }
 
-    /// Does what the core wants, and notes whether it wants more.
+    /// Executes the core's outputs, and records in `is_busy` whether more are pending.
     fn flush(&mut self) {
         let mut sent = 0;
         while sent < SENT {
@@ -177,7 +182,7 @@ impl NodeLoop {
                     self.programs.event(&mut self.core, &self.poller, event);
                 }
                 Some(Output::Send { to, bytes }) => {
-                    // A datagram for which the socket has no room is lost, as on a link.
+                    // A datagram for which the socket has no room is lost, as on a congested link.
                     let mut batch = self.queue.batch(&self.socket);
                     batch.push(Datagrams { to: Some(to), ..Datagrams::one(&bytes) });
                     batch.send();
@@ -189,10 +194,10 @@ impl NodeLoop {
     }
 }
 
-/// Returns the time from `begins`, in seconds since 1970, to `now`.
+/// Returns the duration from `begins`, in seconds since 1970, to `now`.
 ///
 /// # Errors
-/// The network has not begun.
+/// `begins` is in the future: the network has not begun.
 fn since(begins: u64, now: SystemTime) -> io::Result<Duration> {
     let begins = UNIX_EPOCH + Duration::from_secs(begins);
     now.duration_since(begins).map_err(|_| {

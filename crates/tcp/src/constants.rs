@@ -1,7 +1,7 @@
-//! Constants of the protocol, each with its source.
+//! Constants of TCP, each with its source.
 //!
 //! Where Linux differs from an RFC, the value is that of Linux, because relays run Linux. The
-//! measurements that judge this crate (`make bench AREA=tcp`) compare with Linux.
+//! measurements that judge this crate (`make bench AREA=tcp`) compare it with Linux.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ pub const MIN_SSTHRESH: u32 = 2;
 /// Number of duplicate acknowledgements that signal a loss (RFC 5681, section 3.2; RFC 6675,
 /// section 2).
 pub const DUP_THRESH: u32 = 3;
-/// Upper bound of the measured degree of reordering, in segments (Linux, `tcp_max_reordering`).
+/// Maximum of the measured degree of reordering, in segments (Linux, `tcp_max_reordering`). The
+/// degree is the distance over which segments overtake each other.
 pub const MAX_REORDERING: u32 = 300;
 
 /// Retransmission timeout before the first round-trip time is known (RFC 6298, section 2.1).
@@ -31,9 +32,9 @@ pub const DATA_RETRIES: u32 = 15;
 /// Period over which the minimum round-trip time is taken (Linux, `tcp_min_rtt_wlen`).
 pub const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
 
-/// Inverse of a segment's weight in the mean lateness of segments (this crate's choice).
+/// Inverse of a segment's weight in the mean lateness of reordered segments (this crate's choice).
 pub const LATENESS_WEIGHT: u32 = 32;
-/// Divisor of the minimum round-trip time that gives the reordering window (RFC 8985, section
+/// Divisor that gives the reordering window from the minimum round-trip time (RFC 8985, section
 /// 6.2).
 pub const RACK_REO_WND_DIVISOR: u32 = 4;
 /// Number of recoveries for which a widened reordering window lasts (RFC 8985, section 6.2; Linux,
@@ -41,46 +42,50 @@ pub const RACK_REO_WND_DIVISOR: u32 = 4;
 pub const RACK_REO_WND_PERSIST: u32 = 16;
 /// Maximum factor of the reordering window (Linux: `reo_wnd_steps` has 8 bits).
 pub const RACK_MAX_REO_WND_MULT: u32 = 255;
-/// Factor of `SRTT` in the probe timeout (RFC 8985, section 7.2).
+/// Factor that gives the timeout of a tail loss probe from `SRTT` (RFC 8985, section 7.2).
 pub const TLP_SRTT_FACTOR: u32 = 2;
 /// Allowance for a delayed acknowledgement when one segment is in flight (RFC 8985, section 7.2,
 /// `TLP.max_ack_delay`).
 pub const TLP_MAX_ACK_DELAY: Duration = Duration::from_millis(200);
-/// Allowance in the probe timeout when several segments are in flight, and in the timer of the
-/// reordering window. It keeps these timers from expiring just before an acknowledgement arrives
-/// (Linux, `TCP_TIMEOUT_MIN`: two ticks of 4 ms).
+/// Additional time in the timeout of a tail loss probe with several segments in flight, and in the
+/// timer of the reordering window. It keeps these timers from expiring just before an
+/// acknowledgement arrives (Linux, `TCP_TIMEOUT_MIN`: two ticks of 4 ms).
 pub const TIMEOUT_MIN: Duration = Duration::from_millis(8);
 
 /// CUBIC's scaling constant `C`, in segments per second cubed (RFC 9438, section 5).
 pub const CUBIC_C: f64 = 0.4;
 /// CUBIC's multiplicative decrease (RFC 9438, section 4.6).
 pub const CUBIC_BETA: f64 = 0.7;
-/// Growth of the Reno-friendly estimate, `3 * (1 - beta) / (1 + beta)` (RFC 9438, section 4.3).
+/// Growth per round trip of the window that Reno would have, `3 * (1 - beta) / (1 + beta)`, in
+/// segments (RFC 9438, section 4.3).
 pub const CUBIC_ALPHA: f64 = 3.0 * (1.0 - CUBIC_BETA) / (1.0 + CUBIC_BETA);
 /// Maximum growth of the window in a round trip, as a fraction of the window (RFC 9438, section
 /// 4.2: the target is at most 1.5 windows).
 pub const CUBIC_MAX_GROWTH: f64 = 0.5;
-/// Minimum growth in a round trip before the first loss, as a fraction of the window (Linux: `cnt`
-/// of 20).
+/// Minimum growth of CUBIC's window in a round trip before the first loss, as a fraction of the
+/// window (Linux: `cnt` of 20).
 pub const CUBIC_FIRST_GROWTH: f64 = 0.05;
 /// Reno's multiplicative decrease (RFC 5681, section 3.1, equation 4).
 pub const RENO_BETA: f64 = 0.5;
 
 /// Window from which HyStart looks for the end of slow start, in segments (Ha and Rhee, 2011).
 pub const HYSTART_LOW_WINDOW: u32 = 16;
-/// Number of samples in a round before its minimum delay is used (RFC 9406, section 4.3,
-/// `N_RTT_SAMPLE`).
+/// Number of samples in a round trip after which HyStart uses their minimum delay (RFC 9406,
+/// section 4.3, `N_RTT_SAMPLE`).
 pub const HYSTART_MIN_SAMPLES: u32 = 8;
-/// Lower bound of the delay growth that ends slow start (RFC 9406, section 4.3, `MIN_RTT_THRESH`).
+/// Lower bound of the delay growth that makes HyStart end slow start (RFC 9406, section 4.3,
+/// `MIN_RTT_THRESH`).
 pub const HYSTART_DELAY_MIN: Duration = Duration::from_millis(4);
-/// Upper bound of the delay growth that ends slow start (RFC 9406, section 4.3, `MAX_RTT_THRESH`).
+/// Upper bound of the delay growth that makes HyStart end slow start (RFC 9406, section 4.3,
+/// `MAX_RTT_THRESH`).
 pub const HYSTART_DELAY_MAX: Duration = Duration::from_millis(16);
-/// Divisor of the minimum delay that gives the threshold of delay growth (RFC 9406, section 4.3,
-/// `MIN_RTT_DIVISOR`).
+/// Divisor that gives the delay growth at which HyStart ends slow start from the minimum delay
+/// (RFC 9406, section 4.3, `MIN_RTT_DIVISOR`).
 pub const HYSTART_DELAY_DIVISOR: u32 = 8;
-/// Maximum gap between acknowledgements of one train (Ha and Rhee, 2011).
+/// Maximum gap between two acknowledgements that HyStart counts to one train (Ha and Rhee, 2011).
 pub const HYSTART_ACK_DELTA: Duration = Duration::from_millis(2);
-/// Allowance for the delay with which the acknowledgements of a train are sent (Linux, 1 ms).
+/// Allowance in HyStart for the delay with which a train's acknowledgements are sent (Linux, 1
+/// ms).
 pub const HYSTART_ACK_DELAY: Duration = Duration::from_millis(1);
 
 /// Maximum delay of an acknowledgement (RFC 9293, section 3.8.6.3: below 500 ms; Linux,
@@ -106,10 +111,11 @@ pub const DEFAULT_MSS: u16 = 536;
 /// Lower bound of the maximum segment size that a peer can announce (Linux, `tcp_min_snd_mss`).
 pub const MIN_MSS: u16 = 48;
 
-/// Round-trip time of a leg before the first sample (`kInitialRtt`, RFC 9002, section 6.2.2).
+/// Assumed round-trip time of a path (leg) before the first measurement (`kInitialRtt`, RFC 9002,
+/// section 6.2.2).
 pub const LEG_RTT: Duration = Duration::from_millis(333);
 
-/// Pacing rate in slow start, in hundredths of `cwnd / SRTT` (Linux, `tcp_pacing_ss_ratio`).
+/// Pacing rate in slow start, in per cent of `cwnd / SRTT` (Linux, `tcp_pacing_ss_ratio`).
 pub const PACING_SLOW_START: u64 = 200;
-/// Pacing rate after slow start, in hundredths of `cwnd / SRTT` (Linux, `tcp_pacing_ca_ratio`).
+/// Pacing rate after slow start, in per cent of `cwnd / SRTT` (Linux, `tcp_pacing_ca_ratio`).
 pub const PACING_AVOIDANCE: u64 = 120;

@@ -1,8 +1,9 @@
-//! The options in the header of a segment.
+//! The options in the header of a TCP segment.
 
 use crate::Seq;
 
-/// Kind and length of each option, beginning with the maximum segment size.
+/// Kind and length in bytes of the option for the maximum segment size. The constants after it are
+/// for other options.
 const MSS: (u8, u8) = (2, 4);
 const WINDOW_SCALE: (u8, u8) = (3, 3);
 const SACK_PERMITTED: (u8, u8) = (4, 2);
@@ -13,12 +14,12 @@ const NO_OPERATION: u8 = 1;
 /// Maximum total length of a segment's options, in bytes.
 const ROOM: usize = 40;
 
-/// The options of a segment.
+/// The options of a TCP segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Maximum segment size (RFC 9293, section 3.7.1), on SYNs.
+    /// Maximum segment size in bytes, on SYNs (RFC 9293, section 3.7.1).
     pub mss: Option<u16>,
-    /// Shift of windows in bits (RFC 7323, section 2), on SYNs.
+    /// Window scale, on SYNs: the shift of windows in bits (RFC 7323, section 2).
     pub window_scale: Option<u8>,
     /// Whether selective acknowledgements are permitted (RFC 2018, section 2), on SYNs.
     pub sack_permitted: bool,
@@ -33,7 +34,7 @@ pub struct Options {
 pub struct Timestamps {
     /// Value of the sender's clock, in milliseconds.
     pub value: u32,
-    /// Value that the sender has received last; valid with an acknowledgement.
+    /// Value that the sender last received from the other end; valid only with an acknowledgement.
     pub echo: u32,
 }
 
@@ -54,12 +55,12 @@ impl SackBlocks {
         added
     }
 
-    /// Returns the blocks: for each, its first sequence number and the one after its last.
+    /// Returns the SACK blocks: for each, its first sequence number and the number after its last.
     pub fn as_slice(&self) -> &[(Seq, Seq)] {
         &self.blocks[..self.count]
     }
 
-    /// Drops all blocks but the first `count`.
+    /// Drops all SACK blocks except the first `count`.
     pub fn truncate(&mut self, count: usize) {
         self.count = self.count.min(count);
         self.blocks[self.count..].fill((Seq(0), Seq(0)));
@@ -67,7 +68,8 @@ impl SackBlocks {
 }
 
 impl Options {
-    /// Parses options. Unknown ones are skipped, and parsing ends at the first malformed one.
+    /// Parses the options of a segment. Skips unknown options, and stops at the first malformed
+    /// one.
     pub(crate) fn parse(mut bytes: &[u8]) -> Options {
         let mut options = Options::default();
         while let Some((&kind, rest)) = bytes.split_first() {
@@ -121,7 +123,7 @@ impl Options {
         4 * words + 12 * usize::from(self.timestamps.is_some())
     }
 
-    /// Returns the number of SACK blocks that fit.
+    /// Returns the number of SACK blocks that fit into the option space.
     fn written_blocks(&self) -> usize {
         self.sack.count.min((ROOM - 4 - self.fixed_length()) / 8)
     }

@@ -1,8 +1,8 @@
-//! A set of numbers as disjoint ranges.
+//! A set of numbers, stored as disjoint ranges.
 
 use std::collections::BTreeMap;
 
-/// Disjoint half-open ranges of offsets, which do not touch each other.
+/// Disjoint half-open ranges of stream offsets, which do not touch each other.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ranges {
     ends: BTreeMap<u64, u64>,

@@ -10,11 +10,11 @@ use crate::ranges::Ranges;
 use crate::stats::Stats;
 use crate::timers::{Timer, Timers};
 
-/// Maximum number of blocks whose order of arrival is stored, for SACK options (RFC 2018, section
-/// 4).
+/// Maximum number of out-of-order ranges whose order of arrival is stored, for SACK options (RFC
+/// 2018, section 4).
 const RECENT: usize = 8;
 
-/// Received data of the peer. `start` is the offset of the first byte.
+/// Data received from the peer. `start` is the offset of the first byte in the stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
     pub(crate) start: u64,
@@ -25,26 +25,27 @@ pub(crate) struct Arrival {
 /// The receiving half of a connection.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    /// Offset of the next expected byte.
+    /// Stream offset of the next expected byte.
     nxt: u64,
-    /// Bytes that are in order but have not been read.
+    /// Bytes that are in order and were not read yet.
     buffer: VecDeque<u8>,
-    /// Bytes that are out of order, by offset. The pieces do not overlap.
+    /// Bytes that arrived out of order, by stream offset. The pieces do not overlap.
     pieces: BTreeMap<u64, Vec<u8>>,
-    /// Sum of the pieces' lengths.
+    /// Total number of bytes that arrived out of order.
     apart: usize,
     ranges: Ranges,
-    /// Offsets inside the ranges that grew most recently, the latest first.
+    /// One offset inside each range that grew recently, the latest first; for the order of SACK
+    /// blocks.
     recent: VecDeque<u64>,
-    /// A range of duplicate data to report (RFC 2883); `None` if there is none.
+    /// Range of data that arrived twice, to be reported (RFC 2883); `None` if there is none.
     duplicate: Option<(u64, u64)>,
-    /// Offset of the peer's FIN; `None` before it is known.
+    /// Stream offset of the peer's FIN; `None` before it is known.
     fin: Option<u64>,
     limit: usize,
-    /// Offset after the last byte that the peer may send, as last advertised.
+    /// Stream offset after the last byte that the peer may send, as we last advertised.
     advertised: u64,
     scale: u8,
-    /// Size in bytes of the peer's largest segment so far.
+    /// Length in bytes of the longest segment from the peer so far.
     segment: usize,
     /// Number of bytes in order that arrived since the last acknowledgement.
     unacknowledged: usize,
@@ -77,7 +78,7 @@ impl Receiver {
         }
     }
 
-    /// Opens the receiver after the peer's SYN. Windows are shifted by `scale` bits.
+    /// Prepares to receive data after the peer's SYN. `scale` is our window scale, in bits.
     pub(crate) fn open(&mut self, scale: u8) {
         self.nxt = 1;
         self.scale = scale;
@@ -88,7 +89,7 @@ impl Receiver {
         self.nxt
     }
 
-    /// Returns whether everything up to the FIN has been received.
+    /// Returns whether all data and the peer's FIN have been received.
     pub(crate) fn is_finished(&self) -> bool {
         self.fin.is_some_and(|fin| self.nxt > fin)
     }
@@ -103,13 +104,13 @@ impl Receiver {
         self.buffer.len() + self.apart
     }
 
-    /// Returns the size of the window as the peer knows it.
+    /// Returns the size in bytes of the receive window that the peer knows.
     pub(crate) fn window(&self) -> u64 {
         self.advertised.saturating_sub(self.nxt)
     }
 
-    /// Returns whether a segment that begins at `start` and has `length` positions lies in the
-    /// window (RFC 9293, section 3.10.7.4).
+    /// Returns whether a segment is inside the receive window (RFC 9293, section 3.10.7.4). The
+    /// segment begins at the offset `start` and takes `length` sequence numbers.
     pub(crate) fn accepts(&self, start: u64, length: u64) -> bool {
         let (window, end) = (self.window(), start.saturating_add(length));
         if length == 0 {
@@ -118,7 +119,7 @@ impl Receiver {
         window > 0 && start < self.advertised && end > self.nxt
     }
 
-    /// Processes data that the window accepts.
+    /// Processes received data that lies inside the receive window.
     pub(crate) fn take(
         &mut self,
         now: Time,
@@ -148,15 +149,15 @@ impl Receiver {
         }
     }
 
-    /// Records that `start..end` was received before. The next acknowledgement reports it (RFC
-    /// 2883).
+    /// Records that the bytes `start..end` have arrived twice. The next acknowledgement reports
+    /// this (RFC 2883).
     pub(crate) fn report(&mut self, start: u64, end: u64) {
         self.duplicate = Some((start, end));
         self.ack_now = true;
     }
 
-    /// Makes acknowledgements immediate again after a pause, because the peer's congestion window
-    /// is then small.
+    /// After a pause, acknowledges segments at once again, because the peer's congestion window is
+    /// then small.
     fn restart_quick(&mut self, now: Time) {
         if now.since(self.last_data) > RTO_MIN {
             self.quick = MAX_QUICKACKS;
@@ -164,7 +165,7 @@ impl Receiver {
         self.last_data = now;
     }
 
-    /// Appends data that continues the stream.
+    /// Appends received data that is next in order.
     fn extend(&mut self, now: Time, (start, bytes): (u64, Vec<u8>), timers: &mut Timers) {
         let known = (self.nxt - start) as usize;
         let fresh = bytes.get(known..).unwrap_or_default();
@@ -190,7 +191,7 @@ impl Receiver {
         self.buffer.extend(bytes);
     }
 
-    /// Appends to the buffer the stored pieces that are now in order.
+    /// Appends the out-of-order pieces that are now in order to the buffer.
     fn join_pieces(&mut self) {
         while let Some(entry) = self.pieces.first_entry().filter(|entry| *entry.key() <= self.nxt) {
             let (start, bytes) = entry.remove_entry();
@@ -203,7 +204,7 @@ impl Receiver {
         self.ranges.trim(self.nxt);
     }
 
-    /// Stores data that arrived after a gap.
+    /// Stores received data that is out of order.
     fn keep(&mut self, start: u64, bytes: Vec<u8>) {
         let end = start + bytes.len() as u64;
         let gaps = self.ranges.insert(start, end);
@@ -224,8 +225,8 @@ impl Receiver {
         }
     }
 
-    /// Returns the blocks for a SACK option: a duplicate first, then the latest ranges (RFC 2018,
-    /// section 4; RFC 2883, section 4).
+    /// Returns the blocks for a SACK option: first a range that arrived twice, then the latest
+    /// out-of-order ranges (RFC 2018, section 4; RFC 2883, section 4).
     pub(crate) fn take_blocks(&mut self) -> Vec<(u64, u64)> {
         let mut blocks: Vec<(u64, u64)> = self.duplicate.take().into_iter().collect();
         let reported = blocks.len();
@@ -253,7 +254,7 @@ impl Receiver {
         length
     }
 
-    /// Appends all bytes in order to `into`.
+    /// Moves all bytes that are in order to the end of `into`.
     pub(crate) fn read_all(&mut self, into: &mut Vec<u8>) {
         let (front, back) = self.buffer.as_slices();
         into.extend_from_slice(front);
@@ -289,13 +290,14 @@ impl Receiver {
         self.early.as_mut()?.pop_front()
     }
 
-    /// Returns the offset at which the window ends, as far as the receive buffer allows.
+    /// Returns the stream offset at which the receive window ends, as far as the receive buffer
+    /// allows.
     fn right_edge(&self) -> u64 {
         self.nxt + (self.limit - self.buffer.len().min(self.limit)) as u64
     }
 
-    /// Returns the window for a segment that is sent now. Its end never moves back, and moves by
-    /// at least a segment if it moves (RFC 9293, section 3.8.6.2.2).
+    /// Returns the receive window for a segment that is sent now. Its end never moves back; it
+    /// stays, or moves by at least a segment (RFC 9293, section 3.8.6.2.2).
     pub(crate) fn advertise(&mut self) -> u16 {
         let edge = self.right_edge();
         let least = self.segment.min(self.limit / 2) as u64;
@@ -306,7 +308,7 @@ impl Receiver {
         u16::try_from(shifted).unwrap_or(u16::MAX)
     }
 
-    /// Returns the window for a SYN, which is never shifted.
+    /// Returns the receive window for a SYN, in which windows are not scaled.
     pub(crate) fn advertise_unscaled(&mut self) -> u16 {
         let window = u16::try_from(self.limit).unwrap_or(u16::MAX);
         self.advertised = self.nxt.max(1) + u64::from(window);

@@ -1,4 +1,4 @@
-//! Round-trip times and the retransmission timeout (RFC 6298).
+//! Round-trip times, and the retransmission timeout computed from them (RFC 6298).
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use anabranch_multipath::{SmoothedRtt, Time};
 
 use crate::constants::{INITIAL_RTO, MIN_RTT_WINDOW, RTO_MAX, RTO_MIN};
 
-/// The round-trip time estimates of one leg.
+/// Round-trip time estimates of one path (leg).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rtt {
     smoothed: SmoothedRtt,
     /// Round-trip time of another connection on the same path, until the first sample (RFC 9040).
     expected: Option<Duration>,
     least: Option<(Duration, Time)>,
-    /// Number of times that the timeout has been doubled.
+    /// Number of times that the retransmission timeout has been doubled since the last sample.
     backoff: u32,
 }
 
 impl Rtt {
-    /// Adds a sample from a segment that was sent once, or from a timestamp.
+    /// Adds a round-trip time sample, from a segment that was sent only once or from a timestamp.
     pub(crate) fn sample(&mut self, now: Time, rtt: Duration) {
         self.backoff = 0;
         self.smoothed.sample(rtt);
@@ -35,7 +35,7 @@ impl Rtt {
         self.srtt().or(self.expected)
     }
 
-    /// Stores `rtt` if it is the minimum within [`MIN_RTT_WINDOW`].
+    /// Stores the sample `rtt` if it is the minimum within [`MIN_RTT_WINDOW`].
     fn take_least(&mut self, now: Time, rtt: Duration) {
         let outdated = |at: Time| now.since(at) > MIN_RTT_WINDOW;
         if self.least.is_none_or(|(least, at)| rtt <= least || outdated(at)) {
@@ -48,18 +48,19 @@ impl Rtt {
         self.smoothed.srtt()
     }
 
-    /// Returns the minimum sample within [`MIN_RTT_WINDOW`]; `None` before the first sample.
+    /// Returns the minimum round-trip time within [`MIN_RTT_WINDOW`]; `None` before the first
+    /// sample.
     pub(crate) fn least(&self) -> Option<Duration> {
         self.least.map(|(least, _)| least)
     }
 
-    /// Returns the retransmission timeout without backoff.
+    /// Returns the retransmission timeout before any doubling.
     pub(crate) fn base_rto(&self) -> Duration {
         let of_another = || SmoothedRtt::first(self.expected?).rto(RTO_MIN);
         self.smoothed.rto(RTO_MIN).or_else(of_another).unwrap_or(INITIAL_RTO).min(RTO_MAX)
     }
 
-    /// Returns the retransmission timeout.
+    /// Returns the current retransmission timeout, including doublings.
     pub(crate) fn rto(&self) -> Duration {
         self.doubled(self.backoff)
     }

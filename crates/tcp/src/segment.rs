@@ -1,4 +1,4 @@
-//! Segments in wire format (RFC 9293, section 3.1).
+//! TCP segments in wire format (RFC 9293, section 3.1).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use crate::Seq;
 use crate::options::Options;
 
-/// Length of a header without options, in bytes.
+/// Length of a TCP header without options, in bytes.
 const HEADER: usize = 20;
 /// Protocol number of TCP in IP headers, which is part of the checksum.
 const PROTOCOL: u8 = 6;
@@ -24,7 +24,7 @@ pub struct Segment {
     pub ack: Seq,
     /// Control bits.
     pub flags: Flags,
-    /// Receive window, before scaling.
+    /// Receive window, as in the header: before it is shifted by the window scale.
     pub window: u16,
     /// Options.
     pub options: Options,
@@ -32,7 +32,7 @@ pub struct Segment {
     pub payload: Vec<u8>,
 }
 
-/// The control bits of a segment.
+/// The control bits (SYN, FIN, ACK, ...) of a TCP segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(pub u8);
 
@@ -41,9 +41,9 @@ impl Flags {
     pub const FIN: Flags = Flags(1);
     /// The segment synchronises sequence numbers.
     pub const SYN: Flags = Flags(2);
-    /// The segment resets the connection.
+    /// The segment resets (aborts) the connection.
     pub const RST: Flags = Flags(4);
-    /// The data are to be pushed to the reader.
+    /// The receiver should deliver the data to the application without delay.
     pub const PSH: Flags = Flags(8);
     /// The acknowledgement field is valid.
     pub const ACK: Flags = Flags(16);
@@ -61,11 +61,11 @@ impl std::ops::BitOr for Flags {
     }
 }
 
-/// Error: bytes are not a segment.
+/// Reason why bytes cannot be parsed as a TCP segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// There are fewer bytes than the header's length.
+    /// There are fewer bytes than the header needs.
     Short,
     /// The header's length is below 20 bytes.
     HeaderLength,
@@ -140,8 +140,8 @@ impl Segment {
         HEADER + self.options.length() + self.payload.len()
     }
 
-    /// Returns the reset that answers this segment if it belongs to no connection (RFC 9293,
-    /// section 3.10.7.1). Returns `None` if the segment is a reset itself.
+    /// Returns the reset with which to answer this segment if it belongs to no connection (RFC
+    /// 9293, section 3.10.7.1). Returns `None` if the segment is a reset itself.
     pub fn reset(&self) -> Option<Segment> {
         if self.flags.has(Flags::RST) {
             return None;

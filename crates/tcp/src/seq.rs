@@ -1,4 +1,4 @@
-//! Sequence numbers.
+//! TCP sequence numbers.
 
 use std::ops::Add;
 
@@ -17,8 +17,9 @@ impl Seq {
         Seq(self.0.wrapping_add(offset as u32))
     }
 
-    /// Returns the offset of `self` in a stream with the initial sequence number `isn`. Of the
-    /// possible offsets, it is the one closest to `near`; `None` if that is before the stream.
+    /// Returns the offset of this sequence number in a stream with the initial sequence number
+    /// `isn`. Of the possible offsets, returns the one closest to `near`; `None` if that is before
+    /// the stream's start.
     pub(crate) fn offset(self, isn: Seq, near: u64) -> Option<u64> {
         let expected = isn.at(near);
         let ahead = self.0.wrapping_sub(expected.0) as i32;

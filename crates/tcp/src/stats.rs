@@ -13,7 +13,7 @@ pub struct Stats {
     pub timeouts: u64,
     /// Number of tail loss probes.
     pub probes: u64,
-    /// Number of reductions of the window that were undone because nothing was lost.
+    /// Number of reductions of the congestion window that were undone because nothing was lost.
     pub undone: u64,
     /// Number of received segments whose data had already arrived.
     pub duplicates: u64,

@@ -2,28 +2,29 @@
 
 use anabranch_multipath::Time;
 
-/// The purpose of a timer.
+/// Purpose of a timer of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timer {
     /// Retransmission timeout (RFC 6298).
     Retransmit,
-    /// Tail loss probe (RFC 8985, section 7).
+    /// Time at which a tail loss probe is sent (RFC 8985, section 7).
     Probe,
-    /// End of the reordering window (RFC 8985, section 6.2).
+    /// End of the reordering window, after which overtaken segments count as lost (RFC 8985,
+    /// section 6.2).
     Reorder,
-    /// Probe of a closed window (RFC 9293, section 3.8.6.1).
+    /// Probe of the peer's closed receive window (RFC 9293, section 3.8.6.1).
     Persist,
     /// Retransmission of a SYN.
     Handshake,
-    /// Delayed acknowledgement.
+    /// Delayed acknowledgement of received data.
     Ack,
-    /// End of TIME-WAIT.
+    /// End of the state TIME-WAIT.
     Close,
 }
 
 const COUNT: usize = Timer::Close as usize + 1;
 
-/// The expiry time of each timer; `None` for a timer that does not run.
+/// Expiry time of each of a connection's timers; `None` for a timer that is not running.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timers([Option<Time>; COUNT]);
 
@@ -32,7 +33,7 @@ impl Timers {
         self.0[timer as usize] = Some(at);
     }
 
-    /// Sets `timer` to expire at `at`, unless it already runs.
+    /// Starts `timer` to expire at the time `at`. Does nothing if it is already running.
     pub(crate) fn start(&mut self, timer: Timer, at: Time) {
         self.0[timer as usize].get_or_insert(at);
     }
@@ -45,7 +46,7 @@ impl Timers {
         self.0[timer as usize]
     }
 
-    /// Returns whether `timer` has expired. If so, stops it.
+    /// Returns whether `timer` has expired. If it has, stops it.
     pub(crate) fn expire(&mut self, now: Time, timer: Timer) -> bool {
         self.0[timer as usize].take_if(|at| *at <= now).is_some()
     }

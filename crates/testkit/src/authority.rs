@@ -11,10 +11,11 @@ use rsa::{Pkcs1v15Sign, RsaPrivateKey, rand_core};
 
 use crate::netdoc::{line, object};
 
-/// Size of its RSA keys in bits: small, because generating keys takes most of a test's time.
+/// Size in bits of the test authority's RSA keys. It is small, because generating keys takes most
+/// of a test's time.
 const BITS: usize = 1024;
 
-/// Keys of one authority.
+/// Keys of one directory authority for tests.
 pub struct Authority {
     name: String,
     identity: RsaPrivateKey,
@@ -24,19 +25,19 @@ pub struct Authority {
 /// One relay of a consensus for a test.
 #[derive(Clone, Debug)]
 pub struct Listed {
-    /// Nickname.
+    /// Nickname of the relay.
     pub nickname: String,
-    /// RSA identity.
+    /// RSA identity of the relay.
     pub rsa_identity: [u8; 20],
-    /// Text of its microdescriptor.
+    /// Text of the relay's microdescriptor.
     pub microdesc: String,
-    /// `ADDRESS PORT`, IPv4.
+    /// Address of the relay in the form `ADDRESS PORT`, with IPv4.
     pub at: String,
-    /// Flags, as in an `s` line.
+    /// Flags of the relay, as in an `s` line of a consensus.
     pub flags: String,
-    /// Subprotocols, as in a `pr` line.
+    /// Subprotocols of the relay, as in a `pr` line of a consensus.
     pub protocols: String,
-    /// Bandwidth weight.
+    /// Bandwidth weight of the relay in the consensus.
     pub bandwidth: u32,
 }
 
@@ -47,14 +48,14 @@ impl Authority {
         Authority { name: name.to_owned(), identity: key(), signing: key() }
     }
 
-    /// Returns its identity (v3ident).
+    /// Returns the authority's identity (v3ident).
     #[must_use]
     pub fn identity(&self) -> [u8; 20] {
         digest(&self.identity)
     }
 
-    /// Returns its certificate, valid from `from` to `until`, in seconds since 1970 (dir-spec
-    /// 3.1).
+    /// Returns the authority's key certificate, valid from `from` to `until`, in seconds since
+    /// 1970 (dir-spec 3.1).
     #[must_use]
     pub fn certificate(&self, from: u64, until: u64) -> String {
         let id = self.identity();
@@ -74,7 +75,8 @@ impl Authority {
         text
     }
 
-    /// Signs a consensus that has no signatures yet; returns one `directory-signature` item.
+    /// Signs the consensus `unsigned`, which has no signatures. Returns the `directory-signature`
+    /// item to append.
     #[must_use]
     pub fn signature(&self, unsigned: &str) -> String {
         let signed = format!("{unsigned}directory-signature ");
@@ -85,17 +87,17 @@ impl Authority {
     }
 }
 
-/// Returns the public key in DER (PKCS#1).
+/// Returns the public part of `key` in DER (PKCS#1).
 fn public(key: &RsaPrivateKey) -> Vec<u8> {
     key.to_public_key().to_pkcs1_der().unwrap().into_vec()
 }
 
-/// Returns the digest that identifies a key.
+/// Returns the digest that identifies `key` in directory documents.
 fn digest(key: &RsaPrivateKey) -> [u8; 20] {
     sha1(&public(key))
 }
 
-/// Signs `digest` as Tor does: with PKCS#1 padding that does not name the digest.
+/// Signs `digest` as Tor does: with PKCS#1 padding that does not name the digest's algorithm.
 fn sign(key: &RsaPrivateKey, digest: &[u8]) -> Vec<u8> {
     key.sign(Pkcs1v15Sign::new_unprefixed(), digest).unwrap()
 }
@@ -125,7 +127,7 @@ impl<R: CryptoRng> rand_core::RngCore for OldRng<'_, R> {
 impl<R: CryptoRng> rand_core::CryptoRng for OldRng<'_, R> {}
 
 impl Listed {
-    /// Returns a relay with this identity and microdescriptor that is a guard and an exit.
+    /// Returns a relay with this identity and microdescriptor, which is both a guard and an exit.
     #[must_use]
     pub fn exit(nickname: &str, rsa_identity: [u8; 20], microdesc: String) -> Listed {
         Listed {
@@ -140,7 +142,8 @@ impl Listed {
     }
 }
 
-/// Returns a consensus of `relays` in the name of `authorities`, without signatures.
+/// Returns an unsigned consensus that lists `relays`, as made by `authorities`. The times, in
+/// seconds since 1970, are those of its lines `valid-after`, `fresh-until` and `valid-until`.
 #[must_use]
 pub fn unsigned_consensus(
     authorities: &[Authority],
@@ -170,7 +173,7 @@ pub fn unsigned_consensus(
     text
 }
 
-/// Returns the text of a microdescriptor.
+/// Returns the text of a microdescriptor with these keys; `rest` has further lines.
 #[must_use]
 pub fn microdescriptor(tap: &[u8], ntor: &[u8; 32], ed_identity: &[u8; 32], rest: &str) -> String {
     let mut text = "onion-key\n".to_owned();
@@ -181,7 +184,7 @@ pub fn microdescriptor(tap: &[u8], ntor: &[u8; 32], ed_identity: &[u8; 32], rest
     text
 }
 
-/// Returns the microdescriptor of an exit to ports 80 and 443.
+/// Returns the microdescriptor of an exit that allows ports 80 and 443.
 #[must_use]
 pub fn exit_microdescriptor(tap: &[u8], ntor: &[u8; 32], ed_identity: &[u8; 32]) -> String {
     microdescriptor(tap, ntor, ed_identity, "p accept 80,443\n")

@@ -1,8 +1,8 @@
-//! A splitter, its paths and its peers in memory: no sockets, no clock, and every run is
-//! reproducible.
+//! A splitter, its paths and its peers in memory: there are no sockets and no clock, and every run
+//! is reproducible.
 //!
-//! The core's datagrams pass through a `netem::Link` for each path and direction. Clients and the
-//! server are small models of the way real ones use addresses.
+//! The datagrams of the splitter's core pass through a `netem::Link` for each path and direction.
+//! Clients and the server are small models of the way real ones use addresses.
 
 #![allow(missing_docs, reason = "helpers of tests, named by what they do")]
 
@@ -17,18 +17,20 @@ use anabranch_netem::{Link, LinkSettings, Loss};
 
 pub mod moving;
 
-/// One-way delay of a path, unless a test sets another.
+/// Default one-way delay of a path.
 pub const DELAY: Duration = Duration::from_millis(10);
 
-/// The address that a server sees: it identifies a socket of the splitter.
+/// Client's address as a server sees it. It stands for a socket of the splitter: a session and the
+/// address pair (tuple) whose socket it is.
 pub type Seen = (SessionId, TupleId);
 
-/// A server. `hear` returns its answers to a datagram, each with the address to send it to.
+/// A model of a server. `hear` returns its answers to a datagram, each with the address to send it
+/// to.
 pub trait Server {
     fn hear(&mut self, now: Time, from: Seen, datagram: &[u8]) -> Vec<(Seen, Vec<u8>)>;
 }
 
-/// A datagram that left by a path.
+/// A datagram that the splitter has sent on a path.
 #[derive(Clone, Debug)]
 pub struct Sent {
     pub time: Time,
@@ -52,23 +54,23 @@ pub struct World<S> {
     paths: BTreeMap<Seen, PathId>,
     pub sent: Vec<Sent>,
     pub events: Vec<(Time, Event)>,
-    /// Datagrams returned to each client.
+    /// Datagrams that the splitter has returned to each client, with their times.
     pub returned: BTreeMap<SocketAddr, Vec<(Time, Vec<u8>)>>,
-    /// Server that each session requests.
+    /// For each session, the server that the client has asked for; `None` if it named none.
     pub wanted: BTreeMap<SessionId, Option<SocketAddr>>,
-    /// For each returned datagram, in order: its client, and the source address that the client
-    /// sees.
+    /// For each datagram that was returned to a client, in order: the client, and the source
+    /// address that the client sees.
     pub seems: Vec<(SocketAddr, Option<SocketAddr>)>,
-    /// Paths that do not reach the server.
+    /// Paths that do not lead to the server: their datagrams are lost.
     pub barred: Vec<PathId>,
-    /// Whether each datagram is delivered twice, in both directions.
+    /// Whether the paths deliver each datagram twice, in both directions.
     pub duplicate: bool,
     unresolved: Vec<SessionId>,
     pub resolves: bool,
-    /// Index of the link of each path.
+    /// For each path, the index of its emulated link.
     lines: Vec<usize>,
-    /// Socket of each tuple. A socket is named by the address that the server sees: that of the
-    /// first tuple that used it, or a free one.
+    /// Socket of each of the splitter's address pairs (tuples). A socket is named after the first
+    /// tuple that used it, or has a free name; the server sees this name as the client's address.
     sockets: BTreeMap<Seen, Seen>,
 }
 
@@ -131,8 +133,8 @@ impl<S: Server> World<S> {
         }
     }
 
-    /// Applies another configuration; `before` has the former index of each path. A new path gets
-    /// a new link; sockets of remaining paths are kept.
+    /// Applies another configuration of the splitter. `before` has the former index of each path.
+    /// A new path gets a new link; sockets of remaining paths are kept.
     pub fn reconfigure(&mut self, config: Config, before: &[Option<usize>]) {
         let places: Vec<_> = before.iter().map(|path| path.map(PathId::at)).collect();
         let seed = config.seed;
@@ -158,7 +160,7 @@ impl<S: Server> World<S> {
         }
     }
 
-    /// Returns the name of the tuple's socket, assigning one if it has none.
+    /// Returns the name of the socket that `tuple` uses. Assigns a name if there is none.
     fn socket(&mut self, tuple: Seen) -> Seen {
         if let Some(name) = self.sockets.get(&tuple) {
             return *name;
@@ -170,23 +172,25 @@ impl<S: Server> World<S> {
         name
     }
 
-    /// Sends one datagram from a client.
+    /// Sends one datagram from the client at `from` to the splitter.
     pub fn client(&mut self, from: SocketAddr, datagram: &[u8]) {
         self.client_batch(from, Batch::single(datagram, 0));
     }
 
-    /// Sends a batch from a client.
+    /// Sends a batch of datagrams from the client at `from` to the splitter.
     pub fn client_batch(&mut self, from: SocketAddr, batch: Batch<'_>) {
         self.client_to(from, None, batch);
     }
 
-    /// Sends a batch from a client to a server that it names.
+    /// Sends a batch of datagrams from the client at `from` to the splitter, which must forward it
+    /// to `server`.
     pub fn client_to(&mut self, from: SocketAddr, server: Option<SocketAddr>, batch: Batch<'_>) {
         self.core.handle(self.now, Input::Client { client: from, server, local: None, batch });
         self.drain(&batch);
     }
 
-    /// Sends a numbered datagram from a client every `every` until `end`.
+    /// Sends a numbered datagram from the client at `from`, with the interval `every`, until
+    /// `end`.
     pub fn stream(&mut self, from: SocketAddr, every: Duration, end: Time) {
         while self.now < end {
             let number = self.now.nanos();
@@ -196,19 +200,19 @@ impl<S: Server> World<S> {
         }
     }
 
-    /// Interrupts a path without notice, or restores it.
+    /// Interrupts the path with this index, or restores it. The splitter is not notified.
     pub fn cut(&mut self, path: usize, down: bool) {
         self.up[path].change(self.now, |settings| settings.down = down);
         self.down[path].change(self.now, |settings| settings.down = down);
     }
 
-    /// Passes an input without a batch to the core.
+    /// Passes an input without datagrams to the splitter's core.
     pub fn tell(&mut self, input: Input<'_>) {
         self.core.handle(self.now, input);
         self.drain(&Batch::single(&[], 0));
     }
 
-    /// Advances the time to `end`.
+    /// Advances the simulated time to `end`, and processes everything that happens until then.
     pub fn run_until(&mut self, end: Time) {
         while let Some(next) = self.next_time().filter(|&next| next <= end) {
             self.now = self.now.max(next);
@@ -234,7 +238,7 @@ impl<S: Server> World<S> {
         self.events.iter().any(|(_, event)| wanted(event))
     }
 
-    /// Returns a log of everything sent and of all events; equal logs mean equal runs.
+    /// Returns a log of all sent datagrams and all events. Equal logs mean equal runs.
     pub fn trace(&self) -> String {
         let sent = self
             .sent
@@ -265,7 +269,7 @@ impl<S: Server> World<S> {
         }
     }
 
-    /// Sends a datagram from the server to an address that it has seen.
+    /// Sends a datagram from the server to a client's address that it has seen.
     pub fn answer(&mut self, seen: Seen, datagram: Vec<u8>) {
         let path = self.paths[&seen].index();
         for _ in 0..1 + usize::from(self.duplicate) {
@@ -347,7 +351,7 @@ impl<S: Server> World<S> {
     }
 }
 
-/// Returns a datagram of no known protocol that begins with a number.
+/// Returns a datagram of no known protocol, which begins with `number`.
 pub fn numbered(number: u64) -> Vec<u8> {
     let mut datagram = vec![0x55; 200];
     datagram[..8].copy_from_slice(&number.to_be_bytes());
@@ -355,8 +359,8 @@ pub fn numbered(number: u64) -> Vec<u8> {
     datagram
 }
 
-/// Server that answers every datagram to the source of the newest one and drops replays, as
-/// WireGuard and Mosh do.
+/// A server that answers every datagram to the source address of the newest one, and drops
+/// replayed datagrams, as WireGuard and Mosh do.
 #[derive(Default)]
 pub struct Follower {
     newest: BTreeMap<SessionId, (Vec<u8>, Seen)>,
@@ -379,7 +383,7 @@ impl Server for Follower {
     }
 }
 
-/// Server that answers every datagram to the first address of the session, as Caddy 2.6 does.
+/// A server that answers every datagram to the session's first client address, as Caddy 2.6 does.
 #[derive(Default)]
 pub struct Stubborn {
     first: BTreeMap<SessionId, Seen>,
@@ -391,7 +395,7 @@ impl Server for Stubborn {
     }
 }
 
-/// Server that never answers.
+/// A server that never answers.
 pub struct Mute;
 
 impl Server for Mute {

@@ -1,38 +1,41 @@
-//! Conformance suite of all links, over every kind of line that a link supports.
+//! Conformance suite for all implementations of OR links, on every kind of transport that a link
+//! supports.
 //!
 //! Further rules are in `links/tests/conformance.rs` (streams that an observer reads) and in
-//! `links/tests/quic` (lanes).
+//! `links/tests/quic` (circuits in separate streams, called lanes).
 
 use std::collections::BTreeMap;
 
 use anabranch_links::{Fault, Link, State};
 
-/// Command of the unit that opens a lane.
+/// Command of the unit (cell) that opens a lane, an independently ordered stream in a link.
 pub const MAKES: u8 = 10;
-/// Any other command that does not close the lane.
+/// A command of units (cells) that neither opens nor closes a lane (stream in a link).
 pub const DATA: u8 = 3;
-/// Lanes that each end opens. The highest bit is 0 in the lanes of the end that opened the link.
+/// Numbers of the lanes (independently ordered streams in a link) that each end opens. The highest
+/// bit is 0 in the lanes of the end that opened the link.
 const LANES: [[u32; 3]; 2] = [[1, 2, 3], [0x8000_0001, 0x8000_0002, 0x8000_0003]];
-/// Units in each lane.
+/// Number of units (cells) that the tests send in each lane (stream in a link).
 const UNITS: u32 = 40;
 
-/// Two ends of a link, and the lines between them.
+/// Both ends of a link under test, and the connection between them.
 pub trait LinkEnds {
     /// Returns the link at `end`; end 0 opened it.
     fn link(&mut self, end: usize) -> &mut dyn Link;
 
-    /// Returns the size in bytes of a unit that the link delivers whole.
+    /// Returns the size in bytes of a unit (cell), which the link delivers as a whole.
     fn unit(&self) -> usize;
 
     /// Returns whether the link had a handshake in which the accepting end showed a certificate.
     fn shakes_hands(&self) -> bool;
 
-    /// Delivers everything that both ends have sent; appends the data that each end reads to
-    /// `came`.
+    /// Delivers everything that both ends have sent. Appends the data that each end reads to its
+    /// vector in `came`.
     fn settle(&mut self, came: &mut [Vec<u8>; 2]);
 }
 
-/// Returns a unit: lane, command, number, and bytes that depend on the number.
+/// Returns a unit (cell) of `length` bytes: lane (stream in the link), command, number, and bytes
+/// that depend on the number.
 #[must_use]
 pub fn unit(lane: u32, command: u8, number: u32, length: usize) -> Vec<u8> {
     let mut bytes = vec![(number % 251) as u8; length];
@@ -42,10 +45,11 @@ pub fn unit(lane: u32, command: u8, number: u32, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Runs all rules on open pairs from `make`; `name` identifies them in a failure.
+/// Checks all rules on pairs of open links that `make` creates. `name` identifies the link in a
+/// failure.
 ///
 /// # Panics
-/// If a rule is broken.
+/// A rule is broken.
 pub fn conforms<P: LinkEnds>(name: &str, mut make: impl FnMut() -> P) {
     units_come_once_and_in_the_order_that_is_promised(&mut make(), name);
     a_goodbye_ends_the_link_and_nothing_is_written_behind_it(&mut make(), name);

@@ -1,14 +1,17 @@
-//! Test worlds, peers and conformance suites that several crates share. No program depends on it.
+//! Test worlds, peers and conformance suites that several crates share. No program depends on this
+//! crate.
 //!
-//! * `silent_port` keeps ports at which nobody listens.
-//! * `every_link` has the rules that every link keeps; `mock_link` is a link without keys.
-//! * `tls_peer` has links without a handshake, and a peer that seals any record under their keys.
-//! * `quic_pair` joins two QUIC endpoints by lines in memory.
-//! * `authority` signs consensuses of any relays; `onion_service` writes descriptors, and what
-//!   services and their clients send.
-//! * `onion_world` has a client and relays, with links in memory between them; `comps_world` a
-//!   splitter and its peers; `tunnel_world` a near and a far end; `stego_world` a client and a
-//!   server of camouflage.
+//! * `silent_port` keeps ports on which nobody listens.
+//! * `every_link` has the rules that every OR link must follow; `mock_link` is a link without
+//!   keys.
+//! * `tls_peer` has TLS links without a handshake, and a peer that seals any record with their
+//!   keys.
+//! * `quic_pair` connects two QUIC endpoints in memory.
+//! * `authority` signs consensuses of any relays; `onion_service` writes descriptors, and messages
+//!   of services and their clients.
+//! * `onion_world` has a client and relays with links in memory; `comps_world` a splitter and its
+//!   peers; `tunnel_world` both ends of a tunnel; `stego_world` a client and a server of
+//!   camouflage.
 //!
 //! Each module except the first needs the feature of its crate.
 

@@ -1,20 +1,20 @@
-//! A link without a handshake and without records, for tests of code that uses links.
+//! A link without handshake and records, for tests of code that uses OR links.
 
 use anabranch_links::{Fault, Link, Promises, State, StreamLink};
 use anabranch_multipath::Time;
 
-/// Link over a byte stream that is open from the start, sends written bytes as they are, and
-/// ignores what it receives.
+/// A link over a byte stream that is open from the start. It sends written bytes unchanged, and
+/// ignores received bytes.
 #[derive(Debug)]
 pub struct MockLink {
     record: usize,
     unsent: Vec<u8>,
-    /// Time and value of a byte that it sends although nothing was written.
+    /// Time and value of a byte that the link sends although nothing was written.
     due: Option<(Time, u8)>,
 }
 
 impl MockLink {
-    /// Creates a link whose records hold `record` bytes.
+    /// Creates a link whose records hold `record` bytes of content.
     #[must_use]
     pub fn new(record: usize) -> MockLink {
         MockLink { record, unsent: Vec::new(), due: None }

@@ -2,13 +2,14 @@
 
 use base64ct::{Base64, Encoding};
 
-/// Appends a line.
+/// Appends a line to the directory document `text`.
 pub(crate) fn line(text: &mut String, content: &str) {
     text.push_str(content);
     text.push('\n');
 }
 
-/// Appends an object: base64 in lines of 64 characters between its begin and end lines.
+/// Appends an object to the directory document `text`: base64 in lines of 64 characters, between a
+/// begin and an end line.
 pub(crate) fn object(text: &mut String, kind: &str, content: &[u8]) {
     line(text, &format!("-----BEGIN {kind}-----"));
     let encoded = Base64::encode_string(content);

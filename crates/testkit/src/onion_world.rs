@@ -1,5 +1,5 @@
-//! A client and relays as cores, joined by reliable pipes with a delay and a rate. A run depends
-//! only on its seed.
+//! Cores of a client and of relays, connected by reliable pipes with a delay and a rate. A run
+//! depends only on its seed.
 #![allow(missing_docs, reason = "helpers of tests, named by what they do")]
 
 mod pipe;
@@ -35,12 +35,13 @@ use digest::Digest;
 use pipe::Pipe;
 pub use server::Server;
 
-/// Start of a run in seconds since 1970.
+/// Simulated time at the start of a run, in seconds since 1970.
 pub const UNIX: u64 = 1_800_000_000;
-/// Bytes fetched from a core at once, and limit of the wire's backlog.
+/// Number of bytes that are fetched from a core at once. No more are fetched while this many wait
+/// in the pipe.
 const BATCH: usize = 32 * CELL;
 
-/// A relay, its keys and addresses, and the servers that its streams reach.
+/// A relay with its keys and addresses, and the servers that its streams reach.
 pub struct RelayNode {
     pub core: Relay,
     pub target: Target,
@@ -48,61 +49,67 @@ pub struct RelayNode {
     pub tls_certificate: [u8; 32],
     pub servers: BTreeMap<StreamKey, Server>,
     pub violations: Vec<anabranch_onion::Violation>,
-    /// Whether the destinations of its streams do not read.
+    /// Whether the servers that this relay's streams reach do not read.
     pub stalled: bool,
 }
 
-/// Settings of a world.
+/// Settings of a simulated network in memory.
 #[derive(Clone)]
 pub struct Setting {
     pub seed: u64,
     /// Whether bytes arrive in pieces of random length, and the run is hashed. Tests need both;
-    /// measurements would be slowed down.
+    /// measurements would become slower.
     pub pieces: bool,
     pub relays: usize,
     /// Whether the relays are exits.
     pub exit: bool,
-    /// Whether relays extend circuits to private addresses. All relays have one.
+    /// Whether relays extend circuits to private addresses, which all relays here have.
     pub allow_private: bool,
-    /// Number of cores of each relay.
+    /// Number of cores (event loops) of each relay.
     pub shards: usize,
     pub rate: u64,
     pub delay: Duration,
-    /// Rates and delays of links to these relays, in place of the usual ones.
+    /// Rates and delays of the links to some relays, by the relay's index, in place of the
+    /// default.
     pub lines: BTreeMap<usize, (u64, Duration)>,
-    /// Design of the sets of circuits (Conflux or another).
+    /// Multipath design: the protocol with which several circuits carry the same streams (Conflux
+    /// or another).
     pub design: Design,
-    /// Schedule with which exit and client distribute data among the circuits (legs) of a set.
+    /// Scheduler that distributes data among the circuits of a set, at exit and client; `None` for
+    /// the default.
     pub dealing: Option<Dealing>,
-    /// Schedule of the client, if it differs from that of the exit.
+    /// Scheduler at the client, if it differs from that of the exit.
     pub client_dealing: Option<Dealing>,
     pub policy: circuitmux::Kind,
     pub max_cells: usize,
     pub params: Params,
     pub padding: PaddingParams,
     pub services: ServiceParams,
-    /// Amount of padding that the client's user wants.
+    /// Amount of link padding that the client's user wants.
     pub amount: Amount,
-    /// Whether links may be unordered; links to the nodes in `stock` are not.
+    /// Whether links may deliver data out of order. Links to the nodes in `stock` never do.
     pub unordered: bool,
     pub stock: Vec<usize>,
-    /// Whether nodes open QUIC links alongside others; links to the nodes in `stock` have none.
+    /// Whether nodes open QUIC links in addition to their first links. Nodes in `stock` have no
+    /// QUIC links.
     pub quic: bool,
-    /// Whether a QUIC link's packets reach the shard that their connection ID encodes. Otherwise
-    /// they reach any shard.
+    /// Whether a QUIC link's packets reach the relay's core that their connection ID encodes. If
+    /// not, they reach any core of the relay.
     pub steered: bool,
-    /// Whether QUIC links cannot be opened, as if UDP were blocked.
+    /// Whether QUIC links cannot be opened, as if a firewall blocked UDP.
     pub blocked: bool,
-    /// Number of cells per thousand on unordered links that arrive one round trip late.
+    /// Number of cells per thousand that arrive one round trip late, on links with out-of-order
+    /// delivery.
     pub lost: u32,
-    /// Whether QUIC links carry lossy cells, and relays grant them. The relays in `ungranting`
-    /// grant none; they are numbered as in `stock`.
+    /// Whether QUIC links carry lossy cells, and relays allow them. The relays in `ungranting`,
+    /// which are numbered as in `stock`, do not allow them.
     pub lossy: bool,
     pub ungranting: Vec<usize>,
-    /// Number of lossy cells per thousand that are lost on each link, and the jitter of the others.
+    /// Number of lossy cells per thousand that each link loses. `jitter` varies the delay of the
+    /// others.
     pub dropped: u32,
     pub jitter: Duration,
-    /// Congestion control of streams over lossy cells, at all nodes.
+    /// Congestion control of the TCP streams over lossy cells, at all nodes.
     pub lossy_congestion: LossyCongestion,
 }
 
@@ -142,11 +149,11 @@ impl Default for Setting {
     }
 }
 
-/// Introduction and rendezvous points that the shards of a relay share.
+/// Introduction and rendezvous points that the cores of one relay share.
 #[derive(Clone, Default)]
 struct SharedPoints(Arc<Mutex<Points>>);
 
-/// Sets that the shards of a relay share.
+/// Sets of circuits that the cores of one relay share.
 #[derive(Clone, Default)]
 struct SharedSets(Arc<Mutex<Sets>>);
 
@@ -186,40 +193,41 @@ impl PointTable for SharedPoints {
     }
 }
 
-/// All nodes and links. Node 0 is the client, node `n` is `relays[n - 1]`; the shards of a relay
-/// are adjacent.
+/// All nodes and links of a simulated network. Node 0 is the client, and node `n` is `relays[n -
+/// 1]`. The cores of one relay are adjacent nodes.
 pub struct World {
     pub setting: Setting,
     pub now: Time,
     pub client: Client,
     pub relays: Vec<RelayNode>,
     pub outputs: Vec<client::Output>,
-    /// Data of the client's streams that [`World::run_for`] has read.
+    /// Data that [`World::run_for`] has read from the client's streams.
     pub received: BTreeMap<StreamKey, Vec<u8>>,
-    /// Streams of the client that are not read.
+    /// Streams of the client that [`World::run_for`] does not read.
     pub unread: Vec<StreamKey>,
     pub pipes: BTreeMap<LinkId, Pipe>,
-    /// Times at which data arrived on a link, at either end.
+    /// For each link, the times at which data arrived at either end.
     pub moves: BTreeMap<LinkId, Vec<Time>>,
     pub trace: u64,
-    /// Relay whose core's CPU time is measured, in `spent`.
+    /// Relay whose core's CPU time is measured; `spent` has the sum.
     pub timed: Option<usize>,
     pub spent: Duration,
     links: u64,
-    /// Links that stand for QUIC links. `tried_beside` counts failed attempts to open one.
+    /// Links that count as QUIC links. `tried_beside` is the number of failed attempts to open
+    /// one.
     pub quic: BTreeSet<LinkId>,
     pub tried_beside: usize,
-    /// Table of each relay: the shard that has the link to each neighbour.
+    /// For each relay, the table of its links: the core that has the link to each neighbour.
     claims: Vec<Claims>,
     /// The links in `claims`: for each link and node, the RSA identity of the neighbour.
     reached: BTreeMap<(LinkId, usize), [u8; 20]>,
     /// Number of links that each relay has accepted.
     came: Vec<usize>,
-    /// Links between shards, by their nodes.
+    /// Links in memory between the cores of one relay, by their two nodes.
     siblings: BTreeMap<[usize; 2], LinkId>,
 }
 
-/// OR port of all relays, and port for QUIC links.
+/// OR port of all relays, which is also the port for QUIC links.
 const ORPORT: u16 = 9001;
 
 fn address(relay: usize) -> IpAddr {
@@ -236,8 +244,8 @@ pub struct Papers {
 }
 
 impl Papers {
-    /// Returns the keys of a relay. They are generated once for each `seed`, because RSA keys take
-    /// most of the time of a short test.
+    /// Returns the keys of the relay with the index `relay`. They are generated only once for each
+    /// `seed`, because RSA keys take most of the time of a short test.
     pub fn new(seed: u64, relay: usize) -> Papers {
         type Kept = BTreeMap<(u64, usize), Arc<OnceLock<Papers>>>;
         static KEPT: Mutex<Kept> = Mutex::new(BTreeMap::new());
@@ -260,7 +268,7 @@ impl World {
         World::of(setting, &papers)
     }
 
-    /// Creates a world whose relays have the keys in `papers`.
+    /// Creates a simulated network whose relays have the keys in `papers`.
     pub fn of(setting: Setting, papers: &[Papers]) -> World {
         let nodes = 0..setting.relays * setting.shards;
         let paper = |node: usize| &papers[node / setting.shards];
@@ -310,7 +318,7 @@ impl World {
         world
     }
 
-    /// Connects each pair of shards of the same relay.
+    /// Connects each pair of cores that belong to the same relay.
     fn join_shards(&mut self) {
         let shards = self.setting.shards;
         let same = |a: usize, b: usize| (a - 1) / shards == (b - 1) / shards;
@@ -328,20 +336,22 @@ impl World {
         }
     }
 
-    /// Returns the relay of a node and its shard; `None` for the client.
+    /// Returns the index of a node's relay, and which of its cores the node is; `None` for the
+    /// client.
     fn shard(&self, node: usize) -> Option<(usize, usize)> {
         let place = node.checked_sub(1)?;
         Some((place / self.setting.shards, place % self.setting.shards))
     }
 
-    /// Returns a hop for a circuit, with the request `wish` in its handshake.
+    /// Returns a hop for a circuit through the relay with the index `relay`. `wish` is the request
+    /// in its handshake.
     pub fn hop(&self, relay: usize, wish: HopRequest) -> Hop {
         let node = &self.relays[relay * self.setting.shards];
         let key = HopKey::NtorV3 { onion_key: node.onion_key, wish };
         Hop { target: node.target.clone(), key }
     }
 
-    /// Builds a circuit over `hops`; returns whether it was built.
+    /// Builds a circuit of the client over `hops`. Returns whether this succeeded.
     pub fn build(&mut self, key: u64, hops: Vec<Hop>) -> bool {
         let circuit = CircuitKey(key);
         self.client.handle(self.now, client::Input::Build { circuit, hops });
@@ -350,7 +360,7 @@ impl World {
         self.outputs.iter().any(is_it)
     }
 
-    /// Builds a circuit over all relays, with the request `wish` for the last.
+    /// Builds a circuit of the client over all relays, with the request `wish` for the last one.
     pub fn build_through_all(&mut self, key: u64, wish: HopRequest) -> CircuitKey {
         let last = self.setting.relays - 1;
         let asked = |n| if n == last { wish } else { HopRequest::Plain };
@@ -359,7 +369,7 @@ impl World {
         CircuitKey(key)
     }
 
-    /// Counts the links between two relays.
+    /// Returns the number of links between two relays.
     pub fn links_between(&self, relays: [usize; 2]) -> usize {
         let ends = |pipe: &Pipe| pipe.nodes.map(|node| self.shard(node).map(|(relay, _)| relay));
         let fits = |pipe: &&Pipe| {
@@ -369,7 +379,7 @@ impl World {
         self.pipes.values().filter(fits).count()
     }
 
-    /// Returns the links of a node, except those to shards of the same relay.
+    /// Returns the links of a node, except those to cores of the same relay.
     pub fn links_of(&self, node: usize) -> Vec<LinkId> {
         let is_sibling = |id: &LinkId| self.siblings.values().any(|sibling| sibling == id);
         let of =
@@ -377,12 +387,12 @@ impl World {
         of.map(|(id, _)| *id).collect()
     }
 
-    /// Counts the bytes sent between shards.
+    /// Returns the number of bytes sent between cores of the same relay.
     pub fn crossed(&self) -> u64 {
         self.siblings.values().map(|id| self.pipes[id].carried).sum()
     }
 
-    /// Runs until no event is left, at most for `span`.
+    /// Runs the simulation until no event is left, for at most `span`.
     pub fn run_for(&mut self, span: Duration) {
         let until = self.now + span;
         loop {
@@ -398,8 +408,8 @@ impl World {
     pub fn cut(&mut self, id: LinkId) {
         let Some(mut pipe) = self.pipes.remove(&id) else { return };
         match pipe.unopened() {
-            // The opener learns that the target is unreachable; the other end never knew of the
-            // link.
+            // The end that opened the link learns that the target is unreachable. The other end
+            // never knew of the link.
             Some(target) => {
                 let [from, _] = pipe.nodes;
                 self.forget(from, id);
@@ -409,7 +419,8 @@ impl World {
         }
     }
 
-    /// Makes a QUIC link deliver nothing more to `side`, whose driver reports it as lost.
+    /// Makes a QUIC link deliver nothing more to `side`. The driver there reports the link as
+    /// lost.
     pub fn lose(&mut self, id: LinkId, side: usize) {
         let Some(pipe) = self.pipes.get_mut(&id) else { return };
         pipe.swallow_to(side);
@@ -418,13 +429,13 @@ impl World {
         self.tell(node, LinkInput::Lost { link: id });
     }
 
-    /// Delivers `bytes` to a node as if its neighbour had sent them.
+    /// Delivers `bytes` on `link` to a node, as if its neighbour had sent them.
     pub fn forge(&mut self, node: usize, link: LinkId, bytes: &[u8]) {
         self.tell(node, LinkInput::Bytes { link, bytes });
     }
 
-    /// Returns a link between two relays, or between the client (`None`) and a relay, if there is
-    /// one.
+    /// Returns a link between two relays, by their indices; `None` stands for the client. Returns
+    /// `None` if there is no link.
     pub fn link_between(&self, ends: [Option<usize>; 2]) -> Option<LinkId> {
         let [one, other] = ends;
         let of = |node| self.shard(node).map(|(relay, _)| relay);
@@ -445,7 +456,7 @@ impl World {
         self.taking_time(node, |core| core.handle_link(now, input));
     }
 
-    /// Runs `act` on a core, and adds its duration to `spent` if this core is measured.
+    /// Calls `act` on a core. Adds the duration to `spent` if the core's CPU time is measured.
     fn taking_time<T>(&mut self, node: usize, act: impl FnOnce(&mut dyn LinkCore) -> T) -> T {
         if self.timed.is_none_or(|timed| timed + 1 != node) {
             return act(self.core(node));
@@ -495,7 +506,7 @@ impl World {
         self.pipes.get_mut(&id)?.lossy_arrival(self.now, side)
     }
 
-    /// Reports a link to both ends once the handshakes of TCP and TLS are over.
+    /// Reports a link to both of its ends once the handshakes of TCP and TLS are complete.
     fn opening(&mut self, id: LinkId) {
         let Some(target) = self.pipes.get_mut(&id).and_then(|pipe| pipe.opening(self.now)) else {
             return;
@@ -569,7 +580,7 @@ impl World {
         moved
     }
 
-    /// Fetches data from a core for a link, if the wire has room.
+    /// Fetches data from a core for a link, if the pipe has room. Returns whether there was any.
     fn fill(&mut self, id: LinkId, side: usize) -> bool {
         let Some(pipe) = self.pipes.get_mut(&id).filter(|pipe| pipe.wants(side, BATCH)) else {
             return false;
@@ -632,7 +643,7 @@ impl World {
         }
     }
 
-    /// Reads all available data of a stream of the client.
+    /// Reads all available data of one of the client's streams.
     pub fn read(&mut self, stream: StreamKey) {
         let (first, second) = self.client.read(stream);
         let got = self.received.entry(stream).or_default();
@@ -702,7 +713,8 @@ impl World {
             self.forget(from, LinkId::new(0, self.links));
             return self.tell(from, LinkInput::Unreachable { target });
         };
-        // Accepted links go to shards in rotation, except QUIC links that name their shard.
+        // Accepted links go to the relay's cores in rotation, except QUIC links that name their
+        // core.
         let turn = &mut self.came[to / self.setting.shards];
         let shard = begins.map_or(*turn, usize::from) % self.setting.shards;
         let nodes = [from, to + 1 + shard];
@@ -715,7 +727,7 @@ impl World {
         self.pipes.insert(LinkId::new(0, self.links), pipe);
     }
 
-    /// Removes a link of a node from its relay's table.
+    /// Removes a node's link from the table of its relay.
     fn forget(&mut self, node: usize, link: LinkId) {
         if let (Some(rsa), Some((relay, shard))) =
             (self.reached.remove(&(link, node)), self.shard(node))
@@ -724,14 +736,14 @@ impl World {
         }
     }
 
-    /// Opens a link to a relay without a node at the other end, for tests that write a hostile
-    /// neighbour's bytes.
+    /// Opens a link to a relay whose other end is no node, for tests that write the bytes of a
+    /// hostile neighbour.
     pub fn raw_link(&mut self, relay: usize, peer: IpAddr) -> LinkId {
         self.raw_link_that_is([true, false], relay, peer)
     }
 
-    /// Opens a link like [`World::raw_link`]. Cells may be lost on it if it is not `whole`, and
-    /// overtake each other if it is `unordered`.
+    /// Opens a link like [`World::raw_link`]. If it is not `whole`, it may lose lossy cells; if it
+    /// is `unordered`, cells may overtake each other.
     pub fn raw_link_that_is(
         &mut self,
         [whole, unordered]: [bool; 2],
@@ -764,7 +776,7 @@ impl World {
         others.into_iter().for_each(|other| self.close(other, link));
     }
 
-    /// Adds an arrival to the hash of the run.
+    /// Adds an arrival of bytes to the hash of the run.
     fn note(&mut self, node: usize, bytes: &[u8]) {
         if !self.setting.pieces {
             return;

@@ -1,5 +1,5 @@
-//! Two QUIC endpoints in memory, with one line in each direction. They carry units of [`UNIT`]
-//! bytes: a lane, a command, and a number.
+//! Two QUIC endpoints in memory, with an emulated line in each direction. They carry units (test
+//! cells) of [`UNIT`] bytes: a lane (a stream of the link), a command, and a number.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -19,14 +19,15 @@ use rand_chacha::ChaCha8Rng;
 use crate::every_link::{self, LinkEnds};
 pub use crate::every_link::{DATA, MAKES};
 
-/// Time at which certificates are made, in seconds since 1970.
+/// Time at which the test certificates are made, in seconds since 1970.
 pub const NOW: u64 = 1_800_000_000;
-/// Size of a unit in bytes.
+/// Size of a unit (test cell) in bytes.
 pub const UNIT: usize = 514;
-/// Command that closes a lane.
+/// Command of the unit (test cell) that closes a lane, a stream of the link.
 pub const ENDS: u8 = 4;
 
-/// Parses the head of a unit: a lane, a command, and a length if the command is 128 or more.
+/// Parses the head of a unit (test cell): a lane (stream of the link), a command, and a length if
+/// the command is 128 or more.
 pub fn head(bytes: &[u8], _: bool) -> Option<Head> {
     let (lane, rest) = bytes.split_first_chunk()?;
     let command = *rest.first()?;
@@ -38,23 +39,24 @@ pub fn head(bytes: &[u8], _: bool) -> Option<Head> {
     Some(Head { lane, length, makes: command == MAKES, ends: command == ENDS })
 }
 
-/// Parser of the units that [`head`] describes.
+/// Format of the units (test cells), whose head is parsed by [`head`].
 pub const UNITS: Units = Units { head, end, longest: 4_000, longest_of_lane: UNIT, lossy: 0 };
-/// Length of a lossy unit, in bytes.
+/// Length in bytes of a lossy unit, a test cell that may get lost.
 pub const LOSSY: usize = 518;
-/// Parser of the same units, and of lossy ones of [`LOSSY`] bytes.
+/// Format of the same units, and of lossy units (test cells that may get lost) of [`LOSSY`] bytes.
 pub const WITH_LOSSY: Units = Units { lossy: LOSSY, ..UNITS };
 
 fn end(lane: u32) -> Vec<u8> {
     unit(lane, ENDS, 0)
 }
 
-/// Returns the unit with this lane, command and number. Its other bytes follow from `number`.
+/// Returns a unit (test cell) with this lane, command and number. Its other bytes follow from
+/// `number`.
 pub fn unit(lane: u32, command: u8, number: u32) -> Vec<u8> {
     every_link::unit(lane, command, number, UNIT)
 }
 
-/// Returns lane, command and number of each unit.
+/// Parses units (test cells). Returns the lane, command and number of each.
 pub fn units_of(came: &[u8]) -> Vec<(u32, u8, u32)> {
     assert_eq!(came.len() % UNIT, 0, "units come whole");
     let read = |unit: &[u8]| {
@@ -67,12 +69,12 @@ pub fn units_of(came: &[u8]) -> Vec<(u32, u8, u32)> {
     came.chunks(UNIT).map(read).collect()
 }
 
-/// Returns the lossy unit with this `number`.
+/// Returns the lossy unit (a test cell that may get lost) with this `number`.
 pub fn lossy_unit(number: u32) -> Vec<u8> {
     every_link::unit(0, DATA, number, LOSSY)
 }
 
-/// Returns the number of each lossy unit in `came`.
+/// Parses lossy units (test cells that may get lost). Returns the number of each.
 pub fn lossy_units_of(came: &[u8]) -> Vec<u32> {
     assert_eq!(came.len() % LOSSY, 0, "units come whole");
     let read = |unit: &[u8]| {
@@ -83,60 +85,60 @@ pub fn lossy_units_of(came: &[u8]) -> Vec<u32> {
     came.chunks(LOSSY).map(read).collect()
 }
 
-/// One direction of the line: datagrams with their source addresses.
+/// One direction of the emulated line: datagrams with their source addresses.
 type Way = netem::Link<(SocketAddr, Vec<u8>)>;
 
-/// Two endpoints; the first opens a link to the second.
+/// Two QUIC endpoints in memory; the first one opens a link to the second.
 pub struct QuicPair {
-    /// Current time of both endpoints.
+    /// Current simulated time of both endpoints.
     pub now: Time,
-    /// Endpoints; the first opens links.
+    /// The two QUIC endpoints; the first one opens links.
     pub ends: [Endpoint; 2],
-    /// The direction from each end.
+    /// Emulated line from each endpoint to the other one.
     pub ways: [Way; 2],
-    /// The link at each end, once it exists.
+    /// Identifier of the link at each endpoint, once the link exists.
     pub ids: [Option<ConnId>; 2],
-    /// Bytes received by each end.
+    /// Bytes that each endpoint has received in streams.
     pub came: [Vec<u8>; 2],
-    /// Bytes that each end received in datagrams.
+    /// Bytes that each endpoint has received in QUIC datagrams.
     pub came_lossy: [Vec<u8>; 2],
-    /// Whether the ends leave received datagrams unread.
+    /// Whether the endpoints leave received QUIC datagrams unread.
     pub is_unread: bool,
-    /// Datagrams sent by each end.
+    /// Number of UDP datagrams that each endpoint has sent.
     pub sent: [u64; 2],
-    /// Datagrams to lose: the sending end, and the datagram's number from 0.
+    /// UDP datagrams to lose: the index of the sending endpoint, and the datagram's number from 0.
     pub lose: Vec<(usize, u64)>,
-    /// Bytes sent by each end.
+    /// Number of bytes that each endpoint has sent.
     pub bytes: [u64; 2],
-    /// Whether every datagram arrives twice.
+    /// Whether every UDP datagram arrives twice.
     pub doubles: bool,
-    /// Number of datagrams per thousand in which one byte is changed.
+    /// Number of UDP datagrams per thousand in which one byte is changed.
     pub changed: u32,
     dice: ChaCha8Rng,
 }
 
-/// Returns the address of an end.
+/// Returns the address of an endpoint.
 pub fn address(end: usize) -> SocketAddr {
     (IpAddr::from(Ipv4Addr::new(192, 0, 2, 1 + end as u8)), 9001).into()
 }
 
-/// Returns a line with a delay.
+/// Returns the settings of an emulated line with a delay.
 pub fn line(delay: Duration) -> LinkSettings {
     LinkSettings { delay, ..LinkSettings::default() }
 }
 
 impl QuicPair {
-    /// Creates two endpoints with lines of these settings.
+    /// Creates two QUIC endpoints, connected by lines with these settings.
     pub fn new(settings: &LinkSettings, seed: u64) -> QuicPair {
         QuicPair::with_units([UNITS, UNITS], settings, seed)
     }
 
-    /// Creates two endpoints with this congestion control.
+    /// Creates two QUIC endpoints with this congestion control.
     pub fn by(congestion: Congestion, settings: &LinkSettings, seed: u64) -> QuicPair {
         QuicPair::with([UNITS, UNITS], congestion, settings, seed)
     }
 
-    /// Creates two endpoints with a parser of units for each.
+    /// Creates two QUIC endpoints; each has its own format of units (test cells).
     pub fn with_units(units: [Units; 2], settings: &LinkSettings, seed: u64) -> QuicPair {
         QuicPair::with(units, Congestion::default(), settings, seed)
     }
@@ -171,12 +173,12 @@ impl QuicPair {
         }
     }
 
-    /// Creates two endpoints with an open link.
+    /// Creates two QUIC endpoints, and opens a link between them.
     pub fn open(settings: &LinkSettings, seed: u64) -> QuicPair {
         QuicPair::new(settings, seed).opened()
     }
 
-    /// Opens the link of the pair.
+    /// Opens the link between the two endpoints.
     pub fn opened(mut self) -> QuicPair {
         self.ids[0] = Some(self.ends[0].connect(self.now, address(1), None).unwrap());
         self.run(Duration::from_secs(5));
@@ -187,24 +189,25 @@ impl QuicPair {
         self
     }
 
-    /// Returns the link at an end.
+    /// Returns the link at an endpoint.
     pub fn link(&mut self, end: usize) -> &mut QuicLink {
         self.ends[end].link(self.ids[end].unwrap()).unwrap()
     }
 
-    /// Returns the state of the link at an end, if it exists.
+    /// Returns the state of the link at an endpoint; `None` if there is no link.
     pub fn state(&mut self, end: usize) -> Option<State> {
         let id = self.ids[end]?;
         self.ends[end].link(id).map(|link| link.state())
     }
 
-    /// Writes units at an end, and sends them.
+    /// Writes units (test cells) to the link at an endpoint, and sends them.
     pub fn write(&mut self, end: usize, units: &[u8]) {
         self.link(end).write(units).unwrap();
         self.send(end, self.ids[end].unwrap());
     }
 
-    /// Writes the lossy unit `number` at `end`, and sends it.
+    /// Writes the lossy unit `number`, a test cell that may get lost, at an endpoint, and sends
+    /// it.
     pub fn write_lossy(&mut self, end: usize, number: u32) {
         let now = self.now;
         self.link(end).write_lossy(now, &lossy_unit(number)).unwrap();
@@ -236,12 +239,12 @@ impl QuicPair {
                 let place = self.dice.random_range(0..bytes.len());
                 bytes[place] ^= self.dice.random_range(1..=255u8);
             }
-            // A datagram that the line drops is lost.
+            // If the line drops the datagram, it is lost.
             let _ = self.ways[end].push(self.now, (address(end), bytes), datagram.len());
         }
     }
 
-    /// Advances the time by `span`.
+    /// Advances the simulated time by `span`.
     pub fn run(&mut self, span: Duration) {
         let until = self.now + span;
         loop {
@@ -260,13 +263,13 @@ impl QuicPair {
         self.now = until;
     }
 
-    /// Delivers a datagram to an end.
+    /// Delivers a UDP datagram to an endpoint.
     pub fn deliver(&mut self, end: usize, from: SocketAddr, bytes: &[u8]) {
         let arrival = Arrival { from, to: None, ecn: 0, bytes };
         self.ends[end].handle(self.now, EndpointInput { arrival, admit: &mut |_, _| true });
     }
 
-    /// Reads and sends the data of an end's links, and its answers to unknown peers.
+    /// Reads from and sends on the links of an endpoint, and sends its answers to unknown peers.
     pub fn look(&mut self, end: usize) {
         while let Some(output) = self.ends[end].poll(self.now) {
             match output {

@@ -1,5 +1,5 @@
-//! Ports without a listener that are reserved for one test. A port that was free a moment ago may
-//! belong to another test by now, or to a child process that it has just forked.
+//! Ports without a listener, each reserved for one test. Merely choosing a free port is not
+//! enough: another test, or a child process that it has just forked, may use it by now.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
@@ -14,10 +14,10 @@ pub struct SilentPort {
 }
 
 impl SilentPort {
-    /// Reserves a port on loopback.
+    /// Reserves a TCP port on loopback on which nobody listens.
     ///
     /// # Panics
-    /// If the kernel gives no socket.
+    /// The kernel gives no socket.
     #[allow(clippy::new_without_default, reason = "it opens a socket")]
     #[must_use]
     pub fn new() -> SilentPort {
@@ -32,7 +32,7 @@ impl SilentPort {
 /// port.
 ///
 /// # Panics
-/// If the kernel gives no socket.
+/// The kernel gives no socket.
 #[must_use]
 pub fn silent_udp(ip: IpAddr) -> UdpSocket {
     let socket = UdpSocket::bind((ip, 0)).unwrap();

@@ -1,5 +1,6 @@
-//! A client, a server and their connections in memory, over one line in each direction. TCP is
-//! modelled as far as it matters: bytes in order, a window, and the buffer of a socket.
+//! Client and server of the camouflage transport with their connections in memory, over an
+//! emulated line in each direction. TCP is modelled as far as it matters: bytes in order, a
+//! window, and a socket's buffer.
 #![allow(missing_docs, reason = "helpers of tests, named by what they do")]
 
 use std::collections::{BTreeMap, VecDeque};
@@ -13,39 +14,39 @@ use anabranch_stego::{
     ServerConfig, ServerKey, ServerOutput,
 };
 
-/// Maximum bytes in a segment, in a connection's window (`WINDOW`), and in a socket's buffer
-/// (`BUFFER`).
+/// Maximum bytes in a TCP segment. `WINDOW` is the maximum in flight on a connection, and `BUFFER`
+/// that in a socket's buffer.
 const SEGMENT: usize = 1_400;
 const WINDOW: usize = 128 << 10;
 const BUFFER: usize = 32 << 10;
-/// Time after which the kernel gives up a connection attempt that is not answered.
+/// Time after which the kernel gives up an unanswered connection attempt.
 const UNANSWERED: Duration = Duration::from_secs(127);
-/// Bytes of headers that a segment adds on the line.
+/// Number of header bytes that each segment adds on the line.
 const HEADERS: usize = 52;
 
-/// Fate of a connection.
+/// Behaviour of a simulated TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// Carries everything.
+    /// The connection carries everything.
     Fine,
-    /// Is closed at both ends after this time. Data in flight is lost.
+    /// The connection is closed at both ends after this time. Data in flight is lost.
     Killed(Duration),
-    /// Loses everything in both directions without notice, once this number of bytes has arrived
-    /// at the client.
+    /// The connection loses everything in both directions without notice, once this number of
+    /// bytes has arrived at the client.
     Frozen(usize),
-    /// Opens, but delivers nothing.
+    /// The connection opens, but delivers nothing.
     Hole,
-    /// Is not answered; the kernel gives up after 127 s.
+    /// The connection attempt is not answered; the kernel gives up after 127 s.
     Unanswered,
 }
 
-/// One direction of a connection.
+/// One direction of a simulated TCP connection.
 #[derive(Default)]
 struct Pipe {
     waits: VecDeque<u8>,
     under_way: usize,
     closing: bool,
-    /// Free bytes in the socket's buffer, as last reported to the core.
+    /// Number of free bytes in the socket's buffer, as last reported to the core.
     told: usize,
 }
 
@@ -54,7 +55,7 @@ struct Conn {
     born: Time,
     down: usize,
     alive: bool,
-    /// Uplink and downlink.
+    /// The two directions of the connection: uplink and downlink.
     pipes: [Pipe; 2],
 }
 
@@ -65,7 +66,7 @@ enum Segment {
     Fin(ConnId),
 }
 
-/// Function that chooses the fate of a connection.
+/// Function that chooses the behaviour of a new connection.
 pub type Fates = Box<dyn FnMut(u64, Time, &mut Stream) -> Fate>;
 
 pub struct World {
@@ -78,7 +79,7 @@ pub struct World {
     dice: Stream,
     pub link: Option<LinkId>,
     pub ends: [Option<Ending>; 2],
-    /// Time at which the client's link ended.
+    /// Time at which the link ended at the client.
     pub over: Time,
     pub strangers: usize,
     /// Bytes that crossed the line on uplink and downlink, including headers.
@@ -87,16 +88,16 @@ pub struct World {
     /// Messages sent on each connection: direction (0 for the uplink, 1 for the downlink) and
     /// number of bytes.
     pub said: BTreeMap<ConnId, Vec<(usize, usize)>>,
-    /// Requests that the client has sent so far, if it speaks HTTP.
+    /// Number and bytes of the HTTP requests that the client has sent so far.
     pub asked: Requests,
     pub most_conns: usize,
-    /// Number of time steps.
+    /// Number of time steps that were executed.
     pub steps: u64,
-    /// Hash over everything that was sent, with the times.
+    /// Hash over all sent data and their times. Equal hashes mean equal runs.
     pub trace: u64,
 }
 
-/// Requests of a client, and the total bytes that it sent.
+/// Number of a client's HTTP requests, and the total bytes that it sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     pub gets: usize,
@@ -120,7 +121,7 @@ impl Requests {
     }
 }
 
-/// Data to transfer, and the data that arrived.
+/// Data to transfer in both directions, and the data that has arrived.
 pub struct Task {
     pub up: Vec<u8>,
     pub down: Vec<u8>,
@@ -141,17 +142,17 @@ impl Task {
         Task { up, down, written: [0; 2], came: Default::default(), finished: [false; 2] }
     }
 
-    /// Keeps the streams open after all data.
+    /// Keeps the streams open after all data was transferred.
     pub fn hold_open(&mut self) {
         self.finished = [true; 2];
     }
 
-    /// Adds data for the uplink.
+    /// Adds `length` bytes to transfer on the uplink.
     pub fn add_up(&mut self, length: usize) {
         self.up.extend(vec![5; length]);
     }
 
-    /// Adds data for the downlink.
+    /// Adds `length` bytes to transfer on the downlink.
     pub fn add_down(&mut self, length: usize) {
         self.down.extend(vec![7; length]);
     }
@@ -228,8 +229,8 @@ impl World {
         }
     }
 
-    /// Runs until the link has ended in order at both ends, at most for `limit`. Returns the time
-    /// of the end.
+    /// Runs the simulation until the link has ended in order at both ends, for at most `limit`.
+    /// Returns the time of the end.
     pub fn carry(&mut self, task: &mut Task, limit: Duration) -> Time {
         let until = self.now + limit;
         while self.now < until && self.ends != [Some(Ending::Done); 2] {
@@ -238,7 +239,7 @@ impl World {
         self.now
     }
 
-    /// Executes one time step.
+    /// Executes one time step of the simulation.
     pub fn step(&mut self, task: &mut Task, until: Time) {
         self.steps += 1;
         let (now, client, server) =
@@ -263,7 +264,7 @@ impl World {
         self.arrive();
     }
 
-    /// Lets both programs read and write as much as possible.
+    /// Lets the programs at both ends read and write as much as possible.
     fn programs(&mut self, task: &mut Task) {
         let up = self.client.write(&task.up[task.written[0]..]);
         task.written[0] += up;
@@ -346,8 +347,8 @@ impl World {
         self.pump(way, id);
     }
 
-    /// Sends from the socket as much as the window allows, and reports the free room of the socket
-    /// to the core.
+    /// Sends data from a socket, up to the window, and reports the free bytes of its buffer to the
+    /// core.
     fn pump(&mut self, way: usize, id: ConnId) {
         loop {
             let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.alive) else { return };
@@ -439,7 +440,7 @@ impl World {
     }
 }
 
-/// Returns the settings of a line with these rates in bits per second and a round-trip time of
+/// Returns settings of a line: rates in bits per second up and down, and a round-trip time of
 /// `trip` ms.
 pub fn line(up: u64, down: u64, trip: u64) -> [LinkSettings; 2] {
     let one = |rate| LinkSettings {
@@ -449,12 +450,13 @@ pub fn line(up: u64, down: u64, trip: u64) -> [LinkSettings; 2] {
     [one(up), one(down)]
 }
 
-/// Returns the line of the paper: 0.7 Mbit/s up, 5.6 Mbit/s down, a round-trip time of 85 ms.
+/// Returns the line of the StegoTorus paper: 0.7 Mbit/s up, 5.6 Mbit/s down, a round-trip time of
+/// 85 ms.
 pub fn dsl() -> [LinkSettings; 2] {
     line(700_000, 5_600_000, 85)
 }
 
-/// Gives all connections the same fate.
+/// Makes all connections behave in the same way.
 pub fn all(fate: Fate) -> Fates {
     Box::new(move |_, _, _| fate)
 }

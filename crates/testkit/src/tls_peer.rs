@@ -15,27 +15,28 @@ use rustls::crypto::aws_lc_rs::cipher_suite::{
     TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
 };
 
-/// Number of cipher suites.
+/// Number of TLS 1.3 cipher suites that are tested.
 pub const SUITE_COUNT: usize = 3;
 
-/// Content types, and the type of the handshake message KeyUpdate (RFC 8446, B.1 and B.3).
+/// TLS content type of handshake messages (RFC 8446, B.1). `DATA` is that of application data, and
+/// `KEY_UPDATE` the type of the handshake message KeyUpdate (B.3).
 const HANDSHAKE: u8 = 22;
 const DATA: u8 = 23;
 const KEY_UPDATE: u8 = 24;
-/// Size of a record's tag in bytes, with all suites.
+/// Size in bytes of a record's authentication tag, with all cipher suites.
 const TAG: usize = 16;
 
-/// End of a connection.
+/// The end of a TLS connection that a peer plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The end that opened the connection.
     Client,
-    /// The end that accepted it.
+    /// The end that accepted the connection.
     Server,
 }
 
-/// Returns an open TLS 1.3 link with cipher suite number `suite`. Its key changes after `limit`
-/// records, or at the suite's own limit if that is lower.
+/// Returns an open TLS 1.3 link with the cipher suite number `suite`. Its key changes after
+/// `limit` records, or at the suite's own limit if that is lower.
 #[must_use]
 pub fn open_link(role: Role, suite: usize, limit: Option<u64>) -> Tls {
     let length = Suite::of(suite).length;
@@ -60,7 +61,7 @@ struct Suite {
     suite: SupportedCipherSuite,
     aead: &'static Algorithm,
     hash: hkdf::Algorithm,
-    /// Size of the hash in bytes.
+    /// Size in bytes of the suite's hash.
     length: usize,
 }
 
@@ -75,7 +76,7 @@ impl Suite {
         Suite { suite, aead, hash, length }
     }
 
-    /// Computes HKDF-Expand-Label without a context (7.1).
+    /// Computes HKDF-Expand-Label with an empty context (RFC 8446, section 7.1).
     fn expand(&self, secret: &[u8], label: &[u8], length: usize) -> Vec<u8> {
         let label = [b"tls13 ", label].concat();
         let info = [&[0, length as u8, label.len() as u8][..], &label, &[0]];
@@ -87,7 +88,7 @@ impl Suite {
     }
 }
 
-/// A length in bytes, as the type that the library requires.
+/// A length in bytes, in the type that the cryptographic library requires.
 struct Length(usize);
 
 impl KeyType for Length {
@@ -96,27 +97,27 @@ impl KeyType for Length {
     }
 }
 
-/// Peer of [`open_link`] that seals records of any type and content.
+/// A peer of [`open_link`] that can seal TLS records of any type and content.
 pub struct Forger {
     suite: Suite,
     secret: Vec<u8>,
     key: LessSafeKey,
     iv: Vec<u8>,
-    /// Number of the next record.
+    /// Number of the next record, for its nonce.
     number: u64,
-    /// Minimum content of a KeyUpdate in bytes.
+    /// Minimum length of a KeyUpdate's content in bytes.
     update: usize,
 }
 
 impl Forger {
-    /// Creates the peer with this role.
+    /// Creates a peer that plays the end `role`, with the cipher suite number `suite`.
     #[must_use]
     pub fn new(role: Role, suite: usize) -> Forger {
         let suite = Suite::of(suite);
         Forger::keyed(secret(role, suite.length), suite, 0)
     }
 
-    /// Derives the keys of a traffic secret (7.3).
+    /// Derives the keys for a traffic secret (RFC 8446, section 7.3).
     fn keyed(secret: Vec<u8>, suite: Suite, update: usize) -> Forger {
         let key = suite.expand(&secret, b"key", suite.aead.key_len());
         let key = UnboundKey::new(suite.aead, &key).expect("a key of the suite's length");
@@ -124,7 +125,8 @@ impl Forger {
         Forger { suite, secret, key: LessSafeKey::new(key), iv, number: 0, update }
     }
 
-    /// Seals a record with at most 65,000 bytes of content, and `padding` zeros after its type.
+    /// Seals a TLS record with at most 65,000 bytes of content, and `padding` zeros after its
+    /// type.
     pub fn record(&mut self, kind: u8, content: &[u8], padding: usize) -> Vec<u8> {
         let mut inner = [content, &[kind]].concat();
         inner.resize(inner.len() + padding, 0);
@@ -136,7 +138,8 @@ impl Forger {
         [&header[..], &inner].concat()
     }
 
-    /// Returns the IV XOR the record's number (5.3).
+    /// Returns the nonce of the next record: the IV XOR the record's number (RFC 8446, section
+    /// 5.3).
     fn nonce(&self) -> Nonce {
         let number = u128::from(self.number).to_be_bytes();
         Nonce::assume_unique_for_key(std::array::from_fn(|place| {
@@ -149,7 +152,7 @@ impl Forger {
         self.update = content;
     }
 
-    /// Seals a KeyUpdate (4.6.3); later records use new keys.
+    /// Seals a KeyUpdate message (RFC 8446, section 4.6.3). Later records use new keys.
     pub fn update(&mut self, requested: bool) -> Vec<u8> {
         let content = [KEY_UPDATE, 0, 0, 1, u8::from(requested)];
         let record = self.record(HANDSHAKE, &content, self.update.saturating_sub(content.len()));

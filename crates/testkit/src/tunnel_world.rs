@@ -1,4 +1,4 @@
-//! A near end, a far end and the paths between them, in memory.
+//! Both ends of a tunnel (near end and far end), and the paths between them, in memory.
 
 #![allow(missing_docs, reason = "helpers of tests, named by what they do")]
 
@@ -17,14 +17,14 @@ use anabranch_tunnel::keys::{KeyPair, Psk, PublicKey};
 use anabranch_tunnel::{ClientId, Far, Near, PacketKind, Peer, pieces};
 use rand::RngExt;
 
-/// Label of the server behind the far end.
+/// Label of the server that the far end forwards to.
 pub const LABEL: &str = "home";
-/// Flow of the program whose datagrams are sent.
+/// Number of the flow whose datagrams the program sends.
 const FLOW: u16 = 0xfffe;
-/// Wall clock of the client at the start, in milliseconds since 1970.
+/// Wall-clock time of the client at the start of a run, in milliseconds since 1970.
 const WALL: u64 = 1_800_000_000_000;
 
-/// One direction of a path.
+/// One direction of a path in memory.
 type Wire = Link<Vec<u8>>;
 
 pub struct World {
@@ -32,38 +32,42 @@ pub struct World {
     pub near: Near<Stream>,
     pub far: Far<Stream>,
     pub client: Option<ClientId>,
-    /// Address of the near end on each path.
+    /// Address of the near end of the tunnel on each path.
     pub addresses: Vec<SocketAddr>,
     pub up: Vec<Wire>,
     pub down: Vec<Wire>,
     pub cut: Vec<bool>,
-    /// Paths that lose the downlink but deliver the uplink.
+    /// For each path, whether it loses everything to the near end but delivers everything to the
+    /// far end.
     pub cut_down: Vec<bool>,
-    /// Number of handshakes that the far end has answered.
+    /// Number of handshakes that the far end of the tunnel has answered.
     pub handshakes: usize,
-    /// Number of sessions opened at the far end.
+    /// Number of sessions that were opened at the far end of the tunnel.
     pub begun: usize,
     splitters: [Splitter; 2],
-    /// Whether the schedule uses windows. `backlogs` are the datagrams that wait for room in them,
-    /// up and down.
+    /// Whether the scheduler uses congestion windows. If it does, `backlogs` has the datagrams
+    /// that wait for room in them, up and down.
     windows: bool,
     pub backlogs: [Backlog<Vec<u8>>; 2],
-    /// Datagrams delivered at the far end and at the near end, with their times.
+    /// Datagrams that the far end and the near end have delivered, with their times.
     pub out: [Vec<(Time, Vec<u8>)>; 2],
-    /// All packets that the observer of each path saw.
+    /// For each path, all packets that an observer of the path saw.
     pub seen: Vec<Vec<Vec<u8>>>,
     seed: u64,
-    /// The CPU cores that the ends share with other programs; `None` if each end has its own.
+    /// CPU cores that both ends share with other programs; `None` if each end has a core of its
+    /// own.
     cores: Option<Cores>,
 }
 
-/// A machine with fewer CPU cores than busy programs, so that both ends wait for one. After a wait,
-/// an end reads everything that has arrived meanwhile at once.
+/// A machine with fewer CPU cores than busy programs, so that both ends of the tunnel wait for a
+/// core. After waiting, an end reads everything that has arrived meanwhile.
 struct Cores {
     dice: Stream,
-    /// For each end that has something to do: since when, and the time at which it gets a core.
+    /// For each end that has something to do: the time since when, and the time at which it gets a
+    /// core.
     turns: [Option<(Time, Time)>; 2],
-    /// Datagrams of the programs at both ends, with their times, which the end has not read yet.
+    /// Datagrams of the programs at both ends, with their times, that the tunnel's end has not
+    /// read yet.
     unread: [VecDeque<(Time, Vec<u8>)>; 2],
 }
 
@@ -76,8 +80,9 @@ impl Cores {
         }
     }
 
-    /// Draws the time from an end's wake-up until it runs. Mostly (80 %) a core is free within 0.2
-    /// ms. Otherwise another program uses up its time slice (3 ms in Linux 6), or several do.
+    /// Draws the time from an end's wake-up until it runs. In 80 % of cases, a core is free within
+    /// 0.2 ms. Otherwise one or several other programs first use up their time slices (3 ms in
+    /// Linux 6).
     fn wait(&mut self) -> Duration {
         let longest = match self.dice.random_range(0..100) {
             0..80 => 200,
@@ -87,7 +92,7 @@ impl Cores {
         Duration::from_micros(self.dice.random_range(20..longest))
     }
 
-    /// Returns the time at which `end` gets a core, if it has something to do at `due`.
+    /// Returns the time at which `end` gets a CPU core, if it has something to do at `due`.
     fn turn(&mut self, now: Time, end: usize, due: Time) -> Time {
         match self.turns[end] {
             Some((since, runs)) if since <= due => runs,
@@ -100,7 +105,7 @@ impl Cores {
     }
 }
 
-/// Index of the near end, the client's. That of the far end is [`FAR`].
+/// Index of the client's end of the tunnel. The index of the server's end is [`FAR`].
 const NEAR: usize = 0;
 const FAR: usize = 1;
 
@@ -117,12 +122,13 @@ pub fn near(seed: u64, far: PublicKey, own: KeyPair, psk: Psk, paths: u16) -> Ne
 }
 
 impl World {
-    /// Creates a world with paths of these settings in both directions.
+    /// Creates a tunnel over paths with these settings in both directions. `every` is the interval
+    /// between changes of the path.
     pub fn new(seed: u64, paths: &[LinkSettings], every: &str) -> World {
         World::scheduled(seed, paths, "uniform", every)
     }
 
-    /// Creates a world like [`World::new`], with `schedule` instead of `uniform`.
+    /// Creates a tunnel like [`World::new`], with the scheduler `schedule` instead of `uniform`.
     pub fn scheduled(seed: u64, paths: &[LinkSettings], schedule: &str, every: &str) -> World {
         let spec = Spec::over_windows(schedule).unwrap();
         let windows = spec.family().needs_windows;
@@ -167,19 +173,20 @@ impl World {
         }
     }
 
-    /// Makes both ends wait for a CPU core from now on, for times drawn with `seed`.
+    /// Makes both ends of the tunnel wait for a CPU core from now on, for times drawn with `seed`.
     #[must_use]
     pub fn on_busy_cores(mut self, seed: u64) -> World {
         self.cores = Some(Cores::new(seed));
         self
     }
 
-    /// Processes everything that is due by `until`.
+    /// Processes all events until the simulated time `until`.
     pub fn run_until(&mut self, until: Time) {
         while self.step(until) {}
     }
 
-    /// Processes what is due next. Returns false, at the time `until`, if nothing is due by then.
+    /// Processes the next event. If there is none before `until`, advances the time to `until` and
+    /// returns false.
     pub fn step(&mut self, until: Time) -> bool {
         if self.cores.is_some() {
             return self.step_on_busy_cores(until);
@@ -222,7 +229,7 @@ impl World {
         true
     }
 
-    /// Executes all outputs of `end`.
+    /// Executes all outputs of the tunnel's end `end`.
     fn take_turn(&mut self, end: usize) {
         let unread = self.cores.as_mut().map(|cores| {
             cores.turns[end] = None;
@@ -241,7 +248,7 @@ impl World {
         self.drain(end);
     }
 
-    /// Returns when `end` has something to do.
+    /// Returns the time at which the tunnel's end `end` has something to do.
     fn due(&mut self, end: usize) -> Option<Time> {
         let (wires, timeout) = match end {
             NEAR => (&self.down, Some(self.near.next_timeout())),
@@ -258,7 +265,7 @@ impl World {
         self.run_until(self.now + time);
     }
 
-    /// Sends a datagram of the program; returns false if it has to wait or was lost.
+    /// Sends a datagram from the client's program. Returns false if it must wait or was lost.
     pub fn send_up(&mut self, datagram: &[u8]) -> bool {
         if let Some(cores) = &mut self.cores {
             cores.unread[NEAR].push_back((self.now, datagram.to_vec()));
@@ -279,7 +286,7 @@ impl World {
         self.seal_up(path, datagram)
     }
 
-    /// Sends a datagram of the server; returns false if it has to wait or was lost.
+    /// Sends a datagram from the server. Returns false if it must wait or was lost.
     pub fn send_down(&mut self, datagram: &[u8]) -> bool {
         if let Some(cores) = &mut self.cores {
             cores.unread[FAR].push_back((self.now, datagram.to_vec()));
@@ -335,7 +342,8 @@ impl World {
         })
     }
 
-    /// Sends the queued datagrams of `end` as far as windows have room.
+    /// Sends the queued datagrams of the tunnel's end `end`, as far as congestion windows have
+    /// room.
     fn drain(&mut self, end: usize) {
         match end {
             _ if !self.windows => {}
@@ -370,7 +378,7 @@ impl World {
         }
     }
 
-    /// Restarts the far end: it keeps its keys, and nothing else.
+    /// Restarts the far end of the tunnel: it keeps only its keys.
     pub fn restart_far(&mut self) {
         let (near_keys, far_keys) = pair(self.seed);
         let rng = stream(self.seed + 1, 8, "far");

@@ -1,4 +1,4 @@
-//! Execution of one unit of the anonymity analysis.
+//! Execution of one unit (a part that takes seconds) of the anonymity analysis.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -18,14 +18,14 @@ use super::super::origin::digest;
 use super::super::runner::Unit as _;
 use super::{Analysed, Analysis, Listing, Named, Outcome, SHARES, Settings, Unit};
 
-/// Destination port of streams.
+/// Destination port of the streams for which clients choose exits.
 const PORT: u16 = 443;
 
 /// Function that returns the bytes of the consensus in `file`. If `file` is an archive, `hour`
 /// selects the consensus by its valid-after time.
 pub type Reader = fn(file: &Path, hour: Option<&str>) -> Result<Vec<u8>, String>;
 
-/// Executor of units, with one consensus in memory at a time.
+/// Executor of units of the anonymity analysis. It keeps one consensus in memory.
 #[derive(Debug)]
 pub struct Bench {
     settings: Settings,
@@ -37,13 +37,13 @@ pub struct Bench {
 /// valid-after time.
 ///
 /// # Errors
-/// The file cannot be read, is no consensus, or has too few relays. The message has the file's
-/// name and the reason.
+/// The file cannot be read, is no consensus, or lists too few relays. The message has the
+/// file's name and the reason.
 pub fn open(file: &Path, hour: Option<&str>, read: Reader) -> Result<(Named, Listed), String> {
     let told = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
     let bytes = read(file, hour).map_err(|error| told(&error))?;
     let listed = decode(&bytes).map_err(|error| told(&error))?;
-    // Draws no adversary: the call only checks that there are enough guards and exits.
+    // This draws no adversary: it only checks that there are enough guards and exits.
     let legs = SHARES.map(|(_, legs)| legs).into_iter().max().unwrap_or(1);
     let settings = PathSettings { legs, port: PORT, ..PathSettings::default() };
     draw(&listed.network, &settings, 0..0).map_err(|error| told(&error))?;
@@ -56,16 +56,17 @@ pub fn open(file: &Path, hour: Option<&str>, read: Reader) -> Result<(Named, Lis
 }
 
 impl Bench {
-    /// Creates a bench for `settings` that reads consensus files with `read`.
+    /// Creates an executor for the analyses in `settings`. It reads consensus files with `read`.
     #[must_use]
     pub fn new(settings: &Settings, read: Reader) -> Bench {
         Bench { settings: settings.clone(), read, current: RefCell::new(None) }
     }
 
-    /// Executes the analysis of `unit`.
+    /// Executes one unit (a part that takes seconds) of the analysis.
     ///
     /// # Errors
-    /// The consensus of `unit` has changed since it was opened, or a setting is invalid for it.
+    /// The consensus of `unit` has changed since it was opened, or a setting is invalid
+    /// for it.
     pub fn analyse(&self, unit: &Unit) -> Result<Analysed, String> {
         self.load(&unit.consensus)?;
         let current = self.current.borrow();

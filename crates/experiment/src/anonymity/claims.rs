@@ -1,4 +1,5 @@
-//! The paper's claims about anonymity (section 6), our results, and whether the claims hold.
+//! Claims of the DBSec 2019 paper about anonymity (section 6), our results, and whether the claims
+//! hold.
 //!
 //! Each verdict is computed from the results by the claim's rule: nothing is judged by hand. A
 //! rule may have several interpretations of the paper's wording, or apply to several networks.
@@ -12,36 +13,37 @@ use super::super::ratio;
 use super::SHARES;
 use super::summary::{FingerprintTable, PathTable, Summary, YearTable};
 
-/// Verdict on a claim.
+/// Verdict on a claim of the paper, computed from our results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The claim holds in each interpretation.
+    /// The claim holds in each interpretation of the paper's wording.
     Holds,
-    /// The claim holds in some interpretations or networks, but not in all.
+    /// The claim holds in some interpretations of its wording or on some networks, but not in all.
     Depends,
-    /// The claim holds in no interpretation.
+    /// The claim holds in no interpretation of its wording.
     HoldsNot,
-    /// The run did not include the analysis that the claim needs.
+    /// Our analysis did not include what the claim is about.
     Unknown,
 }
 
-/// A claim of the paper.
+/// A claim of the DBSec 2019 paper about anonymity, with our results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// Statement of the claim.
     pub said: &'static str,
-    /// The paper's number or wording.
+    /// The number or the wording with which the paper supports the claim.
     pub paper: &'static str,
-    /// Our measured numbers, with intervals.
+    /// The numbers that we measured, with intervals.
     pub ours: String,
     /// Whether the claim holds.
     pub verdict: Verdict,
-    /// Condition under which the claim holds, and its interpretations.
+    /// The rule for the verdict: the condition under which the claim holds, and its
+    /// interpretations.
     pub rule: &'static str,
 }
 
 impl Verdict {
-    /// Returns the verdict in words.
+    /// Returns the verdict as text.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -52,7 +54,7 @@ impl Verdict {
         }
     }
 
-    /// Derives the verdict from `readings`: for each interpretation, whether the claim holds.
+    /// Derives the verdict from `readings`: whether the claim holds in each interpretation.
     fn of(readings: &[bool]) -> Verdict {
         let good = readings.iter().filter(|good| **good).count();
         match (good, readings.len()) {
@@ -64,8 +66,8 @@ impl Verdict {
     }
 
     /// Compares the number `paper`, which the paper measured on one network, with the values
-    /// `found` on several networks. A value agrees if it differs by at most `near`. If none agrees,
-    /// but `paper` lies between two of them, returns [`Verdict::Depends`].
+    /// `found` on several networks. A value agrees if it differs by at most `near`. If no value
+    /// agrees, but `paper` lies between two of them, returns [`Verdict::Depends`].
     fn between(paper: f64, found: &[f64], near: f64) -> Verdict {
         let readings: Vec<bool> = found.iter().map(|one| (one - paper).abs() <= near).collect();
         let (least, most) = found
@@ -78,7 +80,7 @@ impl Verdict {
     }
 }
 
-/// Returns all claims in the order of the paper.
+/// Returns the verdicts on all claims, in the order of the paper.
 #[must_use]
 pub fn claims(summary: &Summary) -> Vec<Claim> {
     vec![
@@ -117,8 +119,8 @@ pub fn claims(summary: &Summary) -> Vec<Claim> {
     ]
 }
 
-/// Formats the first, the smallest and the largest value of `found`, each with its interval and
-/// its network.
+/// Formats the first, the smallest and the largest of the values `found`, each with its interval
+/// and its network.
 fn listed(found: &[(&str, Band)], digits: usize, scale: f64, unit: &str) -> String {
     let order = |one: &&(&str, Band), other: &&(&str, Band)| one.1.mean.total_cmp(&other.1.mean);
     let ends = [found.first(), found.iter().min_by(order), found.iter().max_by(order)];
@@ -145,8 +147,8 @@ fn band(chance: &Chance) -> Band {
     Band { mean: chance.drawn.value, low: chance.drawn.low, high: chance.drawn.high }
 }
 
-/// Returns whether the drawn values agree with `number`: their mean is within 0.005 of it, or
-/// their interval includes it.
+/// Returns whether the values drawn at random agree with `number`: their mean is within 0.005 of
+/// it, or their interval includes it.
 fn is_near(drawn: &Band, number: f64) -> bool {
     (drawn.mean - number).abs() <= 0.005 || (drawn.low..=drawn.high).contains(&number)
 }
@@ -178,7 +180,7 @@ fn circuits(summary: &Summary, legs: usize, claim: (&'static str, &'static str, 
     }
 }
 
-/// Function that selects one of the probabilities in a row.
+/// Function that selects one of the probabilities in a row of results.
 type OfRow = fn(&PathRow) -> Chance;
 
 fn formula(summary: &Summary, claim: (&'static str, &'static str, OfRow)) -> Claim {
@@ -199,13 +201,14 @@ fn formula(summary: &Summary, claim: (&'static str, &'static str, OfRow)) -> Cla
     Claim { said, paper, ours, verdict: Verdict::of(&good), rule }
 }
 
-/// Formats a factor; a dash if it is undefined because no client was compromised.
+/// Formats a ratio; a dash if it is undefined because no client was compromised.
 fn factor(found: Option<f64>, digits: usize) -> String {
     found.map_or_else(|| "–".to_owned(), |found| format!("{found:.digits$}"))
 }
 
-/// Returns the mean share of compromised clients on the last day, for one, two and three legs.
-/// `of` selects the kind of compromise. `None` if a value is missing.
+/// Returns the mean share of compromised clients on the last day, for clients that use one, two
+/// and three circuits per stream. `of` selects the kind of compromise. `None` if a value is
+/// missing.
 fn factors(table: &YearTable, of: fn(&Compromised) -> Band) -> Option<[f64; 3]> {
     let last = |row: &YearRow| row.at.last().map(|at| of(at).mean);
     let values: Vec<f64> = table.rows.iter().take(3).filter_map(last).collect();
@@ -253,7 +256,7 @@ fn exponentially(summary: &Summary) -> Claim {
     };
     let (now, ever) = (steps(|at| at.all_now), steps(|at| at.all_ever));
     let all = now.iter().chain(&ever);
-    // A step that cannot be computed counts neither for nor against the claim.
+    // A step whose value cannot be computed counts neither for nor against the claim.
     let falls = |steps: &[Option<f64>; 2]| match *steps {
         [Some(first), Some(second)] => Some(first >= 4.0 && second >= 4.0),
         [first, second] => first.or(second).filter(|step| *step < 4.0).map(|_| false),
@@ -281,8 +284,9 @@ fn exponentially(summary: &Summary) -> Claim {
     }
 }
 
-/// Returns the rows of guard fingerprints for `legs` legs, each with the month of its consensus.
-/// Only tables in which a client with one leg uses one guard are considered.
+/// Returns the results about guard fingerprints for clients with `legs` circuits per stream, each
+/// with the month of its consensus. Considers only tables in which a client with one circuit uses
+/// one guard.
 fn fingerprints(summary: &Summary, legs: usize) -> Vec<(&str, &FingerprintRow)> {
     let row = |table: &FingerprintTable| table.rows.iter().position(|row| row.legs == legs);
     let tables = summary.fingerprints.iter().filter(|table| table.in_use == 1);
@@ -297,7 +301,7 @@ fn thousand(summary: &Summary) -> Claim {
         .iter()
         .zip(&paper)
         .all(|(one, ours)| (one / ours - 1.0).abs() < 0.01);
-    // Compares the mean over clients with the paper's formula, which is the mean over sets of
+    // The mean over clients is compared with the paper's formula, which is the mean over sets of
     // guards.
     let ratios: Vec<(&str, f64)> = fingerprints(summary, 1)
         .iter()

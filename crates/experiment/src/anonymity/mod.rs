@@ -2,8 +2,8 @@
 //! (DBSec 2019), section 6, on consensuses of the public Tor network.
 //!
 //! Nothing is sent here. [`anabranch_anonymity`] makes the analysis with the client's own guard
-//! and path selection. This module divides the analysis into units of seconds, so that a run of
-//! hours can be stopped and resumed.
+//! and path selection. This module divides the analysis into units that take seconds, so that a
+//! run of hours can be stopped and resumed.
 //!
 //! * [`Settings`] and [`plan`]: consensuses, adversaries and numbers of clients;
 //! * [`Bench`]: executes one unit;

@@ -1,4 +1,4 @@
-//! The analyses and their division into units.
+//! The anonymity analyses, and their division into units that take seconds.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -12,37 +12,40 @@ use serde_json::{Value, json};
 
 use super::super::runner;
 
-/// The adversary's shares of entry and exit weight in the paper's formulas (section 6.1, footnote
-/// 14), each with the maximum number of legs that are drawn.
+/// Shares of the network's entry and exit weight that the adversary holds in the paper's formulas
+/// (section 6.1, footnote 14). Each has the maximum number of circuits per stream to analyse.
 pub const SHARES: [(f64, usize); 2] = [(0.2, 3), (0.1, 5)];
-/// Share of the entry weight that the adversary of the simulated year holds (section 6.2).
+/// Share of the network's entry weight that the adversary holds in the simulation of a year
+/// (section 6.2).
 const ENTRY_SHARE: f64 = 0.1;
 /// Days of the simulated year on which compromised clients are counted.
 const DAYS: [u64; 13] = [7, 30, 60, 90, 120, 150, 182, 210, 240, 270, 300, 330, 365];
-/// Number of draws of the adversary in one unit, if each draw has its own clients.
-const DRAWS: usize = 5;
-/// Number of units among which [`Settings::clients`] is divided, if all draws share the same
+/// Number of random adversaries in one unit of the analysis, if each adversary has its own
 /// clients.
+const DRAWS: usize = 5;
+/// Number of units into which the simulation of [`Settings::clients`] clients is divided, if all
+/// random adversaries share the same clients.
 const PIECES: usize = 20;
-/// Approximate time to simulate a client's year with one, two and three legs, in seconds.
+/// Approximate time, in seconds, to simulate a client's year with one, two and three circuits per
+/// stream.
 const YEAR: f64 = 150e-6;
 /// Approximate time to draw a circuit, in seconds.
 const CIRCUIT: f64 = 100e-6;
 /// Approximate time to draw a client's guards, in seconds.
 const GUARDS: f64 = 40e-6;
 
-/// An adversary of the simulation of a year.
+/// An adversary in the simulation of a year.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Variant {
     /// Name of the adversary in tables.
     pub name: &'static str,
-    /// Description of the adversary in words.
+    /// Description of the adversary for readers.
     pub about: &'static str,
-    /// Source of the adversary's relays.
+    /// Origin of the adversary's relays.
     pub adversary: Adversary,
-    /// Mean time for which a relay is listed, in days; `None` if relays never leave.
+    /// Mean time, in days, for which a relay is in the network; `None` if relays never leave.
     pub churn: Option<f64>,
-    /// Whether hostile relays leave the network at the same rate as others.
+    /// Whether hostile relays leave the network at the same rate as other relays.
     pub hostile_churn: bool,
 }
 
@@ -57,8 +60,8 @@ const fn variant(
 
 const RANDOM: Adversary = Adversary::Replaces(Spread::Random);
 
-/// All adversaries of the simulation of a year. The first one is that of Figure 5, which is
-/// applied to all consensuses; the others are applied to the first consensus only.
+/// All adversaries in the simulation of a year. The first is the adversary of the paper's Figure
+/// 5, which is applied to all consensuses. The others are applied only to the first consensus.
 pub const VARIANTS: [Variant; 9] = [
     variant("by lot", "random relays of the consensus; no relay is replaced", RANDOM, None),
     variant(
@@ -114,67 +117,69 @@ pub struct Named {
     pub name: String,
     /// Path of the file with the consensus.
     pub file: PathBuf,
-    /// Hour that selects the consensus, if the file is an archive; `None` otherwise.
+    /// Hour that selects the consensus in an archive; `None` if `file` is no archive.
     pub hour: Option<String>,
-    /// First digits of the document's SHA-256.
+    /// First digits of the SHA-256 of the consensus document.
     pub hash: String,
-    /// `guard-n-primary-guards-to-use`: number of guards that a client with one leg uses.
+    /// Number of guards that a client with one circuit per stream uses (consensus parameter
+    /// `guard-n-primary-guards-to-use`).
     pub in_use: usize,
 }
 
-/// Analyses to make, and their size.
+/// Anonymity analyses to make, and their size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Consensuses. The first is that of Figure 5: all adversaries are applied to it.
+    /// Consensuses to analyse. The first is the consensus of the paper's Figure 5: all adversaries
+    /// are applied to it.
     pub consensuses: Vec<Named>,
-    /// Number of clients in the simulation of a year, for each number of legs. If all draws of the
-    /// adversary share their clients, the first consensus uses this number, others use a tenth.
-    /// Otherwise, each draw has a fiftieth.
+    /// Number of clients in the simulation of a year, for each number of circuits per stream. If
+    /// all random adversaries share their clients, the first consensus uses this number, other
+    /// consensuses a tenth. Otherwise each adversary has a fiftieth.
     pub clients: usize,
-    /// Number of draws of the adversary.
+    /// Number of random adversaries, for each setting.
     pub draws: usize,
-    /// Number of circuits in each draw of the adversary, for each number of legs.
+    /// Number of circuits for each random adversary and each number of circuits per stream.
     pub circuits: u64,
-    /// Number of clients whose guards are compared.
+    /// Number of clients whose sets of guards are compared.
     pub fingerprints: usize,
-    /// Number of populations of `fingerprints` clients.
+    /// Number of repetitions of the comparison of guards, each with `fingerprints` new clients.
     pub populations: usize,
-    /// Seed of all draws.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Threads to use; results do not depend on them.
+    /// Number of threads to use; the results do not depend on it.
     pub threads: usize,
 }
 
-/// Analysis of one unit.
+/// The analysis that one unit makes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Analysis {
-    /// Compromise of drawn circuits by an adversary that holds `share` of the entry weight and of
-    /// the exit weight.
+    /// Compromise of random circuits by an adversary with `share` of the network's entry weight
+    /// and exit weight.
     Paths {
-        /// The adversary's share of the entry weight and of the exit weight.
+        /// The adversary's share of the network's entry weight and exit weight.
         share: f64,
-        /// Maximum number of legs; each number from 1 to `legs` is drawn.
+        /// Maximum number of circuits per stream; each number from 1 to `legs` is analysed.
         legs: usize,
     },
-    /// Compromise of clients over a year.
+    /// Compromise of clients over a simulated year.
     Year {
         /// The adversary.
         variant: Variant,
-        /// Numbers of the clients that this unit simulates in each draw.
+        /// Range of client numbers that this unit simulates for each random adversary.
         clients: Range<usize>,
-        /// Numbers of the draws of the adversary that this unit simulates.
+        /// Range of numbers of the random adversaries that this unit simulates.
         draws: Range<usize>,
-        /// Number of guards that a client with one leg uses.
+        /// Number of guards that a client with one circuit per stream uses.
         in_use: usize,
     },
-    /// Sets of guards, which can identify clients.
+    /// Comparison of clients' sets of guards, which can identify clients.
     Fingerprints {
-        /// Number of guards that a client with one leg uses.
+        /// Number of guards that a client with one circuit per stream uses.
         in_use: usize,
     },
 }
 
-/// One unit of the plan: an analysis of one consensus.
+/// One unit of the plan: an analysis of one consensus that takes seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unit {
     /// Name of the consensus.
@@ -184,8 +189,8 @@ pub struct Unit {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed, for the journal's first
-    /// line.
+    /// Returns the settings that must not change when a run is resumed. The first line of the
+    /// journal has them.
     pub fn header(&self) -> Value {
         let consensuses = self.consensuses.iter().map(|one| format!("{} {}", one.name, one.hash));
         json!({
@@ -201,7 +206,8 @@ impl Settings {
         })
     }
 
-    /// Returns the settings of the simulation of a year with `clients` clients in each draw.
+    /// Returns settings for the simulation of a year with `clients` clients for each random
+    /// adversary.
     pub(super) fn year(&self, variant: &Variant, clients: usize) -> YearSettings {
         YearSettings {
             clients,
@@ -233,8 +239,9 @@ impl Settings {
         parts.map(|analysis| Unit { consensus: consensus.name.clone(), analysis }).collect()
     }
 
-    /// Divides the simulation of a year into units. Returns for each unit its range of clients and
-    /// its range of draws. `is_first` is whether the consensus is that of Figure 5.
+    /// Divides the simulation of a year into units. Returns the range of clients and the range of
+    /// random adversaries of each unit. `is_first` states that the consensus is that of the
+    /// paper's Figure 5.
     fn parts(&self, variant: &Variant, is_first: bool) -> Vec<(Range<usize>, Range<usize>)> {
         let is_fixed = variant.adversary == Adversary::Replaces(Spread::Heaviest);
         let draws = if is_fixed { 1 } else { self.draws };
@@ -252,8 +259,8 @@ impl Settings {
     }
 }
 
-/// Returns the numbers of guards to analyse for a client with one leg: the consensus parameter, and
-/// 1 as in the paper.
+/// Returns the numbers of guards to analyse for a client with one circuit per stream: the
+/// consensus parameter, and 1 as in the paper.
 fn rules(consensus: &Named) -> Vec<usize> {
     let mut rules = vec![consensus.in_use, 1];
     rules.dedup();
@@ -264,8 +271,8 @@ fn chunks(all: usize, size: usize) -> Vec<Range<usize>> {
     (0..all).step_by(size.max(1)).map(|start| start..(start + size).min(all)).collect()
 }
 
-/// Returns all units in order. Cheap units come first, so that the page soon has some results of
-/// each kind.
+/// Returns all units in the order of execution. Fast units come first, so that the results page
+/// soon has some results of each kind.
 #[must_use]
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let unit = |consensus: &Named, analysis| Unit { consensus: consensus.name.clone(), analysis };

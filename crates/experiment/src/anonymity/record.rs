@@ -1,4 +1,4 @@
-//! Results of units, and the table of all values.
+//! Results of the units of the anonymity analysis, and the table of all values.
 
 use anabranch_anonymity::consensus::Listed;
 use anabranch_anonymity::fingerprints::FingerprintRow;
@@ -11,21 +11,21 @@ use super::super::runner;
 use super::super::table::{Column, Rows};
 use super::summary::Value;
 
-/// Properties of a consensus.
+/// Properties of an analysed consensus.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listing {
     /// Hour from which the consensus is valid, which is also its name.
     pub name: String,
-    /// Number of all relays.
+    /// Number of relays in the consensus.
     pub relays: usize,
-    /// Number of relays that may be entries and have a weight above zero.
+    /// Number of relays that may be the first hop and have a weight above zero.
     pub entries: usize,
-    /// Whether the consensus has exit policies. If not, each relay with the flag Exit allows all
-    /// ports.
+    /// Whether the consensus has exit policies. If not, each relay with the flag Exit is taken to
+    /// allow all ports.
     pub has_policies: bool,
-    /// Whether the consensus has families. If not, no relay has a family.
+    /// Whether the consensus has relay families. If not, no relay is taken to have a family.
     pub has_families: bool,
-    /// Number of guards that a client with one leg uses.
+    /// Number of guards that a client with one circuit per stream uses.
     pub in_use: usize,
 }
 
@@ -42,43 +42,43 @@ impl Listing {
     }
 }
 
-/// Result of an analysis.
+/// Result of one analysis.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// Compromise of circuits by each draw of the adversary.
+    /// Compromise of circuits by each random adversary.
     Paths {
-        /// The adversary's share of the entry weight and of the exit weight.
+        /// The adversary's share of the network's entry weight and exit weight.
         share: f64,
-        /// Counts by draw of the adversary.
+        /// Counts for each random adversary.
         draws: Vec<PathDraw>,
     },
-    /// Part of the simulation of a year.
+    /// Compromise of clients over a year: the results of one unit.
     Year {
         /// Name of the adversary.
         variant: String,
-        /// Number of guards that a client with one leg uses.
+        /// Number of guards that a client with one circuit per stream uses.
         in_use: usize,
-        /// Days on which clients were counted.
+        /// Days of the year on which compromised clients were counted.
         days: Vec<u64>,
-        /// Counts by draw of the adversary.
+        /// Counts for each random adversary.
         tallies: Vec<DrawTally>,
     },
-    /// Sets of guards, which can identify clients.
+    /// Comparison of clients' sets of guards, which can identify clients.
     Fingerprints {
-        /// Number of guards that a client with one leg uses.
+        /// Number of guards that a client with one circuit per stream uses.
         in_use: usize,
-        /// Rows for one, two and three legs.
+        /// Results for clients with one, two and three circuits per stream.
         rows: Vec<FingerprintRow>,
     },
 }
 
-/// Result of a unit, as the journal stores it.
+/// Result of one unit of the analysis, as the journal stores it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Analysed {
     /// Name of the unit.
     pub unit: String,
-    /// Properties of the unit's consensus.
+    /// Properties of the analysed consensus.
     pub listing: Listing,
     /// Result of the analysis.
     pub outcome: Outcome,
@@ -90,7 +90,7 @@ impl runner::Record for Analysed {
     }
 }
 
-/// Returns the columns of the table of all values, with one row per value.
+/// Returns the columns of the table of all values; each value has a row.
 #[must_use]
 pub fn columns(values: &[Value]) -> Vec<Column> {
     let rows = Rows(values);

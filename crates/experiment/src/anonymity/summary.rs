@@ -1,4 +1,4 @@
-//! Summary of all units' results.
+//! Summary of the results of all units of the anonymity analysis.
 
 use anabranch_anonymity::figures::{Band, Share};
 use anabranch_anonymity::fingerprints::{FingerprintRow, Sharing};
@@ -8,64 +8,65 @@ use anabranch_onion::guards::GuardParams;
 
 use super::{Analysed, Listing, Outcome, VARIANTS};
 
-/// All results, in the order of the plan for each kind of analysis.
+/// All results of the anonymity analysis, by kind of analysis and in the order of the plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// Results of drawn circuits.
+    /// Results about the compromise of random circuits.
     pub paths: Vec<PathTable>,
-    /// Results of simulated years.
+    /// Results about the compromise of clients over a year.
     pub years: Vec<YearTable>,
-    /// Results about guard fingerprints.
+    /// Results about guard fingerprints (sets of guards that identify clients).
     pub fingerprints: Vec<FingerprintTable>,
 }
 
-/// Results of drawn circuits, for one consensus and one share.
+/// Results about random circuits, for one consensus and one strength of the adversary.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathTable {
-    /// Properties of the consensus.
+    /// Properties of the analysed consensus.
     pub listing: Listing,
-    /// Share of the entry weight and of the exit weight that the adversary was to hold.
+    /// Share of the network's entry weight and exit weight that the adversary was meant to hold.
     pub share: f64,
     /// Shares of weight that the adversary actually held.
     pub holding: Holding,
-    /// Number of draws of the adversary.
+    /// Number of random adversaries.
     pub draws: usize,
-    /// Rows by number of legs.
+    /// Results by number of circuits per stream.
     pub rows: Vec<PathRow>,
 }
 
-/// Results of the year for one consensus and one adversary.
+/// Compromise of clients over a year, for one consensus and one adversary.
 #[derive(Clone, Debug, PartialEq)]
 pub struct YearTable {
-    /// Properties of the consensus.
+    /// Properties of the analysed consensus.
     pub listing: Listing,
     /// Name of the adversary.
     pub variant: String,
-    /// Number of guards that a client with one leg uses.
+    /// Number of guards that a client with one circuit per stream uses.
     pub in_use: usize,
-    /// Days on which clients were counted.
+    /// Days of the year on which compromised clients were counted.
     pub days: Vec<u64>,
-    /// Number of draws of the adversary.
+    /// Number of random adversaries.
     pub draws: usize,
-    /// Number of clients in each draw, for each number of legs.
+    /// Number of clients for each random adversary and each number of circuits per stream.
     pub clients: u64,
-    /// Rows for one, two and three legs, and for the mixture COMB.
+    /// Results for one, two and three circuits per stream, and for the paper's mixture COMB of
+    /// these.
     pub rows: Vec<YearRow>,
 }
 
-/// Results about guard fingerprints, for one consensus.
+/// Results about guard fingerprints (sets of guards that identify clients), for one consensus.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FingerprintTable {
-    /// Properties of the consensus.
+    /// Properties of the analysed consensus.
     pub listing: Listing,
-    /// Number of guards that a client with one leg uses.
+    /// Number of guards that a client with one circuit per stream uses.
     pub in_use: usize,
-    /// Rows for one, two and three legs.
+    /// Results for clients with one, two and three circuits per stream.
     pub rows: Vec<FingerprintRow>,
 }
 
 impl Summary {
-    /// Summarises the results of units.
+    /// Summarises the results of all units in `records`.
     #[must_use]
     pub fn of(records: &[Analysed]) -> Summary {
         let mut summary = Summary::default();
@@ -100,16 +101,17 @@ impl Summary {
         summary
     }
 
-    /// Returns the consensus to which all adversaries are applied: that of the first record.
-    /// `None` if there is no record.
+    /// Returns the consensus that all adversaries are applied to: that of the first record. `None`
+    /// if there is no record.
     #[must_use]
     pub fn first(&self) -> Option<&Listing> {
         let years = self.years.iter().map(|table| &table.listing);
         self.paths.iter().map(|table| &table.listing).chain(years).next()
     }
 
-    /// Returns the year of Figure 5: for the first consensus and the first adversary, if a client
-    /// with one leg uses one guard. `None` if it was not simulated.
+    /// Returns the results that correspond to the paper's Figure 5: for the first consensus and
+    /// the first adversary, if a client with one circuit per stream uses one guard. `None` if they
+    /// are missing.
     #[must_use]
     pub fn figure_5(&self) -> Option<&YearTable> {
         let first = &self.first()?.name;
@@ -145,39 +147,41 @@ fn year_table(
     }
 }
 
-/// A row of the table of all values: one measured number.
+/// A measured number, as a row of the table of all values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Value {
     /// Name of the consensus.
     pub consensus: String,
     /// Kind of analysis: `paths`, `year` or `fingerprints`.
     pub analysis: &'static str,
-    /// For paths, the share that the adversary was to hold; for a year, the adversary's name.
-    /// Empty for fingerprints.
+    /// For `paths`, the share of weight that the adversary was meant to hold. For `year`, the
+    /// adversary's name. Empty for `fingerprints`.
     pub adversary: String,
-    /// Number of legs of a circuit; 0 for the mixture COMB of one, two and three legs.
+    /// Number of circuits per stream; 0 for the mixture COMB of one, two and three circuits.
     pub legs: usize,
-    /// Number of guards in use by a client; 0 for the mixture COMB.
+    /// Number of guards that a client uses; 0 for the mixture COMB.
     pub in_use: usize,
-    /// Day, in the analysis of a year; 0 in the analyses of paths and fingerprints.
+    /// Day of the simulated year; 0 for the analyses `paths` and `fingerprints`.
     pub day: u64,
-    /// Name of the measure.
+    /// Name of the measured quantity.
     pub measure: &'static str,
-    /// The value; if it was drawn, the mean over draws.
+    /// The value. If random draws were made, it is the mean over them.
     pub mean: f64,
-    /// Lower bound: for paths, of the 95 % interval over draws; for other analyses, the 5 %
-    /// quantile of the draws. Equals `mean` if nothing was drawn.
+    /// Lower bound of the value. For `paths`, it is that of the 95 % interval over draws;
+    /// otherwise the 5 % quantile of the draws. Equals `mean` if nothing was drawn.
     pub low: f64,
-    /// Upper bound: for paths, of the 95 % interval over draws; for other analyses, the 95 %
-    /// quantile of the draws. Equals `mean` if nothing was drawn.
+    /// Upper bound of the value. For `paths`, it is that of the 95 % interval over draws;
+    /// otherwise the 95 % quantile of the draws. Equals `mean` if nothing was drawn.
     pub high: f64,
-    /// Number of clients in each draw; for paths, the number of all circuits that were built.
+    /// Number of clients for each random adversary; for `paths`, the number of all circuits that
+    /// were built.
     pub clients: u64,
-    /// Number of draws of the adversary; for fingerprints, the number of populations.
+    /// Number of random adversaries; for `fingerprints`, the number of repetitions with new
+    /// clients.
     pub draws: usize,
 }
 
-/// Returns all values of `summary`, as rows of the table.
+/// Returns all values of `summary`, as rows of the table of values.
 #[must_use]
 pub fn values(summary: &Summary) -> Vec<Value> {
     let paths = summary.paths.iter().flat_map(path_values);

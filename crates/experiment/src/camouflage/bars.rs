@@ -1,6 +1,6 @@
-//! Limits that our transport's cost must meet. They apply to goodput and bytes of 1 MB downloads
-//! without Tor inside, on the paper's line. One more limit applies to a slow stream through Tor:
-//! its bandwidth on the wire must not depend on the round trip.
+//! Limits that the cost of our camouflaged transport must meet. They apply to goodput and bytes of
+//! 1 MB downloads without Tor inside, on the paper's line. One more limit applies to a slow stream
+//! through Tor: its bandwidth on the wire must not depend on the round-trip time.
 
 use super::super::Median;
 use super::claims::{Claim, Judged, Verdict};
@@ -8,53 +8,54 @@ use super::measured::Measured;
 use super::plan::{Arm, LONGEST, MeasurementKind};
 use super::summary::{Quantity, counts, ratios, rounds};
 
-/// Minimum number of rounds. A median of fewer rounds neither meets nor misses its limit.
+/// Minimum number of rounds for a verdict. With fewer rounds, a median neither meets nor misses
+/// its limit.
 const LEAST: usize = 5;
 
-/// Quantity that has a limit.
+/// Quantity of our transport's cost that has a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bar {
-    /// Goodput in kB/s, from the start of the connection to the last byte; it includes link set-up.
+    /// Goodput in kB/s, from the start of the connection to the last byte, including link set-up.
     Goodput,
     /// Bytes of IP packets to the client per byte of payload.
     Down,
     /// Bytes of IP packets from the client per byte of payload.
     Up,
-    /// Largest relative deviation of a 50 kB/s stream's bandwidth on the wire from that at the
-    /// shortest round trip.
+    /// Largest relative deviation of a 50 kB/s stream's bandwidth on the wire from its bandwidth
+    /// at the shortest round-trip time.
     Flat,
 }
 
-/// A required limit, and the measured value.
+/// Comparison of a measured cost with its limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Held {
-    /// Quantity that is limited.
+    /// The quantity that has the limit.
     pub bar: Bar,
-    /// Arm that has the limit.
+    /// The configuration of our transport that has the limit.
     pub arm: Arm,
-    /// The limit: a minimum for goodput, a maximum for other quantities.
+    /// The limit: a minimum for goodput, a maximum for all other quantities.
     pub bound: f64,
-    /// Measured value: the median over rounds. For a stream, the upper end of `interval`, or NaN if
-    /// there are too few rounds.
+    /// Measured value: the median over rounds. For a stream, it is the upper end of `interval`, or
+    /// NaN if there are too few rounds.
     pub found: f64,
-    /// 95 % interval of the median. For a stream, the smallest and the largest deviation that the
-    /// 95 % intervals of the bandwidths allow.
+    /// The 95 % interval of the median. For a stream, it is the smallest and the largest deviation
+    /// that the 95 % intervals of the bandwidths allow.
     pub interval: Option<[f64; 2]>,
-    /// Number of rounds. For a stream, the smallest number at any round trip.
+    /// Number of rounds. For a stream, it is the smallest number of rounds at any round-trip time.
     pub rounds: usize,
-    /// Number of downloads or streams that were cut or failed. If it is not 0, the limit is missed
-    /// whatever the median.
+    /// Number of downloads or streams that were cut off or failed. If it is not 0, the limit is
+    /// missed, whatever the median is.
     pub cut: usize,
-    /// Quantity of our transport with Tor inside, divided by that of Tor alone: a median over
-    /// rounds. `None` if it was not measured.
+    /// The quantity with Tor through our transport, divided by the quantity with Tor alone: the
+    /// median over rounds. `None` if it was not measured.
     pub to_tor: Option<f64>,
     /// Whether the limit is met; `None` if there are too few rounds.
     pub is_met: Option<bool>,
 }
 
 impl Held {
-    /// Returns the distance of the measured value from the limit, as a share of the limit. It is
-    /// below 0 if the limit is missed.
+    /// Returns the margin between the measured value and the limit, as a fraction of the limit. It
+    /// is negative if the limit is missed.
     #[must_use]
     pub fn spare(&self) -> f64 {
         let more = self.found / self.bound - 1.0;
@@ -62,7 +63,8 @@ impl Held {
     }
 }
 
-/// Returns the limits of goodput, bytes down and bytes up for `arm`; empty if it has none.
+/// Returns the limits of goodput, bytes down and bytes up for the configuration `arm`. Empty if it
+/// has no limits.
 fn bounds(arm: Arm) -> Vec<(Bar, f64)> {
     let (goodput, down) = match arm {
         Arm::Nosteg => (None, 1.076),
@@ -76,7 +78,8 @@ fn bounds(arm: Arm) -> Vec<(Bar, f64)> {
 }
 
 impl Bar {
-    /// Returns the quantity to measure of downloads, and its divisor.
+    /// Returns the measured quantity of downloads that the limit applies to, and the number to
+    /// divide it by.
     fn quantity(self) -> (Quantity, f64) {
         match self {
             Bar::Down => (Quantity::Down, f64::from(LONGEST)),
@@ -91,7 +94,8 @@ impl Bar {
     }
 }
 
-/// Compares all measured arms with their limits. `judged` are the verdicts on the paper's claims.
+/// Compares all measured configurations with their limits. `judged` are the verdicts on the
+/// paper's claims.
 #[must_use]
 pub fn hold(records: &[Measured], judged: &[Judged]) -> Vec<Held> {
     let all = Arm::ALL.iter().flat_map(|&arm| bounds(arm).into_iter().map(move |b| (arm, b)));
@@ -113,8 +117,8 @@ fn of_downloads(records: &[Measured], arm: Arm, bar: Bar, bound: f64) -> Option<
     Some(Held { bar, arm, bound, found: median, interval, rounds: count, cut, to_tor, is_met })
 }
 
-/// Converts the verdict `one` to the comparison of the 50 kB/s stream through `http-opaque` with
-/// its limit. `None` if `one` is the verdict on another claim, arm or rate.
+/// Converts a verdict on the paper's claim into the comparison of the 50 kB/s stream through
+/// `http-opaque` with its limit. `None` if `one` is about anything else.
 fn of_stream(one: &Judged) -> Option<Held> {
     let (bound, _) = one.claim.bound();
     let is_it = (one.claim, one.arm, one.rate) == (Claim::Flat, Arm::Opaque, Some(50));

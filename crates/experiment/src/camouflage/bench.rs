@@ -1,4 +1,4 @@
-//! Execution of one measurement.
+//! Execution of one measurement of the camouflage experiment.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -21,19 +21,19 @@ use super::test_network::{AUTHORITY, RELAYS, TestNetwork, WEB};
 use super::webtunnel::{NGINX, PROGRAMS};
 use super::without_tor::TransportPair;
 
-/// Timeout of an attempt at the first fetch, for which a circuit must be built.
+/// Timeout of one attempt at the first fetch, for which a Tor circuit must be built.
 const FIRST: Duration = Duration::from_secs(60);
 /// Maximum number of attempts at the first fetch.
 const TRIES: u32 = 5;
-/// Time after a download for which packets under way still count towards it.
+/// Time after a download during which packets on the line still count towards it.
 const LINGER: Duration = Duration::from_millis(300);
-/// The line counts as quiet if both directions together carry at most this number of bytes in this
-/// interval.
+/// Limit below which the client's line counts as quiet: both directions together carry at most
+/// this number of bytes in this interval.
 const QUIET: (u64, Duration) = (1_500, Duration::from_millis(500));
-/// Maximum wait for a quiet line.
+/// Maximum time to wait until the client's line is quiet.
 const QUIET_BY: Duration = Duration::from_secs(10);
 
-/// Settings and programs of the measurements.
+/// Settings and programs for the measurements of the camouflage experiment.
 #[derive(Debug)]
 pub struct Bench {
     programs: Programs,
@@ -43,27 +43,28 @@ pub struct Bench {
     settings: Settings,
 }
 
-/// Directories with the cover data of our transport's profiles.
+/// Directories with cover data (pictures, recorded sites) for our transport.
 #[derive(Clone, Debug, Default)]
 pub struct Folders {
-    /// Directory of the JPEGs for [`Arm::Image`].
+    /// Directory of the JPEG files for the profile [`Arm::Image`].
     pub pictures: Option<PathBuf>,
-    /// Directory of the covers for [`Arm::Site`], as `anabranch pt crawl` writes them.
+    /// Directory of the recorded site for the profile [`Arm::Site`], as `anabranch pt crawl`
+    /// writes it.
     pub covers: Option<PathBuf>,
 }
 
-/// The relays and the web server that all measurements share, on a [`TestNetwork`]. They are
-/// started for the first measurement, and restarted after a failed one.
+/// The relays and the web server of a [`TestNetwork`], which all measurements share. They are
+/// started for the first measurement, and restarted after a failed measurement.
 pub struct Town<'a> {
     bench: &'a Bench,
     test_network: &'a TestNetwork,
     network: RefCell<Option<OnionNetwork<'a>>>,
     web: RefCell<Option<Server>>,
-    /// Number of the next bridge and its client, which makes their names unique.
+    /// Number of the next pair of bridge and client. It makes their names unique.
     number: Cell<u32>,
 }
 
-/// Measured values of a unit, without the unit's description and times.
+/// Results of one measurement, without its description and its times.
 #[derive(Default)]
 struct Outcome {
     downloads: Vec<Download>,
@@ -72,11 +73,11 @@ struct Outcome {
 }
 
 impl Bench {
-    /// Creates a bench for `settings`. `anabranch` is the program under test, `programs` an
-    /// optional directory with other programs, `folders` the cover data of profiles.
+    /// Creates an executor of measurements for `settings`. `anabranch` is the program under test,
+    /// `programs` an optional directory with other programs, and `folders` the cover data.
     ///
     /// # Errors
-    /// A program that an arm needs was not found.
+    /// A program that a measurement needs was not found.
     pub fn new(
         settings: &Settings,
         anabranch: PathBuf,
@@ -90,7 +91,8 @@ impl Bench {
         Ok(Bench { programs: found, tor, anabranch, folders, settings: settings.clone() })
     }
 
-    /// Returns the programs that `arm` needs and that are missing; `None` if none is missing.
+    /// Returns the programs that measurements of `arm` need but that are missing; `None` if none
+    /// is missing.
     #[must_use]
     pub fn lacks(arm: Arm, programs: Option<&Path>) -> Option<Missing> {
         Programs::new(programs).find(needs(arm)).err()
@@ -102,7 +104,7 @@ impl Bench {
         &self.programs
     }
 
-    /// Builds the network of all measurements, with a line for each round trip.
+    /// Builds the network that all measurements share, with a line for each round-trip time.
     ///
     /// # Errors
     /// A step of the set-up fails.
@@ -110,7 +112,8 @@ impl Bench {
         TestNetwork::build([&[RTT], &*self.settings.rtts].concat())
     }
 
-    /// Creates a [`Town`] on `test_network`. Its relays are started for the first measurement.
+    /// Prepares relays and a web server on `test_network`. They are started for the first
+    /// measurement.
     #[must_use]
     pub fn town<'a>(&'a self, test_network: &'a TestNetwork) -> Town<'a> {
         let (network, web) = (RefCell::new(None), RefCell::new(None));
@@ -118,7 +121,7 @@ impl Bench {
     }
 }
 
-/// Returns the programs that `arm` needs, each with its source.
+/// Returns the programs that measurements of `arm` need, each with its source.
 fn needs(arm: Arm) -> &'static [(&'static str, &'static str)] {
     match arm {
         Arm::Direct => &[],
@@ -129,8 +132,8 @@ fn needs(arm: Arm) -> &'static [(&'static str, &'static str)] {
 }
 
 impl<'a> Town<'a> {
-    /// Makes the measurement `unit`. It ends soon after `stop` is set, and its result is then
-    /// useless.
+    /// Makes the measurement `unit`. If `stop` is set, the measurement ends soon, and its result
+    /// is useless.
     ///
     /// # Errors
     /// The network or the client could not be started. Failed downloads are no error.
@@ -192,7 +195,7 @@ impl<'a> Town<'a> {
         Makers { stage: &test_network.stage, anabranch: &bench.anabranch, tor: &bench.tor }
     }
 
-    /// Starts the authority and the relays.
+    /// Starts the directory authority and the relays.
     fn start(&self) -> io::Result<OnionNetwork<'a>> {
         let test_network = self.test_network;
         let relays = RELAYS.map(|(name, ip)| RelaySeat {
@@ -204,8 +207,8 @@ impl<'a> Town<'a> {
         OnionNetwork::start(self.makers(), &authority, &relays, true)
     }
 
-    /// Runs the downloads or streams of `unit`, and records their duration and the other load of
-    /// the machine.
+    /// Runs the downloads or streams of `unit`. Records their duration and the other load of the
+    /// machine.
     fn timed(
         &self,
         unit: &Unit,
@@ -240,7 +243,7 @@ impl<'a> Town<'a> {
         })
     }
 
-    /// Fetches one byte, so that the circuit and the link are built before the measurement.
+    /// Fetches one byte, so that the circuit and the link exist before the measurement.
     fn warm(&self, fetch: &Fetch<'_>, stop: &AtomicBool) -> io::Result<()> {
         let mut tries = 0;
         loop {
@@ -291,7 +294,8 @@ impl<'a> Town<'a> {
         Ok(outcome)
     }
 
-    /// Waits until the line carries no more traffic of earlier fetches, for at most [`QUIET_BY`].
+    /// Waits until the client's line carries no more traffic of earlier fetches, for at most
+    /// [`QUIET_BY`].
     fn wait_quiet(&self, rtt: u32, stop: &AtomicBool) {
         let until = Instant::now() + QUIET_BY;
         let mut before = self.test_network.carried(rtt);
@@ -316,7 +320,7 @@ impl Bench {
 }
 
 impl Outcome {
-    /// Stores the reason `error` of a failure, unless an earlier one is stored.
+    /// Stores `error`, the reason for a failure, if no earlier reason is stored.
     fn note(&mut self, error: Option<String>) {
         if let (Some(error), true) = (error, self.error.is_empty()) {
             self.error = error;

@@ -1,5 +1,5 @@
-//! The client's connection to the network: a bridge and a client of C tor, with a transport
-//! between them.
+//! The client's connection to the Tor network: C tor as a bridge and as a client, with a pluggable
+//! transport between them.
 
 use std::fmt::Write as _;
 use std::io;
@@ -15,35 +15,36 @@ use super::webtunnel::{BEHIND, Front, Tunnel};
 
 /// Program `obfs4proxy`, and its source.
 pub(super) const OBFS4: (&str, &str) = ("obfs4proxy", "package obfs4proxy");
-/// Address of the site that our transport's server shows to clients that are not its own. Nothing
-/// listens there, because a measurement has no such clients.
+/// Address of the web site that our transport's server would show to strangers. Nothing listens
+/// there, because strangers do not connect during a measurement.
 const NO_SITE: &str = "127.0.0.1:9";
 const CLIENT_RULES: &str =
     "ClientOnly 1\nUseBridges 1\nConfluxEnabled 0\nLearnCircuitBuildTimeout 0\n";
 
-/// Programs and cover data that an arm may need.
+/// Programs and cover data that a measurement may need.
 #[derive(Clone, Copy)]
 pub(super) struct Kit<'a> {
     pub(super) programs: &'a Programs,
     pub(super) anabranch: &'a Path,
-    /// Directory of the JPEGs for [`Arm::Image`].
+    /// Directory of the JPEG files for the profile [`Arm::Image`].
     pub(super) pictures: Option<&'a Path>,
-    /// Directory of the covers for [`Arm::Site`], as `anabranch pt crawl` writes them.
+    /// Directory of the recorded site for the profile [`Arm::Site`], as `anabranch pt crawl`
+    /// writes it.
     pub(super) covers: Option<&'a Path>,
 }
 
-/// A running bridge and client. They are stopped on drop, the client first.
+/// A running bridge and its client. They are stopped on drop, the client first.
 pub(super) struct BridgedClient<'a> {
     client: Node<'a>,
     bridge: Node<'a>,
-    /// nginx in front of webtunnel; `None` for other transports.
+    /// nginx in front of webtunnel's server; `None` for other transports.
     _front: Option<Front<'a>>,
-    /// Time from the client's start until it knew the network, in seconds.
+    /// Time from the client's start until it knew the Tor network, in seconds.
     pub(super) bootstrap: f64,
 }
 
 impl<'a> BridgedClient<'a> {
-    /// Starts the bridge and the client on the line with round trip `rtt`. The nodes' names
+    /// Starts a bridge and a client on the line with the round-trip time `rtt`. Their names
     /// contain `number`, which must be unique.
     ///
     /// # Errors
@@ -91,12 +92,12 @@ impl<'a> BridgedClient<'a> {
     }
 }
 
-/// Returns the address of the client's SOCKS proxy.
+/// Returns the address of the Tor client's SOCKS proxy.
 pub(super) fn proxy() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, SOCKS))
 }
 
-/// Returns the options of our transport's server for the profile of `arm`, with their values.
+/// Returns the command-line options, with values, of our transport's server for the profile `arm`.
 pub(super) fn options(arm: Arm, kit: Kit<'_>) -> Vec<(&'static str, String)> {
     let mut options = vec![("profile", arm.to_string())];
     if arm.is_http() {
@@ -111,13 +112,13 @@ pub(super) fn options(arm: Arm, kit: Kit<'_>) -> Vec<(&'static str, String)> {
     options
 }
 
-/// A pluggable transport.
+/// A pluggable transport for the bridge and its client.
 struct Transport {
     /// Name of the transport in `torrc`.
     name: &'static str,
-    /// Command of the transport's client.
+    /// Command that starts the transport's client.
     client: String,
-    /// Command of the transport's server at the bridge.
+    /// Command that starts the transport's server at the bridge.
     server: String,
     /// Address at which the transport's server listens.
     listen: SocketAddrV4,
@@ -126,17 +127,17 @@ struct Transport {
     line: Line,
 }
 
-/// Source of the bridge line that clients are configured with.
+/// Origin of the bridge line that clients are configured with.
 enum Line {
     /// The transport's server writes the bridge line to this file.
     File(&'static str),
-    /// The bridge line is known in advance; this is the text after the bridge's fingerprint.
+    /// The bridge line is known in advance. This is its text after the bridge's fingerprint.
     Known(String),
 }
 
 impl Transport {
-    /// Returns the transport of `arm`; `None` for C tor alone. `tunnel` has the parameters of
-    /// webtunnel.
+    /// Returns the pluggable transport that `arm` uses; `None` for C tor alone. `tunnel` has the
+    /// parameters of webtunnel.
     fn of(arm: Arm, kit: Kit<'_>, ip: Ipv4Addr, tunnel: Option<&Tunnel>) -> Option<Transport> {
         let Kit { programs, anabranch, .. } = kit;
         let listen = SocketAddrV4::new(ip, PORT);
@@ -191,8 +192,8 @@ impl Transport {
     }
 }
 
-/// Returns the bridge line for a client's `torrc`. If the transport's server writes it to a file,
-/// waits for that file.
+/// Returns the bridge line for the client's `torrc`. If the transport's server writes the line to
+/// a file, waits for that file.
 fn bridge_line<'a>(
     network: &OnionNetwork<'a>,
     bridge: &mut Node<'a>,
@@ -204,7 +205,7 @@ fn bridge_line<'a>(
         return Ok(format!("Bridge {ip}:{ONION} {identity}"));
     };
     let file = match line {
-        // The known text locates the bridge; the address is a placeholder.
+        // The known text contains the real location of the bridge; the address is a placeholder.
         Line::Known(found) => {
             return Ok(format!("Bridge {name} 192.0.2.1:{PORT} {identity} {found}"));
         }
@@ -215,8 +216,8 @@ fn bridge_line<'a>(
         .ok_or_else(|| io::Error::other(format!("{file} has no line: {text}")))
 }
 
-/// Returns the first bridge line in `text`. Its placeholders are replaced by the address `at` and
-/// the fingerprint `identity`.
+/// Returns the first bridge line in `text`. Replaces its placeholders by the address `at` and the
+/// fingerprint `identity`.
 fn line_of(text: &str, at: &str, identity: &str) -> Option<String> {
     let line = text.lines().find(|line| line.starts_with("Bridge "))?;
     let line = line.replace("<IP ADDRESS>:<PORT>", at).replace("<FINGERPRINT>", identity);

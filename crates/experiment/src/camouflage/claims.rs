@@ -1,4 +1,4 @@
-//! Verdicts on the paper's claims, by the intervals of our measured values.
+//! Verdicts on the StegoTorus paper's claims, based on the intervals of our measured values.
 
 use super::super::{Median, ratio};
 use super::measured::Measured;
@@ -6,56 +6,60 @@ use super::paper::{BROKEN_FROM, SLOW};
 use super::plan::{Arm, MeasurementKind};
 use super::summary::{Quantity, StreamBox, counts, ratios};
 
-/// A statement of the paper about an arm.
+/// A statement of the StegoTorus paper about one configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// The chopper alone costs hardly more than Tor in bytes down (Table 3: 1.008 times).
+    /// The paper's chopper without camouflage costs hardly more bytes down than Tor (Table 3:
+    /// 1.008 times).
     LeanDown,
-    /// The chopper alone costs hardly more than Tor in bytes up (1.031 times).
+    /// The paper's chopper without camouflage costs hardly more bytes up than Tor (1.031 times).
     LeanUp,
-    /// The chopper alone is as fast as Tor at 1 MB (Figure 7: .97 of its goodput).
+    /// The paper's chopper without camouflage is as fast as Tor at 1 MB (Figure 7: .97 of its
+    /// goodput).
     Quick,
-    /// HTTP costs many times a direct download's bytes down (Table 3: 11.6).
+    /// HTTP camouflage needs many times the bytes down of a direct download (Table 3: 11.6).
     HeavyDown,
-    /// HTTP costs many times a direct download's bytes up (41).
+    /// HTTP camouflage needs many times the bytes up of a direct download (41).
     HeavyUp,
-    /// HTTP has only a small part of Tor's goodput at 1 MB (Figure 7: .047).
+    /// HTTP camouflage has only a small part of Tor's goodput at 1 MB (Figure 7: .047).
     Slow,
-    /// The bandwidth on the wire does not depend on the round trip (Figure 6: Tor and chopper).
+    /// A stream's bandwidth on the wire does not depend on the round-trip time (Figure 6: Tor and
+    /// chopper).
     Flat,
-    /// A stream of [`SLOW`] kB/s is not sustained at round trips from [`BROKEN_FROM`] ms on
-    /// (Figure 6: HTTP).
+    /// A stream of [`SLOW`] kB/s cannot be sustained at round-trip times of [`BROKEN_FROM`] ms or
+    /// more (Figure 6: HTTP).
     Breaks,
 }
 
-/// Verdict on a claim.
+/// Verdict on a claim of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The whole interval of the measured value is on the claim's side of the bound.
+    /// The whole interval of the measured value satisfies the claim.
     Holds,
-    /// The whole interval is on the other side of the bound.
+    /// The whole interval of the measured value contradicts the claim.
     Fails,
-    /// The bound is inside the interval, or there are too few rounds for an interval.
+    /// The claim's bound is inside the interval of the measured value, or there are too few rounds
+    /// for an interval.
     Open,
 }
 
-/// A claim about an arm, and the measured value.
+/// A claim about one configuration, with the measured value and the verdict.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
-    /// Claim that was judged.
+    /// The claim of the paper.
     pub claim: Claim,
-    /// Arm that the claim is about.
+    /// The configuration that the claim is about.
     pub arm: Arm,
     /// Rate of the stream in kB/s, if the claim is about a stream.
     pub rate: Option<u32>,
-    /// Interval that is compared with the bound; `None` if there are too few rounds.
+    /// Interval of the measured value, which is compared with the claim's bound; `None` if there
+    /// are too few rounds.
     pub found: Option<[f64; 2]>,
-    /// Median of the values that are compared with the bound; `None` if the claim compares no
-    /// median.
+    /// Median of the measured values; `None` if the claim is not about a median.
     pub median: Option<f64>,
-    /// Number of rounds. For a stream, the smallest number at any round trip.
+    /// Number of rounds. For a stream, it is the smallest number of rounds at any round-trip time.
     pub rounds: usize,
-    /// Number of the arm's downloads or streams that were cut or failed.
+    /// Number of this configuration's downloads or streams that were cut off or failed.
     pub cut: usize,
     /// Whether the claim holds.
     pub verdict: Verdict,
@@ -72,8 +76,8 @@ impl Claim {
         Claim::Slow,
     ];
 
-    /// Returns the claim's bound, and whether the bound is a minimum. If the paper states a factor
-    /// of many times, the bound is half that factor.
+    /// Returns the claim's bound, and whether it is a minimum. If the paper states a factor of
+    /// many times, the bound is half of that factor.
     #[must_use]
     pub fn bound(self) -> (f64, bool) {
         match self {
@@ -88,21 +92,23 @@ impl Claim {
         }
     }
 
-    /// Returns whether the paper makes the claim about `arm`, or about the system with which `arm`
-    /// is compared.
+    /// Returns whether the paper makes the claim about `arm`, or about the system that corresponds
+    /// to `arm`.
     fn is_about(self, arm: Arm) -> bool {
         match self {
             Claim::LeanDown | Claim::LeanUp | Claim::Quick => {
                 matches!(arm, Arm::Nosteg | Arm::NostegRr)
             }
             Claim::HeavyDown | Claim::HeavyUp | Claim::Slow | Claim::Breaks => arm.is_http(),
-            // Flatness is required of our `http-opaque`, although the paper's HTTP was not flat.
+            // A constant bandwidth is required of our `http-opaque`, although the paper's HTTP did
+            // not have it.
             Claim::Flat => matches!(arm, Arm::Tor | Arm::Nosteg | Arm::NostegRr | Arm::Opaque),
         }
     }
 
-    /// Returns the ratios that are compared with the bound, one for each round: of `arm` to Tor or
-    /// to a direct download. Claims about streams have none.
+    /// Returns the ratios that are compared with the claim's bound, one for each round: the
+    /// quantity for `arm` divided by that for Tor or for a direct download. Claims about streams
+    /// have no ratios.
     fn ratios(self, records: &[Measured], arm: Arm) -> Vec<f64> {
         let (other, quantity) = match self {
             Claim::LeanDown => (Arm::Tor, Quantity::Down),
@@ -115,7 +121,7 @@ impl Claim {
         ratios(records, [arm, other], quantity)
     }
 
-    /// Judges the claim by `interval`, the interval of the measured value.
+    /// Judges the claim. `interval` is the interval of the measured value.
     fn verdict(self, interval: Option<[f64; 2]>) -> Verdict {
         let (bound, is_least) = self.bound();
         match interval {
@@ -130,7 +136,7 @@ impl Claim {
     }
 }
 
-/// Judges all claims about all measured arms.
+/// Judges all claims about all measured configurations.
 #[must_use]
 pub fn judge(records: &[Measured], boxes: &[StreamBox]) -> Vec<Judged> {
     let downloads = Claim::DOWNLOADS.into_iter().flat_map(|claim| {
@@ -183,9 +189,9 @@ fn of_streams(claim: Claim, arm: Arm, boxes: &[StreamBox]) -> Vec<Judged> {
     rates.into_iter().filter_map(of_rate).collect()
 }
 
-/// Returns the largest relative deviation of the median at any round trip from the median at the
-/// shortest one. The result is the minimum and the maximum that the intervals allow. `None` if
-/// there are too few rounds, or if nothing arrived at the shortest round trip.
+/// Returns the largest relative deviation of the bandwidth from that at the shortest round-trip
+/// time: the minimum and the maximum that the intervals allow. `None` if there are too few rounds,
+/// or if nothing arrived at the shortest round-trip time.
 fn deviation(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
     let (first, others) = boxes.split_first()?;
     let [least, most] = first.level?.interval?;
@@ -202,9 +208,8 @@ fn deviation(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
     worst
 }
 
-/// Returns the payload that arrives per second, divided by the stream's rate, at round trips from
-/// [`BROKEN_FROM`] ms on. The result is the minimum and the maximum that the intervals of those
-/// round trips allow.
+/// Returns the payload that arrives per second, divided by the stream's rate, at round-trip times
+/// of [`BROKEN_FROM`] ms or more: the minimum and the maximum that the intervals allow.
 fn held(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
     let far = boxes.iter().filter(|one| one.rtt >= BROKEN_FROM);
     let intervals: Vec<[f64; 2]> =

@@ -1,4 +1,4 @@
-//! Result of one measurement, and its storage format.
+//! Result of one measurement of the camouflage experiment, and its storage format.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,15 +10,15 @@ use super::plan::{Arm, MeasurementKind};
 /// of the connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Download {
-    /// Length of the payload.
+    /// Length of the payload in bytes.
     pub bytes: u32,
-    /// Time to the first byte; `None` if the download was cut or failed.
+    /// Time to the first byte; `None` if the download was cut off or failed.
     pub first_byte: Option<f64>,
-    /// Time to the last byte; `None` if the download was cut or failed.
+    /// Time to the last byte; `None` if the download was cut off or failed.
     pub whole: Option<f64>,
-    /// Bytes of IP packets from the client that crossed its line for this download.
+    /// Bytes of IP packets that this download sent from the client over its line.
     pub up: u64,
-    /// Bytes of IP packets to the client that crossed its line for this download.
+    /// Bytes of IP packets that this download sent to the client over its line.
     pub down: u64,
 }
 
@@ -29,29 +29,29 @@ pub struct Stream {
     pub rate: u32,
     /// Time from the SOCKS request to the first byte in seconds; `None` if no byte arrived.
     pub first_byte: Option<f64>,
-    /// Time from the SOCKS request to the last byte in seconds; `None` if the stream was cut or
-    /// failed.
+    /// Time from the SOCKS request to the last byte in seconds; `None` if the stream was cut off
+    /// or failed.
     pub whole: Option<f64>,
     /// Payload bytes that arrived in each second.
     pub came: Vec<u64>,
-    /// Bytes of IP packets from the client that crossed its line in each second.
+    /// Bytes of IP packets that the client sent over its line in each second.
     pub up: Vec<u64>,
-    /// Bytes of IP packets to the client that crossed its line in each second.
+    /// Bytes of IP packets that the client received over its line in each second.
     pub down: Vec<u64>,
 }
 
-/// Result of a measurement.
+/// Result of one measurement of the camouflage experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// Name of the unit in the plan.
+    /// Name of the measurement in the plan.
     pub unit: String,
     /// Kind of measurement.
     pub what: MeasurementKind,
-    /// Arm that was measured: the client's way of fetching.
+    /// The client's method of fetching: directly, or through Tor, with or without a transport.
     pub arm: Arm,
-    /// Round trip of the line, in ms.
+    /// Round-trip time of the client's line, in ms.
     pub rtt: u32,
-    /// Number of the round, from 0.
+    /// Number of the round (a pass over all settings), from 0.
     pub round: u32,
     /// Start time, in seconds since 1970.
     pub started: f64,
@@ -65,9 +65,9 @@ pub struct Measured {
     pub seconds: f64,
     /// Share of the machine's CPUs that was in use by any process.
     pub busy: f64,
-    /// Reason of the first failure; empty if all downloads and streams completed.
+    /// Reason for the first failure; empty if all downloads and streams completed.
     pub error: String,
-    /// Other load of the machine meanwhile.
+    /// Load of the machine by other work during the measurement.
     pub machine: Disturbance,
 }
 
@@ -78,8 +78,8 @@ impl Record for Measured {
 }
 
 impl Download {
-    /// Returns the goodput from the request to the last byte, in kB/s; `None` if the download was
-    /// cut or failed.
+    /// Returns the download's goodput from the request to the last byte, in kB/s; `None` if it was
+    /// cut off or failed.
     #[must_use]
     pub fn goodput(&self) -> Option<f64> {
         Some(f64::from(self.bytes) / 1e3 / self.whole?)
@@ -96,7 +96,7 @@ fn unit_columns<R>(rows: &Rows<'_, R>, of: impl Fn(&R) -> &Measured + Copy) -> V
     ]
 }
 
-/// Replaces `None` by NaN, because the Parquet tables here have no nulls.
+/// Replaces `None` by NaN, because the Parquet tables of this crate have no nulls.
 fn or_none(value: Option<f64>) -> f64 {
     value.unwrap_or(f64::NAN)
 }
@@ -122,7 +122,8 @@ pub fn columns(records: &[Measured]) -> Vec<Column> {
     columns
 }
 
-/// Returns the columns of the table of all streams, one row per second.
+/// Returns the columns of the table of all streams, with a row for each second
+/// (`docs/formats.md`).
 #[must_use]
 pub fn stream_columns(records: &[Measured]) -> Vec<Column> {
     let each: Vec<(&Measured, &Stream, usize)> = records

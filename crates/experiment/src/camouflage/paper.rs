@@ -1,17 +1,17 @@
-//! Measurements of the paper between California and New Jersey (section 6).
+//! Results of the StegoTorus paper, measured between California and New Jersey (section 6).
 
 use super::plan::Arm;
 
-/// A row of Table 3: the mean number of bytes on the wire of 32 downloads of 1,000,000 B.
+/// A row of the paper's Table 3: mean numbers of bytes on the wire of 32 downloads of 1,000,000 B.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
-    /// Bytes to the server.
+    /// Bytes sent to the server.
     pub up: f64,
-    /// Bytes from the server.
+    /// Bytes received from the server.
     pub down: f64,
 }
 
-/// Returns the row of Table 3 with which `arm` is compared; `None` if the paper has none. The
+/// Returns the row of the paper's Table 3 that corresponds to `arm`; `None` if there is none. The
 /// paper has one HTTP module, which is compared with each of our HTTP profiles.
 #[must_use]
 pub fn table_3(arm: Arm) -> Option<Row> {
@@ -25,8 +25,8 @@ pub fn table_3(arm: Arm) -> Option<Row> {
     Some(Row { up, down })
 }
 
-/// Returns the values read from Figure 7 for `arm`: mean goodput in kB/s for 100, 200, … 1,000 kB.
-/// `None` if the figure lacks the arm.
+/// Returns the values of the paper's Figure 7 for `arm`: mean goodput in kB/s for downloads of
+/// 100, 200, … 1,000 kB. `None` if the figure lacks it.
 #[must_use]
 pub fn figure_7(arm: Arm) -> Option<[f64; 10]> {
     match arm {
@@ -39,9 +39,10 @@ pub fn figure_7(arm: Arm) -> Option<[f64; 10]> {
     }
 }
 
-/// Returns the value read from Figure 6: the median bandwidth on the wire in kB/s. `rate` is the
-/// stream's, 50, 150 or 300 kB/s, and `rtt` one of 100, 150, … 450 ms. HTTP's values are those of
-/// six connections. Tor and chopper are flat.
+/// Returns a value of the paper's Figure 6: the median bandwidth on the wire in kB/s. `rate` is
+/// the stream's rate (50, 150 or 300 kB/s), `rtt` the round-trip time (100, 150, … 450 ms). For
+/// HTTP, the values with six connections are used. For Tor and chopper, they do not depend on
+/// `rtt`.
 #[must_use]
 pub fn figure_6(arm: Arm, rate: u32, rtt: u32) -> Option<f64> {
     let at = [50, 150, 300].iter().position(|one| *one == rate)?;
@@ -62,7 +63,8 @@ const HTTP: [[f64; 8]; 3] = [
     [473., 162., 140., 47., 39., 27., 23., 21.],
 ];
 
-/// Round trip in ms from which HTTP does not sustain a stream of [`SLOW`] (section 6).
+/// Round-trip time in ms from which HTTP cannot sustain a stream of [`SLOW`] kB/s in the paper
+/// (section 6).
 pub const BROKEN_FROM: u32 = 200;
 /// Rate of the slowest stream in the paper's text, in kB/s.
 pub const SLOW: u32 = 50;

@@ -1,4 +1,4 @@
-//! The measurements and their order.
+//! The measurements of the camouflage experiment, and their order.
 
 use std::time::Duration;
 
@@ -10,13 +10,15 @@ use serde_json::{Value, json};
 use super::super::named::named;
 use super::super::runner;
 
-/// Round trip of the paper's line, in ms.
+/// Round-trip time of the paper's line, in ms.
 pub const RTT: u32 = 85;
-/// Size in bytes of Table 3's downloads, and of the longest ones of Figure 7.
+/// Size in bytes of the downloads of the paper's Table 3, and of the longest downloads of Figure
+/// 7.
 pub const LONGEST: u32 = 1_000_000;
-/// Number of downloads of [`LONGEST`] in a measurement.
+/// Number of downloads of [`LONGEST`] bytes in a measurement.
 pub const DOWNLOADS: usize = 4;
-/// Sizes in bytes of Figure 7's downloads; a measurement has one of each size below the longest.
+/// Sizes in bytes of the downloads of the paper's Figure 7. A measurement has one download of each
+/// size below the longest.
 pub const LENGTHS: [u32; 10] =
     [100_000, 200_000, 300_000, 400_000, 500_000, 600_000, 700_000, 800_000, 900_000, LONGEST];
 /// Approximate time to start a bridge and a client.
@@ -24,7 +26,8 @@ const STARTING: Duration = Duration::from_secs(20);
 /// Total length of the pauses in a measurement.
 const PAUSES: Duration = Duration::from_secs(12);
 
-/// Method by which the client fetches: directly, through Tor, or through Tor with a transport.
+/// The client's method of fetching: directly, through Tor, or through Tor with a pluggable
+/// transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Arm {
@@ -38,8 +41,8 @@ pub enum Arm {
     Webtunnel,
     /// C tor through our transport with the profile `nosteg`: the paper's chopper alone.
     Nosteg,
-    /// C tor through our transport with the profile `nosteg-rr`: one exchange per connection as in
-    /// the original.
+    /// C tor through our transport with the profile `nosteg-rr`: each connection carries one
+    /// request and one reply, as in the original StegoTorus.
     NostegRr,
     /// C tor through our transport with the profile `nosteg-short`: many short connections.
     NostegShort,
@@ -47,13 +50,13 @@ pub enum Arm {
     Opaque,
     /// C tor through our transport: HTTP with opaque bodies and many short connections.
     OpaqueShort,
-    /// C tor through our transport: HTTP with printable bodies.
+    /// C tor through our transport: HTTP whose bodies are printable text.
     Text,
     /// C tor through our transport: HTTP with printable bodies and many short connections.
     TextShort,
     /// C tor through our transport: HTTP with JPEGs towards the client.
     Image,
-    /// C tor through our transport: HTTP with the objects of a site, whose content stays
+    /// C tor through our transport: HTTP with the objects of a recorded site, whose content stays
     /// meaningful.
     Site,
     /// C tor through our transport, with the connection sizes and pauses of recorded traffic.
@@ -68,7 +71,7 @@ pub enum MeasurementKind {
     Downloads,
     /// Streams of fixed rates one after another (Figure 6).
     Streams,
-    /// Downloads of [`LONGEST`] one after another through our transport, without Tor inside.
+    /// Downloads of [`LONGEST`] bytes one after another through our transport, without Tor inside.
     Bare,
 }
 
@@ -79,14 +82,14 @@ named!(Arm: Direct "direct", Tor "tor", Obfs4 "obfs4", Webtunnel "webtunnel", No
 named!(MeasurementKind: Downloads "downloads", Streams "streams", Bare "bare");
 
 impl Arm {
-    /// Returns whether the arm is a profile of our transport. If so, the arm's name is the
-    /// profile's.
+    /// Returns whether this method uses our transport. If so, its name is that of the transport's
+    /// profile.
     #[must_use]
     pub fn is_ours(self) -> bool {
         !matches!(self, Arm::Direct | Arm::Tor | Arm::Obfs4 | Arm::Webtunnel)
     }
 
-    /// Returns whether the arm is an HTTP profile of our transport.
+    /// Returns whether this method uses an HTTP profile of our transport.
     #[must_use]
     pub fn is_http(self) -> bool {
         let arms =
@@ -94,57 +97,58 @@ impl Arm {
         arms.contains(&self)
     }
 
-    /// Returns whether downloads of this arm take several times as long as others, because the
-    /// cover is many times as large as the payload.
+    /// Returns whether downloads by this method take several times as long as others, because the
+    /// camouflage is many times as large as the payload.
     fn is_slow(self) -> bool {
         matches!(self, Arm::Image | Arm::Site | Arm::Embed)
     }
 }
 
-/// Measurements to make, and their parameters.
+/// Measurements of the camouflage experiment to make, and their parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Arms to measure.
+    /// Methods of fetching to measure.
     pub arms: Vec<Arm>,
-    /// Number of rounds of downloads through Tor and directly.
+    /// Number of rounds (passes over all settings) of downloads through Tor and directly.
     pub rounds: u32,
     /// Number of rounds of downloads through our transport without Tor inside.
     pub bare_rounds: u32,
     /// Number of rounds of streams.
     pub stream_rounds: u32,
-    /// Round trips of the streams, in ms.
+    /// Round-trip times at which streams are measured, in ms.
     pub rtts: Vec<u32>,
     /// Rates of the streams, in kB/s.
     pub rates: Vec<u32>,
     /// Length of each stream, in seconds.
     pub seconds: u32,
-    /// Time after which a download is cut, in seconds.
+    /// Time after which a download is cut off, in seconds.
     pub cut: u32,
-    /// Number and total bytes of the JPEG files for `http-image`; `None` without them.
+    /// Number and total bytes of the JPEG files for the profile `http-image`; `None` without them.
     pub pictures: Option<[u64; 2]>,
-    /// Number and total bytes of the covers' files for `http-site`; `None` without them.
+    /// Number and total bytes of the recorded site's files for the profile `http-site`; `None`
+    /// without them.
     pub covers: Option<[u64; 2]>,
     /// Seed of all random orders.
     pub seed: u64,
 }
 
-/// One measurement.
+/// One measurement of the camouflage experiment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unit {
     /// Kind of measurement.
     pub what: MeasurementKind,
-    /// Arm to measure.
+    /// Method of fetching to measure.
     pub arm: Arm,
-    /// Round trip of the line, in ms.
+    /// Round-trip time of the client's line, in ms.
     pub rtt: u32,
-    /// Number of the round, from 0.
+    /// Number of the round (a pass over all settings), from 0.
     pub round: u32,
     lasts: Duration,
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed. The others, such as the
-    /// number of rounds, may be extended.
+    /// Returns the settings that must not change when a run is resumed. Other settings, such as
+    /// the number of rounds, may be increased.
     #[must_use]
     pub fn header(&self) -> Value {
         let mut header = json!({
@@ -156,7 +160,7 @@ impl Settings {
             "cut": self.cut,
             "pictures": self.pictures,
         });
-        // A journal from before the covers existed lacks this setting, and can still be resumed.
+        // A journal of an earlier version lacks this setting. It can still be resumed.
         if let Some(covers) = self.covers {
             header["covers"] = json!(covers);
         }
@@ -179,8 +183,8 @@ impl Settings {
 }
 
 impl Unit {
-    /// Returns the sizes of the unit's downloads in bytes, in order. All arms of a round have the
-    /// same sizes and order.
+    /// Returns the sizes of the measurement's downloads in bytes, in order. All methods of
+    /// fetching have the same sizes and order in one round.
     #[must_use]
     pub fn lengths(&self, seed: u64) -> Vec<u32> {
         if self.what == MeasurementKind::Bare {
@@ -191,8 +195,8 @@ impl Unit {
         self.shuffled(seed, "lengths", lengths)
     }
 
-    /// Returns the rates of the unit's streams in kB/s, in order. All arms of a round have the same
-    /// order.
+    /// Returns the rates of the measurement's streams in kB/s, in order. All methods of fetching
+    /// have the same order in one round.
     #[must_use]
     pub fn rates(&self, settings: &Settings) -> Vec<u32> {
         self.shuffled(settings.seed, "rates", settings.rates.clone())
@@ -225,8 +229,8 @@ impl runner::Unit for Unit {
     }
 }
 
-/// Returns all measurements in the order of execution: round by round, each round shuffled. So a
-/// temporarily busy machine does not disturb the same arm in all rounds.
+/// Returns all measurements in the order of execution: round by round, each round shuffled. The
+/// shuffle avoids that a temporarily busy machine disturbs the same setting in all rounds.
 #[must_use]
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let mut units = Vec::new();
@@ -245,8 +249,8 @@ pub fn plan(settings: &Settings) -> Vec<Unit> {
                 of_round.extend(settings.rtts.iter().map(stream));
             }
         }
-        // Each unit has its own random number, so that further settings do not change the order of
-        // the others.
+        // Each measurement has its own random number, so that adding settings does not change the
+        // order of the others.
         of_round.sort_by_cached_key(|unit| unit.order(settings.seed));
         units.extend(of_round);
     }

@@ -1,4 +1,4 @@
-//! One stream of a fixed rate, and the traffic on the line while it lasts.
+//! One stream of a fixed rate, and the traffic on the client's line while it lasts.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use super::super::onions::fetch::{Fetch, FetchTimes};
 use super::measured::Stream;
 use super::test_network::TestNetwork;
 
-/// Interval of the check for the first byte.
+/// Interval at which the arrival of the first byte is checked.
 const LOOK: Duration = Duration::from_millis(10);
 /// Maximum duration of a stream, as a multiple of its nominal duration.
 const SLACK: u32 = 3;
@@ -17,21 +17,20 @@ const SLACK: u32 = 3;
 /// Parameters of a stream.
 #[derive(Clone, Copy)]
 pub(super) struct Pace<'a> {
-    /// Fetch that receives the stream. Its length and its rate are replaced by those of the
-    /// stream.
+    /// Parameters for fetching the stream. Their length and rate are replaced by the stream's.
     pub(super) fetch: Fetch<'a>,
-    /// Round trip of the line, in ms.
+    /// Round-trip time of the client's line, in ms.
     pub(super) rtt: u32,
-    /// Rate in kB/s.
+    /// Rate of the stream in kB/s.
     pub(super) rate: u32,
     pub(super) seconds: u32,
 }
 
-/// Runs a stream. Returns its measured values, and the reason why it did not complete, which is
-/// empty if it did.
+/// Fetches one stream. Returns its measured values, and the reason why it did not complete; the
+/// reason is empty if it did.
 ///
 /// # Errors
-/// The thread cannot enter the client's namespace.
+/// The thread cannot enter the client's network namespace.
 pub(super) fn carry(
     test_network: &TestNetwork,
     pace: Pace<'_>,
@@ -67,8 +66,8 @@ pub(super) fn carry(
     })
 }
 
-/// Calls `counters` once a second for `seconds` seconds, and returns the growth of the three
-/// counters in each second.
+/// Calls `counters` once a second for `seconds` seconds. Returns by how much each of the three
+/// counters has grown in each second.
 fn sampled(seconds: u32, mut counters: impl FnMut() -> [u64; 3]) -> Vec<[u64; 3]> {
     let (began, mut before) = (Instant::now(), counters());
     let second = |turn: u32| {

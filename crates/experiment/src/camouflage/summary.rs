@@ -1,4 +1,4 @@
-//! Summary of all measurements of a plan.
+//! Summary of all measurements of the camouflage experiment.
 
 use std::collections::BTreeMap;
 
@@ -6,78 +6,78 @@ use super::super::{Mean, Median, average, by_round, middle, quartiles, spread};
 use super::measured::{Download, Measured, Stream};
 use super::plan::{Arm, LENGTHS, LONGEST, MeasurementKind};
 
-/// Quantity reported for downloads.
+/// Quantity that is reported for downloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
     /// Goodput from the request to the last byte, in kB/s.
     Goodput,
     /// Time to the first byte, in seconds.
     FirstByte,
-    /// Bytes of IP packets from the client that crossed its line.
+    /// Bytes of IP packets that the client sent over its line.
     Up,
-    /// Bytes of IP packets to the client that crossed its line.
+    /// Bytes of IP packets that the client received over its line.
     Down,
 }
 
-/// Row of Table 3: an arm's downloads of [`LONGEST`].
+/// A row of Table 3: downloads of [`LONGEST`] bytes by one method of fetching.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Arm of the row.
+    /// Method of fetching in this row.
     pub arm: Arm,
-    /// Number of all downloads, and of those that were cut or failed.
+    /// Number of all downloads, and number of downloads that were cut off or failed.
     pub counts: (usize, usize),
-    /// Bytes of IP packets for completed downloads, from the client and to it: means of the
-    /// rounds' means.
+    /// Bytes of IP packets sent and received by the client for completed downloads: the means over
+    /// rounds of each round's mean.
     pub bytes: [Option<Mean>; 2],
-    /// The values of `bytes` as multiples of a direct download's.
+    /// The values of `bytes` as multiples of the bytes of a direct download.
     pub to_direct: [Option<f64>; 2],
     /// Time to the first byte, in seconds.
     pub first_byte: Option<Median>,
-    /// Goodput in kB/s.
+    /// Goodput in kB/s from the request to the last byte.
     pub goodput: Option<Median>,
-    /// Goodput divided by that of Tor alone in the same round; `None` if the rounds allow no
-    /// comparison.
+    /// Goodput divided by the goodput of Tor alone in the same round; `None` if the rounds allow
+    /// no comparison.
     pub to_tor: Option<Median>,
-    /// Maximum share of the machine that was in use.
+    /// Maximum share of the machine's CPUs that was in use.
     pub busy: f64,
 }
 
-/// Curve of Figure 7: an arm's goodputs.
+/// A curve of Figure 7: the goodputs of one method of fetching.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// Arm of the curve.
+    /// Method of fetching of this curve.
     pub arm: Arm,
-    /// For each of [`LENGTHS`], the mean of the rounds' means in kB/s, and the number of rounds. A
-    /// cut download counts as 0.
+    /// For each download size in [`LENGTHS`]: the mean over rounds of each round's mean goodput in
+    /// kB/s, and the number of rounds. A download that was cut off counts as 0.
     pub points: Vec<Option<(Mean, usize)>>,
 }
 
-/// Box of Figure 6: streams of one rate by an arm at a round trip.
+/// A box of Figure 6: streams of one rate by one method of fetching, at one round-trip time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamBox {
-    /// Arm of the streams.
+    /// Method by which the streams are fetched.
     pub arm: Arm,
-    /// Rate in kB/s.
+    /// Rate of the streams in kB/s.
     pub rate: u32,
-    /// Round trip in ms.
+    /// Round-trip time of the client's line in ms.
     pub rtt: u32,
-    /// Number of all streams, and of those that did not arrive completely.
+    /// Number of all streams, and number of streams that did not arrive completely.
     pub counts: (usize, usize),
-    /// Lower quartile, median and upper quartile of the bytes to the client on the wire per
-    /// second, in kB/s, over all seconds of all rounds.
+    /// Lower quartile, median and upper quartile of the bytes that the client received on the wire
+    /// per second, in kB/s, over all seconds of all rounds.
     pub down: [f64; 3],
-    /// Median over rounds of each round's median of the bytes to the client per second, in kB/s.
+    /// Median over rounds of each round's median of the bytes received per second, in kB/s.
     pub level: Option<Median>,
-    /// Median of the bytes from the client on the wire per second, in kB/s.
+    /// Median of the bytes that the client sent on the wire per second, in kB/s.
     pub up: f64,
-    /// Payload that arrived per second, divided by the stream's rate: the median over the rounds'
-    /// medians.
+    /// Payload received per second, divided by the stream's rate: the median over rounds of each
+    /// round's median.
     pub held: Option<Median>,
 }
 
 impl Quantity {
-    /// Returns this quantity of the download `one`. If the download was cut or failed, returns the
-    /// worst possible value.
+    /// Returns this quantity for the download `one`. If the download was cut off or failed,
+    /// returns the worst possible value.
     #[must_use]
     pub fn of(self, one: &Download) -> f64 {
         let crossed = |bytes: u64| one.whole.map(|_| bytes as f64);
@@ -95,8 +95,8 @@ impl Quantity {
     }
 }
 
-/// Returns the downloads of `bytes` bytes by `arm` in measurements of kind `what`, each with its
-/// round.
+/// Returns the downloads of `bytes` bytes by the method `arm` in measurements of the kind `what`,
+/// each with the number of its round.
 fn of(
     records: &[Measured],
     (what, arm): (MeasurementKind, Arm),
@@ -107,7 +107,8 @@ fn of(
     each.filter(move |(_, one)| one.bytes == bytes)
 }
 
-/// Returns the median of `quantity` in each round, over an arm's downloads of [`LONGEST`] bytes.
+/// Returns, for each round, the median of `quantity` over one method's downloads of [`LONGEST`]
+/// bytes.
 #[must_use]
 pub fn rounds(
     records: &[Measured],
@@ -118,9 +119,9 @@ pub fn rounds(
     by_round(values, middle)
 }
 
-/// Returns `quantity` of `arm` through Tor, divided by that of `other` in the same round: a value
-/// for each round. If both are the worst possible value, so is the ratio. A round in which only
-/// `other` is 0 has no ratio.
+/// Returns `quantity` of `arm` through Tor, divided by that of `other` in the same round: a ratio
+/// for each round. If both are the worst possible value, so is the ratio. If only that of `other`
+/// is 0, the round has no ratio.
 #[must_use]
 pub fn ratios(records: &[Measured], [arm, other]: [Arm; 2], quantity: Quantity) -> Vec<f64> {
     let of = |arm| rounds(records, (MeasurementKind::Downloads, arm), quantity);
@@ -133,15 +134,15 @@ pub fn ratios(records: &[Measured], [arm, other]: [Arm; 2], quantity: Quantity) 
     of(arm).into_iter().filter_map(ratio).collect()
 }
 
-/// Returns the number of an arm's downloads of [`LONGEST`] bytes, and how many of them were cut or
-/// failed.
+/// Returns the number of one method's downloads of [`LONGEST`] bytes, and the number of those
+/// downloads that were cut off or failed.
 #[must_use]
 pub fn counts(records: &[Measured], which: (MeasurementKind, Arm)) -> (usize, usize) {
     let cut = of(records, which, LONGEST).filter(|(_, one)| one.whole.is_none()).count();
     (of(records, which, LONGEST).count(), cut)
 }
 
-/// Returns the rows of Table 3, by arm.
+/// Returns the rows of Table 3, a row for each method of fetching.
 #[must_use]
 pub fn table(records: &[Measured]) -> Vec<Row> {
     Arm::ALL.iter().filter_map(|arm| row(records, *arm)).collect()
@@ -172,7 +173,8 @@ fn row(records: &[Measured], arm: Arm) -> Option<Row> {
     })
 }
 
-/// Returns the mean over rounds of an arm's bytes in direction `way`, over completed downloads.
+/// Returns the mean over rounds of the bytes of completed downloads by the method `arm`. `way` is
+/// the direction.
 fn bytes(records: &[Measured], arm: Arm, way: Quantity) -> Option<Mean> {
     let all = of(records, (MeasurementKind::Downloads, arm), LONGEST);
     let ended = all.filter(|(_, one)| one.whole.is_some());
@@ -180,7 +182,7 @@ fn bytes(records: &[Measured], arm: Arm, way: Quantity) -> Option<Mean> {
     Mean::of(&rounds.into_values().collect::<Vec<_>>())
 }
 
-/// Returns the curves of Figure 7, by arm.
+/// Returns the curves of Figure 7, a curve for each method of fetching.
 #[must_use]
 pub fn curves(records: &[Measured]) -> Vec<Curve> {
     let point = |arm: Arm, bytes: u32| {
@@ -194,7 +196,7 @@ pub fn curves(records: &[Measured]) -> Vec<Curve> {
     curves.filter(|curve| curve.points.iter().any(Option::is_some)).collect()
 }
 
-/// Returns the boxes of Figure 6, by arm, then rate, then round trip.
+/// Returns the boxes of Figure 6, sorted by method of fetching, rate and round-trip time.
 #[must_use]
 pub fn boxes(records: &[Measured]) -> Vec<StreamBox> {
     let mut keys: Vec<(Arm, u32, u32)> = records

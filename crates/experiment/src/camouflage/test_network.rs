@@ -1,4 +1,5 @@
-//! The network of all measurements: a client at home, and all other hosts beyond its line.
+//! The network of the camouflage experiment: a client, and all other hosts at the other end of its
+//! line.
 
 use std::fmt::Write as _;
 use std::io;
@@ -7,17 +8,18 @@ use std::net::Ipv4Addr;
 use super::super::onions::Seat;
 use super::super::stage::Stage;
 
-/// Uplink rate of the client's line in kbit/s (section 6: 5.6 Mbit/s down and .7 Mbit/s up).
+/// Uplink rate of the client's line in kbit/s (the paper's section 6: 5.6 Mbit/s down and .7
+/// Mbit/s up).
 pub const UP_KBIT: u32 = 700;
 /// Downlink rate of the client's line in kbit/s; for the source see [`UP_KBIT`].
 pub const DOWN_KBIT: u32 = 5_600;
 /// Queue length of the client's line in each direction, in kB.
 pub const QUEUE_KB: u32 = 100;
-/// Address of the web server, as the exit reaches it.
+/// Address of the web server, as the Tor exit reaches it.
 pub(super) const WEB: Ipv4Addr = Ipv4Addr::new(10, 40, 0, 1);
-/// Port at which a bridge's transport listens.
+/// Port on which a bridge's transport listens.
 pub(super) const PORT: u16 = 443;
-/// Addresses of the authority and of three relays. They are in different /16 networks, because
+/// Address of the directory authority. The relays' addresses are in other /16 networks, because
 /// relays of one such network may not be on the same circuit.
 pub(super) const AUTHORITY: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
 pub(super) const RELAYS: [(&str, Ipv4Addr); 3] = [
@@ -26,15 +28,16 @@ pub(super) const RELAYS: [(&str, Ipv4Addr); 3] = [
     ("exit", Ipv4Addr::new(10, 30, 0, 1)),
 ];
 
-/// The hosts of all measurements: the client's host, and another one with all other programs.
-/// Between them is one line for each round trip. The destination address selects the line.
+/// The two hosts of the camouflage experiment: the client's host, and another host with all other
+/// programs. For each round-trip time there is a line between them; the destination address
+/// selects the line.
 pub struct TestNetwork {
     pub(super) stage: Stage,
     rtts: Vec<u32>,
 }
 
 impl TestNetwork {
-    /// Builds the network, with a line for each round trip in `rtts`, in ms.
+    /// Builds the network, with a line for each round-trip time in `rtts`, in ms.
     ///
     /// # Errors
     /// A step of the set-up fails.
@@ -45,24 +48,26 @@ impl TestNetwork {
         Ok(TestNetwork { stage: Stage::of(&topology(&rtts), links)?, rtts })
     }
 
-    /// Returns the address of bridge and web server over the line with round trip `rtt`.
+    /// Returns the address of the bridge and the web server, as reached over the line with the
+    /// round-trip time `rtt`.
     pub(super) fn far_end(&self, rtt: u32) -> Ipv4Addr {
         far_end(self.number(rtt))
     }
 
-    /// Returns the bytes of IP packets that the line with round trip `rtt` has carried so far:
-    /// from the client, and to it.
+    /// Returns the bytes of IP packets that the line with the round-trip time `rtt` has carried so
+    /// far: sent by the client, and received by it.
     pub(super) fn carried(&self, rtt: u32) -> [u64; 2] {
         let (all, number) = (self.stage.carried(), self.number(rtt));
         [all.up[number], all.down[number]]
     }
 
-    /// Returns the name, address and host for a program at the client's end.
+    /// Returns name, address and host for a program that runs on the client's host.
     pub(super) fn near_seat(&self, name: &str) -> Seat<'_> {
         Seat { name: name.to_owned(), ip: Ipv4Addr::LOCALHOST, host: self.stage.client() }
     }
 
-    /// Returns the name, address and host for a program at the other end, with the address `ip`.
+    /// Returns name, address and host for a program that runs on the other host, with the address
+    /// `ip`.
     pub(super) fn far_seat(&self, name: &str, ip: Ipv4Addr) -> Seat<'_> {
         Seat { name: name.to_owned(), ip, host: self.stage.server() }
     }
@@ -72,8 +77,8 @@ impl TestNetwork {
     }
 }
 
-/// Returns the far end's address on line `number`. It is in the network for benchmarks (RFC 2544),
-/// because webtunnel's client refuses private addresses.
+/// Returns the address of the other host on the line with the number `number`. It is in the range
+/// for benchmarks (RFC 2544), because webtunnel's client refuses private addresses.
 fn far_end(number: usize) -> Ipv4Addr {
     Ipv4Addr::new(198, 18, number as u8, 1)
 }

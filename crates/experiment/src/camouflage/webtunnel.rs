@@ -1,4 +1,5 @@
-//! webtunnel as its authors run it: behind nginx with TLS, which forwards requests for one path.
+//! webtunnel as its authors run it: nginx with TLS receives the connections, and forwards requests
+//! for one path to webtunnel's server.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -11,32 +12,32 @@ use super::super::certificates::Certificates;
 use super::super::stage::command;
 use super::test_network::{PORT, TestNetwork};
 
-/// webtunnel's client and server programs, with their source.
+/// webtunnel's client and server programs, each with its source.
 pub(super) const PROGRAMS: [(&str, &str); 2] = [
     ("webtunnel-client", "tests/interop/setup --area pt"),
     ("webtunnel-server", "tests/interop/setup --area pt"),
 ];
-/// Program nginx, and its source.
+/// The program nginx, and the package that contains it.
 pub(super) const NGINX: (&str, &str) = ("nginx", "package nginx-light");
-/// Address of webtunnel's server, which receives requests from nginx.
+/// Address on which webtunnel's server receives requests from nginx.
 pub(super) const BEHIND: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 15_000);
-/// Secret path of the tunnel.
+/// Secret URL path whose requests nginx forwards to webtunnel's server.
 const SECRET: &str = "/8d1Tn0Yw2eRfKq7uVbXcJ5hLs";
-/// Program that sets `SSL_CERT_FILE`, the certificates that webtunnel's client trusts. tor cannot
-/// set the environment of a transport.
+/// Program that sets `SSL_CERT_FILE`, the certificates that webtunnel's client trusts. It is
+/// needed because tor cannot set the environment of a transport.
 const ENV: &str = "/usr/bin/env";
 
-/// nginx in front of a bridge. It is stopped on drop.
+/// A running nginx that receives the connections for webtunnel. It is stopped on drop.
 pub(super) struct Front<'a> {
     _nginx: GroupProcess<'a>,
     pub(super) tunnel: Tunnel,
 }
 
-/// Parameters of both sides of webtunnel.
+/// Parameters of webtunnel for its client and its server.
 pub(super) struct Tunnel {
     /// URL of the tunnel.
     pub(super) url: String,
-    /// Path of the certificate chain that the client trusts, as the started programs see it.
+    /// Path of the certificate chain that webtunnel's client trusts, as started programs see it.
     pub(super) trust: PathBuf,
 }
 
@@ -81,13 +82,14 @@ impl Tunnel {
         programs.path(PROGRAMS[1].0).display().to_string()
     }
 
-    /// Returns the transport option `url`, which is the same for client and server.
+    /// Returns webtunnel's option `url`, which is the same for client and server.
     pub(super) fn option(&self) -> String {
         format!("url={}", self.url)
     }
 }
 
-/// Returns nginx's configuration for a single process. All its files are in `folder`.
+/// Returns a configuration with which nginx runs as a single process. All its files are in
+/// `folder`.
 fn config(ip: Ipv4Addr, [folder, key, chain]: [&Path; 3]) -> String {
     let [folder, key, chain] = [folder, key, chain].map(|path| path.display().to_string());
     let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];

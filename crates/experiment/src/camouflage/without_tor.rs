@@ -1,4 +1,4 @@
-//! Our pluggable transport without Tor inside, from the client's host to the web server.
+//! Our pluggable transport without Tor inside: from the client's host to the web server.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -8,7 +8,7 @@ use super::bridged_client::{Kit, options};
 use super::plan::Arm;
 use super::test_network::{PORT, TestNetwork};
 
-/// Address at which the client of our transport accepts connections.
+/// Address on which the client of our transport accepts local connections.
 const ENTRANCE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9_101);
 
 /// A running client and server of our transport. They are stopped on drop, the client first.
@@ -18,8 +18,8 @@ pub(super) struct TransportPair<'a> {
 }
 
 impl<'a> TransportPair<'a> {
-    /// Starts client and server of our transport over the line with round trip `rtt`. Their files
-    /// are in directories named after `name`.
+    /// Starts a client and a server of our transport over the line with the round-trip time `rtt`.
+    /// Their files are in directories named after `name`.
     ///
     /// # Errors
     /// The client or the server ends, or takes too long to be ready.
@@ -35,13 +35,13 @@ impl<'a> TransportPair<'a> {
         Ok(TransportPair { _client: client, _server: server })
     }
 
-    /// Returns the address at which the client of our transport accepts connections.
+    /// Returns the address on which the client of our transport accepts local connections.
     pub(super) fn entrance(&self) -> SocketAddrV4 {
         ENTRANCE
     }
 }
 
-/// Returns the arguments of our transport's server for the profile of `arm`.
+/// Returns the command-line arguments of our transport's server for the profile `arm`.
 fn words(arm: Arm, kit: Kit<'_>) -> Vec<String> {
     let to = format!("{}:{WEB_PORT}", Ipv4Addr::LOCALHOST);
     let options = options(arm, kit).into_iter();

@@ -1,4 +1,4 @@
-//! Measurement of one design in one network.
+//! Measurement of one design (a way to split streams over circuits) in one network.
 
 use std::io;
 use std::net::SocketAddrV4;
@@ -23,13 +23,13 @@ use super::place::{self, Role};
 use super::plan::{Settings, Unit, WEB};
 
 const SERVERS: u16 = 4;
-/// Range of the pause between two repetitions, in seconds.
+/// Range of the random pause between two repetitions, in seconds.
 const BETWEEN: std::ops::Range<f64> = 0.05..0.25;
-/// Time for which first fetches are tried again after a failure, because a client has to build its
-/// circuits.
+/// Time for which the first fetch is tried again after failures, because the client must first
+/// build its circuits.
 const WARM: Duration = Duration::from_secs(90);
-/// Number of uncounted repetitions at the start, during which a client builds all circuits of its
-/// sets.
+/// Number of repetitions at the start that do not count. During them, a client builds all circuits
+/// of its sets.
 const FIRST: u32 = 3;
 /// Number of failed fetches after which a measurement is abandoned.
 const FAILURES: u32 = 10;
@@ -43,11 +43,11 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Creates a bench for `settings`. `anabranch` is the program under test, `programs` an
-    /// optional directory that may contain C tor.
+    /// Creates an executor of measurements for `settings`. `anabranch` is the program under test,
+    /// and `programs` an optional directory that may contain C tor.
     ///
     /// # Errors
-    /// A design needs C tor, which was not found.
+    /// A measurement needs C tor, which was not found.
     pub fn new(
         settings: &Settings,
         anabranch: PathBuf,
@@ -103,7 +103,7 @@ impl Bench {
     }
 }
 
-/// A measurement under way.
+/// A measurement in progress.
 struct Measurement<'a> {
     bench: &'a Bench,
     stage: &'a Stage,
@@ -181,8 +181,7 @@ impl Measurement<'_> {
         })
     }
 
-    /// Fetches until a fetch succeeds, and then [`FIRST`] - 1 times more, without counting the
-    /// results.
+    /// Fetches until a fetch succeeds, then [`FIRST`] - 1 times more. None of these results count.
     fn warm(&self) -> io::Result<()> {
         let began = Instant::now();
         let mut left = FIRST;

@@ -1,4 +1,4 @@
-//! Clients that load the network during a measurement.
+//! Clients that create load in the network during a measurement.
 
 use std::net::{SocketAddr, SocketAddrV4};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,30 +12,30 @@ use rand::RngExt;
 use super::super::onions::fetch::Fetch;
 use super::plan::{Pace, WEB};
 
-/// Interval at which a pausing client checks whether the measurement has ended.
+/// Interval at which an idle load client checks whether the measurement has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Counts of the loading clients' fetches so far.
+/// Counts of the fetches by all load clients so far.
 #[derive(Default)]
 pub(super) struct LoadCounters {
     pub(super) fetches: AtomicU64,
     pub(super) failures: AtomicU64,
 }
 
-/// A client that loads the network: its host, its proxy, its number, and the seed of its fetches'
-/// times.
+/// A client that creates load in the network: its host, its proxy, its number, and the seed of the
+/// times of its fetches.
 pub(super) struct Loader<'a> {
     pub(super) host: &'a Namespace,
     pub(super) proxy: SocketAddr,
     pub(super) number: u8,
     pub(super) seed: u64,
-    /// Rule for the times at which the client fetches.
+    /// Rule for the times at which this client fetches.
     pub(super) pace: Pace,
 }
 
 impl Pace {
-    /// Draws the time from the end of a fetch to the start of the next one. `fetched` is the
-    /// duration of the fetch that has ended.
+    /// Draws the random time from the end of a fetch to the start of the next one. `fetched` is
+    /// the duration of the fetch that has ended.
     fn next(self, dice: &mut impl RngExt, fetched: Duration) -> Duration {
         let (Pace::Pause(mean) | Pace::Period(mean)) = self;
         let drawn = Duration::from_secs_f64(-mean * (1.0 - dice.random::<f64>()).ln());
@@ -47,7 +47,8 @@ impl Pace {
 }
 
 impl Loader<'_> {
-    /// Fetches web pages from `servers` in turn, at times drawn by `pace`, until `stop` is set.
+    /// Fetches web pages from `servers` in turn, at times according to `pace`, until `stop` is
+    /// set.
     pub(super) fn run(&self, servers: &[SocketAddrV4], done: &LoadCounters, stop: &AtomicBool) {
         let mut dice = seed::stream(self.seed, self.number.into(), "pauses");
         let mut turn = usize::from(self.number);

@@ -1,4 +1,4 @@
-//! Result of a measurement in one network, and its storage format.
+//! Result of a measurement in one network of circuits, and its storage format.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use super::super::table::{Column, Rows};
 use super::super::{Disturbance, Record};
 use super::plan::{Design, Layout, Load};
 
-/// Bytes in a MiB, the unit of the size of a bulk download.
+/// Number of bytes in a MiB, the unit in which the size of bulk downloads is given.
 pub const MIB: usize = 1 << 20;
 
 /// One repetition: a web page, then a bulk download. Times are in seconds since the SOCKS request.
@@ -22,46 +22,46 @@ pub struct Repetition {
     pub bulk: f64,
 }
 
-/// Result of one measurement: a design in one network.
+/// Result of one measurement: a way to split streams over circuits, in one network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// Name of the unit in the plan.
+    /// Name of the measurement in the plan.
     pub unit: String,
-    /// Design that was measured.
+    /// Design (protocol and scheduler that split streams over circuits) that was measured.
     pub design: Design,
-    /// Number of circuits of the measuring client.
+    /// Number of circuits over which the measuring client splits a stream.
     pub legs: u32,
     /// Topology of the network.
     pub place: Layout,
-    /// Choice of circuits by the clients that loaded the network.
+    /// Rule for the choice of relays by the load clients.
     #[serde(default)]
     pub load: Load,
-    /// Load in [`Layout::Line`], in percent of the rate of one guard's line; `None` in other
-    /// topologies.
+    /// Load in the topology [`Layout::Line`], in percent of the rate of one guard's line; `None`
+    /// in other topologies.
     #[serde(default)]
     pub level: Option<u32>,
-    /// Number of the round, from 0.
+    /// Number of the round (a pass over all settings), from 0.
     pub round: u32,
     /// Start time, in seconds since 1970.
     pub started: f64,
     /// Results of the measured repetitions.
     pub repetitions: Vec<Repetition>,
-    /// Number of failed fetches of the measuring client.
+    /// Number of fetches by the measuring client that failed.
     pub failed: u32,
-    /// Duration of the repetitions in seconds, pauses included.
+    /// Duration of all repetitions in seconds, including pauses.
     pub seconds: f64,
-    /// Bytes that all clients fetched during the repetitions.
+    /// Bytes that all clients together fetched during the repetitions.
     pub bytes: u64,
-    /// Number of failed fetches of the clients that loaded the network.
+    /// Number of failed fetches by the load clients.
     pub load_failed: u64,
-    /// CPU seconds that the three guards, the three middles and the exit used during the
+    /// CPU seconds that each of the three guards, the three middles and the exit used during the
     /// repetitions.
     pub cpu: [f64; 7],
     /// Share of the machine's CPUs that was in use by any process.
     pub busy: f64,
     /// Error of the last failed fetch; empty if none failed.
     pub error: String,
-    /// Signs of other load on the machine during the repetitions.
+    /// Signs of load on the machine by other work during the repetitions.
     pub machine: Disturbance,
 }
 
@@ -76,24 +76,24 @@ impl Measured {
         self.bytes as f64 / 1e6
     }
 
-    /// Returns the CPU time of all guards together, of all middles together and of the exit, in ms
-    /// per MB that the network carried.
+    /// Returns CPU times in ms per MB that the network carried: of all guards together, of all
+    /// middles together, and of the exit.
     pub fn per_megabyte(&self) -> [f64; 3] {
         let [a, b, c, d, e, f, exit] = self.cpu;
         [a + b + c, d + e + f, exit].map(|seconds| seconds * 1e3 / self.megabytes().max(1e-9))
     }
 
-    /// Returns the CPU time of one guard, of one middle and of the exit, in ms per MB that the
-    /// network carried. Only relays that the clients use are counted. `None` if clients spread
-    /// their circuits over all guards.
+    /// Returns CPU times in ms per MB that the network carried: of one guard, of one middle, and
+    /// of the exit. Only relays that the clients use count. `None` if clients spread their
+    /// circuits over all guards.
     pub fn of_one(&self) -> Option<[f64; 3]> {
         let employed = f64::from(self.legs);
         let [guards, middles, exit] = self.per_megabyte();
         (self.load == Load::Employed).then_some([guards / employed, middles / employed, exit])
     }
 
-    /// Returns the CPU use of a guard, of a middle and of the exit in percent of one core, as in
-    /// the paper.
+    /// Returns the CPU use of one guard, of one middle and of the exit, in percent of one core, as
+    /// in the paper.
     pub fn percent(&self) -> [f64; 3] {
         let [a, b, c, d, e, f, exit] = self.cpu;
         let share = |seconds: f64| seconds * 100.0 / self.seconds.max(1e-9);

@@ -1,5 +1,5 @@
-//! The programs of a network: our authority, and seven relays and the clients, either ours or C
-//! tor's; or the nodes of MORE, without an authority.
+//! The programs of a measured network. A Tor network has our authority, and seven relays and
+//! clients that are ours or C tor's. A MORE network has the nodes of MORE, without an authority.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,22 +10,22 @@ use super::super::onions::{
 use super::place::Role;
 use super::plan::{Design, Layout, Load, Unit};
 
-/// A running network.
+/// The running programs of a measured network.
 pub(super) struct Nodes<'a> {
     makers: Makers<'a>,
     place: Layout,
     network: Running<'a>,
 }
 
-/// A network of either kind.
+/// A running network: of Tor relays, or of MORE nodes.
 enum Running<'a> {
     Onion(OnionNetwork<'a>),
-    /// The clients are nodes, too, and are started first.
+    /// A network of MORE. Its clients are nodes, too, and are started first.
     More(MoreNetwork<'a>),
 }
 
 impl<'a> Nodes<'a> {
-    /// Starts the network of `unit`, and waits until it can be used. With MORE that includes the
+    /// Starts the network of `unit`, and waits until it can be used. A MORE network includes the
     /// clients, `roles`.
     ///
     /// # Errors
@@ -47,8 +47,8 @@ impl<'a> Nodes<'a> {
         Ok(Nodes { makers, place, network: Running::Onion(network) })
     }
 
-    /// Returns the fingerprints of the relays that the client `role` may use at each of the three
-    /// positions of its circuits.
+    /// Returns the fingerprints of the relays that the client `role` may use, for each of the
+    /// three positions of its circuits.
     fn pins(network: &OnionNetwork<'_>, role: Role, unit: &Unit, load: Load) -> [String; 3] {
         let of = |relays: &[usize]| -> String {
             let names = relays.iter().map(|&relay| &*network.fingerprints[relay]);
@@ -57,7 +57,7 @@ impl<'a> Nodes<'a> {
         positions(role, unit, load).map(|relays| of(&relays))
     }
 
-    /// Starts the client `role`, which may not be ready yet: [`Nodes::wait_ready`] waits for that.
+    /// Starts the client `role`, without waiting until it is ready ([`Nodes::wait_ready`]).
     /// Returns `None` if the client runs already.
     ///
     /// # Errors
@@ -80,8 +80,8 @@ impl<'a> Nodes<'a> {
         network.our_client(&seat, self.proxy(role), &pins, &words).map(Some)
     }
 
-    /// Waits until the client `node` can fetch through circuits of the relays allowed at each
-    /// position.
+    /// Waits until the client `node` can fetch through circuits whose relays are those allowed at
+    /// each position.
     ///
     /// # Errors
     /// The client ends, or takes too long.
@@ -102,7 +102,7 @@ impl<'a> Nodes<'a> {
         SocketAddr::from((role.address(self.place), SOCKS + number(role)))
     }
 
-    /// Returns the CPU time that each relay has used since its start, in seconds.
+    /// Returns the CPU time in seconds that each relay has used since its start.
     pub(super) fn cpu(&self) -> [f64; 7] {
         let mut cpu = [0.0; 7];
         let relays = match &self.network {
@@ -115,8 +115,8 @@ impl<'a> Nodes<'a> {
 
     fn rules(&self, role: Role, design: Design) -> String {
         let conflux = u8::from(design == Design::StockConflux);
-        // On loopback, C tor would learn a timeout of 26 ms for building circuits, and a busy
-        // machine then loses connections.
+        // On loopback, C tor would learn a timeout of 26 ms for building circuits. Then circuits
+        // fail whenever the machine is busy.
         format!(
             "SocksPort {}\nConfluxEnabled {conflux}\nLearnCircuitBuildTimeout 0\n",
             self.proxy(role)
@@ -124,13 +124,12 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// Returns the number of a client, which is added to its ports.
+/// Returns a number that is different for each client; it is added to the client's ports.
 fn number(role: Role) -> u16 {
     if let Role::Load(number) = role { u16::from(number) + 1 } else { 0 }
 }
 
-/// Starts a network of MORE: the clients `roles`, and the seven relays. The exit is the
-/// last one.
+/// Starts a network of MORE with the clients `roles` and seven relays. The exit is the last relay.
 fn more<'a>(makers: Makers<'a>, place: Layout, roles: &[Role]) -> io::Result<MoreNetwork<'a>> {
     let seat = |role: &Role| {
         let ip = role.address(place);
@@ -145,9 +144,9 @@ fn more<'a>(makers: Makers<'a>, place: Layout, roles: &[Role]) -> io::Result<Mor
     MoreNetwork::start(makers, &seats)
 }
 
-/// Returns the indices in [`Role::RELAYS`] of the guards, the middles and the exit of a client's
-/// circuits. The client uses as many guards and middles as it has circuits. A loading client uses
-/// all of them if the load is spread.
+/// Returns the indices, in [`Role::RELAYS`], of the guards, the middles and the exit that a client
+/// uses. A client uses the same number of guards and of middles as it has circuits. If the load is
+/// spread, a load client uses all of them.
 fn positions(role: Role, unit: &Unit, load: Load) -> [Vec<usize>; 3] {
     let spread = load == Load::Spread && role != Role::Client;
     let count = if spread { 3 } else { unit.legs as usize };
@@ -156,7 +155,7 @@ fn positions(role: Role, unit: &Unit, load: Load) -> [Vec<usize>; 3] {
     [guards, middles, vec![6]]
 }
 
-/// Returns the arguments of our client for `design`.
+/// Returns the command-line arguments with which our client uses `design`.
 fn words_of(design: Design) -> &'static [&'static str] {
     match design {
         Design::Conflux2013 => &["--multipath", "conflux-2013"],

@@ -1,25 +1,26 @@
 //! Table 1 of de la Cadena, Kaiser, Mitseva, Panchenko and Engel, Analysis of Multi-path Onion
 //! Routing-Based Anonymization Networks (DBSec 2019), for the designs that are measured here. All
-//! use round robin, at the paper's largest number of clients.
+//! rows are with round robin, at the paper's largest number of clients.
 
 use super::plan::Design;
 
 /// A row of the paper's table: times in seconds, and CPU use in percent of a core.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
-    /// Number of circuits.
+    /// Number of circuits over which a stream is split.
     pub legs: u32,
-    /// Time to the first byte of a page.
+    /// Time to the first byte of a web page, in seconds.
     pub first_byte: f64,
-    /// Time to fetch a page of 320 KiB.
+    /// Time to fetch a web page of 320 KiB, in seconds.
     pub web: f64,
-    /// Time to fetch 1 MiB; `None` if the paper's fetches did not finish.
+    /// Time to fetch 1 MiB, in seconds; `None` if the paper's fetches did not finish.
     pub bulk: Option<f64>,
-    /// CPU use of a guard, of a middle and of the exit.
+    /// CPU use of a guard, of a middle and of the exit, in percent of a core.
     pub cpu: [f64; 3],
 }
 
-/// Row of Tor, which has one circuit. It also stands for Conflux and mTor with one circuit.
+/// The paper's row of Tor, which has one circuit. It is also used for Conflux and mTor with one
+/// circuit.
 pub const ONE: Row =
     Row { legs: 1, first_byte: 0.027, web: 0.059, bulk: Some(0.113), cpu: [57.87, 49.85, 31.74] };
 const CONFLUX: [Row; 2] = [
@@ -35,7 +36,7 @@ const MUDP_OR: [Row; 3] = [
     Row { legs: 2, first_byte: 0.002, web: 0.034, bulk: Some(0.081), cpu: [36.75, 32.67, 73.48] },
     Row { legs: 3, first_byte: 0.0024, web: 0.035, bulk: Some(0.113), cpu: [22.73, 24.45, 75.30] },
 ];
-/// Row of MORE with one path. With two and three the paper has about the same.
+/// The paper's row of MORE with one path. Its rows for two and three paths are about the same.
 const MORE: Row =
     Row { legs: 1, first_byte: 0.014, web: 1.41, bulk: None, cpu: [6.73, 6.93, 75.92] };
 

@@ -1,4 +1,4 @@
-//! The network of a measurement: addresses, hosts and lines.
+//! The network of a measurement: its addresses, hosts and lines.
 
 use std::fmt::Write as _;
 use std::io;
@@ -10,16 +10,16 @@ use super::plan::{LOADED, Layout};
 use anabranch_emulator::Namespace;
 
 /// Lines of the three guards: the rate in Mbit/s in each direction, and the round-trip time in ms
-/// that they add between the measuring client and the core. Each guard has a line to the client and
-/// one to the core, with half of this time each.
+/// that the guard adds between the measuring client and the core host. Each guard has a line to
+/// the client and a line to the core host, each with half of this time.
 pub const LINES: [(u32, u32); 3] = [(20, 20), (20, 40), (10, 60)];
 /// Queue length of a line, as the time in ms for which a full queue delays a packet.
 pub(super) const QUEUE_MS: u32 = 100;
 
-/// Role of a program in the measured network.
+/// Role of a program in a measured network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The authority, which makes the consensus.
+    /// The directory authority, which makes the consensus.
     Authority,
     /// One of the three guards.
     Guard(u8),
@@ -29,14 +29,14 @@ pub(super) enum Role {
     Exit,
     /// The four web servers, which share one host.
     Web,
-    /// The client that measures.
+    /// The client whose downloads are measured.
     Client,
-    /// One of the clients that load the network.
+    /// One of the clients that create load in the network.
     Load(u8),
 }
 
 impl Role {
-    /// The roles of the seven relays: guards, middles, exit.
+    /// The roles of the seven relays: three guards, three middles, one exit.
     pub(super) const RELAYS: [Role; 7] = [
         Role::Guard(0),
         Role::Guard(1),
@@ -47,13 +47,13 @@ impl Role {
         Role::Exit,
     ];
 
-    /// Returns the name, address and host of the program with this role.
+    /// Returns name, address and host for the program with this role.
     pub(super) fn seat(self, place: Layout, stage: &Stage) -> Seat<'_> {
         let host = self.host(place, stage);
         Seat { name: self.name(), ip: self.address(place), host }
     }
 
-    /// Returns the name of the program with this role. The program's files have the same name.
+    /// Returns the name of the program with this role, which is also that of its files.
     fn name(self) -> String {
         match self {
             Role::Authority => "authority".to_owned(),
@@ -66,8 +66,8 @@ impl Role {
         }
     }
 
-    /// Returns the second octet of the program's address. It differs between roles, because relays
-    /// in the same /16 network may not be on one circuit.
+    /// Returns the second octet of the address of the program with this role. It differs between
+    /// roles, because relays in the same /16 network may not be on one circuit.
     fn network(self) -> u8 {
         match self {
             Role::Authority => 1,
@@ -80,7 +80,7 @@ impl Role {
         }
     }
 
-    /// Returns the program's address.
+    /// Returns the IP address of the program with this role.
     pub(super) fn address(self, place: Layout) -> Ipv4Addr {
         match (place, self) {
             (Layout::Loopback, _) => Ipv4Addr::new(127, self.network(), 0, 1),
@@ -89,7 +89,7 @@ impl Role {
         }
     }
 
-    /// Returns the host on which the program runs.
+    /// Returns the host on which the program with this role runs.
     pub(super) fn host(self, place: Layout, stage: &Stage) -> &Namespace {
         match (place, self) {
             (Layout::Loopback, _) => stage.server(),
@@ -100,7 +100,7 @@ impl Role {
     }
 }
 
-/// Builds the network for `place`.
+/// Builds the hosts and lines for the topology `place`.
 ///
 /// # Errors
 /// A step of the set-up fails.
@@ -108,10 +108,10 @@ pub(super) fn build(place: Layout) -> io::Result<Stage> {
     Stage::of(&topology(place), Vec::new())
 }
 
-/// Writes the topology for `place`. On loopback all programs share one host. Otherwise the guards
-/// and the measuring client have their own hosts, and all others are at `server`, the core. Each
-/// guard has a line to the core and one to the client. The client has another line to the core, to
-/// fetch the directory.
+/// Returns the topology `place` as text for the emulator. On loopback all programs share one host.
+/// Otherwise the guards and the measuring client have their own hosts, and all other programs are
+/// at `server`, the core. Each guard has a line to the core and a line to the client. The client
+/// has another line to the core, to fetch the directory.
 fn topology(place: Layout) -> String {
     if place == Layout::Loopback {
         return "[[host]]\nname = 'server'\n[[host]]\nname = 'client'\n".to_owned();

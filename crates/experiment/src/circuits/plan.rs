@@ -1,4 +1,4 @@
-//! The measurements and their order.
+//! The measurements of the circuits experiment, and their order.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,56 +13,57 @@ use super::super::runner;
 
 /// Size of a web page in bytes, as in the paper.
 pub const WEB: usize = 320 << 10;
-/// Lines of each guard in [`Layout::Line`], as in [`LINES`](super::LINES): rate in Mbit/s, and
-/// added round-trip time in ms.
+/// Line of each guard in the topology [`Layout::Line`]: rate in Mbit/s, and added round-trip time
+/// in ms, as in [`LINES`](super::LINES).
 pub const LOADED: (u32, u32) = (20, 20);
-/// Number of bytes on a guard's line for each byte of a page. Cells of 514 bytes carry 498 bytes
-/// of data. TLS records, TCP and IP headers add 4 %.
+/// Number of bytes on a guard's line for each byte of a web page. Cells of 514 bytes carry 498
+/// bytes of data; TLS records, TCP and IP headers add 4 %.
 const ON_THE_LINE: f64 = 514.0 / 498.0 * 1.04;
 
-/// Factor of the pauses of MORE's loading clients. With the pauses of the other designs, the
-/// cryptography of their packets alone would keep two cores busy, and the measured client's times
-/// would be those of the machine.
+/// Factor between the pauses of load clients with MORE and with other designs. With the normal
+/// pauses, the cryptography of the load clients' packets would keep two cores busy, so the
+/// measured times would be those of the machine.
 pub const MORE_PAUSES: f64 = 5.0;
-/// Approximate time to start a network and its clients: for our programs, and for C tor.
+/// Approximate time to start a network and its clients: first with our programs, then with C tor.
 const STARTING: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(45)];
 
-/// Design that transfers a stream over one or several circuits of a client.
+/// Protocol and scheduler that transfer a client's stream over one or several circuits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Design {
-    /// One circuit as in Tor, between our client and our relays.
+    /// One circuit per stream as in Tor, between our client and our relays.
     Tor,
     /// Current Conflux (proposal 329) between our client and our exit. The exit distributes the
     /// downloaded data with `lowrtt`.
     Conflux,
     /// Conflux of 2013 as published, with its published scheduler.
     Conflux2013,
-    /// Conflux of 2013 with round robin, which the paper used to compare all designs.
+    /// Conflux of 2013 with round robin, the scheduler with which the paper compared all designs.
     Conflux2013Turns,
-    /// mTor as published, with its own scheduler.
+    /// mTor as published, with its published scheduler.
     MTor,
     /// mTor with round robin.
     MTorTurns,
-    /// This project's own design with its default scheduler. Streams survive the loss of single
+    /// This project's own protocol with its default scheduler. Streams survive the loss of single
     /// circuits.
     Ours,
-    /// This project's own design with round robin.
+    /// This project's own protocol with the round-robin scheduler.
     OursTurns,
-    /// This project's own design, with circuits that merge at a middle. From there one circuit
-    /// leads to the exit.
+    /// This project's own protocol with circuits that meet at a middle relay. From there one
+    /// circuit leads to the exit.
     Merged,
-    /// Merged circuits whose scheduler sends batches of 50 to 70 cells, by weights that are
-    /// redrawn (TrafficSliver's `batched weighted`).
+    /// Circuits that meet at a middle relay, with the `batched weighted` scheduler of
+    /// TrafficSliver: it sends batches of 50 to 70 cells, by weights that are redrawn.
     MergedBatches,
-    /// UDP-OR: TCP between client and exit, over one lossy circuit.
+    /// UDP-OR: a TCP connection between client and exit, over one lossy circuit.
     UdpOr,
-    /// mUDP-OR with a window for each circuit.
+    /// mUDP-OR (TCP over several lossy circuits) with a congestion window for each circuit.
     MudpOr,
-    /// mUDP-OR as in the paper: CUBIC with one window, and round robin.
+    /// mUDP-OR (TCP over several lossy circuits) as in the paper: CUBIC with one congestion
+    /// window, and round robin.
     MudpOrTurns,
-    /// MORE: a path for each packet. The paper has rows for 1, 2 and 3 paths without an explanation
-    /// of that number; here there is one row.
+    /// MORE: each packet takes its own path. The paper has rows for 1, 2 and 3 paths, but does not
+    /// explain that number; here there is one row.
     More,
     /// C tor as clients and relays, without Conflux.
     Stock,
@@ -70,89 +71,91 @@ pub enum Design {
     StockConflux,
 }
 
-/// Topology of relays and clients.
+/// Topology of the network between relays and clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
-    /// All programs on loopback: no line is slower than the machine. The paper had an isolated
-    /// LAN.
+    /// All programs on loopback: no line limits the rate. The paper had an isolated LAN.
     Loopback,
-    /// Guards with lines of different rates and delays.
+    /// Guards whose lines have different rates and delays.
     Lines,
-    /// Guards with equal lines, which the loading clients use to a given share of their rate
-    /// (`levels` of [`Settings`]).
+    /// Guards with equal lines. The load clients use a given part of the lines' rate (`levels` of
+    /// [`Settings`]).
     Line,
 }
 
-/// Choice of relays for the circuits of the loading clients.
+/// Rule for the choice of relays by load clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Load {
-    /// Circuits over all relays: each client chooses its own guards.
+    /// All relays: each load client chooses its own guards.
     #[default]
     Spread,
-    /// Circuits over the same relays as those of the measuring client (DBSec 2019, section 5.1).
+    /// The same relays as the measuring client (DBSec 2019, section 5.1).
     Employed,
 }
 
-/// Measurements to make, and their parameters.
+/// Measurements of the circuits experiment to make, and their parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Designs to compare.
+    /// Protocols and schedulers to compare.
     pub designs: Vec<Design>,
-    /// Numbers of circuits to measure, for designs that use several.
+    /// Numbers of circuits per stream to measure, for designs that use several.
     pub legs: Vec<u32>,
-    /// Topologies to measure in.
+    /// Topologies in which to measure.
     pub places: Vec<Layout>,
-    /// Number of networks in which each setting is measured.
+    /// Number of rounds: networks in which each setting is measured.
     pub rounds: u32,
     /// Number of repetitions in each network. Each repetition fetches a web page and a bulk
-    /// download; half of them use optimistic data.
+    /// download. Half of them send the HTTP request together with the SOCKS request (optimistic
+    /// data).
     pub repetitions: u32,
-    /// Size of a bulk download in MiB; in the paper it is one.
+    /// Size of a bulk download in MiB; the paper's is 1.
     pub bulk: u32,
-    /// Number of clients that load the network.
+    /// Number of clients that create load in the network.
     pub clients: u32,
-    /// Mean pause of a loading client between two fetches in seconds: on loopback, and in
+    /// Mean pause of a load client between two fetches in seconds: on loopback, and in
     /// [`Layout::Lines`].
     pub pauses: [f64; 2],
-    /// Choice of relays for the circuits of the loading clients.
+    /// Rule for the choice of relays by load clients.
     pub load: Load,
-    /// Loads in [`Layout::Line`], in percent of the rate of one guard's line.
+    /// Loads in the topology [`Layout::Line`], in percent of the rate of one guard's line.
     pub levels: Vec<u32>,
-    /// Seed of the order of the measurements, and of the pauses.
+    /// Seed of the order of the measurements and of the pauses.
     pub seed: u64,
 }
 
-/// Rule for the time at which a loading client starts its next fetch.
+/// Rule for the time at which a load client starts its next fetch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Pace {
-    /// Mean time in seconds from the end of one fetch to the next (exponential).
+    /// Random pauses with an exponential distribution. The field is the mean time in seconds from
+    /// the end of a fetch to the start of the next.
     Pause(f64),
-    /// Mean time in seconds from the start of one fetch to the next (exponential). If a fetch takes
-    /// longer, the next one starts at once.
+    /// Random start times with an exponential distribution. The field is the mean time in seconds
+    /// from the start of a fetch to the start of the next. If a fetch takes longer, the next one
+    /// starts at once.
     Period(f64),
 }
 
-/// One measurement: a design in its own network.
+/// One measurement: a design (protocol and scheduler) in its own network.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unit {
-    /// Design to measure.
+    /// Design (protocol and scheduler) to measure.
     pub design: Design,
-    /// Number of circuits of the measuring client.
+    /// Number of circuits over which the measuring client splits a stream.
     pub legs: u32,
-    /// Topology to measure in.
+    /// Topology in which to measure.
     pub place: Layout,
-    /// Load in [`Layout::Line`], in percent of the rate of one guard's line; `None` in other
-    /// topologies.
+    /// Load in the topology [`Layout::Line`], in percent of the rate of one guard's line; `None`
+    /// in other topologies.
     pub level: Option<u32>,
-    /// Number of the round, from 0.
+    /// Number of the round (a pass over all settings), from 0.
     pub round: u32,
     lasts: Duration,
 }
 
 impl Design {
-    /// All designs.
+    /// All designs that can be measured.
     pub const ALL: [Design; 16] = [
         Design::Tor,
         Design::Conflux,
@@ -172,7 +175,7 @@ impl Design {
         Design::StockConflux,
     ];
 
-    /// Returns the design's name, as users write it.
+    /// Returns the design's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Design::Tor => "tor",
@@ -194,12 +197,13 @@ impl Design {
         }
     }
 
-    /// Returns whether clients and relays of this design are C tor's.
+    /// Returns whether this design uses C tor's clients and relays.
     pub fn is_stock(self) -> bool {
         matches!(self, Design::Stock | Design::StockConflux)
     }
 
-    /// Returns whether the design is another one with round robin, or with batches.
+    /// Returns whether the design differs from another one only by its scheduler (round robin or
+    /// batches).
     pub fn is_variant(self) -> bool {
         matches!(
             self,
@@ -211,7 +215,7 @@ impl Design {
         )
     }
 
-    /// Returns the arguments of relays with which they serve this design.
+    /// Returns the command-line arguments with which relays support this design.
     pub(super) fn relay_words(self) -> &'static [&'static str] {
         match self {
             Design::UdpOr | Design::MudpOr => &["--udp-or"],
@@ -220,14 +224,14 @@ impl Design {
         }
     }
 
-    /// Returns whether the design can be measured in `place`. Relays of MORE send to clients,
-    /// whose addresses are routed on loopback only.
+    /// Returns whether the design can be measured in the topology `place`. Relays of MORE send to
+    /// clients, whose addresses are routed on loopback only.
     fn fits(self, place: Layout) -> bool {
         self != Design::More || place == Layout::Loopback
     }
 
-    /// Returns the numbers of circuits to measure the design with, out of the requested numbers
-    /// `asked`. C tor's Conflux always uses two, designs with one circuit always one.
+    /// Returns the numbers of circuits with which to measure the design, out of the requested
+    /// numbers `asked`. C tor's Conflux always uses two circuits. Some designs always use one.
     fn legs(self, asked: &[u32]) -> Vec<u32> {
         match self {
             Design::Tor | Design::UdpOr | Design::More | Design::Stock => vec![1],
@@ -273,7 +277,7 @@ impl Layout {
     /// Default topologies of a run.
     pub const USUAL: [Layout; 2] = [Layout::Loopback, Layout::Lines];
 
-    /// Returns the topology's name, as users write it.
+    /// Returns the topology's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Layout::Loopback => "loopback",
@@ -284,10 +288,10 @@ impl Layout {
 }
 
 impl Load {
-    /// All choices of circuits.
+    /// All rules for the choice of relays by load clients.
     pub const ALL: [Load; 2] = [Load::Spread, Load::Employed];
 
-    /// Returns the name of this choice, as users write it.
+    /// Returns the rule's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Load::Spread => "spread",
@@ -326,8 +330,8 @@ impl FromStr for Layout {
 }
 
 impl Settings {
-    /// Returns the settings that must be the same when a run is resumed. The other settings may be
-    /// extended: more designs, numbers of circuits, topologies, levels of load or rounds.
+    /// Returns the settings that must not change when a run is resumed. Other settings may be
+    /// extended: designs, numbers of circuits, topologies, levels of load and rounds.
     pub fn header(&self) -> Value {
         json!({
             "experiment": "circuits",
@@ -341,7 +345,7 @@ impl Settings {
         })
     }
 
-    /// Returns the times at which loading clients fetch; `None` if they do not fetch.
+    /// Returns the rule for the times at which load clients fetch; `None` if there is no load.
     pub(super) fn pace(&self, unit: &Unit) -> Option<Pace> {
         match unit.level {
             None => {
@@ -357,8 +361,8 @@ impl Settings {
         }
     }
 
-    /// Returns the levels of load to measure in a topology. The only element is `None` if the
-    /// topology has no such levels.
+    /// Returns the levels of load to measure in the topology `place`. The list is a single `None`
+    /// if the topology has no such levels.
     fn levels(&self, place: Layout) -> Vec<Option<u32>> {
         match place {
             Layout::Line => self.levels.iter().copied().map(Some).collect(),
@@ -369,13 +373,14 @@ impl Settings {
 
 impl Unit {
     /// Returns the order in which clients choose guards and middles. It differs between rounds.
-    /// All designs of a round have the same order, so that their results can be compared in pairs.
+    /// Within a round all designs have the same order, so that their results can be compared in
+    /// pairs.
     pub(super) fn order(&self) -> [usize; 3] {
         [0, 1, 2].map(|place| (place + self.round as usize) % 3)
     }
 
-    /// Returns the seed of the unit's random numbers, derived from `seed`. It differs between
-    /// units.
+    /// Returns the seed of this measurement's random numbers, derived from `seed`. It differs
+    /// between measurements.
     pub fn seed(&self, seed: u64) -> u64 {
         seed::stream(seed, 0, &runner::Unit::id(self)).next_u64()
     }
@@ -411,8 +416,8 @@ pub fn plan(settings: &Settings) -> Vec<Unit> {
                 of_round.extend(legs.map(unit));
             }
         }
-        // Each unit has its own random number, so that further settings do not change the order of
-        // the others.
+        // Each measurement has its own random number, so that adding settings does not change the
+        // order of the others.
         of_round.sort_by_cached_key(|unit| unit.seed(settings.seed));
         units.extend(of_round);
     }

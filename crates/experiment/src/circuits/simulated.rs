@@ -23,32 +23,34 @@ use super::measured::MIB;
 use super::place::{LINES, QUEUE_MS};
 use super::plan::{Design, Layout, WEB};
 
-/// Maximum deviation of a simulated median from the measured one, as a fraction of the measured
-/// one.
+/// Maximum deviation of a simulated median from the measured median, as a fraction of the measured
+/// median.
 pub const WITHIN: f64 = 0.15;
-/// Number of the clients that load the network.
+/// Number of clients that create load in the simulation.
 const CLIENTS: usize = 30;
-/// Mean pause of a loading client in a network with lines.
+/// Mean pause between two fetches of a load client in a network with lines.
 const PAUSE: Duration = Duration::from_secs(12);
-/// Range of the pause between two repetitions.
+/// Range of the random pause between two repetitions of the measuring client.
 const BETWEEN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(250)];
-/// Simulated time after which repetitions count. All circuits of the clients are built by then.
+/// Simulated time at the start whose repetitions do not count. By its end, the clients have built
+/// all circuits.
 const WARM_UP: Duration = Duration::from_secs(10);
-/// Delay of the core host's loopback, over which programs on it reach each other.
+/// Delay of the loopback interface of the core host, on which most programs run.
 const LOOPBACK: Duration = Duration::from_micros(20);
 /// Rate of lines that exist in the simulation only, in bits per second.
 const UNLIMITED: NonZeroU64 = NonZeroU64::new(10_000_000_000).expect("it is not zero");
-/// Delay between the measuring client and the core. The client's circuits do not use this line.
+/// Delay of the direct line between the measuring client and the core host. Circuits do not use
+/// it.
 const CORE_DELAY: Duration = Duration::from_millis(10);
-/// Number of guards, and of middles.
+/// Number of guards, and also number of middles.
 const GUARDS: usize = 3;
-/// Index of the exit among the relays.
+/// Index of the exit in the list of relays.
 const EXIT: usize = 2 * GUARDS;
 
-/// A compared time, from a request to a byte of its answer.
+/// A time that is compared: from a request to a byte of its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Quantity {
-    /// Time to the first byte of a page, with a normal request.
+    /// Time to the first byte of a page, if the HTTP request is sent after the SOCKS reply.
     FirstByte,
     /// Time to the first byte of a page whose request is sent together with the SOCKS request.
     OptimisticFirstByte,
@@ -59,7 +61,7 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// All quantities.
+    /// All times that are compared.
     pub const ALL: [Quantity; 4] =
         [Quantity::FirstByte, Quantity::OptimisticFirstByte, Quantity::Web, Quantity::Bulk];
 
@@ -75,21 +77,21 @@ impl Quantity {
     }
 }
 
-/// Medians of the quantities of [`Quantity::ALL`], in seconds.
+/// Medians of the times in [`Quantity::ALL`], in seconds.
 pub type Medians = [f64; 4];
 
-/// A design with its number of circuits.
+/// A design (protocol and scheduler) with a number of circuits per stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Combination {
-    /// Design of the circuits.
+    /// Protocol and scheduler that split streams over circuits.
     pub design: Design,
-    /// Number of circuits.
+    /// Number of circuits over which a stream is split.
     pub legs: u32,
 }
 
 impl Combination {
-    /// Returns all combinations that are compared: those of this project's designs over TCP links.
-    /// The published measurements contain no others yet.
+    /// Returns all combinations that are compared: this project's designs over TCP links. The
+    /// published measurements contain no others yet.
     #[must_use]
     pub fn all() -> Vec<Combination> {
         let ours = Design::ALL.into_iter().filter(|design| in_simulator(*design).is_some());
@@ -100,7 +102,8 @@ impl Combination {
         ours.flat_map(with_legs).collect()
     }
 
-    /// Returns the sets of guards that the measuring client may have, by their indices.
+    /// Returns the sets of guards that the measuring client may use, each as a list of guard
+    /// indices.
     #[must_use]
     pub fn guards(self) -> Vec<Vec<usize>> {
         match self.legs {
@@ -128,8 +131,8 @@ impl Combination {
     }
 }
 
-/// Returns the simulator's name of `design`, and the scheduler with its run length if it is not the
-/// design's own; `None` if the design is not compared.
+/// Returns the simulator's name of `design`, and its scheduler with run length if that is not the
+/// default. `None` if the design is not compared.
 fn in_simulator(design: Design) -> Option<(&'static str, Option<&'static str>)> {
     Some(match design {
         Design::Tor | Design::Conflux => ("conflux", None),
@@ -166,13 +169,13 @@ pub struct Network {
 }
 
 impl Network {
-    /// Creates the relays' keys and documents. This takes seconds.
+    /// Creates the network's relays with their keys and documents. This takes seconds.
     #[must_use]
     pub fn new() -> Network {
         let describe =
             |place| RelayDescription { exit: place == EXIT, bandwidth: 10_000_000, lossy: false };
         let relays: Vec<RelayDescription> = (0..=EXIT).map(describe).collect();
-        // Congestion control by Vegas (proposal 324), as the measured network has it.
+        // Congestion control is Vegas (proposal 324), as in the measured network.
         let params = BTreeMap::from([("cc_alg".to_owned(), 2)]);
         Network { documents: NetworkDocuments::new(&relays, &params) }
     }
@@ -217,8 +220,8 @@ impl Network {
         }
     }
 
-    /// Simulates the downloads of the measuring client for `duration`, with circuits over `guards`.
-    /// Returns the repetitions after the warm-up whose downloads succeeded.
+    /// Simulates the downloads of the measuring client for `duration`, with circuits through
+    /// `guards`. Returns the repetitions after the warm-up in which both downloads succeeded.
     #[must_use]
     pub fn simulate(
         &self,
@@ -243,8 +246,8 @@ impl Default for Network {
     }
 }
 
-/// Delays between the places: the core (0), the measuring client (1), and the guards. Half of a
-/// guard's round-trip time is on either side of the guard.
+/// Returns the delays between the hosts: the core (0), the measuring client (1), and the guards.
+/// Half of a guard's round-trip time is on either side of the guard.
 fn latencies() -> Latencies {
     let quarter = |guard: usize| Duration::from_millis(LINES[guard].1.into()) / 4;
     let between = |from: usize, to: usize| match (from.min(to), from.max(to)) {
@@ -260,7 +263,7 @@ fn latencies() -> Latencies {
     Latencies::matrix(&rows).expect("it has as many rows as columns")
 }
 
-/// One repetition: times in seconds since the request.
+/// One simulated repetition (a page and a bulk download); times are in seconds since the request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Repetition {
     optimistic: bool,
@@ -270,7 +273,9 @@ pub struct Repetition {
 }
 
 impl Repetition {
-    /// Returns the repetition of a page and a bulk download; `None` if one of them failed.
+    /// Converts a pair of simulated downloads, a page and a bulk file, into a repetition. `None`
+    /// if one of them failed. `optimistic` states whether the page's request was sent with the
+    /// SOCKS request.
     fn of(optimistic: bool, pair: &[DownloadRecord]) -> Option<Repetition> {
         let seconds = |time: Option<Duration>| Some(time?.as_secs_f64());
         Some(Repetition {
@@ -294,7 +299,7 @@ impl Repetition {
     }
 }
 
-/// Returns the medians of repetitions; `None` if a quantity has no value.
+/// Returns the medians of the compared times over `repetitions`; `None` if a time has no value.
 #[must_use]
 pub fn medians(repetitions: &[Repetition]) -> Option<Medians> {
     let of = |quantity: Quantity| {
@@ -313,7 +318,7 @@ pub fn medians(repetitions: &[Repetition]) -> Option<Medians> {
     Some([a?, b?, c?, d?])
 }
 
-/// The medians of each round that was measured in one layout, by design and number of circuits.
+/// Medians of each measured round in one topology, by design and number of circuits.
 pub type Rounds = BTreeMap<Combination, Vec<Medians>>;
 
 fn field<'a>(row: &'a Row, name: &str) -> Option<&'a Field> {
@@ -335,11 +340,11 @@ fn text<'a>(row: &'a Row, name: &str) -> Option<&'a str> {
     }
 }
 
-/// Reads the rounds that were measured in the layout `place` from a table of `experiment circuits`.
-/// Rounds of C tor are left out.
+/// Reads the rounds that were measured in the topology `place` from a table of `experiment
+/// circuits`. Rounds with C tor are left out.
 ///
 /// # Errors
-/// The file cannot be read, or has not the columns of such a table.
+/// The file cannot be read, or lacks the columns of such a table.
 pub fn rounds(table: &Path, place: Layout) -> io::Result<Rounds> {
     let reader =
         SerializedFileReader::new(std::fs::File::open(table)?).map_err(io::Error::other)?;
@@ -367,41 +372,42 @@ pub fn rounds(table: &Path, place: Layout) -> io::Result<Rounds> {
     Ok(rounds)
 }
 
-/// A simulated quantity compared with the measured one.
+/// Comparison of one simulated time with the measured time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compared {
-    /// Design and number of circuits.
+    /// Design and number of circuits that were simulated.
     pub combination: Combination,
-    /// Compared time.
+    /// The time that is compared.
     pub quantity: Quantity,
     /// Median over the measured rounds of their medians, in seconds.
     pub measured: f64,
-    /// Least and greatest median of a measured round, in seconds.
+    /// Smallest and largest median of any measured round, in seconds.
     pub range: [f64; 2],
-    /// Median over the same rounds of the simulated medians, in seconds.
+    /// Median, over the same rounds, of the simulated medians, in seconds.
     pub simulated: f64,
 }
 
 impl Compared {
-    /// Returns the simulated time over the measured one.
+    /// Returns the simulated time divided by the measured time.
     #[must_use]
     pub fn ratio(&self) -> f64 {
         self.simulated / self.measured
     }
 
-    /// Returns whether the simulated time is within [`WITHIN`] of the measured one.
+    /// Returns whether the simulated time differs from the measured time by at most the fraction
+    /// [`WITHIN`].
     #[must_use]
     pub fn is_within(&self) -> bool {
         (self.ratio() - 1.0).abs() <= WITHIN
     }
 }
 
-/// Compares the measured rounds of `combination` with simulated medians: one entry of `simulated`
-/// for each set of guards that the measuring client may have had.
+/// Compares the measured rounds of `combination` with simulated medians. `simulated` has an entry
+/// for each set of guards that the measuring client may have used.
 ///
-/// The table does not contain the guards of a round. So a round is compared with the set whose
-/// times of both downloads are nearest: with the least sum of squared logarithms of the two ratios.
-/// Times to the first byte do not affect this choice.
+/// The table does not contain the guards of a round. A round is therefore compared with the set of
+/// guards whose download times are nearest: with the least sum of squared logarithms of the two
+/// ratios. Times to the first byte do not affect this choice.
 #[must_use]
 pub fn compare(
     combination: Combination,

@@ -1,4 +1,4 @@
-//! Summary of all networks of a plan.
+//! Summary of all measurements of the circuits experiment.
 
 use std::collections::BTreeMap;
 
@@ -7,34 +7,38 @@ use super::measured::{Measured, Repetition};
 use super::paper::{self, Row};
 use super::plan::{Design, Layout, Load};
 
-/// Results of a design with `legs` circuits in one topology.
+/// Results of one design with one number of circuits in one topology.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
-    /// Design that was measured.
+    /// Design (protocol and scheduler) that was measured.
     pub design: Design,
-    /// Number of circuits.
+    /// Number of circuits over which a stream was split.
     pub legs: u32,
-    /// Topology, and its load in percent of one guard's line.
+    /// Topology, and the load in percent of the rate of one guard's line, if the topology has
+    /// levels of load.
     pub place: (Layout, Option<u32>),
     /// Number of rounds, and number of repetitions in all rounds together.
     pub counts: (usize, usize),
-    /// Number of failed fetches.
+    /// Number of fetches that failed.
     pub failed: u32,
-    /// Time to the first byte in seconds: with normal requests, and with optimistic data.
+    /// Time to the first byte in seconds: with normal requests, and with the HTTP request sent
+    /// together with the SOCKS request.
     pub first_byte: [Option<Mean>; 2],
     /// Time to fetch a page, in seconds.
     pub web: Option<Mean>,
     /// Time to fetch a bulk download, in seconds.
     pub bulk: Option<Mean>,
-    /// CPU time of all guards together, of all middles together and of the exit, in ms per MB.
+    /// CPU time in ms per MB that the network carried: of all guards together, of all middles
+    /// together, and of the exit.
     pub per_megabyte: [Option<Mean>; 3],
-    /// CPU use of a guard, of a middle and of the exit, in percent of a core.
+    /// CPU use of one guard, of one middle and of the exit, in percent of a core.
     pub percent: [Option<Mean>; 3],
-    /// Share of the machine that was in use.
+    /// Share of the machine's CPUs that was in use.
     pub busy: Option<Mean>,
 }
 
-/// Claim of the paper about several circuits compared with one, or about relays of one design.
+/// Claim of the paper: about several circuits compared with one, or about the relays of one
+/// design.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// The first byte arrives sooner than with one circuit.
@@ -47,11 +51,12 @@ pub enum Claim {
     Guard,
     /// A middle uses less CPU time for each byte that the network carries.
     Middle,
-    /// The exit uses the same CPU time for each byte as with one circuit, within 6 %.
+    /// The exit uses the same CPU time for each byte as with one circuit; up to 6 % difference is
+    /// allowed.
     Exit,
-    /// Within a design, entries cost more than middles.
+    /// Within one design, the entry relays use more CPU than the middles.
     EntriesCostMore,
-    /// Within a design, the exit costs less than all middles together.
+    /// Within one design, the exit uses less CPU than all middles together.
     ExitCostsLess,
     /// A page takes longer than with one circuit.
     WebLater,
@@ -59,46 +64,49 @@ pub enum Claim {
     BulkFails,
 }
 
-/// Answer of the measurements to a claim.
+/// Result of comparing a claim with the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The whole interval of the ratio is on the claim's side, and [`Answer::Alike`] does not
-    /// apply.
+    /// The whole interval of the measured ratio satisfies the claim, and the difference is not
+    /// negligible ([`Answer::Alike`]).
     Holds,
-    /// The whole interval of the ratio is on the other side, and [`Answer::Alike`] does not apply.
+    /// The whole interval of the measured ratio contradicts the claim, and the difference is not
+    /// negligible ([`Answer::Alike`]).
     Fails,
-    /// The whole interval is within 10 % of 1. Not for [`Claim::Exit`], which claims that the ratio
-    /// is 1.
+    /// The difference is negligible: the whole interval of the measured ratio is within 10 % of 1.
+    /// Not used for [`Claim::Exit`], which claims that the ratio is 1.
     Alike,
-    /// The interval has parts on both sides, or the run's load cannot show the effect.
+    /// The interval of the measured ratio allows both answers, or the load of this run cannot show
+    /// the effect.
     Open,
 }
 
-/// Judgement of a claim by the measurements.
+/// A claim about one design, with the measured ratio and the result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     /// Design that the claim is about.
     pub design: Design,
-    /// Number of circuits.
+    /// Number of circuits over which a stream was split.
     pub legs: u32,
-    /// Topology, and its load in percent of one guard's line.
+    /// Topology, and the load in percent of the rate of one guard's line, if the topology has
+    /// levels of load.
     pub place: (Layout, Option<u32>),
-    /// Claim that was judged.
+    /// The claim of the paper.
     pub claim: Claim,
-    /// Measured ratio that the claim is about: between the design and one circuit in the same
-    /// round, or between the relays of one design.
+    /// The measured ratio that the claim is about. It compares the design with one circuit in the
+    /// same round, or two kinds of relays within the design.
     pub ratio: Mean,
-    /// The ratio in the paper that corresponds to `ratio`.
+    /// The same ratio in the paper.
     pub paper: f64,
-    /// Answer that follows from the measured ratio.
+    /// Result that follows from the measured ratio.
     pub answer: Answer,
 }
 
-/// Maximum relative difference in CPU use at which [`Claim::Exit`] holds.
+/// Maximum relative difference in CPU use that [`Claim::Exit`] allows.
 const SAME: f64 = 0.06;
-/// Share of downloads above which most of them fail.
+/// Share of failed downloads above which the claim [`Claim::BulkFails`] ("most fail") holds.
 const MOST: f64 = 0.5;
-/// Maximum distance of an interval's ends from 1 for [`Answer::Alike`].
+/// Maximum distance from 1 of both ends of a ratio's interval for [`Answer::Alike`].
 const ALIKE: f64 = 0.1;
 
 type Key = ((Layout, Option<u32>), Design, u32);
@@ -107,14 +115,13 @@ fn key(record: &Measured) -> Key {
     ((record.place, record.level), record.design, record.legs)
 }
 
-/// Returns the mean over a round's repetitions of the value that `of` selects. `None` if no
-/// repetition has a value.
+/// Returns the mean, over a round's repetitions, of the value that `of` selects; `None` if no
+/// repetition has such a value.
 fn of_round(record: &Measured, of: impl Fn(&Repetition) -> Option<f64>) -> Option<f64> {
     average(&record.repetitions.iter().filter_map(of).collect::<Vec<_>>())
 }
 
-/// Returns the results of all settings, in the order of topology, load, design and number of
-/// circuits.
+/// Returns the results of all settings, sorted by topology, load, design and number of circuits.
 #[must_use]
 pub fn cells(records: &[Measured]) -> Vec<Cell> {
     let mut keys: Vec<Key> = records.iter().map(key).collect();
@@ -149,7 +156,7 @@ fn cell(records: &[Measured], wanted: Key) -> Cell {
 }
 
 /// Returns the share of measured mean times whose confidence interval is as narrow as the paper's
-/// ([`Mean::is_narrow`]).
+/// intervals ([`Mean::is_narrow`]).
 #[must_use]
 pub fn narrow(cells: &[Cell]) -> f64 {
     let times = cells
@@ -163,9 +170,9 @@ fn share_narrow(means: impl Iterator<Item = Mean>) -> f64 {
     average(&narrow).unwrap_or_default()
 }
 
-/// Returns the share of mean times whose confidence interval is as narrow as the paper's, if
-/// intervals are computed over all repetitions, as the paper seems to do. Repetitions of a round
-/// share circuits, so these intervals understate the variation between rounds.
+/// Returns the share of mean times whose confidence interval is as narrow as the paper's
+/// intervals, if all repetitions count as independent, as the paper seems to do. Repetitions of a
+/// round share circuits, so these intervals understate the variation between rounds.
 #[must_use]
 pub fn narrow_by_repetitions(records: &[Measured]) -> f64 {
     let mut by_cell = BTreeMap::<_, [Vec<f64>; 4]>::new();
@@ -195,7 +202,7 @@ impl Claim {
         Claim::BulkFails,
     ];
 
-    /// Returns whether the claim is about one design alone, instead of a design compared with one
+    /// Returns whether the claim is about one design alone. Other claims compare a design with one
     /// circuit.
     fn is_within(self) -> bool {
         matches!(self, Claim::EntriesCostMore | Claim::ExitCostsLess | Claim::BulkFails)
@@ -207,9 +214,9 @@ impl Claim {
         matches!(self, Claim::Bulk | Claim::BulkFails)
     }
 
-    /// Returns whether the paper claims this of `design` with `legs` circuits. Claims that compare
-    /// with one circuit are about several circuits, or about MORE. In MORE every node is an entry
-    /// and a middle. C tor is compared with the paper's row of Tor.
+    /// Returns whether the paper makes this claim about `design` with `legs` circuits. Claims that
+    /// compare with one circuit are about several circuits, or about MORE. In MORE every node is
+    /// an entry and a middle. C tor is compared with the paper's row of Tor.
     fn is_about(self, design: Design, legs: u32) -> bool {
         match (self, design) {
             (_, Design::Stock) => false,
@@ -244,7 +251,7 @@ impl Claim {
         }
     }
 
-    /// Returns the paper's value; `None` if there is none.
+    /// Returns the value in the paper's `row` that the claim is about; `None` if there is none.
     fn of_paper(self, row: &Row) -> Option<f64> {
         Some(match self {
             Claim::FirstByte => row.first_byte,
@@ -254,15 +261,15 @@ impl Claim {
             Claim::Middle => row.cpu[1],
             Claim::Exit => row.cpu[2],
             Claim::EntriesCostMore => row.cpu[0] / row.cpu[1],
-            // The paper shows one of the `legs` middles of a circuit. All of them together use
-            // `legs` times as much CPU.
+            // The paper's value is for one of the `legs` middles. All of them together use `legs`
+            // times as much CPU.
             Claim::ExitCostsLess => row.cpu[2] / row.cpu[1] / f64::from(row.legs),
             Claim::BulkFails => f64::from(u8::from(row.bulk.is_none())),
         })
     }
 
-    /// Returns the paper's ratio for this claim about the design in `row`: between the design and
-    /// one circuit, or within the design.
+    /// Returns the ratio in the paper's `row` that the claim is about: between the design and one
+    /// circuit, or between two kinds of relays of the design.
     fn ratio_of_paper(self, row: &Row) -> Option<f64> {
         match self.is_within() {
             true => self.of_paper(row),
@@ -270,8 +277,8 @@ impl Claim {
         }
     }
 
-    /// Returns whether a run with `load` can show the effect. The CPU use of one guard or middle
-    /// falls only if the loading clients use the same relays as the measuring client.
+    /// Returns whether a run with `load` can show the effect of the claim. The CPU use of one
+    /// guard or middle falls only if the load clients use the same relays as the measuring client.
     fn can_show(self, load: Load) -> bool {
         load == Load::Employed || !matches!(self, Claim::Guard | Claim::Middle)
     }
@@ -297,12 +304,12 @@ impl Claim {
     }
 }
 
-/// Judges the paper's claims about its designs. Each design is compared with [`Design::Tor`] in
-/// the same topology, at the same load and in the same round. Claims within a design are judged
-/// for Tor's one circuit, too.
+/// Judges the paper's claims about all measured designs. Each design is compared with
+/// [`Design::Tor`] in the same topology, at the same load and in the same round. Claims about the
+/// relays of one design are also judged for Tor's one circuit.
 ///
 /// The CPU use of one guard or middle is judged per byte that the network carried. It is judged
-/// only if loading clients use the same relays as the measuring client ([`Load::Employed`]).
+/// only if load clients use the same relays as the measuring client ([`Load::Employed`]).
 #[must_use]
 pub fn verdicts(records: &[Measured]) -> Vec<Verdict> {
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! Execution of one measurement.
+//! Execution of one measurement of the circumvention experiment.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,10 +15,10 @@ use super::place::{self, NAME, UPLINK};
 use super::{Access, FetchResult, Settings, Unit, tls};
 use anabranch_emulator::GroupProcess;
 
-/// Niceness of all measured programs. They have priority over other work of the machine, but not
-/// over the emulator's thread, which carries the packets.
+/// Scheduling priority (niceness) of all measured programs. They have priority over other work of
+/// the machine, but not over the emulator's thread, which carries the packets.
 const NICE: i32 = -5;
-/// Program for address translation at the VPN's exit, and its source.
+/// Program for address translation at the VPN's exit, and the package that contains it.
 const NFT: (&str, &str) = ("nft", "package nftables");
 
 /// Executor of measurements. Each measurement has its own network, which is removed afterwards.
@@ -30,8 +30,8 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Creates a bench for `settings`. `splitter` is the `anabranch` under test, `programs` an
-    /// optional directory with third-party programs.
+    /// Creates an executor of measurements for `settings`. `splitter` is the `anabranch` under
+    /// test, and `programs` an optional directory with third-party programs.
     ///
     /// # Errors
     /// Required programs were not found. The error names all of them.
@@ -55,18 +55,18 @@ impl Bench {
         &self.programs
     }
 
-    /// Makes the measurement `unit`. It ends soon after `stop` is set, and its result is then
-    /// useless.
+    /// Makes the measurement `unit`. If `stop` is set, the measurement ends soon, and its result
+    /// is useless.
     ///
     /// # Errors
-    /// A step of the set-up fails. A fetch that does not get through the censor is no error.
+    /// A step of the set-up fails. A fetch that the censor blocks is no error.
     pub fn measure(&self, unit: &Unit, stop: &AtomicBool) -> Result<FetchResult, String> {
         self.run(unit, stop).map_err(|error| error.to_string())
     }
 
     fn run(&self, unit: &Unit, stop: &AtomicBool) -> io::Result<FetchResult> {
-        // All threads and programs of the measurement inherit the niceness of this thread. Without
-        // privilege the niceness does not change.
+        // All threads and programs of the measurement inherit this niceness. Without privilege it
+        // does not change.
         let _ = rustix::process::setpriority_process(None, NICE);
         let stage = place::build(unit.access)?;
         let _vpn = place::vpn(&stage, &self.programs, unit.access)?;
@@ -78,7 +78,7 @@ impl Bench {
     }
 }
 
-/// A measurement under way.
+/// A measurement in progress.
 struct Measurement<'a> {
     bench: &'a Bench,
     stage: &'a Stage,

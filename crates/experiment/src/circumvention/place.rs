@@ -1,4 +1,5 @@
-//! The network: a client, a censor on its direct path, and a VPN that avoids the censor.
+//! The network of the circumvention experiment: a client, a censor on its direct path, and a VPN
+//! that avoids the censor.
 
 use std::fmt::Write as _;
 use std::io;
@@ -10,24 +11,24 @@ use super::super::stage::{SERVER, Stage};
 use super::super::tunnel::{self, Route, Tunnel};
 use super::Access;
 
-/// Name that the censor blocks, with all names below it.
+/// Domain that the censor blocks, with all names below it.
 pub const BLOCKED: &str = "blocked.example";
 
-/// Server name that clients request.
+/// Server name that clients request in the TLS handshake.
 pub(super) const NAME: &str = "www.blocked.example";
 
 /// Round-trip times from client to server in milliseconds: directly, and through the VPN.
 pub const RTTS: [u32; 2] = [30, 100];
 
-/// Rates in Mbit/s: of all links, and of the VPN's link abroad.
+/// Rates in Mbit/s: of all links except one, and of the VPN's link beyond the censor.
 pub const RATES: [u32; 2] = [100, 20];
 
 /// Address at which the VPN's exit listens.
 const EXIT: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 1);
-/// Metrics of the routes to the server: the direct route, the VPN's route if preferred, and the
-/// VPN's route if not preferred. The route with the smallest metric is used.
+/// Metrics of three routes to the server: the direct route, the VPN's route if it is preferred,
+/// and the VPN's route if it is not. The system uses the route with the smallest metric.
 const METRICS: [u32; 3] = [100, 50, 200];
-/// Timeout for the VPN's tunnel to be up.
+/// Timeout for setting up the VPN's tunnel.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One-way delays in milliseconds of four links: uplink, censor to server, censor to exit, exit to
@@ -36,10 +37,10 @@ const DELAYS: [u32; 4] = [5, 10, 25, 20];
 
 /// Links whose bytes are counted: the direct path, and the link that carries the VPN's packets.
 pub(super) const COUNTED: [&str; 2] = ["direct", "abroad"];
-/// Name of the client's interface for the direct path, and of the link from there to the censor.
+/// Name of the client's interface for the direct path, and of its link to the censor.
 pub(super) const UPLINK: &str = "uplink";
 
-/// Builds the network, with a censor unless `access` is [`Access::Open`].
+/// Builds the network. It has a censor, except with [`Access::Open`].
 ///
 /// # Errors
 /// A step of the set-up fails, or `nft` is missing.
@@ -47,8 +48,8 @@ pub(super) fn build(access: Access) -> io::Result<Stage> {
     Stage::of(&topology(access != Access::Open), COUNTED.map(str::to_owned).to_vec())
 }
 
-/// Starts the VPN, and returns when it is up. `access` decides whether the VPN's route is
-/// preferred to the direct one.
+/// Starts the VPN, and waits until it is up. `access` decides whether the VPN's route is preferred
+/// to the direct route.
 ///
 /// # Errors
 /// A program does not start, or the tunnel is not up in time.
@@ -67,7 +68,7 @@ pub(super) fn vpn<'a>(
         mtu: tunnel::MTU,
     };
     let tunnel = Tunnel::lay(stage, programs, &route)?;
-    // Nothing listens at this port: a refused connection shows that packets travel both ways.
+    // Nothing listens at this port. If the connection is refused, packets travel both ways.
     let far = SocketAddr::from((tunnel::SERVER, 9));
     let asked = stage.client().run(|| TcpStream::connect_timeout(&far, PATIENCE));
     match asked {

@@ -1,4 +1,4 @@
-//! The measurements and their order.
+//! The measurements of the circumvention experiment, and their order.
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,32 +28,32 @@ pub enum Server {
     Ngtcp2,
     /// A server built with aioquic and its defaults.
     Aioquic,
-    /// OpenSSL's server over TCP. The splitter does not split it. It shows how the censor treats
-    /// TCP.
+    /// OpenSSL's server over TCP, which the splitter does not split. It shows how the censor
+    /// treats TCP.
     Tls,
 }
 
-/// The client's route to the server.
+/// The route from the client to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
-    /// The direct path, with neither a censor nor a splitter.
+    /// The direct path, without a censor and without a splitter.
     Open,
-    /// The direct path through the censor, without splitter.
+    /// The direct path through the censor, without a splitter.
     Direct,
-    /// The VPN for everything, without splitter.
+    /// The VPN for all packets, without a splitter.
     Vpn,
     /// The direct path through the censor, with a splitter that sends the handshake through the
     /// VPN.
     Handshake,
 }
 
-/// Measurements to make, and their parameters.
+/// Measurements of the circumvention experiment to make, and their parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Servers to fetch from.
     pub servers: Vec<Server>,
-    /// Number of repetitions of each setting.
+    /// Number of repetitions for each server and route.
     pub repetitions: u32,
     /// Number of bytes that a QUIC server sends.
     pub bytes: u64,
@@ -65,7 +65,7 @@ pub struct Settings {
     pub splitter: Vec<String>,
 }
 
-/// One measurement: a fetch from a server over a route.
+/// One measurement: a fetch from one server over one route.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unit {
     /// Server to fetch from.
@@ -77,16 +77,17 @@ pub struct Unit {
 }
 
 impl Server {
-    /// All servers.
+    /// All servers that can be measured.
     pub const ALL: [Server; 5] =
         [Server::QuicGo, Server::Quinn, Server::Ngtcp2, Server::Aioquic, Server::Tls];
 
-    /// Returns the server's name, as users write it.
+    /// Returns the server's name on the command line.
     pub fn name(self) -> &'static str {
         self.maker().map_or("tls", Maker::name)
     }
 
-    /// Returns the routes to measure for this server. For TCP there is none with a splitter.
+    /// Returns the routes to measure for this server. For TCP, routes with a splitter are left
+    /// out.
     pub fn accesses(self) -> &'static [Access] {
         match self {
             Server::Tls => &[Access::Open, Access::Direct, Access::Vpn],
@@ -137,7 +138,7 @@ impl From<Server> for String {
 }
 
 impl Access {
-    /// All routes.
+    /// All routes that can be measured.
     pub const ALL: [Access; 4] = [Access::Open, Access::Direct, Access::Vpn, Access::Handshake];
 
     /// Returns the route's name in tables.
@@ -152,8 +153,8 @@ impl Access {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed. The others, such as the
-    /// number of repetitions, may be extended.
+    /// Returns the settings that must not change when a run is resumed. Other settings, such as
+    /// the number of repetitions, may be increased.
     pub fn header(&self) -> Value {
         json!({
             "experiment": "circumvention",
@@ -169,8 +170,8 @@ impl Settings {
 }
 
 impl Unit {
-    /// Returns the seed of the splitter's choices in this unit, derived from `seed`. It differs
-    /// between units.
+    /// Returns the seed of the splitter's random choices in this measurement, derived from `seed`.
+    /// It differs between measurements.
     pub fn seed(&self, seed: u64) -> u64 {
         seed::stream(seed, 0, &runner::Unit::id(self)).next_u64()
     }
@@ -186,9 +187,9 @@ impl runner::Unit for Unit {
     }
 }
 
-/// Returns all measurements in the order of execution: repetition by repetition, each shuffled by
-/// the seed. So compared measurements are close in time, and a temporarily busy machine does not
-/// disturb the same setting in all repetitions.
+/// Returns all measurements in the order of execution: repetition by repetition, each shuffled
+/// with the seed. Measurements that are compared are therefore close in time, and a temporarily
+/// busy machine does not disturb the same setting in all repetitions.
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let round = |repetition| {
         let of = |&server: &Server| {
@@ -196,8 +197,8 @@ pub fn plan(settings: &Settings) -> Vec<Unit> {
             all.map(move |&access| Unit { server, access, repetition })
         };
         let mut round: Vec<Unit> = settings.servers.iter().flat_map(of).collect();
-        // Each unit has its own random number, so that further servers do not change the order of
-        // the others.
+        // Each measurement has its own random number, so that adding servers does not change the
+        // order of the others.
         round.sort_by_cached_key(|unit| {
             seed::stream(settings.seed, 1, &runner::Unit::id(unit)).next_u64()
         });

@@ -1,4 +1,4 @@
-//! Result of one fetch, and its storage format.
+//! Result of one fetch in the circumvention experiment, and its storage format.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,14 +6,14 @@ use super::super::table::{Column, Rows};
 use super::super::{Disturbance, Record};
 use super::{Access, Server};
 
-/// Result of a fetch.
+/// Result of one fetch in the circumvention experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FetchResult {
-    /// Name of the unit in the plan.
+    /// Name of the measurement in the plan.
     pub unit: String,
     /// Server that was fetched from.
     pub server: Server,
-    /// Route to the server.
+    /// Route from the client to the server.
     pub access: Access,
     /// Number of the repetition, from 0.
     pub repetition: u32,
@@ -28,16 +28,17 @@ pub struct FetchResult {
     pub seconds: f64,
     /// Bytes of content that arrived.
     pub bytes: u64,
-    /// Bytes of IP packets on the direct path between censor and server: to the server, and from
-    /// it.
+    /// Bytes of IP packets on the direct path beyond the censor: sent to the server, and received
+    /// from it.
     pub direct: [u64; 2],
-    /// Bytes of the VPN's packets to its exit and from it, with the VPN's own headers.
+    /// Bytes of the VPN's packets, with the VPN's own headers: sent to the VPN's exit, and
+    /// received from it.
     pub vpn: [u64; 2],
     /// Number of packets that the censor dropped.
     pub censored: u64,
-    /// Error reported by the client; empty if there was none.
+    /// Error that the client reported; empty if there was none.
     pub error: String,
-    /// Other load of the machine meanwhile.
+    /// Load of the machine by other work during the fetch.
     pub machine: Disturbance,
 }
 
@@ -48,7 +49,7 @@ impl Record for FetchResult {
 }
 
 impl FetchResult {
-    /// Returns the direct path's share of all bytes, over both directions.
+    /// Returns the direct path's share of all bytes, both directions together.
     pub fn direct_share(&self) -> f64 {
         let sum = |both: [u64; 2]| both.iter().sum::<u64>() as f64;
         sum(self.direct) / (sum(self.direct) + sum(self.vpn)).max(1.0)

@@ -1,4 +1,4 @@
-//! Summary of the measurements.
+//! Summary of the measurements of the circumvention experiment.
 
 use super::super::Spread;
 use super::{Access, FetchResult, Server};
@@ -7,49 +7,50 @@ use super::{Access, FetchResult, Server};
 /// VPN.
 pub const WANTED: f64 = 0.95;
 
-/// Summary of all repetitions with one server over one route.
+/// Summary of all repetitions of fetches from one server over one route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
-    /// Server of the fetches.
+    /// Server of these fetches.
     pub server: Server,
-    /// Route to the server.
+    /// Route of these fetches.
     pub access: Access,
-    /// Number of fetches whose requested bytes all arrived.
+    /// Number of fetches that succeeded: all requested bytes arrived.
     pub through: usize,
     /// Number of all fetches.
     pub count: usize,
     /// Number of fetches in which the censor dropped a packet.
     pub cut: usize,
-    /// Time to the first byte of the content in seconds, of fetches that got through.
+    /// Time to the first byte of the content in seconds, over the successful fetches.
     pub first_byte: Option<Spread>,
-    /// Goodput of the content in Mbit/s, of fetches that got through.
+    /// Goodput of the content in Mbit/s, over the successful fetches.
     pub goodput: Option<Spread>,
-    /// Direct path's share of all bytes, of fetches that got through.
+    /// Direct path's share of all bytes, over the successful fetches.
     pub direct: Option<Spread>,
-    /// Bytes of packets in the VPN, of fetches that got through.
+    /// Bytes of the VPN's packets in each successful fetch.
     pub vpn: Option<Spread>,
 }
 
-/// Result of the circumvention with one server: whether it works, and its cost.
+/// Result of circumventing the censor with one server: whether it works, and its cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// Server that the result is about.
+    /// Server that was fetched from.
     pub server: Server,
     /// Whether the censor blocked every direct fetch: it dropped packets in all of them, and
-    /// without the censor all fetches got through. `None` if this was not measured.
+    /// without the censor all fetches succeeded. `None` if this was not measured.
     pub blocked: Option<bool>,
-    /// Whether all fetches get through if only the handshake uses the VPN, and the direct path
-    /// carries at least [`WANTED`] of the bytes each time. `None` if this was not measured.
+    /// Whether circumvention works: if only the handshake uses the VPN, all fetches succeed, and
+    /// the direct path carries at least [`WANTED`] of the bytes each time. `None` if this was not
+    /// measured.
     pub works: Option<bool>,
-    /// Additional time to the first byte in seconds if the handshake uses the VPN, compared with
-    /// no censor and no splitter in the same repetition.
+    /// Delay of the first byte in seconds if only the handshake uses the VPN, compared with a
+    /// fetch without censor and splitter in the same repetition.
     pub added: Option<Spread>,
-    /// Additional time to the first byte in seconds if the handshake uses the VPN, compared with
-    /// everything through the VPN in the same repetition.
+    /// Delay of the first byte in seconds if only the handshake uses the VPN, compared with a
+    /// fetch entirely through the VPN in the same repetition.
     pub added_to_vpn: Option<Spread>,
 }
 
-/// Returns a summary for each server and route, in the order of both.
+/// Returns a summary for each server and route, sorted by server, then by route.
 pub fn cells(records: &[FetchResult]) -> Vec<Cell> {
     let mut keys: Vec<_> = records.iter().map(|r| (r.server, r.access)).collect();
     keys.sort_unstable();
@@ -100,8 +101,8 @@ fn verdict(server: Server, cells: &[Cell], records: &[FetchResult]) -> Verdict {
     Verdict { server, blocked, works, added: added(Access::Open), added_to_vpn: added(Access::Vpn) }
 }
 
-/// Returns the additional time to the first byte if the handshake uses the VPN, compared with the
-/// route `to` in the same repetition. `None` if no repetition has both.
+/// Returns the delay of the first byte if only the handshake uses the VPN, compared with the route
+/// `to` in the same repetition. `None` if no repetition has both.
 fn added(server: Server, to: Access, records: &[FetchResult]) -> Option<Spread> {
     let by = |access, repetition| {
         records.iter().find(|r| {

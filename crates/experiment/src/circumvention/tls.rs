@@ -1,4 +1,4 @@
-//! TLS over TCP, with OpenSSL's server and client.
+//! Fetches with TLS over TCP, with OpenSSL's server and client.
 
 use std::io::{self, Read, Write};
 use std::process::{ChildStdout, Stdio};
@@ -36,8 +36,8 @@ pub(super) fn serve<'a>(stage: &'a Stage, programs: &Programs) -> io::Result<Gro
     Ok(process)
 }
 
-/// Fetches the page with OpenSSL's client. Times count from the client's start. If no answer
-/// arrives, the report has an error message.
+/// Fetches the page with OpenSSL's client. Times are measured from the client's start. If no
+/// answer arrives, the report contains an error message.
 ///
 /// # Errors
 /// The client cannot be started.
@@ -52,7 +52,7 @@ pub(super) fn fetch(
     let begun = Instant::now();
     let mut client = stage.crew.start(stage.client(), &mut client)?;
     let mut pen = client.stdin.take().expect("it was given a pipe");
-    // A failed write means that the client has ended. The missing answer then shows the failure.
+    // If writing fails, the client has ended. The missing answer then shows the failure.
     let _ = pen.write_all(b"GET / HTTP/1.0\r\n\r\n");
     let pieces = pieces(client.stdout.take().expect("it was given a pipe"));
     let mut told = ClientReport {
@@ -82,7 +82,8 @@ pub(super) fn fetch(
     Ok(told)
 }
 
-/// Reads the answer `from` the client, and sends the arrival time and the size of each piece.
+/// Reads the client's output `from` a pipe, and sends the arrival time and size of each piece
+/// read.
 fn pieces(mut from: ChildStdout) -> mpsc::Receiver<(Instant, u64)> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {

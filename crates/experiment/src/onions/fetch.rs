@@ -1,4 +1,4 @@
-//! Fetches over SOCKS as applications make them, and the web servers that answer.
+//! Fetches through a SOCKS proxy as applications make them, and the web servers that answer.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
@@ -9,29 +9,30 @@ use std::time::{Duration, Instant};
 
 /// Default timeout of a fetch.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Time for which a server waits for a request.
+/// Time for which a web server waits for a request.
 const IDLE: Duration = Duration::from_secs(300);
-/// SOCKS5 greetings: without authentication, and with a user name (RFC 1928, section 3).
+/// Greetings of a SOCKS5 client: without authentication, and with a user name (RFC 1928, section
+/// 3).
 const GREETINGS: [[u8; 3]; 2] = [[5, 1, 0], [5, 1, 2]];
-/// Answer to an accepted user name (RFC 1929, section 2).
+/// Reply of a SOCKS5 server to an accepted user name (RFC 1929, section 2).
 const NAMED: [u8; 2] = [1, 0];
-/// Start of a request to connect to an IPv4 address (RFC 1928, section 4).
+/// Start of a SOCKS5 request to connect to an IPv4 address (RFC 1928, section 4).
 const CONNECT: [u8; 4] = [5, 1, 0, 1];
-/// Length in bytes of an answer with an IPv4 address (RFC 1928, section 6).
+/// Length in bytes of a SOCKS5 reply with an IPv4 address (RFC 1928, section 6).
 const ANSWER: usize = 10;
 const HEAD_END: &[u8] = b"\r\n\r\n";
-/// Interval at which a server checks whether it was stopped.
+/// Interval at which a web server checks whether it was stopped.
 const LOOK: Duration = Duration::from_millis(50);
-/// Interval between the pieces of an answer with a limited rate.
+/// Interval between the pieces of a response whose rate is limited.
 const BEAT: Duration = Duration::from_millis(50);
 
 /// Times of a fetch in seconds since the SOCKS request; without a proxy, since the start of the
 /// connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in super::super) struct FetchTimes {
-    /// Time to the first byte of the server's answer.
+    /// Time to the first byte of the server's response.
     pub(in super::super) first_byte: f64,
-    /// Time to the last byte of the server's answer.
+    /// Time to the last byte of the server's response.
     pub(in super::super) whole: f64,
 }
 
@@ -46,8 +47,8 @@ pub(in super::super) struct Fetch<'a> {
     pub(in super::super) rate: Option<u32>,
     /// Counter of the body's bytes received so far, which other threads can read.
     pub(in super::super) came: Option<&'a AtomicU64>,
-    /// Whether the HTTP request is sent with the SOCKS request, without waiting for its answer, as
-    /// in Tor Browser.
+    /// Whether the HTTP request is sent together with the SOCKS request, as in Tor Browser,
+    /// without waiting for the proxy's reply.
     pub(in super::super) optimistic: bool,
     /// SOCKS user name, if any. Fetches with different names use different circuits.
     pub(in super::super) name: Option<&'a str>,
@@ -56,7 +57,8 @@ pub(in super::super) struct Fetch<'a> {
 }
 
 impl Fetch<'_> {
-    /// Creates a fetch through a proxy, without optimistic data and without a user name.
+    /// Creates a fetch through a proxy. The HTTP request waits for the SOCKS reply, and there is
+    /// no user name.
     pub(in super::super) fn new(
         proxy: SocketAddr,
         server: SocketAddrV4,
@@ -79,11 +81,11 @@ impl Fetch<'_> {
         }
     }
 
-    /// Runs the fetch.
+    /// Makes the fetch, and returns its times.
     ///
     /// # Errors
-    /// The connection fails, the fetch takes too long, the proxy refuses, or the received bytes
-    /// differ from those that the server sends.
+    /// The connection fails, the fetch takes too long, the proxy refuses, or the received
+    /// bytes differ from those that the server sends.
     pub(in super::super) fn run(self) -> io::Result<FetchTimes> {
         let until = Instant::now() + self.patience;
         let (mut link, began) = self.open(until)?;
@@ -112,7 +114,7 @@ impl Fetch<'_> {
         }
     }
 
-    /// Opens the connection and sends the request; returns the connection and the start time.
+    /// Opens the connection and sends the request. Returns the connection and the start time.
     fn open(&self, until: Instant) -> io::Result<(TcpStream, Instant)> {
         let Some(proxy) = self.proxy else {
             let began = Instant::now();
@@ -178,14 +180,14 @@ impl Fetch<'_> {
     }
 }
 
-/// Returns the time left until `until`.
+/// Returns the time left until `until`. Fails if there is none.
 fn left(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// Returns the byte at offset `place` of every answer. It is pseudo-random (SplitMix64 of the
-/// index of each eight bytes), so that no compression on the path makes the answer shorter.
+/// Returns the byte at offset `place` of every response. It is pseudo-random (SplitMix64 of the
+/// index of each eight bytes), so that compression on the path cannot make the response shorter.
 fn byte(place: usize) -> u8 {
     let mut word = ((place / 8) as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -193,7 +195,7 @@ fn byte(place: usize) -> u8 {
     (word ^ (word >> 31)).to_le_bytes()[place % 8]
 }
 
-/// Check of an arriving answer: each byte is compared with the byte that the server sends.
+/// Check of an arriving response: compares each byte with the byte that the server sends.
 #[derive(Default)]
 struct AnswerCheck {
     head: Vec<u8>,
@@ -226,8 +228,8 @@ impl AnswerCheck {
     }
 }
 
-/// A web server on a thread. The path of a request has the number of bytes to send, and `?rate=`
-/// the maximum number of bytes per second. The server is stopped on drop.
+/// A web server on a thread. The path in a request contains the number of bytes to send; `?rate=`
+/// gives the maximum number of bytes per second. The server is stopped on drop.
 pub(in super::super) struct Server {
     pub(in super::super) address: SocketAddrV4,
     stop: Arc<AtomicBool>,
@@ -235,7 +237,7 @@ pub(in super::super) struct Server {
 }
 
 impl Server {
-    /// Starts the server in the network namespace of the calling thread.
+    /// Starts a web server in the network namespace of the calling thread.
     ///
     /// # Errors
     /// The address is not one of this host.
@@ -262,7 +264,7 @@ impl Drop for Server {
 fn serve(listener: &TcpListener, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         match listener.accept() {
-            // Errors of a client that disconnects are ignored.
+            // Errors are ignored: they mean that the client has disconnected.
             Ok((link, _)) => drop(thread::spawn(move || answer(&link))),
             Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(LOOK / 10),
             Err(_) => thread::sleep(LOOK),
@@ -290,14 +292,15 @@ fn answer(link: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// Parses the length and the optional rate in the path of a request.
+/// Parses the path of a request: the length of the response in bytes, and the rate if there is
+/// one.
 fn wanted(path: &str) -> (usize, Option<f64>) {
     let (length, rate) = path.split_once("?rate=").unwrap_or((path, ""));
     (length.parse().unwrap_or_default(), rate.parse().ok())
 }
 
-/// Sends `body` in equal pieces at `rate` bytes per second. After a delay, it sends faster to
-/// catch up.
+/// Sends `body` in equal pieces, at `rate` bytes per second. After a delay, sends faster to catch
+/// up.
 fn at_rate(mut link: &TcpStream, body: &[u8], rate: f64) -> io::Result<()> {
     let began = Instant::now();
     let piece = ((rate * BEAT.as_secs_f64()) as usize).max(1);

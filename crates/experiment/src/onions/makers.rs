@@ -1,4 +1,4 @@
-//! Start of a network's programs: authority, relays, clients and pluggable transports.
+//! Start of the programs of a test network: authority, relays, clients and pluggable transports.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ use anabranch_emulator::Namespace;
 const INTERVAL: &str = "20";
 pub(super) const DIRECTORY: u16 = 9_030;
 
-/// Name, address and host of a program.
+/// Name, address and host for a program to start.
 pub(in super::super) struct Seat<'a> {
     /// Name of the program, its relay and its files.
     pub(in super::super) name: String,
@@ -25,7 +25,7 @@ pub(in super::super) struct Seat<'a> {
     pub(in super::super) host: &'a Namespace,
 }
 
-/// The programs under test, and the stage that they run on.
+/// The programs under test, and the emulated network on which they run.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Makers<'a> {
     pub(in super::super) stage: &'a Stage,
@@ -35,15 +35,15 @@ pub(in super::super) struct Makers<'a> {
 }
 
 impl<'a> Makers<'a> {
-    /// Starts `command` on the host of `seat`.
+    /// Starts `command` on the host of `seat`. Its output is collected.
     pub(super) fn start(&self, seat: &Seat<'_>, command: &mut Command) -> io::Result<Node<'a>> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let process = self.stage.crew.start(seat.host, command)?;
         Ok(Node::new(seat.name.clone(), process))
     }
 
-    /// Creates the directory of the program `name`, and returns its path as the started programs
-    /// see it.
+    /// Creates the directory of the program `name`. Returns the directory's path as started
+    /// programs see it.
     pub(super) fn folder(&self, name: &str) -> io::Result<String> {
         self.stage.crew.among_files(|files| {
             let folder = files.join(name);
@@ -58,7 +58,7 @@ impl<'a> Makers<'a> {
         Ok(ours)
     }
 
-    /// Starts an authority that expects `relays` relays before it makes a consensus.
+    /// Starts a directory authority that waits for `relays` relays before it makes a consensus.
     pub(super) fn authority(&self, seat: &Seat<'_>, relays: usize) -> io::Result<Node<'a>> {
         let ip = seat.ip;
         let mut command = self.ours("authority", seat)?;
@@ -85,7 +85,7 @@ impl<'a> Makers<'a> {
         command.args(["--nickname", &seat.name, "--address", &ip.to_string()]);
         command.args(["--listen", &format!("{ip}:{ONION}"), "--threads", "1"]);
         command.args(["--allow-private", "--grace", "0", "--authorities"]).arg(file);
-        // C tor's relays have no rate limit here, either.
+        // C tor's relays have no rate limit here, so ours must have none either.
         command.args(["--rate", "1000000000"]);
         if is_exit {
             command.args(["--exit", "accept *:*"]);
@@ -197,7 +197,7 @@ impl<'a> Makers<'a> {
         Ok(node)
     }
 
-    /// Waits until a node has written `file` in its directory, and returns the file's content.
+    /// Waits until a node has written `file` in its directory. Returns the file's content.
     pub(super) fn wait_file(&self, node: &mut Node<'a>, file: &str) -> io::Result<String> {
         let file = format!("{}/{file}", self.folder(node.name())?);
         node.wait(&file, |_| {
@@ -211,8 +211,8 @@ impl<'a> Makers<'a> {
         self.stage.crew.among_files(|files| fs::remove_dir_all(files.join(name)))
     }
 
-    /// Waits until a relay has reported its identity, and returns it. If `stock`, the relay is C
-    /// tor's.
+    /// Waits until a relay has reported its identity. Returns that identity. If `stock`, the relay
+    /// is C tor's.
     pub(super) fn fingerprint(&self, node: &mut Node<'a>, stock: bool) -> io::Result<String> {
         let file = format!("{}/state/fingerprint", self.folder(node.name())?);
         node.wait("fingerprint", |node| {

@@ -1,5 +1,5 @@
-//! Small onion networks on a stage, and fetches through them. The authority is ours; relays and
-//! clients are ours or C tor's.
+//! Small onion networks on an emulated network, and fetches through them. The authority is ours;
+//! relays and clients are ours or C tor's.
 
 pub(super) mod fetch;
 mod makers;
@@ -12,11 +12,11 @@ pub(super) use more::{MoreNetwork, MoreSeat};
 pub(super) use network::{OnionNetwork, RelaySeat};
 pub(super) use node::Node;
 
-/// Port of a relay.
+/// OR port of a relay.
 pub(super) const ONION: u16 = 9_001;
 /// Port of a client's SOCKS proxy.
 pub(super) const SOCKS: u16 = 9_100;
 /// Port of a web server.
 pub(super) const WEB_PORT: u16 = 8_000;
-/// Program C tor, and its source.
+/// The program C tor, and the package that contains it.
 pub(super) const TOR: (&str, &str) = ("tor", "package tor");

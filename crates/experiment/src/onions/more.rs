@@ -1,4 +1,5 @@
-//! A running network of MORE: nodes that relay for each other, and clients among them.
+//! A running network of MORE (whose packets each take a path of their own): nodes that relay for
+//! each other, and clients among them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,27 +7,27 @@ use std::process::Command;
 
 use super::{Makers, Node, Seat};
 
-/// A node to start.
+/// A MORE node to start.
 pub(in super::super) struct MoreSeat<'a> {
     pub(in super::super) seat: Seat<'a>,
     /// Address of the node's UDP socket.
     pub(in super::super) address: SocketAddr,
-    /// Address of the SOCKS port; `None` for a node that is only a relay.
+    /// Address of the node's SOCKS port; `None` if the node is only a relay.
     pub(in super::super) proxy: Option<SocketAddr>,
 }
 
-/// A running network of MORE.
+/// A running network of MORE nodes.
 pub(in super::super) struct MoreNetwork<'a> {
-    /// The nodes, in the order of their seats.
+    /// The running nodes, in the order in which they were given.
     pub(in super::super) nodes: Vec<Node<'a>>,
 }
 
 impl<'a> MoreNetwork<'a> {
-    /// Makes the network's document, starts all nodes, and waits until they run. The last one is
-    /// the exit.
+    /// Writes the description of the MORE network, starts all nodes, and waits until they run. The
+    /// last node is the exit.
     ///
     /// # Errors
-    /// The document cannot be made, or a node ends or takes too long.
+    /// The description cannot be written, or a node ends or takes too long.
     pub(in super::super) fn start(
         makers: Makers<'a>,
         seats: &[MoreSeat<'_>],

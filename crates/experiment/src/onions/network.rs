@@ -1,4 +1,4 @@
-//! A running onion network, and clients whose circuits use given relays.
+//! A running onion network, and clients whose circuits use only given relays.
 
 use std::fmt::Write as _;
 use std::io;
@@ -12,11 +12,11 @@ use super::{Makers, Node, Seat};
 pub(in super::super) struct RelaySeat<'a> {
     pub(in super::super) seat: Seat<'a>,
     pub(in super::super) is_exit: bool,
-    /// Additional arguments, if the relay is ours.
+    /// Additional command-line arguments, if the relay is ours.
     pub(in super::super) words: &'a [&'a str],
 }
 
-/// A running authority and relays.
+/// A running directory authority and relays.
 pub(in super::super) struct OnionNetwork<'a> {
     makers: Makers<'a>,
     // The authority runs until this field is dropped.
@@ -30,7 +30,7 @@ pub(in super::super) struct OnionNetwork<'a> {
 }
 
 impl<'a> OnionNetwork<'a> {
-    /// Starts the authority and the relays, and waits until the consensus lists all relays. If
+    /// Starts the authority and the relays. Waits until the consensus lists all relays. If
     /// `stock`, the relays are C tor's.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl<'a> OnionNetwork<'a> {
     }
 
     /// Starts a client of ours whose circuits use only the relays in `pins`: for each position, a
-    /// list of identities. [`OnionNetwork::wait_ready`] waits until the client is ready.
+    /// list of relay identities. It need not be ready yet ([`OnionNetwork::wait_ready`]).
     ///
     /// # Errors
     /// The program cannot be started.
@@ -75,8 +75,8 @@ impl<'a> OnionNetwork<'a> {
         self.makers.client(seat, &self.line, proxy, &all)
     }
 
-    /// Starts a client of C tor with the additional configuration `rules`.
-    /// [`OnionNetwork::wait_ready`] waits until the client is ready.
+    /// Starts a client of C tor with the additional configuration `rules`. It need not be ready
+    /// yet ([`OnionNetwork::wait_ready`]).
     ///
     /// # Errors
     /// The program cannot be started.
@@ -88,9 +88,9 @@ impl<'a> OnionNetwork<'a> {
         self.makers.stock(seat, &self.line, rules)
     }
 
-    /// Starts a bridge of C tor with the additional configuration `rules`. The bridge does not
-    /// publish a descriptor; clients reach it at its address. [`OnionNetwork::wait_bootstrapped`]
-    /// waits until the bridge is ready.
+    /// Starts a bridge of C tor with the additional configuration `rules`. It does not publish its
+    /// descriptor; clients must know its address. It need not be ready yet
+    /// ([`OnionNetwork::wait_bootstrapped`]).
     ///
     /// # Errors
     /// The program cannot be started.
@@ -110,7 +110,7 @@ impl<'a> OnionNetwork<'a> {
         self.makers.fingerprint(node, true)
     }
 
-    /// Waits until a node of C tor knows the network.
+    /// Waits until C tor, running as `node`, knows the network.
     ///
     /// # Errors
     /// The node ends, or takes too long.
@@ -120,7 +120,7 @@ impl<'a> OnionNetwork<'a> {
         })
     }
 
-    /// Waits until a node has written `file` below its directory, and returns the file's content.
+    /// Waits until a node has written `file` below its directory. Returns the file's content.
     ///
     /// # Errors
     /// The node ends, or takes too long.
@@ -140,7 +140,7 @@ impl<'a> OnionNetwork<'a> {
         self.makers.forget(name)
     }
 
-    /// Waits until a client can fetch over circuits of the relays in `pins`. `rules` is the
+    /// Waits until a client can fetch through circuits of the relays in `pins`. `rules` is the
     /// configuration with which a client of C tor was started.
     ///
     /// # Errors
@@ -155,7 +155,7 @@ impl<'a> OnionNetwork<'a> {
             return node.wait("circuit", |node| Ok(node.event("circuit_built").map(drop)));
         }
         self.wait_bootstrapped(node)?;
-        // If the relays are pinned from the start, C tor often finds no relay to fetch the
+        // If C tor may use only these relays from the start, it often finds no relay to fetch the
         // directory from.
         let mut rules = rules.to_owned();
         for (word, pins) in ["EntryNodes", "MiddleNodes", "ExitNodes"].into_iter().zip(pins) {
@@ -170,7 +170,7 @@ fn wait_for_all(authority: &mut Node<'_>, seat: &Seat<'_>, relays: usize) -> io:
     let at = SocketAddr::from((seat.ip, DIRECTORY));
     authority.wait("consensus with all relays", |_| {
         let text = seat.host.run(|| Ok(consensus(at).unwrap_or_default()))?;
-        // Besides the relays, the consensus lists the authority, which is on no circuit.
+        // In addition to the relays, the consensus lists the authority, which is on no circuit.
         let is_one = |line: &&str| line.contains(" Running") && !line.contains(" Authority");
         let running = text.lines().filter(|line| line.starts_with("s ")).filter(is_one);
         Ok((running.count() == relays).then_some(()))

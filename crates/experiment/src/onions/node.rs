@@ -1,4 +1,4 @@
-//! A running program of an onion network.
+//! A running program of a test network.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -10,13 +10,13 @@ use anabranch_emulator::GroupProcess;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Timeout for all relays together to be ready, and for a client.
+/// Timeout for the start of all relays together, and also of a client.
 const READY: Duration = Duration::from_secs(150);
 /// Ticks per second in the kernel's process statistics (USER_HZ of every Linux).
 const TICKS: f64 = 100.0;
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A running program, and the lines of its output so far.
+/// A running program of a test network, and the lines of its output so far.
 pub(in super::super) struct Node<'a> {
     name: String,
     process: GroupProcess<'a>,
@@ -24,7 +24,7 @@ pub(in super::super) struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// Creates a node from a process whose standard output is a pipe.
+    /// Wraps a process whose standard output is a pipe.
     pub(super) fn new(name: String, mut process: GroupProcess<'a>) -> Node<'a> {
         let stdout = process.stdout.take().expect("it was given a pipe");
         let written = Arc::new(Mutex::new(Vec::new()));
@@ -37,7 +37,7 @@ impl<'a> Node<'a> {
         Node { name, process, written }
     }
 
-    /// Returns the node's name.
+    /// Returns the program's name.
     pub(in super::super) fn name(&self) -> &str {
         &self.name
     }
@@ -53,10 +53,11 @@ impl<'a> Node<'a> {
         latest(self.lines().iter().map(String::as_str), name)
     }
 
-    /// Waits until `found` returns a value.
+    /// Waits until `found` returns a value, which is checked whenever the program writes.
     ///
     /// # Errors
-    /// The program has ended, or takes too long. The error includes the last lines of its output.
+    /// The program has ended, or takes too long. The error includes the last lines of its
+    /// output.
     pub(in super::super) fn wait<R>(
         &mut self,
         what: &str,
@@ -102,8 +103,8 @@ fn latest<'a>(lines: impl DoubleEndedIterator<Item = &'a str>, name: &str) -> Op
     told.find(|event: &Value| event["event"] == name)
 }
 
-/// Returns the CPU ticks of a process in user and kernel mode (proc(5): fields 14 and 15, after
-/// the name).
+/// Parses the CPU ticks of a process, in user and kernel mode, from `/proc/PID/stat` (proc(5):
+/// fields 14 and 15).
 fn ticks(stat: &str) -> Option<f64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let [user, kernel]: [f64; 2] = [fields.next()?.parse().ok()?, fields.next()?.parse().ok()?];

@@ -1,4 +1,4 @@
-//! Execution of one measurement.
+//! Execution of one measurement of the splitting overhead.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use super::super::{Missing, Probe, Programs};
 use super::session::Session;
 use super::{Limit, Measured, Settings, System, Unit, mosh, quic, wireguard};
 
-/// Niceness of all measured programs. They have priority over other work of the machine, but not
-/// over the emulator's thread, which carries the packets.
+/// Scheduling priority (niceness) of all measured programs. They have priority over other work of
+/// the machine, but not over the emulator's thread, which carries the packets.
 const NICE: i32 = -5;
 
 /// Executor of measurements. Each measurement has its own network, which is removed afterwards.
@@ -26,11 +26,11 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Creates a bench for `settings`. `splitter` is the `anabranch` under test, `programs` an
-    /// optional directory with third-party programs.
+    /// Creates an executor of measurements for `settings`. `splitter` is the `anabranch` under
+    /// test, and `programs` an optional directory with third-party programs.
     ///
     /// # Errors
-    /// Programs that the systems need were not found. The error names all of them.
+    /// Programs that are needed were not found. The error names all of them.
     pub fn new(
         settings: &Settings,
         splitter: PathBuf,
@@ -50,8 +50,8 @@ impl Bench {
         &self.programs
     }
 
-    /// Makes the measurement `unit`. It ends soon after `stop` is set, and its result is then
-    /// useless.
+    /// Makes the measurement `unit`. If `stop` is set, the measurement ends soon, and its result
+    /// is useless.
     ///
     /// # Errors
     /// A step of the set-up fails. An interrupted transfer is no error.
@@ -60,8 +60,8 @@ impl Bench {
     }
 
     fn run(&self, unit: &Unit, stop: &AtomicBool) -> io::Result<Measured> {
-        // All threads and programs of the measurement inherit the niceness of this thread. Without
-        // privilege the niceness does not change.
+        // All threads and programs of the measurement inherit this niceness. Without privilege it
+        // does not change.
         let _ = rustix::process::setpriority_process(None, NICE);
         let stage = Stage::build(&unit.net.rtts()[..unit.paths])?;
         let mut session = self.serve(unit.system, &stage)?;
@@ -98,9 +98,9 @@ impl Bench {
         }
     }
 
-    /// Returns the weights of the paths, and the splitter's options for `unit`. The baseline
-    /// without switching uses a single path, which changes with the repetition. It ignores the
-    /// user's additional arguments, because all splitters are compared with it.
+    /// Returns the weights of the paths, and the splitter's options for `unit`. Without switching,
+    /// a single path is used, which changes with the repetition. The user's additional options are
+    /// then ignored, because all splitters are compared with that result.
     fn schedule(&self, unit: &Unit) -> (Vec<f64>, Vec<String>) {
         let first = unit.repetition as usize % unit.paths;
         let (weights, schedule, every, rotate) = if unit.every == 0 {

@@ -1,4 +1,4 @@
-//! Result of one measurement, its validity, and its storage format.
+//! Result of one measurement of the splitting overhead, its validity, and its storage format.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,42 +6,42 @@ use super::super::table::{Column, Rows};
 use super::super::{Disturbance, Record};
 use super::{Net, System};
 
-/// Maximum number of paths of a network; the table has columns for each of them.
+/// Maximum number of paths in a network. The table of results has columns for each of them.
 const PATHS: usize = 3;
 
-/// Result of a measurement.
+/// Result of one measurement of the splitting overhead.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// Name of the unit in the plan.
+    /// Name of the measurement in the plan.
     pub unit: String,
-    /// System that was measured.
+    /// Software (such as WireGuard or a QUIC server) that was measured.
     pub system: System,
-    /// Network on which the system was measured.
+    /// Emulated network on which the measurement was made.
     pub net: Net,
     /// Number of paths.
     pub paths: usize,
-    /// Switching interval in milliseconds; 0 means never.
+    /// Interval between random choices of the path, in milliseconds; 0 if the path never changes.
     pub every: u32,
     /// Number of the repetition, from 0.
     pub repetition: u32,
-    /// Weights of the paths. Without switching, 1 for the path that was used, and 0 for the
-    /// others.
+    /// Weights with which the paths are chosen. Without switching, 1 for the path that was used,
+    /// and 0 for the other paths.
     pub weights: Vec<f64>,
     /// Start time of the transfer, in seconds since 1970.
     pub started: f64,
     /// Duration of the transfer, in seconds.
     pub seconds: f64,
-    /// Bytes that arrived at the client; for Mosh, bytes that its client wrote to the terminal.
+    /// Bytes that arrived at the client. For Mosh, bytes that its client wrote to the terminal.
     pub bytes: u64,
     /// Longest interval between the arrival of two pieces of data, in seconds.
     pub longest_gap: f64,
-    /// Bytes of the IP packets from the client on each path, as counted by the links.
+    /// Bytes of IP packets that the client sent on each path, as the emulated links count them.
     pub up: Vec<u64>,
-    /// Bytes of the IP packets to the client on each path.
+    /// Bytes of IP packets that the client received on each path.
     pub down: Vec<u64>,
     /// Reason why the transfer was interrupted; empty if it completed.
     pub error: String,
-    /// Other load of the machine meanwhile.
+    /// Load of the machine by other work during the transfer.
     pub machine: Disturbance,
 }
 
@@ -52,29 +52,29 @@ impl Record for Measured {
 }
 
 impl Measured {
-    /// Returns the goodput in Mbit/s.
+    /// Returns the goodput of the transfer in Mbit/s.
     pub fn goodput(&self) -> f64 {
         if self.seconds > 0.0 { self.bytes as f64 * 8e-6 / self.seconds } else { 0.0 }
     }
 
-    /// Returns each path's share of the downlink's bytes.
+    /// Returns each path's share of the bytes to the client.
     pub fn shares(&self) -> Vec<f64> {
         let whole: u64 = self.down.iter().sum();
         self.down.iter().map(|&bytes| bytes as f64 / whole.max(1) as f64).collect()
     }
 
     /// Returns whether the traffic was really split, so that its cost is meaningful. Each of three
-    /// paths must carry 20 to 50 % of the downlink, each of two paths 30 to 70 %. A server that
-    /// does not follow the client to another path's address fails this. Measurements without
-    /// switching always count.
+    /// paths must carry 20 to 50 % of the bytes to the client, each of two paths 30 to 70 %. This
+    /// fails if a server does not follow the client to another path's address. Measurements
+    /// without switching always count.
     pub fn counts(&self) -> bool {
         let (least, most) = if self.paths > 2 { (0.2, 0.5) } else { (0.3, 0.7) };
         self.every == 0 || self.shares().iter().all(|share| (least..=most).contains(share))
     }
 
-    /// Returns whether the machine was so busy with other work that the result is doubtful. In
-    /// that case, the hypervisor took more than a tenth of the CPU, or one wake-up in a hundred was
-    /// later than the paths' round-trip time.
+    /// Returns whether other work on the machine makes the result doubtful. The hypervisor took
+    /// more than a tenth of the CPU time, or one wake-up in a hundred was later than the paths'
+    /// round-trip time.
     pub fn disturbed(&self) -> bool {
         self.machine.steal > 0.1 || self.machine.late > 20.0
     }

@@ -1,4 +1,5 @@
-//! Throughput cost of splitting: the runs of CoMPS (PETS 2022), sections 4.4 and 6, Figure 8.
+//! Throughput cost of splitting: the measurements of CoMPS (PETS 2022), sections 4.4 and 6, and
+//! Figure 8.
 //!
 //! A download goes through `anabranch split` over two or three emulated paths that are chosen at
 //! random by weight. It is repeated for each switching interval and without switching. The peers

@@ -1,10 +1,11 @@
-//! Mosh: the server displays a file of 10 MB repeatedly, and the client's output is counted.
+//! Measurements with Mosh: the server displays a file of 10 MB repeatedly, and the client's output
+//! is counted.
 //!
-//! The program at the server is `cat` in a loop. Mosh does not transfer the output of a program. It
-//! transfers the current screen, as often as the round-trip time allows, and skips output that
-//! scrolled by in between. So its throughput is measured in the bytes that `mosh-client` writes to
-//! its terminal. Bytes on the wire would include retransmissions. The speed of `cat` would only
-//! show how fast the server's terminal accepts text.
+//! The program at the server is `cat` in a loop. Mosh does not transfer the output of a program.
+//! It transfers the current screen, at a rate that depends on the round-trip time, and skips
+//! output that scrolled by in between. Throughput is therefore measured in the bytes that
+//! `mosh-client` writes to its terminal. Bytes on the wire would include retransmissions. The
+//! speed of `cat` would only show how fast the server's terminal accepts text.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -23,25 +24,25 @@ use super::super::stage::{SERVER, Stage, command};
 use super::session::Session;
 use super::transfer::{Arrived, Limit, Meter};
 
-/// Required programs, each with its source.
+/// Programs that measurements with Mosh need, each with the package that contains it.
 pub(super) const NEEDS: &[(&str, &str)] =
     &[("mosh-server", "package mosh"), ("mosh-client", "package mosh")];
 
 const PORT: u16 = 60001;
-/// Size of the paper's file in bytes.
+/// Size in bytes of the file that Mosh displays, as in the paper.
 const FILE: usize = 10_000_000;
-/// Duration in seconds of a measurement for which the other systems' limit is a number of bytes.
-/// The paper states no duration.
+/// Maximum duration in seconds of a measurement with Mosh, if the limit of other measurements is a
+/// number of bytes. The paper states no duration.
 const MOST: f64 = 60.0;
-/// Bytes of terminal output from which the first screen of the file counts as displayed.
+/// Bytes of terminal output after which the first screen of the file counts as displayed.
 const SCREEN: u64 = 1500;
-/// Timeout for the first screen, which needs a few round trips.
+/// Timeout for the first screen of a Mosh session, which needs a few round trips.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Environment of `mosh-server` and `mosh-client`. Predictions are off, because predicted output
 /// does not come from the server.
 const ENVIRONMENT: [(&str, &str); 3] =
     [("LC_ALL", "C.UTF-8"), ("TERM", "xterm"), ("MOSH_PREDICTION_DISPLAY", "never")];
-/// Script at the server, which runs until it is killed.
+/// Shell script that displays the file at the server until it is killed.
 const SHOW: &str = r#"while :; do cat "$0"; done"#;
 
 struct Login<'a> {
@@ -82,7 +83,7 @@ impl Session for Login<'_> {
         client.stdin(Stdio::from(inner.try_clone()?)).stdout(Stdio::from(inner.try_clone()?));
         client.stderr(Stdio::from(inner));
         let client_process = stage.crew.start(stage.client(), &mut client)?;
-        // With our copy closed, only mosh-client has the inner end open.
+        // After our copy is closed, only mosh-client has the inner end of the terminal open.
         drop(client);
         let begun = Instant::now();
         let mut drawn = 0;
@@ -105,8 +106,8 @@ impl Session for Login<'_> {
     }
 }
 
-/// Reads from the terminal, and returns the number of bytes. Returns 0 after a short wait without
-/// output, and `None` at the end of the output.
+/// Reads from the terminal, and returns the number of bytes. Returns `Some(0)` after a short wait
+/// without output, and `None` at the end of the output.
 fn feed(terminal: &mut File) -> io::Result<Option<u64>> {
     let wait = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
     let mut ready = [PollFd::new(&*terminal, PollFlags::IN)];
@@ -118,13 +119,14 @@ fn feed(terminal: &mut File) -> io::Result<Option<u64>> {
     match terminal.read(&mut [0; 1 << 14]) {
         Ok(0) => Ok(None),
         Ok(read) => Ok(Some(read as u64)),
-        // EIO: the inner end has been closed.
+        // The error EIO means that the inner end of the terminal was closed.
         Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Opens a pseudo-terminal of 80 by 24 characters. Returns our end, and the end for a program.
+/// Opens a pseudo-terminal of 80 by 24 characters. Returns our end, and the end for the program in
+/// it.
 fn terminal() -> io::Result<(File, OwnedFd)> {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&ours)?;
@@ -135,8 +137,8 @@ fn terminal() -> io::Result<(File, OwnedFd)> {
     Ok((ours.into(), inner))
 }
 
-/// Generates the file: numbered lines. Successive lines hardly share a letter at the same position,
-/// because Mosh sends only the characters that change.
+/// Generates the file that Mosh displays: numbered lines. Successive lines hardly share a letter
+/// at the same position, because Mosh sends only the characters that change.
 fn text() -> Vec<u8> {
     let words = "the quick brown fox jumps over the lazy dog and runs along the river to the sea in no time ";
     let mut text = Vec::with_capacity(FILE + 80);

@@ -1,4 +1,4 @@
-//! Statements of the paper about the throughput cost that is measured here.
+//! Statements of the CoMPS paper about the throughput cost of splitting.
 
 use super::Kind;
 
@@ -10,9 +10,9 @@ pub struct Claim {
     pub kind: Kind,
     /// Smallest and largest switching interval that the statement is about, in milliseconds.
     pub every: (u32, u32),
-    /// Smallest and largest lost share of the throughput.
+    /// Smallest and largest share of the throughput that is lost.
     pub loss: (f64, f64),
-    /// Wording of the paper, slightly adapted to stand alone.
+    /// Wording of the paper, adapted so that it can be read alone.
     pub words: &'static str,
 }
 
@@ -40,8 +40,9 @@ pub fn claims() -> &'static [Claim] {
     ]
 }
 
-/// Returns the target for switching every 100 ms on the equal network over three paths. The fields
-/// are the minimum share of the unsplit goodput, and the loss in the paper's abstract.
+/// Returns the target of this project for switching every 100 ms between three paths with equal
+/// round trips: the minimum share of the unsplit goodput, and the loss that the paper's abstract
+/// states.
 pub(super) fn target(kind: Kind) -> (f64, &'static str) {
     match kind {
         Kind::WireGuard => (0.98, "5-6 % lost"),

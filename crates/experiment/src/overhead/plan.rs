@@ -1,4 +1,4 @@
-//! The measurements and their order.
+//! The measurements of the splitting overhead, and their order.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,13 +14,14 @@ use super::super::quic::Maker;
 use super::super::runner;
 use super::Limit;
 
-/// Switching intervals of Figure 8 in milliseconds; 0 means never.
+/// Intervals between path changes in the paper's Figure 8, in milliseconds; 0 means never.
 pub const EVERY: [u32; 10] = [10, 20, 30, 40, 50, 100, 200, 500, 1000, 0];
 
-/// Approximate time to build a network and start programs, in addition to the transfer.
+/// Approximate time of a measurement in addition to the transfer: building the network and
+/// starting programs.
 const SETTING_UP: Duration = Duration::from_secs(2);
 
-/// Software to measure.
+/// Software whose traffic is split and measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum System {
@@ -40,18 +41,18 @@ pub enum System {
     Aioquic,
 }
 
-/// Protocol that a system uses.
+/// Protocol of the measured software.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// WireGuard.
     WireGuard,
     /// Mosh.
     Mosh,
-    /// QUIC, whichever server is used.
+    /// QUIC, with any of the servers.
     Quic,
 }
 
-/// A fixed topology with three paths of 100 Mbit/s.
+/// An emulated network with three paths of 100 Mbit/s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Net {
@@ -61,37 +62,37 @@ pub enum Net {
     Unequal,
 }
 
-/// Measurements to make, and their parameters.
+/// Measurements of the splitting overhead to make, and their parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Systems to measure.
+    /// Software to measure.
     pub systems: Vec<System>,
-    /// Networks to measure on.
+    /// Emulated networks on which to measure.
     pub nets: Vec<Net>,
     /// Numbers of paths to measure: 2, 3 or both.
     pub paths: Vec<usize>,
-    /// Switching intervals in milliseconds; 0 means never.
+    /// Intervals between random choices of the path, in milliseconds; 0 means never.
     pub every: Vec<u32>,
-    /// Number of repetitions of each setting.
+    /// Number of repetitions of each combination of settings.
     pub repetitions: u32,
-    /// Limit at which a transfer ends.
+    /// Duration or number of bytes after which a transfer ends.
     pub limit: Limit,
-    /// Seed of the order, of the paths' weights, and of the splitter's choices.
+    /// Seed of the order of measurements, of the paths' weights, and of the splitter's choices.
     pub seed: u64,
     /// Additional arguments for `anabranch split`.
     pub splitter: Vec<String>,
 }
 
-/// One measurement: a transfer.
+/// One measurement of the splitting overhead: a transfer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unit {
-    /// System to measure.
+    /// Software to measure.
     pub system: System,
-    /// Network to measure on.
+    /// Emulated network on which to measure.
     pub net: Net,
     /// Number of paths.
     pub paths: usize,
-    /// Switching interval in milliseconds; 0 means never.
+    /// Interval between random choices of the path, in milliseconds; 0 means never.
     pub every: u32,
     /// Number of the repetition, from 0.
     pub repetition: u32,
@@ -99,7 +100,7 @@ pub struct Unit {
 }
 
 impl System {
-    /// All systems.
+    /// All software that can be measured.
     pub const ALL: [System; 7] = [
         System::WireGuard,
         System::Mosh,
@@ -109,10 +110,10 @@ impl System {
         System::Ngtcp2,
         System::Aioquic,
     ];
-    /// Default systems of a run.
+    /// Software that is measured by default.
     pub const USUAL: [System; 4] = [System::WireGuard, System::Mosh, System::QuicGo, System::Quinn];
 
-    /// Returns the system's name, as users write it.
+    /// Returns the software's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             System::WireGuard => "wireguard",
@@ -125,7 +126,7 @@ impl System {
         }
     }
 
-    /// Returns the kind of QUIC server; `None` for other protocols.
+    /// Returns the QUIC server to start; `None` for other protocols.
     pub(super) fn maker(self) -> Option<Maker> {
         match self {
             System::WireGuard | System::Mosh => None,
@@ -137,7 +138,7 @@ impl System {
         }
     }
 
-    /// Returns the protocol that the system uses.
+    /// Returns the protocol of this software.
     pub fn kind(self) -> Kind {
         match self {
             System::WireGuard => Kind::WireGuard,
@@ -180,10 +181,10 @@ impl From<System> for String {
 }
 
 impl Net {
-    /// Both networks.
+    /// Both emulated networks.
     pub const ALL: [Net; 2] = [Net::Equal, Net::Unequal];
 
-    /// Returns the network's name, as users write it.
+    /// Returns the network's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Net::Equal => "equal",
@@ -215,8 +216,8 @@ impl FromStr for Net {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed. The others, such as the
-    /// number of repetitions, may be extended.
+    /// Returns the settings that must not change when a run is resumed. Other settings, such as
+    /// the number of repetitions, may be increased.
     pub fn header(&self) -> Value {
         json!({
             "experiment": "overhead",
@@ -230,12 +231,12 @@ impl Settings {
 }
 
 impl Unit {
-    /// Returns the weights of the paths: a draw from the flat Dirichlet distribution, the same for
-    /// all systems and intervals of a repetition.
+    /// Returns the weights with which paths are chosen: a draw from the flat Dirichlet
+    /// distribution, the same for all software and intervals of a repetition.
     ///
-    /// A draw that leaves a path nearly unused is repeated. A session that is hardly split costs
+    /// A draw that leaves a path nearly unused is repeated: a session that is hardly split costs
     /// hardly anything, so its result would be too good. Each of three paths has a weight of 25 to
-    /// 45 %, each of two 35 to 65 %.
+    /// 45 %, each of two paths 35 to 65 %.
     pub fn weights(&self, seed: u64) -> Vec<f64> {
         let (least, most) = if self.paths > 2 { (0.25, 0.45) } else { (0.35, 0.65) };
         let purpose = format!("overhead weights {} {}", self.net.name(), self.paths);
@@ -250,8 +251,8 @@ impl Unit {
             .expect("one draw in twenty is kept, and there is no end of draws")
     }
 
-    /// Returns the seed of the splitter's choices in this unit, derived from `seed`. It differs
-    /// between units.
+    /// Returns the seed of the splitter's random choices in this measurement, derived from `seed`.
+    /// It differs between measurements.
     pub fn seed(&self, seed: u64) -> u64 {
         seed::stream(seed, 0, &runner::Unit::id(self)).next_u64()
     }
@@ -269,8 +270,9 @@ impl runner::Unit for Unit {
     }
 }
 
-/// Returns all measurements in the order of execution: repetition by repetition, each shuffled. So
-/// a temporarily busy machine does not disturb the same setting in all repetitions.
+/// Returns all measurements in the order of execution: repetition by repetition, each shuffled.
+/// The shuffle avoids that a temporarily busy machine disturbs the same setting in all
+/// repetitions.
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let lasts = settings.limit.about();
     let mut units = Vec::new();
@@ -290,8 +292,8 @@ pub fn plan(settings: &Settings) -> Vec<Unit> {
                 }
             }
         }
-        // Each unit has its own random number, so that further settings do not change the order of
-        // the others.
+        // Each measurement has its own random number, so that adding settings does not change the
+        // order of the others.
         round.sort_by_cached_key(|unit| {
             seed::stream(settings.seed, 1, &runner::Unit::id(unit)).next_u64()
         });

@@ -1,4 +1,4 @@
-//! QUIC: a server with its defaults, and quic-go's client.
+//! Measurements with QUIC: a server with its default settings, and quic-go's client.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,7 +10,7 @@ use super::super::stage::Stage;
 use super::session::Session;
 use super::transfer::{Arrived, Limit};
 
-/// Server name that the client requests; no server checks it.
+/// Server name that the QUIC client requests; no server checks it.
 const NAME: &str = "localhost";
 
 struct Serving<'a> {
@@ -45,9 +45,9 @@ impl Session for Serving<'_> {
     }
 }
 
-/// Converts the client's report. A transfer that ended because the time limit was reached is no
-/// error. If a transfer of fixed duration was interrupted, its duration is `limit.seconds`, so that
-/// the interruption lowers its goodput.
+/// Converts the QUIC client's report into a result. Reaching the time limit is no error. If a
+/// transfer of fixed duration was interrupted, its duration is `limit.seconds`, so that the
+/// interruption lowers its goodput.
 fn arrived(told: ClientReport, limit: Limit) -> Arrived {
     let early = told.seconds < limit.seconds * 0.98;
     let whole = limit.bytes.is_some_and(|bytes| told.bytes >= bytes);

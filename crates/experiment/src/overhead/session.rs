@@ -8,10 +8,10 @@ use super::transfer::{Arrived, Limit};
 
 /// A running server, and the client that fetches from it through the splitter.
 pub(super) trait Session {
-    /// Returns the server's UDP port. The splitter listens on the same port.
+    /// Returns the server's UDP port. The splitter listens on a port with the same number.
     fn port(&self) -> u16;
 
-    /// Fetches until `limit` is reached or `stop` is set.
+    /// Transfers data until `limit` is reached or `stop` is set.
     ///
     /// # Errors
     /// The transfer could not start.

@@ -1,29 +1,31 @@
-//! Summary of the measurements.
+//! Summary of the measurements of the splitting overhead.
 
 use super::super::Spread;
 use super::{Kind, Measured, Net, System, paper};
 
-/// All repetitions of one setting.
+/// Summary of all repetitions with the same settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
-    /// System that was measured.
+    /// Software that was measured.
     pub system: System,
-    /// Network on which the system was measured.
+    /// Emulated network on which the measurements were made.
     pub net: Net,
     /// Number of paths.
     pub paths: usize,
-    /// Switching interval in milliseconds; 0 means never.
+    /// Interval between random choices of the path, in milliseconds; 0 means never.
     pub every: u32,
     /// Goodput in Mbit/s, over all repetitions.
     pub goodput: Spread,
-    /// Goodput in Mbit/s of the repetitions that count ([`Measured::counts`]); `None` if none does.
+    /// Goodput in Mbit/s of the repetitions that were really split ([`Measured::counts`]); `None`
+    /// if there are none.
     pub counted: Option<Spread>,
-    /// Shares of the downlink on each path, over the repetitions that do not count; `None` if all
-    /// repetitions count.
+    /// Shares of the bytes to the client on each path, over the repetitions that were not really
+    /// split; `None` if all were.
     pub uncounted: Option<Spread>,
-    /// Goodput divided by the median without switching; `None` if that was not measured. Only
-    /// repetitions that count are included; if none counts, all are. For QUIC the result is then
-    /// `None`, because the cost arises only when a server follows the client to another path.
+    /// Goodput divided by the median goodput without switching; `None` if that was not measured.
+    /// Only repetitions that were really split are included; if there are none, all are. For QUIC
+    /// the result is then `None`, because the cost arises only when a server follows the client to
+    /// another path.
     pub kept: Option<Spread>,
     /// Longest interval without data in any repetition, in seconds.
     pub longest_gap: f64,
@@ -33,25 +35,26 @@ pub struct Cell {
     pub disturbed: usize,
 }
 
-/// Result for a target: a switch every 100 ms, on the equal network, over three paths.
+/// Comparison with a target: the cost of choosing a path every 100 ms, over three paths with equal
+/// round trips.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// System that has the target.
+    /// Software that the target is for.
     pub system: System,
-    /// Minimum share of the unsplit goodput.
+    /// Minimum share of the unsplit goodput that the target requires.
     pub wanted: f64,
-    /// Wording of the paper.
+    /// Loss that the paper states for this software, in its own words.
     pub paper: &'static str,
-    /// Measured share of the unsplit goodput; `None` if it was not measured, or no repetition
-    /// counts.
+    /// Measured share of the unsplit goodput; `None` if it was not measured, or no repetition was
+    /// really split.
     pub kept: Option<Spread>,
-    /// Whether the target is reached: true if each of at least two runs reaches it, false if none
-    /// does. `None` if only some runs reach it, or there are too few.
+    /// Whether the target is reached: true if all of at least two repetitions reach it, false if
+    /// none does. `None` if only some reach it, or if there are too few repetitions.
     pub reached: Option<bool>,
 }
 
-/// Returns a summary of all measured settings in the order of system, network, paths and interval,
-/// with 0 (never) last.
+/// Returns a summary for each measured combination of settings, sorted by software, network,
+/// number of paths and interval, with 0 (never) last.
 pub fn cells(records: &[Measured]) -> Vec<Cell> {
     let key = |r: &Measured| (r.system, r.net, r.paths, r.every.wrapping_sub(1), r.every);
     let mut keys: Vec<_> = records.iter().map(key).collect();
@@ -63,14 +66,14 @@ pub fn cells(records: &[Measured]) -> Vec<Cell> {
     keys.into_iter().filter_map(|key| cell(&of(key), records)).collect()
 }
 
-/// Returns the result for each measured system.
+/// Returns the comparison with the target for each measured software.
 pub fn verdicts(cells: &[Cell]) -> Vec<Verdict> {
     let mut systems: Vec<System> = cells.iter().map(|cell| cell.system).collect();
     systems.dedup();
     systems.into_iter().map(|system| verdict(system, cells)).collect()
 }
 
-/// Returns the summary of a setting; `None` if it was not measured.
+/// Returns the summary for these settings; `None` if they were not measured.
 pub fn find(cells: &[Cell], system: System, net: Net, paths: usize, every: u32) -> Option<&Cell> {
     cells
         .iter()

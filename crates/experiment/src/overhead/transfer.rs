@@ -1,16 +1,16 @@
-//! The end of a transfer, and the data that arrived until then.
+//! The end of a transfer, and the data that arrived before it.
 
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Limit at which a transfer ends.
+/// Duration or number of bytes after which a transfer ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limit {
     /// Maximum duration in seconds.
     pub seconds: f64,
-    /// Number of bytes after which a transfer ends before `seconds`; `None` if it lasts for the
-    /// full time.
+    /// Number of bytes after which a transfer ends, even before `seconds`; `None` if it lasts for
+    /// the full time.
     pub bytes: Option<u64>,
 }
 
@@ -18,34 +18,34 @@ pub struct Limit {
 pub(super) const BYTES_PER_SECOND: f64 = 100e6 / 8.0;
 
 impl Limit {
-    /// Returns the approximate duration of a transfer.
+    /// Returns the approximate duration of a transfer with this limit.
     pub fn about(&self) -> Duration {
         let bytes = self.bytes.map(|bytes| 1.3 * bytes as f64 / BYTES_PER_SECOND);
         Duration::from_secs_f64(bytes.unwrap_or(self.seconds).min(self.seconds))
     }
 
-    /// Returns the number of bytes that a server has to send: the limit, or more than can arrive
+    /// Returns the number of bytes that a server must send: the limit, or more than can arrive
     /// within `seconds`.
     pub(super) fn enough(&self) -> u64 {
         self.bytes.unwrap_or((self.seconds * BYTES_PER_SECOND * 1.1) as u64)
     }
 }
 
-/// Data that arrived at the client.
+/// Data of a transfer that arrived at the client.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Arrived {
     /// Bytes of content that arrived.
     pub(super) bytes: u64,
     /// Duration of the transfer in seconds.
     pub(super) seconds: f64,
-    /// Longest interval between the arrival of two pieces in seconds, including the interval
-    /// before the end.
+    /// Longest interval in seconds between the arrival of two pieces of data, including the
+    /// interval before the end of the transfer.
     pub(super) longest_gap: f64,
     /// Reason why the transfer was interrupted before its end; `None` if it was not.
     pub(super) error: Option<String>,
 }
 
-/// Counter of arriving data.
+/// Meter of the data that arrive in a transfer.
 #[derive(Debug)]
 pub(super) struct Meter<'a> {
     limit: Limit,
@@ -56,13 +56,13 @@ pub(super) struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    /// Starts the transfer's clock.
+    /// Starts to measure a transfer with this limit, which also ends when `stop` is set.
     pub(super) fn start(limit: Limit, stop: &'a AtomicBool) -> Meter<'a> {
         let begun = Instant::now();
         Meter { limit, stop, begun, latest: begun, arrived: Arrived::default() }
     }
 
-    /// Sets the total number of bytes that have arrived so far.
+    /// Records that `bytes` bytes have arrived in total so far.
     pub(super) fn at(&mut self, bytes: u64) {
         if bytes > self.arrived.bytes {
             let now = Instant::now();
@@ -71,16 +71,17 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Returns whether the transfer is over: because of its time, because of its bytes, or because
-    /// the run was stopped.
+    /// Returns whether the transfer is over: its time or its number of bytes is reached, or the
+    /// run was stopped.
     pub(super) fn is_over(&self) -> bool {
         self.begun.elapsed().as_secs_f64() >= self.limit.seconds
             || self.limit.bytes.is_some_and(|bytes| self.arrived.bytes >= bytes)
             || self.stop.load(Ordering::Relaxed)
     }
 
-    /// Returns the data that arrived. If a transfer of fixed duration was interrupted, its duration
-    /// is that of the limit, so that the interruption lowers its goodput.
+    /// Ends the measurement, and returns the data that arrived. If a transfer of fixed duration
+    /// was interrupted, its duration is that of the limit, so that the interruption lowers its
+    /// goodput.
     pub(super) fn finish(mut self, error: Option<String>) -> Arrived {
         let now = Instant::now();
         self.gap(now);
@@ -91,7 +92,8 @@ impl<'a> Meter<'a> {
         self.arrived
     }
 
-    /// Reads `from` a connection with a short read timeout until the transfer is over.
+    /// Reads `from` a connection with a short read timeout until the transfer is over, and returns
+    /// the data that arrived.
     pub(super) fn drain(mut self, mut from: impl Read) -> Arrived {
         let mut buffer = vec![0; 1 << 17];
         let mut total = 0;

@@ -1,4 +1,4 @@
-//! WireGuard: `wireguard-go` at both ends, and one TCP connection in the tunnel.
+//! Measurements with WireGuard: `wireguard-go` at both ends, and one TCP connection in the tunnel.
 
 use std::io::{self, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -18,12 +18,12 @@ pub(super) use super::super::tunnel::NEEDS;
 
 /// Port of the TCP server inside the tunnel.
 const TCP_PORT: u16 = 5001;
-/// Timeout of the first connection, which waits for the tunnel's handshake.
+/// Timeout of the first connection through the tunnel, which waits for the WireGuard handshake.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Interval at which a waiting read checks whether the transfer is over.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// Starts both ends of a tunnel; the client's end sends to the splitter.
+/// Starts both ends of a WireGuard tunnel. The client's end sends its packets to the splitter.
 pub(super) fn serve<'a>(
     stage: &'a Stage,
     programs: &'a Programs,
@@ -57,7 +57,7 @@ impl Session for Tunnel<'_> {
     }
 }
 
-/// Creates a socket with cubic, which is the congestion control in the paper, whatever this
+/// Creates a TCP socket with the congestion control `cubic`, which the paper used, whatever this
 /// machine's default is.
 fn tcp() -> io::Result<Socket> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;

@@ -1,4 +1,4 @@
-//! Execution of page loads by several browsers at once.
+//! Execution of page loads by several browsers at the same time.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,20 +11,20 @@ use super::setup::Setup;
 use super::test_bed::TestBed;
 use super::{Loaded, Settings, Unit, Web, browser, caddy};
 
-/// Niceness of browsers, tunnel and server. They have priority over other work of the machine, but
-/// not over the emulator's thread, which carries the packets.
+/// Scheduling priority (niceness) of browsers, tunnel and server. They have priority over other
+/// work of the machine, but not over the emulator's thread, which carries the packets.
 const NICE: i32 = -5;
-/// Number of failures in a row after which a network is rebuilt.
+/// Number of failed page loads in a row after which the emulated network is rebuilt.
 const FAILURES: u32 = 6;
-/// Number of networks in a row without a successful load after which the run ends.
+/// Number of emulated networks in a row without a successful load after which the run ends.
 const HOUSES: u32 = 2;
 
-/// Reason for leaving a network.
+/// Reason why a browser stops working on one emulated network.
 enum Departure {
-    /// No loads are left, or the run was stopped.
+    /// No page loads are left, or the run was stopped.
     Done,
-    /// Too many loads failed in a row. `good` is the number of successful loads before that.
-    /// `fresh` is set if some of the failed loads had failed for the first time.
+    /// Too many loads failed in a row. `good` is the number of successful loads before them.
+    /// `fresh` states that some of the failed loads had not failed on another network before.
     Failing { good: u32, fresh: bool },
 }
 
@@ -35,10 +35,10 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Creates a bench for `settings`, whose sites belong to `web`. `splitter` is the `anabranch`
-    /// under test, `programs` an optional directory with third-party programs. Traces of single
-    /// loads are written to the directory `traces`, an absolute path. `browsers` is the number of
-    /// browsers.
+    /// Creates an executor of page loads for `settings`, whose sites belong to `web`. `splitter`
+    /// is the `anabranch` under test, and `programs` an optional directory with third-party
+    /// programs. Traces of single loads are written to the directory `traces`, an absolute path.
+    /// `browsers` is the number of browsers.
     ///
     /// # Errors
     /// Required programs were not found. The error names all of them.
@@ -60,10 +60,9 @@ impl Bench {
         &self.setup.programs
     }
 
-    /// Makes page loads with one browser at a time until none is left.
+    /// Makes page loads one after another with one browser, until no loads are left.
     pub fn work(&self, turns: &Turns<'_, Unit, Loaded>, stop: &AtomicBool) {
-        // All programs inherit the niceness of this thread. Without privilege the niceness does
-        // not change.
+        // All programs inherit this niceness. Without privilege it does not change.
         let _ = rustix::process::setpriority_process(None, NICE);
         let mut fruitless = 0;
         while !turns.stopped() {
@@ -73,7 +72,7 @@ impl Bench {
                     fruitless = 0;
                     continue;
                 }
-                // All failed loads have failed before, in other networks. At the end of a plan,
+                // All of these loads have failed before, on other networks. At the end of a plan
                 // only such loads may be left, so this network is not at fault.
                 Ok(Departure::Failing { fresh: false, .. }) => continue,
                 Ok(Departure::Failing { .. }) => {
@@ -97,7 +96,7 @@ impl Bench {
         }
     }
 
-    /// Makes page loads in one network until none is left or too many fail in a row.
+    /// Makes page loads on one emulated network until none is left or too many fail in a row.
     fn inhabit(&self, turns: &Turns<'_, Unit, Loaded>, stop: &AtomicBool) -> io::Result<Departure> {
         let stage = TestBed::stage(&self.setup.settings)?;
         let test_bed = TestBed::open(&self.setup, &stage)?;

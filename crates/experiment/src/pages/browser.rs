@@ -1,4 +1,4 @@
-//! An unmodified headless Chromium, controlled over a pipe.
+//! An unmodified headless Chromium, which is controlled over a pipe.
 //!
 //! The pipe carries the Chrome DevTools Protocol: JSON messages separated by a zero byte
 //! (`--remote-debugging-pipe`). A library for it would need an asynchronous runtime, which is too
@@ -18,15 +18,15 @@ use super::super::stage::{Stage, command};
 use super::visit::Visit;
 use anabranch_emulator::GroupProcess;
 
-/// Required programs, each with its source.
+/// Programs that page loads need, each with the package that contains it.
 pub(super) const NEEDS: &[(&str, &str)] = &[("chromium", "package chromium")];
 
-/// Script that connects the pipes: the browser reads commands from descriptor 3 and answers on 4.
-/// Its other output is discarded.
+/// Shell script that connects the pipes. The browser reads commands from descriptor 3, and answers
+/// on 4; its other output is discarded.
 const PIPES: &str = r#"exec 3<&0 4>&1 </dev/null >/dev/null 2>&1; exec "$@""#;
 
-/// Options that disable the browser's own traffic, which must not be in a trace. Traffic that
-/// remains could leave only through the tunnel.
+/// Command-line options that disable the browser's own traffic, which must not be in a trace. If
+/// any such traffic remains, it can leave only through the tunnel.
 const OPTIONS: [&str; 17] = [
     "--headless=new",
     "--disable-gpu",
@@ -47,9 +47,9 @@ const OPTIONS: [&str; 17] = [
     "--remote-debugging-pipe",
 ];
 
-/// Timeout for the browser's start, and for an answer of the browser.
+/// Timeout for the browser's start. It is also the timeout for each answer of the browser.
 const READY: Duration = Duration::from_secs(60);
-/// Interval at which a wait checks whether the run was stopped.
+/// Interval at which a wait for the browser checks whether the run was stopped.
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// A running browser with one empty page. It is stopped on drop, and its profile is deleted.
@@ -64,7 +64,7 @@ pub(super) struct Browser<'a> {
 }
 
 impl<'a> Browser<'a> {
-    /// Starts the browser at the stage's client with `options` and a new profile, which is named
+    /// Starts the browser on the client's host with `options` and a new profile in the directory
     /// `profile`.
     ///
     /// # Errors
@@ -114,11 +114,12 @@ impl<'a> Browser<'a> {
         Ok(())
     }
 
-    /// Opens `url`, and waits at most `patience` for its load event, then until the page is
-    /// complete. Returns the browser's report and the start time of the visit.
+    /// Opens `url`. Waits at most `patience` for its load event, and then until the page is
+    /// complete. Returns the browser's report and the start time of the load.
     ///
     /// # Errors
-    /// The load event does not occur in time, the browser has ended, or the run is stopped.
+    /// The load event does not occur in time, the browser has ended, or the run is
+    /// stopped.
     pub(super) fn visit(
         &mut self,
         url: &str,
@@ -144,8 +145,8 @@ impl<'a> Browser<'a> {
         Ok((visit, started))
     }
 
-    /// Sends one command and returns its result. Other messages that arrive meanwhile are passed
-    /// to `visit`, with the time since `begun`.
+    /// Sends one command to the browser and returns its result. Other messages that arrive
+    /// meanwhile are passed to `visit`, with the time since `begun`.
     fn call(
         &mut self,
         method: &str,
@@ -172,7 +173,7 @@ impl<'a> Browser<'a> {
         Err(io::Error::other(format!("the browser did not answer the command {method} in time")))
     }
 
-    /// Returns the next message of the browser, or `None` if none arrives within [`GLANCE`].
+    /// Returns the next message of the browser; `None` if none arrives within [`GLANCE`].
     fn hear(&mut self, stop: &AtomicBool) -> io::Result<Option<Value>> {
         if stop.load(Ordering::Relaxed) {
             return Err(io::Error::other("stopped"));
@@ -187,8 +188,8 @@ impl<'a> Browser<'a> {
 
 impl Drop for Browser<'_> {
     fn drop(&mut self) {
-        // The main process ends all others. A profile that cannot be deleted is removed with the
-        // stage.
+        // When the main process ends, all other processes of the browser end. A profile that
+        // cannot be deleted is removed with the emulated network.
         let _ = self.process.kill();
         let _ = self.process.wait();
         let profile = &self.profile;

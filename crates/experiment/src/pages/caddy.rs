@@ -1,4 +1,4 @@
-//! The web server: an unmodified Caddy, with the files of the sites.
+//! The web server of page loads: an unmodified Caddy, with the files of the sites.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -15,10 +15,10 @@ use super::super::tunnel;
 use super::Site;
 use anabranch_emulator::GroupProcess;
 
-/// Required programs, each with its source.
+/// Program of the web server, with the package that contains it.
 pub(super) const NEEDS: &[(&str, &str)] = &[("caddy", "package caddy")];
 
-/// Starts Caddy at the stage's server, with an address in the tunnel for each site. Returns the
+/// Starts Caddy on the server's host, with an address in the tunnel for each site. Returns the
 /// process, and the hash by which a browser trusts its certificates.
 ///
 /// # Errors
@@ -49,7 +49,7 @@ pub(super) fn serve<'a>(
     caddy.env("XDG_DATA_HOME", "/run/caddy").env("XDG_CONFIG_HOME", "/run/caddy");
     let mut caddy = stage.crew.start(stage.server(), &mut caddy)?;
     stage.wait_bound("caddy", &mut caddy, 443)?;
-    // Caddy opens its addresses in order, so all are open once this one is.
+    // Caddy opens its addresses in order. Once this last one is open, all are.
     let last = SocketAddr::from((tunnel::SERVER, 443));
     wait_for("caddy to listen at all addresses", || {
         stage.server().run(|| Ok(TcpStream::connect(last).is_ok()))
@@ -57,9 +57,9 @@ pub(super) fn serve<'a>(
     Ok((caddy, made.pin))
 }
 
-/// Returns Caddy's configuration. All sites are in one directory, and selected by the requested
-/// host name. Text is compressed, as on the web. Each address has its own sockets, because a
-/// shared UDP socket would answer from the tunnel's first address.
+/// Returns Caddy's configuration. All sites are in one directory; the requested host name selects
+/// the site. Text is compressed, as on the web. Each address has its own sockets, because a shared
+/// UDP socket would answer from the tunnel's first address.
 fn config(sites: &[Site], certificates: &[Value]) -> Value {
     let own = sites.iter().map(Site::address).chain([tunnel::SERVER]);
     let listen: Vec<String> = own.map(|address| format!("{address}:443")).collect();

@@ -1,4 +1,5 @@
-//! An onion network on the client's host. Splitters use its circuits as paths to the far end.
+//! An onion network on the client's host. Splitters use its circuits as paths to the far end, the
+//! program that puts the split traffic together again.
 
 use std::io;
 use std::path::Path;
@@ -9,7 +10,7 @@ use super::{RTTS, far_end};
 use anabranch_emulator::GroupProcess;
 use tempfile::TempDir;
 
-/// Address at which the network's client accepts streams.
+/// Address on which the onion network's client accepts connections.
 const SOCKS: &str = "127.0.0.1:9150";
 
 /// A running onion network (`anabranch up`). Any number of splitters may use it, one after another.
@@ -20,8 +21,8 @@ pub(super) struct Circuits<'a> {
 }
 
 impl<'a> Circuits<'a> {
-    /// Starts the network with the program `anabranch`, and waits for its first circuit. Its exits
-    /// connect to the far end only.
+    /// Starts an onion network with the program `anabranch`, and waits for its first circuit. Its
+    /// exits connect only to the far end, the program that puts split traffic together again.
     ///
     /// # Errors
     /// The program ends, or has no circuit in time.
@@ -36,7 +37,7 @@ impl<'a> Circuits<'a> {
         Ok(Circuits { _up: up, _data: data })
     }
 
-    /// Returns the arguments with which a splitter uses a circuit for each path.
+    /// Returns the command-line arguments with which a splitter uses one circuit for each path.
     pub(super) fn words() -> Vec<String> {
         let circuits = format!("o=onion:{}", RTTS.len());
         let far = format!("{SERVER}:{}", far_end::PORT);

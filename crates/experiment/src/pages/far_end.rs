@@ -1,5 +1,5 @@
-//! A far end in front of the tunnel's server: its keys, its program, and the options with which
-//! splitters use it.
+//! The far end in front of the tunnel's server (the program that puts split traffic together
+//! again): its keys, its process, and the options with which splitters use it.
 
 use std::io;
 use std::path::Path;
@@ -10,10 +10,11 @@ use super::super::tunnel;
 use anabranch_emulator::GroupProcess;
 use tempfile::TempDir;
 
-/// Port at which the far end receives the packets of splitters.
+/// Port on which the far end receives the packets of splitters.
 pub(super) const PORT: u16 = 4500;
 
-/// A running far end, for any number of splitters one after another. It is stopped on drop.
+/// A running far end (the program that puts split traffic together again). Splitters use it one
+/// after another. It is stopped on drop.
 pub(super) struct FarEnd<'a> {
     keys: TempDir,
     _merge: GroupProcess<'a>,
@@ -21,7 +22,7 @@ pub(super) struct FarEnd<'a> {
 
 impl<'a> FarEnd<'a> {
     /// Generates the keys, and starts the far end with the additional arguments `words`. It
-    /// receives datagrams and streams.
+    /// accepts both datagrams and byte streams from splitters.
     ///
     /// # Errors
     /// The program rejects the arguments. The error includes its message.
@@ -44,7 +45,7 @@ impl<'a> FarEnd<'a> {
         Ok(FarEnd { keys, _merge: merge })
     }
 
-    /// Returns the additional arguments with which a splitter uses this far end.
+    /// Returns the additional command-line arguments with which a splitter uses this far end.
     pub(super) fn words(&self) -> [String; 2] {
         ["--key".to_owned(), self.keys.path().join("near.key").display().to_string()]
     }

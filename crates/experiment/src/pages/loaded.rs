@@ -10,21 +10,21 @@ use super::{Mode, RTTS};
 /// Result of one attempt at a page load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Loaded {
-    /// Name of the unit in the plan, which identifies the load.
+    /// Name of the page load in the plan.
     pub unit: String,
-    /// Name of the site, which is also the load's label in the traces.
+    /// Name of the site, which is also the label of the load in the traces.
     pub site: String,
-    /// Address of the page.
+    /// URL of the page.
     pub page: String,
-    /// Whether the site is one that an attacker monitors.
+    /// Whether the attacker monitors the site.
     pub monitored: bool,
-    /// Whether the load was split.
+    /// Whether the load was split over several paths.
     pub mode: Mode,
     /// Number of the repetition, from 0.
     pub repetition: u32,
     /// Number of the attempt at this load, from 1.
     pub attempt: u32,
-    /// Seed of the splitter's choices.
+    /// Seed of the splitter's random choices.
     pub seed: u64,
     /// HTTP version, `h2` or `h3`.
     pub http: String,
@@ -32,25 +32,25 @@ pub struct Loaded {
     pub started: f64,
     /// Time from the first request to the load event, in seconds by the browser's clock.
     pub seconds: f64,
-    /// Duration of the whole attempt in seconds, the browser's start included.
+    /// Duration of the whole attempt in seconds, including the browser's start.
     pub took: f64,
-    /// Number of requests to servers.
+    /// Number of requests that the browser sent to servers.
     pub requests: u32,
-    /// Number of requests that fail in every load of the page, such as requests to third parties.
+    /// Number of requests that fail in every load of the page, such as those to third parties.
     pub refused: u32,
-    /// Number of packets from the client on each path.
+    /// Number of packets that the client sent on each path.
     pub up_packets: Vec<u64>,
-    /// Bytes of the packets from the client on each path, as IP packets.
+    /// Bytes of IP packets that the client sent on each path.
     pub up: Vec<u64>,
-    /// Number of packets to the client on each path.
+    /// Number of packets that the client received on each path.
     pub down_packets: Vec<u64>,
-    /// Bytes of the packets to the client on each path, as IP packets.
+    /// Bytes of IP packets that the client received on each path.
     pub down: Vec<u64>,
-    /// Number of browsers that worked at once.
+    /// Number of browsers that worked at the same time.
     pub browsers: u32,
-    /// Reason of a failure; empty if the load succeeded.
+    /// Reason for the failure; empty if the load succeeded.
     pub error: String,
-    /// Other load of the machine meanwhile.
+    /// Load of the machine by other work during the page load.
     pub machine: Disturbance,
 }
 
@@ -67,12 +67,12 @@ impl Attempt for Loaded {
 }
 
 impl Loaded {
-    /// Returns the name of the load's trace in the directory of traces.
+    /// Returns the file name of the load's trace in the directory of traces.
     pub fn trace(&self) -> String {
         format!("{}.parquet", self.unit.replace('/', "~"))
     }
 
-    /// Returns the bytes of the load's IP packets, in both directions and on all paths.
+    /// Returns the bytes of the page load's IP packets, in both directions and on all paths.
     pub fn bytes(&self) -> u64 {
         self.up.iter().chain(&self.down).sum()
     }
@@ -82,15 +82,15 @@ impl Loaded {
         self.down.iter().filter(|&&bytes| bytes > 0).count()
     }
 
-    /// Returns the share of the downlink's bytes on the path that carried most of them.
+    /// Returns the largest share of the bytes to the client that one path carried.
     pub fn largest_share(&self) -> f64 {
         let whole: u64 = self.down.iter().sum();
         self.down.iter().copied().max().unwrap_or(0) as f64 / whole.max(1) as f64
     }
 }
 
-/// Returns the columns of the table of all attempts (`docs/formats.md`). A successful attempt has
-/// the number of its load in the traces, a failed one has -1.
+/// Returns the columns of the table of all attempts (`docs/formats.md`). A column has the load's
+/// number in the traces; a failed attempt has -1.
 pub fn columns(records: &[Loaded]) -> Vec<Column> {
     let rows = Rows(records);
     let number = |(at, r): (usize, &Loaded)| if r.error.is_empty() { at as i64 } else { -1 };
@@ -103,7 +103,7 @@ pub fn columns(records: &[Loaded]) -> Vec<Column> {
         rows.bool("monitored", |r| r.monitored),
         rows.int("run", |r| r.repetition),
         rows.int("attempt", |r| r.attempt),
-        // Stored as text, because half of all seeds do not fit into a signed number of 64 bits.
+        // Stored as text, because half of all seeds do not fit into a signed 64-bit integer.
         rows.text("seed", |r| r.seed.to_string()),
         rows.text("http", |r| r.http.clone()),
         rows.double("started", |r| r.started),

@@ -52,5 +52,5 @@ pub fn queue_of(rate: f64) -> f64 {
     super::stage::queue((rate * 1e6) as u64) as f64
 }
 
-/// Maximum number of attempts at a load.
+/// Maximum number of attempts to load a page.
 pub const TRIES: u32 = 3;

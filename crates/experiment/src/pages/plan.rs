@@ -1,4 +1,4 @@
-//! The page loads and their order.
+//! The page loads of the experiment, and their order.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -15,28 +15,28 @@ use super::{RATE, RTTS, Site};
 /// Approximate duration of a page load, including the start of its browser.
 const LASTS: Duration = Duration::from_secs(8);
 
-/// Sites to load, and parameters of the loads.
+/// Sites to load, and parameters of the page loads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Sites to load, both monitored and other ones.
+    /// Sites to load: sites that the attacker monitors, and others.
     pub sites: Vec<Site>,
-    /// Digest of the web of these sites: [`Web::digest`](super::Web::digest).
+    /// SHA-256 that identifies the local web of these sites ([`Web::digest`](super::Web::digest)).
     pub web: String,
-    /// Number of loads of each monitored page in each mode. Other pages are loaded once in each
-    /// mode.
+    /// Number of loads of each monitored page, both split and unsplit. Other pages are loaded once
+    /// split and once unsplit.
     pub loads: u32,
-    /// Seed of the order, the protocols and the splitter's choices.
+    /// Seed of the order of loads, the HTTP versions and the splitter's random choices.
     pub seed: u64,
-    /// Version of HTTP that the browser uses for the sites.
+    /// HTTP version with which the browser loads the sites.
     pub http: Http,
-    /// Additional arguments of a splitter in loads that are split. If empty, it uses its default
-    /// schedule.
+    /// Additional arguments of the splitter for split loads. If empty, its default schedule is
+    /// used.
     pub splitter: Vec<String>,
-    /// Additional arguments of the far end in front of the tunnel's server, for loads that are
-    /// split. `None` if the server is unmodified.
+    /// Additional arguments of the far end, which puts split traffic together in front of the
+    /// tunnel's server. `None` if there is no far end.
     pub far_end: Option<Vec<String>>,
-    /// Whether loads that are split use three circuits of an onion network to the far end,
-    /// instead of the emulated paths.
+    /// Whether split loads use three circuits of an onion network to the far end, instead of the
+    /// emulated paths.
     pub onion: bool,
     /// Rate of each path in Mbit/s.
     pub rate: f64,
@@ -44,7 +44,7 @@ pub struct Settings {
     pub patience: f64,
 }
 
-/// Version of HTTP that the browser uses. The server offers all of them.
+/// HTTP version with which the browser loads pages. The server supports all versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Http {
@@ -57,13 +57,13 @@ pub enum Http {
     H3,
 }
 
-/// Whether a load is split.
+/// Whether a page load is split over several paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// The load uses all paths, by the splitter's schedule.
+    /// The load uses all paths; the splitter's schedule distributes the packets.
     Split,
-    /// The load uses the first path alone.
+    /// The load uses only the first path.
     Undefended,
 }
 
@@ -72,17 +72,17 @@ pub enum Mode {
 pub struct Unit {
     /// Site whose page is loaded.
     pub site: Site,
-    /// Whether the load is split.
+    /// Whether the load is split over several paths.
     pub mode: Mode,
     /// Number of the repetition, from 0.
     pub repetition: u32,
 }
 
 impl Mode {
-    /// Both modes.
+    /// Split and unsplit page loads.
     pub const ALL: [Mode; 2] = [Mode::Split, Mode::Undefended];
 
-    /// Returns the mode's name, which the mode's trace has, too.
+    /// Returns the name of this kind of load, which its file of traces has, too.
     pub fn name(self) -> &'static str {
         match self {
             Mode::Split => "split",
@@ -90,7 +90,7 @@ impl Mode {
         }
     }
 
-    /// Returns the number of paths that a load in this mode uses, counted from the first path.
+    /// Returns the number of paths that such a load uses, counted from the first path.
     pub fn paths(self) -> usize {
         match self {
             Mode::Split => RTTS.len(),
@@ -114,7 +114,7 @@ impl FromStr for Http {
 
 impl Settings {
     /// Returns the settings that must not change when a run is resumed. The numbers of pages and
-    /// loads are left out, because they may grow.
+    /// loads are left out, because they may be increased.
     pub fn header(&self) -> Value {
         let (schedule, every) = match self.far_end {
             Some(_) => (FAR_END_SCHEDULE, FAR_END_EVERY),
@@ -131,8 +131,8 @@ impl Settings {
             "rtts": RTTS,
             "patience": self.patience,
         });
-        // Settings that have their default are left out, so that data sets from before they
-        // existed can be resumed.
+        // Settings with their default value are left out, so that data sets of earlier versions
+        // can be resumed.
         let far_end = self.far_end.as_ref().map(|words| ("far_end", json!(words)));
         let rate = (self.rate != RATE).then(|| ("rate", json!(self.rate)));
         let onion = self.onion.then_some(("onion", json!(true)));
@@ -142,7 +142,7 @@ impl Settings {
         header
     }
 
-    /// Returns whether `site` is loaded over HTTP/3. The result does not depend on the other
+    /// Returns whether `site` is loaded with HTTP/3. The result does not depend on the other
     /// sites.
     pub fn is_http3(&self, site: &Site) -> bool {
         match self.http {
@@ -156,8 +156,8 @@ impl Settings {
 }
 
 impl Unit {
-    /// Returns the seed of the splitter's choices in this load, derived from `seed`. It differs
-    /// between loads.
+    /// Returns the seed of the splitter's random choices in this load, derived from `seed`. It
+    /// differs between loads.
     pub fn seed(&self, seed: u64) -> u64 {
         seed::stream(seed, 0, &runner::Unit::id(self)).next_u64()
     }
@@ -174,8 +174,8 @@ impl runner::Unit for Unit {
 }
 
 /// Returns all loads in the order of execution: repetition by repetition. Each repetition has all
-/// monitored pages and a part of the others, split and undefended, in a seeded order. So a
-/// temporarily busy machine does not disturb the same page in all its loads.
+/// monitored pages and a part of the others, split and unsplit, in a seeded random order. A
+/// temporarily busy machine therefore does not disturb the same page in all its loads.
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let mut rounds: Vec<Vec<Unit>> = (0..settings.loads.max(1)).map(|_| Vec::new()).collect();
     for (at, site) in settings.sites.iter().enumerate() {
@@ -190,8 +190,8 @@ pub fn plan(settings: &Settings) -> Vec<Unit> {
         }
     }
     for round in &mut rounds {
-        // Each unit has its own random number, so that further pages do not change the order of the
-        // others.
+        // Each load has its own random number, so that adding pages does not change the order of
+        // the others.
         round.sort_by_cached_key(|unit| {
             seed::stream(settings.seed, 1, &runner::Unit::id(unit)).next_u64()
         });

@@ -1,4 +1,5 @@
-//! The data set: the traces of all loads in one file for each mode.
+//! The data set of page loads: a file with the traces of all split loads, and one of all unsplit
+//! loads.
 
 use std::fmt;
 use std::io;
@@ -9,19 +10,19 @@ use super::super::together::Attempt as _;
 use super::{Loaded, Mode, test_bed};
 use anabranch_capture::{Row, Trace, TraceFacts, TraceWriter};
 
-/// Source of the data set: the traces of single loads, and the records that select them.
+/// Source of the data set: the traces of single page loads, and the records of all attempts.
 #[derive(Clone, Copy, Debug)]
 pub struct Set<'a> {
-    /// Directory of the traces of single loads.
+    /// Directory with the trace of each single page load.
     pub traces: &'a Path,
-    /// All attempts in the order of the journal. A load's number in the data set is its index
-    /// here.
+    /// All attempts in the order of the journal. The index of an attempt here is the load's number
+    /// in the data set.
     pub records: &'a [Loaded],
-    /// Seed of the run.
+    /// Seed of the run, which is stored in the data set.
     pub seed: u64,
 }
 
-/// Reason why a data set could not be written.
+/// Reason why the data set of page loads could not be written.
 #[derive(Debug)]
 pub struct SetError {
     file: PathBuf,
@@ -37,9 +38,9 @@ impl fmt::Display for SetError {
 impl std::error::Error for SetError {}
 
 impl Set<'_> {
-    /// Writes the trace of all successful loads of `mode` to `target`, as specified in
-    /// `docs/formats.md`. Times count from the moment at which the browser was asked to open the
-    /// page. Returns false, without a file, if there are no such loads.
+    /// Writes the traces of all successful loads of `mode` (split or unsplit) to the file `target`
+    /// (`docs/formats.md`). Times are relative to the moment at which the browser was asked to
+    /// open the page. Returns false, without writing a file, if there are no such loads.
     ///
     /// # Errors
     /// A trace cannot be read, or the file cannot be written. Then no file remains.
@@ -58,7 +59,7 @@ impl Set<'_> {
     }
 
     /// Returns the metadata of the data set: those of the trace of `load`, with the seed of the
-    /// run. There is no common start time, because each load has its own.
+    /// run. A start time is left out, because each load has its own.
     fn facts(&self, load: &Loaded) -> Result<TraceFacts, SetError> {
         let (trace, _) = self.open(load)?;
         Ok(TraceFacts { start: None, seed: Some(self.seed), ..trace.facts().clone() })

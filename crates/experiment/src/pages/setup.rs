@@ -1,25 +1,25 @@
-//! Data that all page loads share: programs, web, settings.
+//! Data that all page loads share: programs, sites and settings.
 
 use std::path::PathBuf;
 
 use super::super::{Programs, runner};
 use super::{Loaded, Settings, Unit, Web};
 
-/// Data that all page loads share.
+/// Data that all page loads share: programs, sites and settings.
 #[derive(Debug)]
 pub(super) struct Setup {
     pub(super) programs: Programs,
     pub(super) splitter: PathBuf,
     pub(super) web: Web,
     pub(super) settings: Settings,
-    /// Directory of the traces of single loads.
+    /// Directory for the trace of each single page load.
     pub(super) traces: PathBuf,
-    /// Number of browsers that work at once.
+    /// Number of browsers that work at the same time.
     pub(super) browsers: u32,
 }
 
 impl Setup {
-    /// Returns a record for an attempt at a load, without results.
+    /// Returns a record without results for an attempt at the load `unit`.
     pub(super) fn blank(&self, unit: &Unit, attempt: u32) -> Loaded {
         Loaded {
             unit: runner::Unit::id(unit),

@@ -1,4 +1,4 @@
-//! Summary of the page loads by page.
+//! Summary of the page loads, by page.
 
 use std::collections::BTreeMap;
 
@@ -6,61 +6,63 @@ use super::super::together::Attempt as _;
 use super::super::{Spread, quartiles};
 use super::{Loaded, Mode};
 
-/// Minimum share of a load's downlink on one path for the load to count as nearly unsplit.
+/// Share of a load's bytes to the client on one path, from which the load counts as nearly
+/// unsplit.
 pub const NEARLY_ALL: f64 = 0.95;
 
-/// Summary of all successful loads of a page in one mode.
+/// Summary of all successful loads of one page, either split or unsplit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
-    /// Time to the load event, in seconds.
+    /// Time from the first request to the load event, in seconds.
     pub seconds: Spread,
-    /// Bytes of IP packets in both directions and on all paths.
+    /// Bytes of IP packets in a load, in both directions and on all paths.
     pub bytes: Spread,
-    /// Number of packets in both directions and on all paths.
+    /// Number of packets in a load, in both directions and on all paths.
     pub packets: Spread,
 }
 
-/// Results of a page, split and undefended.
+/// Results for one page, split and unsplit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page {
     /// Name of the site.
     pub site: String,
-    /// Whether the site is monitored.
+    /// Whether the attacker monitors the site.
     pub monitored: bool,
     /// HTTP version, `h2` or `h3`.
     pub http: String,
     /// Summary of the split loads; `None` if none was successful.
     pub split: Option<Cell>,
-    /// Summary of the undefended loads; `None` if none was successful.
+    /// Summary of the unsplit loads; `None` if none was successful.
     pub undefended: Option<Cell>,
 }
 
-/// Numbers of loads by result.
+/// Numbers of page loads by their result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Numbers of successful loads: split, and undefended.
+    /// Numbers of successful loads: split, and unsplit.
     pub good: [usize; 2],
     /// Number of failed attempts.
     pub failed: usize,
-    /// Number of loads without a successful attempt so far.
+    /// Number of loads that have had no successful attempt so far.
     pub without: usize,
 }
 
-/// How evenly each page load is spread over the paths, for all successful split loads. A short load
-/// switches paths only a few times, so its shares differ from those over all loads together.
+/// Distribution of single page loads over the paths, for all successful split loads. A short load
+/// changes its path only a few times, so its shares differ from those over all loads together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evenness {
-    /// Numbers of loads whose downlink used one path, two paths, and so on.
+    /// Numbers of loads whose data to the client used one path, two paths, and so on.
     pub by_paths: Vec<usize>,
-    /// Number of loads with at least [`NEARLY_ALL`] of their downlink on one path.
+    /// Number of loads with at least the share [`NEARLY_ALL`] of their bytes to the client on one
+    /// path.
     pub nearly_one: usize,
-    /// Time to the load event, in seconds.
+    /// Time from the first request to the load event, in seconds.
     pub seconds: Spread,
-    /// Quartiles, over the loads, of the downlink share of the path that carried most.
+    /// Quartiles over the loads of the largest share of the bytes to the client on one path.
     pub largest: [f64; 3],
 }
 
-/// Returns all pages, monitored ones first, then by name.
+/// Returns the results of all pages: monitored pages first, then by name.
 pub fn pages(records: &[Loaded]) -> Vec<Page> {
     let mut by_site: BTreeMap<(bool, &str), Vec<&Loaded>> = BTreeMap::new();
     for load in records {
@@ -76,7 +78,7 @@ pub fn pages(records: &[Loaded]) -> Vec<Page> {
     by_site.into_iter().map(page).collect()
 }
 
-/// Counts the loads by result.
+/// Counts the page loads by their result.
 pub fn counts(records: &[Loaded]) -> Counts {
     let mut open = std::collections::BTreeSet::new();
     let mut counts = Counts::default();
@@ -92,7 +94,8 @@ pub fn counts(records: &[Loaded]) -> Counts {
     counts
 }
 
-/// Returns how evenly single loads use the paths; `None` without a successful split load.
+/// Returns how single loads are distributed over the paths; `None` without a successful split
+/// load.
 pub fn evenness(records: &[Loaded]) -> Option<Evenness> {
     let largest: Vec<f64> = split(records).map(Loaded::largest_share).collect();
     let by = |paths| split(records).filter(|load| load.used() == paths).count();
@@ -104,7 +107,7 @@ pub fn evenness(records: &[Loaded]) -> Option<Evenness> {
     })
 }
 
-/// Returns each path's share of the downlink's bytes, over all successful split loads.
+/// Returns each path's share of the bytes to the client, over all successful split loads.
 pub fn shares(records: &[Loaded]) -> Vec<f64> {
     let mut sums = vec![0u64; Mode::Split.paths()];
     for load in split(records) {

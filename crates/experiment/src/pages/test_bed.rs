@@ -1,4 +1,5 @@
-//! A network with a tunnel and a web server, in which pages are loaded one after another.
+//! An emulated network with a tunnel and a web server, in which pages are loaded one after
+//! another.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -23,28 +24,28 @@ use super::{Mode, RTTS, Settings, Unit, Web};
 use anabranch_capture::Trace;
 use anabranch_emulator::GroupProcess;
 
-/// Timeout of the first connection through a new splitter. The tunnel's handshake may be part of
-/// it.
+/// Timeout of the first connection through a new splitter, which may have to wait for the tunnel's
+/// handshake.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Pause between the first connection and the visit, so that the connection's last packets have
-/// arrived.
+/// Pause between the first connection and the page load, in which the connection's last packets
+/// arrive.
 const CALM: Duration = Duration::from_millis(250);
-/// Timeout for a splitter to complete its trace.
+/// Timeout for a splitter that is stopped to complete its trace.
 const ENDING: Duration = Duration::from_secs(15);
 
-/// A network with a tunnel and a web server, for any number of loads one after another.
+/// An emulated network with a tunnel and a web server. Pages are loaded in it one after another.
 pub(super) struct TestBed<'a> {
     setup: &'a Setup,
     stage: &'a Stage,
     pin: String,
     far_end: Option<FarEnd<'a>>,
-    /// The onion network, if the paths are its circuits.
+    /// The onion network whose circuits are the paths; `None` if the paths are emulated.
     circuits: Option<Circuits<'a>>,
     _tunnel: Tunnel<'a>,
     _caddy: GroupProcess<'a>,
 }
 
-/// Traffic of one load, as counted in its trace.
+/// Traffic of one page load, as counted in its trace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Carried {
     pub(super) up: Vec<u64>,
@@ -54,7 +55,7 @@ pub(super) struct Carried {
 }
 
 impl<'a> TestBed<'a> {
-    /// Builds the network without its programs.
+    /// Builds the emulated network, without starting programs in it.
     ///
     /// # Errors
     /// A step of the set-up fails.
@@ -62,8 +63,8 @@ impl<'a> TestBed<'a> {
         Stage::with_rate((settings.rate * 1e6) as u64, &RTTS)
     }
 
-    /// Starts the tunnel and the web server, and a far end in front of the tunnel if the settings
-    /// have one.
+    /// Starts the tunnel and the web server. If the settings require it, also starts a far end,
+    /// which puts split traffic together in front of the tunnel.
     ///
     /// # Errors
     /// A program does not start.
@@ -80,8 +81,8 @@ impl<'a> TestBed<'a> {
         Ok(TestBed { setup, stage, pin, far_end, circuits, _tunnel: tunnel, _caddy: server })
     }
 
-    /// Makes one page load, and returns its record. A failure is stored in the record. The load
-    /// ends soon after `stop` is set, and its record is then useless.
+    /// Makes one page load, and returns its record; a failure is part of the record. If `stop` is
+    /// set, the load ends soon, and its record is useless.
     pub(super) fn load(&self, unit: &Unit, attempt: u32, stop: &AtomicBool) -> Loaded {
         let begun = Instant::now();
         let mut loaded = self.setup.blank(unit, attempt);
@@ -96,8 +97,8 @@ impl<'a> TestBed<'a> {
         let options = options(unit, &self.pin, loaded.http == "h3");
         let profile = format!("profile-{}", unit.site.number);
         let programs = &self.setup.programs;
-        // The browser starts before the splitter: its start takes long, and the tunnel should not
-        // become idle.
+        // The browser starts before the splitter, because its start takes long and the tunnel must
+        // not become idle.
         let mut browser = Browser::start(self.stage, programs, &profile, &options, stop)?;
         let trace = self.setup.traces.join(loaded.trace());
         let splitter = self.split(unit.mode, loaded.seed, &trace)?;
@@ -162,8 +163,8 @@ impl Loaded {
     }
 }
 
-/// Returns the browser's options for one site: the site's address, trust in its key, and its
-/// protocol. Other host names do not resolve, so the browser sends no other request.
+/// Returns the browser's options for one site: its address, trust in its key, and its HTTP
+/// version. Other host names do not resolve, so the browser sends no other request.
 fn options(unit: &Unit, pin: &str, http3: bool) -> Vec<String> {
     let (host, address) = (unit.site.host(), unit.site.address());
     let protocol = match http3 {
@@ -206,7 +207,7 @@ fn end(mut splitter: GroupProcess<'_>) -> io::Result<()> {
     Err(io::Error::other("the splitter did not exit when it was stopped"))
 }
 
-/// Returns the traffic in the file `trace` since `started`.
+/// Reads the traffic since `started` from the file `trace`, for `paths` paths.
 fn carried(trace: &Path, started: SystemTime, paths: usize) -> io::Result<Carried> {
     let trace = Trace::open(trace).map_err(io::Error::other)?;
     let offset = since(&trace, started)?;

@@ -1,15 +1,17 @@
-//! Progress of a page load, from the browser's messages. This module reads no clock.
+//! Progress of a page load, derived from the browser's messages. This module reads no clock.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::Value;
 
-/// A page counts as complete after its load event and this time without a request under way.
+/// Time after a page's load event without a pending request, from which the page counts as
+/// complete.
 const QUIET: Duration = Duration::from_millis(500);
-/// A page counts as complete this time after its load event, even if requests are under way.
+/// Time after a page's load event from which the page counts as complete, even if requests are
+/// pending.
 const SETTLE: Duration = Duration::from_secs(10);
-/// Names of errors with which requests fail in each load because of the page itself. Third parties
+/// Names of errors that make requests fail in each load, because of the page itself. Third parties
 /// have no address here, and a page may request files that its site does not have.
 const ITS_OWN: [&str; 9] = [
     "net::ERR_ABORTED",
@@ -23,14 +25,14 @@ const ITS_OWN: [&str; 9] = [
     "net::ERR_UNKNOWN_URL_SCHEME",
 ];
 
-/// State of a page load, from the browser's messages so far.
+/// State of a page load, derived from the browser's messages so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Visit {
     /// Number of requests to servers, including failed requests.
     pub(super) requests: u32,
     /// Number of requests that failed because of the page itself.
     pub(super) refused: u32,
-    /// HTTP status and protocol of the page itself.
+    /// HTTP status and protocol of the response with the page itself.
     pub(super) answer: Option<(i64, String)>,
     /// Protocols of all responses.
     pub(super) protocols: BTreeSet<String>,
@@ -115,8 +117,9 @@ impl Visit {
     fn failed(&mut self, about: &Value, id: &str) {
         let asked = self.open.remove(id);
         let why = about["errorText"].as_str().unwrap_or_default();
-        // A request that the browser itself blocks has a reason instead of an error name. Examples
-        // are an http address in a page loaded over https, and a file of a foreign origin.
+        // If the browser itself blocks a request, the message has a reason instead of an error
+        // name. Examples are an http address in a page loaded over https, and a file of a foreign
+        // origin.
         let refused = !about["blockedReason"].is_null() || !about["corsErrorStatus"].is_null();
         let listed = ITS_OWN.iter().any(|start| why.starts_with(start));
         let own = refused || listed || about["canceled"] == true;

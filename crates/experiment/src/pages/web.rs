@@ -9,23 +9,22 @@ use anabranch_os::toml_keys;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-/// Maximum number of sites. The sites' addresses start at 10.8.1.0 and stay below the end of
-/// 10.8.0.0/16.
+/// Maximum number of sites. Their addresses begin at 10.8.1.0, and must be in 10.8.0.0/16.
 const MOST: usize = 60_000;
 
-/// A site of the local web: a directory of files, of which one is the page to load.
+/// A site of the local web: a directory of files, including the page to load.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Site {
     /// Name of the site's directory, which is also its label in the traces.
     pub name: String,
-    /// Whether an attacker monitors the site.
+    /// Whether the attacker monitors the site.
     pub monitored: bool,
-    /// Path of the page to load, in the directory.
+    /// Path of the page to load, relative to the directory.
     pub page: String,
-    /// Number of files in the directory.
+    /// Number of files in the site's directory.
     pub files: u64,
-    /// Total size of the files in the directory, in bytes.
+    /// Total size of the files in the site's directory, in bytes.
     pub bytes: u64,
     /// Package from which the site was built: registry, name, version, SHA-256. Empty if unknown.
     #[serde(default)]
@@ -35,14 +34,14 @@ pub struct Site {
     pub number: u32,
 }
 
-/// All sites of a directory.
+/// All sites of a local web, which are subdirectories of one directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Web {
-    /// Directory of the sites.
+    /// Directory with a subdirectory for each site.
     pub folder: PathBuf,
-    /// Sites in the order of the list.
+    /// Sites in the order of the list file.
     pub sites: Vec<Site>,
-    /// SHA-256 of the list in hexadecimal, which identifies the web.
+    /// SHA-256 of the list file in hexadecimal, which identifies the local web.
     pub digest: String,
 }
 
@@ -70,7 +69,7 @@ struct List {
 }
 
 impl Web {
-    /// Reads the list of sites in `folder`, and checks that each site has its page.
+    /// Reads the list of sites in `folder`, and checks that the page of each site exists.
     ///
     /// # Errors
     /// [`WebError`], which includes the remedy.
@@ -123,8 +122,8 @@ impl Web {
 }
 
 impl Site {
-    /// Returns the host name that the browser requests. It has the site's number and the
-    /// directory's name, without characters that a host name may not have.
+    /// Returns the host name that the browser requests for the site. It consists of the site's
+    /// number and its directory's name, without characters that are not allowed in host names.
     pub fn host(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
         let text: String = self.name.chars().map(plain).collect();
@@ -132,7 +131,7 @@ impl Site {
         format!("{}-{}.example", short.trim_end_matches('-'), self.number)
     }
 
-    /// Returns the site's own address in the tunnel.
+    /// Returns the address of the site inside the tunnel.
     pub fn address(&self) -> Ipv4Addr {
         Ipv4Addr::from_bits(Ipv4Addr::new(10, 8, 1, 0).to_bits() + self.number)
     }

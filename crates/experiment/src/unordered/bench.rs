@@ -1,4 +1,4 @@
-//! Execution of one measurement.
+//! Execution of one measurement of the experiment with unordered links.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,16 +20,18 @@ use super::measured::{CellDelays, Download, Measured};
 use super::place::{self, LastLines, Role, WEB};
 use super::plan::{Arm, Congestion, Settings, Unit, lengths};
 
-/// Configuration of C tor's client: one circuit per stream, and room for as many circuits as
-/// downloads.
+/// Configuration of C tor's client: one circuit per stream, and room for as many circuits as there
+/// are downloads.
 const STOCK_RULES: &str =
     "ConfluxEnabled 0\nLearnCircuitBuildTimeout 0\nMaxClientCircuitsPending 128\n";
-/// Maximum number of links between two relays in [`Arm::PerCircuit`].
+/// Maximum number of links between two relays if each circuit has its own link
+/// ([`Arm::PerCircuit`]).
 const LINKS: u32 = 64;
-/// Pause after which relays have reported their latest counters.
+/// Time to wait until relays have reported their latest counters.
 const COUNTING: Duration = Duration::from_millis(2_500);
 
-/// Executor of measurements. Each measurement has its own lines, which are removed afterwards.
+/// Executor of measurements. Each measurement has its own emulated network, which is removed
+/// afterwards.
 #[derive(Debug)]
 pub struct Bench {
     programs: Programs,
@@ -37,7 +39,7 @@ pub struct Bench {
     settings: Settings,
 }
 
-/// Measured values of a unit, without the unit's description and times.
+/// Results of one measurement, without its description and its times.
 struct Outcome {
     downloads: Vec<Download>,
     cells: Option<CellDelays>,
@@ -47,11 +49,11 @@ struct Outcome {
 }
 
 impl Bench {
-    /// Creates a bench for `settings`. `anabranch` is the program under test, `programs` an
-    /// optional directory that may contain C tor.
+    /// Creates an executor of measurements for `settings`. `anabranch` is the program under test,
+    /// and `programs` an optional directory that may contain C tor.
     ///
     /// # Errors
-    /// C tor is one of the arms and was not found.
+    /// C tor is to be measured, but was not found.
     pub fn new(
         settings: &Settings,
         anabranch: PathBuf,
@@ -64,7 +66,7 @@ impl Bench {
         Ok(Bench { programs: found, anabranch, settings: settings.clone() })
     }
 
-    /// Returns whether C tor was found.
+    /// Returns whether the program C tor was found.
     #[must_use]
     pub fn has_stock(programs: Option<&Path>) -> bool {
         Programs::new(programs).find(&[TOR]).is_ok()
@@ -76,8 +78,8 @@ impl Bench {
         &self.programs
     }
 
-    /// Makes the measurement `unit`. It ends soon after `stop` is set, and its result is then
-    /// useless.
+    /// Makes the measurement `unit`. If `stop` is set, the measurement ends soon, and its result
+    /// is useless.
     ///
     /// # Errors
     /// The network or its clients could not be started. Failed downloads are no error.
@@ -143,7 +145,7 @@ impl Bench {
     }
 }
 
-/// Returns the additional arguments of our relay with this role.
+/// Returns the additional command-line arguments of our relay with this role.
 fn words_of(unit: &Unit, role: Role) -> Vec<String> {
     let arm = unit.arm;
     let words: &[&str] = match arm {
@@ -160,13 +162,14 @@ fn words_of(unit: &Unit, role: Role) -> Vec<String> {
     };
     let mut words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
     if let Some(second) = role.second().filter(|_| arm == Arm::Mptcp) {
-        // The relay accepts a subflow at an address where it listens, like any other connection.
+        // The relay accepts an MPTCP subflow at an address where it listens, like any other
+        // connection.
         words.extend(["--listen".to_owned(), format!("{second}:{ONION}")]);
     }
     words
 }
 
-/// Starts a client whose circuits use the three relays, and waits until it is ready.
+/// Starts a client whose circuits use the network's three relays, and waits until it is ready.
 fn start_client<'a>(
     network: &OnionNetwork<'a>,
     stage: &'a Stage,
@@ -185,7 +188,8 @@ fn start_client<'a>(
     Ok(client)
 }
 
-/// Waits until relays have QUIC links to each other, which circuits built afterwards use.
+/// Waits until the relays have QUIC links with each other. Circuits that are built afterwards use
+/// them.
 fn wait_for_quic(network: &mut OnionNetwork<'_>) -> io::Result<()> {
     for (relay, least) in network.relays.iter_mut().zip([1, 2, 1]) {
         relay.wait("QUIC links", |relay| {
@@ -202,12 +206,12 @@ fn cpu(network: &OnionNetwork<'_>) -> [f64; 3] {
     cpu
 }
 
-/// Returns the number of records that relays opened out of order; 0 for arms without unordered
-/// links.
+/// Returns the number of TLS records that relays decrypted before earlier ones had arrived; 0 for
+/// measurements without unordered links.
 ///
 /// # Errors
-/// A relay with unordered links cannot read out-of-order data, which needs a capability of root. In
-/// [`Arm::Quic`], no circuit uses a QUIC link.
+/// A relay with unordered links cannot read out-of-order data, which needs a capability
+/// of root. In [`Arm::Quic`], no circuit uses a QUIC link.
 fn early_records(network: &OnionNetwork<'_>, arm: Arm) -> io::Result<u64> {
     if !matches!(arm, Arm::Unordered | Arm::UnorderedKist | Arm::Quic) {
         return Ok(0);
@@ -235,11 +239,11 @@ fn early_records(network: &OnionNetwork<'_>, arm: Arm) -> io::Result<u64> {
     Ok(all)
 }
 
-/// Checks that circuits used the links that the arm requires.
+/// Checks that circuits used the kind of links that `arm` requires.
 ///
 /// # Errors
-/// In [`Arm::PerCircuit`], the middle has too few links: fewer than `downloads` and than [`LINKS`].
-/// In [`Arm::Mptcp`], it has no link with two subflows.
+/// In [`Arm::PerCircuit`], the middle has too few links: fewer than `downloads` and fewer
+/// than [`LINKS`]. In [`Arm::Mptcp`], it has no link with two subflows.
 fn must_go_apart(network: &OnionNetwork<'_>, arm: Arm, downloads: u32) -> io::Result<()> {
     if !matches!(arm, Arm::PerCircuit | Arm::Mptcp) {
         return Ok(());
@@ -260,7 +264,7 @@ fn must_go_apart(network: &OnionNetwork<'_>, arm: Arm, downloads: u32) -> io::Re
     if is_so { Ok(()) } else { Err(io::Error::other(told())) }
 }
 
-/// Runs `work` for `unit`, and records its duration and the other load of the machine.
+/// Calls `work` for `unit`, and records its duration and the machine's load by other work.
 fn timed(unit: &Unit, work: impl FnOnce() -> io::Result<Outcome>) -> io::Result<Measured> {
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let (cores, probe, began) = (Cores::now(), Probe::start(), Instant::now());

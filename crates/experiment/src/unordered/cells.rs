@@ -15,17 +15,17 @@ use super::measured::{CellDelays, Delays};
 use super::place::LINE_END;
 use super::plan::{CELL_CIRCUITS, CELL_RATE};
 
-/// Time to wait for the last cells.
+/// Time to wait for the last cells after sending has ended.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A cell counts as early if it arrives more than this time before its delivery in order.
+/// Minimum time between a cell's arrival and its delivery in order, if the cell counts as early.
 const EARLY: Duration = Duration::from_millis(1);
 
-/// Sends cells for `seconds` from the line's second end to its first. Returns the cells' delays,
-/// and the number of records that were opened out of order.
+/// Sends cells for `seconds` seconds from the line's second end to its first. Returns the cells'
+/// delays, and the number of TLS records that were decrypted out of order.
 ///
 /// # Errors
-/// The link fails, or this process may not read out-of-order data, which needs `CAP_BPF` or
-/// `CAP_NET_RAW`.
+/// The link fails, or this process may not read out-of-order data, which needs `CAP_BPF`
+/// or `CAP_NET_RAW`.
 pub(super) fn carry(
     stage: &Stage,
     seconds: u32,
@@ -47,8 +47,8 @@ pub(super) fn carry(
     Ok((delays, pair.early_counts(0).opened))
 }
 
-/// Summarises the delays of the cells in `came`; `None` if no cell arrived. `wanted` is the number
-/// of cells to send.
+/// Summarises the delays of the cells that arrived, by cell number; `None` if no cell arrived.
+/// `wanted` is the number of cells to send.
 fn delays(came: &BTreeMap<u32, link_pair::CellDelays>, wanted: u32) -> Option<CellDelays> {
     let of = |time: fn(&link_pair::CellDelays) -> Duration| {
         Delays::of(came.values().map(|cell| time(cell).as_secs_f64()).collect())
@@ -64,8 +64,8 @@ fn delays(came: &BTreeMap<u32, link_pair::CellDelays>, wanted: u32) -> Option<Ce
     })
 }
 
-/// Returns the delays in seconds that cells have if only the order within each circuit is kept.
-/// Cells are sent at a steady rate, so a cell's number gives its sending time.
+/// Returns the delays in seconds that the cells would have if only the order within each circuit
+/// were kept. Cells are sent at a steady rate, so a cell's number gives its sending time.
 fn by_circuit(came: &BTreeMap<u32, link_pair::CellDelays>) -> Vec<f64> {
     let mut turns = [0.0_f64; CELL_CIRCUITS as usize];
     let delay = |(number, cell): (&u32, &link_pair::CellDelays)| {

@@ -1,11 +1,11 @@
-//! The paper's claims about its Figure 3, judged by intervals over rounds.
+//! Claims of the FOCI 2013 paper about its Figure 3, judged by intervals over rounds.
 
 use super::super::{Median, average, spread};
 use super::measured::Measured;
 use super::paper;
 use super::plan::{Arm, Line};
 
-/// A claim that compares unordered links with ordered ones.
+/// A claim of the paper that compares unordered links with ordered links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// With loss, more than half of the downloads over unordered links are done when
@@ -17,42 +17,44 @@ pub enum Claim {
     Slowest,
 }
 
-/// Answer of the measurements to a claim.
+/// Result of comparing a claim with the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The whole interval of the measured value is on the claim's side.
+    /// The whole interval of the measured value satisfies the claim.
     Holds,
-    /// The whole interval of the measured value is on the other side.
+    /// The whole interval of the measured value contradicts the claim.
     Fails,
-    /// The interval is on both sides, or there are too few rounds for an interval.
+    /// The interval of the measured value allows both answers, or there are too few rounds for an
+    /// interval.
     Open,
 }
 
-/// A claim about a line, and its measured value.
+/// A claim about one kind of line, with the measured value and the result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Judged {
-    /// Claim that was judged.
+    /// The claim of the paper.
     pub claim: Claim,
-    /// Properties of the line.
+    /// Properties of the line: loss, delay variation and congestion control.
     pub line: Line,
-    /// Measured share of downloads, or ratio of times, as the claim requires.
+    /// The measured value that the claim is about: a share of downloads, or a ratio of times.
     pub found: Median,
-    /// Answer that follows from the measured value.
+    /// Result that follows from the measured value.
     pub answer: Answer,
 }
 
-/// Maximum distance from 1 at which a ratio of times counts as the same time.
+/// Maximum distance from 1 of a ratio of times that counts as the same time.
 const SAME: f64 = 0.1;
 
 impl Claim {
-    /// All claims.
+    /// All claims of the paper.
     pub const ALL: [Claim; 3] = [Claim::HalfDone, Claim::Alike, Claim::Slowest];
 
     fn is_about(self, line: Line) -> bool {
         (self == Claim::HalfDone) == (line.loss > 0)
     }
 
-    /// Returns the value that the claim is about in one round; `None` if it is undefined.
+    /// Returns the value that the claim is about in one round, from the measurements with
+    /// unordered and with ordered links. `None` if it is undefined.
     fn of(self, unordered: &Measured, ordered: &Measured) -> Option<f64> {
         match self {
             Claim::HalfDone => Some(unordered.done(ordered.moment(paper::ORDERED)?)),
@@ -85,8 +87,8 @@ impl Claim {
     }
 }
 
-/// Returns the mean time of a part of a round's downloads over unordered links, divided by that
-/// over ordered links. `some` selects the part from the sorted times. `None` if a download did not
+/// Returns the mean time of some of a round's downloads over unordered links, divided by that over
+/// ordered links. `some` selects the downloads from the sorted times. `None` if a download did not
 /// complete.
 fn ratio(unordered: &Measured, ordered: &Measured, some: impl Fn(&[f64]) -> &[f64]) -> Option<f64> {
     let mean = |measured: &Measured| {
@@ -96,7 +98,7 @@ fn ratio(unordered: &Measured, ordered: &Measured, some: impl Fn(&[f64]) -> &[f6
     spread::ratio(mean(unordered)?, mean(ordered)?)
 }
 
-/// Judges all claims for all lines over which both kinds of links were measured.
+/// Judges all claims for all lines that were measured both with unordered and with ordered links.
 #[must_use]
 pub fn judge(records: &[Measured]) -> Vec<Judged> {
     let mut lines: Vec<Line> = records.iter().map(|record| record.line).collect();

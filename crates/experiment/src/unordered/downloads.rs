@@ -1,4 +1,4 @@
-//! Downloads that start together, each over its own circuit.
+//! Downloads that start at the same time, each over its own circuit.
 
 use std::io;
 use std::net::{SocketAddr, SocketAddrV4};
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use super::super::onions::fetch::Fetch;
 use super::measured::Download;
 
-/// Timeout for building the circuits of all downloads.
+/// Timeout for building the circuits of all downloads together.
 const WARM: Duration = Duration::from_secs(240);
-/// Timeout of a first fetch, after which it is tried again.
+/// Timeout of the first fetch over a circuit; after it, the fetch is tried again.
 const TRY: Duration = Duration::from_secs(60);
 
-/// Downloads through a SOCKS proxy, of the given lengths in bytes.
+/// Downloads through a SOCKS proxy; each has a length in bytes.
 pub(super) struct Downloads<'a> {
     pub(super) proxy: SocketAddr,
     pub(super) server: SocketAddrV4,
@@ -24,7 +24,7 @@ pub(super) struct Downloads<'a> {
 }
 
 impl Downloads<'_> {
-    /// Builds a circuit for each download, by fetching one byte.
+    /// Builds a circuit for each download, by fetching one byte over it.
     ///
     /// # Errors
     /// A circuit is not built in time.
@@ -44,8 +44,8 @@ impl Downloads<'_> {
         warmed.into_iter().collect()
     }
 
-    /// Runs all downloads at once, in the namespace of the calling thread. Returns the downloads,
-    /// and the reason of the first failure.
+    /// Runs all downloads at the same time, in the network namespace of the calling thread.
+    /// Returns the downloads, and the reason for the first failure.
     pub(super) fn run(&self) -> (Vec<Download>, String) {
         let together = Barrier::new(self.lengths.len());
         let fetched = self.each(&|name, length| {
@@ -59,8 +59,8 @@ impl Downloads<'_> {
         (self.lengths.iter().zip(ended).map(download).collect(), failed.unwrap_or_default())
     }
 
-    /// Calls `work` for each download on a separate thread, with the name of its circuit and its
-    /// length. Returns the results in the order of the downloads.
+    /// Calls `work` for each download on a separate thread, with the name that selects its circuit
+    /// and its length in bytes. Returns the results in the order of the downloads.
     fn each<R: Send>(&self, work: &(dyn Fn(&str, u32) -> R + Sync)) -> Vec<R> {
         thread::scope(|scope| {
             let spawn = |(number, &length): (usize, &u32)| {

@@ -1,4 +1,4 @@
-//! Result of one measurement, and its storage format.
+//! Result of one measurement of the experiment with unordered links, and its storage format.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,16 +6,17 @@ use super::super::table::{Column, Rows};
 use super::super::{Disturbance, Record};
 use super::plan::{Arm, Line};
 
-/// One of the downloads that started together. Times are in seconds since the SOCKS request.
+/// One of the downloads that started at the same time. Times are in seconds since the SOCKS
+/// request.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Download {
-    /// Length of the payload.
+    /// Length of the payload in bytes.
     pub bytes: u32,
-    /// Time to the last byte; `None` if the download was cut or failed.
+    /// Time to the last byte; `None` if the download was cut off or failed.
     pub whole: Option<f64>,
 }
 
-/// Summary of the delays of cells, in ms.
+/// Summary of the delays of cells on a link, in ms.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Delays {
     /// Mean delay.
@@ -24,17 +25,17 @@ pub struct Delays {
     pub ranks: [f64; 3],
 }
 
-/// Delays of a link's cells in three orders of delivery, which are computed from the same cells.
+/// Delays of a link's cells for three rules of delivery, all computed from the same cells.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CellDelays {
-    /// Number of cells to send.
+    /// Number of cells that were to be sent.
     pub wanted: u32,
-    /// Number of cells that arrived in time.
+    /// Number of cells that arrived before the end of the measurement.
     pub came: u32,
-    /// Share of the cells in `came` that arrived more than a millisecond before their delivery in
+    /// Share of the arrived cells that arrived more than a millisecond before their delivery in
     /// order.
     pub early: f64,
-    /// Delays if cells are delivered in the order of the stream, as by the kernel.
+    /// Delays if all cells are delivered in the order in which they were sent, as TCP does.
     pub in_order: Delays,
     /// Delays if the cells of each of [`CELL_CIRCUITS`](super::CELL_CIRCUITS) circuits are
     /// delivered in order, as by uTor.
@@ -43,34 +44,35 @@ pub struct CellDelays {
     pub unordered: Delays,
 }
 
-/// Result of a measurement.
+/// Result of one measurement of the experiment with unordered links.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// Name of the unit in the plan.
+    /// Name of the measurement in the plan.
     pub unit: String,
-    /// Arm that was measured.
+    /// Kind of link, and program, that was measured.
     pub arm: Arm,
-    /// Properties of the line.
+    /// Properties of the line: loss, delay variation and congestion control.
     pub line: Line,
-    /// Number of the round, from 0.
+    /// Number of the round (a pass over all settings), from 0.
     pub round: u32,
     /// Start time, in seconds since 1970.
     pub started: f64,
-    /// Downloads, shortest first; empty for a single link.
+    /// Downloads sorted by length, shortest first; empty for a measurement of a single link.
     pub downloads: Vec<Download>,
-    /// Delays of cells on a single link; `None` for downloads.
+    /// Delays of cells on a single link; `None` for a measurement of downloads.
     pub cells: Option<CellDelays>,
-    /// Number of records that the three relays, or the link's ends, opened out of order.
+    /// Number of TLS records that the three relays, or the link's ends, decrypted before earlier
+    /// ones had arrived.
     pub early_records: u64,
-    /// Duration in seconds, without the start of the network.
+    /// Duration of the measurement in seconds, without the start of the network.
     pub seconds: f64,
     /// CPU time that guard, middle and exit used during the measurement, in seconds.
     pub cpu: [f64; 3],
     /// Share of the machine's CPUs that was in use by any process.
     pub busy: f64,
-    /// Reason of the first failure of a download; empty if all completed.
+    /// Reason for the first failure of a download; empty if all completed.
     pub error: String,
-    /// Other load of the machine meanwhile.
+    /// Load of the machine by other work during the measurement.
     pub machine: Disturbance,
 }
 
@@ -81,7 +83,7 @@ impl Record for Measured {
 }
 
 impl Delays {
-    /// Summarises `delays`, which are in seconds; `None` if there is none.
+    /// Summarises `delays`, which are in seconds; `None` if there are none.
     #[must_use]
     pub fn of(mut delays: Vec<f64>) -> Option<Delays> {
         delays.sort_by(f64::total_cmp);
@@ -93,7 +95,7 @@ impl Delays {
 }
 
 impl Measured {
-    /// Returns the times of completed downloads, shortest first.
+    /// Returns the times of completed downloads in seconds, sorted from the shortest.
     #[must_use]
     pub fn times(&self) -> Vec<f64> {
         let mut times: Vec<f64> = self.downloads.iter().filter_map(|one| one.whole).collect();
@@ -101,14 +103,15 @@ impl Measured {
         times
     }
 
-    /// Returns the share of all downloads that are done after `seconds`.
+    /// Returns the share of all downloads that are complete after `seconds` seconds.
     #[must_use]
     pub fn done(&self, seconds: f64) -> f64 {
         let done = self.times().iter().filter(|time| **time <= seconds).count();
         done as f64 / self.downloads.len().max(1) as f64
     }
 
-    /// Returns the time at which `share` of all downloads was done; `None` if it never was.
+    /// Returns the time in seconds at which `share` of all downloads was complete; `None` if it
+    /// never was.
     #[must_use]
     pub fn moment(&self, share: f64) -> Option<f64> {
         let count = (share * self.downloads.len() as f64).ceil() as usize;
@@ -141,7 +144,7 @@ pub fn columns(records: &[Measured]) -> Vec<Column> {
     columns.extend([
         rows.long("bytes", |(_, one)| one.bytes.into()),
         rows.bool("ended", |(_, one)| one.whole.is_some()),
-        // A missing time is NaN, because the Parquet tables here have no nulls.
+        // A missing time is stored as NaN, because the Parquet tables here have no nulls.
         rows.double("whole", |(_, one)| one.whole.unwrap_or(f64::NAN)),
         rows.long("early_records", |(r, _)| r.early_records),
         rows.double("busy", |(r, _)| r.busy),
@@ -150,10 +153,10 @@ pub fn columns(records: &[Measured]) -> Vec<Column> {
     columns
 }
 
-/// Function that selects the delays in one of the three orders of delivery.
+/// Function that selects the delays for one of the three rules of delivery.
 type DelaysOf = fn(&CellDelays) -> Delays;
 
-/// Returns the columns of the table of single links.
+/// Returns the columns of the table of single links (`docs/formats.md`).
 #[must_use]
 pub fn cell_columns(records: &[Measured]) -> Vec<Column> {
     let each: Vec<(&Measured, CellDelays)> =

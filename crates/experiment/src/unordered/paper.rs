@@ -1,18 +1,21 @@
-//! Statements in the paper's text about its Figure 3, which has no table.
+//! Statements in the FOCI 2013 paper's text about its Figure 3, for which it has no table.
 
-/// Time that the paper's statements are about, in seconds since the downloads' start.
+/// Time since the start of the downloads that the paper's statements are about, in seconds.
 pub const MOMENT: f64 = 5.0;
-/// Maximum share of downloads that are done at [`MOMENT`] over ordered links, at 5 % loss.
+/// Maximum share of downloads that are complete at [`MOMENT`] over ordered links with 5 % loss,
+/// according to the paper.
 pub const ORDERED: f64 = 0.3;
-/// Minimum share of downloads that are done at [`MOMENT`] over unordered links, at 5 % loss.
+/// Minimum share of downloads that are complete at [`MOMENT`] over unordered links with 5 % loss,
+/// according to the paper.
 pub const UNORDERED: f64 = 0.5;
-/// Share of downloads, from the fastest, that take the same time over both kinds of links without
-/// loss.
+/// Share of the downloads, beginning with the fastest, that take the same time over both kinds of
+/// links without loss, according to the paper.
 pub const ALIKE: f64 = 0.8;
-/// Share of downloads, from the slowest, that take less time over unordered links without loss.
+/// Share of the downloads, beginning with the slowest, that take less time over unordered links
+/// without loss, according to the paper.
 pub const SLOWEST: f64 = 0.15;
-/// Maximum ratio of the time of the slowest downloads over unordered links to that over ordered
-/// ones. It is 30 % less than 1; the paper states 30 to 40 %.
+/// Maximum time of the slowest downloads over unordered links, divided by that over ordered links.
+/// It corresponds to 30 % less time; the paper states 30 to 40 %.
 pub const SLOWEST_TAKE: f64 = 0.7;
 /// Number of lines of code of Tor at the paper's time, and of the paper's changes to it (Table 1).
 pub const LINES: (u32, u32) = (81_418, 95);

@@ -1,4 +1,5 @@
-//! The network of a measurement: three relays in a row, a client, an authority and a web server.
+//! The emulated network of a measurement: three relays in a row, a client, an authority and a web
+//! server.
 
 use std::fmt::Write as _;
 use std::io;
@@ -16,21 +17,24 @@ pub const RATE_MBIT: u32 = 100;
 /// Queue length of a line, as the time in ms for which a full queue delays a packet.
 pub const QUEUE_MS: u32 = 100;
 
-/// Number of lines between middle and exit. All of them have the properties of the last line.
+/// Number of lines between middle and exit. All of them have the properties of the path's last
+/// line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LastLines {
     One,
-    /// Two lines. The kernel's path manager announces the second one to MPTCP peers.
+    /// Two lines. The kernel's path manager announces the address of the second line to MPTCP
+    /// peers.
     Two,
 }
 
 /// Address of the web server, on the exit's host.
 pub(super) const WEB: Ipv4Addr = Ipv4Addr::new(10, 40, 0, 1);
 
-/// Role of a program in the network, except the client.
+/// Role of a program in the emulated network, except the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The authority, which makes the consensus; it has its own lines and is on no circuit's path.
+    /// The directory authority, which makes the consensus. It has lines of its own, and no circuit
+    /// uses it.
     Authority,
     Guard,
     Middle,
@@ -42,7 +46,7 @@ impl Role {
     /// Roles of the three relays, in the order of a circuit's hops.
     pub(super) const RELAYS: [Role; 3] = [Role::Guard, Role::Middle, Role::Exit];
 
-    /// Returns the name of the program with this role and of its host.
+    /// Returns the name of the program with this role, which is also the name of its host.
     pub(super) fn name(self) -> &'static str {
         match self {
             Role::Authority => "server",
@@ -52,8 +56,8 @@ impl Role {
         }
     }
 
-    /// Returns the program's address. Addresses are in different /16 networks, because relays of
-    /// one such network may not be on one circuit.
+    /// Returns the IP address of the program with this role. Addresses are in different /16
+    /// networks, because relays of one such network may not be on one circuit.
     pub(super) fn address(self) -> Ipv4Addr {
         let network = match self {
             Role::Authority => 1,
@@ -64,7 +68,8 @@ impl Role {
         Ipv4Addr::new(10, network, 0, 1)
     }
 
-    /// Returns the address of the program's end of the second last line; `None` if it has none.
+    /// Returns the address of the program on the second line between middle and exit; `None` if it
+    /// has none.
     pub(super) fn second(self) -> Option<Ipv4Addr> {
         match self {
             Role::Authority | Role::Guard => None,
@@ -78,7 +83,7 @@ impl Role {
     }
 }
 
-/// Builds the network. `seed` determines the random numbers of its lines.
+/// Builds the emulated network. `seed` determines the random loss and delay of its lines.
 ///
 /// # Errors
 /// A step of the set-up fails.
@@ -92,12 +97,12 @@ pub(super) fn build(line: Line, seed: u64, last: LastLines) -> io::Result<Stage>
     Ok(stage)
 }
 
-/// Configures a host's kernel to advertise the address of the host's second line to MPTCP peers.
-/// The peer that opened the connection then opens a subflow to that address.
+/// Configures a host's kernel to announce the address of its second line to MPTCP peers. The peer
+/// that opened the connection then opens a subflow to that address.
 fn announce(role: Role) -> io::Result<()> {
     let Some(second) = role.second() else { return Ok(()) };
-    // Two subflows are allowed, because the other end also tries to open one. That fails, because
-    // nothing listens on the port of the side that opened the connection.
+    // Two subflows are allowed, because the other end also tries to open one. Its attempt fails,
+    // because nothing listens on the port of the side that opened the connection.
     mptcp(&["limits", "set", "subflows", "2", "add_addr_accepted", "1"])?;
     mptcp(&["endpoint", "add", &second.to_string(), "signal"])
 }
@@ -112,7 +117,8 @@ fn mptcp(words: &[&str]) -> io::Result<()> {
     }
 }
 
-/// Builds a network of the last line alone, with the middle at `client` and the exit at `server`.
+/// Builds an emulated network of the last line alone. The middle is the host `client`, and the
+/// exit the host `server`.
 ///
 /// # Errors
 /// A step of the set-up fails.
@@ -129,7 +135,7 @@ pub(super) fn build_line(line: Line, seed: u64) -> io::Result<Stage> {
     Stage::of(&text, Vec::new())
 }
 
-/// Address of the exit in the network of the last line alone.
+/// IP address of the exit in the emulated network of the last line alone.
 pub(super) const LINE_END: &str = "10.77.0.2";
 
 fn head(line: Line, seed: u64) -> String {
@@ -137,7 +143,7 @@ fn head(line: Line, seed: u64) -> String {
     format!("seed = {}\ntcp = '{}'\n", seed >> 1, line.congestion)
 }
 
-/// Writes the properties of a line on the path. Only the last line loses segments.
+/// Returns the properties of a line on the path as text. Only the last line loses segments.
 fn on_path(line: Line, is_last: bool) -> String {
     let loss = if is_last { f64::from(line.loss) / 100.0 } else { 0.0 };
     let (out, back) = match line.direction {
@@ -161,8 +167,8 @@ fn link(name: &str, [one, two]: [(&str, &str); 2], like: &str) -> String {
     )
 }
 
-/// Writes the topology: client, guard, middle and exit in a row. The authority has a line to each
-/// of them, and forwards packets between hosts that are not neighbours.
+/// Describes the emulated network as text: client, guard, middle and exit in a row. The authority
+/// has a line to each of them, and forwards packets between hosts that are not neighbours.
 fn topology(line: Line, seed: u64, last: LastLines) -> String {
     let mut text = head(line, seed) + "[[host]]\nname = 'client'\n";
     for role in [Role::Authority, Role::Guard, Role::Middle, Role::Exit] {

@@ -1,4 +1,4 @@
-//! The measurements and their order.
+//! The measurements of the experiment with unordered links, and their order.
 
 use std::time::Duration;
 
@@ -12,12 +12,13 @@ use super::super::runner;
 
 /// Approximate time to start a network and its circuits: for our programs, and for C tor.
 const STARTING: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(60)];
-/// Number of cells per second on a single link. The cells belong to [`CELL_CIRCUITS`] circuits.
+/// Number of cells per second on a single link, which belong to [`CELL_CIRCUITS`] circuits.
 pub const CELL_RATE: u32 = 200;
-/// Number of circuits of a single link, whose cells take turns; see [`CELL_RATE`].
+/// Number of circuits on a single link. Their cells take turns, at [`CELL_RATE`] cells per second
+/// in total.
 pub const CELL_CIRCUITS: u32 = 10;
 
-/// Subject of a measurement: a type of link and the programs that use it.
+/// Kind of link that is measured, and the programs that use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Arm {
@@ -44,7 +45,7 @@ pub enum Arm {
     Cells,
 }
 
-/// Direction in which the last line loses segments, if it does.
+/// Direction in which the path's last line loses segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Direction {
@@ -55,7 +56,7 @@ pub enum Direction {
     FromExit,
 }
 
-/// Congestion control of the kernels that send.
+/// TCP congestion control of the sending kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Congestion {
@@ -65,70 +66,71 @@ pub enum Congestion {
     Bbr,
 }
 
-/// Order of a line's segments if their delays differ.
+/// Order in which a line delivers segments whose delays differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum SegmentOrder {
     /// Segments keep their order, whatever their delays.
     #[default]
     Kept,
-    /// A segment with a short delay overtakes others, as with netem's normally distributed delay.
+    /// A segment with a short delay can overtake others, as with netem's normally distributed
+    /// delay.
     Reordered,
 }
 
-/// Properties of the lines.
+/// Properties of the lines on the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Line {
     /// Loss of segments on the last line, in percent.
     pub loss: u32,
-    /// Direction in which the last line loses segments.
+    /// Direction in which the path's last line loses segments.
     pub direction: Direction,
     /// Standard deviation of each line's delay, in ms.
     pub deviation: u32,
-    /// Congestion control of the senders.
+    /// TCP congestion control of the senders.
     pub congestion: Congestion,
-    /// Order of segments if their delays differ.
+    /// Order in which a line delivers segments whose delays differ.
     #[serde(default)]
     pub order: SegmentOrder,
 }
 
-/// Measurements to make, and their parameters.
+/// Measurements of the experiment with unordered links to make, and their parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Arms to measure.
+    /// Kinds of links, and programs, to measure.
     pub arms: Vec<Arm>,
-    /// Losses of the last line, in percent.
+    /// Losses on the path's last line to measure, in percent.
     pub losses: Vec<u32>,
-    /// Directions in which the last line loses segments.
+    /// Directions in which the path's last line loses segments.
     pub directions: Vec<Direction>,
     /// Standard deviations of the lines' delays, in ms.
     pub deviations: Vec<u32>,
-    /// Congestion controls of the senders.
+    /// TCP congestion controls of the senders.
     pub congestions: Vec<Congestion>,
-    /// Orders of segments, for lines whose delay varies.
+    /// Orders in which lines deliver segments, for lines whose delay varies.
     pub orders: Vec<SegmentOrder>,
-    /// Number of rounds, each with its own random numbers.
+    /// Number of rounds (passes over all settings), each with its own random numbers.
     pub rounds: u32,
-    /// Number of downloads that start together.
+    /// Number of downloads that start at the same time.
     pub downloads: u32,
-    /// Bytes of the shortest and of the longest download; the others are between them.
+    /// Bytes of the shortest and of the longest download. The other downloads are between them.
     pub lengths: [u32; 2],
-    /// Time after which downloads are cut, in seconds.
+    /// Time after which downloads are cut off, in seconds.
     pub cut: u32,
-    /// Time for which a single link carries cells, in seconds.
+    /// Duration of the measurement of a single link, in seconds.
     pub seconds: u32,
-    /// Seed of the order and of all random numbers.
+    /// Seed of the order of measurements and of all random numbers.
     pub seed: u64,
 }
 
-/// One measurement.
+/// One measurement of the experiment with unordered links.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unit {
-    /// Arm to measure.
+    /// Kind of link, and programs, to measure.
     pub arm: Arm,
-    /// Properties of the lines.
+    /// Properties of the lines on the path.
     pub line: Line,
-    /// Number of the round, from 0.
+    /// Number of the round (a pass over all settings), from 0.
     pub round: u32,
     lasts: Duration,
 }
@@ -141,7 +143,7 @@ named!(Congestion: Cubic "cubic", Bbr "bbr");
 named!(SegmentOrder: Kept "kept", Reordered "reordered");
 
 impl Arm {
-    /// All arms with downloads.
+    /// All kinds of links that are measured with downloads.
     pub const DOWNLOADS: [Arm; 8] = [
         Arm::Stock,
         Arm::Ordered,
@@ -155,7 +157,7 @@ impl Arm {
 }
 
 impl Line {
-    /// Returns the line's name in the plan. Without loss it has no direction.
+    /// Returns the line's name in the plan. Without loss, the name has no direction.
     #[must_use]
     pub fn name(&self) -> String {
         let Line { loss, direction, deviation, congestion, order } = self;
@@ -168,8 +170,8 @@ impl Line {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed. The others, such as the
-    /// number of rounds, may be extended.
+    /// Returns the settings that must not change when a run is resumed. Other settings, such as
+    /// the number of rounds, may be increased.
     #[must_use]
     pub fn header(&self) -> Value {
         json!({
@@ -183,7 +185,7 @@ impl Settings {
         })
     }
 
-    /// Returns all lines to measure, in the order of their properties.
+    /// Returns all kinds of lines to measure, sorted by their properties.
     fn lines(&self) -> Vec<Line> {
         let mut lines = Vec::new();
         for &congestion in &self.congestions {
@@ -205,8 +207,8 @@ impl Settings {
         lines
     }
 
-    /// Returns the unit of `arm` over `line`. `None` for a single link that would lose
-    /// acknowledgements only.
+    /// Returns the measurement of `arm` over `line`. `None` for a single link that would lose only
+    /// acknowledgements.
     fn unit(&self, arm: Arm, line: Line, round: u32) -> Option<Unit> {
         let lasts = match arm {
             Arm::Cells if line.loss > 0 && line.direction == Direction::ToExit => return None,
@@ -227,9 +229,9 @@ fn slow(line: Line) -> Duration {
 }
 
 impl Unit {
-    /// Returns the seed of the unit's random numbers, derived from `seed`. It differs between
-    /// lines and rounds. It is the same for all arms, so that they have equal downloads and the
-    /// same random losses.
+    /// Returns the seed of this measurement's random numbers, derived from `seed`. It differs
+    /// between lines and rounds. All kinds of links have the same seed, and therefore equal
+    /// downloads and the same random losses.
     #[must_use]
     pub fn seed(&self, seed: u64) -> u64 {
         seed::stream(seed, self.round.into(), &self.line.name()).next_u64()
@@ -250,8 +252,8 @@ impl runner::Unit for Unit {
     }
 }
 
-/// Returns all measurements in the order of execution: round by round, each round shuffled. So a
-/// temporarily busy machine does not disturb the same arm in all rounds.
+/// Returns all measurements in the order of execution: round by round, each round shuffled. The
+/// shuffle avoids that a temporarily busy machine disturbs the same setting in all rounds.
 #[must_use]
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let (lines, mut units) = (settings.lines(), Vec::new());
@@ -259,15 +261,15 @@ pub fn plan(settings: &Settings) -> Vec<Unit> {
         let pairs = lines.iter().flat_map(|line| settings.arms.iter().map(move |arm| (arm, line)));
         let unit = |(&arm, &line): (&Arm, &Line)| settings.unit(arm, line, round);
         let mut of_round: Vec<Unit> = pairs.filter_map(unit).collect();
-        // Each unit has its own random number, so that further settings do not change the order of
-        // the others.
+        // Each measurement has its own random number, so that adding settings does not change the
+        // order of the others.
         of_round.sort_by_cached_key(|unit| unit.order(settings.seed));
         units.extend(of_round);
     }
     units
 }
 
-/// Returns the bytes of each of `count` downloads, in a geometric progression from the shortest to
+/// Returns the lengths in bytes of `count` downloads: a geometric progression from the shortest to
 /// the longest.
 #[must_use]
 pub fn lengths(count: u32, [shortest, longest]: [u32; 2]) -> Vec<u32> {

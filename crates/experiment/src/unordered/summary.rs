@@ -1,69 +1,72 @@
-//! Summary of all measurements of a plan.
+//! Summary of all measurements of the experiment with unordered links.
 
 use super::super::{Mean, Spread, quartiles, spread};
 use super::measured::{CellDelays, Measured};
 use super::paper;
 use super::plan::{Arm, Line};
 
-/// Summary of the downloads of one arm over one kind of line, in all rounds.
+/// Summary of the downloads over one kind of link and one kind of line, in all rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// Arm of the downloads.
+    /// Kind of link, and programs, of the downloads.
     pub arm: Arm,
-    /// Properties of the line.
+    /// Properties of the lines on the path.
     pub line: Line,
     /// Number of rounds, and number of downloads in all rounds together.
     pub counts: (usize, usize),
-    /// Number of downloads that were cut or failed.
+    /// Number of downloads that were cut off or failed.
     pub unfinished: usize,
-    /// Times of completed downloads in seconds, shortest first.
+    /// Times of completed downloads in seconds, sorted from the shortest.
     pub times: Vec<f64>,
-    /// Share of downloads done at the paper's [`paper::MOMENT`], as the mean over the rounds.
+    /// Share of downloads that are complete at the paper's [`paper::MOMENT`]: the mean over the
+    /// rounds.
     pub done: Option<Mean>,
     /// CPU time that guard, middle and exit used in a round, in seconds.
     pub cpu: [f64; 3],
-    /// Maximum share of the machine that was in use.
+    /// Maximum share of the machine's CPUs that was in use.
     pub busy: f64,
 }
 
-/// Comparison of two arms over the same lines with the same random numbers, by round.
+/// Comparison of one kind of link with ordered links, over the same lines with the same random
+/// numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pairing {
-    /// Arm that is compared with ordered links of our relays.
+    /// Kind of link that is compared with ordered links of our relays.
     pub arm: Arm,
-    /// Properties of the lines.
+    /// Properties of the lines on the path.
     pub line: Line,
-    /// Share of the arm's downloads that are done when [`paper::ORDERED`] of the downloads over
-    /// ordered links are done: at most one value per round.
+    /// Share of this kind's downloads that are complete when [`paper::ORDERED`] of the downloads
+    /// over ordered links are complete: at most one value per round.
     pub done: Vec<f64>,
-    /// Median over downloads of a download's time divided by its time over ordered links: at most
-    /// one value per round.
+    /// Median over downloads of the time over this kind of link, divided by the time over ordered
+    /// links: at most one value per round.
     pub ratios: Vec<f64>,
 }
 
-/// Summary of the measurements of a single link.
+/// Summary of the measurements of a single link over one kind of line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkRow {
-    /// Properties of the line.
+    /// Properties of the line: loss, delay variation and congestion control.
     pub line: Line,
     /// Number of rounds.
     pub rounds: usize,
-    /// Number of cells to send, and number of cells that arrived.
+    /// Number of cells that were to be sent, and number of cells that arrived.
     pub cells: (u64, u64),
     /// Share of cells that arrived before their delivery in order ([`CellDelays::early`]).
     pub early: Option<Mean>,
-    /// Mean delays in ms in three orders of delivery: in the stream's order, in each circuit's
-    /// order, without order.
+    /// Mean delays of cells in ms for three rules of delivery: in the order of sending, in the
+    /// order within each circuit, and at once.
     pub delays: [Option<Mean>; 3],
-    /// 90 % quantiles of the delays in ms, one for each order of delivery, as in `delays`.
+    /// The 90 % quantiles of the delays in ms, for the same three rules of delivery as in
+    /// `delays`.
     pub p90: [Option<Mean>; 3],
-    /// Ratio of the mean delay in each circuit's order to that in the stream's order, in the same
-    /// round.
+    /// Mean delay if only the order within each circuit is kept, divided by the mean delay in the
+    /// order of sending, in the same round.
     pub ratio: Option<Mean>,
 }
 
 impl Curve {
-    /// Returns the share of all downloads that are done after `seconds`.
+    /// Returns the share of all downloads that are complete after `seconds` seconds.
     #[must_use]
     pub fn done(&self, seconds: f64) -> f64 {
         let done = self.times.partition_point(|time| *time <= seconds);
@@ -89,7 +92,8 @@ fn of(records: &[Measured], arm: Arm, line: Line) -> Vec<&Measured> {
     records.iter().filter(|record| (record.arm, record.line) == (arm, line)).collect()
 }
 
-/// Returns a curve for each line and arm with downloads, by line, then by arm.
+/// Returns a summary of the downloads for each line and kind of link, sorted by line, then by
+/// kind.
 #[must_use]
 pub fn curves(records: &[Measured]) -> Vec<Curve> {
     let keys = lines(records).into_iter();
@@ -115,7 +119,8 @@ fn curve(of: &[&Measured], arm: Arm, line: Line) -> Option<Curve> {
     })
 }
 
-/// Compares each arm with [`Arm::Ordered`], over all lines on which both were measured.
+/// Compares each kind of link with ordered links ([`Arm::Ordered`]), over all lines on which both
+/// were measured.
 #[must_use]
 pub fn pairings(records: &[Measured]) -> Vec<Pairing> {
     let arms = Arm::DOWNLOADS.into_iter().filter(|arm| *arm != Arm::Ordered);
@@ -135,9 +140,9 @@ pub fn pairings(records: &[Measured]) -> Vec<Pairing> {
     keys.filter_map(pairing).collect()
 }
 
-/// Returns the median over downloads of the time in `one` divided by that in `ordered`. The ratio
-/// is infinite if only the download in `one` is incomplete, and 0 if only the other is. `None` if
-/// the median is infinite or no download completed.
+/// Returns the median over downloads of the time in `one` divided by the time in `ordered`. A
+/// download that is incomplete only in `one` has an infinite ratio; if it is incomplete only in
+/// `ordered`, the ratio is 0. `None` if the median is infinite or no download completed.
 fn ratio(one: &Measured, ordered: &Measured) -> Option<f64> {
     let pairs = one.downloads.iter().zip(&ordered.downloads);
     let ratios = pairs.filter_map(|(one, ordered)| match (one.whole, ordered.whole) {
@@ -149,7 +154,8 @@ fn ratio(one: &Measured, ordered: &Measured) -> Option<f64> {
     Spread::of(ratios).map(|spread| spread.median).filter(|median| median.is_finite())
 }
 
-/// Returns the mean delay in each circuit's order divided by the mean delay in the stream's order.
+/// Returns the mean delay if only the order within each circuit is kept, divided by the mean delay
+/// in the order of sending.
 fn slower(cells: &CellDelays) -> Option<f64> {
     spread::ratio(cells.by_circuit.mean, cells.in_order.mean)
 }

@@ -1,4 +1,4 @@
-//! Carries out the runs of the experiment.
+//! Execution of the simulations of the experiment with the larger network.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -9,20 +9,20 @@ use super::super::Turns;
 use super::super::simulated::simulate;
 use super::{Measured, Unit};
 
-/// Keys of the relays, which all runs share.
+/// Executor of the simulations, with the relays' keys, which all simulations share.
 pub struct Bench {
     keys: Keyring,
 }
 
 impl Bench {
-    /// Creates the keys that `units` need. This takes seconds.
+    /// Generates the keys that the simulations `units` need. This takes seconds.
     #[must_use]
     pub fn new(units: &[Unit]) -> Bench {
         let relays = units.iter().map(|unit| unit.plan.relays + unit.plan.exits).max();
         Bench { keys: Keyring::new(relays.unwrap_or_default()) }
     }
 
-    /// Carries out runs until none is left or `stop` is set. Each thread calls it once.
+    /// Runs simulations until none is left or `stop` is set. Each thread calls this once.
     pub fn work(&self, turns: &Turns<'_, Unit, Measured>, stop: &AtomicBool) {
         while let Some((unit, _)) = turns.next() {
             let begun = Instant::now();

@@ -1,6 +1,6 @@
-//! Claims of the paper about Figures 2, 3 and 4, each with our verdict.
+//! Claims of the DBSec 2019 paper about its Figures 2, 3 and 4, each with our verdict.
 //!
-//! Each verdict is computed from the results by the rule of its claim. None is judged by hand.
+//! Each verdict is computed from the results by the rule of its claim; nothing is judged by hand.
 
 use std::collections::BTreeSet;
 
@@ -9,26 +9,26 @@ use super::summary::{
 };
 use super::{ARMS_GROWN, Arm, Measured, Schedule};
 
-/// Minimum number of networks for an interval.
+/// Minimum number of random networks for an interval.
 const FEWEST_NETWORKS: usize = 3;
-/// Number of clients from which the paper finds the speed constant.
+/// Number of clients from which the speed stays constant, according to the paper.
 const FLOOR: usize = 140;
-/// Maximum difference from 1 of a ratio that counts as equal.
+/// Maximum distance from 1 of a ratio that counts as equal.
 const EQUAL: f64 = 0.1;
 
 /// Verdict on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The claim holds: the whole interval is on the claimed side.
+    /// The claim holds: the whole interval of the ratio satisfies it.
     Holds,
-    /// The claim does not hold: the whole interval is on the other side.
+    /// The claim does not hold: the whole interval of the ratio contradicts it.
     HoldsNot,
     /// The claim cannot be judged, for this reason.
     Open(&'static str),
 }
 
 impl Verdict {
-    /// Returns the verdict in words.
+    /// Returns the verdict as text.
     #[must_use]
     pub fn words(self) -> String {
         match self {
@@ -39,20 +39,20 @@ impl Verdict {
     }
 }
 
-/// A claim of the paper about one design.
+/// A claim of the paper about one design (way to use several paths), with our result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
     /// Text of the claim.
     pub said: &'static str,
-    /// Figure of the paper that the claim is about.
+    /// Number of the paper's figure that the claim is about.
     pub figure: &'static str,
-    /// Design whose results are compared with the claim.
+    /// Design that the claim is about.
     pub design: String,
-    /// The ratio in our results; `None` without runs.
+    /// The ratio in our results that decides the claim; `None` without simulations.
     pub ours: Option<Ratio>,
     /// Verdict on the claim.
     pub verdict: Verdict,
-    /// Definition of the ratio.
+    /// Definition of the ratio that decides the claim.
     pub rule: &'static str,
 }
 
@@ -83,7 +83,8 @@ pub fn claims(records: &[Measured], clients: usize) -> Vec<Claim> {
     claims
 }
 
-/// Returns the claims about the UDP designs, in the published form (CUBIC) and in ours (BBR).
+/// Returns the claims about the UDP designs, both as published (with CUBIC) and as in our work
+/// (with BBR).
 fn udp_claims(records: &[Measured], clients: usize) -> Vec<Claim> {
     let sets = [2, 3].into_iter().flat_map(|legs| [true, false].map(|it| Arm::mudp_or(legs, it)));
     let arms: Vec<Arm> = [true, false].map(Arm::udp_or).into_iter().chain(sets).collect();
@@ -136,7 +137,7 @@ fn keeps_first_byte(records: &[Measured], arm: &Arm, (fewest, most): (usize, usi
     }
 }
 
-/// Returns the verdict on a ratio that should be above 1.
+/// Returns the verdict on a claim that `ratio` is above 1.
 fn above(ratio: Option<Ratio>) -> Verdict {
     match ratio {
         None => Verdict::Open(NO_RUNS),
@@ -147,7 +148,7 @@ fn above(ratio: Option<Ratio>) -> Verdict {
     }
 }
 
-/// Returns the verdict on a ratio that should be 1.
+/// Returns the verdict on a claim that `ratio` is 1.
 fn equal(ratio: Option<Ratio>) -> Verdict {
     let (least, most) = (1.0 - EQUAL, 1.0 + EQUAL);
     match ratio {
@@ -159,14 +160,14 @@ fn equal(ratio: Option<Ratio>) -> Verdict {
     }
 }
 
-/// Returns `part / whole` for each network and seed with both values.
+/// Returns `part / whole` for each random network and seed for which both are known.
 fn quotient(part: &ByRun, whole: &ByRun) -> ByRun {
     let of = |(run, part): (&(u64, u64), &f64)| Some((*run, part / whole.get(run)?));
     part.iter().filter_map(of).collect()
 }
 
-/// Returns the values of an arm, each divided by that of a single path with the same network and
-/// seed.
+/// Returns the values of `measure` for one setting, each divided by the value of a single path
+/// with the same network and seed.
 fn gain(records: &[Measured], (arm, clients): (&Arm, usize), measure: Measure) -> ByRun {
     let alone = arm.alone();
     quotient(
@@ -257,7 +258,7 @@ fn constant(records: &[Measured], arm: &Arm, most: usize) -> Claim {
     }
 }
 
-/// Measures of web or bulk clients, with their names.
+/// Measured quantities of web and bulk clients, with their names.
 pub const MEASURES: [(&str, Measure); 4] = [
     ("first byte, web (s)", web_first),
     ("first byte, bulk (s)", bulk_first),
@@ -265,7 +266,7 @@ pub const MEASURES: [(&str, Measure); 4] = [
     ("speed, bulk (KiB/s)", bulk_speed),
 ];
 
-/// Returns the rules of all claims, without duplicates.
+/// Returns the rules of all claims, each only once.
 #[must_use]
 pub fn rules(claims: &[Claim]) -> Vec<(&'static str, &'static str)> {
     let mut seen = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! The results of a run.
+//! Results of one simulation of the larger network.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::super::table::{Column, Rows};
 use super::super::{Attempt, runner};
 use super::{Arm, Unit};
 
-/// Quantiles that are stored for each run.
+/// Quantiles of the download times that are stored for each simulation.
 pub const SHARES: [f64; 25] = {
     let mut shares = [0.0; 25];
     let mut place = 0;
@@ -21,13 +21,13 @@ pub const SHARES: [f64; 25] = {
     shares
 };
 
-/// Downloads of a run by its web clients, or by its bulk clients.
+/// Downloads in one simulation by its web clients, or by its bulk clients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Class {
-    /// Number of downloads that ended after the warm-up.
+    /// Number of downloads that ended after the warm-up phase.
     pub downloads: usize,
-    /// Number of failed downloads. A time that such a download did not reach is stored as the
-    /// client's timeout.
+    /// Number of failed downloads. If a failed download did not reach its first or last byte, the
+    /// client's timeout is stored as that time.
     pub failed: usize,
     /// Times to the first byte in seconds, at the quantiles [`SHARES`].
     pub first: Vec<f64>,
@@ -35,31 +35,30 @@ pub struct Class {
     pub last: Vec<f64>,
 }
 
-/// The results of a run.
+/// Results of one simulation of the larger network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// Name of the run.
+    /// Name of the simulation in the plan.
     pub unit: String,
-    /// Design of the run, with its number of paths and its schedule.
+    /// Design, number of paths and schedule that were simulated.
     pub arm: Arm,
-    /// Number of clients.
+    /// Number of clients in the network.
     pub clients: usize,
-    /// Number of the drawn network.
+    /// Number of the random network.
     pub network: u64,
-    /// Seed of the run.
+    /// Seed of the simulation.
     pub seed: u64,
-    /// Hash of all events, 16 hexadecimal digits.
+    /// Hash of all simulated events, as 16 hexadecimal digits.
     pub hash: String,
-    /// Number of events.
+    /// Number of simulated events.
     pub events: u64,
-    /// Used share of the lines' capacity: first of the relays that are not exits, then of the
-    /// exits.
+    /// Used shares of the lines' capacity: of the relays that are not exits, and of the exits.
     pub loads: [f64; 2],
     /// Duration of the simulation in real time, in seconds.
     pub took: f64,
-    /// Downloads of web clients.
+    /// Downloads of clients that load web pages.
     pub web: Class,
-    /// Downloads of bulk clients.
+    /// Downloads of clients that make large (bulk) downloads.
     pub bulk: Class,
 }
 
@@ -112,7 +111,7 @@ impl Measured {
         }
     }
 
-    /// Returns the downloads of bulk clients (`bulk`) or web clients.
+    /// Returns the downloads of bulk clients if `bulk`, otherwise those of web clients.
     #[must_use]
     pub fn class(&self, bulk: bool) -> &Class {
         if bulk { &self.bulk } else { &self.web }
@@ -131,7 +130,7 @@ impl Attempt for Measured {
     }
 }
 
-/// Returns the columns of a table with a row for each quantile of each run.
+/// Returns the columns of a table with a row for each quantile of each simulation.
 #[must_use]
 pub fn columns(records: &[Measured]) -> Vec<Column> {
     let loads = records.iter().flat_map(|one| [(one, false), (one, true)]);

@@ -1,10 +1,10 @@
-//! The larger network of "Analysis of Multi-path Onion Routing" (DBSec 2019), section 5, in
-//! simulation: Figures 2, 3 and 4.
+//! Simulation of the larger network in "Analysis of Multi-path Onion Routing" (DBSec 2019),
+//! section 5: Figures 2, 3 and 4.
 //!
 //! * [`Settings`] and [`plan`]: designs, schedules, numbers of clients, networks and seeds;
-//! * [`Bench`]: carries out runs;
-//! * [`Measured`]: the results of a run;
-//! * [`summary`]: all runs together;
+//! * [`Bench`]: runs simulations;
+//! * [`Measured`]: the results of a simulation;
+//! * [`summary`]: all simulations together;
 //! * [`claims`]: the paper's claims, and whether they hold here.
 
 mod bench;

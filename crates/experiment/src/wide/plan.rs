@@ -1,4 +1,4 @@
-//! The plan of the experiment: designs, schedules and numbers of clients.
+//! The simulations of the larger network: designs, schedules and numbers of clients.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,35 +13,36 @@ use serde_json::{Value, json};
 
 use super::super::{runner, sweep};
 
-/// Number of relays that are not exits, of exits, and of servers (section 5).
+/// Numbers of relays that are not exits, of exits, and of servers in the paper's network (section
+/// 5).
 const RELAYS: [usize; 3] = [59, 14, 14];
 /// Number of clients in the whole network: 206 web clients and 22 bulk clients (section 5).
 pub const MOST_CLIENTS: usize = 228;
-/// Numbers of clients in Figure 4. The paper mentions only the last one and 140.
+/// Numbers of clients in the paper's Figure 4. Its text mentions only the last number and 140.
 pub const STEPS: [usize; 6] = [20, 60, 100, 140, 180, MOST_CLIENTS];
 /// Queue length of a line, as the time for which a full queue delays a packet.
 const QUEUE: Duration = Duration::from_millis(50);
-/// Rates of the lines of servers, and of clients, in bits per second.
+/// Rates of the servers' lines and of the clients' lines, in bits per second.
 const OTHERS: [u64; 2] = [1_000_000_000, 50_000_000];
 
-/// Rule that assigns cells to the paths of a set.
+/// Rule that assigns cells to the paths of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Schedule {
-    /// None: there is a single path.
+    /// No rule: there is only one path.
     None,
-    /// One cell on each path in turn.
+    /// One cell on each path, in turn.
     RoundRobin,
-    /// The rule of the design, which uses congestion windows or round-trip times.
+    /// The design's own rule, which uses congestion windows or round-trip times.
     Own,
-    /// The path with the earliest estimated time of arrival.
+    /// The path on which the cell is estimated to arrive first.
     Eta,
 }
 
 impl Schedule {
     const DEALT: [Schedule; 3] = [Schedule::RoundRobin, Schedule::Own, Schedule::Eta];
 
-    /// Returns the name in results.
+    /// Returns the schedule's name in results.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -62,39 +63,39 @@ impl Schedule {
     }
 }
 
-/// A design, with a number of paths and a schedule.
+/// A setting to simulate: a design with a number of paths and a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Arm {
     /// Name of the design: `tor`, `tor-fixed` (without congestion control, as Tor was in 2019), a
     /// design with sets of circuits, or a UDP design: `udp-or` and `mudp-or` (TCP with BBR between
     /// client and exit), `udp-or-cubic` and `mudp-or-cubic` (as published, with CUBIC).
     pub design: String,
-    /// Number of paths.
+    /// Number of paths over which a stream is split.
     pub legs: usize,
     /// Rule that assigns cells to the paths.
     pub schedule: Schedule,
 }
 
 impl Arm {
-    /// Returns the arm of a single path with the congestion control of proposal 324.
+    /// Returns the setting with a single path and the congestion control of proposal 324.
     #[must_use]
     pub fn tor() -> Arm {
         Arm { design: "tor".to_owned(), legs: 1, schedule: Schedule::None }
     }
 
-    /// Returns the arm of a single path with fixed windows of 1,000 cells.
+    /// Returns the setting with a single path and fixed windows of 1,000 cells.
     #[must_use]
     pub fn tor_fixed() -> Arm {
         Arm { design: "tor-fixed".to_owned(), legs: 1, schedule: Schedule::None }
     }
 
-    /// Returns the arm of one lossy circuit, with BBR or with CUBIC.
+    /// Returns the setting with one lossy circuit (UDP-OR), with CUBIC or with BBR.
     #[must_use]
     pub fn udp_or(is_cubic: bool) -> Arm {
         Arm::of(if is_cubic { "udp-or-cubic" } else { "udp-or" }, 1, Schedule::None)
     }
 
-    /// Returns the arm of mUDP-OR with `legs` paths: as published, or ours.
+    /// Returns the setting with mUDP-OR over `legs` paths, as published or in this project's form.
     #[must_use]
     pub fn mudp_or(legs: usize, is_published: bool) -> Arm {
         match is_published {
@@ -103,8 +104,8 @@ impl Arm {
         }
     }
 
-    /// Returns the congestion control of TCP between client and exit; `None` if the design has no
-    /// such TCP.
+    /// Returns the congestion control of the TCP connections between client and exit; `None` if
+    /// the design has none.
     fn lossy_congestion(&self) -> Option<LossyCongestion> {
         match self.design.as_str() {
             "udp-or" | "mudp-or" => Some(LossyCongestion::BBR),
@@ -113,13 +114,13 @@ impl Arm {
         }
     }
 
-    /// Returns the arm of `design` with `legs` paths.
+    /// Returns the setting with `design`, `legs` paths and `schedule`.
     #[must_use]
     pub fn of(design: &str, legs: usize, schedule: Schedule) -> Arm {
         Arm { design: design.to_owned(), legs, schedule }
     }
 
-    /// Returns the arm of a single path whose circuits have the same kind of window as this arm's.
+    /// Returns the setting with a single path whose circuits have the same kind of window.
     #[must_use]
     pub fn alone(&self) -> Arm {
         if let Some(congestion) = self.lossy_congestion().filter(|_| self.legs > 1) {
@@ -154,13 +155,14 @@ impl fmt::Display for Arm {
     }
 }
 
-/// Designs with sets of circuits.
+/// Designs that split streams over sets of circuits.
 const DESIGNS: [&str; 5] = ["conflux", "conflux-2013", "mtor", "merged", "anabranch"];
-/// Designs of Figure 4, in which the number of clients grows. They have two paths, and also run
-/// with round robin.
+/// Designs of Figure 4, in which the number of clients grows. They have two paths, and are also
+/// simulated with round robin.
 pub const ARMS_GROWN: [&str; 4] = ["conflux", "conflux-2013", "mtor", "anabranch"];
 
-/// Returns all arms of Figures 2 and 3. With a single path, designs differ only in their windows.
+/// Returns all settings of Figures 2 and 3. With a single path, designs differ only in their
+/// windows.
 #[must_use]
 pub fn arms() -> Vec<Arm> {
     let sets = DESIGNS.iter().flat_map(|design| [2, 3].map(|legs| (design, legs)));
@@ -171,7 +173,7 @@ pub fn arms() -> Vec<Arm> {
     [Arm::tor(), Arm::tor_fixed()].into_iter().chain(sets).chain(udp).collect()
 }
 
-/// Returns all arms of Figure 4.
+/// Returns all settings of Figure 4.
 fn grown() -> Vec<Arm> {
     let sets = ARMS_GROWN.iter().flat_map(|design| {
         [Schedule::RoundRobin, Schedule::Own].map(|schedule| Arm::of(design, 2, schedule))
@@ -180,44 +182,45 @@ fn grown() -> Vec<Arm> {
     [Arm::tor(), Arm::tor_fixed()].into_iter().chain(sets).chain(udp).collect()
 }
 
-/// Size of the experiment.
+/// Size of the simulations of the larger network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Number of clients in Figures 2 and 3, and in the last step of Figure 4.
     pub clients: usize,
-    /// Simulated time of a run, including the warm-up.
+    /// Simulated time, including the warm-up phase.
     pub duration: Duration,
-    /// Duration of the warm-up. Downloads that end in it do not count.
+    /// Simulated duration of the warm-up phase. Downloads that end in it do not count.
     pub warm_up: Duration,
-    /// Number of drawn networks.
+    /// Number of random networks.
     pub networks: u64,
-    /// Number of seeds for each network.
+    /// Number of seeds for each random network.
     pub seeds: u64,
-    /// Whether relays have the whole capacity of the lines in the public network. Otherwise they
-    /// have the part that was free there.
+    /// Whether relays have the whole capacity of their lines in the public network. If not, they
+    /// have the part that was unused there.
     pub whole_lines: bool,
-    /// Whether arms with three paths are simulated, too.
+    /// Whether settings with three paths are also simulated.
     pub three_paths: bool,
-    /// Number of the first network, and the first seed. The others count up from it.
+    /// Number of the first random network, which is also the first seed. Further numbers count up
+    /// from it.
     pub seed: u64,
 }
 
-/// A planned run.
+/// A planned simulation.
 #[derive(Clone, Debug)]
 pub struct Unit {
-    /// Design of the run, with its number of paths and its schedule.
+    /// Design, number of paths and schedule to simulate.
     pub arm: Arm,
-    /// Number of clients.
+    /// Number of clients in the network.
     pub clients: usize,
-    /// Number of the drawn network.
+    /// Number of the random network.
     pub network: u64,
-    /// Seed of the run.
+    /// Seed of the simulation.
     pub seed: u64,
     pub(super) plan: NetworkPlan,
 }
 
 impl Settings {
-    /// Returns the settings that must not change while the experiment continues.
+    /// Returns the settings that must not change when the experiment is resumed.
     #[must_use]
     pub fn header(&self) -> Value {
         json!({
@@ -287,8 +290,8 @@ impl Settings {
     }
 }
 
-/// Returns all runs. Those of a network and seed are consecutive. They have the same lines, delays
-/// and clients' pauses, so that designs can be compared.
+/// Returns all planned simulations. Those of one network and seed are consecutive. They have the
+/// same lines, delays and clients' pauses, so that designs can be compared.
 #[must_use]
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let first = settings.seed;

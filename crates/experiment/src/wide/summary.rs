@@ -1,36 +1,37 @@
-//! Summaries of all runs, with intervals over the drawn networks.
+//! Summaries of all simulations, with intervals over the random networks.
 
 use std::collections::BTreeMap;
 
 use super::super::Mean;
 use super::{Arm, Measured, SHARES};
 
-/// Values of runs, by the network's number and the seed.
+/// A value for each simulation, by the network's number and the seed.
 pub type ByRun = BTreeMap<(u64, u64), f64>;
 
-/// A ratio with its 95 % interval over networks.
+/// A ratio with its 95 % interval over random networks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio {
-    /// Geometric mean over networks.
+    /// Geometric mean of the ratio over random networks.
     pub ratio: f64,
     /// Lower end of the 95 % interval.
     pub low: f64,
     /// Upper end of the 95 % interval.
     pub high: f64,
-    /// Number of networks.
+    /// Number of random networks.
     pub networks: usize,
 }
 
-/// Function that computes a value of a run; `None` if the run has no such value.
+/// Function that computes a value of one simulation; `None` if it has no such value.
 pub type Measure = fn(&Measured) -> Option<f64>;
 
-/// Returns the download speed of web clients in KiB/s: 320 KiB divided by the median time.
+/// Returns the download speed of web clients in KiB/s: 320 KiB divided by the median download
+/// time.
 #[must_use]
 pub fn web_speed(run: &Measured) -> Option<f64> {
     run.web.last_median().map(|time| 320.0 / time)
 }
 
-/// Returns the download speed of bulk clients in KiB/s: 1 MiB divided by the median time.
+/// Returns the download speed of bulk clients in KiB/s: 1 MiB divided by the median download time.
 #[must_use]
 pub fn bulk_speed(run: &Measured) -> Option<f64> {
     run.bulk.last_median().map(|time| 1024.0 / time)
@@ -48,7 +49,7 @@ pub fn bulk_first(run: &Measured) -> Option<f64> {
     run.bulk.first_median()
 }
 
-/// Returns the runs of `arm` with `clients` clients.
+/// Returns the simulations of the setting `arm` with `clients` clients.
 pub fn of<'a>(
     records: &'a [Measured],
     arm: &'a Arm,
@@ -57,20 +58,21 @@ pub fn of<'a>(
     records.iter().filter(move |run| run.arm == *arm && run.clients == clients)
 }
 
-/// Returns the values of `measure` for the runs of `arm` with `clients` clients.
+/// Returns the values of `measure` for the simulations of the setting `arm` with `clients`
+/// clients.
 #[must_use]
 pub fn by_run(records: &[Measured], (arm, clients): (&Arm, usize), measure: Measure) -> ByRun {
     let runs = of(records, arm, clients);
     runs.filter_map(|run| Some(((run.network, run.seed), measure(run)?))).collect()
 }
 
-/// Returns the mean over networks with its 95 % interval; `None` without runs.
+/// Returns the mean over random networks, with its 95 % interval; `None` without simulations.
 #[must_use]
 pub fn mean(values: &ByRun) -> Option<Mean> {
     Mean::of(&by_network(values))
 }
 
-/// Returns the mean over the seeds of each network.
+/// Returns the mean over the seeds, for each random network.
 fn by_network(values: &ByRun) -> Vec<f64> {
     let mut networks: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for ((network, _), value) in values {
@@ -79,8 +81,8 @@ fn by_network(values: &ByRun) -> Vec<f64> {
     networks.values().map(|of| of.iter().sum::<f64>() / of.len() as f64).collect()
 }
 
-/// Returns the ratio of `part` to `whole`, in pairs of runs with the same network and seed; `None`
-/// without pairs.
+/// Returns the ratio of `part` to `whole`, over pairs of simulations with the same network and
+/// seed; `None` without pairs.
 #[must_use]
 pub fn paired(part: &ByRun, whole: &ByRun) -> Option<Ratio> {
     let both = part.iter().filter_map(|(run, part)| Some((run, part, whole.get(run)?)));
@@ -96,8 +98,8 @@ pub fn paired(part: &ByRun, whole: &ByRun) -> Option<Ratio> {
     })
 }
 
-/// Returns the quantiles of several runs: for each quantile, the mean over the runs. `None`
-/// without runs.
+/// Returns the quantiles of several simulations: for each quantile, the mean over the simulations.
+/// `None` without simulations.
 #[must_use]
 pub fn curve<'a>(runs: impl Iterator<Item = &'a [f64]>) -> Option<Vec<f64>> {
     let (mut sums, mut count) = (vec![0.0; SHARES.len()], 0);

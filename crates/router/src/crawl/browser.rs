@@ -1,5 +1,6 @@
-//! Check of covers by a browser: headless Chromium opens each object after bytes were hidden in
-//! it. Pictures have to decode, JSON and scripts to parse; nothing is executed.
+//! Check of covers by headless Chromium. A cover is a web object in which camouflage hides data.
+//! The browser opens each object after bytes were hidden in it: pictures must decode, JSON and
+//! scripts must parse. No script is executed.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -13,11 +14,11 @@ use base64ct::{Base64, Encoding};
 
 use super::CrawlError;
 
-/// Maximum total size, in bytes, of the objects that the browser tests in one page of ours.
+/// Maximum total size, in bytes, of the objects that one test page contains.
 const BATCH: usize = 1 << 20;
-/// Timeout for one page in the browser.
+/// Timeout for one test page in the browser.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Command-line options of the browser, in addition to the page.
+/// Command-line options of the browser; the address of the test page follows them.
 const OPTIONS: [&str; 10] = [
     "--headless=new",
     "--disable-gpu",
@@ -31,8 +32,9 @@ const OPTIONS: [&str; 10] = [
     // No object can make the browser connect anywhere.
     "--proxy-server=127.0.0.1:9",
 ];
-/// The page that checks objects. `given` has pairs of a kind and an object in base64. The script
-/// replaces the page's body by one digit for each object: 1 if the browser accepts it, otherwise 0.
+/// HTML of the test page. Its list `given` has a pair for each object: the kind and the contents
+/// in base64. The script replaces the page's body by one digit for each object: 1 if the browser
+/// accepts it, otherwise 0.
 const PAGE: &str = "<!doctype html><meta charset=utf-8><body><script>
 const text = data => new TextDecoder('utf-8', {fatal: true})
   .decode(Uint8Array.from(atob(data), one => one.charCodeAt(0)));
@@ -55,25 +57,25 @@ async function takes([kind, data]) {
   document.body.textContent = 'verdicts:' + verdicts.join('') + '.';
 })();
 </script>";
-/// Text before the verdicts in the body of the page.
+/// Marker in the body of the test page, after which the verdicts follow.
 const BEGINS: &str = "verdicts:";
 
-/// Path of a browser's program.
+/// Path of the browser's executable.
 #[derive(Clone, Debug)]
 pub struct Browser(pub PathBuf);
 
-/// Verdict about one object.
+/// The browser's verdict about one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The browser accepts the changed object.
+    /// The browser accepts the object with hidden bytes.
     Takes,
-    /// The browser rejects the changed object.
+    /// The browser rejects the object with hidden bytes.
     Rejects,
 }
 
 impl Browser {
-    /// Hides noise in each object and returns the browser's verdict about the result. None of
-    /// `objects` may be [`Hiding::Opaque`], which a browser cannot check.
+    /// Hides random bytes in each object and returns the browser's verdicts about the changed
+    /// objects. None of `objects` may be [`Hiding::Opaque`], which a browser cannot check.
     ///
     /// # Errors
     /// The browser cannot be started, or does not answer.
@@ -96,7 +98,7 @@ impl Browser {
         Ok(verdicts)
     }
 
-    /// Opens a page with the objects of `batch` and returns the verdicts.
+    /// Opens a test page with the objects of `batch` in the browser, and returns the verdicts.
     fn open(&self, batch: &[(&str, String)]) -> Result<Vec<Verdict>, CrawlError> {
         let told = |why: String| CrawlError::Browser(why);
         let folder = tempfile::tempdir().map_err(|error| told(error.to_string()))?;
@@ -132,7 +134,7 @@ fn kind(object: &Object) -> &'static str {
     }
 }
 
-/// Waits for a process to end. Returns its status, or `None` after the timeout.
+/// Waits until `process` ends. Returns its exit status, or `None` after the timeout `PATIENCE`.
 fn end_of(process: &mut Child) -> io::Result<Option<ExitStatus>> {
     let began = Instant::now();
     while began.elapsed() < PATIENCE {
@@ -144,7 +146,7 @@ fn end_of(process: &mut Child) -> io::Result<Option<ExitStatus>> {
     Ok(None)
 }
 
-/// Runs `command` to its end, and returns its output.
+/// Runs `command` until it exits, and returns its output.
 fn run(command: &mut Command) -> Result<String, String> {
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut process = command.process_group(0).spawn().map_err(|error| error.to_string())?;

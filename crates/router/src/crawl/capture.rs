@@ -1,4 +1,4 @@
-//! Captures of unencrypted HTTP/1 traffic: the requests of each connection with their answers.
+//! Captures of unencrypted HTTP/1 traffic: the requests of each connection with their responses.
 
 use std::io::Read;
 
@@ -6,11 +6,11 @@ use super::flows::{Flow, read as read_flows};
 use super::hosts::{Exchange, of_host, plain};
 use super::{CUT, Fetched, Found, is_of_transfer};
 
-/// Maximum number of headers in a request or an answer.
+/// Maximum number of headers in an HTTP request or response.
 const HEADERS: usize = 96;
 
-/// Reads the answers with status 200 to GET requests from a capture, for `host`, or for the host of
-/// the first page if `host` is `None` ([`of_host`]).
+/// Reads the responses with status 200 to GET requests from a packet capture. Only those of `host`
+/// count; if `host` is `None`, those of the first page's host ([`of_host`]).
 ///
 /// # Errors
 /// The source is no capture, is damaged, or has no such request.
@@ -24,7 +24,7 @@ pub(super) fn read(source: impl Read, host: Option<&str>) -> Result<Found, Strin
     if capture.cut {
         found.leave_out(CUT);
     }
-    // Each connection is dropped once its bodies are extracted.
+    // Each connection is dropped after its bodies are extracted, to save memory.
     let all: Vec<Exchange> = capture.flows.into_iter().flat_map(|flow| exchanges(&flow)).collect();
     if all.is_empty() {
         let skipped = capture.skipped;
@@ -36,7 +36,8 @@ pub(super) fn read(source: impl Read, host: Option<&str>) -> Result<Found, Strin
     of_host(all, host, found).map_err(|why| why + cure)
 }
 
-/// Returns the requests of `flow` with their answers, up to the first that cannot be parsed.
+/// Returns the HTTP requests of `flow`, each with its response, up to the first that cannot be
+/// parsed.
 fn exchanges(flow: &Flow) -> Vec<Exchange> {
     let (mut all, mut asked, mut answered) = (Vec::new(), 0, 0);
     while let Some(request) = Head::request(&flow.said[0][asked..]) {
@@ -71,16 +72,16 @@ fn taken(request: &Head, answer: &Head, body: Vec<u8>) -> Result<Fetched, &'stat
     Ok(Fetched { path, headers: answer.headers.iter().filter(own).cloned().collect(), body })
 }
 
-/// Head of an HTTP request or answer.
+/// Start line and headers of an HTTP request or response.
 struct Head {
-    /// Method of a request, or status of an answer.
+    /// The method of a request, or the status of a response.
     word: String,
-    /// Target of a request; empty for an answer.
+    /// The target of a request; empty for a response.
     target: String,
     headers: Vec<(String, String)>,
-    /// Length of the head in bytes.
+    /// Length of the start line and the headers in bytes.
     length: usize,
-    /// `Content-Length`.
+    /// Value of the `Content-Length` header.
     body: Option<usize>,
 }
 
@@ -100,8 +101,8 @@ impl Head {
         Some(Head::of(answer.code?.to_string(), String::new(), answer.headers, length))
     }
 
-    /// Parses the final answer in `bytes`, after any interim (1xx) answers (RFC 9110, section
-    /// 15.2). Also returns the length of the interim answers.
+    /// Parses the final response in `bytes`, after any interim (1xx) responses (RFC 9110, section
+    /// 15.2). Also returns the length of the interim responses in bytes.
     fn last_answer(bytes: &[u8]) -> Option<(Head, usize)> {
         let mut before = 0;
         loop {
@@ -128,8 +129,9 @@ impl Head {
         found.map(|(_, value)| &**value)
     }
 
-    /// Returns the body at the start of `rest`, which belongs to the answer to `request`, and its
-    /// length on the wire. `None` if the body is incomplete.
+    /// Returns the body at the start of `rest`, and its length on the wire in bytes. `self` is the
+    /// head of the response, and `request` the head of its request. `None` if the body is
+    /// incomplete.
     fn body_in(&self, rest: &[u8], request: &Head) -> Option<(Vec<u8>, usize)> {
         if request.word == "HEAD" || matches!(&*self.word, "204" | "304") {
             return Some((Vec::new(), 0));
@@ -142,8 +144,8 @@ impl Head {
     }
 }
 
-/// Decodes the chunked body at the start of `bytes` (RFC 9112, section 7.1). Returns the body, and
-/// its length on the wire.
+/// Decodes the chunked HTTP body at the start of `bytes` (RFC 9112, section 7.1). Returns the
+/// body, and the number of bytes that it takes on the wire.
 fn chunks(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
     let (mut body, mut at) = (Vec::new(), 0_usize);
     loop {

@@ -1,5 +1,6 @@
-//! Covers: a folder with the index `covers.json` and the bodies of those objects that can hide
-//! bytes (`docs/formats.md`).
+//! Covers on disk. Covers are the web objects of a site in which camouflage hides data. Their
+//! folder has an index, `covers.json`, and the bodies of the objects that can hide bytes
+//! (`docs/formats.md`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,28 +15,28 @@ use serde::{Deserialize, Serialize};
 use super::judge::object;
 use super::{CrawlError, Fetched, Found, Judged, OBJECTS, read_file};
 
-/// Name of the index's format. The next constant is its version.
+/// Name of the format in the index of a folder of covers. The version is `VERSION`.
 const FORMAT: &str = "anabranch covers";
 const VERSION: u32 = 1;
-/// Version of the rule that finds places to hide bytes. Both ends of a link must use the same
-/// version.
+/// Version of the rule that finds the places in an object where bytes can be hidden. Both ends of
+/// a camouflaged link must use the same version.
 const FINDER: u32 = 1;
-/// File name of the index. The next constant is the name of the folder with bodies.
+/// File name of the index in a folder of covers. The bodies are in the subfolder `BODIES`.
 const INDEX: &str = "covers.json";
 const BODIES: &str = "bodies";
 
-/// Contents of the index.
+/// Contents of `covers.json`, the index of a folder of covers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Document {
     format: String,
     version: u32,
     finder: u32,
-    /// Headers of a page's request, in their order.
+    /// Headers of a browser's request for a page, in their order.
     request: Vec<(String, String)>,
     objects: Vec<Entry>,
     pages: Vec<PageEntry>,
-    /// Reasons for leaving objects out, and the number of objects for each reason.
+    /// Reasons for leaving objects out of the covers, with the number of objects for each reason.
     left_out: BTreeMap<String, usize>,
 }
 
@@ -45,7 +46,7 @@ struct Entry {
     path: String,
     headers: Vec<(String, String)>,
     bytes: usize,
-    /// Slots of the object in which bytes can be hidden; `None` if there are none.
+    /// Places in the object where bytes can be hidden; `None` if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     slots: Option<SlotsEntry>,
 }
@@ -55,7 +56,7 @@ struct Entry {
 struct SlotsEntry {
     hiding: String,
     hides: usize,
-    /// Name of the object's file in the folder of bodies.
+    /// File name of the object's body, in the folder of bodies.
     body: String,
     /// Whether a browser has accepted the object after bytes were hidden in it.
     browser: bool,
@@ -77,11 +78,13 @@ fn name(hiding: Hiding) -> &'static str {
     }
 }
 
-/// Writes covers to a new folder, completely or not at all. `browser` is whether a browser has
-/// accepted the kept objects after bytes were hidden in them.
+/// Writes covers (web objects that can hide bytes) to a new folder, completely or not at all.
+/// `browser` states whether a browser has accepted the kept objects after bytes were hidden in
+/// them.
 ///
 /// # Errors
-/// The folder exists, or cannot be written. If the disk is full, nothing is left behind.
+/// The folder exists already, or cannot be written. If the disk is full, the new files
+/// are removed.
 pub fn write(
     folder: &Path,
     found: &Found,
@@ -140,7 +143,7 @@ fn entry(fetched: &Fetched) -> Entry {
     Entry { path, headers, bytes: body.len(), slots: None }
 }
 
-/// Parses the index in `bytes`.
+/// Parses `bytes` as `covers.json`, the index of a folder of covers.
 ///
 /// # Errors
 /// The index is malformed; the error is one line.
@@ -183,11 +186,13 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Document, String> {
     }
 }
 
-/// Reads covers from `folder`. [`Found`] has all objects of the site, with empty bodies for those
-/// that cannot hide bytes. [`Judged`] has the objects that can.
+/// Reads covers (web objects of a site, some of which can hide bytes) from `folder`. The returned
+/// [`Found`] has all objects; the body is empty if an object cannot hide bytes. The returned
+/// [`Judged`] has only the objects that can.
 ///
 /// # Errors
-/// The covers cannot be read or are invalid, or an object cannot hide as much as the index states.
+/// The covers cannot be read or are invalid, or an object cannot hide as much as the
+/// index states.
 pub fn read(folder: &Path) -> Result<(Found, Judged), CrawlError> {
     let index = folder.join(INDEX);
     let wrong = |why: String| CrawlError::Source(index.clone(), why);
@@ -218,8 +223,8 @@ pub fn read(folder: &Path) -> Result<(Found, Judged), CrawlError> {
     Ok((found, judged))
 }
 
-/// Parses the object of an entry, and checks it against the index: its body must have `bytes`
-/// bytes, and hide as many bytes in the same way as `slots` states.
+/// Parses an object of the covers, and compares it with its entry in the index. The length of its
+/// body must be `bytes`. The number of bytes that it can hide, and the method, must match `slots`.
 fn checked(fetched: &Fetched, slots: &SlotsEntry, bytes: usize) -> Result<Object, String> {
     if fetched.body.len() != bytes {
         return Err(format!(
@@ -241,10 +246,10 @@ fn checked(fetched: &Fetched, slots: &SlotsEntry, bytes: usize) -> Result<Object
     Ok(object)
 }
 
-/// Reads covers as a site for a server.
+/// Reads a folder of covers as the site that a camouflage server serves.
 ///
 /// # Errors
-/// Those of [`read`], or no object can hide bytes.
+/// The covers cannot be read or are invalid, or no object can hide bytes.
 pub fn site(folder: &Path) -> Result<Site, CrawlError> {
     let (found, judged) = read(folder)?;
     let objects: BTreeMap<usize, Object> =

@@ -16,7 +16,7 @@ use pcap_file::pcapng::blocks::interface_description::{
 use pcap_file::pcapng::{Block, PcapNgReader};
 use pcap_file::{DataLink, PcapError, TsResolution};
 
-/// First bytes of a pcapng file. The next constant has those of the variants of a pcap file.
+/// First four bytes of a pcapng file.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const PCAP: [[u8; 4]; 4] = [
     [0xd4, 0xc3, 0xb2, 0xa1],
@@ -24,48 +24,50 @@ const PCAP: [[u8; 4]; 4] = [
     [0x4d, 0x3c, 0xb2, 0xa1],
     [0xa1, 0xb2, 0x3c, 0x4d],
 ];
-/// Maximum number of connections.
+/// Maximum number of TCP connections that are read from a capture.
 const FLOWS: usize = 10_000;
 
-/// One connection.
+/// One TCP connection of a capture.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
-    /// Packets with new data, by time.
+    /// Packets of the connection that carry new data, in the order of their times.
     pub(super) passed: Vec<Passed>,
-    /// The bytes that the client and the server sent, up to the first gap in the capture.
+    /// The byte streams that the client (index 0) and the server (index 1) sent, up to the first
+    /// gap in the capture.
     pub(super) said: [Vec<u8>; 2],
-    /// For each sender, lengths of its data with the times at which they were reached.
+    /// Times at which each end's byte stream had reached a length: pairs of length in bytes and
+    /// time. Index 0 is the client, 1 the server.
     pub(super) when: [Vec<(usize, Duration)>; 2],
-    /// Next expected sequence number of each sender; `None` before its first segment. The next
-    /// field is whether a part of that sender's data is missing.
+    /// Next expected TCP sequence number of each end; `None` before its first segment. Index 0 is
+    /// the client, 1 the server.
     next: [Option<u32>; 2],
     gap: [bool; 2],
-    /// Out-of-order data of each sender, by offset in the sender's data.
+    /// Out-of-order data of each end, by its offset in that end's byte stream.
     early: [BTreeMap<usize, Vec<u8>>; 2],
 }
 
-/// Returns whether `bytes` begin like a capture.
+/// Returns whether `bytes` begin like a pcap or pcapng file.
 pub(super) fn is_capture(bytes: &[u8]) -> bool {
     let first = bytes.first_chunk::<4>();
     first.is_some_and(|first| *first == PCAPNG || PCAP.contains(first))
 }
 
-/// Contents of a capture.
+/// TCP connections of a capture file, and what could not be used.
 #[derive(Debug, Default)]
 pub(super) struct Capture {
-    /// Connections of the capture, in the order in which they began.
+    /// TCP connections of the capture, in the order in which they began.
     pub(super) flows: Vec<Flow>,
-    /// Number of packets without a TCP segment.
+    /// Number of packets that contain no TCP segment.
     pub(super) skipped: usize,
-    /// Whether the capture ends within a packet, which is ignored.
+    /// Whether the capture file ends in the middle of a packet. That packet is ignored.
     pub(super) cut: bool,
-    /// Whether any payload was captured only in part, as with a short snap length (`tcpdump -s
-    /// 96`).
+    /// Whether the capture contains only a part of some payload, as with a short snap length
+    /// (`tcpdump -s 96`).
     pub(super) snapped: bool,
 }
 
-/// Reads the connections of the capture `source`. Packets are sorted by time, because a capture of
-/// several interfaces need not be in that order. Only TCP segments are kept in memory.
+/// Reads the TCP connections of the capture `source`. Packets are sorted by time, because a
+/// capture of several interfaces need not be in that order. Only TCP segments are kept in memory.
 ///
 /// # Errors
 /// `source` is no capture, is damaged, or has no complete packet.
@@ -80,12 +82,12 @@ pub(super) fn read(source: impl Read) -> Result<Capture, String> {
     Ok(Capture { flows: all.flows, skipped: held.skipped, cut, snapped })
 }
 
-/// Segments with their times, in the order of the file.
+/// TCP segments of a capture with their times, in the order of the file.
 #[derive(Default)]
 struct Segments {
     segments: Vec<(Duration, Segment)>,
     skipped: usize,
-    /// Pairs of endpoints seen. The next field is the number of connections between them.
+    /// Pairs of endpoints between which there was at least one TCP segment.
     ends: BTreeSet<[SocketAddr; 2]>,
     begun: usize,
 }
@@ -108,10 +110,11 @@ impl Segments {
     }
 }
 
-/// Connections, as far as their packets were processed.
+/// TCP connections, built from the packets that were processed so far.
 #[derive(Default)]
 struct Flows {
-    /// For each pair of endpoints, the index of its last connection in `flows`, and the client.
+    /// For each pair of endpoints: the index in `flows` of its latest connection, and the client's
+    /// address.
     places: BTreeMap<[SocketAddr; 2], (usize, SocketAddr)>,
     flows: Vec<Flow>,
 }
@@ -135,7 +138,7 @@ impl Flows {
 /// Callback for a packet: its link type, its time and its bytes.
 type Take<'a> = dyn FnMut(DataLink, Duration, &[u8]) -> Result<(), String> + 'a;
 
-/// Passes each packet of a capture to `each`; returns whether the last one is cut off.
+/// Calls `each` for every packet of a capture. Returns whether the last packet is incomplete.
 ///
 /// # Errors
 /// `source` is no capture, is damaged, or has no complete packet.
@@ -162,7 +165,7 @@ fn packets(mut source: impl Read, each: &mut Take<'_>) -> Result<bool, String> {
     }
 }
 
-/// Reason for not reading more packets.
+/// Reason why reading a capture stops before its end.
 enum Stop {
     Capture(PcapError),
     Content(String),
@@ -180,7 +183,7 @@ impl From<String> for Stop {
     }
 }
 
-/// Returns whether `error` means that the file ended too early.
+/// Returns whether `error` means that the capture file ended too early.
 fn ends_early(error: &PcapError) -> bool {
     match error {
         PcapError::IncompleteBuffer => true,
@@ -189,8 +192,8 @@ fn ends_early(error: &PcapError) -> bool {
     }
 }
 
-/// Passes raw packets to `each`: the reader's own check would refuse packets that were cut to the
-/// snap length (`tcpdump -s`).
+/// Calls `each` for every packet of a pcap file. Uses raw packets: the reader's own check would
+/// refuse packets that were cut to the snap length (`tcpdump -s`).
 fn packets_of_pcap(source: impl Read, each: &mut Take<'_>) -> Result<(), Stop> {
     let mut reader = PcapReader::new(source)?;
     let header = reader.header();
@@ -233,13 +236,13 @@ fn packets_of_pcapng(source: impl Read, each: &mut Take<'_>) -> Result<(), Stop>
     Ok(())
 }
 
-/// A pcapng section's description of an interface.
+/// Properties of a network interface in a pcapng section.
 #[derive(Clone)]
 struct Interface {
     link: DataLink,
-    /// Unit of the packets' times (`if_tsresol`).
+    /// Unit of the packets' timestamps, as in pcapng's option `if_tsresol`.
     units: u8,
-    /// Seconds to add to the packets' times (`if_tsoffset`).
+    /// Seconds to add to the packets' timestamps, from pcapng's option `if_tsoffset`.
     offset: u64,
 }
 
@@ -261,8 +264,8 @@ impl Interface {
     }
 }
 
-/// Converts `count` units of time. `units` is the unit as in `if_tsresol`: the exponent of a
-/// negative power of ten, or of two if the highest bit is set.
+/// Converts a timestamp of `count` units into a duration. `units` is encoded as in pcapng's
+/// `if_tsresol`: the exponent of a negative power of ten, or of two if the highest bit is set.
 fn in_units(count: u128, units: u8) -> Duration {
     let power = u32::from(units & 0x7f);
     let base: u128 = if units & 0x80 == 0 { 10 } else { 2 };
@@ -271,14 +274,15 @@ fn in_units(count: u128, units: u8) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
-/// A TCP segment.
+/// A TCP segment of a capture.
 struct Segment {
     from: SocketAddr,
     to: SocketAddr,
     sequence: u32,
     syn: bool,
     ack: bool,
-    /// Original length of the payload in bytes. The next field has the captured part.
+    /// Length of the payload on the wire in bytes. `payload` may be shorter, if the capture is
+    /// cut.
     length: usize,
     payload: Vec<u8>,
 }
@@ -354,8 +358,8 @@ impl Segment {
     }
 }
 
-/// Returns the bytes of a TCP header whose fixed part is whole and whose options are cut; `None` if
-/// `packet` has no such header.
+/// Returns a TCP header whose fixed part is complete, but whose options are cut off. Returns
+/// `None` if `packet` has no such header.
 fn cut_header<'b>(packet: &LaxNetSlice<'b>) -> Option<&'b [u8]> {
     let carried = packet.ip_payload_ref()?;
     let is_tcp = carried.ip_number == IpNumber::TCP && !carried.fragmented;
@@ -365,8 +369,8 @@ fn cut_header<'b>(packet: &LaxNetSlice<'b>) -> Option<&'b [u8]> {
 }
 
 impl Flow {
-    /// Processes a segment that the client (`way` 0) or the server (`way` 1) sent, captured at
-    /// `at`.
+    /// Processes a segment that was captured at time `at`. `way` is the sender: 0 for the client,
+    /// 1 for the server.
     fn take(&mut self, way: usize, at: Duration, segment: &Segment) {
         let first = segment.sequence.wrapping_add(u32::from(segment.syn));
         let next = *self.next[way].get_or_insert(first);
@@ -374,7 +378,7 @@ impl Flow {
             return;
         }
         let ends = first.wrapping_add(segment.length as u32);
-        // Sequence numbers wrap around: half of them count as earlier.
+        // Sequence numbers wrap around: a difference of 2^31 or more counts as an earlier number.
         let new = ends.wrapping_sub(next) as i32;
         if new <= 0 {
             return;
@@ -385,7 +389,8 @@ impl Flow {
         if self.gap[way] {
             self.next[way] = Some(ends);
         } else {
-            // Without a gap, `next` is the number of the byte after those in `said`.
+            // Without a gap, `next` is the sequence number of the byte after the last one in
+            // `said`.
             let place = self.said[way].len() + (new as usize - fresh);
             let part = segment.payload[segment.length - fresh..].to_vec();
             if self.early[way].insert(place, part).is_some() {
@@ -396,7 +401,8 @@ impl Flow {
         self.passed.push((way == 0, fresh, at));
     }
 
-    /// Moves data that is now in order from `early` to the end of the sender's data.
+    /// Moves data that is now in order from `early` to the end of the sender's byte stream. `way`
+    /// is the sender: 0 for the client, 1 for the server.
     fn put(&mut self, way: usize, at: Duration) {
         while let Some(first) = self.early[way].first_entry() {
             let Some(known) = self.said[way].len().checked_sub(*first.key()) else { return };
@@ -409,7 +415,8 @@ impl Flow {
         }
     }
 
-    /// Returns the time at which the sender's data first contained the byte at offset `place`.
+    /// Returns the time at which the sender's byte stream first contained the byte at offset
+    /// `place`. `way` is the sender: 0 for the client, 1 for the server.
     pub(super) fn at(&self, way: usize, place: usize) -> Duration {
         let when = &self.when[way];
         let found = when.partition_point(|(bytes, _)| *bytes <= place);

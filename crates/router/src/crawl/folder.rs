@@ -1,4 +1,4 @@
-//! Objects from a site's folder, with the headers that nginx would send.
+//! Objects from a site's folder, each with the HTTP headers that nginx would send.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
@@ -99,8 +99,8 @@ const TYPES: &[(&str, &[&str])] = &[
     ("video/x-msvideo", &["avi"]),
 ];
 
-/// Reads `folder`: all files, and for each page the objects that it loads. Unreadable files and
-/// files that are too large are left out.
+/// Reads the site in `folder`: all files, and for each page the objects that it loads. Leaves out
+/// unreadable files, and files larger than `LONGEST`.
 ///
 /// # Errors
 /// The folder itself cannot be read.
@@ -126,8 +126,8 @@ pub(super) fn read(folder: &Path) -> Result<Found, CrawlError> {
     Ok(found)
 }
 
-/// Reads a file and creates the headers that nginx would send with it. Returns `None` if the file
-/// is too large.
+/// Reads `file` and makes the headers that nginx would send with it. Returns `None` if the file is
+/// larger than `LONGEST`.
 fn fetched(path: String, file: &Path) -> io::Result<Option<Fetched>> {
     let about = fs::metadata(file)?;
     if about.len() > LONGEST {
@@ -140,7 +140,7 @@ fn fetched(path: String, file: &Path) -> io::Result<Option<Fetched>> {
 }
 
 /// Returns all files below `folder`, by their paths on the site. Hidden files are skipped.
-/// Symbolic links are left out, because they may lead out of the folder.
+/// Symbolic links are left out, because they may point to files outside the folder.
 fn files(folder: &Path, found: &mut Found) -> BTreeMap<String, PathBuf> {
     let (mut files, mut left) = (BTreeMap::new(), VecDeque::from([folder.to_owned()]));
     while let Some(next) = left.pop_front() {
@@ -169,7 +169,7 @@ fn files(folder: &Path, found: &mut Found) -> BTreeMap<String, PathBuf> {
     files
 }
 
-/// Returns the content type that nginx has for the file at `path`.
+/// Returns the content type that nginx would send for the file at `path`.
 fn content_type(path: &str) -> &'static str {
     let name = path.rsplit('/').next().unwrap_or_default();
     let end = name.rsplit_once('.').map_or("", |(_, end)| end).to_ascii_lowercase();
@@ -177,8 +177,8 @@ fn content_type(path: &str) -> &'static str {
     kind.map_or("application/octet-stream", |(kind, _)| kind)
 }
 
-/// Returns the headers that nginx would send for a file. `modified` is the file's time in seconds
-/// since 1970.
+/// Returns the HTTP headers that nginx would send for a file. `modified` is the file's
+/// modification time in seconds since 1970.
 fn headers(path: &str, body: &[u8], modified: u64) -> Vec<(String, String)> {
     let kind = content_type(path);
     let date = i64::try_from(modified).ok().and_then(|at| chrono::DateTime::from_timestamp(at, 0));
@@ -199,8 +199,8 @@ fn headers(path: &str, body: &[u8], modified: u64) -> Vec<(String, String)> {
     .to_vec()
 }
 
-/// Returns the pages with the objects that they load. Objects that no page loads form one more
-/// page. `objects` maps each path to its index in [`Found::objects`].
+/// Returns the pages of a site, each with the objects that it loads. Objects that no page loads
+/// form one more page. `objects` maps each path to its index in [`Found::objects`].
 fn pages(found: &Found, objects: &BTreeMap<String, usize>) -> Vec<Page> {
     let (mut pages, mut pulled) = (Vec::new(), BTreeSet::new());
     for (path, &place) in objects {

@@ -16,8 +16,8 @@ use super::{Fetched, Found, is_of_transfer};
 /// UTF-8 byte order mark, which some editors write.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Reads a HAR file: the GET requests to `host`, or to the first page's host if `host` is `None`,
-/// with the bodies of their answers.
+/// Reads a HAR file: the GET requests with their response bodies. Only requests to `host` count;
+/// if `host` is `None`, those to the first page's host.
 ///
 /// # Errors
 /// The bytes are no HAR file, or have no such request.
@@ -45,7 +45,7 @@ pub(super) fn read(bytes: &[u8], host: Option<&str>) -> Result<Found, String> {
     of_host(exchanges, host, found)
 }
 
-/// Parses `entry` of the file, or returns the reason for leaving it out.
+/// Parses one entry of a HAR file. The error is the reason for leaving the entry out.
 fn exchange(entry: &Value) -> Result<Exchange, &'static str> {
     let at = entry["startedDateTime"].as_str().and_then(moment);
     let at = at.ok_or("an entry whose time (startedDateTime) cannot be read")?;
@@ -72,7 +72,7 @@ fn moment(text: &str) -> Option<Duration> {
     (at - DateTime::UNIX_EPOCH).to_std().ok()
 }
 
-/// Returns the object of an entry, or the reason why the entry has none.
+/// Returns the web object in the `response` of a HAR entry, or the reason why it has none.
 fn object(request: &Value, response: &Value, path: &str) -> Result<Fetched, &'static str> {
     (request["method"] == "GET").then_some(()).ok_or("not a GET request")?;
     (number(&response["status"]) == Some(200)).then_some(()).ok_or("not answered with 200")?;
@@ -94,16 +94,17 @@ fn object(request: &Value, response: &Value, path: &str) -> Result<Fetched, &'st
     Ok(Fetched { path: path.to_owned(), headers, body })
 }
 
-/// Parses an integer, also in the forms `"200"` and `200.0` that some programs write.
+/// Parses a JSON value as an integer. Accepts also the forms `"200"` and `200.0` that some
+/// programs write.
 fn number(value: &Value) -> Option<i64> {
     let of_text = || value.as_str().and_then(|text| text.trim().parse().ok());
     let rounded = || value.as_f64().filter(|it| it.fract() == 0.0 && it.abs() < 1e9);
     value.as_i64().or_else(of_text).or_else(|| rounded().map(|it| it as i64))
 }
 
-/// Returns the complete headers of `headers` that do not concern only the transfer; none if
-/// `headers` is not a list. If `small`, their names are in lower case, and are capitalised as in
-/// HTTP/1.
+/// Returns the complete headers in the list `headers` of a HAR entry, without headers that concern
+/// only the transfer. If `small`, their names are in lower case, and are capitalised as in HTTP/1.
+/// The result is empty if `headers` is not a list.
 fn heads(headers: &Value, small: bool) -> Vec<(String, String)> {
     let all = headers.as_array().map(Vec::as_slice).unwrap_or_default().iter();
     let line = |header: &Value| {
@@ -114,7 +115,7 @@ fn heads(headers: &Value, small: bool) -> Vec<(String, String)> {
     all.filter_map(line).collect()
 }
 
-/// Capitalises a header name, such as `content-type` to `Content-Type` and `etag` to `ETag`.
+/// Capitalises a header name: `content-type` becomes `Content-Type`, and `etag` becomes `ETag`.
 fn capitals(name: &str) -> String {
     let word = |word: &str| match word {
         "etag" => "ETag".to_owned(),
@@ -128,7 +129,7 @@ fn capitals(name: &str) -> String {
     name.split('-').map(word).collect::<Vec<_>>().join("-")
 }
 
-/// Splits `url` into its host and its path without the query.
+/// Splits `url` into its host and its path, and drops the query.
 fn split(url: &str) -> Option<(&str, &str)> {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"))?;
     let rest = rest.split(['?', '#']).next()?;

@@ -1,41 +1,41 @@
-//! Selection of the host whose objects become covers, among all hosts of a visit.
+//! Selection of the host whose objects become covers, among all hosts that a browser contacted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Fetched, Found};
 
-/// Hosts that browsers and operating systems contact to detect captive portals. Their pages do not
-/// count as the first page of a visit.
+/// Hosts that browsers and operating systems contact to detect captive portals. A page of such a
+/// host does not count as the first page that the user visited.
 const CHECKS: [&str; 3] =
     ["detectportal.firefox.com", "captive.apple.com", "conncheck.opensuse.org"];
 
-/// A request and its result, from a capture or a recording.
+/// An HTTP request and its result, from a packet capture or a HAR file.
 #[derive(Clone, Debug)]
 pub(super) struct Exchange {
-    /// The requested host in lower case, without the default port.
+    /// Host name of the request in lower case, without the default port.
     pub(super) host: String,
     pub(super) at: Duration,
     /// Headers of the request.
     pub(super) request: Vec<(String, String)>,
-    /// The object in the answer, or the reason why there is none.
+    /// The object in the response, or the reason why there is none.
     pub(super) fetched: Result<Fetched, &'static str>,
 }
 
-/// Converts `host` to lower case, and removes the default port.
+/// Converts a host name to lower case, and removes the default port.
 pub(super) fn plain(host: &str) -> String {
     let host = host.trim().to_ascii_lowercase();
     let bare = host.strip_suffix(":80").or_else(|| host.strip_suffix(":443"));
     bare.map_or(host.clone(), str::to_owned)
 }
 
-/// Adds the objects of one host to `found`. The host is `wanted`, or else that of the first page:
-/// the first answer to a GET with status 200 and type `text/html`. Redirects before that page do
-/// not count, because their status is not 200.
+/// Adds the objects of one host to `found`. The host is `wanted`; if that is `None`, it is the
+/// host of the first page. The first page is the first response to a GET with status 200 and type
+/// `text/html`, so that earlier redirects do not count.
 ///
 /// # Errors
-/// The host has no objects, or there is no page to determine the host. The error is one line that
-/// names hosts with objects, if there are any.
+/// The host has no objects, or there is no page to determine the host. The error is one
+/// line that names hosts with objects, if there are any.
 pub(super) fn of_host(
     mut exchanges: Vec<Exchange>,
     wanted: Option<&str>,
@@ -70,7 +70,7 @@ pub(super) fn of_host(
     Ok(found)
 }
 
-/// Returns the host of the first page, or else the only host with objects.
+/// Returns the host of the first page. If there is no page, returns the only host with objects.
 fn of_first_page(exchanges: &[Exchange]) -> Result<String, String> {
     let is_page = |one: &&Exchange| {
         let page = |object: &Fetched| object.content_type().eq_ignore_ascii_case("text/html");
@@ -93,7 +93,7 @@ fn of_first_page(exchanges: &[Exchange]) -> Result<String, String> {
     }
 }
 
-/// Counts the objects of each host in `exchanges`, for hosts with at least one object.
+/// Counts the objects of each host in `exchanges`. Hosts without an object are left out.
 fn with_objects(exchanges: &[Exchange]) -> BTreeMap<&str, usize> {
     let mut hosts = BTreeMap::new();
     for one in exchanges.iter().filter(|one| one.fetched.is_ok()) {
@@ -116,7 +116,7 @@ fn nothing_of(host: &str, exchanges: &[Exchange]) -> String {
     }
 }
 
-/// Formats the five hosts with the most objects, such as `b.net (12), a.net (3)`, and the number of
+/// Lists the five hosts with the most objects, such as `b.net (12), a.net (3)`, then the number of
 /// further hosts.
 fn counted(hosts: &BTreeMap<&str, usize>) -> String {
     let mut hosts: Vec<(&str, usize)> = hosts.iter().map(|(host, count)| (*host, *count)).collect();

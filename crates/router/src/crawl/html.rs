@@ -1,9 +1,10 @@
-//! References of a page: paths on the same site in its HTML.
+//! References in an HTML page to paths on the same site.
 
 use html5gum::{Token, Tokenizer};
 
-/// Returns the paths of the page's pictures, scripts, styles and media, and the paths in its `a`
-/// elements. Both lists are in order and without duplicates. `base` is the page's own path.
+/// Returns two lists of paths on the page's site: its pictures, scripts, styles and media, and the
+/// targets of its `a` elements. Both lists are in document order, without duplicates. `base` is
+/// the page's own path.
 pub(super) fn parts(base: &str, html: &str) -> (Vec<String>, Vec<String>) {
     let (mut parts, mut links) = (Vec::new(), Vec::new());
     for token in Tokenizer::new(html) {
@@ -30,7 +31,8 @@ pub(super) fn parts(base: &str, html: &str) -> (Vec<String>, Vec<String>) {
     (parts, links)
 }
 
-/// Resolves `reference` in the page `base` to a path on the same site, without query and fragment.
+/// Resolves `reference`, found in the page `base`, to a path on the same site, without query and
+/// fragment.
 fn local(base: &str, reference: &str) -> Option<String> {
     let path = reference.trim().split(['?', '#']).next().unwrap_or_default();
     if path.is_empty() || path.contains(':') || path.starts_with("//") {

@@ -1,5 +1,5 @@
-//! Selection of the objects that can hide bytes. Strict parsers must accept an object both before
-//! and after bytes are hidden in it.
+//! Selection of the web objects that can hide bytes. Strict parsers must accept an object both
+//! before and after bytes are hidden in it.
 
 use std::collections::BTreeMap;
 
@@ -8,41 +8,41 @@ use serde::de::IgnoredAny;
 
 use super::{Fetched, Found};
 
-/// An object that can hide bytes.
+/// A web object that can hide bytes.
 #[derive(Clone, Debug)]
 pub struct Kept {
     /// Index of the object in [`Found::objects`].
     pub place: usize,
-    /// The parsed object.
+    /// The object, with the places where bytes can be hidden.
     pub object: Object,
 }
 
 impl Kept {
-    /// Returns whether only a browser can check the object. This is true for scripts; [`judge`]
-    /// checks JSON with a strict parser.
+    /// Returns whether only a browser can check the object after bytes are hidden in it. This is
+    /// true for scripts; [`judge`] checks JSON with a strict parser.
     #[must_use]
     pub fn wants_browser(&self, found: &Found) -> bool {
         self.object.hiding() == Hiding::Text && !is_json(&found.objects[self.place])
     }
 }
 
-/// Result of judging all objects.
+/// Result of the check which objects can hide bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Judged {
     /// Objects that can hide bytes.
     pub kept: Vec<Kept>,
-    /// Reasons for refusing the other objects, and the number of objects for each reason.
+    /// Reasons why objects cannot hide bytes, with the number of objects for each reason.
     pub refused: BTreeMap<String, usize>,
 }
 
 impl Judged {
-    /// Counts an object that is refused for the reason `why`.
+    /// Counts one more object that cannot hide bytes, for the reason `why`.
     pub fn refuse(&mut self, why: &str) {
         *self.refused.entry(why.to_owned()).or_default() += 1;
     }
 
-    /// Keeps only the objects for which `keeps` returns true. The others are counted as refused
-    /// because of `why`.
+    /// Keeps only the objects for which `keeps` returns true. Counts the removed objects as
+    /// refused for the reason `why`.
     pub fn retain(&mut self, why: &str, mut keeps: impl FnMut(&Kept) -> bool) {
         let before = self.kept.len();
         self.kept.retain(|kept| keeps(kept));
@@ -52,7 +52,7 @@ impl Judged {
     }
 }
 
-/// Judges which objects of `found` can hide bytes.
+/// Finds the objects in `found` that can hide bytes, and counts the reasons why others cannot.
 #[must_use]
 pub fn judge(found: &Found) -> Judged {
     let mut judged = Judged::default();

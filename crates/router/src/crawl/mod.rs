@@ -1,6 +1,6 @@
-//! Covers for pluggable transports, from an operator's own pages. The objects of a site, a HAR file
-//! or a capture become the answers of an `http-site` server. The TCP connections of a capture
-//! become traffic shapes for `embed`.
+//! Covers for pluggable transports, from an operator's own pages. The objects of a site, a HAR
+//! file or a capture become the responses of a server with the cover `http-site`. The TCP
+//! connections of a capture become traffic shapes for the cover `embed`.
 //!
 //! * `folder`, `har`, `capture`: the sources, each read into [`Found`]. `html`: references in
 //!   pages. `flows`: TCP connections of a capture. `hosts`: selection of the visited host.
@@ -35,21 +35,21 @@ pub use judge::{Judged, Kept, judge};
 pub use anabranch_stego::{Hiding, Object};
 use anabranch_stego::{Shape, ShapeFault, Shapes};
 
-/// Maximum size of a source, in bytes.
+/// Maximum size, in bytes, of a file from which covers are made.
 const LARGEST: u64 = 512 << 20;
 /// Description of an incomplete last packet, for messages.
 const CUT: &str = "the capture's last packet, which is cut";
-/// Maximum number of objects in covers, and of pages.
+/// Maximum number of objects in a site's covers, and maximum number of pages.
 const OBJECTS: usize = 20_000;
 
-/// Reason why there are no covers.
+/// Reason why covers cannot be made or read.
 #[derive(Debug)]
 pub enum CrawlError {
     /// A file or a folder cannot be read or written.
     File(PathBuf, io::Error),
-    /// A source, or an index of covers, is invalid: its path and the fault.
+    /// An input file, or an index of covers, is invalid: its path, and what is wrong.
     Source(PathBuf, String),
-    /// The browser cannot be used.
+    /// The browser that checks objects cannot be used; the text is the reason.
     Browser(String),
 }
 
@@ -65,20 +65,20 @@ impl fmt::Display for CrawlError {
 
 impl std::error::Error for CrawlError {}
 
-/// An answer to a GET request with status 200.
+/// A response with status 200 to a GET request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
-    /// The path, without a query.
+    /// Path in the request, without the query.
     pub path: String,
-    /// Headers of the answer in order, without those that concern only the transfer or the original
-    /// server.
+    /// Headers of the response in order, without headers that concern only the transfer or the
+    /// original server.
     pub headers: Vec<(String, String)>,
-    /// The body, without transfer encodings.
+    /// Body of the response, without transfer encodings.
     pub body: Vec<u8>,
 }
 
 impl Fetched {
-    /// Returns the content type without parameters; empty if there is none.
+    /// Returns the content type of the response without parameters; empty if there is none.
     #[must_use]
     pub fn content_type(&self) -> &str {
         let kind = self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
@@ -86,39 +86,41 @@ impl Fetched {
     }
 }
 
-/// A page, and the objects that it loads, by index.
+/// A page of a site, and the objects that a browser loads for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// Path of the page.
     pub path: String,
-    /// The objects including the page itself, in the order of their requests.
+    /// Indices of the page's objects, including the page itself, in the order of their requests.
     pub objects: Vec<usize>,
-    /// Time from the page's last object to the next page.
+    /// Time from the page's last object to the start of the next page.
     pub pause: Duration,
 }
 
-/// Contents of a source.
+/// Objects and pages of a site, as read from a folder, a HAR file or a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Objects; each path occurs once.
+    /// Objects of the site; each path occurs once.
     pub objects: Vec<Fetched>,
-    /// Pages.
+    /// Pages of the site.
     pub pages: Vec<Page>,
-    /// Headers of a page's request, in order; empty if the source has none.
+    /// Headers of a browser's request for a page, in order; empty if they are unknown.
     pub request: Vec<(String, String)>,
-    /// Reasons for leaving things out, and how often each applied.
+    /// Reasons for leaving objects or packets out, with how often each applied.
     pub left_out: BTreeMap<String, usize>,
-    /// Other hosts with objects, for messages: `b.net (12), a.net (3)`; empty if there are none.
+    /// Other hosts that have objects, as text for messages, such as `b.net (12), a.net (3)`; empty
+    /// if there are none.
     pub others: String,
 }
 
 impl Found {
-    /// Counts something that is left out because of `why`.
+    /// Counts one more object or packet that is left out for the reason `why`.
     fn leave_out(&mut self, why: &str) {
         *self.left_out.entry(why.to_owned()).or_default() += 1;
     }
 
-    /// Adds `object`, unless its path is there already; returns the index.
+    /// Adds `object`, unless there is an object with its path already. Returns the index of the
+    /// object with that path.
     fn add(&mut self, object: Fetched) -> usize {
         if let Some(place) = self.objects.iter().position(|other| other.path == object.path) {
             return place;
@@ -128,7 +130,7 @@ impl Found {
     }
 
     /// Adds objects with their times, in the order in which they were fetched. Each HTML document
-    /// begins a page, which also has the objects that follow.
+    /// begins a new page; the objects after it belong to that page.
     fn follow(&mut self, fetched: Vec<(Fetched, Duration)>) {
         let mut last = Duration::ZERO;
         for (object, at) in fetched {
@@ -151,13 +153,13 @@ impl Found {
     }
 }
 
-/// Reads a source: a site's folder, a HAR file (1.2), or a capture (pcap or pcapng) with plain
-/// HTTP. HAR files and captures may be compressed with gzip; only objects of `host`, or of the
-/// first page's host if `host` is `None`, are taken.
+/// Reads a site from a folder, a HAR file (1.2), or a capture (pcap or pcapng) with unencrypted
+/// HTTP. HAR files and captures may be compressed with gzip. Only objects of `host` are taken; if
+/// `host` is `None`, objects of the first page's host.
 ///
 /// # Errors
-/// The source cannot be read, has another format, or has no object of the host. The error is one
-/// line.
+/// The source cannot be read, has another format, or has no object of the host. The error
+/// is one line.
 pub fn crawl(source: &Path, host: Option<&str>) -> Result<Found, CrawlError> {
     let file = |error| CrawlError::File(source.to_owned(), error);
     let told = |why: String| CrawlError::Source(source.to_owned(), why);
@@ -184,12 +186,13 @@ fn of_file(source: impl io::BufRead, host: Option<&str>) -> Result<Found, String
     har::read(&bytes, host)
 }
 
-/// Returns the shapes of the TCP connections in `captures` (pcap or pcapng, optionally compressed
-/// with gzip), and messages about what was left out. Each shape is named after its file.
+/// Returns the traffic shapes (sizes and times) of the TCP connections in `captures`, and messages
+/// about what was left out. The files are pcap or pcapng, optionally compressed with gzip. Each
+/// shape is named after its file.
 ///
 /// # Errors
-/// A file cannot be read, is no capture, or has no connection that can be replayed. The error is
-/// one line.
+/// A file cannot be read, is no capture, or has no connection that can be replayed. The
+/// error is one line.
 pub fn shapes(captures: &[PathBuf]) -> Result<(Shapes, Vec<String>), CrawlError> {
     let (mut all, mut notes) = (Vec::new(), Vec::new());
     for path in captures {
@@ -202,8 +205,8 @@ pub fn shapes(captures: &[PathBuf]) -> Result<(Shapes, Vec<String>), CrawlError>
     Ok((Shapes::new(all).map_err(none)?, notes))
 }
 
-/// Returns the shapes in `capture`, named after `path`, and the reasons why parts of it were left
-/// out.
+/// Returns the traffic shapes of the TCP connections in `capture`, named after `path`, and the
+/// reasons why parts of the capture were left out.
 fn shapes_of(path: &Path, capture: impl io::BufRead) -> Result<(Vec<Shape>, Vec<String>), String> {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let stem = stem.trim_end_matches(".pcapng").trim_end_matches(".pcap");
@@ -237,7 +240,7 @@ fn shapes_of(path: &Path, capture: impl io::BufRead) -> Result<(Vec<Shape>, Vec<
     }
 }
 
-/// Opens the file `path` for buffered reading, unless it is larger than `LARGEST`.
+/// Opens the file `path` for buffered reading. Fails if the file is larger than `LARGEST`.
 fn open_file(path: &Path) -> Result<BufReader<File>, CrawlError> {
     let told = |error| CrawlError::File(path.to_owned(), error);
     let file = File::open(path).map_err(told)?;
@@ -253,8 +256,8 @@ fn read_file(path: &Path) -> Result<Vec<u8>, CrawlError> {
     read.map(|_| bytes).map_err(|error| CrawlError::File(path.to_owned(), error))
 }
 
-/// Returns whether the header `name` concerns only the transfer or the original server, so that it
-/// does not belong in another server's answer.
+/// Returns whether the header `name` concerns only the transfer or the original server. Such a
+/// header does not belong in another server's response.
 fn is_of_transfer(name: &str) -> bool {
     let names = [
         "transfer-encoding",
@@ -270,7 +273,7 @@ fn is_of_transfer(name: &str) -> bool {
     name.starts_with(':') || names.iter().any(|one| name.eq_ignore_ascii_case(one))
 }
 
-/// Reads `bytes` as each kind of source, and as an index of covers; for the fuzzer.
+/// Parses `bytes` as every kind of source and as an index of covers, for the fuzzer.
 #[doc(hidden)]
 pub fn fuzz(bytes: &[u8]) {
     let Some((&kind, rest)) = bytes.split_first() else { return };

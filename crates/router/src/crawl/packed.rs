@@ -1,5 +1,5 @@
-//! Compressed sources. A gzip file is decompressed while it is read; other formats are reported as
-//! errors.
+//! Compressed input files. A gzip file is decompressed while it is read; other compression formats
+//! are reported as errors.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -8,8 +8,8 @@ use flate2::bufread::MultiGzDecoder;
 use super::LARGEST;
 
 const GZIP: &[u8] = b"\x1f\x8b";
-/// First bytes of files in other formats, with the name of the format and the programs that unpack
-/// it.
+/// First bytes of files in compression formats other than gzip, each with the name of the format
+/// and the programs that unpack it.
 const OTHERS: [(&[u8], &str, &str); 4] = [
     (b"PK\x03\x04", "a zip archive", "unzip"),
     (b"\xfd7zXZ", "packed with xz", "xz -d"),
@@ -17,7 +17,7 @@ const OTHERS: [(&[u8], &str, &str); 4] = [
     (b"BZh", "packed with bzip2", "bzip2 -d"),
 ];
 
-/// Returns a reader of `source`, which decompresses gzip.
+/// Returns a reader of `source`, which decompresses it if it is gzip.
 ///
 /// # Errors
 /// The source cannot be read, or is compressed in another format. The error is one line.
@@ -33,7 +33,7 @@ pub(super) fn unpacked<'a>(mut source: impl BufRead + 'a) -> Result<Box<dyn BufR
     Ok(Box::new(BufReader::new(bounded)))
 }
 
-/// Reader that returns an error once `source` has yielded more than `left` bytes.
+/// Reader that fails after `source` has yielded more than `left` bytes.
 struct Bounded<R> {
     source: R,
     left: u64,

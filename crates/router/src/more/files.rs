@@ -1,7 +1,7 @@
-//! The document of a network (JSON), and the files of private keys.
+//! The description of a MORE network (JSON), and the files of private keys.
 //!
-//! The document is not signed. Whoever distributes it is trusted with the network: it decides whose
-//! keys packets are encrypted for.
+//! The description is not signed, so its distributor must be trusted: it contains the keys for
+//! which packets are encrypted.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -14,32 +14,32 @@ use anabranch_onion::wire::text::hex;
 use rand_core::Rng;
 use serde::{Deserialize, Serialize};
 
-/// The document of a network.
+/// Description of a MORE network, stored as a JSON file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkFile {
-    /// Beginning of the network, in seconds since 1970. Ticks are counted from there.
+    /// Time at which the network began, in seconds since 1970. Ticks are counted from this time.
     pub begins: u64,
-    /// Content of each packet in bytes.
+    /// Number of content bytes in each packet.
     pub payload: usize,
-    /// Number of nodes on a path away from the client, with the exit.
+    /// Number of nodes, including the exit, on a path from the client to the exit.
     pub hops: usize,
-    /// The nodes.
+    /// Nodes of the network.
     pub nodes: Vec<NodeEntry>,
 }
 
-/// A node in the document of a network.
+/// A node in the description of a MORE network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeEntry {
-    /// Public key, in 64 hexadecimal digits.
+    /// Public key of the node, as 64 hexadecimal digits.
     pub key: String,
-    /// Address of the UDP socket.
+    /// Address of the node's UDP socket.
     pub address: SocketAddr,
-    /// Relative share of the packets that are relayed here; 0 for none.
+    /// Relative share of packets that this node relays; 0 if it relays none.
     #[serde(default = "one")]
     pub weight: u32,
-    /// Whether streams may leave the network here.
+    /// Whether the node is an exit: it connects streams to destinations.
     #[serde(default)]
     pub exit: bool,
 }
@@ -49,8 +49,8 @@ fn one() -> u32 {
 }
 
 impl NetworkFile {
-    /// Draws keys for nodes at `addresses`; the last `exits` of them are exits. Returns the
-    /// document, and the keys in the order of the addresses.
+    /// Generates keys for nodes at `addresses`; the last `exits` nodes are exits. Returns the
+    /// network's description, and the private keys in the order of the addresses.
     pub fn draw(
         begins: u64,
         config: &Config,
@@ -76,28 +76,28 @@ impl NetworkFile {
         (NetworkFile { begins, payload: config.payload, hops: config.hops, nodes }, keys)
     }
 
-    /// Reads a document.
+    /// Reads the description of a MORE network from the file `path`.
     ///
     /// # Errors
-    /// A text with the file and the mistake.
+    /// The text names the file and what is wrong.
     pub fn read(path: &Path) -> Result<NetworkFile, String> {
         let text = fs::read_to_string(path).map_err(|error| named(path, &error))?;
         serde_json::from_str(&text).map_err(|error| named(path, &error))
     }
 
-    /// Writes the document.
+    /// Writes the description of the MORE network to the file `path`.
     ///
     /// # Errors
-    /// A text with the file and the mistake.
+    /// The text names the file and what is wrong.
     pub fn write(&self, path: &Path) -> Result<(), String> {
         let text = serde_json::to_string_pretty(self).map_err(|error| named(path, &error))?;
         fs::write(path, text + "\n").map_err(|error| named(path, &error))
     }
 
-    /// Returns the network.
+    /// Converts the description into a network that the protocol core uses.
     ///
     /// # Errors
-    /// A text with the node and its mistake.
+    /// The text names the invalid node and what is wrong.
     pub fn network(&self) -> Result<Network, String> {
         let peer = |node: &NodeEntry| {
             let key = unhex(&node.key).ok_or_else(|| {
@@ -110,20 +110,20 @@ impl NetworkFile {
     }
 }
 
-/// Reads the file of a private key.
+/// Reads a node's private key from the file `path`.
 ///
 /// # Errors
-/// A text with the file and the mistake.
+/// The text names the file and what is wrong.
 pub fn read_key(path: &Path) -> Result<SecretKey, String> {
     let text = fs::read_to_string(path).map_err(|error| named(path, &error))?;
     let key = unhex(text.trim()).map(SecretKey::from_bytes);
     key.ok_or_else(|| named(path, &"a private key has 64 hexadecimal digits"))
 }
 
-/// Writes a new file with a private key, readable by its owner only.
+/// Writes a private key to a new file that only its owner can read.
 ///
 /// # Errors
-/// A text with the file and the mistake. A file that exists is left as it is.
+/// The text names the file and what is wrong. An existing file is not changed.
 pub fn write_key(path: &Path, key: &SecretKey) -> Result<(), String> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let written = file.and_then(|mut file| -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! Connections of local programs, and of an exit to destinations.
+//! TCP connections of a MORE node: from local programs, and from an exit to destinations.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -15,23 +15,23 @@ use anabranch_proxy::{Dialogue, Outcome, ProxyEnd, ProxyRequest, Reason, Service
 use crate::onion::external_socket::{ExternalEvent, ExternalSocket, Inside, IoEvent};
 use crate::onion::is_passing;
 
-/// Lowest poller token of a connection.
+/// Lowest poller token of a connection; smaller tokens are those of other sockets.
 const FIRST: u64 = 16;
-/// Maximum number of connections.
+/// Maximum number of open connections of one node.
 const MOST: usize = 1_024;
 
-/// A connection.
+/// A TCP connection of a MORE node.
 enum Program {
-    /// A local program whose request is incomplete.
+    /// A local program whose SOCKS or HTTP request is incomplete.
     Asking(TcpStream, Dialogue),
-    /// A local program whose request waits for the exit.
+    /// A local program whose request waits for the exit's answer.
     Waiting(TcpStream, Dialogue, StreamId),
-    /// An open stream of a local program, or a stream's connection to its destination. The flag is
-    /// true once the destination is connected.
+    /// A connection that exchanges data with a stream: a local program's, or an exit's connection
+    /// to a destination. The flag is true once the destination is connected.
     Flowing(ExternalSocket, StreamId, bool),
 }
 
-/// All connections, by poller token.
+/// All TCP connections of a MORE node, by poller token.
 pub(super) struct Programs {
     listener: Option<TcpListener>,
     policy: ExitPolicy,
@@ -40,7 +40,7 @@ pub(super) struct Programs {
     next: u64,
 }
 
-/// The core's side of streams, as sockets use it.
+/// Access to the core's streams, in the form that sockets use.
 struct Streams<'n>(&'n mut MoreNode);
 
 impl Inside for Streams<'_> {
@@ -58,18 +58,20 @@ impl Inside for Streams<'_> {
 }
 
 impl Programs {
-    /// Returns the table for programs that connect to `listener`, and for an exit with `policy`.
+    /// Creates an empty table of connections. Programs connect to `listener`, if there is one. As
+    /// an exit, the node may connect to the destinations that `policy` allows.
     pub(super) fn new(listener: Option<TcpListener>, policy: ExitPolicy) -> Programs {
         let (programs, tokens) = Default::default();
         Programs { listener, policy, programs, tokens, next: FIRST }
     }
 
-    /// Returns the address at which programs connect.
+    /// Returns the address at which local programs connect, if any.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         self.listener.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
-    /// Accepts waiting connections of programs. Those beyond [`MOST`] are closed.
+    /// Accepts waiting connections of local programs. Connections beyond the maximum [`MOST`] are
+    /// closed.
     pub(super) fn accept(&mut self, poller: &Poller) {
         while let Some(Ok((socket, _))) = self.listener.as_ref().map(TcpListener::accept) {
             let is_ready = socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true));
@@ -88,7 +90,7 @@ impl Programs {
         self.next
     }
 
-    /// Services the connection whose socket is ready.
+    /// Services the connection whose socket is `ready`.
     pub(super) fn take(&mut self, now: Time, core: &mut MoreNode, poller: &Poller, ready: Ready) {
         match self.programs.get(&ready.token) {
             Some(Program::Asking(..)) => self.listen_to(now, core, poller, ready.token),
@@ -103,7 +105,7 @@ impl Programs {
         }
     }
 
-    /// Handles an event of a stream.
+    /// Processes an event that the core reports for a stream.
     pub(super) fn event(&mut self, core: &mut MoreNode, poller: &Poller, event: Event) {
         match event {
             Event::Begun(id, target) => self.connect(core, poller, id, target),
@@ -114,7 +116,7 @@ impl Programs {
         }
     }
 
-    /// Reads from the program `token` until its request is complete.
+    /// Reads from the program with the poller token `token` until its request is complete.
     fn listen_to(&mut self, now: Time, core: &mut MoreNode, poller: &Poller, token: u64) {
         let Some(Program::Asking(socket, dialogue)) = self.programs.get_mut(&token) else { return };
         let (mut buffer, mut replies) = ([0; 4096], Vec::new());
@@ -137,7 +139,7 @@ impl Programs {
         }
     }
 
-    /// Opens a stream for the `request` of the program `token`.
+    /// Opens a stream for the `request` of the program with the poller token `token`.
     fn open(
         &mut self,
         now: Time,
@@ -168,7 +170,7 @@ impl Programs {
         }
     }
 
-    /// Answers a program whose stream is now connected to its destination.
+    /// Reports to a program that its stream is now connected to the destination.
     fn connected(&mut self, core: &mut MoreNode, poller: &Poller, id: StreamId) {
         let Some(&token) = self.tokens.get(&id) else { return };
         let Some(Program::Waiting(mut socket, dialogue, _)) = self.programs.remove(&token) else {
@@ -187,7 +189,8 @@ impl Programs {
         }
     }
 
-    /// Connects the exit's stream `id` to its destination, if the policy allows it.
+    /// As an exit, connects the stream `id` to its destination `target`, if the exit policy allows
+    /// it.
     fn connect(&mut self, core: &mut MoreNode, poller: &Poller, id: StreamId, target: SocketAddr) {
         if !self.policy.allows(target.ip(), target.port()) {
             return core.refuse(id, Refusal::NotAllowed);
@@ -218,7 +221,7 @@ impl Programs {
         }
     }
 
-    /// Moves bytes between the connection `token` and its stream.
+    /// Moves bytes between the connection with the poller token `token` and its stream.
     fn service(&mut self, core: &mut MoreNode, poller: &Poller, token: u64, what: IoEvent) {
         let Some(Program::Flowing(external, id, is_connected)) = self.programs.get_mut(&token)
         else {
@@ -245,7 +248,7 @@ impl Programs {
         }
     }
 
-    /// Handles the end of the stream `id` at the other end.
+    /// Closes the connection of the stream `id`, which the other end of the stream has ended.
     fn ended(&mut self, id: StreamId, ending: Ending) {
         let Some(token) = self.tokens.remove(&id) else { return };
         match self.programs.remove(&token) {
@@ -267,13 +270,14 @@ impl Programs {
     }
 }
 
-/// Returns the destination of a request; `None` if it is a name, which nobody resolves here.
+/// Returns the destination address of a request. Returns `None` for a host name, because MORE has
+/// no name resolution.
 fn target(request: &ProxyRequest) -> Option<SocketAddr> {
     let ProxyRequest::Connect { host, port } = request else { return None };
     host.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, *port))
 }
 
-/// Returns the reason that a program learns for the end of its stream before it was connected.
+/// Returns the reason, in the program's proxy protocol, why its stream could not be connected.
 fn reason(ending: Ending) -> Reason {
     match ending {
         Ending::Refused(Refusal::NotAllowed) => Reason::ExitPolicy,

@@ -1,5 +1,5 @@
-//! Answers to directory requests, either immediate or deferred. Slow work is done on other threads,
-//! so that it does not block an event loop.
+//! Replies to directory requests, either immediate or deferred. Slow work is done on other
+//! threads, so that it does not block an event loop.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,42 +9,43 @@ use anabranch_onion::directory::cache::Cache;
 use anabranch_onion::directory::http::Request;
 use anabranch_onion::directory::reply::Reply;
 
-/// Result of a directory request.
+/// Result of passing a directory request to a source of replies.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// The answer is ready.
+    /// The reply is ready.
     Reply(Reply),
-    /// There is no answer yet. The caller must ask again after the next notification.
+    /// The reply is not available yet. The caller must ask again after the next notification.
     Later,
-    /// Another thread is preparing the answer.
+    /// Another thread is preparing the reply.
     Promised(Promise),
 }
 
-/// An answer that another thread prepares. That thread has to notify the waiting thread after
-/// [`Promise::keep`].
+/// A reply that another thread is preparing. After that thread has called [`Promise::keep`], it
+/// must notify the thread that waits for the reply.
 #[derive(Clone, Debug, Default)]
 pub struct Promise(Arc<OnceLock<Reply>>);
 
 impl Promise {
-    /// Stores the answer `reply`; later calls have no effect.
+    /// Stores `reply` for the waiting thread; later calls have no effect.
     pub fn keep(&self, reply: Reply) {
         let _ = self.0.set(reply);
     }
 
-    /// Returns the answer if it is stored already; `None` otherwise.
+    /// Returns the reply if it is stored already; `None` otherwise.
     #[must_use]
     pub fn kept(&self) -> Option<Reply> {
         self.0.get().cloned()
     }
 }
 
-/// A source of answers to directory requests.
+/// A source of replies to directory requests.
 pub trait Answers: fmt::Debug + Send + Sync {
-    /// Answers `request`. `peer` is the client's address, if it is known. An implementation must
-    /// not block: it may take no longer than a table look-up.
+    /// Returns the reply to `request`, or the way to get it later. `peer` is the client's address,
+    /// if it is known. An implementation must not block: it may take no longer than a table
+    /// look-up.
     fn answer(&self, request: &Request, peer: Option<IpAddr>) -> Answer;
 
-    /// Returns the maximum length of a request's body that is accepted, in bytes.
+    /// Returns the maximum length, in bytes, of a request body that is accepted.
     fn longest(&self) -> usize {
         32 << 10
     }
@@ -56,7 +57,7 @@ impl Answers for Cache {
     }
 }
 
-/// A request that has not been answered yet.
+/// A directory request that has not been answered yet.
 #[derive(Debug)]
 pub struct PendingRequest {
     request: Request,
@@ -64,13 +65,13 @@ pub struct PendingRequest {
 }
 
 impl PendingRequest {
-    /// Wraps a request that has arrived.
+    /// Wraps a directory request that has arrived.
     #[must_use]
     pub fn new(request: Request) -> PendingRequest {
         PendingRequest { request, promise: None }
     }
 
-    /// Returns the answer if there is one now, with the headers that every directory adds.
+    /// Returns the reply if `answers` has it now, with the headers that every directory adds.
     /// `unix_now` is the time for the `Date` header, in seconds since 1970. `peer` is the client's
     /// address, if it is known.
     pub fn look(

@@ -1,4 +1,4 @@
-//! Authorities as users configure them: `DirAuthority` lines in the format of `torrc`.
+//! Directory authorities as users configure them: `DirAuthority` lines in the format of `torrc`.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,19 +6,20 @@ use std::net::SocketAddr;
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::text::twenty;
 
-/// A directory authority.
+/// A directory authority, from a `DirAuthority` line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authority {
     /// Nickname of the authority.
     pub name: String,
-    /// Address of the HTTP directory port.
+    /// Address of the authority's HTTP directory port.
     pub directory: SocketAddr,
-    /// OR port at the IP address of `directory`, if the line has `orport`.
+    /// OR port of the authority, at the IP address of `directory`; `None` if the `DirAuthority`
+    /// line has no `orport`.
     pub orport: Option<u16>,
     /// Digest of the authority's identity key (`v3ident`). That key certifies the keys that sign
     /// consensuses.
     pub v3: [u8; 20],
-    /// Fingerprint of the authority's relay.
+    /// Fingerprint of the relay that the authority also is.
     pub fingerprint: [u8; 20],
 }
 

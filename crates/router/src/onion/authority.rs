@@ -3,18 +3,18 @@
 //! plain HTTP requests and probes relays.
 //!
 //! The authority is also a relay, which [`super::relay`] runs. That relay publishes its descriptor
-//! through the [`DirClient`] that [`start`] returns, and both ports answer from the same
-//! `SharedAnswers`.
+//! through the [`DirClient`] that [`start`] returns. The OR port and the directory port take their
+//! replies from the same `SharedAnswers`.
 //!
-//! * [`keys`]: the identity key, and the signing key with its certificate, which is renewed in
-//!   time.
+//! * [`keys`]: the identity key, and the signing key with its certificate, which is renewed before
+//!   it expires.
 //! * `authority_files`: descriptors, the history of relays and the last consensus on disk. Each is
 //!   written before it is served.
 //! * `registry`: the thread that owns the mutable state (`ledger`) and does the work that is due;
 //!   `wall_clock`: steps of the machine's clock.
 //! * `dir_port`: the thread of the directory port and of probes; `dir_connections`: its
 //!   connections.
-//! * `shared_answers`: state shared by both ports and the registry.
+//! * `shared_answers`: state that both ports and the registry share.
 
 use std::fmt;
 use std::fs;
@@ -50,26 +50,27 @@ mod registry;
 mod shared_answers;
 mod wall_clock;
 
-/// Name of the file with our `DirAuthority` line, for `--authorities` and for torrc's `%include`.
+/// Name of the file with this authority's `DirAuthority` line, for the option `--authorities` and
+/// for torrc's `%include`.
 const LINE: &str = "authorities";
 
-/// Settings of an authority.
+/// Settings of a directory authority.
 pub struct Settings {
-    /// Nickname, the same as the relay's.
+    /// Nickname of the authority and of its relay.
     pub nickname: String,
-    /// Public address of the authority.
+    /// Public IPv4 address of the authority.
     pub address: Ipv4Addr,
-    /// Advertised OR port.
+    /// OR port that the authority's relay advertises.
     pub or_port: u16,
-    /// Addresses of the directory port. The port of the first one is advertised.
+    /// Addresses on which the directory port listens. The port of the first one is advertised.
     pub listen: Vec<SocketAddr>,
     /// The operator's contact, in one line.
     pub contact: String,
-    /// Folder of keys and state, which is created if it is missing.
+    /// Folder for keys and state. It is created if it is missing.
     pub data: PathBuf,
-    /// The relay's keys.
+    /// Keys of the authority's relay.
     pub relay: Arc<RelayKeys>,
-    /// Rules for judging relays, and schedule of consensuses.
+    /// Rules for relays' flags, and the schedule of consensuses.
     pub core: core::Settings,
     /// File of measured bandwidths, if there is one. It is read again for each consensus.
     pub bandwidths: Option<PathBuf>,
@@ -81,7 +82,8 @@ pub struct Settings {
 const CERTIFIED: u64 = 365 * 86_400;
 
 impl Settings {
-    /// Creates settings for the authority that is also the relay of `description`.
+    /// Creates default settings for an authority whose relay has the given `description` and keys.
+    /// Its directory port will use the addresses in `listen`.
     #[must_use]
     pub fn new(
         description: &Description,
@@ -105,10 +107,11 @@ impl Settings {
     }
 }
 
-/// New settings of a running authority.
+/// New settings for a directory authority that runs already.
 #[derive(Clone, Debug)]
 pub struct Changes {
-    /// Settings of the core; [`core::Authority::adopt`] lists which of them may change.
+    /// New settings of the authority's core; [`core::Authority::adopt`] lists the settings that
+    /// may change.
     pub core: core::Settings,
     /// The operator's contact, in one line.
     pub contact: String,
@@ -119,8 +122,8 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Creates changes for the authority that is also the relay of `description`, with the defaults
-    /// of [`Settings::new`].
+    /// Creates changes with the core settings `core`. The contact is taken from the relay's
+    /// `description`; other settings have the defaults of [`Settings::new`].
     #[must_use]
     pub fn new(description: &Description, core: core::Settings) -> Changes {
         Changes { core, contact: contact(description), bandwidths: None, certified_for: CERTIFIED }
@@ -131,26 +134,28 @@ fn contact(description: &Description) -> String {
     description.contact.clone().unwrap_or_else(|| "nobody".to_owned())
 }
 
-/// Events for the operator.
+/// Event of a directory authority, for its operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthorityEvent {
     /// The `DirAuthority` line that configures C tor or this program to use this authority.
     Line(String),
-    /// A consensus was made. The fields are its number of relays, and its times.
+    /// The authority has made a consensus. The fields are the number of relays in the consensus,
+    /// and the times from which and until which it is valid.
     Consensus(usize, core::Times),
-    /// A relay's descriptor was accepted. The fields are the relay's RSA identity, and the number
-    /// of known relays.
+    /// The authority has accepted a relay's descriptor. The fields are the relay's RSA identity,
+    /// and the number of relays known now.
     Relay([u8; 20], usize),
-    /// An upload was refused, with the reason.
+    /// The authority has refused a descriptor; the text is the reason.
     Refused(String),
     /// A message for the log: something failed or is unusual.
     Trouble(String),
 }
 
-/// Callback for events; it runs on the registry's thread, which waits for it.
+/// Callback for events of an authority. It runs on the thread of the registry, which is blocked
+/// until it returns.
 pub type Tell = Box<dyn FnMut(AuthorityEvent) + Send>;
 
-/// Reason why an authority cannot start.
+/// Reason why a directory authority cannot start.
 #[derive(Debug)]
 pub enum AuthorityError {
     /// A file cannot be read or written.
@@ -176,10 +181,10 @@ impl From<StoreError> for AuthorityError {
     }
 }
 
-/// A running authority. It ends when the directory client that [`start`] returned is dropped. After
-/// that, [`Running::join`] waits for its end.
+/// A running directory authority. It ends when the directory client that [`start`] returned is
+/// dropped. Then [`Running::join`] waits until it has ended.
 pub struct Running {
-    /// Bound addresses of the directory port.
+    /// Addresses on which the directory port listens.
     pub at: Vec<SocketAddr>,
     /// The `DirAuthority` line that configures C tor to use this authority.
     pub line: String,
@@ -190,27 +195,27 @@ pub struct Running {
 }
 
 impl Running {
-    /// Applies new settings.
+    /// Applies new settings to the running authority.
     pub fn adopt(&self, changes: Changes) {
         self.shared_answers.write(Letter::Settings(Box::new(changes)));
     }
 
-    /// Waits until the authority has ended and the last state is written.
+    /// Waits until the authority has ended and its last state is written to disk.
     pub fn join(self) {
         for thread in self.threads {
-            // A panic of the thread has been printed already.
+            // If the thread has panicked, the panic message was printed already.
             let _ = thread.join();
         }
     }
 }
 
-/// Starts an authority: reads or generates keys, restores the state of an earlier run, and
-/// listens. The returned directory client is for the authority's relay.
+/// Starts an authority: reads or generates keys, restores the state of an earlier run, and listens
+/// on the directory port. The returned directory client is for the authority's relay.
 ///
 /// # Errors
-/// A port cannot be bound, or a file cannot be read or written. Nothing runs then. Missing keys may
-/// have been generated and damaged files renamed; apart from the file with the `DirAuthority` line,
-/// no other file was changed.
+/// A port cannot be bound, or a file cannot be read or written. Nothing runs then.
+/// Missing keys may have been generated and damaged files renamed. Apart from these, only the file
+/// with the `DirAuthority` line may have changed.
 pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running), AuthorityError> {
     private_folder(&settings.data)?;
     let lock = locked(&settings.data)?;
@@ -235,7 +240,7 @@ pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running),
     let ends = Ends { letters: written, orders, probes };
     let registry = Registry::new(ledger, Arc::clone(&shared_answers), ends, key_store, &settings);
     let (dir_port, at) = open(settings.listen, Arc::clone(&shared_answers), heard, wanted)?;
-    // If the registry ends, the directory port's thread ends too.
+    // If the registry's thread ends, the directory port's thread ends too.
     let thread = thread::Builder::new().name("registry".into());
     let registry = thread.spawn(move || registry.run()).map_err(AuthorityError::System)?;
     Ok((
@@ -244,10 +249,10 @@ pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running),
     ))
 }
 
-/// Creates the channel that wakes the directory port's thread. Returns its sending and its
-/// receiving end.
+/// Creates the channel that wakes the directory port's thread. Returns its sender and its
+/// receiver.
 fn desk_bell() -> io::Result<(dirclient::NewsSender, DirClient)> {
-    // The directory port's thread receives no commands by this channel.
+    // The directory port's thread receives no commands through this channel.
     let (heard, bell, _) = DirClient::counters()?;
     Ok((bell, heard))
 }
@@ -276,7 +281,7 @@ fn open(
 }
 
 /// Returns the `DirAuthority` line that the authority in the folder `data` wrote at its last
-/// start. This changes nothing.
+/// start. Changes no file.
 ///
 /// # Errors
 /// [`AuthorityError::Store`]: no authority has run in this folder.

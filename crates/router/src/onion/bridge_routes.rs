@@ -1,5 +1,5 @@
-//! A client's routes to its bridges: direct, or through a pluggable transport with SOCKS5. A client
-//! with bridges opens links to no other relays.
+//! A client's routes to its bridges: direct, or through a pluggable transport with SOCKS5. A
+//! client with bridges opens no links to other relays.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,8 +13,8 @@ use anabranch_pt::{Args, BridgeLine, SocksClient, SocksRefusal};
 
 use super::is_passing;
 
-/// The running transports with their addresses, and messages about transports. Clones share the
-/// same state.
+/// Addresses of the running pluggable transports, and messages about them. Clones share the same
+/// state.
 #[derive(Clone, Debug)]
 pub struct Transports(Arc<TransportTable>);
 
@@ -32,21 +32,22 @@ struct Table {
     news: TransportNews,
 }
 
-/// Events of transports since the last call.
+/// Changes of pluggable transports since the last call of [`Transports::news`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct TransportNews {
     /// Whether a transport has started to accept connections, which is a reason to try bridges
-    /// again at once. Messages alone do not set this.
+    /// again at once. A message does not set this.
     pub has_come_up: bool,
-    /// Messages for the log.
+    /// Messages about transports, for the log.
     pub said: Vec<String>,
 }
 
-/// A transport of a bridge: its name, its address, and the arguments that clients need.
+/// A pluggable transport that a bridge offers: its name, its address, and the arguments that
+/// clients need.
 pub type Offer = (String, SocketAddr, Args);
 
 impl Transports {
-    /// Creates an empty table of transports.
+    /// Creates an empty table of pluggable transports.
     ///
     /// # Errors
     /// A system call fails.
@@ -57,7 +58,7 @@ impl Transports {
         Ok(Transports(Arc::new(TransportTable { table: Mutex::default(), bell, waker })))
     }
 
-    /// Records that the transport `name` accepts SOCKS5 connections at the address `at`.
+    /// Records that the pluggable transport `name` accepts SOCKS5 connections at the address `at`.
     pub fn ready(&self, name: &str, at: SocketAddr) {
         let mut table = self.table();
         table.ready.insert(name.to_owned(), at);
@@ -66,13 +67,13 @@ impl Transports {
         self.ring();
     }
 
-    /// Records that the transport `name` has ended.
+    /// Records that the pluggable transport `name` has ended.
     pub fn gone(&self, name: &str) {
         self.table().ready.remove(name);
     }
 
-    /// Records that a bridge's transport `name` listens at the address `at`. Clients need the
-    /// arguments `args`.
+    /// Records that a bridge's pluggable transport `name` listens at the address `at`. Clients
+    /// need the arguments `args`.
     pub fn offer(&self, name: &str, at: SocketAddr, args: Args) {
         let mut table = self.table();
         table.offers.retain(|(other, ..)| other != name);
@@ -81,7 +82,8 @@ impl Transports {
         self.ring();
     }
 
-    /// Returns the transports of a bridge, in the order in which they were started.
+    /// Returns the pluggable transports that this bridge offers, in the order in which they
+    /// started.
     #[must_use]
     pub fn offers(&self) -> Vec<Offer> {
         self.table().offers.clone()
@@ -93,19 +95,19 @@ impl Transports {
         self.ring();
     }
 
-    /// Returns the address at which the transport `name` accepts connections; `None` if it is not
-    /// running.
+    /// Returns the address at which the pluggable transport `name` accepts connections; `None` if
+    /// it is not running.
     #[must_use]
     pub fn at(&self, name: &str) -> Option<SocketAddr> {
         self.table().ready.get(name).copied()
     }
 
-    /// Returns a socket that is readable when a transport has started or there is a message.
+    /// Returns a socket that becomes readable when a transport has started or there is a message.
     pub(super) fn waker(&self) -> &UnixStream {
         &self.0.waker
     }
 
-    /// Returns the events since the last call.
+    /// Returns the changes of transports since the last call.
     #[must_use]
     pub fn news(&self) -> TransportNews {
         let mut rung = [0; 64];
@@ -114,7 +116,7 @@ impl Transports {
     }
 
     fn ring(&self) {
-        // If the pipe is full, the owner has a wake-up pending already.
+        // If the pipe is full, a wake-up is pending already.
         let _ = (&self.0.bell).write(&[1]);
     }
 
@@ -129,19 +131,19 @@ impl Transports {
 #[derive(Clone, Debug)]
 pub struct BridgeRoutes {
     bridges: Vec<BridgeIdentity>,
-    /// Route to each address: the name of the transport and its arguments, or `None` for a direct
-    /// link.
+    /// For each address of a bridge: the pluggable transport with its arguments, or `None` for a
+    /// direct link.
     routes: BTreeMap<SocketAddr, Option<(String, Args)>>,
     transports: Transports,
 }
 
-/// Conflict between bridge lines.
+/// Contradiction between two bridge lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BridgeRouteError {
     /// Two lines have the same address.
     Address(SocketAddr),
-    /// Two lines with the same RSA identity have different ed25519 identities. The field is the
-    /// second line.
+    /// Two lines have the same RSA identity, but different ed25519 identities. The field is the
+    /// text of the second line.
     Identities(String),
 }
 
@@ -166,10 +168,10 @@ impl std::error::Error for BridgeRouteError {}
 
 impl BridgeRoutes {
     /// Creates routes to the bridges in `lines`. Lines with the same fingerprint belong to one
-    /// bridge, whose addresses are tried one after the other.
+    /// bridge; its addresses are tried one after the other.
     ///
     /// # Errors
-    /// [`BridgeRouteError`]
+    /// Two lines contradict each other.
     pub fn new(
         lines: &[BridgeLine],
         transports: Transports,
@@ -202,20 +204,20 @@ impl BridgeRoutes {
         Ok(BridgeRoutes { bridges, routes, transports })
     }
 
-    /// Returns the bridges, in the order of their lines.
+    /// Returns the bridges in the order of their first lines.
     #[must_use]
     pub fn bridges(&self) -> &[BridgeIdentity] {
         &self.bridges
     }
 
-    /// Returns the transports that lead to the bridges.
+    /// Returns the pluggable transports through which bridges can be reached.
     #[must_use]
     pub fn transports(&self) -> &Transports {
         &self.transports
     }
 
-    /// Returns the address to connect to in order to reach the bridge's address `address`. If that
-    /// is a transport's address, also returns the SOCKS greeting to send there.
+    /// Returns the address to connect to for a link to the bridge at `address`. If that is the
+    /// address of a pluggable transport, also returns the SOCKS dialogue to perform there.
     ///
     /// # Errors
     /// `address` is not a bridge's, or its transport is not running.
@@ -231,7 +233,7 @@ impl BridgeRoutes {
     }
 }
 
-/// SOCKS dialogue with a transport, after which the connection leads to a bridge.
+/// SOCKS dialogue with a pluggable transport, after which the connection leads to a bridge.
 #[derive(Debug)]
 pub(super) struct Greeting {
     dialogue: SocksClient,
@@ -239,8 +241,9 @@ pub(super) struct Greeting {
 }
 
 impl Greeting {
-    /// Processes bytes of the transport's reply. Once the connection leads to the bridge, returns
-    /// the bytes that followed the reply; `None` before that.
+    /// Processes `bytes` of the transport's SOCKS reply. Returns `None` until the reply is
+    /// complete. Then the connection leads to the bridge, and the bytes after the reply are
+    /// returned.
     ///
     /// # Errors
     /// The transport refuses the connection.
@@ -249,7 +252,7 @@ impl Greeting {
         Ok(is_open.then(|| self.dialogue.rest()))
     }
 
-    /// Writes the greeting. Returns whether all of it is sent.
+    /// Writes the SOCKS greeting to `socket`. Returns whether all of it is sent.
     ///
     /// # Errors
     /// The socket reports an error.

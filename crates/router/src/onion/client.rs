@@ -59,103 +59,107 @@ mod sets;
 mod status;
 mod trace;
 
-/// Poller token of the socket that stops the client. The next constants are those of the directory
-/// client's waker, of SIGHUP, and of the pluggable transports' waker.
+/// Poller token of the socket that stops the client. Further tokens: `NEWS` for the directory
+/// client's waker, `HANGUP` for SIGHUP, `TRANSPORTS` for the pluggable transports' waker.
 const STOP: u64 = 0;
 const NEWS: u64 = 1;
 const HANGUP: u64 = 2;
 const TRANSPORTS: u64 = 3;
 
-/// Settings of a client.
+/// Settings of an onion client.
 pub struct Settings {
     /// Addresses at which programs connect. The first byte of a connection distinguishes SOCKS
     /// from HTTP.
     pub listen: Vec<SocketAddr>,
-    /// Directory client, which fetches documents from authorities and caches.
+    /// Handle of the thread that fetches directory documents from authorities and caches.
     pub dirclient: DirClient,
-    /// Folder of the client's state: guards, and build times of circuits.
+    /// Folder of the client's state: its guards, and the build times of circuits.
     pub data: PathBuf,
-    /// Relays that the user requires or excludes.
+    /// Relays that the user requires or excludes for certain positions of a path.
     pub restrictions: RelayRestrictions,
-    /// Bridges, which are then the only entries to the network; `None` for none. `dirclient` must
-    /// use the same bridges.
+    /// Bridges, through which all circuits then begin; `None` to use guards. `dirclient` must be
+    /// configured with the same bridges.
     pub routes: Option<BridgeRoutes>,
     /// Whether to use Tor's extended SOCKS5 error codes for onion services.
     pub extended_errors: bool,
-    /// Amount of padding.
+    /// Amount of link padding.
     pub padding: Amount,
-    /// Maximum bytes of queued cells.
+    /// Maximum memory for queued cells, in bytes.
     pub memory: usize,
-    /// Scheduler that chooses among the circuits of a link.
+    /// Scheduler that chooses the next circuit on a link to send a cell.
     pub circuitmux: circuitmux::Kind,
     /// Number of circuits (legs) over which each stream is split; `None` for the network's
     /// recommendation.
     pub legs: Option<usize>,
-    /// Multipath design: protocol of the sets of circuits over which streams are split.
+    /// Multipath design: the protocol with which several circuits carry the same streams.
     pub design: Design,
-    /// Scheduler that distributes data among the legs of a set. If `None`, the design or else the
-    /// set's last relay determines it.
+    /// Scheduler that distributes data among the circuits of a set. If `None`, the design or else
+    /// the last relay of the set determines it.
     pub dealing: Option<Dealing>,
-    /// Tap that delivers TCP segments out of order ([`Tap::open_all`]); `None` if links must be
-    /// ordered. With a tap, guards that support unordered links see that this client requests them.
+    /// Packet tap that delivers TCP segments before earlier ones have arrived ([`Tap::open_all`]);
+    /// `None` to use ordered links only. Guards that support unordered links learn that this
+    /// client requests them.
     pub tap: Option<Tap>,
     /// Kind of the links over TCP.
     pub links: &'static StreamFamily,
-    /// Settings of QUIC links, which are used to guards that support them; `None` to use none.
+    /// Settings of QUIC links, which are used with guards that support QUIC; `None` to use no
+    /// QUIC.
     pub quic: Option<QuicLinking>,
-    /// Whether each stream is a TCP connection between client and exit, whose segments travel over
-    /// lossy circuits: one circuit (UDP-OR), or as many as `legs` (mUDP-OR). If true, `quic` must
-    /// allow lossy cells.
+    /// Whether each stream is a TCP connection between client and exit. Its segments then travel
+    /// over lossy circuits: one circuit (UDP-OR), or `legs` circuits (mUDP-OR). If true, `quic`
+    /// must allow lossy cells.
     pub udp_or: bool,
-    /// File for the trace of cells; `None` for no trace.
+    /// Log file for the cells (time, size and circuit of each); `None` for no log.
     pub trace: Option<PathBuf>,
 }
 
-/// New settings of a running client.
+/// New settings for a client that runs already.
 #[derive(Debug)]
 pub struct Changes {
-    /// Relays that the user requires or excludes.
+    /// Relays that the user requires or excludes for certain positions of a path.
     pub restrictions: RelayRestrictions,
-    /// Amount of padding.
+    /// Amount of link padding.
     pub padding: Amount,
-    /// Number of legs, as in [`Settings`].
+    /// Number of circuits over which each stream is split, as in [`Settings`].
     pub legs: Option<usize>,
-    /// Maximum bytes of queued cells.
+    /// Maximum memory for queued cells, in bytes.
     pub memory: usize,
-    /// The authorities, and whether relays of one path may share a subnet. `None` if neither has
-    /// changed.
+    /// The directory authorities, and whether relays of one path may share a subnet. `None` if
+    /// both are unchanged.
     pub trust: Option<(Vec<Authority>, bool)>,
 }
 
-/// Event of a client, for the user or another program.
+/// Event of an onion client, for the user or another program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientEvent {
-    /// The client accepts connections of programs at these addresses.
+    /// The client accepts connections of local programs at these addresses.
     Listening(Vec<SocketAddr>),
-    /// Circuits can be built. The field is the number of usable relays.
+    /// Enough relays are known to build circuits. The field is the number of usable relays.
     Ready(usize),
-    /// A circuit is built. The fields are its number, its relays (first hop first), and whether
-    /// its last hop uses Counter Galois Onion.
+    /// A circuit is built. The fields are its number, the names of its relays (first hop first),
+    /// and whether its last hop uses Counter Galois Onion encryption.
     Built(u64, Vec<String>, bool),
-    /// A circuit has joined a set. The fields are its number, the name of the set's design, and the
-    /// time that the last relay took to confirm it.
+    /// A circuit has joined a set, over whose circuits streams are split. The fields are the
+    /// circuit's number, the name of the multipath design, and the time that the last relay took
+    /// to confirm.
     Linked(u64, &'static str, Duration),
-    /// A circuit was closed. The fields are its number, its relays as in `Built`, and the reason.
+    /// A circuit was closed. The fields are its number, the names of its relays (first hop first),
+    /// and the reason.
     Closed(u64, Vec<String>, String),
-    /// The client's state, once a second.
+    /// The client's current state, which is reported once a second.
     Status(Box<Status>),
     /// A link to the relay or bridge with this name is open.
     LinkOpen(String),
-    /// The relay or bridge with this name has violated the protocol.
+    /// The relay or bridge with this name has violated the protocol in the given way.
     Violation(String, Violation),
     /// Queued cells reached the memory limit. The circuit whose cells had waited longest was
     /// closed.
     OutOfMemory,
-    /// A program's request was refused.
+    /// The client has refused a program's request.
     Refused(Refused),
-    /// A directory request has ended.
+    /// A directory request has ended. The field describes its result.
     Fetched(Fetched),
-    /// The settings were read again after SIGHUP.
+    /// The settings were read again after SIGHUP. The field is the result.
     Reloaded(Outcome),
     /// A relay's or this machine's clock is wrong, or this machine's clock is correct again.
     Clock(Skew),
@@ -163,11 +167,11 @@ pub enum ClientEvent {
     Trouble(String),
 }
 
-/// Runs a client until `stop` is readable.
+/// Runs an onion client until `stop` is readable.
 ///
 /// # Errors
-/// An address cannot be listened on, the saved state cannot be read, file descriptors run out at
-/// the start, or the trace could not be written completely.
+/// An address cannot be listened on, the saved state cannot be read, file descriptors run
+/// out at the start, or the trace file could not be written completely.
 pub fn run(
     settings: Settings,
     rng: ChaCha20Rng,
@@ -177,10 +181,11 @@ pub fn run(
     run_rereading(settings, rng, stop, None, watch)
 }
 
-/// Runs a client that reads its settings again on SIGHUP. Streams continue under the new settings.
+/// Runs an onion client that reads its settings again on SIGHUP. Open streams continue under the
+/// new settings.
 ///
 /// # Errors
-/// As for [`run`].
+/// The same as those of [`run`].
 pub fn run_rereading(
     settings: Settings,
     rng: ChaCha20Rng,
@@ -199,14 +204,14 @@ pub fn run_rereading(
     desk.end(watch)
 }
 
-/// Returns the reason why no path is possible in `network`, regardless of the exits' policies.
-/// `None` if a path is possible.
+/// Returns the reason why no path of three relays exists in `network`, whatever the exits'
+/// policies are. Returns `None` if a path exists.
 fn pathless(network: &Network, restrictions: &RelayRestrictions) -> Option<Why> {
     let none = network.has_path(Target { port: 443, v6: false }, restrictions).err()?;
     matches!(none.0, Position::Guard | Position::Middle).then_some(Why::NoPath(none))
 }
 
-/// Returns a warning that other machines can reach the proxy at `at`.
+/// Returns a warning that other machines can use the proxy that listens at `at`.
 fn open_to_others(at: &SocketAddr) -> String {
     format!(
         "--listen {at}: anyone who reaches this address can use the network in your name, and the \
@@ -214,7 +219,8 @@ fn open_to_others(at: &SocketAddr) -> String {
     )
 }
 
-/// State of a running client: the two cores, their sockets, and the programs.
+/// State of a running onion client: the two protocol cores, their sockets, and the connected
+/// programs.
 struct ClientLoop<'r> {
     station: Station<Client>,
     circmgr: CircuitManager,
@@ -223,21 +229,21 @@ struct ClientLoop<'r> {
     clocks: Clocks,
     sets: SetBook,
     trace: Option<CellTrace>,
-    /// Whether writing the trace failed. If so, the client's run will end with an error.
+    /// Whether writing the trace file failed. If so, `run` will return an error at the end.
     trace_failed: bool,
     rng: ChaCha20Rng,
     network: Option<Arc<Network>>,
-    /// Number of relays in the consensus, and number of usable ones.
+    /// Number of relays in the consensus, and number of usable relays.
     relays: [usize; 2],
-    /// Relays that the user names but the consensus does not list, as last reported. They are
-    /// grouped by option.
+    /// Relays that the user's settings name but the consensus does not list, as last reported, by
+    /// the name of the setting.
     unlisted: Vec<(&'static str, Vec<[u8; 20]>)>,
     settings: Settings,
     reload: Option<Reload<'r, Changes>>,
-    /// Whether SIGHUP has requested the end of the run.
+    /// Whether the client must stop because of the last SIGHUP.
     ends: bool,
     unkept: bool,
-    /// Whether the relays allowed no path at the last check.
+    /// Whether no path of three relays was possible at the last check.
     pathless: bool,
     not_lossy: NotLossy,
     file_watch: FileWatch,
@@ -320,7 +326,7 @@ impl<'r> ClientLoop<'r> {
         })
     }
 
-    /// Waits for events and services both cores. Returns false when the run is to end.
+    /// Waits for socket events and services both cores. Returns false when the client must end.
     fn turn(&mut self, watch: &mut dyn FnMut(ClientEvent)) -> io::Result<bool> {
         let ready = self.station.wait(self.circmgr.next_timeout())?;
         let now = self.station.clock.now();
@@ -359,7 +365,7 @@ impl<'r> ClientLoop<'r> {
             age: now.since(seen.begun),
             stage: seen.stage,
             streams: seen.streams,
-            // The bytes of a set are shown once, for its first circuit.
+            // The bytes of a set are shown only once, for its first circuit.
             carried: match seen.set.is_none_or(|head| head == seen.key) {
                 true => self.station.core.carried(seen.key),
                 false => [0; 2],
@@ -415,7 +421,7 @@ impl<'r> ClientLoop<'r> {
         RelayName { nickname, fingerprint: hex(id).to_uppercase() }
     }
 
-    /// Writes the cells that were seen since the last call to the trace, if there is one.
+    /// Writes the cells that were seen since the last call to the trace file, if there is one.
     fn trace_cells(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
         let Some(trace) = &mut self.trace else { return };
         let seen = self.station.core.take_seen();
@@ -425,18 +431,18 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Stops writing the trace because of `error`. The client continues, but its run will end with
-    /// an error.
+    /// Stops writing the trace file because of `error`. The client continues, but [`run`] will
+    /// return an error at its end.
     fn lose_trace(&mut self, error: &io::Error, watch: &mut dyn FnMut(ClientEvent)) {
         (self.trace, self.trace_failed) = (None, true);
         let told = format!("writing the trace stopped ({error}); what was written before is kept");
         watch(ClientEvent::Trouble(told));
     }
 
-    /// Saves the state and completes the trace, at the end of the run.
+    /// Saves the client's state and completes the trace file, at the end of the run.
     ///
     /// # Errors
-    /// The trace could not be written completely.
+    /// The trace file could not be written completely.
     fn end(mut self, watch: &mut dyn FnMut(ClientEvent)) -> io::Result<()> {
         self.keep(watch);
         if self.trace_failed {
@@ -474,8 +480,8 @@ impl<'r> ClientLoop<'r> {
         self.execute(now, watch);
     }
 
-    /// Processes events of pluggable transports: messages for the log, and the start of a
-    /// transport.
+    /// Processes changes of pluggable transports: logs their messages, and tries bridges again if
+    /// a transport has started.
     fn on_transports(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
         let Some(routes) = &self.settings.routes else { return };
         let TransportNews { has_come_up, said } = routes.transports().news();
@@ -604,7 +610,7 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Returns the relays that may be the last hop, for messages.
+    /// Returns the set of relays that may be the last hop of a circuit, for messages.
     fn exits(&self) -> Exits {
         let Settings { design, restrictions, .. } = &self.settings;
         match (self.circmgr.needs_able_exits(), restrictions.exit.is_empty()) {
@@ -614,7 +620,8 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Converts the circuit manager's `refusal` into a reason for messages.
+    /// Converts the circuit manager's `refusal` into a reason that is shown to the user. `unix` is
+    /// the time in seconds since 1970.
     fn why(&self, refusal: Refusal, unix: u64) -> Why {
         let lack = match self.network.as_deref() {
             None => Lack::Consensus,
@@ -682,8 +689,8 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Calls `act` on the directory requests. Then reports the requests that have ended to the
-    /// directory client.
+    /// Calls `act` on the table of directory requests. Then reports the requests that have ended
+    /// to the directory client.
     fn at_dir_requests<T>(
         &mut self,
         now: Time,
@@ -745,7 +752,8 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Records the time of a relay's clock if `event` contains one, and reports wrong clocks.
+    /// If `event` contains the time of a relay's clock, records that time. Reports clocks that are
+    /// wrong.
     fn look_at_clocks(&mut self, now: Time, event: &Event, watch: &mut dyn FnMut(ClientEvent)) {
         let &Event::LinkOpen { identity: Some(identity), skew: Some(skew), dialled, .. } = event
         else {
@@ -765,8 +773,7 @@ impl<'r> ClientLoop<'r> {
         named.unwrap_or_else(|| hex(relay))
     }
 
-    /// Converts `event` of the core into an event for the user, with the name of the relay or
-    /// bridge.
+    /// Converts a protocol event into an event for the user, with the name of the relay or bridge.
     fn named(&self, event: Event) -> ClientEvent {
         match event {
             Event::LinkOpen { identity, .. } => {
@@ -780,15 +787,15 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Returns a neighbour's nickname, or else its fingerprint, or else the address of its bridge
-    /// line.
+    /// Returns the name of a neighbour for messages: its nickname, or else its fingerprint, or
+    /// else the address of its bridge line.
     fn name_neighbour(&self, neighbour: Neighbour) -> String {
         let named = neighbour.rsa.map(|rsa| self.name_of(&rsa));
         let named = named.or_else(|| Some(neighbour.address?.to_string()));
         named.unwrap_or_else(|| "a relay".to_owned())
     }
 
-    /// Returns the nickname of relay `id`.
+    /// Returns the nickname of the relay `id`, if it is known.
     fn name(&self, id: &[u8; 20]) -> Option<String> {
         self.circmgr.nickname(id).map(str::to_owned)
     }
@@ -800,7 +807,7 @@ fn names(circmgr: &CircuitManager, circuit: CircuitKey) -> Vec<String> {
     circmgr.path(circuit).unwrap_or_default().iter().map(name).collect()
 }
 
-/// Returns the message that no relay supports sets of this `design`.
+/// Returns the message that no relay supports the multipath `design`.
 fn no_able_relay(design: Design) -> String {
     let what = match design.is_merged() {
         true => "usable middle relay of the network joins circuits",
@@ -813,7 +820,7 @@ fn no_able_relay(design: Design) -> String {
     )
 }
 
-/// Creates a random generator that is seeded from `rng`.
+/// Creates a random generator whose seed is drawn from `rng`.
 fn fork(rng: &mut ChaCha20Rng) -> ChaCha20Rng {
     use rand_chacha::rand_core::SeedableRng;
     ChaCha20Rng::from_rng(rng)

@@ -1,5 +1,5 @@
-//! Compression of long answers, each on its own thread. An answer with the documents of all relays
-//! is compressed once and shared until the documents change.
+//! Compression of long directory replies, each on its own thread. A reply with the documents of
+//! all relays is compressed once and shared until the documents change.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,35 +11,35 @@ use anabranch_onion::directory::reply::{Encoding, Reply};
 
 use crate::onion::answers::{Answer, Promise};
 
-/// Paths of answers that are compressed once and shared.
+/// Request paths whose replies are compressed once and shared.
 const PATHS: [&str; 2] = ["/tor/server/all", "/tor/extra/all"];
-/// Maximum size in bytes of an answer that the event loop compresses itself, which takes a few
-/// milliseconds.
+/// Maximum size in bytes of a reply that the event loop compresses itself, which takes a few
+/// milliseconds. Larger replies are compressed on other threads.
 const QUICK: usize = 256 << 10;
-/// Maximum number of answers that are compressed at a time. Further requests wait.
+/// Maximum number of replies that are compressed at the same time. Further requests wait.
 const MOST_AT_ONCE: usize = 2;
-/// Maximum total size of stored compressed answers, in bytes.
+/// Maximum total size of stored compressed replies, in bytes.
 const MOST_BYTES: usize = 32 << 20;
 
-/// Path of a request, and encoding of the answer.
+/// Path of a directory request, and encoding of the reply.
 type Kind = (String, Encoding);
 
-/// The compressed answers of a relay or authority.
+/// Compressed directory replies of a relay or authority.
 #[derive(Debug, Default)]
 pub(super) struct CompressedBodies(Arc<Mutex<Shelf>>);
 
 #[derive(Debug, Default)]
 struct Shelf {
-    /// Edition of the cache from which the answers in `ready` were made.
+    /// Version number of the document cache from which the replies in `ready` were made.
     edition: u64,
     ready: BTreeMap<Kind, Reply>,
-    /// Answers that are being compressed, by edition of the cache.
+    /// Replies that are being compressed, by version of the document cache, path and encoding.
     coming: BTreeMap<(u64, Kind), Promise>,
 }
 
 impl CompressedBodies {
-    /// Returns the reply to `request`, or a promise while the reply is being compressed. When it is
-    /// ready, another thread calls `ring` on `owner`, if `owner` still exists.
+    /// Returns the reply to `request`, or a promise while the reply is being compressed. Once it
+    /// is ready, another thread calls `ring` on `owner`, if `owner` still exists.
     pub(super) fn answer_for<O: Send + Sync + 'static>(
         &self,
         cache: &Arc<Cache>,
@@ -58,7 +58,7 @@ impl CompressedBodies {
     }
 
     /// Returns the answer to a request whose reply takes long to compress; `None` for other
-    /// requests. When the reply is ready, another thread calls `ring`.
+    /// requests. Once the reply is ready, another thread calls `ring`.
     fn answer(
         &self,
         cache: &Arc<Cache>,
@@ -110,8 +110,8 @@ impl Shelf {
         self.ready.get(kind).cloned()
     }
 
-    /// Stores the shared answer `reply` if it is of the current edition of the cache and there is
-    /// room.
+    /// Stores the shared reply for later requests. Drops it if the documents have changed since,
+    /// or if there is no room.
     fn put(&mut self, edition: u64, kind: Kind, reply: &Reply) {
         self.coming.remove(&(edition, kind.clone()));
         let bytes: usize = self.ready.values().map(Reply::length).sum();

@@ -1,4 +1,4 @@
-//! One link over TCP: the connection, and the link protocol (such as TLS) on it.
+//! One link to a relay over TCP: the connection, and the link protocol (such as TLS) on it.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -18,75 +18,77 @@ use super::newcomers::ConnectionSlot;
 use super::tap::{Cookie, Segment, Tap, saved_syn};
 use super::tcp_info;
 
-/// Maximum number of unsent bytes in the kernel (`TCP_NOTSENT_LOWAT`). Further bytes wait in the
-/// core, which can still reorder them.
+/// Maximum number of unsent bytes in the kernel's send buffer (`TCP_NOTSENT_LOWAT`). Further bytes
+/// wait in the protocol core, which can still change their order.
 const UNSENT: u32 = 32 << 10;
-/// Limit on encrypted bytes that wait for the socket. At this many, no more are encrypted.
+/// Number of encrypted bytes waiting for the socket at which encryption pauses.
 const SEALED: usize = 64 << 10;
-/// Number of records' contents to fetch from the core at once. The next constant is the minimum in
-/// bytes, for links with small records.
+/// Number of link records (such as TLS records) to fetch from the core at once. If records are
+/// small, at least `SMALL` bytes are fetched.
 const RECORDS: usize = 2;
 const SMALL: usize = 32 << 10;
-/// Number of bytes below which a link counts as idle, if it has carried no more since the last
-/// check. It is also the size of an idle link's buffer.
+/// Maximum number of bytes since the last check on a link that still counts as idle. It is also
+/// the buffer size of an idle link.
 const TRICKLE: usize = 4 << 10;
 
-/// A link over TCP and its socket.
+/// A link to a neighbour (relay or client) over TCP, and its socket.
 pub(super) struct Conn {
     socket: TcpStream,
     link: Box<dyn StreamLink + Send>,
     pub(super) peer: SocketAddr,
-    /// Slot of the connection in the limits on incoming connections, if the neighbour opened it.
+    /// Entry of the connection in the limits on incoming connections; `None` if we opened it.
     pub(super) admitted: Option<ConnectionSlot>,
-    /// The relay that we dialled; `None` if the neighbour opened the connection.
+    /// The relay that we connected to; `None` if the neighbour opened the connection.
     pub(super) target: Option<Target>,
-    /// Index among the relay's addresses of the address that we dialled.
+    /// Index, among the relay's addresses, of the address that we connected to.
     pub(super) place: usize,
-    /// Greeting for the pluggable transport through which the connection goes; `None` without one,
-    /// or once it is sent.
+    /// SOCKS greeting for the pluggable transport through which the connection goes. `None` once
+    /// it is sent, or if there is no transport.
     greeting: Option<Greeting>,
-    /// Whether the connection goes through a pluggable transport. If so, it leads to the local
-    /// transport, and its TCP segments are not the link's.
+    /// Whether the connection goes through a pluggable transport. Then the TCP connection ends at
+    /// the local transport, and its segments are not those of the link.
     pub(super) by_transport: bool,
-    /// Whether the socket is an MPTCP socket, which may still use only one path.
+    /// Whether the socket is an MPTCP socket. It may still use only one path.
     is_multipath: bool,
-    /// Time of the first check at which the link was not open yet.
+    /// Time of the first check at which the link was not yet open.
     pub(super) opening: Option<Time>,
-    /// Whether the core knows of the link.
+    /// Whether the protocol core knows of the link.
     pub(super) told: bool,
-    /// The neighbour's violation of the link protocol, if that has ended the link.
+    /// The neighbour's violation of the link protocol that has ended the link; `None` if there was
+    /// none.
     pub(super) fault: Option<CarrierFault>,
-    /// Whether the core has something to send on the link.
+    /// Whether the protocol core has something to send on the link.
     pub(super) wants: bool,
-    /// Whether the link is closed once everything is sent.
+    /// Whether the link will be closed after everything is sent.
     pub(super) closing: bool,
-    /// Whether the poller watches for room to write.
+    /// Whether the poller watches the socket for room to write.
     pub(super) watched: bool,
     /// Whether the poller does not watch for input, because the rate limit allows no more for now.
     pub(super) paused: bool,
-    /// State of the tap that delivers segments out of order, if it watches this connection.
+    /// State of the packet tap for this connection; `None` if no tap watches it. The tap delivers
+    /// TCP segments before earlier ones have arrived.
     tapped: Option<TapState>,
-    /// Bytes on the wire: received, sent.
+    /// Bytes received and sent on the wire.
     pub(super) carried: [u64; 2],
-    /// Sum of `carried` at the last check for idle links.
+    /// Sum of the two counts in `carried` at the last check for idle links.
     asked: u64,
-    /// Timeout of the link, as [`TcpLinks`](super::links::tcp::TcpLinks) has registered it.
+    /// Next timeout of the link that [`TcpLinks`](super::links::tcp::TcpLinks) has registered.
     pub(super) due: Option<Time>,
     sealed: Vec<u8>,
     sent: usize,
-    /// Time at which the room in the kernel was last measured. The next field is the remaining room
-    /// in bytes.
+    /// Time at which the room in the kernel's send buffer was last measured; `room` is what is
+    /// left of it, in bytes.
     looked: Option<Time>,
     room: usize,
 }
 
-/// State of the tap for one connection.
+/// State of the packet tap (which delivers TCP segments out of order) for one connection.
 #[derive(Clone, Copy, Debug)]
 struct TapState {
     cookie: Cookie,
-    /// Origin of the sequence numbers; `None` until it is known.
+    /// Sequence numbers at the start of the stream; `None` until they are known.
     origin: Option<Origin>,
-    /// Whether records may arrive out of order on the link.
+    /// Whether the link may receive its records out of order.
     wanted: bool,
     /// Whether the tap delivers segments of the connection.
     shown: bool,
@@ -97,12 +99,12 @@ struct TapState {
 pub(super) enum SocketRead {
     /// Decrypted bytes were read, perhaps none.
     Bytes,
-    /// The link has ended. There is an error if the end was not orderly.
+    /// The link has ended. The text is the error; `None` if the link was closed in an orderly way.
     End(Option<String>),
 }
 
 impl Conn {
-    /// Wraps a connection that the neighbour `peer` opened.
+    /// Wraps a TCP connection that the neighbour at `peer` opened.
     pub(super) fn accepted(
         socket: TcpStream,
         peer: SocketAddr,
@@ -121,8 +123,8 @@ impl Conn {
         Ok(conn)
     }
 
-    /// Opens a connection to the address with the index `place` of `target`. Through a pluggable
-    /// transport it uses plain TCP.
+    /// Connects to the address of `target` with the index `place`. Uses plain TCP if the
+    /// connection goes through a pluggable transport.
     pub(super) fn dial(
         target: Target,
         place: usize,
@@ -204,15 +206,15 @@ impl Conn {
         self.link.state() == State::Open
     }
 
-    /// Returns how many plaintext bytes to fetch from the core at once.
+    /// Returns the number of plaintext bytes to fetch from the core at once.
     pub(super) fn batch(&self) -> usize {
         let record = self.link.promises().record;
         (RECORDS * record).max(SMALL / record * record)
     }
 
-    /// Returns how many more bytes the kernel should receive ([`kist::room`]). This is measured
-    /// once per [`kist::INTERVAL`], and bytes sealed since then are subtracted. It is `usize::MAX`
-    /// if the kernel does not report the connection's state.
+    /// Returns the number of further bytes that the kernel should get ([`kist::room`]). The kernel
+    /// is asked once per [`kist::INTERVAL`]; bytes encrypted since then are subtracted. The result
+    /// is `usize::MAX` if the kernel does not report the connection's state.
     pub(super) fn room(&mut self, now: Time) -> usize {
         if self.looked.is_none_or(|at| now.since(at) >= kist::INTERVAL) {
             self.looked = Some(now);
@@ -238,27 +240,27 @@ impl Conn {
         if self.is_multipath { mptcp::subflows(&self.socket) } else { None }
     }
 
-    /// Returns the time of the link's timeout, or of the next measurement of room if data waits for
-    /// it, whichever is earlier.
+    /// Returns the earlier of two times: the link's timeout, and the next measurement of the
+    /// kernel's room if data waits for it.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         let room = self.looked.filter(|_| self.wants && self.room == 0);
         let room = room.map(|looked| looked + kist::INTERVAL);
         self.link.next_timeout().into_iter().chain(room).min()
     }
 
-    /// Returns the numbers of records opened out of order; `None` if the link does not support
-    /// that.
+    /// Returns counts of the records that were decrypted out of order; `None` if the link does not
+    /// support that.
     pub(super) fn early_counts(&self) -> Option<EarlyCounts> {
         self.link.early_records().and_then(EarlyRecords::early_counts)
     }
 
-    /// Returns the tap's identifier of the connection; `None` if the tap does not watch it.
+    /// Returns the packet tap's identifier of the connection; `None` if no tap watches it.
     pub(super) fn cookie(&self) -> Option<Cookie> {
         self.tapped.map(|tapped| tapped.cookie)
     }
 
-    /// Switches to records with `content` bytes of content each. The neighbour's records may then
-    /// be opened out of order.
+    /// Switches to records with `content` bytes of content each, so that the neighbour can decrypt
+    /// our records out of order. Its records may also be decrypted out of order from now on.
     ///
     /// # Errors
     /// The link does not support that.
@@ -279,8 +281,8 @@ impl Conn {
         Ok(())
     }
 
-    /// Processes a segment from the tap. Returns whether the segment could be used. If so,
-    /// [`Conn::take_early`] may return decrypted bytes.
+    /// Processes a TCP segment from the packet tap. Returns whether the segment could be used. If
+    /// so, [`Conn::take_early`] may return decrypted bytes.
     pub(super) fn show(&mut self, now: Time, segment: Segment<'_>) -> bool {
         let Some(tapped) = &mut self.tapped else { return false };
         let Some(bytes) = segment.bytes else {
@@ -295,7 +297,7 @@ impl Conn {
         offset.is_some()
     }
 
-    /// Appends the content of records that arrived out of order to `plain`.
+    /// Appends the decrypted content of records that arrived out of order to `plain`.
     pub(super) fn take_early(&mut self, plain: &mut Vec<u8>, tap: &mut Tap) {
         self.keep_up(tap);
         // Errors are ignored here: the same records arrive in the stream, where errors are
@@ -303,7 +305,7 @@ impl Conn {
         let _ = self.link.read(plain);
     }
 
-    /// Reports to the tap how many bytes of the stream were read.
+    /// Reports to the packet tap how many bytes of the TCP stream were read so far.
     pub(super) fn keep_up(&mut self, tap: &mut Tap) {
         if let Some(tapped) = &mut self.tapped {
             tapped.keep_up(self.carried[0], tap);
@@ -342,13 +344,13 @@ impl Conn {
         }
     }
 
-    /// Returns whether more bytes may be encrypted.
+    /// Returns whether more bytes may be encrypted, because few wait for the socket.
     pub(super) fn has_room(&self) -> bool {
         self.sealed.len() - self.sent < SEALED
     }
 
     /// Releases the buffers that grew in bursts, if the link was idle since the last call. Returns
-    /// the number of released bytes; `None` if the link was not idle.
+    /// the number of released bytes; `None` if the link was in use.
     pub(super) fn rest(&mut self) -> Option<usize> {
         let carried = self.carried.iter().sum();
         let since = carried - std::mem::replace(&mut self.asked, carried);
@@ -360,20 +362,20 @@ impl Conn {
         Some(before - self.sealed.capacity() + self.link.rest())
     }
 
-    /// Encrypts the bytes `plain` for sending.
+    /// Encrypts the bytes `plain`, and queues them for the socket.
     pub(super) fn seal(&mut self, plain: &[u8]) {
         // An error means that the link was closed, so nothing more is to be sent.
         let _ = self.link.write(plain);
         self.room = self.room.saturating_sub(plain.len());
     }
 
-    /// Closes the link with the protocol's closing message (`close_notify` in TLS), after the bytes
-    /// sealed so far.
+    /// Queues the protocol's closing message (`close_notify` in TLS) after the bytes encrypted so
+    /// far.
     pub(super) fn send_close(&mut self) {
         self.link.close();
     }
 
-    /// Writes sealed bytes to the socket. Returns whether all of them are sent.
+    /// Writes encrypted bytes to the socket. Returns whether all of them are sent.
     ///
     /// # Errors
     /// The socket reports an error: the link has ended.
@@ -403,7 +405,7 @@ impl TapState {
         TapState { cookie, origin: None, wanted: false, shown: false }
     }
 
-    /// Reports to the tap that `read` bytes of the stream have been read in total.
+    /// Reports to the packet tap that `read` bytes of the TCP stream were read in total.
     fn keep_up(&mut self, read: u64, tap: &mut Tap) {
         let Some(origin) = self.origin.filter(|_| self.wanted) else { return };
         if self.shown {
@@ -419,8 +421,8 @@ pub(super) fn connecting(address: SocketAddr) -> io::Result<TcpStream> {
     connecting_by(address, TcpKind::Single, |_| ())
 }
 
-/// Begins to open a connection to `address` with a socket of kind `tcp`. Before that, calls
-/// `prepare` on the socket.
+/// Begins to open a connection to `address` with a socket of kind `tcp`, without blocking. Calls
+/// `prepare` on the socket before it connects.
 pub(super) fn connecting_by(
     address: SocketAddr,
     tcp: TcpKind,
@@ -431,7 +433,8 @@ pub(super) fn connecting_by(
     begin(socket, address)
 }
 
-/// Begins to open a TCP connection to `address`, from the local address `from` if one is given.
+/// Begins to open a TCP connection to `address`, without blocking. The local address is `from`, if
+/// that is given.
 pub(crate) fn connecting_from(address: SocketAddr, from: Option<IpAddr>) -> io::Result<TcpStream> {
     let socket = TcpKind::Single.socket(address)?;
     from.map_or(Ok(()), |from| socket.bind(&SocketAddr::new(from, 0).into()))?;
@@ -446,8 +449,8 @@ fn begin(socket: Socket, address: SocketAddr) -> io::Result<TcpStream> {
     }
 }
 
-/// Returns the neighbour's violation. Returns `None` for an alert, with which the neighbour reports
-/// a fault of ours.
+/// Converts a fault of the neighbour into a violation to report. Returns `None` for a TLS alert,
+/// with which the neighbour reports a fault of ours.
 fn carrier_fault(kind: PeerFaultKind) -> Option<CarrierFault> {
     Some(match kind {
         PeerFaultKind::Alert => return None,

@@ -1,10 +1,10 @@
-//! The directory client: fetches and stores documents of the authorities and caches. It has its own
-//! thread, because requests to directory ports block, and because verifying a consensus takes
-//! longer than a cell may wait.
+//! The directory client: fetches directory documents from authorities and caches, and stores them.
+//! It has its own thread, because requests to directory ports block, and because verifying a
+//! consensus takes longer than a cell may wait.
 //!
 //! The client fetches and verifies the documents that [`Directory`] asks for, stores them on disk,
-//! and publishes a relay's descriptor. It sends [`News`] to its owner through a queue, with a waker
-//! for the owner's event loop. The owner makes requests over circuits on its behalf
+//! and publishes a relay's descriptor. It sends [`News`] to its owner through a queue, with a
+//! waker for the owner's event loop. The owner makes requests over circuits on its behalf
 //! ([`News::DirRequest`], [`DirClient::report`]).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,36 +54,37 @@ mod texts;
 const CERTS: &str = "cached-certs";
 const CONSENSUS: &str = "cached-microdesc-consensus";
 const MICRODESCS: &str = "cached-microdescs";
-/// Files of every directory client.
+/// Files that every directory client stores.
 const FILES: [&str; 3] = [CERTS, CONSENSUS, MICRODESCS];
-/// End of the message about a damaged document: the remedy.
+/// Last part of the message about a damaged document: the remedy.
 const AGAIN: &str = "it is fetched again";
 const CONNECT: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(30);
-/// Maximum size of an authority's answer to a published descriptor, in bytes.
+/// Maximum size of an authority's reply to a published descriptor, in bytes.
 const VERDICT: usize = 64 << 10;
 
 /// Settings of a directory client.
 pub struct Settings {
-    /// Authorities that serve documents and receive the relay's descriptors.
+    /// Authorities that serve documents and receive the relay's descriptor.
     pub authorities: Vec<Authority>,
-    /// Folder of the stored documents, which is created if it is missing.
+    /// Folder for the stored documents. It is created if it is missing.
     pub data: PathBuf,
-    /// Whether relays of one subnet may be in the same path.
+    /// Whether relays in the same subnet may be in one path.
     pub share_subnets: bool,
-    /// Keys of a relay, which sign its descriptors; `None` for a client.
+    /// Keys with which a relay signs its descriptors; `None` for a client.
     pub keys: Option<Arc<RelayKeys>>,
-    /// Whether to keep a cache of documents for directory clients.
+    /// Whether to cache documents in order to serve them to other directory clients.
     pub cache: bool,
-    /// Whether the owner builds circuits and makes directory requests over them.
+    /// Whether the owner of the directory client makes directory requests over circuits on its
+    /// behalf.
     pub dir_requests: bool,
-    /// Bridges, which are then the only sources of documents; empty for none.
+    /// Bridges, from which all documents are then fetched; empty if none are used.
     pub bridges: Vec<BridgeIdentity>,
-    /// Whether descriptors are not published to authorities, because the relay is a bridge.
+    /// Whether the relay is a bridge, so that its descriptor is not published to authorities.
     pub unpublished: bool,
 }
 
-/// Commands from the owner to the thread.
+/// Commands to the directory client's thread from its owner.
 pub(super) enum DirCommand {
     Publish(Box<Description>),
     Sign(Arc<RelayKeys>),
@@ -92,7 +93,7 @@ pub(super) enum DirCommand {
     AskBridges,
 }
 
-/// Result of a directory request that the owner has made over a circuit.
+/// Result of a directory request that the owner of the directory client made over a circuit.
 pub(super) struct Report {
     number: u64,
     from: Option<String>,
@@ -108,13 +109,13 @@ pub struct DirClient {
 }
 
 impl DirClient {
-    /// Starts the thread. It first reads the documents that an earlier run stored, and sends
-    /// messages about them. A relay's directory client makes no request before
+    /// Starts the directory client's thread. It first reads the documents that an earlier run
+    /// stored, and sends messages about them. A relay's directory client makes no request before
     /// [`DirClient::publish`].
     ///
     /// # Errors
-    /// The folder cannot be created, a stored file cannot be read, or the thread cannot be
-    /// started.
+    /// The folder cannot be created, a stored file cannot be read, or the thread cannot
+    /// be started.
     pub fn start(settings: Settings, rng: ChaCha20Rng) -> Result<DirClient, StoreError> {
         private_folder(&settings.data)?;
         let caches = if settings.cache { &copies::FILES[..] } else { &[] };
@@ -131,8 +132,8 @@ impl DirClient {
         Ok(dirclient)
     }
 
-    /// Creates a directory client without a thread. Returns the client, and the ends of its
-    /// channels for the thread that the caller runs.
+    /// Creates a directory client without starting a thread. Also returns the other ends of its
+    /// channels, for a thread that the caller runs.
     ///
     /// # Errors
     /// A system call fails.
@@ -156,27 +157,28 @@ impl DirClient {
         &self.authorities
     }
 
-    /// Returns a socket that is readable when there are messages for [`DirClient::take`].
+    /// Returns a socket that becomes readable when there are messages for [`DirClient::take`].
     #[must_use]
     pub fn waker(&self) -> &UnixStream {
         &self.waker
     }
 
-    /// Returns the messages since the last call.
+    /// Returns the messages from the directory client's thread since the last call.
     pub fn take(&mut self) -> Vec<News> {
         let mut rung = [0; 64];
         while self.waker.read(&mut rung).is_ok_and(|count| count == rung.len()) {}
         self.news.try_iter().collect()
     }
 
-    /// Publishes `description` now, and again whenever the published descriptor is too old.
+    /// Publishes the relay's `description` now, and again whenever the published descriptor is too
+    /// old.
     pub fn publish(&self, description: Description) {
         // The thread runs for as long as this sender exists, so sending does not fail.
         let _ = self.orders.send(DirCommand::Publish(Box::new(description)));
     }
 
     /// Reports the result of the directory request `number`. `from` is the name of the relay that
-    /// was asked, if any.
+    /// received the request, if any.
     pub fn report(
         &self,
         number: u64,
@@ -186,22 +188,22 @@ impl DirClient {
         let _ = self.orders.send(DirCommand::Report(Report { number, from, outcome }));
     }
 
-    /// Requests the bridge descriptors that are still missing, because a pluggable transport may
-    /// have started.
+    /// Requests the bridge descriptors that are still missing. Called when a pluggable transport
+    /// may have started.
     pub fn ask_bridges(&self) {
         let _ = self.orders.send(DirCommand::AskBridges);
     }
 
-    /// Signs descriptors with `keys` from now on, and publishes the descriptor again.
+    /// Replaces the keys that sign the relay's descriptor, and publishes the descriptor again.
     pub fn sign_with(&self, keys: Arc<RelayKeys>) {
         let _ = self.orders.send(DirCommand::Sign(keys));
     }
 }
 
 impl DirClient {
-    /// Uses `authorities` from now on. `share_subnets` is whether relays of one subnet may be in
-    /// the same path. Documents that these authorities have signed stay in use. The owner keeps its
-    /// view of the network until the directory client has one from these authorities.
+    /// Replaces the authorities. `share_subnets` states whether relays in the same subnet may be
+    /// in one path. Documents that the new authorities have signed stay in use. The owner keeps
+    /// its current network until the directory client has a consensus of the new authorities.
     pub fn trust(&mut self, authorities: Vec<Authority>, share_subnets: bool) {
         self.authorities.clone_from(&authorities);
         let _ = self.orders.send(DirCommand::Trust(authorities, share_subnets));
@@ -212,17 +214,17 @@ impl DirClient {
 struct DirThread {
     settings: Settings,
     directory: Directory,
-    /// Documents to serve. Threads that answer requests hold another `Arc` of an earlier version,
-    /// which does not change.
+    /// Documents to serve. The threads that answer requests hold `Arc`s of earlier versions, which
+    /// never change.
     cache: Arc<Cache>,
     library: Arc<Library>,
     copies: Copies,
     /// Texts of the known microdescriptors, which are written to disk.
     microdescs: Texts,
     description: Option<Description>,
-    /// Jobs whose requests over circuits are in progress, by number.
+    /// Directory requests over circuits that are in progress: the purpose of each, by number.
     out: BTreeMap<u64, Job>,
-    /// Schedule of publishing to each authority.
+    /// For each authority, the time at which the descriptor is to be published next.
     due: Vec<Due>,
     clock: Clock,
     rng: ChaCha20Rng,
@@ -294,7 +296,7 @@ impl DirThread {
         }
     }
 
-    /// Starts again with other authorities, from the documents on disk. Authorities that were known
+    /// Starts again with other authorities, from the documents on disk. Authorities that were used
     /// before keep their schedule of publishing.
     fn trust(&mut self, authorities: Vec<Authority>, share_subnets: bool) {
         let before = self.settings.authorities.iter().zip(&self.due);
@@ -306,7 +308,7 @@ impl DirThread {
         (self.settings.authorities, self.settings.share_subnets) = (authorities, share_subnets);
         self.directory.restart_with(identities(&self.settings), share_subnets);
         self.copies = Copies::new(self.settings.authorities.iter().map(|one| one.v3).collect());
-        // With new authorities, results of earlier requests are useless, except those about
+        // Results of earlier requests are useless with new authorities, except those about
         // bridges.
         self.out.retain(|_, job| matches!(job.want, Want::Bridge(_)));
         self.restore();
@@ -353,7 +355,7 @@ impl DirThread {
         String::new()
     }
 
-    /// Renames the file of a damaged document of an earlier run, and reports that.
+    /// Renames the file of a damaged document from an earlier run, and reports that.
     fn set_aside(&mut self, kept: KeptDocument, why: &DocumentError) {
         let name = match kept {
             KeptDocument::Certificates => CERTS,
@@ -379,12 +381,14 @@ impl DirThread {
         self.description = Some(description);
     }
 
-    /// Makes the request of `job`, or asks the owner to make it over a circuit.
+    /// Makes the directory request of `job` to a directory port, or asks the owner to make it over
+    /// a circuit.
     fn carry(&mut self, job: Job) {
         let authorities = &self.settings.authorities;
         let place = match job.source {
             Source::Plain(place) => place,
-            // An owner without circuits fetches from authorities instead of caches.
+            // If the owner makes no circuits, documents are fetched from authorities instead of
+            // caches.
             Source::Cache if !self.settings.dir_requests => {
                 (self.rng.next_u64() % authorities.len().max(1) as u64) as usize
             }
@@ -424,7 +428,8 @@ impl DirThread {
         self.done(&job, named, true, outcome);
     }
 
-    /// Returns the address of the bridge with index `place`, which serves as its name.
+    /// Returns the address of the bridge with the index `place`, which serves as its name in
+    /// messages.
     fn bridge(&self, place: usize) -> Option<String> {
         let addresses = self.settings.bridges.get(place).map(|bridge| &bridge.addresses);
         addresses.and_then(|addresses| addresses.first()).map(ToString::to_string)
@@ -453,7 +458,7 @@ impl DirThread {
         self.take(events);
     }
 
-    /// Stores, serves and reports documents and other results of the core.
+    /// Processes the results of the directory core: stores, serves and reports documents.
     fn take(&mut self, events: Vec<Event>) {
         let (mut known, mut ready) = (false, false);
         for event in events {
@@ -461,7 +466,7 @@ impl DirThread {
                 Event::Consensus(text, signers) => {
                     self.keep(CONSENSUS, &text);
                     // The cache compresses a consensus in all encodings and computes diffs from
-                    // older ones. Without directory clients, this work would be useless.
+                    // older ones. Without directory clients, that work would be useless.
                     if self.settings.cache {
                         self.cache_mut().consensus(&text, signers);
                     }
@@ -492,8 +497,8 @@ impl DirThread {
         }
     }
 
-    /// Publishes again to authorities that may have lost our descriptor, if the consensus does not
-    /// list us.
+    /// If the consensus does not list our relay, publishes its descriptor again to authorities
+    /// that may have lost it.
     fn look_for_us(&mut self) {
         let (Some(keys), Some(network)) = (&self.settings.keys, self.directory.network()) else {
             return;
@@ -532,8 +537,8 @@ impl DirThread {
         }
     }
 
-    /// Writes all microdescriptors that the consensus names, if that is due or the thread ends
-    /// (`is_end`). Drops the other ones.
+    /// Writes all microdescriptors that the consensus names to disk, if that is due or the thread
+    /// ends (`is_end`). Drops all other microdescriptors.
     fn keep_microdescs(&mut self, is_end: bool) {
         let Some(network) = self.directory.network() else { return };
         let is_complete = is_end || network.missing().next().is_none();
@@ -557,14 +562,14 @@ impl DirThread {
             return;
         }
         if let Err(error) = replace(&self.settings.data.join(name), text.as_bytes()) {
-            // After a failure, the copy in memory is used until the next start.
+            // After a failed write, the copy in memory is used until the next start.
             self.desk.tell(News::Trouble(format!(
                 "{error}; the program continues, but this file is not saved to disk"
             )));
         }
     }
 
-    /// Publishes the descriptor to every authority for which that is due.
+    /// Publishes the relay's descriptor to every authority for which that is due.
     fn publish(&mut self) {
         let (Some(description), Some(keys)) = (&self.description, &self.settings.keys) else {
             return;
@@ -626,7 +631,7 @@ fn identities(settings: &Settings) -> Vec<AuthorityIdentity> {
     settings.authorities.iter().map(identity).collect()
 }
 
-/// Formats a time span of `seconds` in a suitable unit.
+/// Formats a duration of `seconds` in a suitable unit.
 fn ago(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
@@ -636,8 +641,8 @@ fn ago(seconds: u64) -> String {
     }
 }
 
-/// Makes one request to the directory port at `server`, and returns the answer. Its body may have
-/// at most `limit` bytes.
+/// Makes one request to the directory port at `server`, and returns the response. Its body may
+/// have at most `limit` bytes.
 fn ask(server: SocketAddr, request: &[u8], limit: usize) -> Result<Response, Failure> {
     let socket = TcpStream::connect_timeout(&server, CONNECT);
     let mut socket = socket.map_err(|_| Failure::Unreachable)?;
@@ -662,7 +667,7 @@ fn converse(socket: &mut TcpStream, request: &[u8], limit: usize) -> io::Result<
     }
 }
 
-/// Returns the seconds since 1970 by the machine's clock.
+/// Returns the seconds since 1970 according to the machine's clock.
 #[must_use]
 pub fn unix() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())

@@ -23,27 +23,27 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Path of the system's hosts file.
 const HOSTS: &str = "/etc/hosts";
-/// Maximum number of concurrent look-ups.
+/// Maximum number of name look-ups at the same time.
 const WAITING: usize = 1024;
 
-/// A name to resolve.
+/// A name to resolve for a stream.
 pub(super) struct Question {
-    /// Stream that asks for the look-up, or whose destination the name is.
+    /// Stream whose client asked for the look-up, or whose destination has the name.
     pub(super) stream: StreamKey,
     /// Name to resolve. For a reverse look-up, it is under `in-addr.arpa` or `ip6.arpa`.
     pub(super) name: String,
 }
 
-/// The answers to a question.
+/// The answers to a name look-up.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// Stream of the question.
+    /// Stream for which the name was resolved.
     pub(super) stream: StreamKey,
-    /// The answers; there is at least one.
+    /// The answers; at least one.
     pub(super) answers: Vec<Answer>,
 }
 
-/// Handle of the resolver, whose thread ends when the handle is dropped.
+/// Handle of the resolver's thread, which ends when the handle is dropped.
 pub(super) struct Resolver {
     questions: UnboundedSender<(Question, OwnedSemaphorePermit)>,
     places: Arc<Semaphore>,
@@ -54,8 +54,8 @@ pub(super) struct Resolver {
 
 impl Resolver {
     /// Starts a resolver with the system's name servers (`/etc/resolv.conf`) and hosts file. If no
-    /// servers are configured, the resolver uses only the hosts file and has a
-    /// [`trouble`](Resolver::trouble).
+    /// servers are configured, the resolver uses only the hosts file, and
+    /// [`trouble`](Resolver::trouble) returns the reason.
     ///
     /// # Errors
     /// A system call fails.
@@ -98,23 +98,24 @@ impl Resolver {
         Ok(Resolver { questions, places, found, waker, trouble: None })
     }
 
-    /// Returns the reason why names outside the hosts file cannot be resolved; `None` if they can.
+    /// Returns the reason why names that are not in the hosts file cannot be resolved; `None` if
+    /// they can be.
     pub(super) fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
     }
 
-    /// Returns a socket that is readable when there are answers.
+    /// Returns a socket that becomes readable when there are answers.
     pub(super) fn waker(&self) -> &UnixStream {
         &self.waker
     }
 
-    /// Starts a look-up. Returns `question` if too many look-ups are in progress.
+    /// Starts to resolve a name. Returns `question` if too many look-ups are in progress.
     pub(super) fn ask(&self, question: Question) -> Result<(), Question> {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else { return Err(question) };
         self.questions.send((question, place)).map_err(|refused| refused.0.0)
     }
 
-    /// Returns the answers that have arrived.
+    /// Returns the answers that have arrived since the last call.
     pub(super) fn take(&mut self) -> Vec<Found> {
         let mut rung = [0; 64];
         while io::Read::read(&mut self.waker, &mut rung).is_ok_and(|count| count == rung.len()) {}
@@ -135,7 +136,7 @@ struct NameThread {
 #[derive(Clone)]
 struct HostsFile {
     path: PathBuf,
-    /// Modification time and length of the file when it was last read.
+    /// Modification time and length of the hosts file when it was last read.
     state: Option<(SystemTime, u64)>,
 }
 
@@ -145,7 +146,7 @@ impl HostsFile {
         Some((metadata.modified().ok()?, metadata.len()))
     }
 
-    /// Returns the file's content if the file has changed since the last call; `None` otherwise.
+    /// Returns the parsed hosts file if it has changed since the last call; `None` otherwise.
     fn changed(&mut self) -> Option<Hosts> {
         let state = HostsFile::state(&self.path);
         if state == self.state {
@@ -177,14 +178,14 @@ impl NameThread {
         let answers = answers.unwrap_or_else(|error| vec![without_answer(&error)]);
         let found = Found { stream: question.stream, answers };
         if self.answers.send(found).is_ok() {
-            // If the pipe is full, the owner has a wake-up pending already.
+            // If the pipe is full, a wake-up is pending already.
             let _ = io::Write::write(&mut &*self.bell, &[1]);
         }
     }
 
     async fn look_up(&self, text: &str) -> Result<Vec<Answer>, NetError> {
         let mut name = Name::from_utf8(text)?;
-        // Clients send complete names: this machine's search domains are not appended.
+        // Clients send complete names, so this machine's search domains must not be appended.
         name.set_fqdn(true);
         let found: Vec<Answer> = if is_of_address(&name) {
             let lookup = self.resolver.reverse_lookup(name).await?;
@@ -199,8 +200,8 @@ impl NameThread {
     }
 }
 
-/// Returns whether `name` is the reverse look-up name of a complete address (RFC 1035, section 3.5;
-/// RFC 3596, section 2.5).
+/// Returns whether `name` is the name for a reverse look-up of a complete address (RFC 1035,
+/// section 3.5; RFC 3596, section 2.5).
 fn is_of_address(name: &Name) -> bool {
     name.parse_arpa_name().is_ok_and(|network| network.prefix_len() == network.max_prefix_len())
 }
@@ -210,9 +211,9 @@ fn host(data: &RData) -> Option<Answer> {
     Some(Answer::Name(name.0.to_utf8().trim_end_matches('.').to_owned()))
 }
 
-/// Converts `error` into the answer for the client. The answer is permanent if a name server denied
-/// the name or its records, or for a protocol error such as a malformed name. Otherwise it is
-/// temporary.
+/// Converts `error` into the answer for the client. The answer is a permanent error if a name
+/// server denied the name or its records, or if the name is malformed. Otherwise it is a temporary
+/// error.
 fn without_answer(error: &NetError) -> Answer {
     let for_good = error.is_nx_domain() || error.is_no_records_found();
     let no_name = matches!(error, NetError::Proto(_));

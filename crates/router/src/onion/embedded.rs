@@ -34,61 +34,62 @@ use super::relay::{self, Numbers, Watch};
 use super::reload::Reload;
 use super::store::{StoreError, claim};
 
-/// OR port of every node. The next constant is the authority's directory port.
+/// OR port of every node in the embedded network. The authority's directory port is `DIR_PORT`.
 const OR_PORT: u16 = 9001;
 const DIR_PORT: u16 = 9030;
-/// Number of the authority: the second byte of its address. The relays have the next numbers.
+/// Number of the authority, which is the second byte of its address. The relays have the numbers
+/// after it.
 const AUTHORITY: u8 = 1;
-/// Maximum bytes of queued cells in the client.
+/// Maximum memory for queued cells in the client, in bytes.
 const MEMORY: usize = 128 << 20;
 /// Consensus weight of each relay in kilobytes per second. It is C tor's maximum for unmeasured
-/// relays, so that other relays that join are chosen about as often.
+/// relays. Other relays that join the network therefore have about the same chance to be chosen.
 const EVEN: u32 = 20;
 
-/// Settings of the network.
+/// Settings of an onion network in one process.
 pub struct Settings {
-    /// Folder with one subfolder for each node's keys and state. It is created if it is missing.
+    /// Folder with a subfolder for each node's keys and state. It is created if it is missing.
     pub data: PathBuf,
-    /// Addresses at which the client accepts programs.
+    /// Addresses at which local programs connect to the client.
     pub listen: Vec<SocketAddr>,
-    /// Exit policy of the exits.
+    /// Exit policy of the network's exits.
     pub policy: ExitPolicy,
     /// Number of relays in addition to the authority, at most 250.
     pub relays: u8,
     /// Number of exits among the relays. The last relays are exits.
     pub exits: u8,
-    /// Interval between consensuses, in seconds.
+    /// Interval between consensuses of the network, in seconds.
     pub interval: u64,
-    /// Platform in the nodes' descriptors.
+    /// Platform string in the nodes' descriptors.
     pub platform: String,
     /// Number of circuits over which each of the client's streams travels; `None` for the network's
     /// recommendation.
     pub legs: Option<usize>,
-    /// Protocol that joins the circuits of a stream.
+    /// Multipath design: the protocol that joins the circuits of a stream.
     pub design: Design,
-    /// True if the relays support lossy circuits, and the client's streams use them (UDP-OR, or
-    /// mUDP-OR with several circuits).
+    /// Whether the relays support lossy circuits and the client uses them. The client's streams
+    /// then travel as UDP-OR, or as mUDP-OR with several circuits.
     pub udp_or: bool,
 }
 
-/// Event of the network.
+/// Event of an onion network in one process.
 #[derive(Clone, Debug)]
 pub enum EmbeddedEvent {
-    /// The authority and all relays listen. The field is the `DirAuthority` line that configures C
-    /// tor to use this network.
+    /// The authority and all relays listen now. The field is the `DirAuthority` line that
+    /// configures C tor to use this network.
     Up(String),
-    /// A consensus was made. The field is its number of relays.
+    /// The authority has made a consensus. The field is the number of relays in it.
     Consensus(usize),
-    /// An event of the client.
+    /// The network's client has reported this event.
     Client(client::ClientEvent),
     /// Something failed or is unusual. The fields are the node's name and the message.
     Trouble(String, String),
 }
 
-/// Reason why the network cannot run.
+/// Reason why an onion network in one process cannot run.
 #[derive(Debug)]
 pub enum EmbeddedError {
-    /// The authority cannot start.
+    /// The network's authority cannot start.
     Authority(AuthorityError),
     /// Keys or state of a node cannot be read or written.
     Store(StoreError),
@@ -114,11 +115,11 @@ impl From<StoreError> for EmbeddedError {
     }
 }
 
-/// Runs a network until `stop` is readable, and then stops all nodes. The client reads its settings
-/// again on SIGHUP, if `reload` is given.
+/// Runs an onion network until `stop` is readable, and then stops all nodes. If `reload` is given,
+/// the client reads its settings again on SIGHUP.
 ///
 /// # Errors
-/// [`EmbeddedError`]: no node runs then.
+/// [`EmbeddedError`]; all nodes are stopped then.
 pub fn run(
     settings: Settings,
     stop: &UnixStream,
@@ -146,8 +147,8 @@ pub fn run(
     client::run_rereading(client, rng, stop, reload, &mut tell).map_err(of("client"))
 }
 
-/// Returns the `DirAuthority` line of the network whose state is in the folder `data`. This changes
-/// no file, so the network may be running.
+/// Returns the `DirAuthority` line of the network whose state is in the folder `data`. No file is
+/// changed, so the network may be running.
 ///
 /// # Errors
 /// No network has run in this folder.
@@ -173,7 +174,7 @@ fn of<E: fmt::Display>(name: &str) -> impl Fn(E) -> EmbeddedError + use<E> {
 }
 
 /// Reads the keys of the authority and of the relays, in this order. Missing keys are generated in
-/// parallel, because that takes most of the time of a first start.
+/// parallel, because key generation takes most of the time of a first start.
 fn keys(settings: &Settings) -> Result<Vec<KeyRing>, EmbeddedError> {
     let open = |node: u8| {
         let mut rng = anabranch_os::entropy::generator().map_err(of(&name(node)))?;
@@ -190,7 +191,7 @@ fn keys(settings: &Settings) -> Result<Vec<KeyRing>, EmbeddedError> {
     })
 }
 
-/// A message from a node's thread.
+/// Message from a node's thread to the thread that runs the network.
 enum NodeReport {
     Listens,
     Consensus(usize),
@@ -198,20 +199,20 @@ enum NodeReport {
     Ended(io::Result<()>),
 }
 
-/// The authority and all relays. They are stopped when this is dropped.
+/// Handles of the authority and all relays, which are stopped when this value is dropped.
 struct Network {
     nodes: Vec<Node>,
     authority: Option<Running>,
 }
 
 struct Node {
-    /// Socket that stops the node when it is written to.
+    /// Socket that stops the node when something is written to it.
     stop: UnixStream,
     thread: JoinHandle<()>,
 }
 
 impl Network {
-    /// Starts the authority and the relays; returns the authority's line.
+    /// Starts the authority and the relays. Returns the authority's `DirAuthority` line.
     fn start(
         &mut self,
         settings: &Settings,
@@ -236,12 +237,12 @@ impl Network {
 impl Drop for Network {
     fn drop(&mut self) {
         for node in &mut self.nodes {
-            // A node ends at once after two bytes. Writing to a node that has ended fails
+            // A node ends at once after two bytes. If it has ended already, writing fails
             // harmlessly.
             let _ = node.stop.write_all(&[0; 2]);
         }
         for node in self.nodes.drain(..) {
-            // A panic of the thread has been printed on standard error.
+            // If the thread has panicked, the panic message was printed already.
             let _ = node.thread.join();
         }
         if let Some(authority) = self.authority.take() {
@@ -251,7 +252,7 @@ impl Drop for Network {
 }
 
 impl Node {
-    /// Starts a relay on a new thread, which sends its events to `teller`.
+    /// Starts a relay on a new thread. The relay sends its events to `teller`.
     fn start(
         settings: &Settings,
         node: u8,
@@ -273,7 +274,7 @@ impl Node {
     }
 }
 
-/// Waits until `nodes` nodes listen. Passes other messages on to `watch`.
+/// Waits until `nodes` nodes listen. Passes their other messages to `watch`.
 fn await_all(
     told: &Receiver<(String, NodeReport)>,
     nodes: usize,
@@ -311,7 +312,7 @@ struct EventForwarder {
 
 impl EventForwarder {
     fn tell(&self, told: NodeReport) {
-        // If the network is ending, there is no receiver.
+        // If there is no receiver, the network is ending.
         let _ = self.teller.send((self.name.clone(), told));
     }
 }
@@ -348,7 +349,7 @@ impl Watch for EventForwarder {
 
     fn numbers(&mut self, _: Time, _: &Numbers) {}
 
-    // Notes are dropped: they report, for example, that the authority does not answer yet, which is
+    // Notes are dropped. For example, they report that the authority does not answer yet, which is
     // normal during the start.
     fn note(&mut self, _: &str) {}
 }
@@ -393,7 +394,7 @@ fn judge(relays: usize, interval: u64) -> core::Settings {
         probe_every: (interval / 3).max(5),
         // All relays are as young as the network itself, so their age must not count against them.
         judgement: Judgement { young: true, ..Judgement::default() },
-        // Other relays may join, and all of them are on this machine, with private addresses.
+        // Other relays that join the network are on this machine too, with private addresses.
         rules: Rules { allow_private: true, per_address: 0, ..Rules::default() },
         ..core::Settings::default()
     }
@@ -438,7 +439,7 @@ fn relay_settings(
     relay::Settings { live, quic: quic(settings), ..usual }
 }
 
-/// Returns the settings of QUIC links of all nodes; `None` without such links.
+/// Returns the settings of the nodes' QUIC links; `None` if the network uses no QUIC.
 fn quic(settings: &Settings) -> Option<QuicLinking> {
     let lossy = Some(LossyCongestion::BBR);
     settings.udp_or.then(|| QuicLinking { lossy, ..QuicLinking::default() })
@@ -448,10 +449,10 @@ fn is_exit(settings: &Settings, node: u8) -> bool {
     node > AUTHORITY + settings.relays.saturating_sub(settings.exits)
 }
 
-/// Returns the description from which the descriptor of `node` is made.
+/// Returns the description of `node` (address, ports, policy), from which it makes its descriptor.
 fn description(settings: &Settings, node: u8) -> Description {
-    // The advertised policy is wider than the enforced one: relays that only allow loopback would
-    // not be listed as exits.
+    // The advertised policy is wider than the enforced policy: relays that allow only loopback
+    // would not be listed as exits.
     let policy = match is_exit(settings, node) {
         true => ExitPolicy::parse(&["accept *:*".to_owned()])
             .unwrap_or_else(|_| ExitPolicy::reject_all()),

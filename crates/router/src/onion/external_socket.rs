@@ -1,5 +1,6 @@
-//! The external socket of a stream. At an exit, it leads to the stream's destination. At a client,
-//! it leads to a local program. "Destination" means either of them here.
+//! The socket of a stream outside the onion network. At an exit, it is connected to the stream's
+//! destination. At a client, it is connected to a local program. In this file, "destination" means
+//! either of them.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -12,53 +13,55 @@ use socket2::SockRef;
 
 use super::conn::{connecting, is_passing};
 
-/// Maximum number of bytes of one read from the socket. It is about half of a stream's buffer in
-/// the core, which reports room again once half of the buffer is sent.
+/// Maximum number of bytes that one call reads from the socket. It is about half of a stream's
+/// buffer in the core, because the core reports free space when half of the buffer is sent.
 const PIECE: usize = 32 << 10;
 
-/// The core's side of a stream, as its external socket uses it.
+/// A stream in the protocol core, as the socket outside the onion network uses it.
 pub(crate) trait Inside {
-    /// Returns the bytes that wait for the destination, in order and in two pieces.
+    /// Returns the bytes of `stream` that wait for the destination: two pieces, to be sent in
+    /// order.
     fn waiting(&self, stream: StreamKey) -> (&[u8], &[u8]);
-    /// Reports that the destination has accepted `bytes` bytes.
+    /// Reports to the core that the socket has accepted `bytes` bytes for the destination.
     fn took(&mut self, stream: StreamKey, bytes: usize);
-    /// Adds `bytes` from the destination to the stream. Returns how many of them there was room
-    /// for.
+    /// Adds `bytes` from the destination to the stream. Returns the number of bytes for which the
+    /// core had room.
     fn give(&mut self, stream: StreamKey, bytes: &[u8]) -> usize;
 }
 
-/// The external socket of a stream.
+/// The TCP socket of a stream: an exit's connection to the destination, or a client's connection
+/// with a local program.
 pub(crate) struct ExternalSocket {
     socket: TcpStream,
     stream: StreamKey,
     peer: SocketAddr,
     connected: bool,
-    /// Bytes from the destination for which the core had no room.
+    /// Bytes that were read from the socket, but for which the core had no room yet.
     held: Vec<u8>,
-    /// Whether the destination has closed its sending side.
+    /// Whether the peer of the socket has closed its sending side.
     silent: bool,
-    /// Whether the destination currently accepts no more bytes.
+    /// Whether the socket accepts no more bytes for now.
     blocked: bool,
     /// Events for which the poller watches the socket; `None` before the first
     /// [`ExternalSocket::watch`].
     watched: Option<Interest>,
 }
 
-/// Event for the core.
+/// Event of a stream's socket that the core must process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExternalEvent {
-    /// No event.
+    /// There is no event.
     Nothing,
-    /// The destination was reached at this address.
+    /// The connection to the destination, at this address, is open.
     Connected(IpAddr),
-    /// The destination has ended the stream.
+    /// The peer of the socket has closed or reset the connection.
     Ended(EndReason),
 }
 
-/// Event after which bytes may be able to move.
+/// Event after which bytes of a stream may be able to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IoEvent {
-    /// The socket is ready.
+    /// The socket is ready to read or write.
     Socket(Ready),
     /// The core has more bytes for the destination.
     Readable,
@@ -67,7 +70,7 @@ pub(crate) enum IoEvent {
 }
 
 impl ExternalSocket {
-    /// Opens a connection to the destination `peer`, without waiting until it is open.
+    /// Opens a TCP connection to the destination `peer`, without waiting until it is established.
     ///
     /// # Errors
     /// A system call fails.
@@ -77,7 +80,7 @@ impl ExternalSocket {
         Ok(ExternalSocket::new(stream, socket, peer, false))
     }
 
-    /// Wraps a connection that a program has opened to us.
+    /// Wraps a TCP connection that a local program has opened to us.
     ///
     /// # Errors
     /// A system call fails.
@@ -109,10 +112,10 @@ impl ExternalSocket {
         &self.socket
     }
 
-    /// Resets the connection of a stream that was cut off. An orderly end would look as if all
-    /// bytes had arrived.
+    /// Resets the TCP connection of a stream that was cut off. An orderly close would look as if
+    /// all bytes had arrived.
     pub(crate) fn cut(self) {
-        // If this fails, the connection ends in order.
+        // If this call fails, the connection is closed in an orderly way.
         let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
     }
 
@@ -125,15 +128,15 @@ impl ExternalSocket {
     /// Updates the events for which `poller` watches the socket, registered with `token`.
     pub(crate) fn watch(&mut self, poller: &Poller, token: u64) {
         let interest = self.interest();
-        // The poller is only changed if the events differ, because a system call for each piece
-        // would cost as much as moving the piece. If the change fails, the old events stay in use.
+        // The poller is changed only if the events differ: a system call for each piece of data
+        // would cost as much as moving the data. If the change fails, the old events stay in use.
         if self.watched != Some(interest) && poller.change(&self.socket, token, interest).is_ok() {
             self.watched = Some(interest);
         }
     }
 
-    /// Moves as many bytes as possible between the socket and the core. Returns the event that
-    /// results.
+    /// Moves as many bytes as possible between the socket and the core, after the event `what`.
+    /// Returns the event that results for the core.
     pub(crate) fn service(&mut self, what: IoEvent, inside: &mut impl Inside) -> ExternalEvent {
         match what {
             IoEvent::Socket(ready) if !self.connected => {
@@ -169,7 +172,7 @@ impl ExternalSocket {
         }
     }
 
-    /// Writes the bytes queued for the destination to the socket.
+    /// Writes the bytes that wait for the destination to the socket.
     ///
     /// # Errors
     /// The socket reports an error.
@@ -221,7 +224,8 @@ impl ExternalSocket {
     }
 }
 
-/// Returns the reason that is reported to the client for `error` (tor-spec, "Closing streams").
+/// Converts a socket error into the reason that is reported to the client (tor-spec, "Closing
+/// streams").
 pub(crate) fn reason(error: &io::Error) -> EndReason {
     use io::ErrorKind;
     match error.kind() {

@@ -9,12 +9,12 @@ use anabranch_onion::wire::family::{FAMILY_KEY_SUFFIX, FamilyKey};
 use super::kept::read_bytes;
 use super::store::StoreError;
 
-/// Reads the keys in `files`, and those in the subfolder `keys` of a relay's folder `data`. C tor
-/// stores them there, so a relay that continues with C tor's data folder stays in its families.
+/// Reads family keys from `files`, and from the subfolder `keys` of a relay's folder `data`. C tor
+/// stores them there, so a relay that takes over C tor's data folder stays in its families.
 ///
 /// # Errors
-/// A file is absent or unreadable, or contains no such key. The relay must not run without the key,
-/// because a path could then use this relay and another relay of the same operator.
+/// A file is absent or unreadable, or contains no family key. The relay must not run
+/// without the key, because a path could then use two relays of the same operator.
 pub fn families(data: &Path, files: &[PathBuf]) -> Result<Vec<FamilyKey>, StoreError> {
     let mut families: Vec<FamilyKey> = Vec::new();
     for path in files.iter().cloned().chain(kept(&data.join("keys"))?) {

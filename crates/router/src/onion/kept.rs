@@ -1,7 +1,7 @@
-//! Rules for reading state files. An absent file means that there is no state. If a file cannot be
-//! read, the program does not start, because the file may contain state that the operator needs. A
-//! damaged file is renamed and reported if its loss is harmless; otherwise the program does not
-//! start. Fields that a later version wrote are preserved.
+//! Rules for reading state files. If a file is absent, there is no state. If a file cannot be
+//! read, the program does not start, because the operator may need its content. A damaged file is
+//! renamed and reported if its loss is harmless; otherwise the program does not start. Fields that
+//! a later version wrote are preserved.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -12,10 +12,11 @@ use serde::de::DeserializeOwned;
 
 use super::store_error::StoreError;
 
-/// Fields of a JSON object in a file that this version does not know.
+/// Fields of a JSON object in a state file that this version does not know.
 pub type Unknown = serde_json::Map<String, serde_json::Value>;
 
-/// Maximum number of damaged copies of one file. Further copies overwrite the last one.
+/// Maximum number of damaged copies that are kept of one state file. Further copies overwrite the
+/// last one.
 const MOST_DAMAGED: u32 = 9;
 
 /// Contents of a state file.
@@ -23,9 +24,9 @@ const MOST_DAMAGED: u32 = 9;
 pub enum Stored<T> {
     /// The file does not exist.
     Absent,
-    /// The file is well-formed. The field has its contents.
+    /// The file is well-formed. The field is its parsed content.
     Whole(T),
-    /// The file is malformed. The field is the reason.
+    /// The file is malformed. The field describes the error.
     Damaged(String),
 }
 
@@ -41,20 +42,20 @@ pub fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
     }
 }
 
-/// Reads the text of the file `path`.
+/// Reads the text file `path`.
 ///
 /// # Errors
-/// As for [`read_bytes`].
+/// The file cannot be read.
 pub fn read_text(path: &Path) -> Result<Stored<String>, StoreError> {
     let Some(bytes) = read_bytes(path)? else { return Ok(Stored::Absent) };
     let text = String::from_utf8(bytes);
     Ok(text.map_or_else(|error| Stored::Damaged(format!("it is not text: {error}")), Stored::Whole))
 }
 
-/// Reads the JSON file `path`.
+/// Reads and parses the JSON file `path`.
 ///
 /// # Errors
-/// As for [`read_bytes`].
+/// The file cannot be read.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Stored<T>, StoreError> {
     Ok(match read_text(path)? {
         Stored::Whole(text) if text.trim().is_empty() => Stored::Damaged("it is empty".to_owned()),
@@ -96,8 +97,8 @@ pub fn damaged(path: &Path, why: &str, cure: &str) -> StoreError {
     StoreError::File(path.to_owned(), io::Error::other(format!("it is damaged ({why}): {cure}")))
 }
 
-/// Returns `NAME.damaged` for the file `NAME`, with a number appended if a file of that name
-/// exists.
+/// Returns the file name with `.damaged` appended, and with a number after that if such a file
+/// exists already.
 fn free_name(path: &Path) -> PathBuf {
     let name = |number: u32| {
         let mut name = path.as_os_str().to_owned();

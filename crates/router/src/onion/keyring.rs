@@ -1,5 +1,5 @@
-//! Rotation of a relay's keys. Signing and onion keys are renewed. A replaced onion key stays
-//! valid for a while, for clients whose consensus still names it.
+//! Rotation of a relay's keys: its signing and onion keys are replaced at intervals. A replaced
+//! onion key stays valid for a while, for clients whose consensus still names it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::kept::read_bytes;
 use super::store::{StoreError, load, load_or_make, replace, save};
 
 const DAY_S: u64 = 24 * 3600;
-/// Lifetime of an onion key in seconds. The next constant is the grace period after it (dir-spec:
+/// Lifetime of an onion key in seconds. After that it is accepted for another `GRACE_S` (dir-spec:
 /// defaults of `onion-key-rotation-days` and `onion-key-grace-period-days`).
 const ROTATION_S: u64 = 28 * DAY_S;
 const GRACE_S: u64 = 7 * DAY_S;
@@ -29,10 +29,11 @@ pub struct KeyRing {
 }
 
 impl KeyRing {
-    /// Reads the keys, or generates them if there are none.
+    /// Reads the relay's keys, or generates them if there are none. Replaces keys that are too
+    /// old.
     ///
     /// # Errors
-    /// The errors of [`load_or_make`] and of [`KeyRing::renew`], or a replaced key cannot be read.
+    /// Keys cannot be read or written, or do not match each other.
     pub fn open<R: CryptoRng>(
         data: &Path,
         rng: &mut R,
@@ -52,21 +53,21 @@ impl KeyRing {
         self.folder.parent().unwrap_or(&self.folder)
     }
 
-    /// Returns the current keys.
+    /// Returns the relay's current keys.
     #[must_use]
     pub fn keys(&self) -> &Arc<RelayKeys> {
         &self.keys
     }
 
-    /// Returns the onion keys that circuits may use, the current one first.
+    /// Returns the onion keys that clients' circuits may use, the current key first.
     #[must_use]
     pub fn onion_keys(&self) -> Vec<CurveKeys> {
         let secrets = [Some(self.keys.ntor().0), self.previous];
         secrets.into_iter().flatten().map(CurveKeys::from).collect()
     }
 
-    /// Replaces keys that are too old, and drops an onion key after its grace period. Returns
-    /// whether any key has changed. When the onion keys are replaced, this also generates an RSA
+    /// Replaces keys that are too old, and drops a replaced onion key after its grace period.
+    /// Returns whether any key has changed. Replacing the onion keys includes generating an RSA
     /// key, which blocks for a moment.
     ///
     /// # Errors
@@ -118,7 +119,7 @@ fn made(folder: &Path) -> Result<u64, StoreError> {
     Ok(time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
 }
 
-/// Reads the onion key that was replaced last; `None` if there is no such file.
+/// Reads the onion key that was in use before the current one; `None` if there is no such file.
 fn previous(folder: &Path) -> Result<Option<[u8; 32]>, StoreError> {
     let Some(content) = read_bytes(&old(folder, ONION_FILES[0]))? else { return Ok(None) };
     let told = |error| StoreError::Keys(folder.to_owned(), error);

@@ -1,4 +1,4 @@
-//! A caching relay's source of answers to directory requests: the latest documents, and their
+//! Source of a caching relay's replies to directory requests: the latest documents, and their
 //! compressed forms.
 
 use std::fmt;
@@ -12,18 +12,19 @@ use super::answers::{Answer, Answers};
 use super::compressed::CompressedBodies;
 use super::dirclient::news::{News, NewsSender};
 
-/// The latest documents, shared by all threads that answer requests.
+/// The latest directory documents, which all threads that answer requests share.
 pub(super) struct Library {
     /// Documents to serve. The lock is held only while the pointer is copied.
     shown: Mutex<Arc<Cache>>,
     compressed: CompressedBodies,
-    /// Sender that wakes the relay's threads, which may have unanswered requests.
+    /// Sender of wake-ups to the relay's threads, which may have unanswered requests.
     bell: Mutex<NewsSender>,
     me: Weak<Library>,
 }
 
 impl Library {
-    /// Creates an empty library.
+    /// Creates a source of replies without documents. `bell` wakes the threads that answer
+    /// requests.
     pub(super) fn new(bell: NewsSender) -> Arc<Library> {
         Arc::new_cyclic(|me| Library {
             shown: Mutex::default(),
@@ -33,7 +34,7 @@ impl Library {
         })
     }
 
-    /// Serves `cache` from now on.
+    /// Replaces the documents that are served by `cache`.
     pub(super) fn show(&self, cache: Arc<Cache>) {
         *lock(&self.shown) = cache;
     }
@@ -58,7 +59,7 @@ impl fmt::Debug for Library {
     }
 }
 
-/// Ignores poisoning: each change is complete before anything can panic.
+/// Locks `mutex`. Ignores poisoning: each change is complete before anything can panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

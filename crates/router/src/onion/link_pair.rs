@@ -1,4 +1,4 @@
-//! Both ends of a link with out-of-order delivery, in two network namespaces of one machine. Both
+//! Both ends of a link with out-of-order delivery, in two network namespaces of one machine. The
 //! ends use the same clock, so each cell's one-way delay can be measured.
 
 use std::collections::BTreeMap;
@@ -20,40 +20,40 @@ use super::mptcp::TcpKind;
 use super::newcomers::Entrance;
 use super::tap::{Tap, TapKind, save_syns};
 
-/// Creation time of the link's certificate, in seconds since 1970. Nothing checks this time.
+/// Creation time of the test link's certificate, in seconds since 1970. No code checks it.
 pub(super) const MADE: u64 = 1_800_000_000;
-/// Bytes on the wire of a record with one cell, including header, content type and authentication
-/// tag (RFC 8446, section 5.2).
+/// Size on the wire, in bytes, of a TLS record with one cell. It includes the header, the content
+/// type and the authentication tag (RFC 8446, section 5.2).
 pub(super) const RECORD: u64 = NUMBERED_CELL as u64 + 22;
-/// Number of cells per write when cells are sent at full speed.
+/// Number of cells in one write when cells are sent at full speed.
 #[cfg(test)]
 const WRITTEN: u32 = 60;
 /// Pause between two checks for new data.
 const NAP: Duration = Duration::from_micros(200);
 /// Timeout of the link's handshake.
 const OPENING: Duration = Duration::from_secs(30);
-/// Time without traffic after which the messages that follow the handshake count as complete.
+/// Time without traffic that must pass before the messages after the handshake count as complete.
 const SETTLING: Duration = Duration::from_millis(500);
 
-/// Both ends of an open link, each with its tap.
+/// Both ends of an open link, each with its packet tap, which delivers TCP segments out of order.
 pub struct LinkPair {
     conns: [Conn; 2],
     taps: [Tap; 2],
     begun: Instant,
 }
 
-/// Delays of a cell since it was sent.
+/// Delays of one cell, measured from the time at which it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellDelays {
-    /// Time until the link delivered the cell.
+    /// Time until the link delivered the cell, perhaps before earlier cells.
     pub came: Duration,
-    /// Time until the kernel had delivered the stream up to the cell's end, in order.
+    /// Time until the kernel had delivered all bytes up to the cell's end, in order.
     pub in_order: Duration,
 }
 
 impl LinkPair {
-    /// Opens a link from the namespace `one` to `address`, which is in the namespace `two`. Each
-    /// namespace has one of the `taps`.
+    /// Opens a link from the network namespace `one` to `address` in the network namespace `two`.
+    /// Each namespace uses one of the packet `taps`.
     ///
     /// # Errors
     /// A system call or the TLS library fails, or the handshake times out.
@@ -77,7 +77,7 @@ impl LinkPair {
         LinkPair::of([dialled, accepted], taps)
     }
 
-    /// Creates a link from the two ends of a connection, each with its tap.
+    /// Performs the link handshake between the two ends of a connection, each with its packet tap.
     pub(super) fn of(conns: [Conn; 2], taps: [Tap; 2]) -> io::Result<LinkPair> {
         let mut pair = LinkPair { conns, taps, begun: Instant::now() };
         pair.shake_hands()?;
@@ -92,8 +92,7 @@ impl LinkPair {
                 return Err(ErrorKind::TimedOut.into());
             }
         }
-        // The messages that follow the handshake have to arrive first, including retransmitted
-        // ones.
+        // The messages after the handshake must arrive first, including retransmitted ones.
         let (mut before, mut since) = ([0; 2], Instant::now());
         while since.elapsed() < SETTLING {
             self.turn(&mut nothing)?;
@@ -109,14 +108,14 @@ impl LinkPair {
         Ok(())
     }
 
-    /// Returns the kinds of both ends' taps.
+    /// Returns the kind of packet tap at each end.
     #[must_use]
     pub fn taps(&self) -> [TapKind; 2] {
         [0, 1].map(|end: usize| self.taps[end].kind())
     }
 
-    /// Returns the number of records that `end` opened out of order, and the number of those that
-    /// could not be opened.
+    /// Returns how many records the end `end` has decrypted before earlier ones had arrived, and
+    /// for how many this failed.
     #[must_use]
     pub fn early_counts(&self, end: usize) -> EarlyCounts {
         self.conns[end].early_counts().unwrap_or_default()
@@ -126,7 +125,7 @@ impl LinkPair {
         Time::ZERO + self.begun.elapsed()
     }
 
-    /// Moves data on both ends once. Appends the bytes that each end reads to its vector in
+    /// Reads and writes once at both ends. Appends the bytes that each end reads to its vector in
     /// `plain`.
     fn turn(&mut self, plain: &mut [Vec<u8>; 2]) -> io::Result<()> {
         let now = self.now();
@@ -148,13 +147,13 @@ impl LinkPair {
         Ok(())
     }
 
-    /// Sends `cells` cells from the end `from`, one every `between`, each in its own write. Waits
-    /// at most `patience` after that for the last ones. Returns the delays of the cells that
-    /// arrived, by number.
+    /// Sends `cells` cells from the end `from`, each in its own write, with the interval
+    /// `between`. Then waits at most `patience` for the last cells to arrive. Returns the delays
+    /// of the cells that arrived, by the cell's number.
     ///
     /// # Errors
-    /// The link breaks, delivers data that were not sent, or delivers a cell twice. Setting `stop`
-    /// ends the run early, which is no error.
+    /// The link breaks, delivers data that were not sent, or delivers a cell twice.
+    /// Setting `stop` ends the run early, without an error.
     pub fn carry(
         &mut self,
         from: usize,
@@ -193,13 +192,14 @@ impl LinkPair {
     }
 
     /// Sends `cells` cells from the end `from` at full speed, and waits at most `patience` until
-    /// all have arrived. Returns the number of bytes that the other end has read since the
+    /// all have arrived. Returns the number of bytes that the receiving end has read since the
     /// connection began.
     #[cfg(test)]
     pub(super) fn pour(&mut self, from: usize, cells: u32, patience: Duration) -> io::Result<u64> {
         let (to, begun) = (1 - from, Instant::now());
         let mut plain = [Vec::new(), Vec::new()];
-        // All cells with numbers below `next` have arrived, and the cells with numbers in `ahead`.
+        // All cells with numbers below `next` have arrived. `ahead` has the numbers of later cells
+        // that have arrived.
         let (mut sent, mut next, mut ahead) = (0, 0, std::collections::BTreeSet::new());
         while next < cells {
             if begun.elapsed() > patience {
@@ -229,7 +229,7 @@ impl LinkPair {
     }
 }
 
-/// Returns the cell with the number `number`, in its first 4 bytes.
+/// Returns a cell that begins with `number`, in 4 bytes.
 fn timed_cell(number: u32) -> Vec<u8> {
     let mut cell = vec![number as u8; NUMBERED_CELL];
     cell[..4].copy_from_slice(&number.to_be_bytes());

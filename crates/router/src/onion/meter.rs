@@ -1,4 +1,4 @@
-//! Rate limits that the links of all shards share.
+//! Rate limits that the links of all of a relay's threads share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,14 +9,14 @@ use anabranch_multipath::Time;
 const SECOND: u128 = 1_000_000_000;
 
 /// A token bucket that threads share without a lock: its contents are computed from the time at
-/// which it will be full. It can be overdrawn. Then nothing may pass until the debt is paid.
+/// which it will be full. It may be overdrawn; then nothing may pass until the debt is paid.
 #[derive(Clone, Debug)]
 pub(super) struct Meter {
     /// Rate in bytes per second.
     rate: Arc<AtomicU64>,
-    /// Capacity in bytes.
+    /// Maximum content of the bucket in bytes.
     burst: Arc<AtomicU64>,
-    /// Time at which the bucket will be full, in nanoseconds.
+    /// Time at which the bucket will be full, in nanoseconds since the start of the clock.
     full_at: Arc<AtomicU64>,
 }
 
@@ -29,8 +29,8 @@ impl Meter {
         meter
     }
 
-    /// Changes `rate` and `burst` for all threads that share the bucket. The bucket is full then,
-    /// because earlier use was under other limits.
+    /// Changes `rate` and `burst` for all threads that share the bucket. The bucket is full
+    /// afterwards, because earlier traffic was subject to other limits.
     pub(super) fn set(&self, rate: u64, burst: u64) {
         self.rate.store(rate.max(1), Ordering::Relaxed);
         self.burst.store(burst.max(1), Ordering::Relaxed);
@@ -45,23 +45,22 @@ impl Meter {
         self.burst.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of bytes that may pass now.
+    /// Returns the number of bytes that may pass at the time `now`.
     pub(super) fn left(&self, now: Time) -> u64 {
         let lacks = self.full_at.load(Ordering::Relaxed).saturating_sub(now.nanos());
         let missing = u128::from(lacks) * u128::from(self.rate()) / SECOND;
         self.burst().saturating_sub(u64::try_from(missing).unwrap_or(u64::MAX))
     }
 
-    /// Removes `bytes` bytes, which pass now, from the bucket.
+    /// Removes `bytes` bytes from the bucket, because they pass now.
     pub(super) fn take(&self, now: Time, bytes: u64) {
         let nanos = self.nanos(bytes);
         let later = |full_at: u64| Some(full_at.max(now.nanos()).saturating_add(nanos));
         let _ = self.full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 
-    /// Returns the time at which the bucket will hold what its rate allows in ten milliseconds (at
-    /// least 4096 bytes), if nothing passes before. Waiting for single bytes would cost a wake-up
-    /// for each of them.
+    /// Returns the time at which enough bytes to be worth a wake-up may pass, if nothing passes
+    /// before. Enough is what the rate allows in ten milliseconds, but at least 4096 bytes.
     pub(super) fn some_at(&self) -> Time {
         let burst = self.burst();
         let some = (self.rate() / 100).max(4096).min(burst);
@@ -70,7 +69,7 @@ impl Meter {
         Time::ZERO + Duration::from_nanos(nanos)
     }
 
-    /// Returns the nanoseconds after which `bytes` bytes are available again.
+    /// Returns the nanoseconds in which the rate allows `bytes` bytes.
     fn nanos(&self, bytes: u64) -> u64 {
         let nanos = (u128::from(bytes) * SECOND).div_ceil(u128::from(self.rate()));
         u64::try_from(nanos).unwrap_or(u64::MAX)

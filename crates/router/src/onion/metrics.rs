@@ -1,5 +1,5 @@
-//! A relay's counters for Prometheus, on a separate port: [`Metered`] decorates a [`Watch`]. The
-//! counters identify no client, relay or destination.
+//! A relay's counters for Prometheus, served on a separate port: [`Metered`] wraps an observer
+//! ([`Watch`]). The counters identify no client, relay or destination.
 
 use std::fmt;
 use std::io;
@@ -111,7 +111,8 @@ impl Collector for Relay {
     }
 }
 
-/// Encodes the counters of unordered links, if the relay has a tap; see `docs/formats.md`.
+/// Encodes the counters of links with out-of-order delivery, if the relay uses them
+/// (`docs/formats.md`).
 fn of_unordered(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
     let Some(tap) = numbers.tap else { return Ok(()) };
     let Numbers { stats, early, .. } = numbers;
@@ -128,7 +129,7 @@ fn of_unordered(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::
     count(encoder, "relay_early_records_failed", help, early.failed)
 }
 
-/// Encodes the counters of QUIC links, if they are enabled; see `docs/formats.md`.
+/// Encodes the counters of QUIC links, if the relay uses QUIC (`docs/formats.md`).
 fn of_quic(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
     let Some(QuicCounts { endpoints, failed, .. }) = numbers.quic else { return Ok(()) };
     let Numbers { stats, .. } = numbers;
@@ -150,7 +151,7 @@ fn of_quic(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resul
     count(encoder, "relay_quic_refused", help, endpoints.refused)
 }
 
-/// Encodes the counters of lossy circuits, if the relay grants them; see `docs/formats.md`.
+/// Encodes the counters of lossy circuits, if the relay allows them (`docs/formats.md`).
 fn of_lossy(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
     if !numbers.grants_lossy {
         return Ok(());
@@ -187,7 +188,8 @@ fn of_lossy(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resu
     count(encoder, "relay_lossy_garbage", help, lossy.garbage)
 }
 
-/// Encodes the counters of dedicated and of MPTCP links, if enabled; see `docs/formats.md`.
+/// Encodes the counters of links that each carry one circuit, and of MPTCP links, if the relay
+/// uses them (`docs/formats.md`).
 fn of_connections(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
     let Numbers { stats, .. } = numbers;
     if numbers.dedicates_links {
@@ -222,8 +224,8 @@ fn of_sets(encoder: &mut DescriptorEncoder<'_>, stats: &Stats) -> fmt::Result {
     levels(encoder, "relay_leg_rtt", help, Some(&Unit::Seconds), &rtts)
 }
 
-/// Returns minimum, mean and maximum of `spread`, each divided by `unit` and with its label.
-/// Returns nothing for an empty spread.
+/// Returns minimum, mean and maximum of `spread`, each with its label and divided by `unit`.
+/// Returns nothing if `spread` has no values.
 fn spread(spread: NumberSpread, unit: f64) -> Vec<([(&'static str, &'static str); 1], f64)> {
     let Some(mean) = spread.mean() else { return Vec::new() };
     let numbers = [("least", spread.least as f64), ("mean", mean), ("most", spread.most as f64)];

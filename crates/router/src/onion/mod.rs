@@ -78,7 +78,7 @@ pub fn stop_signals() -> std::io::Result<UnixStream> {
     Ok(stop)
 }
 
-/// Returns the congestion control parameters in the consensus of `network`.
+/// Returns the congestion control parameters that the consensus of `network` sets.
 fn params(network: &Network) -> Arc<Params> {
     Arc::new(Params::of(&network.consensus().params))
 }

@@ -15,30 +15,30 @@ const SOL_MPTCP: i32 = 284;
 /// Socket option that returns a connection's state (`linux/mptcp.h`).
 const MPTCP_INFO: i32 = 1;
 
-/// Protocol of a relay's sockets for links.
+/// Transport protocol of the sockets of a relay's links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum TcpKind {
-    /// TCP.
+    /// Plain TCP.
     #[default]
     Single,
     /// MPTCP, or TCP if the kernel does not support it.
     Multipath,
 }
 
-/// Counts of a relay's open links, if MPTCP is enabled.
+/// Numbers of a relay's open links with and without MPTCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MptcpCounts {
     /// Number of links that use MPTCP.
     pub links: usize,
-    /// Number of subflows of these links: one for each path.
+    /// Number of MPTCP subflows of all links; each subflow uses one network path.
     pub subflows: usize,
-    /// Number of links that use TCP. The neighbour or the kernel does not support MPTCP, or a
-    /// middlebox has removed the option.
+    /// Number of links that use plain TCP, because the neighbour or the kernel does not support
+    /// MPTCP, or a middlebox has removed the option.
     pub fell_back: usize,
 }
 
 impl MptcpCounts {
-    /// Adds the counts of two shards.
+    /// Adds the counts of two of the relay's threads.
     #[must_use]
     pub fn with(self, other: MptcpCounts) -> MptcpCounts {
         MptcpCounts {
@@ -48,7 +48,7 @@ impl MptcpCounts {
         }
     }
 
-    /// Counts a link whose socket has `subflows` subflows. `None` means that the link uses TCP.
+    /// Counts a link whose socket has `subflows` MPTCP subflows, or `None` if it uses plain TCP.
     pub(super) fn note(&mut self, subflows: Option<usize>) {
         match subflows {
             Some(subflows) => {
@@ -60,7 +60,7 @@ impl MptcpCounts {
 }
 
 impl TcpKind {
-    /// Creates a socket for links to `address`, or for listening at `address`.
+    /// Creates a socket for a link to `address`, or for listening at `address`.
     ///
     /// # Errors
     /// A system call fails.
@@ -86,18 +86,18 @@ impl TcpKind {
     }
 }
 
-/// Returns whether the kernel currently supports MPTCP (`net.mptcp.enabled`).
+/// Returns whether MPTCP is currently enabled in the kernel (`net.mptcp.enabled`).
 pub(super) fn is_there() -> bool {
     Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP)).is_ok()
 }
 
-/// Returns whether `socket` is an MPTCP socket. A socket that was accepted from a neighbour
-/// without MPTCP is not.
+/// Returns whether `socket` is an MPTCP socket. The socket of an accepted connection is not, if
+/// the neighbour does not use MPTCP.
 pub(super) fn is_multipath(socket: &TcpStream) -> bool {
     SockRef::from(socket).protocol().is_ok_and(|protocol| protocol == Some(Protocol::MPTCP))
 }
 
-/// Returns the number of the connection's subflows; `None` if the connection has fallen back to
+/// Returns the number of MPTCP subflows of `socket`; `None` if the connection has fallen back to
 /// TCP.
 pub(super) fn subflows(socket: &TcpStream) -> Option<usize> {
     // The structure's first member, `mptcpi_subflows`, counts the subflows without the first one.

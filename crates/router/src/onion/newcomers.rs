@@ -1,4 +1,5 @@
-//! Limits on connections that others open to a relay. All of the relay's threads share them.
+//! Limits on the connections that clients and other relays open to a relay. All of the relay's
+//! threads share them.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,23 +8,23 @@ use anabranch_multipath::Time;
 use anabranch_onion::directory::network::Network;
 use anabranch_onion::newcomers::{Admission, DosParams, Newcomers};
 
-/// Counters of incoming connections, and the limits on them.
+/// Counters of incoming connections, and the limits that apply to them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Entrance(Arc<Mutex<Newcomers>>);
 
-/// Slot of a connection in the limits. It is released when this is dropped.
+/// Entry of one incoming connection in the limits. It is released when this value is dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     entrance: Entrance,
     peer: IpAddr,
     is_open: bool,
-    /// Whether the connection counts towards the limits.
+    /// Whether the limits apply to the connection.
     counts: bool,
 }
 
 impl Entrance {
-    /// Admits a new connection from `peer`, and returns its slot. `None` if the connection is
-    /// refused.
+    /// Checks the limits for a new connection from `peer`. Returns the connection's entry, or
+    /// `None` if the connection must be refused.
     pub(super) fn admit(&self, now: Time, peer: IpAddr) -> Option<ConnectionSlot> {
         let admission = self.newcomers().come(now, peer);
         let counts = admission == Admission::Counted;
@@ -31,7 +32,7 @@ impl Entrance {
         (admission != Admission::Refused).then_some(place)
     }
 
-    /// Updates the limits and the known relays from `network`, a new consensus.
+    /// Updates the limits, and the list of known relays, from the new consensus in `network`.
     pub(super) fn set_network(&self, network: &Network) {
         let consensus = network.consensus();
         let addresses = consensus.relays.iter().flat_map(|relay| &relay.addresses);
@@ -39,13 +40,13 @@ impl Entrance {
         self.newcomers().set_network(DosParams::new(&consensus.params), relays);
     }
 
-    /// Returns the number of connections refused since the start.
+    /// Returns the number of incoming connections that were refused since the start.
     pub(super) fn refused(&self) -> u64 {
         self.newcomers().refused()
     }
 
     fn newcomers(&self) -> MutexGuard<'_, Newcomers> {
-        // Ignores poisoning: each change is complete before anything can panic.
+        // Poisoning is ignored: each change is complete before anything can panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

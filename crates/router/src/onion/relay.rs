@@ -1,4 +1,5 @@
-//! A relay on real sockets.
+//! A relay on real sockets. A relay has one or several shards: a shard is an event loop on its own
+//! thread with its own protocol core.
 
 use std::cmp::Reverse;
 use std::io::{self, Read};
@@ -60,7 +61,8 @@ mod self_test;
 mod shard;
 mod workers;
 
-/// Poller tokens of the first shard's own files, in addition to those of each shard.
+/// Poller token of the socket that stops the relay. Only the first event loop has this file, and
+/// those of `DIRECTORY` (documents) and `HANGUP` (SIGHUP).
 const STOP: u64 = 0;
 const DIRECTORY: u64 = 2;
 const HANGUP: u64 = 3;
@@ -68,57 +70,56 @@ const HANGUP: u64 = 3;
 const READY: &str = "accepting links";
 /// Interval at which link certificates are renewed; they are valid for two days.
 const RECERTIFY: Duration = Duration::from_secs(12 * 3600);
-/// Interval at which the description is updated. Without a change of settings, it is published
-/// only when due.
+/// Interval at which the relay's description is updated. If no setting has changed, the
+/// description is published only when that is due.
 const DESCRIBE: Duration = Duration::from_secs(60);
-/// Maximum number of incomplete handshakes from one address, over all shards.
+/// Maximum number of incomplete handshakes from one address, over all of the relay's event loops.
 const MOST_HALF_OPEN: usize = 64;
-/// Maximum number of links to one relay, if each circuit has its own. A relay of ours accepts that
-/// many handshakes from one address ([`MOST_HALF_OPEN`]). C tor accepts more: its limit
-/// `DoSConnectionMaxConcurrentCount` is 100, and only applies to clients.
+/// Maximum number of links to one relay, if each circuit has its own link. One of our relays
+/// accepts this number of handshakes from one address ([`MOST_HALF_OPEN`]). C tor accepts more:
+/// its limit `DoSConnectionMaxConcurrentCount` is 100, and applies only to clients.
 const MOST_DEDICATED: usize = MOST_HALF_OPEN;
-/// Delay of the description after a self-test. Rates are measured over ten whole seconds, so the
-/// test's rate is part of the history by then.
+/// Time from a bandwidth self-test to the update of the relay's description. Rates are averages
+/// over ten whole seconds, so the test's rate is in the history by then.
 const SETTLED: Duration = Duration::from_secs(12);
 
-/// Settings of a relay.
+/// Settings of an onion relay.
 pub struct Settings {
-    /// Addresses at which to listen for links.
+    /// Addresses at which the relay listens for links.
     pub listen: Vec<SocketAddr>,
-    /// The relay's keys.
+    /// The relay's keys, with their rotation.
     pub keys: KeyRing,
-    /// Whether to answer directory requests.
+    /// Whether the relay answers directory requests.
     pub directory: bool,
-    /// Scheduler that chooses among the circuits of a link.
+    /// Scheduler that chooses the next circuit on a link to send a cell.
     pub circuitmux: circuitmux::Kind,
-    /// Directory client, which fetches documents and publishes the relay's descriptor.
+    /// Handle of the thread that fetches documents and publishes the relay's descriptor.
     pub dirclient: DirClient,
-    /// Settings that may change at run time.
+    /// Settings that may change while the relay runs.
     pub live: Live,
-    /// Taps for out-of-order delivery, one for each event loop ([`Tap::open_all`]). In an event
-    /// loop without a tap, links are in order.
+    /// Packet taps, which deliver TCP segments out of order: one for each event loop
+    /// ([`Tap::open_all`]). An event loop without a tap uses ordered links.
     pub taps: Vec<Tap>,
-    /// Kind of link to create on TCP connections.
+    /// Link protocol on TCP connections.
     pub links: &'static StreamFamily,
-    /// Settings of QUIC links, which are opened alongside TLS links; `None` to open and accept
-    /// none.
+    /// Settings of QUIC links, which are opened in addition to TLS links; `None` to use no QUIC.
     pub quic: Option<QuicLinking>,
-    /// Whether each extended circuit gets its own link to the next relay.
+    /// Whether each circuit gets its own link to the next relay.
     pub dedicated_links: bool,
-    /// Whether to use MPTCP for links in both directions, if the kernel supports it. Taps do not
-    /// work with MPTCP.
+    /// Whether to use MPTCP for incoming and outgoing links, if the kernel supports it. Packet
+    /// taps do not work with MPTCP.
     pub mptcp: bool,
-    /// Number of event loops, each with its own core and its share of links and memory. A value of
-    /// 0 counts as 1.
+    /// Number of event loops, each with its own thread, protocol core and share of links and
+    /// memory. A value of 0 counts as 1.
     pub threads: usize,
-    /// Settings of a bridge; `None` if the relay is not a bridge. For a bridge, `dirclient` must
+    /// Settings of a bridge; `None` if the relay is not a bridge. With a bridge, `dirclient` must
     /// not publish descriptors.
     pub bridge: Option<BridgeSettings>,
 }
 
 impl Settings {
-    /// Creates settings from `description`, with one event loop, without a grace period and
-    /// without private addresses.
+    /// Creates settings from `description`, with one event loop. The relay stops at once when
+    /// asked to, and private addresses are not allowed.
     #[must_use]
     pub fn new(
         listen: Vec<SocketAddr>,
@@ -144,42 +145,44 @@ impl Settings {
     }
 }
 
-/// Maximum number of sets of circuits in [`Numbers`].
+/// Maximum number of sets of circuits that [`Numbers`] describes.
 const SETS: usize = 16;
 
-/// A relay's counters, which observers receive ([`Watch::numbers`]).
+/// A relay's counters and the state of its largest buffers, for observers ([`Watch::numbers`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Numbers {
-    /// The core's statistics.
+    /// Counters of the protocol core.
     pub stats: Stats,
-    /// Number of links, open or not yet open.
+    /// Number of links, including those being opened.
     pub links: usize,
-    /// Bytes on links since the start: received, sent.
+    /// Bytes received and sent on links since the start.
     pub carried: [u64; 2],
-    /// Number of connections refused because their address had too many.
+    /// Number of connections that were refused because their address had too many.
     pub refused: u64,
-    /// Number of connections that were accepted and immediately closed, for lack of file
-    /// descriptors.
+    /// Number of connections that were accepted and at once closed, because file descriptors had
+    /// run out.
     pub turned_away: u64,
-    /// Kind of tap for out-of-order delivery, if links may be unordered; `None` otherwise.
+    /// Kind of the packet tap that delivers TCP segments out of order; `None` if all links are
+    /// ordered.
     pub tap: Option<TapKind>,
-    /// Number of records opened out of order.
+    /// Number of TLS records that were decrypted before earlier ones had arrived, and number of
+    /// failed attempts.
     pub early: EarlyCounts,
-    /// Counters of QUIC links; `None` if they are disabled.
+    /// Counters of QUIC links; `None` if QUIC is disabled.
     pub quic: Option<QuicCounts>,
-    /// Whether the relay grants lossy circuits.
+    /// Whether the relay allows lossy circuits, whose cells may get lost.
     pub grants_lossy: bool,
-    /// Counters of links and subflows; `None` if MPTCP is disabled.
+    /// Counts of MPTCP links and subflows; `None` if MPTCP is disabled.
     pub mptcp: Option<MptcpCounts>,
-    /// Whether each extended circuit has its own link.
+    /// Whether each circuit gets its own link to the next relay.
     pub dedicates_links: bool,
-    /// Sets of circuits that end at this relay, those with the fullest reordering buffers first.
-    /// There are at most `SETS`.
+    /// Sets of circuits that end at this relay, the sets with the fullest reordering buffers
+    /// first. At most `SETS` are listed.
     pub sets: Vec<SetNumbers>,
 }
 
 impl Numbers {
-    /// Adds the counters of another shard.
+    /// Adds the counters of another of the relay's event loops.
     fn with(self, other: &Numbers) -> Numbers {
         let [received, sent] = [0, 1].map(|way| self.carried[way] + other.carried[way]);
         let mut sets = [self.sets, other.sets.clone()].concat();
@@ -202,7 +205,8 @@ impl Numbers {
     }
 }
 
-/// Combines the values of two shards with `with`. If only one shard has a value, returns that.
+/// Combines the values of two event loops with `with`. If only one has a value, returns that
+/// value.
 fn both<T>(one: Option<T>, other: Option<T>, with: impl Fn(T, T) -> T) -> Option<T> {
     match (one, other) {
         (Some(one), Some(other)) => Some(with(one, other)),
@@ -210,28 +214,30 @@ fn both<T>(one: Option<T>, other: Option<T>, with: impl Fn(T, T) -> T) -> Option
     }
 }
 
-/// Observer of a running relay.
+/// Observer of a running relay, for logs and displays.
 pub trait Watch {
-    /// Receives the addresses at which the relay listens, once it listens.
+    /// Called once the relay listens. `at` are the addresses.
     fn listening(&mut self, at: &[SocketAddr]);
-    /// Receives an event of the relay's core.
+    /// Called for each event of the relay's protocol core.
     fn event(&mut self, now: Time, event: &Event);
-    /// Receives the current counters, about once a second.
+    /// Called about once a second with the current counters.
     fn numbers(&mut self, now: Time, numbers: &Numbers);
-    /// Receives a message for the log.
+    /// Called with a message for the log.
     fn note(&mut self, text: &str);
-    /// Receives the result of reading the settings again after SIGHUP.
+    /// Called with the result of reading the settings again after SIGHUP.
     fn reloaded(&mut self, outcome: &Outcome) {
         self.note(&in_words(outcome));
     }
-    /// Receives a verdict about clocks: one is wrong, or the machine's clock is right again.
+    /// Called when a relay's or this machine's clock is wrong, or this machine's clock is right
+    /// again.
     fn clock(&mut self, skew: &Skew) {
         self.note(&skew.to_string());
     }
 }
 
 /// Runs a relay until `stop` is readable. Then it accepts no new links, and continues until its
-/// circuits are closed or the grace period is over. A second byte on `stop` ends it at once.
+/// circuits are closed or the grace period is over. A second byte on `stop` ends the relay at
+/// once.
 ///
 /// # Errors
 /// An address cannot be listened on, or file descriptors run out at the start.
@@ -243,7 +249,7 @@ pub fn run(settings: Settings, stop: &UnixStream, watch: &mut dyn Watch) -> io::
 /// settings.
 ///
 /// # Errors
-/// As for [`run`].
+/// The same as those of [`run`].
 pub fn run_rereading(
     settings: Settings,
     stop: &UnixStream,
@@ -277,8 +283,8 @@ pub fn run_rereading(
     Ok(())
 }
 
-/// The first shard, the handles of the other shards, and the state that exists only once in a
-/// relay.
+/// State of a relay's main thread: its own event loop, the handles of the other event loops, and
+/// the state that exists only once in a relay.
 struct MainShard<'r> {
     shard: Shard,
     workers: Workers,
@@ -288,23 +294,23 @@ struct MainShard<'r> {
     self_test: SelfTest,
     bridge: Option<BridgeSide>,
     network: Option<Arc<Network>>,
-    /// Rate limits that all shards share: one for receiving and one for sending.
+    /// Rate limits for receiving and for sending. All of the relay's event loops share them.
     meters: [Meter; 2],
     reload: Option<Reload<'r, Changes>>,
     /// Current TLS certificate of the relay's links.
     certificate: Vec<u8>,
-    /// Generator of the next link key and its certificate.
+    /// Generator of the next TLS key and its certificate.
     link_keys: LinkKeys,
     ticked: Time,
-    /// Time of the last renewal of link certificates.
+    /// Time at which the certificates of links were last renewed.
     certified: Time,
-    /// Time of the next update of the description.
+    /// Time at which the relay's description is to be updated next.
     describe_at: Time,
-    /// Whether a message was logged that circuits share links, though each should have its own.
+    /// Whether it was logged that circuits share links although each should have its own.
     told_shared: bool,
     file_watch: FileWatch,
-    /// Latest time at which the relay ends; `None` unless it was asked to stop. It ends as soon as
-    /// no circuit is left.
+    /// Time at which the relay ends at the latest; `None` if it was not asked to stop. It ends
+    /// earlier if no circuit is left.
     ends: Option<Time>,
 }
 
@@ -357,7 +363,7 @@ impl<'r> MainShard<'r> {
         Ok(main)
     }
 
-    /// Waits for events and services the core. Returns false when the relay should end.
+    /// Waits for socket events and services the core. Returns false when the relay must end.
     fn turn(&mut self, stop: &UnixStream, watch: &mut Clocked<'_>) -> io::Result<bool> {
         let (now, ready) = self.shard.turn(watch)?;
         for token in ready {
@@ -407,7 +413,7 @@ impl<'r> MainShard<'r> {
         Numbers { refused: self.entrance.refused(), ..numbers }
     }
 
-    /// Reads the signals in `stop`. Returns true if the relay should end at once.
+    /// Reads the stop signals in `stop`. Returns true if the relay must end at once.
     fn must_end(&mut self, now: Time, mut stop: &UnixStream, watch: &mut dyn Watch) -> bool {
         let asked = stop.read(&mut [0; 16]).unwrap_or(0);
         if asked > 1 || (asked > 0 && self.ends.is_some()) {
@@ -430,7 +436,7 @@ impl<'r> MainShard<'r> {
         watch.note(&format!("stopping: waiting for {circuits} circuits to finish"));
     }
 
-    /// Renews keys and link certificates before they expire. Updates the description.
+    /// Renews keys and link certificates before they expire, and updates the relay's description.
     fn renew(&mut self, now: Time, watch: &mut dyn Watch) {
         if now.since(self.certified) >= RECERTIFY {
             self.certified = now;
@@ -449,9 +455,9 @@ impl<'r> MainShard<'r> {
         self.describe_in_time(now);
     }
 
-    /// Runs the self-test, if one is due.
+    /// Starts the bandwidth self-test if it is due, and processes its result.
     fn test(&mut self, now: Time, watch: &mut dyn Watch) {
-        // A bridge makes no test, because it must not be revealed to other relays.
+        // A bridge does not test itself, because other relays must not learn of it.
         let is_tested = self.ends.is_none() && self.bridge.is_none();
         let Some(network) = self.network.as_deref().filter(|_| is_tested) else { return };
         let relay = Tested {
@@ -469,7 +475,8 @@ impl<'r> MainShard<'r> {
         }
     }
 
-    /// Renews the certificates in CERTS cells, for the current TLS certificate.
+    /// Renews the certificates that links exchange in CERTS cells, for the current TLS
+    /// certificate.
     fn certify(&mut self, watch: &mut dyn Watch) {
         match credentials(self.settings.keys.keys(), &self.certificate, unix()) {
             Ok(credentials) => {
@@ -481,7 +488,8 @@ impl<'r> MainShard<'r> {
         }
     }
 
-    /// Uses another TLS certificate for new links. Links that are being opened keep the old one.
+    /// Uses another TLS certificate for new links. Links that are being opened keep the old
+    /// certificate.
     fn show(&mut self, key: &LinkKey, watch: &mut dyn Watch) -> io::Result<()> {
         let context = Context::with_certificate(&key.certificate, &key.key);
         let context = context.map_err(io::Error::other)?;
@@ -491,7 +499,7 @@ impl<'r> MainShard<'r> {
         self.shard.station.set_context(&context)
     }
 
-    /// Replaces keys that are too old.
+    /// Replaces the relay's keys that are too old.
     fn renew_keys(&mut self, watch: &mut dyn Watch) {
         let keys = &mut self.settings.keys;
         let renewed = anabranch_os::entropy::generator()
@@ -551,13 +559,13 @@ impl<'r> MainShard<'r> {
     }
 }
 
-/// Returns the credentials as they are used for incoming links, and for outgoing links.
+/// Returns two forms of `credentials`: for incoming links, and for outgoing links.
 fn roles(credentials: Credentials) -> (Role, Role) {
     let credentials = Arc::new(credentials);
     (Role::Responder(Arc::clone(&credentials)), Role::Initiator(credentials))
 }
 
-/// Creates the parts of all shards. Only the first shard listens.
+/// Creates the parts of all of the relay's event loops (shards). Only the first one listens.
 fn shards(
     settings: &mut Settings,
     meters: &[Meter; 2],
@@ -601,7 +609,7 @@ fn shards(
     ring::shards(settings.threads.max(1))?.into_iter().enumerate().map(make).collect()
 }
 
-/// Makes all shards listen for QUIC links at the TCP addresses of the `first` shard.
+/// Makes all event loops listen for QUIC links, at the TCP addresses of the `first` one.
 fn take_quic(first: &mut Shard, others: &mut [Parts], entrance: &Entrance) -> io::Result<()> {
     let at = first.station.addresses()?;
     let mut sockets = quic::sockets(&at, 1 + others.len())?.into_iter();
@@ -634,12 +642,14 @@ fn config(settings: &Settings, credentials: &Credentials) -> Config {
     }
 }
 
-/// Returns one shard's share of `most`, a limit for all shards together.
+/// Divides `most`, a limit for the whole relay, by the number of its event loops. Returns at least
+/// 1.
 fn shared_out(most: usize, settings: &Settings) -> usize {
     (most / settings.threads.max(1)).max(1)
 }
 
-/// Returns the relay's credentials for links with the TLS `certificate`.
+/// Returns the certificates with which the relay proves its identity on links with the TLS
+/// `certificate`. `unix` is the current time in seconds since 1970.
 fn credentials(keys: &RelayKeys, certificate: &[u8], unix: u64) -> io::Result<Credentials> {
     keys.credentials(&mut anabranch_os::entropy::generator()?, certificate, unix)
         .map_err(io::Error::other)

@@ -7,24 +7,25 @@ use std::io;
 use anabranch_os::hangup::Hangup;
 use anabranch_os::manager::reloading;
 
-/// Callback that reads the settings. Its error is one line that names the mistake and its place.
+/// Callback that reads the settings again. Its error is one line that names the mistake and its
+/// place.
 pub type Reread<'r, T> = Box<dyn FnMut() -> Result<Renewed<T>, String> + 'r>;
 
-/// Settings that were read again.
+/// Settings that were read again after SIGHUP.
 #[derive(Debug)]
 pub struct Renewed<T> {
     /// The settings to apply.
     pub settings: T,
-    /// Names of the changed settings.
+    /// Names of the settings that have changed.
     pub names: Names,
 }
 
-/// Names of changed settings.
+/// Names of the settings that have changed, for messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    /// Names of settings that were applied.
+    /// Names of changed settings whose new values are used now.
     pub changed: Vec<&'static str>,
-    /// Names of settings that have changed but require a restart. The old values stay in use.
+    /// Names of changed settings that need a restart. Until then, their old values are used.
     pub restart: Vec<&'static str>,
 }
 
@@ -42,11 +43,11 @@ impl fmt::Display for Names {
     }
 }
 
-/// Result of reading settings again: the names of changed settings, or an error. After an error,
-/// the current settings stay in use.
+/// Result of reading the settings again: the names of the changed settings, or an error. After an
+/// error, the old settings stay in use.
 pub type Outcome = Result<Names, String>;
 
-/// Formats `outcome` as one line of text.
+/// Formats the result of reading the settings again as one line of text.
 #[must_use]
 pub fn in_words(outcome: &Outcome) -> String {
     match outcome {
@@ -59,22 +60,22 @@ pub fn in_words(outcome: &Outcome) -> String {
 pub struct Reload<'r, T> {
     pub(super) hangup: Hangup,
     reread: Reread<'r, T>,
-    /// Whether the program also ends on SIGHUP when its terminal is closed.
+    /// Whether the program ends when SIGHUP was sent because its terminal was closed.
     ends_with_terminal: bool,
 }
 
 /// Action to take after SIGHUP.
 pub(super) enum Asked<T> {
-    /// End the program.
+    /// End the program, because its terminal was closed.
     End,
     /// Apply these settings, which were read again.
     Adopt(Renewed<T>),
-    /// Keep the current settings, because the new ones are invalid for this reason.
+    /// Keep the old settings, because the new settings are invalid for this reason.
     Keep(String),
 }
 
 impl<'r, T> Reload<'r, T> {
-    /// Starts to handle SIGHUP. `reread` reads the settings.
+    /// Starts to handle SIGHUP. `reread` is called to read the settings.
     ///
     /// # Errors
     /// A system call fails.
@@ -82,14 +83,14 @@ impl<'r, T> Reload<'r, T> {
         Ok(Reload { hangup: Hangup::watch()?, reread, ends_with_terminal: false })
     }
 
-    /// Makes the program end on SIGHUP when its terminal is closed.
+    /// Makes the program end when SIGHUP was sent because its terminal was closed.
     #[must_use]
     pub fn ending_with_terminal(mut self) -> Reload<'r, T> {
         self.ends_with_terminal = true;
         self
     }
 
-    /// Handles all signals received since the last call, and returns the action to take.
+    /// Handles all SIGHUP signals since the last call, and returns the action to take.
     pub(super) fn take(&mut self) -> Asked<T> {
         if self.hangup.take() && self.ends_with_terminal {
             return Asked::End;

@@ -1,14 +1,14 @@
 //! Messages about wrong clocks: a verdict of [`anabranch_onion::clocks`], with the name of the
-//! relay that it is about.
+//! relay that the verdict is about.
 
 use std::fmt;
 
 use anabranch_onion::clocks::{Verdict, Witness, in_words};
 
-/// A verdict about a clock, and the name of the relay.
+/// A verdict about a clock, with the name of the relay that it is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skew {
-    /// The verdict: which clock is wrong, and by how much.
+    /// The verdict: the clock that is wrong, and by how much.
     pub verdict: Verdict,
     /// The relay's nickname, or its fingerprint if the nickname is unknown. Empty if the verdict
     /// is not about a relay.
@@ -16,7 +16,7 @@ pub struct Skew {
 }
 
 impl Skew {
-    /// Adds the relay's name to `verdict`. `name_of` returns the name for an identity.
+    /// Adds the relay's name to `verdict`. `name_of` returns the name for an RSA identity.
     pub(super) fn new(verdict: Verdict, name_of: impl Fn(&[u8; 20]) -> String) -> Skew {
         let name = match &verdict {
             Verdict::Ours(_, Witness::Authority(relay)) | Verdict::Theirs(relay, _) => {
@@ -27,7 +27,7 @@ impl Skew {
         Skew { verdict, name }
     }
 
-    /// Returns whether the verdict is that a clock is wrong.
+    /// Returns whether the verdict is that a clock is wrong, rather than that it is right again.
     #[must_use]
     pub fn is_trouble(&self) -> bool {
         self.verdict != Verdict::Right

@@ -1,4 +1,5 @@
-//! The state of a client that is kept between runs: its guards, and the build times of circuits.
+//! The state of a client that is kept on disk between runs: its guards, and the build times of its
+//! circuits.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,26 +15,26 @@ use super::store::{StoreError, replace};
 
 const FILE: &str = "state.json";
 
-/// The stored state.
+/// State of a client that is kept on disk between runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientState {
-    /// Guards, in the order in which they were sampled.
+    /// Guards of the client, in the order in which they were sampled.
     pub guards: KeptGuards,
     /// Build times of circuits in milliseconds, oldest first.
     pub build_times: Vec<u32>,
-    /// Unknown fields of the file, which a later version has written.
+    /// Fields of the state file that this version does not know. They are written back unchanged.
     pub unknown: UnknownState,
 }
 
-/// Fields that a later version has written: those of the file, of each guard (by list and
-/// fingerprint), and of each guard's confirmation.
+/// Fields that this version does not know, at three places: in the state file itself, in each
+/// guard (by list and fingerprint), and in each guard's confirmation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnknownState {
     file: Unknown,
     guards: BTreeMap<(List, [u8; 20]), [Unknown; 2]>,
 }
 
-/// Lists of guards in the file.
+/// The lists of guards in the client's state file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum List {
     Default,
@@ -41,13 +42,13 @@ enum List {
     Bridges,
 }
 
-/// Layout of the file.
+/// Layout of the client's state file.
 #[derive(Serialize, Deserialize)]
 struct Written {
     guards: Vec<WrittenGuard>,
-    /// List of guards for a user who allows only few relays.
+    /// Guards for a user whose settings allow only few relays.
     restricted_guards: Vec<WrittenGuard>,
-    /// List of bridges, for a user who enters the network through bridges.
+    /// Bridges, for a user who enters the network through bridges.
     #[serde(default)]
     bridges: Vec<WrittenGuard>,
     build_times_ms: Vec<u32>,
@@ -55,7 +56,7 @@ struct Written {
     unknown: Unknown,
 }
 
-/// A guard in the file. Times are in seconds since 1970.
+/// A guard in the client's state file. Times are in seconds since 1970.
 #[derive(Serialize, Deserialize)]
 struct WrittenGuard {
     fingerprint: String,
@@ -96,8 +97,8 @@ impl WrittenGuard {
         }
     }
 
-    /// Converts the entry to a guard. Adds the entry's unknown fields to `unknown`. The error is a
-    /// fingerprint that is malformed.
+    /// Converts the file's entry into a guard. Moves the fields that this version does not know to
+    /// `unknown`. The error is a malformed fingerprint.
     fn read(self, list: List, unknown: &mut UnknownState) -> Result<Sampled<[u8; 20]>, String> {
         let Some(id) = digest(&self.fingerprint) else { return Err(self.fingerprint) };
         let (confirmed, of_confirmed) = match self.confirmed {
@@ -115,11 +116,11 @@ impl WrittenGuard {
 }
 
 impl ClientState {
-    /// Reads the state in `folder`. Returns an empty state if there is no file.
+    /// Reads the client's state from `folder`. Returns an empty state if there is no file.
     ///
     /// # Errors
-    /// The file cannot be read, or is damaged. It is left unchanged, because it may contain guards
-    /// that its owner wants. New guards are never chosen silently.
+    /// The file cannot be read, or is damaged. It is left unchanged, because its guards
+    /// may be wanted. New guards are never chosen silently.
     pub fn read(folder: &Path) -> Result<ClientState, StoreError> {
         let path = folder.join(FILE);
         let strange = |why: &str| {
@@ -154,7 +155,7 @@ impl ClientState {
         Ok(ClientState { guards, build_times: written.build_times_ms, unknown })
     }
 
-    /// Writes the state to a file in `folder`.
+    /// Writes the client's state to a file in `folder`.
     ///
     /// # Errors
     /// The file cannot be written. The old file is unchanged then.

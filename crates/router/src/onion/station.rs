@@ -1,5 +1,5 @@
-//! A core and its links, for a client or a relay: the sockets of one thread, and the calls that
-//! move bytes between sockets and core.
+//! A protocol core and its links, for a client or a relay: the sockets of one thread, and the
+//! calls that move bytes between sockets and core.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -27,17 +27,17 @@ use super::newcomers::Entrance;
 use super::tap::{Tap, save_syns};
 use anabranch_os::holders::{self, Transport};
 
-/// Smallest poller token of a listener; the listener's index is added. Smaller tokens belong to
-/// files of the client or relay that owns the station.
+/// Smallest poller token of a listening socket; the socket's index is added. Smaller tokens belong
+/// to files of the client or relay itself.
 pub(super) const LISTENERS: u64 = 16;
-/// Smallest poller token of a stream's socket; the number that the owner has given it is added.
+/// Smallest poller token of a stream's socket; the stream's number is added.
 pub(super) const STREAMS: u64 = 1 << 61;
-/// Interval of checks that no event triggers.
+/// Interval of checks that no socket event triggers.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 /// Interval between checks for idle links.
 const REST: Duration = Duration::from_secs(10);
 
-/// An onion core (of a client or a relay), its links, and its listeners.
+/// A protocol core (of a client or a relay) with its links and listening sockets.
 pub(super) struct Station<C> {
     pub(super) clock: Clock,
     pub(super) core: C,
@@ -45,35 +45,38 @@ pub(super) struct Station<C> {
     pub(super) carriers: Carriers,
     pub(super) listeners: Vec<TcpListener>,
     spare: Spare,
-    /// Addresses that we advertise to neighbours; empty for a client.
+    /// Our addresses that neighbours learn in the link handshake; empty for a client.
     pub(super) own: Vec<IpAddr>,
-    /// Table of links that the relay's shards share; `None` if there is only one shard.
+    /// Table of the relays that any of this relay's event loops has a link with; `None` if there
+    /// is only one event loop.
     claims: Option<ShardClaims>,
-    /// Whether each link is opened for one circuit, regardless of other shards' links.
+    /// Whether each link is opened for one circuit, even if another event loop has a link to the
+    /// relay.
     dedicates_links: bool,
-    /// Time of the last check for links that do not open.
+    /// Time of the last check for links whose handshake takes too long.
     swept: Time,
     /// Time of the last check for idle links.
     rested: Time,
-    /// Lossy cells that are being moved between a link and the core.
+    /// Buffer for lossy cells that are being moved between a link and the core.
     lossy: Vec<u8>,
 }
 
-/// Meaning of a poller token.
+/// Meaning of a poller token: the file that it identifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token {
-    /// A file of the client or relay that owns the station, with this token.
+    /// A file of the client or relay itself, with this token.
     File(u64),
-    /// The listener with this index.
+    /// The listening socket with this index.
     Listener(usize),
-    /// A file of a carrier: the carrier's number and the file's, for [`Station::receive`].
+    /// A file of a carrier (such as QUIC): the carrier's number and the file's number, for
+    /// [`Station::receive`].
     Carrier(u8, u64),
-    /// The socket of a stream, with the number that the owner has given it.
+    /// The socket of the stream with this number.
     Stream(u64),
 }
 
 impl Token {
-    /// Returns the meaning of `token`.
+    /// Returns the file that the poller token `token` identifies.
     pub(super) fn of(token: u64) -> Token {
         match token {
             0..LISTENERS => Token::File(token),
@@ -88,11 +91,12 @@ impl Token {
 }
 
 impl<C: Core + LinkCore> Station<C> {
-    /// Creates a station without links that listens at the addresses in `at`. `tcp` is the
-    /// protocol of listeners and of outgoing links.
+    /// Creates a core's environment without links, and listens on the addresses in `at`. `tcp` is
+    /// the transport protocol (TCP or MPTCP) of listening sockets and outgoing links.
     ///
     /// # Errors
-    /// An address cannot be listened on (the error names it), or file descriptors run out.
+    /// An address cannot be listened on (the error names it), or file descriptors run
+    /// out.
     pub(super) fn new(
         clock: Clock,
         core: C,
@@ -124,26 +128,26 @@ impl<C: Core + LinkCore> Station<C> {
         })
     }
 
-    /// Allows links to be unordered from now on. `tap` delivers their segments.
+    /// Allows links to deliver cells out of order. `tap` delivers the TCP segments of these links.
     ///
     /// # Errors
     /// A system call fails.
     pub(super) fn unorder(&mut self, tap: Tap) -> io::Result<()> {
         tap.file().map(|file| self.poller.add(file, TAP)).transpose()?;
-        // If the kernel does not save SYN packets, incoming links stay in order.
+        // If the kernel does not save SYN packets, incoming links stay ordered.
         self.listeners.iter().for_each(|listener| drop(save_syns(listener)));
         self.carriers.tcp.set_tap(tap);
         Ok(())
     }
 
-    /// Opens QUIC links alongside TLS links from now on, under the conditions in `linking`.
+    /// Starts to open QUIC links in addition to TLS links, under the conditions in `linking`.
     pub(super) fn open_quic(&mut self, linking: QuicLinking) {
         let context = self.carriers.tcp.context().clone();
         self.carriers.quic = Some(QuicLinks::new(context, linking));
     }
 
-    /// Accepts QUIC links at `sockets` from now on. `entrance` limits them together with TCP
-    /// connections.
+    /// Starts to accept QUIC links at `sockets`. `entrance` limits their number together with that
+    /// of TCP connections.
     ///
     /// # Errors
     /// A system call fails.
@@ -156,12 +160,12 @@ impl<C: Core + LinkCore> Station<C> {
         quic.listen(&self.poller, sockets, entrance)
     }
 
-    /// Stops accepting QUIC links; open ones stay.
+    /// Stops accepting QUIC links; open QUIC links continue.
     pub(super) fn refuse_quic(&mut self) {
         self.carriers.quic.iter_mut().for_each(QuicLinks::refuse);
     }
 
-    /// Uses another certificate for new links.
+    /// Uses another TLS certificate for new links.
     ///
     /// # Errors
     /// The TLS library fails. QUIC links keep the old certificate then.
@@ -169,29 +173,30 @@ impl<C: Core + LinkCore> Station<C> {
         self.carriers.set_context(context)
     }
 
-    /// Returns the number of links, open or not yet open.
+    /// Returns the number of links, including those being opened.
     pub(super) fn link_count(&self) -> usize {
         self.carriers.iter().map(Carrier::len).sum()
     }
 
-    /// Returns the bytes on links since the start: received, sent.
+    /// Returns the bytes received and sent on links since the start.
     pub(super) fn transferred(&self) -> [u64; 2] {
         let all = self.carriers.iter().map(Carrier::transferred);
         all.fold([0; 2], |sum, some| [sum[0] + some[0], sum[1] + some[1]])
     }
 
-    /// Returns the counters of QUIC links; `None` if they are disabled.
+    /// Returns the counters of QUIC links; `None` if QUIC is disabled.
     pub(super) fn quic_counts(&self) -> Option<QuicCounts> {
         self.carriers.quic.as_ref().map(QuicLinks::counts)
     }
 
-    /// Returns whether QUIC links carry lossy cells if the neighbour supports them, too.
+    /// Returns whether QUIC links carry lossy cells (cells that may get lost), if the neighbour
+    /// supports that too.
     pub(super) fn grants_lossy(&self) -> bool {
         self.carriers.quic.as_ref().is_some_and(QuicLinks::carries_lossy)
     }
 
-    /// Services the file numbered `file` of `carrier`, and moves data between the carrier's links
-    /// and the core.
+    /// Processes the event `ready` of a file of `carrier`. Then moves data between the carrier's
+    /// links and the core.
     pub(super) fn receive(&mut self, now: Time, (carrier, file): (u8, u64), ready: Ready) {
         if let Some(links) = self.carriers.get_mut(carrier) {
             links.receive(now, &self.poller, file, ready);
@@ -234,7 +239,7 @@ impl<C: Core + LinkCore> Station<C> {
         self.core.handle_link(now, LinkInput::Opened { link, target, start });
     }
 
-    /// Opens a second link alongside `link`, to the same relay.
+    /// Opens a second link to the relay at the other end of `link`.
     fn open_beside(&mut self, now: Time, link: LinkId, target: (Target, Option<u8>)) {
         match self.carriers.open_beside(now, &self.poller, link, target) {
             Ok(carrier) => self.take_news(now, carrier),
@@ -242,7 +247,7 @@ impl<C: Core + LinkCore> Station<C> {
         }
     }
 
-    /// Connects the core with the relay's other shards.
+    /// Connects the core with the relay's other event loops.
     ///
     /// # Errors
     /// A system call fails.
@@ -257,7 +262,7 @@ impl<C: Core + LinkCore> Station<C> {
         Ok(())
     }
 
-    /// Makes the core open a link for each circuit from now on.
+    /// Makes the core open a separate link for each circuit from now on.
     pub(super) fn dedicate_links(&mut self) {
         self.dedicates_links = true;
     }
@@ -267,7 +272,8 @@ impl<C: Core + LinkCore> Station<C> {
         self.dedicates_links
     }
 
-    /// Watches `file`, which belongs to the station's owner, with the poller token `token`.
+    /// Makes the poller watch `file`, which belongs to the client or relay itself, with the token
+    /// `token`.
     ///
     /// # Errors
     /// A system call fails.
@@ -276,7 +282,7 @@ impl<C: Core + LinkCore> Station<C> {
         self.poller.add(file, token)
     }
 
-    /// Returns the addresses at which the station listens.
+    /// Returns the addresses on which this core's sockets listen.
     ///
     /// # Errors
     /// A system call fails.
@@ -284,20 +290,20 @@ impl<C: Core + LinkCore> Station<C> {
         self.listeners.iter().map(TcpListener::local_addr).collect()
     }
 
-    /// Accepts the next connection of the listener with the index `place`. Returns `None` if there
-    /// is none. If file descriptors run out, accepts the connection on a spare one and closes it
-    /// at once.
+    /// Accepts the next connection at the listening socket with the index `place`. Returns `None`
+    /// if there is none. If file descriptors run out, uses a reserved one to accept the
+    /// connection, and closes it at once.
     pub(super) fn accept(&mut self, place: usize) -> Option<(TcpStream, SocketAddr)> {
         self.spare.accept(self.listeners.get(place)?)
     }
 
-    /// Returns the number of connections closed for lack of file descriptors.
+    /// Returns the number of connections that were closed because file descriptors had run out.
     pub(super) fn turned_away(&self) -> u64 {
         self.spare.turned_away()
     }
 
-    /// Waits until a file is ready, the core's timeout or the time `other` is due, or a tick has
-    /// passed.
+    /// Waits until a file is ready, the core's timeout or the time `other` is reached, or a tick
+    /// ([`TICK`]) has passed.
     ///
     /// # Errors
     /// A system call fails.
@@ -309,8 +315,8 @@ impl<C: Core + LinkCore> Station<C> {
         Ok(self.poller.wait(Some(pause))?.collect())
     }
 
-    /// Resumes links that waited for the rate limit, closes links that do not open, and releases
-    /// the buffers of idle links.
+    /// Resumes links that waited for the rate limit, closes links whose handshake takes too long,
+    /// and releases the buffers of idle links.
     pub(super) fn resume(&mut self, now: Time) {
         let sweeps = now.since(self.swept) >= TICK;
         if sweeps {
@@ -342,7 +348,7 @@ impl<C: Core + LinkCore> Station<C> {
         }
     }
 
-    /// Executes the core's output for a link.
+    /// Executes an output of the core that concerns a link.
     pub(super) fn execute(&mut self, now: Time, output: LinkOutput) {
         match output {
             LinkOutput::Dial { target } => self.dial(now, target),
@@ -379,13 +385,14 @@ impl<C: Core + LinkCore> Station<C> {
         }
     }
 
-    /// Calls `act` on the carrier of `link`. Returns `None` if there is no such carrier.
+    /// Calls `act` on the carrier (TCP, QUIC or ring in memory) of `link`. Returns `None` if there
+    /// is no such carrier.
     fn with<T>(&mut self, link: LinkId, act: impl FnOnce(&mut dyn Carrier) -> T) -> Option<T> {
         self.carriers.get_mut(link.carrier()).map(act)
     }
 
-    /// Moves bytes between a stream in the core and its external socket `external`, which has the
-    /// number `number`. Returns the event for the station's owner.
+    /// Moves bytes between a stream in the core and its socket `external`. `number` is the number
+    /// of the socket. Returns the event that the caller must process.
     pub(super) fn service(
         &mut self,
         now: Time,
@@ -394,25 +401,25 @@ impl<C: Core + LinkCore> Station<C> {
         what: IoEvent,
     ) -> ExternalEvent {
         let told = external.service(what, &mut Within { core: &mut self.core, now });
-        // The socket is registered with the poller for as long as its owner has it in a table.
+        // The socket stays registered with the poller until its owner drops it.
         external.watch(&self.poller, STREAMS + number);
         told
     }
 
-    /// Returns the seconds since 1970 by the machine's clock. Unlike this program's own clock, it
-    /// may have been set, and it continues during sleep.
+    /// Returns the seconds since 1970 according to the machine's clock. Unlike this program's own
+    /// clock, that clock can be set, and continues while the machine sleeps.
     pub(super) fn unix(&self, _: Time) -> u64 {
         unix()
     }
 
-    /// Returns `now` together with the time of the machine's clock.
+    /// Returns the time `now` together with the time of the machine's clock.
     pub(super) fn moment(&self, now: Time) -> Moment {
         Moment { now, unix: self.unix(now) }
     }
 
-    /// Records that `link` to a relay is open.
+    /// Records that `link` to the relay with this identity is open.
     pub(super) fn opened(&mut self, link: LinkId, identity: &Identity) {
-        // The link may already be closed.
+        // The link may have been closed already.
         let is_there = self.carriers.has(link);
         if let Some(claims) = self.claims.as_mut().filter(|_| is_there) {
             claims.opened(link, identity.rsa);
@@ -439,8 +446,8 @@ impl<C: Core + LinkCore> Station<C> {
         }
     }
 
-    /// Dials a relay whether or not another shard has a link to it. Other shards can use the link
-    /// once it is open.
+    /// Opens a link to a relay even if another event loop has one. Other event loops can use the
+    /// link once it is open.
     fn dial_own(&mut self, now: Time, target: Target) {
         if self.carriers.tcp.dial(&self.poller, target.clone()).is_err() {
             self.core.handle_link(now, LinkInput::Unreachable { target });
@@ -448,7 +455,7 @@ impl<C: Core + LinkCore> Station<C> {
     }
 
     /// Moves lossy cells that have arrived on `link` to the core. Returns false if the neighbour
-    /// has violated the carrier's protocol.
+    /// has violated the link protocol.
     fn take_lossy(&mut self, now: Time, link: LinkId) -> bool {
         let Some(links) = self.carriers.get_mut(link.carrier()) else { return true };
         self.lossy.clear();
@@ -471,7 +478,8 @@ impl<C: Core + LinkCore> Station<C> {
         if !links.flush(now, &self.poller, link, &mut fetch) {
             return self.gone(now, link);
         }
-        // The look follows a flush, after which the kernel's queue does not change for a while.
+        // The kernel's state is read after a flush, because its queue then does not change for a
+        // while.
         if self.core.wants_look(link)
             && let Some(view) = links.look(link)
         {
@@ -498,7 +506,7 @@ impl<C: Core + LinkCore> Station<C> {
     }
 }
 
-/// The core's side of a stream, for an external socket.
+/// A stream in the core, in the form that a stream's socket uses.
 struct Within<'a, C> {
     core: &'a mut C,
     now: Time,

@@ -15,11 +15,11 @@ use super::kept::read_bytes;
 pub use super::store_error::StoreError;
 use anabranch_os::file_lock::FileLock;
 
-/// Name of the lock file, which a process locks while it uses the folder. The name and the system
-/// call are the same as in C tor.
+/// Name of the lock file in the data folder. A process locks it while it uses the folder, with the
+/// same name and system call as C tor.
 const LOCK: &str = "lock";
 
-/// Creates the folder `path` for its owner alone, if it is missing.
+/// Creates the folder `path`, if it is missing, with access for its owner only.
 ///
 /// # Errors
 /// The folder cannot be created, or is accessible to other users.
@@ -30,30 +30,32 @@ pub fn private_folder(path: &Path) -> Result<(), StoreError> {
     if mode & 0o077 == 0 { Ok(()) } else { Err(StoreError::Open(path.to_owned(), mode)) }
 }
 
-/// A data folder that is reserved for this process until this is dropped. The kernel releases it
-/// when the process ends, for whatever reason.
+/// Reservation of a data folder for this process, until this value is dropped. The kernel releases
+/// it when the process ends for any reason.
 #[derive(Debug)]
 pub struct Claim {
     _lock: FileLock,
-    /// Messages about folders that other users could access until their access was removed.
+    /// Messages about folders that other users could access. Their access has been removed.
     pub tightened: Vec<String>,
 }
 
 /// Creates the data folder `data` if it is missing, and reserves it for this process.
 ///
 /// # Errors
-/// [`StoreError::Busy`] if another process uses the folder, and the errors of [`own_folder`].
+/// [`StoreError::Busy`] if another process uses the folder, and the errors of
+/// [`own_folder`].
 pub fn claim(data: &Path) -> Result<Claim, StoreError> {
     let tightened = own_folder(data)?;
     Ok(Claim { _lock: locked(data)?, tightened })
 }
 
-/// Creates the data folder `data` if it is missing. If this user owns it and others can access it,
-/// removes their access to it and to its folder of keys. Returns messages about removed access.
+/// Creates the data folder `data` if it is missing. If this user owns it, removes other users'
+/// access to it and to its folder of keys. Returns a message for each folder whose permissions
+/// were changed.
 ///
 /// # Errors
-/// The folder cannot be created. [`StoreError::Open`] if others can access it, and it has another
-/// owner.
+/// The folder cannot be created. [`StoreError::Open`] if others can access it, and it has
+/// another owner.
 pub fn own_folder(data: &Path) -> Result<Vec<String>, StoreError> {
     let mut tightened = Vec::new();
     for folder in [data.to_owned(), data.join("keys")] {
@@ -65,7 +67,7 @@ pub fn own_folder(data: &Path) -> Result<Vec<String>, StoreError> {
     Ok(tightened)
 }
 
-/// Removes other users' access to `folder`, if this user owns it. Returns a message if others had
+/// Removes other users' access to `folder`, if this user owns it. Returns a message if they had
 /// access.
 fn tighten(folder: &Path) -> Result<Option<String>, StoreError> {
     let told = |error| StoreError::File(folder.to_owned(), error);
@@ -81,7 +83,7 @@ fn tighten(folder: &Path) -> Result<Option<String>, StoreError> {
     )))
 }
 
-/// Reserves the folder `data` for this process until the lock is dropped.
+/// Reserves the folder `data` for this process until the returned lock is dropped.
 pub(super) fn locked(data: &Path) -> Result<FileLock, StoreError> {
     let path = data.join(LOCK);
     let told = |error| StoreError::File(path.clone(), error);
@@ -89,8 +91,7 @@ pub(super) fn locked(data: &Path) -> Result<FileLock, StoreError> {
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let file = options.open(&path).map_err(told)?;
     let Some(mut lock) = FileLock::take(file).map_err(told)? else {
-        // The owner of the lock may be a program that does not write its process ID, such as C
-        // tor.
+        // The process that has the lock may not write its process ID; C tor does not.
         let owner = fs::read_to_string(&path).unwrap_or_default();
         return Err(StoreError::Busy(data.to_owned(), owner.trim().parse().ok()));
     };
@@ -105,7 +106,7 @@ pub(super) fn locked(data: &Path) -> Result<FileLock, StoreError> {
 /// The file cannot be written, for example because the disk is full. The old file is unchanged
 /// then, and no other file is left.
 pub fn replace(path: &Path, content: &[u8]) -> Result<(), StoreError> {
-    // `with_extension` would give a certificate and its renewal the same temporary name.
+    // `with_extension` would use the same temporary name for a certificate and its renewal.
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     let beside = PathBuf::from(beside);
@@ -116,12 +117,12 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<(), StoreError> {
     })
 }
 
-/// Reads a relay's keys from the folder `keys` of `data`, in C tor's files. Generates all keys if
-/// there are none.
+/// Reads a relay's keys from the folder `keys` of `data`, which has the same files as C tor's.
+/// Generates all keys if there are none.
 ///
 /// # Errors
-/// Files cannot be read or written, some are missing, or they do not match. Existing files are
-/// left unchanged.
+/// Files cannot be read or written, some are missing, or they do not match each other.
+/// Existing files are left unchanged.
 pub fn load_or_make<R: CryptoRng>(
     data: &Path,
     rng: &mut R,
@@ -159,18 +160,18 @@ pub(super) fn is_any_there(folder: &Path, names: &[&str]) -> Result<bool, StoreE
     Ok(false)
 }
 
-/// Reads a relay's keys in `folder`.
+/// Reads a relay's keys from `folder`.
 pub(super) fn load(folder: &Path) -> Result<RelayKeys, StoreError> {
-    // All files are read before any key is parsed, because an unreadable file must not count as
-    // missing.
+    // All files are read before any key is parsed, so that an unreadable file is not taken for a
+    // missing one.
     let read = |name| Ok((name, read_bytes(&folder.join(name))?));
     let files: BTreeMap<&str, _> = FILES.into_iter().map(read).collect::<Result<_, _>>()?;
     let keys = RelayKeys::from_files(|name| files.get(name)?.clone());
     keys.map_err(|error| StoreError::Keys(folder.to_owned(), error))
 }
 
-/// Writes the keys that have changed. All files are written before the first is renamed, so an
-/// interrupted first run leaves none of them.
+/// Writes the keys that have changed. All files are written before the first is renamed, so a
+/// first run that is interrupted leaves no file.
 pub(super) fn save(folder: &Path, keys: &RelayKeys) -> Result<(), StoreError> {
     let mut files = keys.files().map_err(|error| StoreError::Keys(folder.to_owned(), error))?;
     files.retain(|file| fs::read(folder.join(file.name)).map_or(true, |old| old != file.content));

@@ -6,15 +6,15 @@ use std::path::PathBuf;
 
 use anabranch_onion::wire::keys::KeyError;
 
-/// Reason why keys or state are unavailable.
+/// Reason why keys or state on disk cannot be used.
 #[derive(Debug)]
 pub enum StoreError {
     /// A file or folder cannot be accessed. The fields are its path and the system's error.
     File(PathBuf, io::Error),
-    /// Other users can read the folder. The fields are its path and its mode.
+    /// Other users can access the folder. The fields are its path and its permissions.
     Open(PathBuf, u32),
-    /// Another process uses the folder. The fields are its path and that process's ID, if it is
-    /// known.
+    /// Another process uses the folder. The fields are the folder's path and the ID of that
+    /// process, if it is known.
     Busy(PathBuf, Option<u32>),
     /// The keys in the folder are invalid. The fields are its path and the error.
     Keys(PathBuf, KeyError),

@@ -1,4 +1,4 @@
-//! State of a TCP connection in the kernel (`TCP_INFO`).
+//! State of a TCP connection in the kernel, as the socket option `TCP_INFO` returns it.
 
 use std::io;
 use std::net::TcpStream;
@@ -9,11 +9,12 @@ use anabranch_multipath::LinkView;
 
 use anabranch_os::socket_option;
 
-/// Number of bytes that are requested from the kernel. Later kernels have more fields, and fill as
-/// many as there is room for.
+/// Number of bytes of `TCP_INFO` that are requested. Newer kernels have more fields, and fill the
+/// given space.
 const ROOM: usize = 192;
 
-/// Reads the state of the connection of `socket`. Fields that the kernel does not have are 0.
+/// Reads the kernel's state of the connection of `socket`. Fields that the kernel does not have
+/// are 0.
 ///
 /// # Errors
 /// A system call fails.
@@ -23,7 +24,7 @@ pub(super) fn look(socket: &TcpStream) -> io::Result<LinkView> {
     Ok(view(&fields))
 }
 
-/// Parses the bytes of `struct tcp_info` (`linux/tcp.h`). Its offsets never change, because
+/// Parses the bytes of `struct tcp_info` (`linux/tcp.h`). The offsets never change, because
 /// kernels only append fields. The structure in the `libc` crate lacks the delivery rate and later
 /// fields.
 fn view(told: &[u8; ROOM]) -> LinkView {

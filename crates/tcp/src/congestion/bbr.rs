@@ -38,8 +38,9 @@ pub(super) const FAMILY: Family = Family {
 const HIGH_GAIN: f64 = 2.89;
 /// Gains of the pacing rate in the phases of ProbeBW (section 4.3.4.2).
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
-/// Gain of the window. In Startup, the first draft has [`HIGH_GAIN`], which overflows queues
-/// shorter than two bandwidth-delay products (-02, section 2.6, `StartupCwndGain`).
+/// Factor between the congestion window and the bandwidth-delay product. In Startup, the first
+/// draft uses [`HIGH_GAIN`] instead, which overflows queues shorter than two bandwidth-delay
+/// products (-02, section 2.6, `StartupCwndGain`).
 const CWND_GAIN: f64 = 2.0;
 /// Number of round trips over which the maximum rate is taken (section 4.1.1, `BtlBwFilterLen`).
 const BTL_BW_FILTER_LEN: u64 = 10;
@@ -53,13 +54,15 @@ const MIN_PIPE_CWND: u32 = 4;
 const FULL_GROWTH: f64 = 1.25;
 /// Number of round trips with less growth after which the pipe is full (section 4.3.2.2).
 const FULL_ROUNDS: u32 = 3;
-/// Number of send quanta that the window has in addition to the bandwidth-delay product (section
-/// 4.2.3.2).
+/// Number of bursts (send quanta) that the window allows in addition to the bandwidth-delay
+/// product (section 4.2.3.2).
 const QUANTA: f64 = 3.0;
-/// Duration of a burst at the pacing rate, and maximum bytes of a burst (section 4.2.2).
+/// Time for which a burst lasts at the pacing rate (section 4.2.2). A burst has at most
+/// `QUANTUM_MAX` bytes.
 const QUANTUM: Duration = Duration::from_millis(1);
 const QUANTUM_MAX: f64 = 65_536.0;
-/// Pacing rates, in bytes per second, below which a burst has one segment, and two.
+/// Pacing rate, in bytes per second, below which a burst has only one segment. Below `MODERATE`,
+/// it has two.
 const SLOW: f64 = 1.2e6 / 8.0;
 const MODERATE: f64 = 24e6 / 8.0;
 
@@ -71,32 +74,35 @@ enum State {
     ProbeRtt,
 }
 
-/// A rate sample of an acknowledgement (draft-cheng-iccrg-delivery-rate-estimation-02).
+/// A measurement of the delivery rate by one acknowledgement
+/// (draft-cheng-iccrg-delivery-rate-estimation-02).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RateSample {
     /// Delivery rate in bytes per second; `None` if the sample is too short.
     pub(crate) rate: Option<u64>,
-    /// Bytes that had been delivered when the latest acknowledged segment was sent.
+    /// Bytes that had been delivered on the path when the latest acknowledged segment was sent.
     pub(crate) prior_delivered: u64,
-    /// Bytes delivered so far.
+    /// Bytes delivered on the path so far.
     pub(crate) delivered: u64,
-    /// Whether the application limited the rate.
+    /// Whether the application, rather than the network, limited the rate.
     pub(crate) app_limited: bool,
 }
 
-/// An acknowledgement as the model sees it. Counts are of segments of one path.
+/// An acknowledgement, as BBR's model processes it. All counts are of segments on one path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ModelSample {
     pub(crate) now: Time,
-    /// Number of segments newly known to have arrived, and newly known to be lost.
+    /// Number of segments that this acknowledgement shows to have arrived. `lost` is the number
+    /// that it shows to be lost.
     pub(crate) delivered: u32,
     pub(crate) lost: u32,
-    /// Number of segments in flight, before and after the acknowledgement.
+    /// Number of segments in flight before the acknowledgement; `in_flight` is the number after
+    /// it.
     pub(crate) prior_in_flight: u32,
     pub(crate) in_flight: u32,
     /// Round-trip time of the acknowledged segment that was sent last; `None` without a sample.
     pub(crate) rtt: Option<Duration>,
-    /// Time that jitter adds to the least round-trip time on average.
+    /// Time that jitter adds to the minimum round-trip time on average.
     pub(crate) jitter: Duration,
     pub(crate) rate: Option<RateSample>,
     /// Whether loss recovery is in progress.
@@ -109,7 +115,8 @@ pub(crate) struct ModelSample {
 #[derive(Clone, Debug)]
 pub(crate) struct Bbr {
     state: State,
-    /// Candidates for `BtlBw`: round and rate in bytes per second, with the highest rate first.
+    /// Candidates for the maximum bandwidth `BtlBw`: round and rate in bytes per second, the
+    /// highest rate first.
     rates: VecDeque<(u64, f64)>,
     round_count: u64,
     next_round_delivered: u64,
@@ -117,11 +124,11 @@ pub(crate) struct Bbr {
     rtprop: Option<Duration>,
     rtprop_stamp: Time,
     rtprop_expired: bool,
-    /// Time that jitter adds to `RTprop` on average.
+    /// Time that jitter adds to the minimum round-trip time `RTprop` on average.
     jitter: Duration,
     pacing_gain: f64,
     cwnd_gain: f64,
-    /// In bytes per second; `None` before the first round-trip time.
+    /// Pacing rate in bytes per second; `None` before the first round-trip time.
     pacing_rate: Option<f64>,
     filled_pipe: bool,
     full_bw: f64,
@@ -139,7 +146,8 @@ pub(crate) struct Bbr {
 }
 
 impl Bbr {
-    /// Returns the model of an unknown path, with a window of `initial_cwnd` segments.
+    /// Creates the model of a path that was not measured yet, with a window of `initial_cwnd`
+    /// segments.
     pub(crate) fn new(initial_cwnd: u32) -> Bbr {
         Bbr {
             state: State::Startup,
@@ -169,7 +177,7 @@ impl Bbr {
         }
     }
 
-    /// Returns `BtlBw`, in bytes per second; 0 before the first sample.
+    /// Returns the maximum bandwidth `BtlBw` in bytes per second; 0 before the first sample.
     pub(crate) fn btl_bw(&self) -> f64 {
         self.rates.front().map_or(0.0, |(_, rate)| *rate)
     }
@@ -195,7 +203,8 @@ impl Bbr {
         self.pacing_rate
     }
 
-    /// Returns the maximum bytes of a burst (`send_quantum`).
+    /// Returns the maximum bytes of a burst (`send_quantum`). `mss` is the size of a segment in
+    /// bytes.
     pub(crate) fn send_quantum(&self, mss: usize) -> f64 {
         let mss = mss as f64;
         match self.pacing_rate.unwrap_or_default() {
@@ -205,7 +214,8 @@ impl Bbr {
         }
     }
 
-    /// Processes an acknowledgement, and sets the window `cwnd`.
+    /// Updates the model with an acknowledgement, and sets the congestion window `cwnd`, in
+    /// segments.
     pub(crate) fn on_ack(&mut self, cwnd: &mut u32, sample: &ModelSample) {
         self.update_btl_bw(sample);
         self.check_cycle_phase(sample);
@@ -249,8 +259,8 @@ impl Bbr {
         }
     }
 
-    /// Returns `gain` bandwidth-delay products and [`QUANTA`] send quanta, in segments (section
-    /// 4.2.3.2). Returns `None` before the first sample.
+    /// Returns the target for the data in flight, in segments: `gain` bandwidth-delay products and
+    /// [`QUANTA`] bursts (section 4.2.3.2). Returns `None` before the first sample.
     fn inflight(&self, gain: f64, mss: usize) -> Option<f64> {
         let bytes = gain * self.bdp()? + QUANTA * self.send_quantum(mss);
         Some((bytes / mss as f64).ceil())
@@ -305,7 +315,7 @@ impl Bbr {
     fn enter_probe_bw(&mut self, now: Time) {
         self.state = State::ProbeBw;
         self.cwnd_gain = CWND_GAIN;
-        // Any phase but the one that drains.
+        // Any phase except the one that drains the queue.
         let phase = (self.next_round_delivered % 7) as usize;
         self.cycle_index = if phase == 0 { 0 } else { phase + 1 };
         self.cycle_stamp = now;
@@ -414,15 +424,15 @@ impl Bbr {
         self.prior_cwnd = if is_reduced { self.prior_cwnd.max(cwnd) } else { cwnd };
     }
 
-    /// Stores the window before a retransmission timeout reduces it. It is restored when recovery
-    /// ends.
+    /// Stores the congestion window before a retransmission timeout reduces it. It is restored
+    /// when recovery ends.
     pub(crate) fn on_timeout(&mut self, cwnd: u32) {
         self.save_cwnd(cwnd);
         self.recovering = true;
         self.packet_conservation = false;
     }
 
-    /// Resumes after a pause in which nothing was in flight (section 4.4.3).
+    /// Resumes after a pause without data in flight (section 4.4.3).
     pub(crate) fn on_restart(&mut self) {
         self.idle_restart = true;
         if self.state == State::ProbeBw && self.btl_bw() > 0.0 {

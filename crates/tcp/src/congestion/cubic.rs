@@ -17,30 +17,33 @@ pub(super) const FAMILY: Family = Family {
     build: |_| Control::Losses(Box::new(Cubic::default())),
 };
 
-/// Time after the start of an epoch during which delay samples are ignored (Linux).
+/// Time after the start of a period of congestion avoidance during which delay samples are ignored
+/// (Linux).
 const SETTLING: Duration = Duration::from_secs(1);
 
 /// CUBIC's state, with the names of RFC 9438, section 4.1.2.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cubic {
     hystart: HyStart,
-    /// Minimum round-trip time.
+    /// Minimum round-trip time of the connection.
     delay_min: Option<Duration>,
-    /// Window before the last reduction, or less because of fast convergence.
+    /// Congestion window before the last reduction, in segments. It is lower after fast
+    /// convergence.
     w_max: f64,
     epoch: Option<Epoch>,
-    /// Growth earned by the window, as a fraction of a segment.
+    /// Growth that the congestion window has earned, as a fraction of a segment.
     credit: f64,
 }
 
-/// A period of congestion avoidance without loss.
+/// A period of congestion avoidance without loss (an epoch in RFC 9438).
 #[derive(Clone, Debug)]
 struct Epoch {
     start: Time,
-    /// Seconds from the start of the epoch until the window reaches its plateau.
+    /// Seconds from the start of the period until the window reaches its plateau (`K` of RFC
+    /// 9438).
     k: f64,
     origin: f64,
-    /// The window that Reno would have.
+    /// Congestion window that Reno would have, in segments.
     w_est: f64,
 }
 
@@ -58,8 +61,8 @@ impl Epoch {
     }
 }
 
-/// Returns the cube root of `x` by Newton's method. Unlike `f64::cbrt`, it returns the same on
-/// every machine.
+/// Returns the cube root of `x` by Newton's method. Unlike `f64::cbrt`, it returns the same value
+/// on every machine.
 fn cube_root(x: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;
@@ -133,7 +136,7 @@ impl Controller for Cubic {
     }
 
     fn on_resume(&mut self, idle: Duration) {
-        // The curve is paused while nothing is sent (RFC 9438, section 5.8).
+        // CUBIC's clock is stopped while nothing is sent (RFC 9438, section 5.8).
         if let Some(epoch) = &mut self.epoch {
             epoch.start += idle;
         }

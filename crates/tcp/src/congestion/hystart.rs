@@ -15,17 +15,17 @@ use crate::constants::{
     HYSTART_DELAY_MIN, HYSTART_LOW_WINDOW, HYSTART_MIN_SAMPLES,
 };
 
-/// The measurements of the current round trip.
+/// HyStart's measurements in the current round trip.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HyStart {
-    /// Whether the end of slow start was found.
+    /// Whether the end of slow start has been found.
     found: bool,
     round: Option<Round>,
 }
 
 #[derive(Clone, Debug)]
 struct Round {
-    /// Offset whose acknowledgement ends the current round.
+    /// Stream offset whose acknowledgement ends the current round trip.
     end: u64,
     start: Time,
     last_ack: Time,
@@ -34,7 +34,7 @@ struct Round {
 }
 
 impl HyStart {
-    /// Begins a new round if the data of the last round have been acknowledged.
+    /// Begins a new round trip if the data of the last one have been acknowledged.
     pub(crate) fn begin_round(&mut self, ack: &AckSample) {
         if self.round.as_ref().is_none_or(|round| ack.una > round.end) {
             self.round = Some(Round {
@@ -47,8 +47,8 @@ impl HyStart {
         }
     }
 
-    /// Processes the round-trip time sample `rtt`. `delay_min` is the minimum of the connection.
-    /// Ends slow start if the trains of acknowledgements or the delay show that the path is full.
+    /// Processes the round-trip time sample `rtt`. `delay_min` is the connection's minimum. Ends
+    /// slow start if the spacing of acknowledgements or the delay shows that the path is full.
     pub(crate) fn sample(
         &mut self,
         window: &mut CongestionWindow,

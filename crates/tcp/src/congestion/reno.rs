@@ -13,7 +13,7 @@ pub(super) const FAMILY: Family = Family {
 /// Reno's congestion avoidance.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reno {
-    /// Number of segments acknowledged since the window last grew.
+    /// Number of segments acknowledged since the congestion window last grew.
     acked: u32,
 }
 

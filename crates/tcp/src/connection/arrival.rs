@@ -10,8 +10,8 @@ use crate::sender::AckSegment;
 use crate::timers::Timer;
 
 impl Connection {
-    /// Processes a segment of the peer that arrived by `leg`. Acknowledgements without data are
-    /// sent on the same leg.
+    /// Processes a segment that the peer sent and that arrived by the path `leg`. Acknowledgements
+    /// without data are sent on the same path.
     pub fn handle_by(&mut self, now: Time, leg: usize, segment: Segment) {
         self.answer_by(leg);
         self.handle(now, segment);
@@ -136,7 +136,7 @@ impl Connection {
         self.settle(now);
     }
 
-    /// Processes the acknowledgement in a segment. Returns false if the segment is to be dropped.
+    /// Processes the acknowledgement in a segment. Returns false if the segment must be dropped.
     fn take_ack(&mut self, now: Time, start: u64, segment: &Segment) -> bool {
         let (una, nxt) = (self.sender.una(), self.sender.nxt());
         let Some(ack) = segment.ack.offset(self.iss, una) else {
@@ -151,8 +151,8 @@ impl Connection {
             self.establish(now);
         }
         if ack > nxt || ack + self.sender.max_window() < una {
-            // The segment acknowledges data that were never sent, or its sender has guessed (RFC
-            // 5961, section 5.2).
+            // The segment acknowledges data that were never sent, or its sender has guessed its
+            // numbers (RFC 5961, section 5.2).
             self.challenge(now);
             return false;
         }
@@ -185,7 +185,7 @@ impl Connection {
             || self.syn_due
     }
 
-    /// Begins the state TIME-WAIT.
+    /// Enters the state TIME-WAIT, in which old segments may still arrive.
     pub(super) fn wait_for_old_segments(&mut self, now: Time) {
         self.timers.set(Timer::Close, now + TIME_WAIT);
     }

@@ -10,10 +10,11 @@ use crate::segment::{Flags, Segment};
 use crate::seq::Seq;
 use crate::timers::Timer;
 
-/// Length of the timestamps option in each segment, in bytes.
+/// Length in bytes of the timestamps option, which each segment has.
 const STAMPS_LENGTH: u16 = 12;
 
-/// Returns the smallest window scale with which the size of the receive buffer fits into 16 bits.
+/// Returns the window scale: the smallest shift with which the receive buffer's size fits into 16
+/// bits.
 pub(super) fn scale_for(config: &Config) -> u8 {
     if !config.window_scaling {
         return 0;
@@ -50,7 +51,7 @@ impl Connection {
         self.receiver.take(now, arrival, &mut self.timers, &mut self.sender.stats);
     }
 
-    /// Stores the initial sequence number, the options and the window in the peer's SYN.
+    /// Stores the initial sequence number, the options and the window from the peer's SYN.
     fn take_syn(&mut self, now: Time, syn: &Segment) {
         self.irs = syn.seq;
         self.last_heard = now;
@@ -72,7 +73,7 @@ impl Connection {
     pub(super) fn handle_in_syn_sent(&mut self, now: Time, segment: &Segment) {
         let flags = segment.flags;
         let acknowledges = flags.has(Flags::ACK);
-        // Bytes of our SYN that the peer has accepted.
+        // Number of bytes in our SYN that the peer has accepted.
         let taken = segment.ack.0.wrapping_sub((self.iss + 1).0);
         if acknowledges && (taken > self.fast_open.sent || self.syn_count == 0) {
             self.outbox.extend(segment.reset());
@@ -114,8 +115,8 @@ impl Connection {
         }
     }
 
-    /// Repeats the SYN after its timer has expired. After the last attempt, ends the connection
-    /// instead.
+    /// Repeats the SYN after its timer has expired. If the last attempt has failed, ends the
+    /// connection.
     pub(super) fn repeat_syn(&mut self) {
         if self.syn_count > SYN_RETRIES {
             self.end(Ending::TimedOut);

@@ -28,15 +28,15 @@ pub enum State {
     SynReceived,
     /// Data flows in both directions.
     Established,
-    /// This side has closed; its FIN is not acknowledged.
+    /// This side has closed the connection; its FIN is not acknowledged yet.
     FinWait1,
-    /// This side has closed, and its FIN is acknowledged.
+    /// This side has closed the connection, and its FIN is acknowledged.
     FinWait2,
-    /// The peer has closed its side.
+    /// The peer has closed its side of the connection.
     CloseWait,
-    /// Both sides have closed at once; the FIN of this side is not acknowledged.
+    /// Both sides have closed at the same time; the FIN of this side is not acknowledged yet.
     Closing,
-    /// The peer has closed, and then this side; the FIN of this side is not acknowledged.
+    /// The peer has closed first, then this side; the FIN of this side is not acknowledged yet.
     LastAck,
     /// Both sides have closed; old segments may still arrive.
     TimeWait,
@@ -78,18 +78,18 @@ pub struct Connection {
     ports: Ports,
     state: State,
     ending: Option<Ending>,
-    /// Initial sequence number of this side. That of the peer follows.
+    /// Initial sequence number of this side.
     iss: Seq,
     irs: Seq,
     sender: Sender,
     receiver: Receiver,
     stamps: Stamps,
-    /// Shift of the windows in the peer's segments, in bits.
+    /// Window scale of the peer: the shift of the windows in its segments, in bits.
     peer_scale: u8,
     timers: Timers,
-    /// Segments without data that are to be sent: challenges and resets.
+    /// Segments without data that must be sent: challenge acknowledgements and resets.
     outbox: VecDeque<Segment>,
-    /// Whether a SYN is to be sent.
+    /// Whether a SYN must be sent now.
     syn_due: bool,
     syn_count: u32,
     syn_sent: Time,
@@ -99,8 +99,8 @@ pub struct Connection {
     last_challenge: Option<Time>,
     /// Whether segments with old timestamps are dropped.
     paws: bool,
-    /// Leg of the next segments without data: that of the last arrival, unless
-    /// [`answer_by`](Connection::answer_by) has set another.
+    /// Path (leg) for the next segments without data: that of the last arrival, or the one set by
+    /// [`answer_by`](Connection::answer_by).
     leg: usize,
 }
 
@@ -110,7 +110,8 @@ struct FastOpen {
     enabled: bool,
     /// Number of bytes in this side's SYN.
     sent: u32,
-    /// Whether the peer's SYN carried data, so that data may be sent before the handshake is over.
+    /// Whether the peer's SYN carried data. If so, we may send data before the handshake is
+    /// complete.
     received: bool,
 }
 
@@ -158,32 +159,32 @@ impl Connection {
         }
     }
 
-    /// Opens the legs whose bits are set in `open`, and closes the others. Segments in flight on a
-    /// leg that closes count as lost. All legs are open at first. Bits beyond [`Config::legs`] are
-    /// ignored.
+    /// Opens the paths (legs) whose bits are set in `open`, and closes all other paths. Segments
+    /// in flight on a closed path count as lost. All paths are open at first. Bits beyond
+    /// [`Config::legs`] are ignored.
     pub fn set_legs(&mut self, open: u8) {
         self.sender.set_legs(open);
     }
 
-    /// Sets the expected round-trip time of `leg`, which holds until the first sample: that of
-    /// another connection on the same path (RFC 9040). The first retransmission timeout follows
-    /// from it.
+    /// Sets the expected round-trip time of the path `leg`, which holds until the first
+    /// measurement. The value may be that of another connection on the same path (RFC 9040). The
+    /// first retransmission timeout depends on it.
     pub fn expect_rtt(&mut self, leg: usize, rtt: Duration) {
         self.sender.expect_rtt(leg, rtt);
     }
 
-    /// Returns the round-trip time of `leg`; `None` if it was not measured.
+    /// Returns the round-trip time of the path `leg`; `None` if it was not measured.
     pub fn leg_rtt(&self, leg: usize) -> Option<Duration> {
         self.sender.leg_rtt(leg)
     }
 
-    /// Sets the leg of the next segments without data. [`handle_by`](Connection::handle_by) does
-    /// this, too.
+    /// Sets the path for the next segments without data. [`handle_by`](Connection::handle_by) also
+    /// sets it.
     pub fn answer_by(&mut self, leg: usize) {
         self.leg = leg;
     }
 
-    /// Appends `bytes` to the stream, as far as the send buffer has room. Returns the number of
+    /// Appends `bytes` to the stream, up to the room in the send buffer. Returns the number of
     /// bytes accepted.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         match self.state {
@@ -204,7 +205,7 @@ impl Connection {
         self.receiver.read(into)
     }
 
-    /// Appends all received bytes to `into`.
+    /// Moves all received bytes to the end of `into`.
     pub fn read_all(&mut self, into: &mut Vec<u8>) {
         self.receiver.read_all(into);
     }
@@ -214,7 +215,7 @@ impl Connection {
         self.receiver.peek()
     }
 
-    /// Removes the first `bytes` of [`peek`](Connection::peek), which were read.
+    /// Removes the first `bytes` bytes of [`peek`](Connection::peek) from the receive buffer.
     pub fn consume(&mut self, bytes: usize) {
         self.receiver.consume(bytes);
     }
@@ -231,16 +232,16 @@ impl Connection {
     }
 
     /// Returns a range of data that arrived before earlier data: its offset in the stream, from 0,
-    /// and its bytes. Each byte is returned once by this function, and [`read`](Connection::read)
-    /// returns it again when it is in order. Always returns `None` unless [`Config::early`] is
-    /// set.
+    /// and its bytes. This function returns each byte once; [`read`](Connection::read) returns it
+    /// again when it is in order. If [`Config::early`] is not set, always returns `None`.
     pub fn early(&mut self) -> Option<(u64, Vec<u8>)> {
-        // The SYN has the first offset of the sequence space.
+        // The SYN occupies the first offset of the sequence space.
         self.receiver.early().map(|(offset, bytes)| (offset - 1, bytes))
     }
 
-    /// Closes this side of the stream: a FIN follows the written data. Data can still be read until
-    /// the peer closes, however long that takes. In SYN-SENT, ends the connection at once.
+    /// Closes this side of the stream: a FIN follows the written data. Received data can still be
+    /// read until the peer closes, without a time limit. In the state SYN-SENT, ends the
+    /// connection at once.
     pub fn close(&mut self) {
         if self.state == State::SynSent {
             return self.end(Ending::Finished);
@@ -274,7 +275,7 @@ impl Connection {
         self.state
     }
 
-    /// Returns the reason why the connection has ended; `None` if it has not.
+    /// Returns the reason why the connection has ended; `None` while it lasts.
     pub fn ending(&self) -> Option<Ending> {
         self.ending
     }
@@ -284,14 +285,13 @@ impl Connection {
         self.ports
     }
 
-    /// Returns whether the connection is in a synchronized state: the handshake is over, and the
-    /// connection has not ended. A connection that was closed during the handshake is in such a
-    /// state, too (FIN-WAIT-1).
+    /// Returns whether the handshake is complete and the connection has not ended. A connection
+    /// that was closed during the handshake counts as open, too (FIN-WAIT-1).
     pub fn is_open(&self) -> bool {
         !matches!(self.state, State::SynSent | State::SynReceived | State::Closed)
     }
 
-    /// Returns whether the peer has closed its side and all of its data were received.
+    /// Returns whether the peer has closed its side and all of its data have arrived.
     pub fn is_finished(&self) -> bool {
         self.receiver.is_finished()
     }
@@ -301,7 +301,7 @@ impl Connection {
         self.sender.stats
     }
 
-    /// Returns the slow-start threshold in segments; `None` before the first congestion.
+    /// Returns the slow-start threshold in segments; `None` before the first loss.
     pub fn ssthresh(&self) -> Option<u32> {
         Some(self.sender.ssthresh()).filter(|&ssthresh| ssthresh < u32::MAX)
     }

@@ -10,11 +10,11 @@ use crate::seq::Seq;
 use crate::timers::Timer;
 
 impl Connection {
-    /// Returns the next segment to send now with its leg, as
-    /// [`Core::poll`](anabranch_multipath::Core::poll) does. `choose` selects the leg of new data if the connection has several legs. It receives the
-    /// legs' states and the number of waiting segments, and returns `None` to defer new data until
-    /// the next call. Lost segments are sent on the leg with the lowest round-trip time among the
-    /// legs that have room.
+    /// Returns the next segment to send now with its path (leg), as
+    /// [`Core::poll`](anabranch_multipath::Core::poll) does. If there are several paths, `choose`
+    /// selects that of new data. It receives the paths' states and the number of waiting segments,
+    /// and returns `None` to defer new data until the next call. Lost segments are sent on the path
+    /// with the lowest round-trip time that has room.
     pub fn poll_by(
         &mut self,
         now: Time,
@@ -32,7 +32,8 @@ impl Connection {
         if !self.is_open() && !answers_at_once {
             return None;
         }
-        // SACK blocks are sent first, in a separate segment: a full segment has no room for them.
+        // SACK blocks are sent first, in a segment of their own, because a full segment has no
+        // room for them.
         if self.receiver.ack_now && self.receiver.has_blocks() {
             return Some((self.leg, self.acknowledgement(now)));
         }
@@ -62,7 +63,7 @@ impl Connection {
         }
     }
 
-    /// Returns a segment with the fields that all segments share: ports, acknowledgement,
+    /// Returns a segment with the fields that all segments have: ports, acknowledgement and
     /// timestamps. Its window is still 0.
     pub(super) fn segment(&self, now: Time, flags: Flags, seq: Seq) -> Segment {
         Segment {
@@ -93,7 +94,7 @@ impl Connection {
         segment
     }
 
-    /// Returns an acknowledgement without data.
+    /// Returns a segment with an acknowledgement and without data.
     pub(super) fn acknowledgement(&mut self, now: Time) -> Segment {
         let mut segment = self.segment(now, Flags::ACK, self.iss.at(self.sender.nxt()));
         if self.offers.sack {

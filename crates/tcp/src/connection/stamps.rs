@@ -7,7 +7,7 @@ use anabranch_multipath::Time;
 use crate::constants::PAWS_IDLE;
 use crate::options::Timestamps;
 
-/// The timestamp clock of a connection, and the peer's latest timestamp.
+/// A connection's timestamp clock, and the latest timestamp received from the peer.
 #[derive(Clone, Debug)]
 pub(super) struct Stamps {
     /// Whether timestamps are offered; after the handshake, whether both sides use them.
@@ -24,7 +24,7 @@ impl Stamps {
         Stamps { enabled, offset, recent: None, last_ack: 0 }
     }
 
-    /// Returns the value of the timestamp clock, in milliseconds modulo 2^32.
+    /// Returns the current value of the timestamp clock, in milliseconds modulo 2^32.
     fn clock(&self, now: Time) -> u32 {
         ((now.nanos() / 1_000_000) as u32).wrapping_add(self.offset)
     }
@@ -44,8 +44,8 @@ impl Stamps {
         (self.enabled && stamps.echo != 0 && age < PAWS_IDLE).then_some(age)
     }
 
-    /// Returns whether a timestamp is older than `TS.Recent`, which must not be outdated itself
-    /// (PAWS, RFC 7323, section 5.3).
+    /// Returns whether the timestamp of a segment is older than `TS.Recent`. If `TS.Recent` is
+    /// outdated, returns false (PAWS, RFC 7323, section 5.3).
     pub(super) fn is_old(&self, now: Time, stamps: Option<Timestamps>) -> bool {
         let Some((stamps, (recent, at))) = stamps.filter(|_| self.enabled).zip(self.recent) else {
             return false;
@@ -54,8 +54,8 @@ impl Stamps {
         behind < 0 && now.since(at) < PAWS_IDLE
     }
 
-    /// Stores the timestamp of a segment that begins at `start`, unless it is old or `start` is
-    /// after `Last.ACK.sent` (RFC 7323, section 4.3).
+    /// Stores the timestamp of a segment that begins at the offset `start`. Ignores it if it is
+    /// old, or if `start` is after `Last.ACK.sent` (RFC 7323, section 4.3).
     pub(super) fn take(&mut self, now: Time, start: u64, stamps: Option<Timestamps>) {
         let Some(stamps) = stamps.filter(|_| self.enabled && start <= self.last_ack) else {
             return;
@@ -65,7 +65,7 @@ impl Stamps {
         }
     }
 
-    /// Stores the timestamp of a SYN, and whether the peer uses timestamps.
+    /// Stores the timestamp of the peer's SYN, and whether the peer uses timestamps.
     pub(super) fn begin(&mut self, now: Time, stamps: Option<Timestamps>) {
         self.enabled &= stamps.is_some();
         self.recent = stamps.map(|stamps| (stamps.value, now));

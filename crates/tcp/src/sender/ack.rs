@@ -1,4 +1,4 @@
-//! Processing of acknowledgements.
+//! Processing of acknowledgements in the sending half of a connection.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use crate::constants::{DUP_THRESH, TIMEOUT_MIN};
 use crate::timers::{Timer, Timers};
 
 /// An acknowledgement with the other fields of its segment. Sequence numbers are converted to
-/// offsets.
+/// stream offsets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AckSegment {
     pub(crate) seq: u64,
     pub(crate) ack: u64,
-    /// The advertised window, after scaling.
+    /// Receive window of the peer in bytes, after scaling.
     pub(crate) window: u64,
-    /// SACK blocks in the order of the option.
+    /// SACK blocks in the order in which the option has them.
     pub(crate) sacks: Vec<(u64, u64)>,
     /// Whether the segment carries data or a FIN.
     pub(crate) has_data: bool,
@@ -28,21 +28,22 @@ pub(crate) struct AckSegment {
     pub(crate) echo_age: Option<Duration>,
 }
 
-/// The transmission times of the segments that an acknowledgement covers.
+/// Transmission times of the segments that an acknowledgement covers, for round-trip time samples.
 #[derive(Clone, Copy, Debug, Default)]
 struct Samples {
-    /// First and last transmission among the segments that are acknowledged cumulatively and were
-    /// sent once.
+    /// First and last transmission time of the segments that are acknowledged cumulatively and
+    /// were sent only once.
     first: Option<Time>,
     last: Option<Time>,
-    /// Latest transmission among the segments that SACK blocks report.
+    /// Latest transmission time of the segments that SACK blocks report.
     sacked: Option<Time>,
-    /// Whether one of the segments was sent several times.
+    /// Whether one of the acknowledged segments was sent several times, so that its round-trip
+    /// time is unclear.
     ambiguous: bool,
 }
 
 impl Sender {
-    /// Processes an acknowledgement, whose `ack` must be at most the offset sent so far. It may be
+    /// Processes an acknowledgement. Its `ack` must not exceed the offset sent so far. It may be
     /// below `una`, if a later acknowledgement has overtaken this one.
     pub(crate) fn on_ack(&mut self, now: Time, segment: &AckSegment, timers: &mut Timers) {
         let prior = (self.una, self.peer.end);
@@ -53,7 +54,7 @@ impl Sender {
         }
         let mut samples = Samples::default();
         let mut progress = Progress {
-            // The legs' delays differ, so an echo shows nothing about the order of transmissions.
+            // The paths' delays differ, so an echo shows nothing about the order of transmissions.
             echo: segment.echo_age.filter(|_| !self.has_legs()).map(|age| now - age),
             advanced: segment.ack > self.una,
             ..Progress::default()
@@ -129,7 +130,7 @@ impl Sender {
         }
     }
 
-    /// Processes a segment that is newly known to have arrived.
+    /// Processes the first report that a segment has arrived.
     fn deliver(&mut self, now: Time, sent: &Sent, progress: &mut Progress) {
         progress.delivered += 1;
         progress.original |= sent.count == 1 && sent.end <= self.recovery.point;
@@ -172,7 +173,7 @@ impl Sender {
             sent.start = sent.start.max(ack);
         }
         if !self.sack {
-            // Segments for which duplicates stood were counted when those duplicates arrived.
+            // Segments that duplicate acknowledgements stood for were counted when these arrived.
             let counted = self.board.sacked().min(count.max(1) - 1);
             progress.delivered = progress.delivered.saturating_sub(counted);
             self.board.take_duplicates(counted);
@@ -188,7 +189,7 @@ impl Sender {
         if self.has_legs() {
             return self.take_rtts_of_legs(now, samples);
         }
-        // Other segments may have arrived long before the retransmission among them (Karn's
+        // The other segments may have arrived long before the retransmitted one (Karn's
         // algorithm).
         let sent_at = samples.first.or(samples.sacked).filter(|_| !samples.ambiguous);
         let echoed = segment.echo_age.filter(|_| progress.advanced);
@@ -197,9 +198,9 @@ impl Sender {
         }
     }
 
-    /// Adds a round-trip time sample for each leg whose segments are newly known to have arrived.
-    /// The acknowledgement may return on another leg. The delay of that leg is included, because it
-    /// is part of the control loop.
+    /// Adds a round-trip time sample for each path (leg) whose segments this acknowledgement
+    /// reports for the first time. The acknowledgement may return on another path. Its delay is
+    /// included, because it is part of the control loop.
     fn take_rtts_of_legs(&mut self, now: Time, samples: Samples) {
         for leg in &mut self.legs {
             let newest = leg.acked.newest.filter(|_| !samples.ambiguous);
@@ -210,8 +211,8 @@ impl Sender {
     }
 
     /// Processes an acknowledgement of a peer without SACK (RFC 6582, section 3.2). A duplicate
-    /// stands for a segment that arrived. The first segment counts as lost after the third
-    /// duplicate, and after a partial acknowledgement.
+    /// acknowledgement stands for a segment that arrived. The first segment counts as lost after
+    /// the third duplicate, and after an acknowledgement of only some of the data.
     fn count_duplicate(&mut self, duplicate: bool, progress: &mut Progress) {
         let recovering = self.recovery.phase == Phase::Recovery;
         if duplicate && !self.board.is_empty() && self.board.add_duplicate() {
@@ -264,7 +265,7 @@ impl Sender {
             self.reduce_proportionally(progress);
             return;
         }
-        // If segments overtake each other, an arrival out of order is progress, too.
+        // If segments overtake each other, an arrival out of order also counts as progress.
         let forward = progress.advanced || self.legs[0].rack.reordering() > DUP_THRESH;
         if forward && progress.delivered > 0 && self.is_limited() {
             let Leg { window, control, .. } = &mut self.legs[0];
@@ -272,7 +273,7 @@ impl Sender {
         }
     }
 
-    /// Updates the model of each leg that the acknowledgement concerns.
+    /// Updates the congestion control model of each path that the acknowledgement concerns.
     fn update_models(&mut self, now: Time, samples: Samples) {
         let recovering = !self.recovery.is_open();
         for place in 0..self.legs.len() {
@@ -290,8 +291,8 @@ impl Sender {
                 prior_in_flight: acked.prior_in_flight,
                 in_flight,
                 rtt: newest.map(|sent_at| now.since(sent_at)),
-                // A peer's reports could otherwise make the bandwidth-delay product arbitrarily
-                // large.
+                // Without this bound, a peer's reports could make the bandwidth-delay product
+                // arbitrarily large.
                 jitter: rack.jitter().min(rtt.srtt().unwrap_or_default()),
                 rate: rate.finish(rtt.least()),
                 recovering,

@@ -1,5 +1,6 @@
-//! A leg: a path to the peer, with round-trip time, loss detection and congestion control of its
-//! own. A connection usually has one, and does not know which path its segments take.
+//! A leg: one of a connection's paths to the peer, with its own round-trip time, loss detection
+//! and congestion control. A connection usually has only one, and does not know which path its
+//! segments take.
 
 use std::time::Duration;
 
@@ -12,10 +13,10 @@ use crate::congestion::{CongestionWindow, Control};
 use crate::constants::{ACK_EVERY, LEG_RTT, PACING_AVOIDANCE, PACING_SLOW_START};
 use crate::rtt::Rtt;
 
-/// The state of one leg.
+/// State of one of a connection's paths to the peer.
 #[derive(Debug)]
 pub(super) struct Leg {
-    /// Whether segments may be sent on the leg.
+    /// Whether segments may be sent on the path.
     pub(super) is_open: bool,
     pub(super) rtt: Rtt,
     pub(super) rack: Rack,
@@ -23,28 +24,28 @@ pub(super) struct Leg {
     pub(super) control: Control,
     pub(super) window: CongestionWindow,
     paces: bool,
-    /// Time at which pacing allows the next burst.
+    /// Time at which pacing allows the next burst on the path.
     paced_until: Time,
-    /// Bytes left of the present burst.
+    /// Number of bytes that pacing still allows in the current burst.
     burst: f64,
-    /// Number of consecutive timeouts on the leg, and the time until which the leg is therefore not
-    /// used if another one is usable.
+    /// Number of consecutive timeouts on the path. After a timeout, the path is not used for a
+    /// time, unless no other path is usable.
     silent: u32,
     rests_until: Time,
-    /// Number of segments found to be lost since the model was last updated.
+    /// Number of segments found to be lost since the congestion control was last updated.
     pub(super) lost: u32,
-    /// The part of the present acknowledgement that concerns the leg.
+    /// Effects on this path of the acknowledgement that is being processed.
     pub(super) acked: Acked,
 }
 
-/// The part of an acknowledgement that concerns one leg.
+/// Effects of one acknowledgement on one path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Acked {
-    /// Number of segments newly known to have arrived.
+    /// Number of the path's segments that the acknowledgement reports for the first time.
     pub(super) delivered: u32,
-    /// Latest transmission among the segments sent once.
+    /// Latest transmission time of the reported segments that were sent only once.
     pub(super) newest: Option<Time>,
-    /// Number of segments in flight before the acknowledgement.
+    /// Number of segments in flight on the path before the acknowledgement.
     pub(super) prior_in_flight: u32,
 }
 
@@ -70,35 +71,36 @@ impl Leg {
         }
     }
 
-    /// Returns whether segments are paced.
+    /// Returns whether pacing spreads the path's segments over time.
     pub(super) fn paces(&self) -> bool {
         self.paces
     }
 
-    /// Returns whether the leg may be used now, although its window or pacing may be exhausted.
+    /// Returns whether the path may be used now, even if its window or pacing allows no segment at
+    /// present.
     pub(super) fn is_usable(&self, now: Time) -> bool {
         self.is_open && self.rests_until <= now
     }
 
-    /// Returns whether pacing prevents a segment from being sent now.
+    /// Returns whether pacing forbids to send a segment on the path now.
     pub(super) fn is_paced(&self, now: Time) -> bool {
         self.paces && now < self.paced_until && self.burst < 1.0
     }
 
-    /// Returns whether a segment may be sent now. `in_flight` is the number of segments in flight
-    /// on the leg.
+    /// Returns whether a segment may be sent on the path now. `in_flight` is the number of
+    /// segments in flight on it.
     pub(super) fn is_ready(&self, now: Time, in_flight: u32) -> bool {
         self.is_usable(now) && !self.is_paced(now) && in_flight < self.window.cwnd
     }
 
-    /// Returns the time at which pacing allows the next burst; `None` unless only pacing prevents
-    /// it.
+    /// Returns the time at which pacing allows the next burst on the path; `None` if pacing is not
+    /// the only obstacle.
     pub(super) fn paced_until(&self, now: Time, in_flight: u32) -> Option<Time> {
         let waits = self.is_usable(now) && self.is_paced(now) && in_flight < self.window.cwnd;
         waits.then_some(self.paced_until)
     }
 
-    /// Records that a segment of `length` bytes is sent.
+    /// Records that a segment of `length` bytes was sent on the path.
     pub(super) fn note_sent(&mut self, now: Time, length: u64, mss: usize) {
         if !self.paces {
             return;
@@ -121,8 +123,8 @@ impl Leg {
         self.paced_until = self.paced_until.max(now) + gap;
     }
 
-    /// Returns the time from a segment of `length` bytes to the next one, if the window is paced
-    /// over a round trip; `None` before the first round-trip time.
+    /// Returns the pause that pacing requires after a segment of `length` bytes, so that the
+    /// window is spread over a round trip. `None` before the first round-trip time.
     fn gap(&self, length: u64, mss: usize) -> Option<Duration> {
         let is_slow_start = self.window.cwnd < self.window.ssthresh / 2;
         let share = if is_slow_start { PACING_SLOW_START } else { PACING_AVOIDANCE };
@@ -131,30 +133,33 @@ impl Leg {
         Some(Duration::from_nanos(u64::try_from(gap).unwrap_or(u64::MAX)))
     }
 
-    /// Returns `SRTT`, or before the first sample the expected round-trip time or [`LEG_RTT`].
+    /// Returns the path's `SRTT`. Before the first sample, returns the expected round-trip time,
+    /// or else [`LEG_RTT`].
     pub(super) fn expected_rtt(&self) -> Duration {
         self.rtt.expected().unwrap_or(LEG_RTT)
     }
 
-    /// Records a timeout of a segment on this leg, and excludes the leg for the backed-off timeout.
+    /// Records a timeout of a segment on this path. The path is then not used for the duration of
+    /// the next timeout.
     pub(super) fn note_timeout(&mut self, now: Time) {
         self.silent += 1;
         self.rests_until = now + self.rtt.doubled(self.silent);
     }
 
-    /// Records that a segment has arrived by this leg, and ends an exclusion of the leg.
+    /// Records that a segment sent on this path has arrived, so that the path can be used again
+    /// after a timeout.
     pub(super) fn note_delivery(&mut self) {
         self.silent = 0;
         self.end_rest();
     }
 
-    /// Ends an exclusion after a timeout, so that the leg can be used at once.
+    /// Makes the path usable again at once after a timeout.
     pub(super) fn end_rest(&mut self) {
         self.rests_until = Time::ZERO;
     }
 
-    /// Returns the leg as a scheduler sees it. `is_current` is whether the last segment was sent on
-    /// it.
+    /// Returns the state of the path for a scheduler. `is_current` states whether the last segment
+    /// was sent on it.
     pub(super) fn view(&self, now: Time, in_flight: u32, mss: usize, is_current: bool) -> PathView {
         if !self.is_usable(now) {
             return PathView::dead();

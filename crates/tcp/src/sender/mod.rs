@@ -1,6 +1,6 @@
-//! The sending half of a connection: written data, data in flight, and the permission to send.
+//! The sending half of a connection: written data, data in flight, and the decision when to send.
 //!
-//! * `scoreboard`: the segments in flight. `rack`: which of these are lost, by time.
+//! * `scoreboard`: the segments in flight. `rack`: detection, by time, which of them are lost.
 //! * `ack`: effects of an acknowledgement. `recovery`: the states of loss recovery, with PRR and
 //!   undo. `timeout`: effects of timers.
 //! * `rate`: the delivery rate. `leg`: a path, with its measurements and congestion control.
@@ -30,43 +30,45 @@ use recovery::Recovery;
 use scoreboard::{Scoreboard, Sent};
 use timeout::TailProbe;
 
-/// A part of the stream to be sent in one segment.
+/// A part of the stream that one segment carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chunk {
     pub(crate) start: u64,
-    /// Offset after the chunk's last byte, or after its FIN.
+    /// Stream offset after the part's last byte, or after its FIN.
     pub(crate) end: u64,
     pub(crate) fin: bool,
     /// Whether the segment has the PSH flag, because no more data are queued.
     pub(crate) push: bool,
 }
 
-/// A function that chooses the leg of the next segment with new data, from the legs' states and the
-/// number of waiting segments. It returns `None` to defer them.
+/// A function that chooses the path of the next segment with new data. It receives the paths'
+/// states and the number of waiting segments. It returns `None` to defer new data.
 pub(crate) type ChooseLeg<'a> = dyn FnMut(&[PathView], u64) -> Option<usize> + 'a;
 
-/// The window that the peer advertises.
+/// Receive window that the peer advertises.
 #[derive(Clone, Copy, Debug, Default)]
 struct PeerWindow {
-    /// Offset after the last byte that the peer accepts.
+    /// Stream offset after the last byte that the peer accepts.
     end: u64,
-    /// Largest size of the window so far.
+    /// Largest receive window of the peer so far, in bytes.
     max: u64,
-    /// Offset and acknowledgement of the segment that last updated the window (RFC 9293, `SND.WL1`
-    /// and `SND.WL2`).
+    /// Sequence number of the segment that last updated the window (RFC 9293, `SND.WL1`). `ack`
+    /// has its acknowledgement (`SND.WL2`).
     seq: u64,
     ack: u64,
 }
 
-/// The use of the congestion window (RFC 7661, with Linux's rules).
+/// Whether and how far the congestion window was used (RFC 7661, with Linux's rules).
 #[derive(Clone, Copy, Debug, Default)]
 struct Usage {
-    /// Whether the congestion window has limited the sender in this round.
+    /// Whether the congestion window has limited the sender in this round trip.
     limited: bool,
-    /// Maximum number of segments in flight in this round, which ends at the offset `round`.
+    /// Maximum number of segments in flight in this round trip, which ends when `round` is
+    /// acknowledged.
     max_in_flight: u32,
     round: u64,
-    /// Maximum number of segments in flight since the window was last fully used, at `used_at`.
+    /// Maximum number of segments in flight since the congestion window was last fully used, at
+    /// `used_at`.
     used: u32,
     used_at: Time,
 }
@@ -78,20 +80,20 @@ pub(crate) struct Sender {
     sack: bool,
     initial_window: u32,
     capacity: usize,
-    /// Written bytes, beginning with the offset `base`.
+    /// Bytes that were written and are not acknowledged, beginning with the stream offset `base`.
     buffer: VecDeque<u8>,
     base: u64,
-    /// Offset of the first unacknowledged byte.
+    /// Stream offset of the first unacknowledged byte.
     una: u64,
-    /// Offset of the first unsent byte.
+    /// Stream offset of the first byte that was never sent.
     nxt: u64,
-    /// Whether a FIN follows the buffer.
+    /// Whether a FIN follows the written data.
     closed: bool,
     peer: PeerWindow,
     board: Scoreboard,
-    /// The legs, at least one. A loss-based algorithm has exactly one.
+    /// State of each path (leg); at least one. Loss-based congestion control allows only one.
     legs: Vec<Leg>,
-    /// Leg of the last segment.
+    /// Index of the path on which the last segment was sent.
     current: usize,
     recovery: Recovery,
     usage: Usage,
@@ -100,10 +102,10 @@ pub(crate) struct Sender {
     /// Number of consecutive probes of a closed window.
     probes: u32,
     last_sent: Time,
-    /// Whether a tail loss probe is due.
+    /// Whether a tail loss probe must be sent.
     probe_due: bool,
     tail_probe: Option<TailProbe>,
-    /// Whether a probe of the peer's window is due.
+    /// Whether a probe of the peer's receive window must be sent.
     window_probe_due: bool,
     pub(crate) stats: Stats,
 }
@@ -138,8 +140,8 @@ impl Sender {
         }
     }
 
-    /// Opens the sender after the handshake. Segments have at most `mss` bytes. `sack` is whether
-    /// the peer supports SACK, and `window` is its first window.
+    /// Starts to send after the handshake. Segments have at most `mss` bytes. `sack` states
+    /// whether the peer supports SACK, and `window` is its first receive window.
     pub(crate) fn open(&mut self, now: Time, mss: usize, sack: bool, window: u64) {
         (self.mss, self.sack) = (mss, sack);
         self.una = 1;
@@ -148,7 +150,7 @@ impl Sender {
     }
 
     /// Removes the first `bytes` written bytes, which the peer has received with our SYN. Its
-    /// window begins after them.
+    /// receive window begins after them.
     pub(crate) fn take_syn_data(&mut self, bytes: u32) {
         let first = 1 + u64::from(bytes);
         self.buffer.drain(..(bytes as usize).min(self.buffer.len()));
@@ -162,7 +164,7 @@ impl Sender {
         self.buffer.iter().take(limit).copied().collect()
     }
 
-    /// Adds a round-trip time of `leg` that was measured in the handshake.
+    /// Adds a round-trip time of the path `leg` that was measured in the handshake.
     pub(crate) fn sample(&mut self, now: Time, leg: usize, rtt: Duration) {
         if let Some(leg) = self.legs.get_mut(leg) {
             leg.rtt.sample(now, rtt);
@@ -177,13 +179,13 @@ impl Sender {
         self.legs.get(leg)?.rtt.srtt()
     }
 
-    /// Returns whether the connection has several legs.
+    /// Returns whether the connection has several paths.
     pub(crate) fn has_legs(&self) -> bool {
         self.legs.len() > 1
     }
 
-    /// Opens the legs whose bits are set in `open`, and closes the others. Segments in flight on a
-    /// leg that closes count as lost.
+    /// Opens the paths (legs) whose bits are set in `open`, and closes all other paths. Segments
+    /// in flight on a closed path count as lost.
     pub(crate) fn set_legs(&mut self, open: u8) {
         for (place, leg) in self.legs.iter_mut().enumerate() {
             let is_open = open >> place & 1 == 1;
@@ -195,8 +197,8 @@ impl Sender {
         }
     }
 
-    /// Reduces the window after the loss of a SYN, because the path may be congested (RFC 5681,
-    /// section 3.1; Linux, from the second loss on).
+    /// Reduces the congestion window after the loss of a SYN, because the path may be congested
+    /// (RFC 5681, section 3.1; Linux, from the second loss on).
     pub(crate) fn lost_syn(&mut self) {
         self.legs.iter_mut().for_each(|leg| leg.window.cwnd = 1);
     }
@@ -238,7 +240,7 @@ impl Sender {
         self.peer.max
     }
 
-    /// Returns the sum of the open legs' congestion windows, in segments.
+    /// Returns the sum of the open paths' congestion windows, in segments.
     pub(crate) fn cwnd(&self) -> u32 {
         let open = self.legs.iter().filter(|leg| leg.is_open);
         open.fold(0, |sum, leg| leg.window.cwnd.saturating_add(sum))
@@ -256,8 +258,8 @@ impl Sender {
         self.mss
     }
 
-    /// Returns the round-trip times of the open leg with the longest timeout, for the timers of the
-    /// connection.
+    /// Returns the round-trip times of the open path with the longest timeout. They set the timers
+    /// of the connection.
     pub(crate) fn rtt(&self) -> &Rtt {
         let open = self.legs.iter().filter(|leg| leg.is_open && leg.rtt.expected().is_some());
         let slowest = open.max_by_key(|leg| leg.rtt.base_rto());
@@ -273,12 +275,12 @@ impl Sender {
         self.data_end().saturating_sub(self.nxt)
     }
 
-    /// Returns the offset after the last written byte.
+    /// Returns the stream offset after the last written byte.
     fn data_end(&self) -> u64 {
         self.base + self.buffer.len() as u64
     }
 
-    /// Returns the offset after the last written byte and, if there is one, the FIN.
+    /// Returns the stream offset after the last written byte and, if there is one, after the FIN.
     fn end(&self) -> u64 {
         self.data_end() + u64::from(self.closed)
     }
@@ -295,8 +297,8 @@ impl Sender {
         payload
     }
 
-    /// Returns the next chunk to send now with its leg, and counts it as sent. Returns `None` if
-    /// nothing may be sent. `choose` is called only if there are several legs.
+    /// Chooses the next data to send now and their path, and counts them as sent. Returns `None`
+    /// if nothing may be sent. `choose` is called only if there are several paths.
     pub(crate) fn next(
         &mut self,
         now: Time,
@@ -333,20 +335,21 @@ impl Sender {
         }
     }
 
-    /// Returns the number of segments in flight on `leg`.
+    /// Returns the number of segments in flight on the path `leg`.
     fn flying(&self, leg: usize) -> u32 {
         if self.has_legs() { self.board.flying(leg) } else { self.board.in_flight() }
     }
 
-    /// Returns the leg with the lowest expected round-trip time among the legs that `suits`
-    /// accepts. The first argument of `suits` is the number of segments in flight on the leg.
+    /// Returns the path with the lowest expected round-trip time among the paths that `suits`
+    /// accepts. The first argument of `suits` is the number of segments in flight on the path.
     fn best(&self, suits: impl Fn(u32, &Leg) -> bool) -> Option<usize> {
         let legs = self.legs.iter().enumerate();
         let suited = legs.filter(|(place, leg)| suits(self.flying(*place), leg));
         suited.min_by_key(|(_, leg)| leg.expected_rtt()).map(|(place, _)| place)
     }
 
-    /// Returns the leg that `choose` selects for new data; `None` if that leg may not send now.
+    /// Returns the path that `choose` selects for new data; `None` if nothing may be sent on it
+    /// now.
     fn choose(&self, now: Time, choose: &mut ChooseLeg<'_>) -> Option<usize> {
         let legs = self.legs.iter().enumerate();
         let views: Vec<PathView> = legs
@@ -358,8 +361,8 @@ impl Sender {
         leg.is_ready(now, self.flying(chosen)).then_some(chosen)
     }
 
-    /// Returns the time at which pacing allows the next segment; `None` unless only pacing
-    /// prevents it from being sent.
+    /// Returns the time at which pacing allows the next segment; `None` if pacing is not the only
+    /// obstacle.
     pub(crate) fn paced_until(&self, now: Time) -> Option<Time> {
         let legs = self.legs.iter().enumerate();
         let paced = legs.filter_map(|(place, leg)| leg.paced_until(now, self.flying(place)));
@@ -368,13 +371,13 @@ impl Sender {
         something.then_some(until)
     }
 
-    /// Returns the next unsent chunk, as far as the peer's window has room; `None` if there is
-    /// none.
+    /// Returns the next part of the stream that was never sent, up to the end of the peer's
+    /// receive window; `None` if there is none.
     fn new_chunk(&self) -> Option<Chunk> {
         let wanted = self.end().saturating_sub(self.nxt).min(self.mss as u64);
         let length = wanted.min(self.peer.end.saturating_sub(self.nxt));
-        // Silly window avoidance (RFC 9293, section 3.8.6.2.1): a segment that the window cuts
-        // short is not sent if it is less than half of the peer's largest window. The persist timer
+        // Silly window avoidance (RFC 9293, section 3.8.6.2.1): if the window cuts a segment to
+        // less than half of the peer's largest window, the segment is not sent. The persist timer
         // overrides this.
         if length == 0 || (length < wanted && length < self.peer.max / 2) {
             return None;
@@ -440,9 +443,9 @@ impl Sender {
         self.legs[leg].note_sent(now, chunk.end - chunk.start, self.mss);
     }
 
-    /// Resumes transmission after a pause. A window that was not used for a retransmission timeout
-    /// may no longer fit the path (RFC 5681, section 4.1). Linux halves it for each timeout that
-    /// the pause lasted, as in RFC 2861.
+    /// Resumes transmission on a path after a pause. The congestion window may no longer fit the
+    /// path (RFC 5681, section 4.1). Linux halves it for each retransmission timeout that the
+    /// pause lasted, as in RFC 2861.
     fn resume(&mut self, now: Time, leg: usize) {
         let idle = now.since(self.last_sent);
         if self.stats.sent == 0 {
@@ -467,8 +470,8 @@ impl Sender {
         }
     }
 
-    /// Records whether the congestion window limits the sender. `more` is whether data wait for
-    /// the window (RFC 7661, section 4.3).
+    /// Records whether the congestion window limits the sender. `more` states whether data wait
+    /// for the window (RFC 7661, section 4.3).
     fn validate(&mut self, now: Time, more: bool) {
         if self.unsent() == 0 {
             self.note_app_limited();
@@ -494,8 +497,8 @@ impl Sender {
         }
     }
 
-    /// Records that the application has nothing to send, so that the next rate samples do not count
-    /// as the path's rate.
+    /// Records that the application has nothing to send. The next rate samples then do not count
+    /// as the rate of the path.
     fn note_app_limited(&mut self) {
         if !self.has_legs() {
             return self.legs[0].rate.on_app_limited(self.nxt - self.una);
@@ -506,8 +509,8 @@ impl Sender {
         }
     }
 
-    /// Reduces a window that the application has not fully used for a retransmission timeout (RFC
-    /// 2861, section 3.2).
+    /// Reduces the congestion window if the application has not fully used it for a retransmission
+    /// timeout (RFC 2861, section 3.2).
     fn shrink_unused(&mut self, now: Time) {
         let used = self.usage.used.max(self.initial_window);
         let window = &mut self.legs[0].window;
@@ -518,8 +521,8 @@ impl Sender {
         (self.usage.used, self.usage.used_at) = (0, now);
     }
 
-    /// Returns whether the window may grow: it limits the sender or, in slow start, more than half
-    /// of it is used.
+    /// Returns whether the congestion window may grow: it limits the sender or, in slow start,
+    /// more than half of it is used.
     fn is_limited(&self) -> bool {
         if self.usage.limited {
             return true;
@@ -529,7 +532,7 @@ impl Sender {
         window.in_slow_start() && window.cwnd < 2 * self.usage.max_in_flight
     }
 
-    /// Starts the persist timer if only the peer's window prevents data from being sent.
+    /// Starts the persist timer if only the peer's receive window prevents data from being sent.
     fn await_window(&mut self, now: Time, timers: &mut Timers) {
         if self.board.is_empty() && self.nxt < self.end() && self.una > 0 {
             timers.start(Timer::Persist, now + self.rtt().doubled(self.probes));

@@ -1,4 +1,4 @@
-//! Loss detection by time (RACK, RFC 8985, section 6).
+//! Detection of lost segments by time (RACK, RFC 8985, section 6).
 
 use std::time::Duration;
 
@@ -17,29 +17,32 @@ pub(crate) struct Rack {
     xmit_ts: Time,
     end_seq: u64,
     rtt: Duration,
-    /// Highest offset that has arrived at the peer.
+    /// Highest stream offset that is known to have arrived at the peer.
     fack: u64,
-    /// Arrival of the report of the segment that ends at `fack`, and its round-trip time; `None` if
-    /// it was sent more than once.
+    /// Time at which the segment that ends at `fack` was reported, and its round-trip time. `None`
+    /// if it was sent more than once.
     fack_report: Option<(Time, Duration)>,
     lateness: Lateness,
     reordering_seen: bool,
-    /// Measured degree of reordering, in segments.
+    /// Measured degree of reordering, in segments: the distance over which segments overtake each
+    /// other.
     reordering: u32,
     reo_wnd_mult: u32,
     reo_wnd_persist: u32,
-    /// Offset before whose acknowledgement further DSACKs do not widen the reordering window.
+    /// Stream offset that must be acknowledged before another duplicate report (DSACK) widens the
+    /// reordering window.
     dsack_round: Option<u64>,
-    /// Whether the reordering window covers the measured lateness, which may exceed `SRTT`.
+    /// Whether the reordering window covers the measured delay of overtaken segments, which may
+    /// exceed `SRTT`.
     expects_jitter: bool,
 }
 
 /// Number of mean deviations that few segments exceed: `K` of RFC 6298, section 2.3.
 const LATENESS_DEVIATIONS: u32 = 4;
 
-/// Mean and mean deviation of the lateness of segments: the round-trip time of an overtaken segment
-/// minus that of the segment with the highest offset so far, and 0 for other segments. A queue
-/// delays segments without reordering them, so this is jitter only.
+/// Mean and mean deviation of how late segments arrive. The lateness of an overtaken segment is
+/// its round-trip time minus that of the segment with the highest offset so far; that of other
+/// segments is 0. A queue delays segments without reordering them, so this measures only jitter.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lateness {
     mean: Duration,
@@ -53,20 +56,20 @@ impl Lateness {
         self.mean = self.mean - self.mean / LATENESS_WEIGHT + late / LATENESS_WEIGHT;
     }
 
-    /// Returns the lateness that few segments exceed: the mean and four deviations, as in the
+    /// Returns a lateness that few segments exceed: the mean and four deviations, as in the
     /// timeout of RFC 6298.
     fn bound(&self) -> Duration {
         self.mean + self.deviation * LATENESS_DEVIATIONS
     }
 }
 
-/// The segments that an acknowledgement reveals as lost.
+/// Segments that an acknowledgement shows to be lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Losses {
     pub(crate) count: u32,
     /// Whether a retransmission is among the lost segments.
     pub(crate) again: bool,
-    /// Time at which further segments may count as lost; `None` if there are none.
+    /// Time at which further segments may count as lost; `None` if there are no such segments.
     pub(crate) next: Option<Time>,
 }
 
@@ -90,14 +93,14 @@ impl Default for Rack {
 }
 
 impl Rack {
-    /// Returns the state for a path whose jitter may exceed its delay. RFC 8985 recommends `SRTT`
-    /// as the bound of the reordering window (section 3.3.2). On such a path, the lateness of most
-    /// segments can exceed `SRTT`.
+    /// Creates the state for a path whose jitter may exceed its delay. RFC 8985 recommends `SRTT`
+    /// as the maximum of the reordering window (section 3.3.2), but on such a path most segments
+    /// can be later than that.
     pub(crate) fn expecting_jitter() -> Rack {
         Rack { expects_jitter: true, ..Rack::default() }
     }
 
-    /// Processes a segment that is newly known to have arrived (steps 2 and 3). `mss` converts a
+    /// Processes the first report that a segment has arrived (steps 2 and 3). `mss` converts a
     /// distance in bytes to segments.
     pub(crate) fn on_delivered(
         &mut self,
@@ -113,7 +116,7 @@ impl Rack {
             self.lateness.add(Duration::ZERO);
         } else if sent.count == 1 {
             if let Some((reported, of_fack)) = self.fack_report {
-                // The order within one report is unknown.
+                // The order of arrival within one report is unknown.
                 let was_overtaken = reported < now;
                 let late = if was_overtaken { rtt.saturating_sub(of_fack) } else { Duration::ZERO };
                 self.lateness.add(late);
@@ -132,15 +135,15 @@ impl Rack {
         self.rtt = rtt;
     }
 
-    /// Returns the time that jitter adds to the least round-trip time on average: the mean lateness
-    /// and its deviation. The mean alone is too little where few segments are in flight, because
-    /// segments that overtake others are late, too.
+    /// Returns the time that jitter adds to the minimum round-trip time on average: the mean
+    /// lateness of segments and its deviation. With few segments in flight, the mean alone is too
+    /// small, because segments that overtake others are late, too.
     pub(crate) fn jitter(&self) -> Duration {
         self.lateness.mean + self.lateness.deviation
     }
 
-    /// Widens the reordering window after a DSACK for an unnecessary retransmission (step 4).
-    /// `una` and `nxt` are those of the sender.
+    /// Widens the reordering window after the peer reported a duplicate (DSACK), which shows an
+    /// unnecessary retransmission (step 4). `una` and `nxt` are those of the sender.
     pub(crate) fn on_dsack(&mut self, una: u64, nxt: u64) {
         if self.dsack_round.is_some_and(|round| una < round) {
             return;
@@ -150,7 +153,7 @@ impl Rack {
         self.reo_wnd_persist = RACK_REO_WND_PERSIST;
     }
 
-    /// Updates how long a widened reordering window lasts, at the end of a recovery.
+    /// Updates, at the end of a recovery, how long a widened reordering window lasts.
     pub(crate) fn on_recovered(&mut self) {
         self.reo_wnd_persist = self.reo_wnd_persist.saturating_sub(1);
         if self.reo_wnd_persist == 0 {
@@ -158,13 +161,14 @@ impl Rack {
         }
     }
 
-    /// Returns the measured degree of reordering, in segments; [`DUP_THRESH`] before any was
-    /// measured.
+    /// Returns the measured degree of reordering in segments; [`DUP_THRESH`] before the first
+    /// measurement.
     pub(crate) fn reordering(&self) -> u32 {
         self.reordering
     }
 
-    /// Returns the reordering window (step 4).
+    /// Returns the reordering window: the time for which an overtaken segment does not count as
+    /// lost (step 4).
     fn window(&self, rtt: &Rtt, sacked: u32, recovering: bool) -> Duration {
         if !self.reordering_seen && (recovering || sacked >= DUP_THRESH) {
             return Duration::ZERO;
@@ -178,7 +182,7 @@ impl Rack {
         }
     }
 
-    /// Marks lost segments of `leg` (step 5).
+    /// Marks the lost segments of the path `leg` (step 5).
     pub(crate) fn detect(
         &self,
         now: Time,
@@ -204,8 +208,8 @@ impl Rack {
         losses
     }
 
-    /// Marks lost segments of `leg` after a timeout: each whose reordering window has passed
-    /// (section 6.3).
+    /// Marks the lost segments of the path `leg` after a timeout: all whose reordering window has
+    /// passed (section 6.3).
     pub(crate) fn on_timeout(&self, now: Time, (board, leg): (&mut Scoreboard, usize), rtt: &Rtt) {
         let wait = self.rtt + self.window(rtt, board.sacked(), true);
         while let Some((id, sent)) = board.oldest(leg) {

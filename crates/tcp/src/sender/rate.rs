@@ -6,7 +6,7 @@ use anabranch_multipath::Time;
 
 use crate::congestion::RateSample;
 
-/// State of the estimator at the transmission of a segment (section 3.1.2 of the draft).
+/// State of the delivery rate estimator when a segment was sent (section 3.1.2 of the draft).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Snapshot {
     delivered: u64,
@@ -15,20 +15,21 @@ pub(crate) struct Snapshot {
     app_limited: bool,
 }
 
-/// The estimator of one leg's delivery rate, in bytes.
+/// Estimator of the delivery rate of one path; counts are in bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rate {
     delivered: u64,
     delivered_at: Time,
     first_sent_at: Time,
-    /// Value of `delivered` up to which samples count as limited by the application.
+    /// Value of `delivered` until which samples count as limited by the application.
     app_limited_until: u64,
     sample: Option<(Snapshot, Duration)>,
     bytes_per_second: u64,
 }
 
 impl Rate {
-    /// Records the transmission of a segment, before the segment counts as in flight.
+    /// Records the transmission of a segment, before the segment counts as in flight. `idle`
+    /// states that nothing else is in flight.
     pub(crate) fn on_send(&mut self, now: Time, idle: bool) -> Snapshot {
         if idle {
             (self.first_sent_at, self.delivered_at) = (now, now);
@@ -46,7 +47,7 @@ impl Rate {
         self.app_limited_until = (self.delivered + in_flight).max(1);
     }
 
-    /// Records that a segment of `length` bytes, which was sent at `sent_at`, has arrived.
+    /// Records that a segment of `length` bytes, sent at the time `sent_at`, has arrived.
     pub(crate) fn on_delivered(&mut self, now: Time, length: u64, sent_at: Time, at: Snapshot) {
         self.delivered += length;
         self.delivered_at = now;
@@ -56,8 +57,8 @@ impl Rate {
         }
     }
 
-    /// Completes the rate sample of an acknowledgement, and returns it. Returns `None` if the
-    /// acknowledgement has no sample.
+    /// Returns the rate sample of an acknowledgement; `None` if the acknowledgement gives no
+    /// sample.
     pub(crate) fn finish(&mut self, least_rtt: Option<Duration>) -> Option<RateSample> {
         let (prior, sending) = self.sample.take()?;
         let span = sending.max(self.delivered_at.since(prior.delivered_at));

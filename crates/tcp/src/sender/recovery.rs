@@ -1,5 +1,5 @@
-//! The states of loss recovery: fast recovery with PRR (RFC 9937), the state after a timeout, and
-//! undo (RFC 3522, RFC 3708).
+//! The states of loss recovery: fast recovery with proportional rate reduction (RFC 9937),
+//! recovery after a timeout, and undo (RFC 3522, RFC 3708).
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::congestion::{CongestionWindow, Control};
 use crate::constants::MIN_SSTHRESH;
 use crate::timers::Timers;
 
-/// Resolution of the peer's echoed timestamps.
+/// Resolution of the timestamps that the peer echoes.
 const TICK: Duration = Duration::from_millis(1);
 
-/// The phases of loss recovery.
+/// The phases of a sender's loss recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// No segment is known to be lost.
@@ -26,26 +26,28 @@ pub(crate) enum Phase {
     Loss,
 }
 
-/// The state of loss recovery.
+/// State of a sender's loss recovery.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recovery {
     pub(crate) phase: Phase,
     /// `RecoveryPoint` of RFC 9937: the offset whose acknowledgement ends recovery.
     pub(crate) point: u64,
-    /// Value of `una` at the beginning of recovery.
+    /// Stream offset of the first unacknowledged byte (`una`) at the beginning of recovery.
     marker: u64,
-    /// Whether the timeout may turn out to have been spurious (F-RTO, RFC 5682).
+    /// Whether the retransmission timeout may turn out to be spurious (F-RTO, RFC 5682).
     early: bool,
-    /// Congestion window at the beginning of recovery, which stands for RFC 9937's `RecoverFS`.
+    /// Congestion window at the beginning of recovery, in segments. It is used for RFC 9937's
+    /// `RecoverFS`.
     prior_cwnd: u32,
     prior_ssthresh: u32,
     prr_delivered: u32,
     prr_out: u32,
-    /// Whether the reduction of the window may turn out to be unnecessary.
+    /// Whether the reduction of the congestion window may turn out to be unnecessary.
     undoable: bool,
-    /// Number of retransmissions that no DSACK has reported yet; `None` if they cannot be counted.
+    /// Number of retransmissions that the peer has not reported as duplicates (DSACK); `None` if
+    /// they cannot be counted.
     undo_retransmissions: Option<u32>,
-    /// Time of the first retransmission.
+    /// Time of the first retransmission in this recovery.
     first_retransmission: Option<Time>,
 }
 
@@ -54,8 +56,8 @@ impl Recovery {
         self.phase == Phase::Open
     }
 
-    /// Returns the slow-start threshold. Outside recovery, it is at least three quarters of the
-    /// window (Linux, `tcp_current_ssthresh`).
+    /// Returns the slow-start threshold in segments. Outside recovery, it is at least three
+    /// quarters of the congestion window (Linux, `tcp_current_ssthresh`).
     pub(crate) fn threshold(&self, window: &CongestionWindow) -> u32 {
         if self.is_open() {
             window.ssthresh.max(window.cwnd / 2 + window.cwnd / 4)
@@ -75,15 +77,16 @@ impl Recovery {
         }
     }
 
-    /// Processes a DSACK for a segment that ends at the offset `end`.
+    /// Processes the peer's report (DSACK) that it received a segment twice. The segment ends at
+    /// the stream offset `end`.
     pub(crate) fn on_dsack(&mut self, end: u64) {
         if let Some(count) = self.undo_retransmissions.as_mut().filter(|_| end > self.marker) {
             *count = count.saturating_sub(1);
         }
     }
 
-    /// Returns whether an acknowledgement that echoes `echo` shows that the original of the first
-    /// retransmission arrived (RFC 3522, section 3.2).
+    /// Returns whether an acknowledgement shows that the original of the first retransmission
+    /// arrived (RFC 3522, section 3.2). `echo` is the time of the timestamp that it echoes.
     fn is_delayed(&self, echo: Option<Time>) -> bool {
         self.first_retransmission.zip(echo).is_some_and(|(first, echo)| echo + TICK <= first)
     }
@@ -93,27 +96,27 @@ impl Recovery {
     }
 }
 
-/// The effects of an acknowledgement that matter for loss recovery.
+/// Effects of an acknowledgement that matter for loss recovery.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {
-    /// Number of segments newly known to have arrived.
+    /// Number of segments that the acknowledgement reports for the first time.
     pub(crate) delivered: u32,
-    /// Whether `una` has advanced.
+    /// Whether the first unacknowledged offset (`una`) has advanced.
     pub(crate) advanced: bool,
-    /// Number of segments newly known to be lost.
+    /// Number of segments that the acknowledgement shows to be lost.
     pub(crate) lost: u32,
-    /// Whether a retransmission was lost.
+    /// Whether a retransmitted segment was lost again.
     pub(crate) lost_again: bool,
     /// Whether a segment has arrived that was sent before recovery began and never retransmitted.
     pub(crate) original: bool,
-    /// Whether the peer has reported a duplicate.
+    /// Whether the peer has reported data that arrived twice (DSACK).
     pub(crate) dsack: bool,
     /// Start of the clock tick in which the echoed timestamp was sent; `None` without timestamps.
     pub(crate) echo: Option<Time>,
 }
 
 impl Sender {
-    /// Changes the state of recovery after an acknowledgement.
+    /// Updates the phase of loss recovery after an acknowledgement.
     pub(super) fn update_recovery(&mut self, progress: &Progress, timers: &mut Timers) {
         if !self.recovery.is_open() && self.una >= self.recovery.point {
             self.leave_recovery(progress);
@@ -161,7 +164,7 @@ impl Sender {
         self.begin_recovery(Phase::Recovery);
     }
 
-    /// Begins `phase`, and lowers the slow-start threshold.
+    /// Begins a phase of loss recovery, and lowers the slow-start threshold.
     fn begin_recovery(&mut self, phase: Phase) {
         let again = self.board.again();
         let Leg { window, control, .. } = &mut self.legs[0];
@@ -176,7 +179,7 @@ impl Sender {
             prr_out: 0,
             undoable: true,
             undo_retransmissions: Some(again),
-            // Acknowledgements of retransmissions that are still in flight echo the time of those.
+            // While retransmissions are in flight, acknowledgements of them echo their times.
             first_retransmission: self.recovery.first_retransmission.filter(|_| again > 0),
         };
         if let Some(controller) = control.losses() {
@@ -223,7 +226,7 @@ impl Sender {
         self.recovery.phase = Phase::Open;
     }
 
-    /// Restores the window, because the reduction was unnecessary: nothing was lost.
+    /// Restores the congestion window after an unnecessary reduction: nothing was lost.
     fn undo(&mut self) {
         self.stats.undone += 1;
         self.board.unmark_lost();
@@ -236,13 +239,14 @@ impl Sender {
         self.recovery.phase = Phase::Open;
     }
 
-    /// Returns the congestion window; `None` if the algorithm is model-based.
+    /// Returns the congestion window; `None` if the congestion control is model-based (BBR).
     fn window_of_losses(&mut self) -> Option<&mut CongestionWindow> {
         let Leg { window, control, .. } = &mut self.legs[0];
         matches!(control, Control::Losses(_)).then_some(window)
     }
 
-    /// Reduces the window after a tail loss probe has repaired a loss (RFC 8985, section 7.4).
+    /// Reduces the congestion window after a tail loss probe has repaired a loss (RFC 8985,
+    /// section 7.4).
     pub(super) fn reduce_for_probe(&mut self) {
         let Leg { window, control, .. } = &mut self.legs[0];
         if let Some(controller) = control.losses() {
@@ -251,7 +255,7 @@ impl Sender {
         }
     }
 
-    /// Sets the window by proportional rate reduction (RFC 9937, section 6).
+    /// Sets the congestion window by proportional rate reduction (RFC 9937, section 6).
     pub(super) fn reduce_proportionally(&mut self, progress: &Progress) {
         let Control::Losses(_) = self.legs[0].control else { return };
         if progress.delivered == 0 {
@@ -273,8 +277,9 @@ impl Sender {
             let bound = owed.max(progress.delivered) + u32::from(safe);
             bound.min(ssthresh - pipe)
         };
-        // The first retransmission is sent at once. So is the one after a partial acknowledgement
-        // of a peer without SACK (RFC 6582, section 3.2).
+        // The first retransmission is sent at once. So is the retransmission after an
+        // acknowledgement of only some of the data, if the peer has no SACK (RFC 6582, section
+        // 3.2).
         let partial = !self.sack && progress.advanced && progress.lost > 0;
         let send = send.max(u32::from(recovery.prr_out == 0 || partial));
         self.legs[0].window.cwnd = (pipe + send).max(1);

@@ -14,26 +14,26 @@ pub(crate) struct Sent {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) sent_at: Time,
-    /// Number of transmissions of the segment so far.
+    /// Number of times that the segment was sent so far.
     pub(crate) count: u32,
     pub(crate) sacked: bool,
     pub(crate) lost: bool,
     /// Whether a retransmission of the segment is in flight.
     pub(crate) again: bool,
     pub(crate) rate: Snapshot,
-    /// Leg of the last transmission.
+    /// Path on which the segment was last sent.
     pub(crate) leg: usize,
 }
 
 impl Sent {
-    /// Returns whether the last transmission of the segment is in flight.
+    /// Returns whether the last transmission of the segment is still in flight.
     fn is_flying(&self) -> bool {
         !self.sacked && (!self.lost || self.again)
     }
 }
 
-/// The segments in flight, by number. Segments are never split or merged, so the number of a
-/// segment is permanent.
+/// The segments in flight, by number. Segments are never split or merged, so their numbers never
+/// change.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scoreboard {
     first: u64,
@@ -41,16 +41,16 @@ pub(crate) struct Scoreboard {
     sacked: u32,
     lost: u32,
     again: u32,
-    /// Number of duplicate acknowledgements of a peer without SACK. Each stands for a segment that
-    /// arrived.
+    /// Number of duplicate acknowledgements from a peer without SACK. Each stands for a segment
+    /// that arrived.
     duplicates: u32,
     sacked_ranges: Ranges,
-    /// Numbers of lost segments that have not been sent again since.
+    /// Numbers of lost segments that were not sent again yet.
     pending: BTreeSet<u64>,
-    /// Transmissions on each leg, in the order of time: number of the segment, and count of its
-    /// transmissions so far. Only the last transmission of each segment is valid.
+    /// Transmissions on each path in order of time: the segment's number, and how often it had
+    /// been sent. Only the last transmission of each segment is valid.
     order: [VecDeque<(u64, u32)>; MAX_LEGS],
-    /// Number of segments in flight on each leg, by their last transmissions.
+    /// Number of segments in flight on each path, according to their last transmissions.
     flying: [u32; MAX_LEGS],
 }
 
@@ -83,7 +83,7 @@ impl Scoreboard {
         (self.count() + self.again).saturating_sub(self.sacked() + self.lost)
     }
 
-    /// Returns the number of segments in flight on `leg`.
+    /// Returns the number of segments in flight on the path `leg`.
     pub(crate) fn flying(&self, leg: usize) -> u32 {
         self.flying[leg]
     }
@@ -110,7 +110,7 @@ impl Scoreboard {
         Some((self.first, self.first + last))
     }
 
-    /// Adds a segment that is sent for the first time, after all others.
+    /// Adds a segment that is sent for the first time, after all earlier segments.
     pub(crate) fn push(&mut self, sent: Sent) {
         let id = self.first + self.segments.len() as u64;
         self.order[sent.leg].push_back((id, sent.count));
@@ -128,13 +128,13 @@ impl Scoreboard {
         self.again -= u32::from(sent.again);
         self.flying[sent.leg] -= u32::from(sent.is_flying());
         self.sacked_ranges.trim(sent.end);
-        // `oldest` is never called if the peer has no SACK, so outdated entries are removed here.
+        // `oldest`, which removes outdated entries, is never called if the peer has no SACK.
         while self.order[sent.leg].pop_front_if(|(id, _)| *id < self.first).is_some() {}
         Some(sent)
     }
 
-    /// Adds `start..end` to the ranges known to have arrived, and marks the segments that these
-    /// ranges cover completely. Returns the numbers of the newly marked segments.
+    /// Adds the bytes `start..end` to the ranges known to have arrived. Marks the segments that
+    /// are now covered completely, and returns their numbers.
     pub(crate) fn sack(&mut self, start: u64, end: u64) -> Vec<u64> {
         let mut fresh = Vec::new();
         for (from, until) in self.sacked_ranges.insert(start, end) {
@@ -186,7 +186,7 @@ impl Scoreboard {
         self.pending.first().copied()
     }
 
-    /// Records another transmission of a segment, on `leg`.
+    /// Records that a segment was sent again, on the path `leg`.
     pub(crate) fn sent_again(&mut self, id: u64, now: Time, leg: usize, rate: Snapshot) {
         let Some(sent) = self.get_mut(id) else { return };
         let (before, was_flying) = (sent.leg, sent.is_flying());
@@ -201,7 +201,8 @@ impl Scoreboard {
         self.order[leg].push_back((id, count));
     }
 
-    /// Returns the segment with the oldest transmission in flight on `leg`, and its number.
+    /// Returns the segment that was sent earliest among those in flight on the path `leg`, and its
+    /// number.
     pub(crate) fn oldest(&mut self, leg: usize) -> Option<(u64, &Sent)> {
         while let Some(&(id, count)) = self.order[leg].front() {
             let is_last = |sent: &Sent| sent.count == count && sent.is_flying();
@@ -213,7 +214,7 @@ impl Scoreboard {
         None
     }
 
-    /// Marks all segments in flight on `leg` as lost. Returns their number.
+    /// Marks all segments in flight on the path `leg` as lost. Returns their number.
     pub(crate) fn lose_leg(&mut self, leg: usize) -> u32 {
         let mut count = 0;
         while let Some((id, _)) = self.oldest(leg) {
@@ -223,8 +224,8 @@ impl Scoreboard {
         count
     }
 
-    /// Marks all segments as lost. Discards the peer's reports of arrived segments, because the
-    /// peer has dropped these (RFC 2018, section 8).
+    /// Marks all segments as lost. Discards the peer's SACK reports, because the peer has dropped
+    /// the reported data (RFC 2018, section 8).
     pub(crate) fn renege(&mut self) {
         self.sacked_ranges.clear();
         self.sacked = 0;
@@ -237,7 +238,7 @@ impl Scoreboard {
         });
     }
 
-    /// Unmarks all lost segments, because the reduction of the window was undone: none was lost.
+    /// Unmarks all lost segments: they were not lost, and the reduction of the window was undone.
     pub(crate) fn unmark_lost(&mut self) {
         self.pending.clear();
         let first = self.first;
@@ -251,8 +252,8 @@ impl Scoreboard {
         self.lost = 0;
     }
 
-    /// Counts a duplicate acknowledgement of a peer without SACK. Returns false if there is no
-    /// further segment for which it can stand.
+    /// Counts a duplicate acknowledgement from a peer without SACK. Returns false if all segments
+    /// in flight are already counted as arrived.
     pub(crate) fn add_duplicate(&mut self) -> bool {
         let room = self.count().saturating_sub(self.lost + self.duplicates) > 0;
         self.duplicates += u32::from(room);

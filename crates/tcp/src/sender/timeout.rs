@@ -1,4 +1,5 @@
-//! Timers of the sender: retransmission, tail loss probe, reordering window, closed window.
+//! Timers of the sending half: retransmission, tail loss probe, reordering window, closed receive
+//! window.
 
 use anabranch_multipath::Time;
 
@@ -11,14 +12,15 @@ use crate::timers::{Timer, Timers};
 /// A tail loss probe that is in flight (RFC 8985, section 7.4).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TailProbe {
-    /// `TLP.end_seq` of RFC 8985, as an offset.
+    /// Stream offset of the probe's end (`TLP.end_seq` of RFC 8985).
     end: u64,
-    /// `TLP.is_retrans` of RFC 8985: whether the probe is a retransmission.
+    /// Whether the probe is a retransmission (`TLP.is_retrans` of RFC 8985).
     again: bool,
 }
 
 impl Sender {
-    /// Handles expired timers. Returns false if the peer has not answered in time.
+    /// Processes the timers that have expired. Returns false if the peer has not answered for too
+    /// long.
     pub(crate) fn expire(&mut self, now: Time, timers: &mut Timers) -> bool {
         if timers.expire(now, Timer::Reorder) {
             self.reordering_over(now, timers);
@@ -39,7 +41,7 @@ impl Sender {
         self.retries <= DATA_RETRIES
     }
 
-    /// Marks lost segments whose reordering window has passed (RFC 8985, section 6.3).
+    /// Marks segments as lost whose reordering window has passed (RFC 8985, section 6.3).
     fn reordering_over(&mut self, now: Time, timers: &mut Timers) {
         let mut progress = Progress::default();
         self.find_losses(now, &mut progress, timers);
@@ -61,7 +63,7 @@ impl Sender {
         self.tail_probe = None;
         let reneged = self.board.front().is_some_and(|first| first.sacked);
         if reneged || !self.sack {
-            // The peer has dropped data that it had reported, or it reports nothing. So everything
+            // The peer has dropped data that it had reported, or it reports nothing. Everything
             // counts as lost.
             self.board.renege();
         } else {
@@ -75,9 +77,9 @@ impl Sender {
         timers.set(Timer::Retransmit, now + self.rtt().rto());
     }
 
-    /// Marks segments as lost after a timeout: the first one, and on each leg all segments whose
-    /// reordering window has passed. If there are several legs, excludes the leg of the first
-    /// segment for a time.
+    /// Marks segments as lost after a timeout: the first segment, and on each path all segments
+    /// whose reordering window has passed. If there are several paths, the first segment's path is
+    /// not used for a time.
     fn time_out_legs(&mut self, now: Time) {
         if let Some((first, _)) = self.board.first_and_last() {
             self.board.mark_lost(first);
@@ -104,7 +106,7 @@ impl Sender {
         let alone = self.board.count() == 1;
         let allowance = if alone { TLP_MAX_ACK_DELAY } else { TIMEOUT_MIN };
         let at = now + srtt * TLP_SRTT_FACTOR + allowance;
-        // If the retransmission timeout is earlier, the probe is sent at its time instead.
+        // If the retransmission timeout is earlier, the probe is sent at that time instead.
         timers.set(Timer::Probe, timers.get(Timer::Retransmit).map_or(at, |rto| at.min(rto)));
     }
 
@@ -126,13 +128,13 @@ impl Sender {
         chunk
     }
 
-    /// Determines whether a tail loss probe has repaired a loss (RFC 8985, section 7.4).
+    /// Checks whether a tail loss probe has repaired a loss (RFC 8985, section 7.4).
     pub(super) fn check_probe(&mut self, segment: &AckSegment, progress: &Progress) {
         let Some(probe) = self.tail_probe.filter(|probe| segment.ack >= probe.end) else { return };
         if !probe.again || progress.dsack {
             self.tail_probe = None;
         } else if segment.ack > probe.end {
-            // The peer has not reported a duplicate, so the probe has repaired a loss.
+            // The peer has not reported data that arrived twice, so the probe has repaired a loss.
             self.tail_probe = None;
             if self.recovery.is_open() {
                 self.reduce_for_probe();
@@ -143,14 +145,15 @@ impl Sender {
         }
     }
 
-    /// Returns whether to probe the peer's window now, with a segment without data. Clears the
-    /// request.
+    /// Returns whether the peer's receive window must be probed now, with a segment without data.
+    /// Resets this flag.
     pub(crate) fn take_window_probe(&mut self) -> bool {
         std::mem::take(&mut self.window_probe_due)
     }
 
-    /// Returns the part of a segment that fits into the peer's window, once the persist timer has
-    /// expired: silly window avoidance no longer delays it (RFC 9293, section 3.8.6.2.1).
+    /// Returns the part of a segment that fits into the peer's receive window, after the persist
+    /// timer has expired. Silly window avoidance then no longer delays it (RFC 9293, section
+    /// 3.8.6.2.1).
     pub(super) fn override_chunk(&mut self) -> Option<Chunk> {
         let room = self.peer.end.saturating_sub(self.nxt);
         let length = self.end().saturating_sub(self.nxt).min(self.mss as u64).min(room);

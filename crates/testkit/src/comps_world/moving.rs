@@ -1,5 +1,5 @@
-//! A server that follows its client to another address by the rules of real programs, a client that
-//! sends or acknowledges, and pauses of either or of the machine.
+//! Models of a server that follows its client to another address by the rules of real programs, of
+//! a client that sends or acknowledges, and of pauses of programs or of the machine.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -14,62 +14,64 @@ use rand::RngExt as _;
 use super::{DELAY, Seen, Server, World, client, numbered};
 
 const MS: Duration = Duration::from_millis(1);
-/// Time without a datagram after which an end of a bulk transfer sends a probe.
+/// Time without a datagram after which either end of a bulk transfer sends a probe.
 const PROBE: Duration = Duration::from_millis(60);
 
-/// The traffic of a server.
+/// Traffic that the modelled server sends.
 #[derive(Clone, Copy, Debug)]
 pub enum Says {
-    /// One answer to each datagram.
+    /// One answer to each datagram of the client.
     Echo,
-    /// A download: ten datagrams at first, then one for each acknowledgement, and one more for
-    /// every fourth until 400 are in flight.
+    /// A download: ten datagrams at first, then one for each acknowledgement. For every fourth
+    /// acknowledgement it sends one more, until 400 are in flight.
     Bulk,
 }
 
-/// The rule for a server's move to another address of its client.
+/// Condition under which a server starts to use another address of its client.
 #[derive(Clone, Copy, Debug)]
 pub enum Moves {
-    /// At the first datagram from the address, like WireGuard.
+    /// It changes at the first datagram from the new address, like WireGuard.
     Always,
-    /// After a round trip of validation, which each address needs only once, like quinn.
+    /// It changes after validating the address for a round trip, like quinn. Each address is
+    /// validated only once.
     Validated,
-    /// After a round trip of validation at each change, because the server remembers no validated
-    /// address. It does not move if a newer datagram arrives from its current address meanwhile.
+    /// It changes after validating the address for a round trip, at each change, because it
+    /// remembers no validated address. It does not change if a newer datagram arrives from its
+    /// current address meanwhile.
     Revalidated,
-    /// At the first datagram from the address, but only for this number of changes, like quic-go up
-    /// to 0.64.1.
+    /// It changes at the first datagram from the new address, but only this number of times, like
+    /// quic-go up to 0.64.1.
     Times(usize),
-    /// At most once in two seconds, like Nebula.
+    /// It changes at most once in two seconds, like Nebula.
     EachTwoSeconds,
 }
 
-/// A process or machine that sometimes pauses for 200 to 800 ms, as if it waited for a CPU.
+/// A program or machine that sometimes pauses for 200 to 800 ms, as if it waited for a CPU.
 #[derive(Clone, Copy, Debug)]
 pub enum Late {
-    /// The machine on which everything runs: nothing is sent, received or answered.
+    /// The machine that runs everything: nothing is sent, received or answered during the pause.
     Host,
-    /// The server: it processes what has arrived after the pause.
+    /// The server: it processes the datagrams of the pause after its end.
     Server,
     /// The client's program: it sends its datagrams after the pause.
     Program,
 }
 
-/// A server of one session that follows its client by a rule of [`Moves`].
+/// A server of one session that follows its client to other addresses by a rule of [`Moves`].
 pub struct Moving {
     moves: Moves,
     says: Says,
     place: Option<Seen>,
     moved: Time,
     changes: usize,
-    /// When each address was first challenged.
+    /// For each client address, the time at which its validation began.
     challenged: BTreeMap<Seen, Time>,
     /// The address that is being validated, and the time at which this began.
     candidate: Option<(Seen, Time)>,
     newest: Vec<u8>,
     window: usize,
     heard: usize,
-    /// Time of the last datagram or probe.
+    /// Time of the last datagram or probe in this session.
     busy: Time,
     stands_still: bool,
     unheard: Vec<(Seen, Vec<u8>)>,
@@ -118,15 +120,15 @@ impl Moving {
         }
     }
 
-    /// Starts to validate `from`, unless that is under way. Returns whether the validation has
-    /// ended: a round trip has passed since its start.
+    /// Starts to validate the address `from`, if that was not started yet. Returns whether the
+    /// validation is complete: a round trip has passed since its start.
     fn validates(&mut self, now: Time, from: Seen) -> bool {
         let candidate = self.candidate.filter(|(address, _)| *address == from);
         let (_, since) = *self.candidate.insert(candidate.unwrap_or((from, now)));
         now.since(since) >= 2 * DELAY
     }
 
-    /// Returns a probe if the server sends bulk data and [`PROBE`] has passed without a datagram.
+    /// Returns a probe if the server sends bulk data and no datagram was sent for [`PROBE`].
     fn probe(&mut self, now: Time) -> Option<(Seen, Vec<u8>)> {
         let is_due = matches!(self.says, Says::Bulk) && now.since(self.busy) >= PROBE;
         let place = self.place.filter(|_| is_due && !self.stands_still)?;
@@ -134,7 +136,7 @@ impl Moving {
         Some((place, vec![0x55; 1200]))
     }
 
-    /// Ends the server's pause: processes the datagrams that arrived in it, and returns the
+    /// Ends the server's pause: processes the datagrams that arrived during it, and returns the
     /// answers.
     fn go_on(&mut self, now: Time) -> Vec<(Seen, Vec<u8>)> {
         self.stands_still = false;
@@ -165,7 +167,7 @@ impl Server for Moving {
     }
 }
 
-/// The times of the pauses.
+/// Generator of the times at which pauses begin.
 struct Spells {
     late: Late,
     dice: Stream,
@@ -175,7 +177,7 @@ struct Spells {
 }
 
 impl Spells {
-    /// Returns what pauses and for how long, if a pause begins at `now`.
+    /// If a pause begins at `now`, returns what pauses and for how long.
     fn begins(&mut self, now: Time) -> Option<(Late, Duration)> {
         if now < self.next {
             return None;
@@ -186,8 +188,8 @@ impl Spells {
     }
 }
 
-/// Runs a session for `seconds`. The client sends a datagram every 5 ms, or in a download one for
-/// each datagram received.
+/// Runs a session for `seconds` seconds. The client sends a datagram every 5 ms or, in a download,
+/// one for each datagram received.
 pub fn session(
     settings: Config,
     server: Moving,
@@ -199,8 +201,8 @@ pub fn session(
     world
 }
 
-/// Runs a session in `world` for `seconds` like [`session`], with probes and with pauses of `late`.
-/// The range is the time between two pauses in milliseconds.
+/// Runs a session in `world` for `seconds` seconds like [`session`], with probes and with pauses
+/// of `late`. The range `pauses` is the time between two pauses in milliseconds.
 pub fn late_session(
     world: &mut World<Moving>,
     seconds: u64,

@@ -1,4 +1,4 @@
-//! A reliable pipe between two cores, with a delay, a rate, and chunks of any length.
+//! A reliable pipe between two cores, with a delay and a rate. It delivers chunks of any length.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,39 +12,39 @@ use rand::RngExt;
 
 use super::Setting;
 
-/// Both directions of a link. Side 0 opened it; data that side `n` sends arrives at the other
-/// side.
+/// Both directions of a link in memory. Side 0 opened the link. Data that side `n` sends arrives
+/// at the other side.
 pub struct Pipe {
     pub nodes: [usize; 2],
     /// Bytes sent in both directions.
     pub carried: u64,
-    /// Bytes that side 1 receives (positive) or sends (negative), each with its time. `None` unless
-    /// a test records them.
+    /// Number of bytes that side 1 receives (positive) or sends (negative), each with its time.
+    /// `None` if the test does not record them.
     pub seen: Option<Vec<(Time, i64)>>,
-    /// Circuit of the last cell from side 0.
+    /// Circuit ID of the last cell from side 0.
     pub last_circuit: Option<u32>,
     wires: [Link<Vec<u8>>; 2],
-    /// Lossy cells in both directions, one in each datagram.
+    /// Lossy cells in flight in both directions; each is a datagram of its own.
     datagrams: [Link<Vec<u8>>; 2],
     /// Whether the next lossy cell that arrives is changed on its way.
     pub bends: bool,
     /// Whether each lossy cell is sent twice.
     pub doubles: bool,
-    /// Rate in bits per second.
+    /// Rate of the pipe in bits per second.
     rate: u64,
-    /// Whether each side's core has something to send.
+    /// For each side, whether its core has something to send.
     ready: [bool; 2],
     opens: Option<(Time, Target)>,
     /// For each side, whether all data to it is lost without notice: data in flight, and data sent
     /// later.
     swallows: [bool; 2],
-    /// Source of the lengths of chunks, if data arrives in chunks.
+    /// Random lengths of the chunks in which data arrives; `None` if it arrives whole.
     chunks: Option<Stream>,
-    /// Undelivered rest of an arrival, by the receiving side.
+    /// Data that has arrived but was not delivered yet, by the receiving side.
     rest: [Vec<u8>; 2],
-    /// Size of a record in bytes by the sending side, once records may overtake each other.
+    /// Size in bytes of the records that each side sends, once records may overtake each other.
     records: [Option<usize>; 2],
-    /// Number of those records per thousand that are lost, and sent again one round trip later.
+    /// Number of records per thousand that are lost and sent again one round trip later.
     lost: u32,
     dice: Stream,
     /// Lost records with the time at which they are sent again.
@@ -80,7 +80,7 @@ impl Pipe {
             rate: setting.rate,
             ready: [false; 2],
             swallows: [false; 2],
-            // Duration of a TCP and a TLS 1.3 handshake.
+            // The handshakes of TCP and TLS 1.3 take this time.
             opens: Some((now + 2 * setting.delay, target)),
             chunks: setting.pieces.then(|| seed::stream(setting.seed, id, "chunks")),
             rest: [Vec::new(), Vec::new()],
@@ -92,7 +92,7 @@ impl Pipe {
         }
     }
 
-    /// Creates a pipe between two shards of a relay: open, and as fast as memory.
+    /// Creates a pipe between two cores of one relay: it is open, and as fast as memory.
     pub fn sibling(setting: &Setting, id: u64, nodes: [usize; 2]) -> Pipe {
         let quick =
             Setting { rate: 10_000_000_000, delay: Duration::from_micros(10), ..setting.clone() };
@@ -100,14 +100,14 @@ impl Pipe {
         Pipe { opens: None, ..pipe }
     }
 
-    /// Returns the time at which something arrives or the link opens.
+    /// Returns the time at which data arrives or the link opens, whichever is first.
     pub fn next_timeout(&self) -> Option<Time> {
         let wires = self.wires.iter().chain(&self.datagrams).filter_map(Link::next_timeout);
         let again = self.again.iter().filter_map(|lost| Some(lost.front()?.0));
         wires.chain(again).chain(self.opens.as_ref().map(|(time, _)| *time)).min()
     }
 
-    /// Returns the target of the link in the first call after the link has opened.
+    /// Returns the target of the link, in the first call after the link has opened.
     pub fn opening(&mut self, now: Time) -> Option<Target> {
         self.opens.take_if(|(time, _)| *time <= now).map(|(_, target)| target)
     }
@@ -127,7 +127,7 @@ impl Pipe {
         self.swallows[side] = true;
     }
 
-    /// Splits data that `node` sends from now on into records of `record` bytes, which may
+    /// Splits the data that `node` sends from now on into records of `record` bytes. These may
     /// overtake each other.
     pub fn fix(&mut self, node: usize, record: usize) {
         self.records[usize::from(self.nodes[0] != node)] = Some(record);
@@ -152,7 +152,7 @@ impl Pipe {
             self.rest[side] = self.wires[1 - side].pop(now)?;
         }
         let whole = self.rest[side].len();
-        // Records arrive whole, because their link has decrypted them.
+        // Records arrive whole, because the link has already decrypted them.
         let chunks = self.chunks.as_mut().filter(|_| self.records[1 - side].is_none());
         let length = chunks.map_or(whole, |chunks| chunks.random_range(1..=whole));
         let later = self.rest[side].split_off(length);
@@ -190,19 +190,20 @@ impl Pipe {
         }
     }
 
-    /// Notes that the core of `node` has something to send.
+    /// Records that the core of `node` has something to send.
     pub fn ready(&mut self, node: usize) {
         let side = usize::from(self.nodes[0] != node);
         self.ready[side] = true;
     }
 
-    /// Returns whether to fetch bytes from a side's core: the core has some, and fewer than `batch`
-    /// bytes wait for the wire.
+    /// Returns whether to fetch bytes from a side's core: the core has some, and fewer than
+    /// `batch` bytes wait in the pipe.
     pub fn wants(&self, side: usize, batch: usize) -> bool {
         self.ready[side] && self.wires[side].backlog() < batch
     }
 
-    /// Sends bytes; `more` is whether the core has more. Returns whether there were any.
+    /// Sends bytes from `side`. `more` states whether the core has more. Returns whether there
+    /// were any bytes.
     pub fn push(&mut self, now: Time, side: usize, bytes: Vec<u8>, more: bool) -> bool {
         self.ready[side] = more;
         let length = bytes.len();
@@ -234,7 +235,7 @@ impl Pipe {
         }
     }
 
-    /// Returns the state that a kernel would report for a TCP connection at the line's rate.
+    /// Returns the state that a kernel would report for a TCP connection at the pipe's rate.
     pub fn view(&self, side: usize) -> LinkView {
         let settings = self.wires[side].settings();
         LinkView {

@@ -1,4 +1,4 @@
-//! Destinations of streams: servers whose names state their behaviour.
+//! Destinations of streams in tests: servers whose names describe their behaviour.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,9 +7,10 @@ use anabranch_onion::relay::{Input, Relay};
 use anabranch_onion::wire::message::{Answer, Begin, EndReason};
 use anabranch_onion::{LinkCore, StreamKey};
 
-/// A destination by its name: `source-N` sends N bytes and ends; `fed` sends the bytes that it is
-/// given and does not end; `sink` reads everything; `refuse` refuses; `deny-ADDRESS` has that
-/// address, which the exit's policy rejects; `silent` never answers.
+/// A destination of streams, named after its behaviour: `source-N` sends N bytes and closes; `fed`
+/// sends the bytes that it is given and does not close; `sink` reads everything; `refuse` refuses
+/// the connection; `deny-ADDRESS` has that address, which the exit's policy rejects; `silent`
+/// never answers.
 pub struct Server {
     kind: Kind,
     pub received: usize,
@@ -25,7 +26,7 @@ enum Kind {
 }
 
 impl Server {
-    /// Returns the byte at a position of every stream, which is cheap to compute and to check.
+    /// Returns the byte at a position of every test stream. It is cheap to compute and to check.
     pub fn byte(position: usize) -> u8 {
         (position.wrapping_mul(2_654_435_761) >> 13) as u8
     }

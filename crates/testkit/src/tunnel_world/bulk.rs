@@ -10,39 +10,42 @@ use anabranch_tcp::{Config, Connection, Ports, Segment, Seq, Stats};
 
 use super::World;
 
-/// Bytes of an IPv4 header.
+/// Length of an IPv4 header in bytes.
 const IP: usize = 20;
-/// Bytes of IPv4 and UDP around each datagram of the tunnel.
+/// Length of the IPv4 and UDP headers around each datagram of the tunnel, in bytes.
 const OUTER: usize = 28;
-/// Bytes that WireGuard adds to a packet: the header of a data message, and its tag.
+/// Number of bytes that WireGuard adds to a packet: the header of a data message, and its tag.
 const WIREGUARD: usize = 32;
-/// WireGuard pads packets to a multiple of this number of bytes, up to the MTU.
+/// Number of bytes; WireGuard pads packets to a multiple of it, up to the MTU.
 const PADDED: usize = 16;
 /// Maximum length of an IP packet in the tunnel, in bytes, on lines with an MTU of 1,500 bytes.
 pub const MTU: usize = 1_500 - OUTER - WIREGUARD - anabranch_tunnel::OVERHEAD;
-/// Bytes of an echo request and its answer, with their IP header (as those of `ping`).
+/// Length in bytes of an echo request and of its answer, including the IP header, as sent by
+/// `ping`.
 const ECHO: usize = 84;
-/// Time between two echo requests.
+/// Interval between two echo requests.
 const ECHO_EVERY: Duration = Duration::from_millis(50);
-/// Source and destination in the tunnel. Only TCP's checksums depend on it.
+/// Source and destination address inside the tunnel. Only TCP's checksums depend on them.
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// Time between the end of a transfer and the next one.
+/// Time from the end of a transfer to the start of the next one.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Direction (`way`) from the client to the server. The opposite one is [`DOWN`].
+/// Index of the direction from the client to the server. That of the opposite direction is
+/// [`DOWN`].
 pub const UP: usize = 0;
 pub const DOWN: usize = 1;
 
-/// A connection between client and server that carries datagrams.
+/// A connection between client and server that carries datagrams: a split tunnel or a plain line.
 pub trait DatagramCarrier {
     fn now(&self) -> Time;
 
-    /// Processes what is due next. Returns false, at the time `until`, if nothing is due by then.
+    /// Processes the next event. If there is none before `until`, advances the time to `until` and
+    /// returns false.
     fn step(&mut self, until: Time) -> bool;
 
     fn send(&mut self, way: usize, datagram: Vec<u8>);
 
-    /// Returns the datagrams that have arrived in the direction `way`.
+    /// Returns the datagrams that have arrived in the direction `way` since the last call.
     fn take(&mut self, way: usize) -> Vec<Vec<u8>>;
 }
 
@@ -68,7 +71,7 @@ impl DatagramCarrier for World {
     }
 }
 
-/// A plain line, without a near and a far end.
+/// A plain line between client and server, without a near and a far end.
 pub struct Line {
     now: Time,
     ways: [Link<Vec<u8>>; 2],
@@ -106,7 +109,7 @@ impl DatagramCarrier for Line {
 /// Content of a datagram of the tunnel.
 enum Packet {
     Segment(Segment),
-    /// An echo request (sent [`UP`]) or its answer, with the time of the request.
+    /// An echo request (in the direction [`UP`]) or its answer, with the time of the request.
     Echo(Time),
 }
 
@@ -166,7 +169,8 @@ impl Transfer {
         }
     }
 
-    /// Writes and reads. Returns the segments to send, with their directions.
+    /// Writes to and reads from both ends of the connection. Returns the segments to send, with
+    /// their directions.
     fn work(&mut self, now: Time) -> Vec<(usize, Segment)> {
         const ZEROS: [u8; 16 << 10] = [0; 16 << 10];
         while self.sender.write(&ZEROS) > 0 {}
@@ -191,22 +195,22 @@ fn config() -> Config {
     Config { mss: (MTU - 40) as u16, ..Config::default() }
 }
 
-/// The programs at both ends of a tunnel.
+/// The programs at both ends of a tunnel: a TCP connection and echo requests.
 pub struct Bulk<C> {
     pub carrier: C,
     transfers: Vec<Transfer>,
     next_echo: Time,
     port: u16,
-    /// Round-trip times of the echo requests since the last measurement began.
+    /// Round-trip times of the echo requests since the current measurement began.
     pub echoes: Vec<Duration>,
 }
 
-/// Result of a measurement.
+/// Result of one measurement of a bulk transfer.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Mbit/s of payload.
+    /// Goodput in Mbit/s.
     pub rate: f64,
-    /// Median of the round-trip times under load, minus the minimum without load.
+    /// Median of the echo requests' round-trip times under load, minus their minimum without load.
     pub delay: Duration,
     pub stats: Stats,
     pub cwnd: u32,
@@ -261,8 +265,8 @@ impl<C: DatagramCarrier> Bulk<C> {
         }
     }
 
-    /// Transfers in the direction `way` for `skip` plus `time`, and measures only `time` (as
-    /// `iperf3 --omit`). Calls `look` every 250 ms with the rate in these, in Mbit/s.
+    /// Transfers data in the direction `way` for `skip` plus `time`, and measures only `time`,
+    /// like `iperf3 --omit`. Calls `look` every 250 ms with the rate in that interval, in Mbit/s.
     pub fn transfer(
         &mut self,
         way: usize,
@@ -301,8 +305,8 @@ impl<C: DatagramCarrier> Bulk<C> {
         }
     }
 
-    /// Returns congestion window and segments in flight, both in segments, and the counters of the
-    /// current transfer.
+    /// Returns the congestion window, the segments in flight and the counters of the current
+    /// transfer. The first two are in segments.
     pub fn inner(&self) -> (u32, u32, Stats) {
         let sender = &self.transfers[0].sender;
         let view = sender.view(self.carrier.now());
@@ -311,8 +315,8 @@ impl<C: DatagramCarrier> Bulk<C> {
 }
 
 impl<C: DatagramCarrier> Bulk<C> {
-    /// Transfers up, and then down in the same session, as `bench/far_end.py` does. `round` shifts
-    /// the start. Calls `look` as [`Bulk::transfer`] does, with the direction.
+    /// Transfers up and then down in the same session, as `bench/far_end.py` does. `round` shifts
+    /// the start. Calls `look` like [`Bulk::transfer`], with the direction.
     pub fn up_then_down(
         &mut self,
         round: u64,
@@ -324,7 +328,8 @@ impl<C: DatagramCarrier> Bulk<C> {
     }
 }
 
-/// Returns lines of `rates` in Mbit/s with one-way `delays` in ms, each with a queue of 100 kB.
+/// Returns settings of lines with `rates` in Mbit/s and one-way `delays` in ms. Each line has a
+/// queue of 100 kB.
 pub fn lines(rates: &[u64], delays: &[u64]) -> Vec<LinkSettings> {
     let line = |(mbits, delay): (&u64, &u64)| LinkSettings {
         delay: Duration::from_millis(*delay),

@@ -1,4 +1,4 @@
-//! A bulk transfer by TCP, modelled as far as goodput depends on it. It has CUBIC (RFC 9438),
+//! A model of a bulk transfer by TCP, as far as goodput depends on it. It has CUBIC (RFC 9438),
 //! selective acknowledgements, time-based loss detection (RACK, RFC 8985) and an acknowledgement
 //! for every second segment. Slow start ends early as in Linux (HyStart).
 
@@ -7,36 +7,39 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Size of a segment and of an acknowledgement in bytes, including headers.
+/// Size in bytes of a TCP segment, including headers. `ACK` is the size of an acknowledgement.
 pub const SEGMENT: usize = 1_380;
 const ACK: usize = 100;
 const C: f64 = 0.4;
 const BETA: f64 = 0.7;
 const LEAST_RTO: Duration = Duration::from_millis(200);
 
-/// The sending end, which always has data.
+/// The sending end of the modelled TCP transfer, which always has data.
 pub struct Sender {
     next: u32,
-    /// Segments in flight: time of sending, and whether the segment counts as lost.
+    /// Segments in flight by number: the time of sending, and whether the segment counts as lost.
     out: BTreeMap<u32, (Time, bool)>,
-    /// Segments that were sent again: their round trips are not measured (RFC 6298, section 3).
+    /// Numbers of segments that were sent again. Their round trips are not measured (RFC 6298,
+    /// section 3).
     again: BTreeSet<u32>,
     lost: BTreeSet<u32>,
     window: f64,
     threshold: f64,
     most: f64,
     epoch: Option<Time>,
-    /// First segment after the current recovery: losses of earlier segments belong to it.
+    /// Number of the first segment after the current recovery. Losses of earlier segments belong
+    /// to it.
     recovery: u32,
     srtt: Duration,
     least: Duration,
-    /// HyStart's round: its end, the minimum round-trip time in it, and the number of samples.
+    /// HyStart's current round trip: its end, the minimum round-trip time in it, and the number of
+    /// samples.
     round: (u32, Duration, u32),
-    /// Start of the round's train of acknowledgements, and its last acknowledgement.
+    /// Times of the first and of the last acknowledgement in HyStart's current train.
     train: (Time, Time),
-    /// Whether slow start ended without a loss.
+    /// Whether slow start has ended without a loss.
     early: bool,
-    /// Sending time of the most recently sent segment that was acknowledged.
+    /// Time of sending of the acknowledged segment that was sent last.
     newest: Time,
     acked_at: Time,
 }
@@ -63,7 +66,7 @@ impl Sender {
         }
     }
 
-    /// Returns the next segment that may be sent.
+    /// Returns the next segment if it may be sent now.
     pub fn poll(&mut self, now: Time) -> Option<Vec<u8>> {
         if self.out.len() - self.lost.len() >= self.window as usize {
             return None;
@@ -122,7 +125,7 @@ impl Sender {
         self.lose(now, &late);
     }
 
-    /// Handles a retransmission timeout, if it has passed.
+    /// Handles the retransmission timeout if it has expired.
     pub fn tick(&mut self, now: Time) {
         let patience = LEAST_RTO.max(self.srtt * 2);
         if !self.out.is_empty() && now.since(self.acked_at) > patience {
@@ -158,10 +161,10 @@ impl Sender {
         }
     }
 
-    /// Ends slow start as Linux's HyStart does (tcp_cubic.c). One condition is that the first
-    /// eight round trips of a round all exceed the minimum by an eighth (4 to 16 ms). The other is
-    /// that a round's acknowledgements, at most 2 ms apart, arrive for half of the minimum round
-    /// trip.
+    /// Ends slow start as Linux's HyStart does (tcp_cubic.c), if one of two conditions holds. The
+    /// first eight round-trip times of a round all exceed the minimum by an eighth (4 to 16 ms).
+    /// Or a round's acknowledgements, at most 2 ms apart, arrive for half of the minimum
+    /// round-trip time.
     fn hystart(&mut self, now: Time, number: u32, rtt: Duration) {
         if number >= self.round.0 {
             self.round = (self.next, rtt, 0);
@@ -202,18 +205,18 @@ impl Sender {
     }
 }
 
-/// The receiving end.
+/// The receiving end of the modelled TCP transfer.
 #[derive(Default)]
 pub struct Receiver {
     next: u32,
     waiting: BTreeSet<u32>,
     owed: Vec<u32>,
-    /// Bytes received in order.
+    /// Number of bytes received in order.
     pub bytes: u64,
 }
 
 impl Receiver {
-    /// Receives a segment; returns an acknowledgement, if one is due.
+    /// Receives a segment. Returns an acknowledgement if one is due.
     pub fn take(&mut self, segment: &[u8]) -> Option<Vec<u8>> {
         let number = u32::from_be_bytes(segment[..4].try_into().unwrap());
         if number >= self.next {

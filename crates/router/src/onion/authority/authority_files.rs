@@ -1,10 +1,10 @@
 //! An authority's state on disk between runs: the relays' descriptors (one file for each relay),
 //! the history of relays, and the last consensus.
 //!
-//! Each file is either complete or absent ([`kept`](crate::onion::kept)). A damaged file is renamed
-//! and reported, because its content can be replaced: relays publish descriptors again, and the
-//! authority makes a new consensus. The exception is [`PASTS`], which has the relays' pinned
-//! identities and reliability. If it is damaged, the start fails.
+//! Each file is either complete or absent ([`kept`](crate::onion::kept)). A damaged file is
+//! renamed and reported, because its content can be replaced: relays publish descriptors again,
+//! and the authority makes a new consensus. The exception is [`PASTS`], which has the relays'
+//! pinned identities and reliability. If that file is damaged, the authority does not start.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,14 +26,15 @@ const NS: &str = "consensus";
 const MICRODESC: &str = "consensus-microdesc";
 const MICRODESCS: &str = "microdescriptors";
 
-/// The files in an authority's data folder.
+/// State files in an authority's data folder.
 pub(super) struct AuthorityFiles {
     folder: PathBuf,
-    /// Unknown fields in [`PASTS`], which a later version has written, by relay.
+    /// Fields of [`PASTS`] that this version does not know, by the relay's RSA identity. They are
+    /// written back unchanged.
     unknown: BTreeMap<[u8; 20], Unknown>,
 }
 
-/// A relay's entry in [`PASTS`]. Times are in seconds since 1970.
+/// A relay's entry in the file [`PASTS`]. Times are in seconds since 1970.
 #[derive(Serialize, Deserialize)]
 struct Written {
     ed25519: String,
@@ -45,7 +46,7 @@ struct Written {
 }
 
 impl AuthorityFiles {
-    /// Opens the data folder `data`.
+    /// Opens the authority's data folder `data`, and creates it if it is missing.
     ///
     /// # Errors
     /// A folder cannot be created, or is accessible to other users.
@@ -54,11 +55,11 @@ impl AuthorityFiles {
         Ok(AuthorityFiles { folder: data.to_owned(), unknown: BTreeMap::new() })
     }
 
-    /// Restores the state of an earlier run into `authority`. Returns messages about parts that
-    /// were lost.
+    /// Restores the state of an earlier run into `authority`. Returns messages about the parts
+    /// that could not be restored.
     ///
     /// # Errors
-    /// A file cannot be read, or [`PASTS`] is damaged. That file is left unchanged.
+    /// A file cannot be read, or [`PASTS`] is damaged. [`PASTS`] is never changed here.
     pub(super) fn restore(
         &mut self,
         authority: &mut Authority,
@@ -79,10 +80,10 @@ impl AuthorityFiles {
         Ok(troubles)
     }
 
-    /// Writes a relay's descriptor and extra-info to the file of relay `id`.
+    /// Writes a relay's descriptor and extra-info document to the file of the relay `id`.
     ///
     /// # Errors
-    /// The file cannot be written. The old one is unchanged then.
+    /// The file cannot be written. The old file is unchanged then.
     pub(super) fn put(
         &self,
         id: [u8; 20],
@@ -93,16 +94,16 @@ impl AuthorityFiles {
         replace(&self.place(&id), text.as_bytes())
     }
 
-    /// Deletes the descriptor of relay `id`.
+    /// Deletes the file with the descriptor of the relay `id`.
     pub(super) fn remove(&self, id: &[u8; 20]) {
-        // If the file cannot be removed, the next start reads it and drops the relay again.
+        // If the file cannot be deleted, the next start reads it, and then drops the relay again.
         let _ = fs::remove_file(self.place(id));
     }
 
     /// Writes the documents of the last consensus and the relays' histories.
     ///
     /// # Errors
-    /// As for [`AuthorityFiles::put`].
+    /// A file cannot be written. The old file is unchanged then.
     pub(super) fn keep(&self, authority: &Authority) -> Result<(), StoreError> {
         let Documents { ns, microdesc, microdescs, times } = authority.documents();
         if times.is_some() {

@@ -1,5 +1,5 @@
-//! Plain HTTP connections to an authority's directory port. Each has one request and one answer.
-//! Their number, duration and size are limited.
+//! Plain HTTP connections to an authority's directory port. Each carries one request and one
+//! reply. Their number, duration and size are limited.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -16,16 +16,17 @@ use crate::onion::conn::is_passing;
 use crate::onion::dirclient::unix;
 use crate::onion::station::STREAMS;
 
-/// Maximum number of connections in total. The next constant is the maximum for each client
-/// address. Further connections are closed without an answer.
+/// Maximum number of open connections to the directory port. `MOST_OF_ONE` is the maximum for one
+/// client address. Further connections are closed without a reply.
 const MOST: usize = 2_000;
 const MOST_OF_ONE: usize = 200;
-/// Idle timeout of a connection. The next constant is the maximum lifetime of a connection.
+/// Maximum time without progress on a connection to the directory port. The maximum lifetime of a
+/// connection is `LONGEST`.
 const SILENCE: Duration = Duration::from_secs(30);
 const LONGEST: Duration = Duration::from_secs(600);
 const PIECE: usize = 16 << 10;
 
-/// All open connections, by number.
+/// All open connections to the directory port, by number.
 #[derive(Default)]
 pub(super) struct DirConnections {
     visitors: BTreeMap<u64, Visitor>,
@@ -41,20 +42,20 @@ struct Visitor {
 }
 
 enum Stage {
-    /// The request is incomplete.
+    /// The client's request is incomplete.
     Asking(RequestReader),
-    /// The request has no answer yet.
+    /// The request is complete, but there is no reply yet.
     Waiting(PendingRequest),
-    /// The answer is being sent.
+    /// The reply is being sent.
     Answered(ResponseStream),
-    /// The answer is sent. Input is still read and dropped, because closing a socket with unread
-    /// input resets the connection, which would lose the answer.
+    /// The reply is sent. Input is still read and dropped, because closing a socket with unread
+    /// input resets the connection, and the client would lose the reply.
     Leaving,
 }
 
 impl DirConnections {
-    /// Adds the connection `socket`. `longest` is the maximum length of the request's body in
-    /// bytes.
+    /// Adds the connection `socket` of a client. `longest` is the maximum length of its request's
+    /// body in bytes.
     ///
     /// # Errors
     /// A system call fails.
@@ -78,7 +79,7 @@ impl DirConnections {
         Ok(())
     }
 
-    /// Services the connection `number` after the event `ready`.
+    /// Reads from and writes to the connection `number` after the poller reported `ready`.
     pub(super) fn serve(
         &mut self,
         now: Time,
@@ -96,7 +97,7 @@ impl DirConnections {
         }
     }
 
-    /// Sends the answers that `answers` now has for waiting requests.
+    /// Checks all waiting requests, and sends the replies that `answers` now has.
     pub(super) fn call(&mut self, now: Time, poller: &Poller, answers: &dyn Answers) {
         let waits = |visitor: &Visitor| matches!(visitor.stage, Stage::Waiting(_));
         let waiting = self.visitors.iter().filter(|(_, visitor)| waits(visitor));
@@ -107,7 +108,7 @@ impl DirConnections {
         }
     }
 
-    /// Closes idle and overdue connections.
+    /// Closes connections that were idle or open for too long.
     pub(super) fn expire(&mut self, now: Time) {
         self.visitors.retain(|_, visitor| {
             let waits = matches!(visitor.stage, Stage::Waiting(_));
@@ -138,7 +139,7 @@ impl Visitor {
         Ok(true)
     }
 
-    /// Reads once. Returns false if the peer has closed the connection.
+    /// Reads from the socket once. Returns false if the client has closed the connection.
     fn hear(&mut self) -> io::Result<bool> {
         let mut buffer = [0; PIECE];
         let count = match self.socket.read(&mut buffer) {

@@ -20,20 +20,21 @@ use crate::onion::dirclient::{DirClient, unix};
 use crate::onion::mptcp::TcpKind;
 use crate::onion::station::{Station, TICK, Token};
 
-/// Maximum number of concurrent probes. Half of them are reserved for relays that were running at
-/// the last probe, so the other half must suffice for many relays that do not answer.
+/// Maximum number of concurrent probes (test connections) to relays. Half of them are reserved for
+/// relays that were running at the last probe, so relays that do not answer cannot use up all
+/// probes.
 const PROBES: usize = 400;
 /// Timeout for a probe's connection to a relay's port.
 const OPENING: Duration = Duration::from_secs(10);
-/// Poller token of the waker that signals new answers.
+/// Poller token of the waker that signals new replies.
 const BELL: u64 = 0;
 
-/// The thread's state.
+/// State of the thread that serves the directory port and probes relays.
 pub(super) struct DirPort {
     station: Station<Reachability>,
     dir_connections: DirConnections,
     shared_answers: Arc<SharedAnswers>,
-    /// Receiver of the notification that there are new answers.
+    /// Receiver of the notification that new replies are available.
     news: DirClient,
     /// Receiver of the relays to probe.
     probes: Receiver<Vec<Probe>>,
@@ -41,8 +42,8 @@ pub(super) struct DirPort {
 }
 
 impl DirPort {
-    /// Creates the thread's state, which listens at the addresses in `listen`. Also returns the
-    /// bound addresses.
+    /// Creates the state of the directory port's thread, and listens on the addresses in `listen`.
+    /// Also returns the bound addresses.
     ///
     /// # Errors
     /// An address cannot be listened on, or a system call fails.
@@ -68,7 +69,7 @@ impl DirPort {
         Ok((DirPort { station, dir_connections, shared_answers, news, probes, ticked }, at))
     }
 
-    /// Serves the port until the registry has ended.
+    /// Serves the directory port until the registry's thread has ended.
     pub(super) fn run(mut self) {
         loop {
             match self.turn() {
@@ -121,13 +122,13 @@ impl DirPort {
     fn accept(&mut self, now: Time, place: usize) {
         while let Some(visitor) = self.station.accept(place) {
             let poller = &self.station.poller;
-            // A connection that cannot be watched is closed.
+            // If the poller cannot watch the connection, it is closed.
             let _ = self.dir_connections.enter(now, poller, visitor, self.shared_answers.longest());
         }
     }
 
-    /// Starts the probes that the registry has requested; returns false once the registry has
-    /// ended.
+    /// Starts the probes (test connections to relays) that the registry has requested. Returns
+    /// false once the registry has ended.
     fn take_probes(&mut self, now: Time) -> bool {
         loop {
             match self.probes.try_recv() {

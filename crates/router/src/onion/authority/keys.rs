@@ -15,18 +15,18 @@ use crate::onion::store::{StoreError, is_any_there, private_folder, replace};
 const IDENTITY: &str = "authority_identity_key";
 const SIGNING: &str = "authority_signing_key";
 const CERTIFICATE: &str = "authority_certificate";
-/// File of the previous certificate, whose key has signed the last consensus.
+/// File of the previous certificate. Its signing key has signed the last consensus.
 const BEFORE: &str = "authority_certificate.old";
 /// File of a new certificate, until the signing key that it certifies is on disk.
 const COMING: &str = "authority_certificate.coming";
-/// Time before a certificate's expiry at which it is renewed, in seconds. It is at most a third of
-/// the certificate's lifetime.
+/// Time before a certificate's expiry at which it is renewed, in seconds. For short-lived
+/// certificates, a third of their lifetime is used instead.
 const EARLY: u64 = 30 * 86_400;
-/// Allowance for the clocks of other machines, in seconds: a certificate is valid from this long
-/// before its creation.
+/// Time from the start of a new certificate's validity to its creation, in seconds, so that
+/// machines with slow clocks accept it.
 const SKEW: u64 = 600;
 
-/// The keys in the folder `keys` of an authority's data folder.
+/// Identity and signing keys of an authority, in the folder `keys` of its data folder.
 pub struct AuthorityKeyStore {
     folder: PathBuf,
     /// Identity key; `None` if the operator keeps it on another machine.
@@ -34,17 +34,17 @@ pub struct AuthorityKeyStore {
     certified_for: u64,
     present: AuthorityCert,
     before: Option<AuthorityCert>,
-    /// Messages about damaged files that were renamed.
+    /// Messages about damaged certificate files that were renamed.
     troubles: Vec<String>,
 }
 
 impl AuthorityKeyStore {
-    /// Reads the keys, and generates missing ones. Certificates of new signing keys are valid for
-    /// `certified_for` seconds.
+    /// Reads the authority's keys, and generates missing ones. Certificates of new signing keys
+    /// are valid for `certified_for` seconds.
     ///
     /// # Errors
-    /// A file cannot be read or written, is malformed, or does not match the others. No file is
-    /// changed then, except damaged certificates that the authority can run without
+    /// A file cannot be read or written, is malformed, or does not match the other files.
+    /// Then no file is changed, except damaged certificates that the authority can run without
     /// ([`AuthorityKeyStore::troubles`]).
     pub fn open<R: CryptoRng>(
         data: &Path,
@@ -92,7 +92,7 @@ impl AuthorityKeyStore {
         self.present.keys().0
     }
 
-    /// Returns the certificates that clients may need, the current one first.
+    /// Returns the certificates that clients may need, the current certificate first.
     #[must_use]
     pub fn certificates(&self) -> Vec<AuthorityCert> {
         [self.present.clone()].into_iter().chain(self.before.clone()).collect()
@@ -111,11 +111,11 @@ impl AuthorityKeyStore {
         self.present.holds().1
     }
 
-    /// Generates a new signing key with `rng` and certifies it.
+    /// Generates a new signing key with `rng`, and certifies it with the identity key.
     ///
     /// # Errors
-    /// The identity key is not on this machine, or a file cannot be written. The current keys stay
-    /// in use then.
+    /// The identity key is not on this machine, or a file cannot be written. The current
+    /// keys stay in use then.
     pub fn renew<R: CryptoRng>(
         &mut self,
         rng: &mut R,
@@ -151,7 +151,8 @@ fn identity(folder: &Path) -> Result<Option<IdentityKey>, StoreError> {
 /// file does not exist.
 ///
 /// # Errors
-/// The file cannot be read, is empty, or is not text. The error names `cure`, the remedy.
+/// The file cannot be read, is empty, or is not text. The error text includes `cure`, the
+/// remedy.
 fn key_text(path: &Path, cure: &str) -> Result<Option<String>, StoreError> {
     match read_text(path)? {
         Stored::Absent => Ok(None),
@@ -169,8 +170,8 @@ fn make_identity(folder: &Path, rng: &mut impl CryptoRng) -> Result<IdentityKey,
     Ok(identity)
 }
 
-/// Generates a signing key, certifies it and writes both files. If this is interrupted,
-/// [`signing`] completes or discards the change at the next start.
+/// Generates a signing key, certifies it with `identity`, and writes both files. If the program is
+/// interrupted here, [`signing`] completes or discards the change at the next start.
 fn certify(
     folder: &Path,
     identity: &IdentityKey,
@@ -195,8 +196,8 @@ fn rename(folder: &Path) -> Result<(), StoreError> {
     fs::rename(folder.join(COMING), &path).map_err(|error| StoreError::File(path, error))
 }
 
-/// Reads the signing key and its certificate from `folder`. A damaged certificate of an
-/// interrupted renewal is renamed, and `troubles` gets a message.
+/// Reads the signing key and its certificate from `folder`. If a renewal was interrupted and its
+/// certificate is damaged, renames that file and adds a message to `troubles`.
 fn signing(folder: &Path, troubles: &mut Vec<String>) -> Result<AuthorityKeys, StoreError> {
     let cure = format!(
         "if {IDENTITY} is in the same folder, remove {SIGNING} and {CERTIFICATE}, so that new ones \
@@ -219,15 +220,15 @@ fn signing(folder: &Path, troubles: &mut Vec<String>) -> Result<AuthorityKeys, S
     AuthorityKeys::from_files(&key, &read(CERTIFICATE)?).map_err(told)
 }
 
-/// Reads the previous certificate from `folder`. A damaged one is renamed, and `troubles` gets a
-/// message.
+/// Reads the previous certificate from `folder`. Renames the file if it is damaged, and adds a
+/// message to `troubles`.
 fn before(folder: &Path, troubles: &mut Vec<String>) -> Result<Option<AuthorityCert>, StoreError> {
     let instead = "clients cannot verify documents that the previous signing key signed";
     certificate(&folder.join(BEFORE), instead, troubles)
 }
 
-/// Reads a certificate that the authority can run without. A damaged one is renamed, and
-/// `troubles` gets a message that names the consequence (`instead`).
+/// Reads a certificate that the authority can run without. Renames the file if it is damaged, and
+/// adds a message to `troubles`; the message states the consequence, `instead`.
 fn certificate(
     path: &Path,
     instead: &str,

@@ -1,4 +1,4 @@
-//! The authority's core with its files and the documents that it serves. Each change is written to
+//! An authority's state, its files, and the documents that it serves. Each change is written to
 //! disk before it is served.
 
 use std::net::IpAddr;
@@ -14,21 +14,21 @@ use super::wall_clock::steady;
 use super::{AuthorityEvent, Tell};
 use crate::onion::store::StoreError;
 
-/// State of the registry: the authority's core, its files, and the cache of its documents.
+/// State of the authority's main thread: the protocol core, the files, and the documents to serve.
 pub(super) struct Ledger {
     pub(super) authority: Authority,
     authority_files: AuthorityFiles,
-    /// Documents to serve. Threads that answer requests hold another `Arc` of an earlier version,
-    /// which does not change.
+    /// Documents to serve. The threads that answer requests hold `Arc`s of earlier versions, which
+    /// never change.
     cache: Arc<Cache>,
-    /// Whether the cache has changed since [`Ledger::changed`] last returned it.
+    /// Whether `cache` has changed since [`Ledger::changed`] last returned it.
     changed: bool,
     tell: Tell,
 }
 
 impl Ledger {
-    /// Creates the ledger of `authority`, whose state must already be restored from disk.
-    /// `certificates` are the certificates to serve.
+    /// Wraps `authority`, whose state must already be restored from disk, and its files.
+    /// `certificates` are the key certificates to serve.
     pub(super) fn new(
         authority: Authority,
         authority_files: AuthorityFiles,
@@ -46,18 +46,18 @@ impl Ledger {
         ledger
     }
 
-    /// Returns the cache to serve if it has changed since the last call; `None` otherwise.
+    /// Returns the documents to serve if they have changed since the last call; `None` otherwise.
     pub(super) fn changed(&mut self) -> Option<Arc<Cache>> {
         std::mem::take(&mut self.changed).then(|| Arc::clone(&self.cache))
     }
 
-    /// Reports the event `told` to the operator.
+    /// Reports an event to the operator.
     pub(super) fn tell(&mut self, told: AuthorityEvent) {
         (self.tell)(told);
     }
 
-    /// Processes the descriptor `text` that a relay has published. `peer` is the address of the
-    /// sender.
+    /// Processes the descriptor `text` that a relay has published. `peer` is the sender's address,
+    /// if it is known.
     ///
     /// # Errors
     /// [`Refusal`]: the descriptor was refused.
@@ -82,7 +82,7 @@ impl Ledger {
         taken
     }
 
-    /// Makes a consensus at `unix_now`.
+    /// Makes and signs a consensus at the time `unix_now`, in seconds since 1970.
     ///
     /// # Errors
     /// The key cannot sign. The last consensus stays in use then.
@@ -98,7 +98,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Writes the part of the state that is not written at each change.
+    /// Writes the part of the state that is not written at each change to disk.
     pub(super) fn keep(&mut self, unix_now: u64) {
         self.authority.forget(unix_now, steady());
         self.drop_relays();
@@ -106,20 +106,20 @@ impl Ledger {
         self.complain(kept);
     }
 
-    /// Shifts all times by `by` seconds after a step of the machine's clock: the clock was set, or
-    /// the machine slept.
+    /// Shifts all recorded times by `by` seconds, because the machine's clock was set or the
+    /// machine slept.
     pub(super) fn shift(&mut self, unix_now: u64, by: i64) {
         self.authority.shift(unix_now, by);
         self.show_relays(unix_now);
     }
 
-    /// Applies new `settings`, and drops everything about relays that they ban.
+    /// Applies new `settings`, and drops all data about the relays that they ban.
     pub(super) fn adopt(&mut self, unix_now: u64, settings: Settings, contact: String) {
         self.authority.adopt(unix_now, settings, contact);
         self.drop_relays();
     }
 
-    /// Serves `certificates` from now on.
+    /// Replaces the key certificates that the authority serves.
     pub(super) fn certify(&mut self, certificates: Vec<AuthorityCert>) {
         self.cache().own_certs(certificates);
     }
@@ -138,7 +138,7 @@ impl Ledger {
         self.complain(kept);
     }
 
-    /// Removes the files and documents of descriptors that the authority has dropped.
+    /// Removes the files and documents of the descriptors that the authority has dropped.
     fn drop_relays(&mut self) {
         for id in self.authority.dropped() {
             self.authority_files.remove(&id);
@@ -169,7 +169,7 @@ impl Ledger {
         }
     }
 
-    /// Makes the cache serve the descriptors that the authority has now, and no others.
+    /// Updates the cache, so that it serves exactly the descriptors that the authority has now.
     fn show_relays(&mut self, unix_now: u64) {
         self.changed = true;
         let cache = Arc::make_mut(&mut self.cache);

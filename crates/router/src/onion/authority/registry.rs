@@ -1,6 +1,6 @@
-//! The authority's registry: a thread that owns all mutable state. It processes one [`Letter`]
-//! after another, and does the work that is due, such as making a consensus. Only this thread waits
-//! for the disk.
+//! The authority's registry: a thread that owns all mutable state. It processes messages
+//! ([`Letter`]) in order, and does the work that is due, such as making a consensus. Only this
+//! thread waits for the disk.
 
 use std::fs;
 use std::path::PathBuf;
@@ -25,22 +25,22 @@ use super::{AuthorityEvent, Changes};
 use crate::onion::answers::Promise;
 use crate::onion::dirclient::{DirCommand, REPUBLISH_S, unix};
 
-/// Interval at which the registry checks for due work.
+/// Interval at which the authority's main thread checks for due work.
 const TICK: Duration = Duration::from_secs(1);
-/// Pause before another attempt after a failure, in seconds.
+/// Pause after a failure until the next attempt, in seconds.
 const RETRY: u64 = 60;
-/// Maximum number of letters in a batch. After each batch, the changes are served and the letters
-/// are answered.
+/// Maximum number of messages to the registry in a batch. After each batch, the changed documents
+/// are served, and the senders of the messages get their replies.
 const BATCH: usize = 100;
 
-/// The registry's ends of the channels to other threads.
+/// Ends of the channels between the registry's thread and other threads.
 pub(super) struct Ends {
     pub(super) letters: Receiver<Letter>,
     pub(super) orders: Receiver<DirCommand>,
     pub(super) probes: Sender<Vec<Probe>>,
 }
 
-/// The thread's state.
+/// State of the authority's main thread.
 pub(super) struct Registry {
     ledger: Ledger,
     shared_answers: Arc<SharedAnswers>,
@@ -48,11 +48,11 @@ pub(super) struct Registry {
     key_store: AuthorityKeyStore,
     relay: Arc<RelayKeys>,
     bandwidths: Option<PathBuf>,
-    /// Description of the authority's own relay to publish. The next field is the time at which it
-    /// was last published.
+    /// Description of the authority's own relay, to be published; `published` is the time at which
+    /// that was last done.
     description: Option<Description>,
     published: u64,
-    /// Whether the authority has its own relay's descriptor. No consensus is made before that,
+    /// Whether the authority has its own relay's descriptor. Before that, it makes no consensus,
     /// because a consensus without relays would be malformed.
     listed: bool,
     /// Time of the next attempt after a failure, in seconds since 1970.
@@ -60,12 +60,12 @@ pub(super) struct Registry {
     clock: Clock,
     ticked: Time,
     wall: WallClock,
-    /// Answers to uploads, which are sent once the changes are served.
+    /// Replies to uploads of descriptors. They are sent once the changed documents are served.
     verdicts: Vec<(Promise, Reply)>,
 }
 
 impl Registry {
-    /// Creates the registry of an authority with `settings`. The authority is also the relay
+    /// Creates the state of the authority's main thread. The authority's relay has the keys
     /// `settings.relay`.
     pub(super) fn new(
         ledger: Ledger,
@@ -96,7 +96,7 @@ impl Registry {
         registry
     }
 
-    /// Runs until the relay's thread has ended. Then writes all state.
+    /// Runs until the thread of the authority's relay has ended. Then writes all state to disk.
     pub(super) fn run(mut self) {
         loop {
             let passed = self.clock.now().since(self.ticked);
@@ -166,7 +166,7 @@ impl Registry {
         self.ledger.adopt(unix, core, contact);
     }
 
-    /// Serves the changed documents, and then wakes the threads that wait for them.
+    /// Starts to serve the changed documents. Then wakes the threads whose requests wait for them.
     fn give_out(&mut self) {
         let changed = self.ledger.changed();
         let anything = changed.is_some() || !self.verdicts.is_empty();
@@ -177,7 +177,7 @@ impl Registry {
         }
     }
 
-    /// Processes the relay's commands. Returns false once the relay has ended.
+    /// Processes the commands of the authority's relay. Returns false once that relay has ended.
     fn take_orders(&mut self) -> bool {
         loop {
             match self.ends.orders.try_recv() {
@@ -197,9 +197,9 @@ impl Registry {
         }
     }
 
-    /// Does the work that is due at `unix`, in seconds since 1970.
+    /// Does the work that is due at the time `unix`, in seconds since 1970.
     fn tick(&mut self, unix: u64) {
-        // While the clock may be wrong, no document is made, because it would be dated.
+        // While the clock may be wrong, no document is made, because its date would be wrong too.
         if !self.wall.is_trusted(steady()) {
             return;
         }
@@ -213,8 +213,8 @@ impl Registry {
         }
     }
 
-    /// Shifts all times by a step of the clock, so that a step changes neither the age nor the
-    /// downtime of relays.
+    /// Shifts all recorded times if the machine's clock was changed. This keeps the age and the
+    /// downtime of relays right.
     fn note_steps(&mut self, now: Time, unix: u64) {
         let Some(Step { by, set }) = self.wall.look(now, steady(), unix) else { return };
         (self.published, self.retry) = (0, 0);
@@ -272,7 +272,7 @@ impl Registry {
         }
     }
 
-    /// Publishes the descriptor of our own relay if that is due.
+    /// Publishes the descriptor of the authority's own relay if that is due.
     fn publish_ourselves(&mut self, unix: u64) {
         let Some(description) = &self.description else { return };
         if self.published <= unix && unix - self.published < REPUBLISH_S {
@@ -281,7 +281,7 @@ impl Registry {
         let taken = match description.publish(&self.relay, unix) {
             Ok(RelayDocuments { server, extra }) => {
                 match self.ledger.upload(unix, &(server + &extra), None) {
-                    // The descriptor from before the clock was set back is still valid.
+                    // Our descriptor from before the clock was set back is still valid.
                     Err(refusal) if refusal.is_no_news() => Ok(UploadOutcome::Known),
                     taken => taken.map_err(|refusal| refusal.to_string()),
                 }
@@ -324,7 +324,7 @@ impl Registry {
     }
 }
 
-/// Returns the reply to an upload. `taken` is the upload's result.
+/// Returns the HTTP reply to an upload. `taken` is the result of processing the upload.
 fn verdict(taken: &Result<UploadOutcome, Refusal>) -> Reply {
     // This is the reply that C tor's relays understand for a descriptor without news.
     let no_news = || Reply::new(200, "OK").header("X-Descriptor-Not-New", "Yes");

@@ -1,6 +1,7 @@
-//! Answers to requests and acceptance of descriptors, for the directory port and the relay's port.
-//! Nothing here waits for a disk, for compression or for a reader of our log. For slow work the
-//! answer is a [`Promise`], which the registry's thread or a compression thread fulfils.
+//! Replies to directory requests, and acceptance of descriptors, for the directory port and the
+//! relay's port. Nothing here waits for a disk, for compression or for a reader of our log. For
+//! slow work the reply is a [`Promise`], which the registry's thread or a compression thread
+//! fulfils.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -18,35 +19,36 @@ use crate::onion::answers::{Answer, Answers, Promise};
 use crate::onion::compressed::CompressedBodies;
 use crate::onion::dirclient::{News, NewsSender};
 
-/// Message to the registry.
+/// Message to the registry, the authority's main thread.
 pub(super) enum Letter {
     /// A client has uploaded a relay's descriptor. `from` is the client's address, if it is known.
+    /// `promise` will get the reply.
     Upload { body: Vec<u8>, from: Option<IpAddr>, promise: Promise },
-    /// A probe of a relay has ended, at `at` in seconds since 1970. `answers` is whether the relay
-    /// answered.
+    /// A probe of the relay `target` has ended, at `at` in seconds since 1970. `answers` states
+    /// whether the relay answered.
     Probed { target: Target, answers: bool, at: u64 },
-    /// The number of probes that can be started now.
+    /// The number of probes (test connections to relays) that can be started now.
     Room(Room),
     /// The operator has changed the settings.
     Settings(Box<Changes>),
-    /// The directory port's thread has failed, with this reason.
+    /// The directory port's thread has failed; the text is the reason.
     Ends(String),
 }
 
-/// State shared by the threads of both ports and the registry.
+/// State that the directory port, the relay's port and the registry's thread share.
 pub(super) struct SharedAnswers {
     /// Documents to serve. The lock is held only while the pointer is copied.
     shown: Mutex<Arc<Cache>>,
     letters: Mutex<Sender<Letter>>,
     compressed: CompressedBodies,
-    /// Wakers of the directory port's thread and of the relay, for new answers.
+    /// Wakers of the directory port's thread and of the relay, used when there are new replies.
     bells: Mutex<[NewsSender; 2]>,
     me: Weak<SharedAnswers>,
 }
 
 impl SharedAnswers {
-    /// Creates the state, without documents. `letters` leads to the registry. `bells` wake the
-    /// directory port's thread and the relay.
+    /// Creates the shared state, without documents. `letters` sends to the registry's thread.
+    /// `bells` wake the directory port's thread and the relay.
     pub(super) fn new(letters: Sender<Letter>, bells: [NewsSender; 2]) -> Arc<SharedAnswers> {
         Arc::new_cyclic(|me| SharedAnswers {
             shown: Mutex::default(),
@@ -57,7 +59,7 @@ impl SharedAnswers {
         })
     }
 
-    /// Serves `cache` from now on.
+    /// Replaces the documents that are served by `cache`.
     pub(super) fn show(&self, cache: Arc<Cache>) {
         *lock(&self.shown) = cache;
     }
@@ -70,9 +72,9 @@ impl SharedAnswers {
         }
     }
 
-    /// Sends `letter` to the registry.
+    /// Sends a message to the registry's thread.
     pub(super) fn write(&self, letter: Letter) {
-        // If the authority has ended, there is no receiver.
+        // If there is no receiver, the authority has ended.
         let _ = lock(&self.letters).send(letter);
     }
 
@@ -111,7 +113,7 @@ impl fmt::Debug for SharedAnswers {
     }
 }
 
-/// Ignores poisoning: each change is complete before anything can panic.
+/// Locks `mutex`. Ignores poisoning: each change is complete before anything can panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

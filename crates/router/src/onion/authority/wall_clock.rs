@@ -5,44 +5,45 @@
 use anabranch_multipath::Time;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Smallest change of the clock that counts as a step, in seconds. Smaller changes are corrections
-/// by a time service.
+/// Smallest change of the clock that counts as a step, in seconds. Smaller changes are taken for
+/// corrections by a time service such as NTP.
 const STEP: i64 = 5;
-/// Maximum time after the clock was set during which no consensus is made, in seconds. If the
-/// interval between consensuses is shorter, it is used instead.
+/// Maximum time after the clock was set during which no consensus is made, in seconds. The actual
+/// time is the interval between consensuses, if that is shorter.
 const SETTLING: u64 = 300;
 
-/// A step of the machine's clock.
+/// A sudden change of the machine's clock, or a sleep of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
-    /// Seconds by which the clock has advanced beyond the time during which the machine was awake.
+    /// Seconds that the clock advanced in excess of the time during which the machine was awake.
     pub(super) by: i64,
-    /// Change of the clock in seconds, negative if it was set back; 0 if the machine slept.
+    /// Change of the clock in seconds when it was set, negative if it was set back; 0 if the
+    /// machine only slept.
     pub(super) set: i64,
 }
 
-/// State of the clock when it was last checked. All fields are in seconds.
+/// State of the machine's clock when it was last checked. All fields are in seconds.
 pub(super) struct WallClock {
-    /// Difference between the clock and the time during which the machine was awake. The next field
-    /// is the difference between the clock and the time since boot.
+    /// The clock's time minus the time during which the machine was awake. `started` is the
+    /// clock's time minus the time since boot.
     awake: i64,
     started: i64,
     settling: u64,
-    /// Sum of the steps since the clock was last trusted. The next field is the time at which it
-    /// is trusted again, on the clock of [`steady`].
+    /// Sum of the clock's steps since it was last trusted, in seconds. It will be trusted again
+    /// when [`steady`] reaches `trusted`.
     set: i64,
     trusted: u64,
 }
 
 impl WallClock {
-    /// Reads the clock's state. `interval` is the interval between consensuses, in seconds.
+    /// Records the state of the clock. `interval` is the interval between consensuses, in seconds.
     pub(super) fn new(now: Time, steady: u64, unix: u64, interval: u64) -> WallClock {
         let (awake, started) = ahead(now, steady, unix);
         WallClock { awake, started, settling: SETTLING.min(interval), set: 0, trusted: 0 }
     }
 
-    /// Returns the step since the last call; `None` if there was none. `steady` is the time of
-    /// [`steady`], and `unix` the seconds since 1970.
+    /// Returns the step of the clock since the last call; `None` if there was none. `steady` is
+    /// the current value of [`steady`], and `unix` the clock's time in seconds since 1970.
     pub(super) fn look(&mut self, now: Time, steady: u64, unix: u64) -> Option<Step> {
         let (awake, started) = ahead(now, steady, unix);
         let by = awake - self.awake;
@@ -56,13 +57,13 @@ impl WallClock {
         Some(Step { by, set })
     }
 
-    /// Returns whether the clock can be trusted: it was not set recently, or was set back to its
-    /// old value.
+    /// Returns whether the clock can be trusted: it was not set recently, or it was set and then
+    /// set back to its old value.
     pub(super) fn is_trusted(&self, steady: u64) -> bool {
         steady >= self.trusted
     }
 
-    /// Returns the number of seconds for which the clock is not trusted after it was set.
+    /// Returns the number of seconds after a step during which the clock is not trusted.
     pub(super) fn settling(&self) -> u64 {
         self.settling
     }
@@ -77,7 +78,8 @@ impl WallClock {
     }
 }
 
-/// Returns the seconds since boot, including sleep. Nobody can set this clock.
+/// Returns the seconds since boot, including sleep. Unlike the machine's clock, this value cannot
+/// be set.
 pub(super) fn steady() -> u64 {
     u64::try_from(clock_gettime(ClockId::Boottime).tv_sec).unwrap_or(0)
 }

@@ -1,5 +1,5 @@
 //! Directory requests over one-hop circuits. Each request has its own circuit, with one stream to
-//! the directory at the circuit's end (BEGIN_DIR).
+//! the directory server of the relay at the circuit's end (BEGIN_DIR).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use rand_chacha::ChaCha20Rng;
 
 use crate::onion::dirclient::DirRequest;
 
-/// Timeout for building the circuit. The next constant is the maximum time without progress after
-/// that.
+/// Timeout for building the circuit of a directory request. After that, the maximum time without
+/// progress is `SILENCE`.
 const PATIENCE: Duration = Duration::from_secs(15);
 const SILENCE: Duration = Duration::from_secs(30);
-/// Minimum average rate of a directory's answer, in bytes per second, once the timeouts have
-/// passed. A slower answer would block the request for hours.
+/// Minimum average rate of a directory's reply, in bytes per second, after the timeouts have
+/// passed. A slower reply is abandoned, because it could occupy the request for hours.
 const SLOWEST: u64 = 1000;
 
 /// Context for operations on directory requests.
@@ -37,13 +37,13 @@ pub(super) struct At<'a> {
 pub(super) struct Done {
     /// Number of the request.
     pub(super) number: u64,
-    /// RSA identity of the relay that was asked, if any.
+    /// RSA identity of the relay that received the request, if any.
     pub(super) relay: Option<[u8; 20]>,
-    /// The answer, whose content has not been checked yet, or the failure.
+    /// The reply, whose content has not been checked yet, or the failure.
     pub(super) outcome: Result<ResponseReader, Failure>,
 }
 
-/// Directory requests in progress, by their circuits.
+/// Directory requests in progress, by the circuit that each uses.
 #[derive(Default)]
 pub(super) struct DirRequests {
     out: BTreeMap<CircuitKey, Out>,
@@ -55,18 +55,18 @@ pub(super) struct DirRequests {
 struct Out {
     dir_request: DirRequest,
     relay: [u8; 20],
-    /// Number of bytes of the request that were written to the stream.
+    /// Number of bytes of the request that were written to the stream so far.
     said: usize,
     answer: ResponseReader,
     begun: Time,
-    /// Number of bytes of the answer that were received.
+    /// Number of bytes of the reply that were received so far.
     got: u64,
-    /// Time at which the request fails unless there is progress.
+    /// Time at which the request fails if there is no progress until then.
     deadline: Time,
 }
 
 impl Out {
-    /// Records progress at `now`: extends the deadline by `SILENCE`, up to the limit that
+    /// Records progress at the time `now`: extends the deadline by `SILENCE`, up to the limit that
     /// `SLOWEST` sets for the whole request.
     fn moved(&mut self, now: Time) {
         let whole = PATIENCE + SILENCE + Duration::from_secs(self.got / SLOWEST);
@@ -80,8 +80,8 @@ impl DirRequests {
         std::mem::take(&mut self.done)
     }
 
-    /// Starts `dir_request`. It is sent to the authority or bridge that it names, or otherwise to a
-    /// guard.
+    /// Starts `dir_request`. It goes to the authority or bridge that it names; if it names none,
+    /// it goes to a guard.
     pub(super) fn begin(&mut self, at: &mut At<'_>, dir_request: DirRequest) {
         let whom = match &dir_request.to {
             Some(target) => {
@@ -135,7 +135,7 @@ impl DirRequests {
         }
     }
 
-    /// Fails the requests whose deadline has passed.
+    /// Fails the directory requests whose deadline has passed.
     pub(super) fn expire(&mut self, at: &mut At<'_>) {
         let over = self.out.iter().filter(|(_, out)| out.deadline <= at.now);
         let over: Vec<CircuitKey> = over.map(|(circuit, _)| *circuit).collect();
@@ -163,7 +163,7 @@ impl DirRequests {
         }
     }
 
-    /// Writes as much of the request as there is room for on `stream`.
+    /// Writes more of the directory request to `stream`, up to the room that the stream has.
     fn say(&mut self, at: &mut At<'_>, stream: StreamKey) {
         let circuit = self.streams.get(&stream);
         let Some(out) = circuit.and_then(|circuit| self.out.get_mut(circuit)) else { return };
@@ -185,7 +185,7 @@ impl DirRequests {
         }
     }
 
-    /// Ends the request on `circuit`. The request was successful if `failure` is `None`.
+    /// Ends the directory request on `circuit`. `failure` is `None` if the request was successful.
     fn finish(&mut self, at: &mut At<'_>, circuit: CircuitKey, failure: Option<Failure>) {
         let Some(out) = self.out.remove(&circuit) else { return };
         self.streams.retain(|_, other| *other != circuit);

@@ -1,5 +1,5 @@
-//! A client's counters for Prometheus, on a separate port. Sets of circuits and their legs are
-//! identified by numbers: no metric names a relay or a destination.
+//! A client's counters for Prometheus, served on a separate port. Sets of circuits and their
+//! members (legs) are identified by numbers: no metric names a relay or a destination.
 
 use std::fmt;
 use std::io;
@@ -109,7 +109,7 @@ fn sets(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
     levels(encoder, "client_set_reorder_limit", help, Some(&Unit::Bytes), &budget)
 }
 
-/// Labels of a leg in the metrics: the number of its set, and its number in the set.
+/// Labels of a circuit in the metrics: the number of its set, and its number within the set.
 type LegLabels = [(&'static str, String); 2];
 
 fn legs(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {

@@ -22,27 +22,27 @@ use crate::onion::conn::is_passing;
 use crate::onion::external_socket::{ExternalEvent, ExternalSocket, IoEvent};
 use crate::onion::station::{STREAMS, Station};
 
-/// Maximum number of circuits on which a stream is tried.
+/// Maximum number of circuits on which a program's stream is tried.
 const TRIES: u32 = 3;
-/// Maximum number of connected programs.
+/// Maximum number of connected local programs.
 const MOST: usize = 4096;
-/// Timeout for a program's request while there is no consensus. It suffices for a first start on a
-/// slow line. It is shorter than the timeout for a circuit, because waiting longer would not help
-/// if the authorities are unreachable.
+/// Timeout for a program's request while the client has no consensus. It suffices for a first
+/// start on a slow line. It is shorter than the timeout for a circuit, because waiting longer does
+/// not help if the authorities are unreachable.
 const UNTIL_CONSENSUS: Duration = Duration::from_secs(15);
 
-/// A connected program.
+/// A local program that is connected to the client.
 enum Program {
     /// The program's request is incomplete.
     Asking(TcpStream, Dialogue),
-    /// The request waits for a circuit, or for the exit's answer.
+    /// The program's request waits for a circuit, or for the exit's answer.
     Waiting(Box<PendingProgram>),
     /// The program's stream is open.
     Streaming(StreamKey, ExternalSocket),
 }
 
-/// Returns the answer to `request` if it needs no circuit; `None` otherwise. An address resolves to
-/// itself, as in C tor.
+/// Returns the outcome of `request` if it needs no circuit; `None` otherwise. An address look-up
+/// of an address returns that address, as in C tor.
 fn known(request: &ProxyRequest) -> Option<Outcome> {
     match request {
         ProxyRequest::Resolve(host) => host.parse().ok().map(Outcome::Address),
@@ -74,29 +74,29 @@ impl PendingProgram {
     }
 }
 
-/// All connected programs, by number. Numbers are not reused.
+/// All connected local programs, by number. Numbers are not reused.
 #[derive(Default)]
 pub(super) struct Programs {
     programs: BTreeMap<u64, Program>,
     last: u64,
-    /// The program of each stream, and the circuit of the stream.
+    /// For each open stream: the number of its program, and its circuit.
     streams: BTreeMap<StreamKey, (u64, CircuitKey)>,
     service: Service,
     refused: Vec<Refused>,
     advice: Option<&'static str>,
-    /// Whether [`Programs::advice`] has returned advice, which it does only once.
+    /// Whether [`Programs::advice`] has returned its advice already.
     is_advised: bool,
 }
 
 impl Programs {
-    /// Creates an empty table. `extended` is whether to use Tor's extended SOCKS5 error codes
-    /// ([`Service::Tor`]).
+    /// Creates an empty table of connected programs. `extended` states whether to use Tor's
+    /// extended SOCKS5 error codes ([`Service::Tor`]).
     pub(super) fn new(extended: bool) -> Programs {
         Programs { service: Service::Tor { extended }, ..Programs::default() }
     }
 
-    /// Returns advice for the author of a program that uses an outdated form of request. Returns it
-    /// once per run; `None` otherwise.
+    /// Returns advice for the user if a program has used an outdated form of request. Returns it
+    /// only once per run, and `None` otherwise.
     pub(super) fn advice(&mut self) -> Option<&'static str> {
         let advice = self.advice.take().filter(|_| !self.is_advised);
         self.is_advised |= advice.is_some();
@@ -113,7 +113,7 @@ impl Programs {
         self.programs.len()
     }
 
-    /// Returns the number of the programs' streams.
+    /// Returns the number of open streams of all programs.
     pub(super) fn streams(&self) -> usize {
         self.streams.len()
     }
@@ -125,8 +125,8 @@ impl Programs {
         self.programs.values().filter(waits).count()
     }
 
-    /// Accepts all waiting connections of the listener with the index `place`. Connections beyond
-    /// `MOST` are closed at once.
+    /// Accepts all waiting connections at the listening address with the index `place`.
+    /// Connections beyond the maximum `MOST` are closed at once.
     ///
     /// # Errors
     /// A system call fails: a connection was lost.
@@ -145,7 +145,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Services the connection of program `number`, whose socket is ready.
+    /// Reads from and writes to the connection of program `number`, whose socket is ready.
     pub(super) fn take(
         &mut self,
         now: Time,
@@ -166,7 +166,7 @@ impl Programs {
         }
     }
 
-    /// Processes the core's output for a stream.
+    /// Processes an output of the protocol core that concerns a stream.
     pub(super) fn service(
         &mut self,
         now: Time,
@@ -203,8 +203,8 @@ impl Programs {
             ProxyRequest::Connect { host, port } => {
                 let flags = circmgr.begin_flags(circuit, *port);
                 let flags = allowed(flags, waiting.dialogue.family());
-                // The program may already have sent data after its request. They were read in one
-                // piece, so a new stream has room for them.
+                // The program may already have sent data after its request. These data were read
+                // together with the request, so the new stream has room for them.
                 let begin = Begin { host: host.clone(), port: *port, flags };
                 core.begin_with(now, circuit, &begin, waiting.dialogue.rest())
             }
@@ -219,7 +219,7 @@ impl Programs {
         }
     }
 
-    /// Detaches the stream of program `number` from a circuit that does not answer. The circuit
+    /// Removes the stream of program `number` from a circuit that does not answer. The circuit
     /// manager is already looking for another circuit.
     pub(super) fn detach(&mut self, now: Time, station: &mut Station<Client>, number: u64) {
         if let Some(stream) = self.stream_of(number) {
@@ -233,22 +233,22 @@ impl Programs {
     }
 
     /// Refuses the request of program `number`, because there is no circuit for it. Records the
-    /// reason `why` for the user.
+    /// reason `why` for messages to the user.
     pub(super) fn refuse(&mut self, number: u64, why: Why) {
         let Some(Program::Waiting(waiting)) = self.programs.get(&number) else { return };
         let port = match waiting.request {
             ProxyRequest::Connect { port, .. } => Some(port),
             ProxyRequest::Resolve(_) | ProxyRequest::Name(_) => None,
         };
-        // If the tried exits refused the stream by their policies, the policies are the reason why
-        // no exit is left.
+        // If exits were tried and refused the stream, their policies are the reason why no exit is
+        // left.
         let by_policy = matches!(why, Why::NoExit(..)) && !waiting.avoid.is_empty();
         let why = if by_policy { Why::Policy } else { why };
         self.refused.push(Refused { port, why, cure: None });
         self.fail(number, why.reason());
     }
 
-    /// Refuses the programs that have waited `UNTIL_CONSENSUS` for the first consensus.
+    /// Refuses the programs that have waited `UNTIL_CONSENSUS` for the client's first consensus.
     pub(super) fn give_up(&mut self, now: Time, circmgr: &mut CircuitManager) {
         let late = |program: &Program| match program {
             Program::Waiting(waiting) => now.since(waiting.since) >= UNTIL_CONSENSUS,
@@ -262,7 +262,7 @@ impl Programs {
         }
     }
 
-    /// Answers a program whose stream is now connected to its destination.
+    /// Reports to a program that its stream is now connected to the destination.
     pub(super) fn connected(
         &mut self,
         now: Time,
@@ -344,7 +344,7 @@ impl Programs {
         }
     }
 
-    /// Requests a circuit for the `request` of program `number`.
+    /// Asks the circuit manager for a circuit for the `request` of program `number`.
     fn want(
         &mut self,
         now: Time,
@@ -356,11 +356,12 @@ impl Programs {
         let Some(Program::Asking(socket, dialogue)) = self.programs.remove(&number) else { return };
         self.advice = self.advice.or(dialogue.advice());
         if let Some(outcome) = known(&request) {
-            // If the program has closed its connection meanwhile, that is no error.
+            // An error is ignored: the program may have closed its connection meanwhile.
             let _ = (&socket).write_all(&dialogue.answer(&outcome));
             return;
         }
-        // Until there is an answer, the poller watches only for the end of the connection.
+        // Until there is an answer, the poller watches only whether the program closes the
+        // connection.
         let quiet = Interest { read: false, write: false };
         let _ = station.poller.change(&socket, STREAMS + number, quiet);
         let waiting = PendingProgram::new(now, socket, dialogue, request);
@@ -372,7 +373,8 @@ impl Programs {
         let Some(Program::Waiting(waiting)) = self.programs.get_mut(&number) else { return };
         waiting.tries += 1;
         let target = match &waiting.request {
-            // Onion services are not reachable through exits, which must not learn their names.
+            // Onion services cannot be reached through exits, and exits must not learn their
+            // names.
             ProxyRequest::Connect { host, .. } | ProxyRequest::Resolve(host) if is_onion(host) => {
                 return self.refuse(number, Why::Onion);
             }
@@ -387,8 +389,8 @@ impl Programs {
         circmgr.demand(now, Demand { number, target, isolation, since, avoid, shun });
     }
 
-    /// Requests another circuit for program `number`, unless its stream has been tried on `TRIES`
-    /// circuits. If `by_exit`, the exit was at fault, and the new circuit avoids it.
+    /// Requests another circuit for program `number`, if its stream was tried on fewer than
+    /// `TRIES` circuits. If `by_exit`, the exit was at fault, and the new circuit avoids it.
     fn again(
         &mut self,
         now: Time,
@@ -412,8 +414,8 @@ impl Programs {
     }
 
     /// Requests a circuit with another exit, because this exit's policy refused the stream. Fails
-    /// the request if its stream has been tried on `TRIES` circuits. The circuit stays in use for
-    /// other streams if the exit has refused only one `address`.
+    /// the request if its stream was tried on `TRIES` circuits. If the exit has refused only one
+    /// `address`, the circuit stays in use for other streams.
     fn elsewhere(
         &mut self,
         now: Time,
@@ -441,7 +443,7 @@ impl Programs {
         matches!(program, Some(Program::Waiting(waiting)) if waiting.tries < TRIES)
     }
 
-    /// Answers program `number` that its request has failed for `reason`.
+    /// Reports to program `number` that its request has failed for `reason`.
     fn fail(&mut self, number: u64, reason: Reason) {
         if let Some(Program::Waiting(mut waiting)) = self.programs.remove(&number) {
             let answer = waiting.dialogue.answer(&Outcome::Failed(reason));
@@ -497,7 +499,7 @@ impl Programs {
         }
     }
 
-    /// Handles the end of `stream`: the exit has ended it, or its circuit is closed.
+    /// Handles the end of `stream`: the exit has ended it, or its circuit was closed.
     fn ended(
         &mut self,
         now: Time,
@@ -532,7 +534,7 @@ impl Programs {
     }
 }
 
-/// Returns whether the exit rather than the destination may be at fault for `reason`, so that the
+/// Returns whether `reason` may be the exit's fault rather than the destination's. If so, the
 /// stream is tried on another exit. C tor uses the same reasons, and also tries three exits.
 fn is_worth_another_try(reason: EndReason) -> bool {
     [
@@ -549,8 +551,8 @@ fn is_worth_another_try(reason: EndReason) -> bool {
     .contains(&reason)
 }
 
-/// Returns the flags of BEGIN for the address family that a program requests. `flags` are the
-/// flags without such a request, which depend on the exit.
+/// Returns the flags of the BEGIN message for the address `family` that a program requests.
+/// `flags` are the flags without such a request, which depend on the exit.
 fn allowed(flags: u32, family: Option<Family>) -> u32 {
     match family {
         None => flags,
@@ -561,8 +563,8 @@ fn allowed(flags: u32, family: Option<Family>) -> u32 {
     }
 }
 
-/// Returns whether `answers` mean that the name servers of this exit failed, so that another exit
-/// may resolve the name.
+/// Returns whether `answers` mean that this exit's name servers failed. Then another exit may be
+/// able to resolve the name.
 fn is_for_now(answers: &[(Answer, u32)]) -> bool {
     !answers.is_empty() && answers.iter().all(|(answer, _)| *answer == Answer::Later)
 }

@@ -1,5 +1,5 @@
-//! Refused requests of programs, as texts for people and machines. The texts do not name
-//! destinations, because they may be logged.
+//! Refused requests of programs, described in texts for people and in machine-readable words. The
+//! texts do not name destinations, because they may be logged.
 
 use std::fmt;
 
@@ -7,22 +7,22 @@ use anabranch_onion::conflux::Design;
 use anabranch_onion::directory::network::{NoRelay, Position};
 use anabranch_proxy::Reason;
 
-/// A refused request.
+/// A program's request that the client refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Port of the destination; `None` for the look-up of a name or an address.
+    /// Port of the destination; `None` for a name or address look-up.
     pub port: Option<u16>,
-    /// Reason for the refusal.
+    /// Reason why the request was refused.
     pub why: Why,
     /// Remedy for the user, if there is one.
     pub cure: Option<&'static str>,
 }
 
-/// Reason for refusing a request.
+/// Reason why a client refused a program's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// None of the relays that may be the last hop allows streams to this port. The fields are the
-    /// reason, and the relays that may be the last hop.
+    /// None of the relays that may be the last hop allows streams to this port. The fields state
+    /// why there is no relay, and which relays may be the last hop.
     NoExit(NoRelay, Exits),
     /// No three relays form a path. The field names the position for which there is no relay.
     NoPath(NoRelay),
@@ -39,31 +39,31 @@ pub enum Why {
 /// Relays that may be the last hop of a circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exits {
-    /// All exits.
+    /// Any exit may be the last hop.
     Any,
-    /// Exits that the user has named.
+    /// Only exits that the user has named may be the last hop.
     Named,
-    /// Exits that support multipath sets of this design. If the user has named exits, only these
-    /// count.
+    /// Only exits that support this multipath design may be the last hop. If the user has named
+    /// exits, only these are considered.
     Linking(Design),
 }
 
-/// Reason why there was no circuit when a program's request timed out.
+/// The thing that was missing when a program's request timed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
-    /// There is no consensus.
+    /// There was no consensus.
     Consensus,
     /// The newest consensus expired more than a day ago.
     LiveConsensus,
-    /// Descriptors of too few relays are known.
+    /// Descriptors of too few relays were known.
     Relays,
     /// No circuit could be built.
     Circuit,
 }
 
 impl Why {
-    /// Returns the reason for `none`, the position in a path for which there is no relay. `exits`
-    /// are the relays that may be the last hop.
+    /// Converts `none`, the position in a path for which there is no relay, into a reason for a
+    /// refusal. `exits` are the relays that may be the last hop.
     pub(super) fn no_path(none: NoRelay, exits: Exits) -> Why {
         match none.0 {
             Position::Exit(_) => Why::NoExit(none, exits),
@@ -84,7 +84,7 @@ impl Why {
         }
     }
 
-    /// Returns the corresponding reason in the program's proxy protocol.
+    /// Returns the reason code, in the program's proxy protocol, for this refusal.
     pub(super) fn reason(&self) -> Reason {
         match self {
             Why::NoExit(..) => Reason::NoExit,

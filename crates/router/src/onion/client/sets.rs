@@ -1,17 +1,19 @@
-//! Membership of circuits in sets, over which streams are split. A set is identified by the number
-//! of its first circuit, even after that circuit is closed and another one has become the set's
-//! head.
+//! Table of the circuits that belong together in a set, over which streams are split. A set is
+//! identified by the number of its first circuit, even after that circuit is closed and another
+//! one has become the set's head.
 
 use std::collections::BTreeMap;
 
 use anabranch_onion::client::CircuitKey;
 
-/// Set and leg of a circuit. A circuit that is in no set counts as a set of one circuit.
+/// The set of a circuit, and the circuit's number in the set. A circuit that is in no set counts
+/// as a set of one circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SetLeg {
     /// Number of the set's first circuit.
     pub(super) set: u64,
-    /// Leg number in the set, from 0. It is reused after the circuit is closed.
+    /// Number of the circuit within its set, from 0. The number is reused after the circuit is
+    /// closed.
     pub(super) leg: usize,
 }
 
@@ -20,10 +22,10 @@ pub(super) struct SetLeg {
 pub(super) struct SetBook(BTreeMap<CircuitKey, SetLeg>);
 
 impl SetBook {
-    /// Adds `circuit`, which is being built. It becomes a further leg of the set of `head`, or the
-    /// first leg of a new set if `head` is `None`.
+    /// Adds `circuit`, which is being built. If `head` is given, the circuit joins the set whose
+    /// head that is. Otherwise it is the first circuit of a new set.
     pub(super) fn begin(&mut self, circuit: CircuitKey, head: Option<CircuitKey>) {
-        // If the set has lost all its circuits, `head` is closed too. In this case `head` was the
+        // If the set has lost all its circuits, `head` is closed too. In that case `head` was the
         // set's first circuit.
         let of = |head: CircuitKey| self.get(head).map_or(head.0, |place| place.set);
         let set = head.map_or(circuit.0, of);
@@ -33,12 +35,13 @@ impl SetBook {
         self.0.insert(circuit, SetLeg { set, leg });
     }
 
-    /// Removes `circuit`, which is closed.
+    /// Removes `circuit`, which was closed.
     pub(super) fn end(&mut self, circuit: CircuitKey) {
         self.0.remove(&circuit);
     }
 
-    /// Returns the set and leg of `circuit`; `None` if it does not carry programs' streams.
+    /// Returns the set of `circuit` and its number there; `None` if the circuit does not carry
+    /// programs' streams.
     pub(super) fn get(&self, circuit: CircuitKey) -> Option<SetLeg> {
         self.0.get(&circuit).copied()
     }

@@ -16,37 +16,42 @@ use crate::onion::tap::TapKind;
 pub struct Status {
     /// Time since the client was started.
     pub now: Time,
-    /// Number of relays in the consensus, and how many of them have usable descriptors.
+    /// Number of relays in the consensus, and number of relays with usable descriptors.
     pub relays: [usize; 2],
-    /// Nicknames of the primary guards in order of preference, each with its reachability.
+    /// The primary guards in order of preference: the nickname and the reachability of each.
     pub guards: Vec<(String, Reach)>,
     /// The circuits that carry programs' streams, oldest first.
     pub circuits: Vec<CircuitStatus>,
-    /// Sets of several circuits over which streams are split, oldest first.
+    /// Sets of several circuits over which streams are split, the oldest set first.
     pub sets: Vec<SetStatus>,
-    /// Multipath design, which all sets use.
+    /// Multipath design: the protocol with which several circuits carry the same streams.
     pub design: Design,
     /// Number of connected programs.
     pub programs: usize,
-    /// Number of the programs' streams.
+    /// Number of open streams of all programs.
     pub streams: usize,
     /// Number of links to relays.
     pub links: usize,
-    /// Bytes on all links: received, sent.
+    /// Bytes received and sent on all links.
     pub wire: [u64; 2],
-    /// Numbers of padding cells: received, sent.
+    /// Number of padding cells received and sent.
     pub padding: [u64; 2],
-    /// Bytes of queued cells: in total, and waiting for cells on other legs of their set.
+    /// Bytes of queued cells: the total, and the part that waits for earlier cells on other
+    /// circuits of their set.
     pub waiting: [usize; 2],
-    /// Maximum number of bytes that have waited for other legs in one set since the start.
+    /// Maximum number of bytes in one set, since the start, that have waited for earlier cells on
+    /// other circuits.
     pub most_reordered: usize,
-    /// Maximum bytes of queued cells (`--memory`).
+    /// Maximum memory for queued cells in bytes (option `--memory`).
     pub memory: usize,
-    /// Kind of the tap that delivers TCP segments out of order; `None` if links must be ordered.
+    /// Kind of the packet tap that delivers TCP segments before earlier ones have arrived; `None`
+    /// if only ordered links are used.
     pub tap: Option<TapKind>,
-    /// Numbers of TLS records that were opened out of order, and that could not be.
+    /// Number of TLS records that were decrypted before earlier ones had arrived, and number of
+    /// those for which this failed.
     pub early: EarlyCounts,
-    /// Number of open QUIC links, and number of circuits on them; `None` if QUIC is disabled.
+    /// Number of open QUIC links, and number of circuits on QUIC links; `None` if QUIC is
+    /// disabled.
     pub quic: Option<[usize; 2]>,
 }
 
@@ -60,27 +65,29 @@ impl Status {
     }
 }
 
-/// State of a set of several circuits.
+/// State of a set of several circuits that carry the same streams.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetStatus {
     /// Number of the set's first circuit.
     pub number: u64,
-    /// State of the set as the core reports it.
+    /// State of the set as the protocol core reports it.
     pub seen: SetNumbers,
-    /// Numbers and paths of the set's legs, in the order of [`SetNumbers::legs`].
+    /// For each circuit of the set, its number in the set and its relays, in the order of
+    /// [`SetNumbers::legs`].
     pub places: Vec<LegPath>,
 }
 
-/// A leg's number and path.
+/// Number of a circuit within its set, and the circuit's relays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LegPath {
-    /// Number of the leg in its set, from 0. It is reused after the leg is closed.
+    /// Number of the circuit within its set, from 0. The number is reused after the circuit is
+    /// closed.
     pub leg: usize,
-    /// Relays of the leg, first hop first.
+    /// Relays of the circuit, first hop first.
     pub relays: Vec<RelayName>,
 }
 
-/// A relay's names.
+/// A relay's nickname and fingerprint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RelayName {
     /// Nickname; `?` if the consensus no longer lists the relay.
@@ -96,12 +103,12 @@ pub struct CircuitStatus {
     pub number: u64,
     /// Nicknames of the circuit's relays, first hop first.
     pub path: Vec<String>,
-    /// Time since building of the circuit began.
+    /// Time since the client began to build the circuit.
     pub age: Duration,
-    /// Stage of the circuit's life.
+    /// Stage of the circuit: being built, in use, or retired.
     pub stage: Stage,
     /// Number of streams on the circuit.
     pub streams: usize,
-    /// Bytes of streams on the circuit: received, sent.
+    /// Stream bytes received and sent on the circuit.
     pub carried: [u64; 2],
 }

@@ -1,6 +1,6 @@
-//! A client's trace of the cells that its guards see. It has a row for each cell of a circuit that
-//! carries programs' streams (`docs/formats.md`). The column `load` has the number of the circuit's
-//! set, and the column `path` the number of its leg.
+//! A client's log of the cells that its guards see. It has a row for each cell of a circuit that
+//! carries programs' streams (`docs/formats.md`). The column `load` has the number of the
+//! circuit's set, and the column `path` the circuit's number in the set.
 
 use std::io;
 use std::path::Path;
@@ -14,20 +14,22 @@ use anabranch_os::clock::Clock;
 
 use super::sets::SetLeg;
 
-/// Number of legs whose paths have names in the trace's header; further legs have only numbers.
+/// Number of circuits in a set that have names in the trace file's header. Further circuits are
+/// identified by numbers only.
 const NAMED: usize = 8;
 
-/// A trace that is being written.
+/// A log of cells (trace) that is being written.
 pub(super) struct CellTrace {
     writer: TraceWriter,
     latest: Time,
 }
 
 impl CellTrace {
-    /// Creates the trace file `target`. Its times are relative to the start of `clock`.
+    /// Creates the trace file `target`, a log of cells. Its times are relative to the start of
+    /// `clock`.
     ///
     /// # Errors
-    /// As for [`TraceWriter::create`].
+    /// The same as those of [`TraceWriter::create`].
     pub(super) fn create(
         target: &Path,
         clock: &Clock,
@@ -45,7 +47,8 @@ impl CellTrace {
         Ok(CellTrace { writer: TraceWriter::create_surviving(target, &facts)?, latest: Time::ZERO })
     }
 
-    /// Writes a row for the cell `seen` of a circuit whose set and leg are given.
+    /// Writes a row for the cell `seen`. `set` identifies the set of its circuit, and `leg` the
+    /// circuit within the set.
     ///
     /// # Errors
     /// Writing failed, or the disk is too slow.
@@ -64,7 +67,7 @@ impl CellTrace {
         })
     }
 
-    /// Completes the file and gives it its final name, if a flush has not done so already.
+    /// Completes the trace file. Renames it to its final name, if that was not done already.
     ///
     /// # Errors
     /// Writing failed. Rows that were written to the disk earlier are kept.

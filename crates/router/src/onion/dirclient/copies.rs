@@ -1,5 +1,5 @@
-//! Documents that a caching relay fetches and stores only to serve them to its directory clients:
-//! see [`anabranch_onion::directory::mirror`].
+//! Documents that a caching relay fetches and stores only to serve them to directory clients: see
+//! [`anabranch_onion::directory::mirror`].
 
 use std::sync::Arc;
 
@@ -12,33 +12,33 @@ use rand_chacha::rand_core::Rng;
 
 use super::{DirThread, Fetched, News, Response, ask, unix};
 
-/// File names of the stored documents, which are those of C tor's cache.
+/// File name of the stored consensus. All file names here are those of C tor's cache.
 pub(super) const CONSENSUS: &str = "cached-consensus";
 pub(super) const SERVERS: &str = "cached-descriptors";
 pub(super) const EXTRAS: &str = "cached-extrainfo";
-/// All files of stored documents.
+/// Names of the files in which a caching relay stores documents for directory clients.
 pub(super) const FILES: [&str; 3] = [CONSENSUS, SERVERS, EXTRAS];
 
-/// The mirror of documents, and the state of its files.
+/// Documents that a caching relay serves to directory clients, and the state of their files.
 #[derive(Default)]
 pub(super) struct Copies {
     mirror: Mirror,
-    /// Whether the documents on disk are still to be read, because no consensus that names them was
-    /// known.
+    /// Whether the documents on disk have not been read yet, because no consensus that names them
+    /// was known.
     unread: bool,
-    /// Whether documents have arrived since the last write.
+    /// Whether documents have arrived since the last write to disk.
     unwritten: bool,
 }
 
 impl Copies {
-    /// Creates an empty mirror of documents that are signed by `authorities`.
+    /// Creates an empty collection of documents. The consensus must be signed by `authorities`.
     pub(super) fn new(authorities: Vec<[u8; 20]>) -> Copies {
         Copies { mirror: Mirror::new(authorities), unread: false, unwritten: false }
     }
 }
 
 impl DirThread {
-    /// Restores the documents that an earlier run stored.
+    /// Reads the documents for directory clients that an earlier run stored.
     pub(super) fn restore_copies(&mut self) {
         if !self.settings.cache {
             return;
@@ -52,8 +52,8 @@ impl DirThread {
         self.shelve(&documents);
     }
 
-    /// Requests the next missing documents from a random authority. Returns false if no request is
-    /// due.
+    /// Requests the next missing documents for directory clients from a random authority. Returns
+    /// false if no request is due.
     pub(super) fn copy_some(&mut self) -> bool {
         let (now, newest) = (self.millis(), self.newest());
         let wanted = match self.settings.cache {
@@ -74,14 +74,14 @@ impl DirThread {
         true
     }
 
-    /// Returns the milliseconds until the next request is due.
+    /// Returns the milliseconds until the next request for missing documents is due.
     pub(super) fn copies_wait(&self) -> u64 {
         let wait = self.copies.mirror.wait(self.millis(), self.newest());
         wait.filter(|_| self.settings.cache).unwrap_or(u64::MAX)
     }
 
-    /// Returns `valid-after` of the newest consensus of flavour microdesc, in seconds since 1970; 0
-    /// if there is none or it is too old.
+    /// Returns the time `valid-after` of the newest consensus of flavour microdesc, in seconds
+    /// since 1970; 0 if there is none or it is too old.
     fn newest(&self) -> u64 {
         let newest = self.directory.network().map(|network| network.consensus());
         let live = newest.filter(|newest| newest.is_reasonably_live(unix()));
@@ -98,7 +98,8 @@ impl DirThread {
         (Some(authority.name.clone()), outcome)
     }
 
-    /// Serves new `documents`. Writes all documents to disk once none is missing.
+    /// Starts to serve new `documents` to directory clients. Writes all documents to disk once
+    /// none is missing.
     fn take_copies(&mut self, documents: &[Document]) {
         for document in documents {
             match document {
@@ -107,8 +108,8 @@ impl DirThread {
             }
         }
         self.shelve(documents);
-        // With the first consensus since the start, the documents on disk can be identified and are
-        // read.
+        // The documents on disk can be identified only with a consensus, so they are read with the
+        // first consensus since the start.
         if std::mem::take(&mut self.copies.unread) {
             let kept = [SERVERS, EXTRAS].map(|name| self.kept_text(name));
             let (documents, damage) = self.copies.mirror.take_up(&kept[0], &kept[1]);

@@ -1,45 +1,47 @@
-//! Schedule of publishing a relay's descriptor to an authority. Times are in seconds since 1970.
+//! Times at which a relay's descriptor is published to an authority, in seconds since 1970.
 
 /// Age in seconds at which a descriptor is published again (dir-spec: 18 hours).
 pub(in crate::onion) const REPUBLISH_S: u64 = 18 * 3600;
-/// First pause after a failure, in seconds. It doubles with each failure. The next constant is the
-/// longest pause.
+/// First pause after a failed attempt to publish, in seconds. The pause doubles with each failure,
+/// up to `LAST_RETRY_S`.
 const FIRST_RETRY_S: u64 = 1;
 const LAST_RETRY_S: u64 = 300;
 
-/// Schedule for one authority.
+/// Schedule for publishing the descriptor to one authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Due {
     at: u64,
-    /// Pause after the next failure, in seconds.
+    /// Pause that will follow the next failure, in seconds.
     pause: u64,
-    /// Time at which the authority last accepted the descriptor; 0 if it has not.
+    /// Time at which the authority last accepted the descriptor, in seconds since 1970; 0 if it
+    /// never has.
     taken: u64,
 }
 
 impl Due {
-    /// Creates a schedule that is due at once.
+    /// Creates a schedule on which publishing is due at once.
     pub(super) fn now() -> Due {
         Due { at: 0, pause: FIRST_RETRY_S, taken: 0 }
     }
 
-    /// Returns whether publishing is due at `unix`. It is also due if the scheduled time is more
-    /// than `REPUBLISH_S` ahead, because the clock was then set back.
+    /// Returns whether publishing is due at `unix`, in seconds since 1970. It is also due if the
+    /// scheduled time is more than `REPUBLISH_S` ahead, because then the clock was set back.
     pub(super) fn is(&self, unix: u64) -> bool {
         self.at <= unix || self.at > unix + REPUBLISH_S
     }
 
-    /// Returns the seconds until publishing is due.
+    /// Returns the seconds until publishing is due. `unix` is the current time in seconds since
+    /// 1970.
     pub(super) fn wait(&self, unix: u64) -> u64 {
         if self.is(unix) { 0 } else { self.at - unix }
     }
 
-    /// Records that the authority accepted the descriptor.
+    /// Records that the authority accepted the descriptor at `unix`, in seconds since 1970.
     pub(super) fn taken(&mut self, unix: u64) {
         *self = Due { at: unix + REPUBLISH_S, taken: unix, ..Due::now() };
     }
 
-    /// Records that publishing failed. Returns whether to report the failure. The first failures
+    /// Records that publishing failed. Returns whether to report the failure: the first failures
     /// are not reported, because the authority may just be starting.
     pub(super) fn refused(&mut self, unix: u64) -> bool {
         let pause = self.pause;
@@ -47,16 +49,16 @@ impl Due {
         pause > FIRST_RETRY_S * 4
     }
 
-    /// Records that the descriptor could not be made. The next attempt follows after the longest
-    /// pause.
+    /// Records that the relay's descriptor could not be made. The next attempt is made after
+    /// `LAST_RETRY_S`.
     pub(super) fn put_off(&mut self, unix: u64) {
         (self.at, self.pause) = (unix + LAST_RETRY_S, LAST_RETRY_S);
     }
 
-    /// Processes a consensus that does not list us. If it is later than the acceptance of our
-    /// descriptor, the authority may have lost the descriptor, so publishing is due at once. At
-    /// least one and a half intervals between consensuses must have passed since the acceptance (C
-    /// tor: 90 minutes, with an interval of one hour). All parameters are in seconds.
+    /// Processes a consensus that does not list our relay. If the consensus was made after the
+    /// authority accepted our descriptor, the authority may have lost it, and publishing is due at
+    /// once. At least one and a half intervals between consensuses must have passed since (C tor:
+    /// 90 minutes, with an interval of one hour). All parameters are in seconds.
     pub(super) fn missed(&mut self, unix: u64, valid_after: u64, interval: u64) {
         let ahead = self.taken > unix;
         let long_ago = unix >= self.taken + interval + interval / 2 && valid_after > self.taken;

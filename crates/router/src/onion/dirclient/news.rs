@@ -1,4 +1,4 @@
-//! Messages from the directory client's thread to the thread that owns the client.
+//! Messages from the directory client's thread to its owner's thread.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -11,55 +11,55 @@ use anabranch_onion::wire::netdoc::Bridge;
 
 use crate::onion::answers::Answers;
 
-/// A directory request that the owner should make over a one-hop circuit.
+/// A directory request that the directory client's owner must make over a one-hop circuit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirRequest {
     /// Number of the request, for [`DirClient::report`](super::DirClient::report).
     pub number: u64,
-    /// The authority or bridge to ask; `None` for a cache of the owner's choice.
+    /// The authority or bridge that must receive the request; `None` for any cache.
     pub to: Option<Target>,
-    /// Bytes of the request to send.
+    /// Bytes of the request, as they must be sent.
     pub request: Vec<u8>,
-    /// Maximum size of the answer's body in bytes.
+    /// Maximum size of the response's body in bytes.
     pub limit: usize,
 }
 
-/// Outcome of a directory request, for messages.
+/// Result of a directory request, for messages to the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
     /// Kind of the requested document.
     pub what: &'static str,
-    /// Name of the relay or authority that was asked, if it is known.
+    /// Name of the relay or authority that received the request, if it is known.
     pub from: Option<String>,
-    /// Whether the request used a circuit. If not, it used a directory port.
+    /// Whether the request was made over a circuit; otherwise it was made to a directory port.
     pub by_circuit: bool,
-    /// Whether the answer was usable.
+    /// Whether the response was usable.
     pub is_good: bool,
 }
 
-/// A message of the directory client.
+/// A message from the directory client's thread to its owner.
 #[derive(Clone, Debug)]
 pub enum News {
-    /// The view of the network has changed: consensus or microdescriptors.
+    /// The consensus or the microdescriptors have changed. The field is the new network.
     Network(Arc<Network>),
-    /// The documents of the directory cache have changed.
+    /// The documents for directory clients have changed. The field serves the new documents.
     Cache(Arc<dyn Answers>),
-    /// The descriptor of a bridge is known or has changed. The fields are the bridge's index in
+    /// The descriptor of a bridge has arrived or has changed. The fields are the bridge's index in
     /// the list of bridges, and its new state.
     Bridge(usize, Box<Bridge>),
-    /// Enough is known to build circuits.
+    /// Enough relays are known to build circuits.
     Ready,
-    /// The authority with this name accepted our descriptor.
+    /// The authority with this name accepted our relay's descriptor.
     Published(String),
-    /// The owner should make this request over a circuit.
+    /// The directory client's owner must make this request over a circuit.
     DirRequest(DirRequest),
-    /// A request has ended.
+    /// A directory request has ended. The field has its result.
     Fetched(Fetched),
-    /// A message for the log: a failure that will be retried.
+    /// A message for the log about a failure that will be retried.
     Trouble(String),
 }
 
-/// Sending end of the queue of messages.
+/// Sender of messages to the directory client's owner, which it wakes.
 #[derive(Clone)]
 pub(in crate::onion) struct NewsSender {
     pub(super) news: Sender<News>,
@@ -69,7 +69,7 @@ pub(in crate::onion) struct NewsSender {
 impl NewsSender {
     pub(in crate::onion) fn tell(&mut self, news: News) {
         let _ = self.news.send(news);
-        // If the pipe is full, the owner has a wake-up pending already.
+        // If the pipe is full, a wake-up is pending already.
         let _ = (&*self.bell).write(&[1]);
     }
 }

@@ -1,42 +1,43 @@
-//! The texts of microdescriptors, stored in one file. While texts are missing, the file is written
-//! only at intervals, because thousands of texts arrive in batches of 90. It is written again once
-//! no text is missing.
+//! Texts of microdescriptors, stored in one file. While texts are missing, the file is written
+//! only at intervals, because thousands of texts arrive in batches of 90. The file is written
+//! again when the last missing text has arrived.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Interval between writes while texts are missing, in milliseconds.
+/// Interval in milliseconds between writes of the microdescriptor file while some are missing.
 const INTERVAL: u64 = 10_000;
 
-/// The known texts, and whether all of them are on disk.
+/// The known microdescriptors, and whether all of them are on disk.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
     all: BTreeMap<[u8; 32], String>,
     is_changed: bool,
-    /// Earliest time, in milliseconds, at which the texts are written to disk again while some are
-    /// still missing.
+    /// Earliest time, in milliseconds, of the next write to disk while microdescriptors are
+    /// missing.
     next: u64,
 }
 
 impl Texts {
-    /// Adds `text`, whose digest is `digest`.
+    /// Adds the microdescriptor `text`, whose digest is `digest`.
     pub(super) fn put(&mut self, digest: [u8; 32], text: String) {
         self.all.insert(digest, text);
         self.is_changed = true;
     }
 
-    /// Returns whether to write the file at `now`, in milliseconds. `is_complete` is whether no
-    /// text is missing.
+    /// Returns whether to write the microdescriptor file at the time `now`, in milliseconds.
+    /// `is_complete` states that no microdescriptor is missing.
     pub(super) fn are_due(&self, now: u64, is_complete: bool) -> bool {
         self.is_changed && (is_complete || now >= self.next)
     }
 
-    /// Returns the milliseconds until the next write is due; `None` if everything is written.
+    /// Returns the milliseconds until the next write to disk is due; `None` if everything is
+    /// written.
     pub(super) fn wait(&self, now: u64) -> Option<u64> {
         self.is_changed.then(|| self.next.saturating_sub(now))
     }
 
-    /// Returns the content to write to the file at `now`: all texts whose digests are in `named`.
-    /// Other texts are dropped.
+    /// Returns the new content of the microdescriptor file: all texts whose digests are in
+    /// `named`. Drops all other texts. `now` is the time in milliseconds.
     pub(super) fn write(&mut self, now: u64, named: &BTreeSet<[u8; 32]>) -> String {
         self.all.retain(|digest, _| named.contains(digest));
         (self.is_changed, self.next) = (false, now + INTERVAL);

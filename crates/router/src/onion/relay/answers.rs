@@ -1,4 +1,4 @@
-//! A directory request on a stream, and its answer.
+//! A directory request on a stream, and its reply.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,18 +13,18 @@ use super::hsdir::SharedHsDir;
 use crate::onion::answers::{Answers, PendingRequest};
 use crate::onion::dirclient::unix;
 
-/// Maximum number of bytes in all answers that are being sent. Beyond that, clients receive status
-/// 503.
+/// Maximum number of bytes in all directory replies that are being sent. Further clients receive
+/// status 503.
 const MOST_SAID: usize = 64 << 20;
 
-/// Budget for the bodies of all answers that are being sent. A body counts once, regardless of its
-/// number of recipients.
+/// Limit on the memory for directory replies that are being sent. A body counts once, even if
+/// several clients receive it.
 #[derive(Clone, Default)]
 pub(super) struct ReplyBudget(Rc<RefCell<BTreeMap<usize, (usize, usize)>>>);
 
 impl ReplyBudget {
-    /// Returns the answer to send: `reply`, or status 503 if the budget has no room for it. The
-    /// recipient, which is also returned, has to exist while the answer is being sent.
+    /// Returns the response to send: `reply`, or status 503 if there is no memory for it. The
+    /// caller must keep the returned [`Recipient`] while the response is being sent.
     fn admit(&self, reply: Reply) -> (ResponseStream, Recipient) {
         let (number, length) = (reply.body_number(), reply.length());
         let mut bodies = self.0.borrow_mut();
@@ -39,8 +39,8 @@ impl ReplyBudget {
     }
 }
 
-/// A recipient of a body. The body no longer counts in the budget once its last recipient is
-/// dropped.
+/// Marks that a client is receiving a reply. The memory of the reply is released once the last
+/// such mark for its body is dropped.
 pub(super) struct Recipient {
     all: Option<ReplyBudget>,
     number: usize,
@@ -59,28 +59,28 @@ impl Drop for Recipient {
     }
 }
 
-/// Sources of answers to directory requests.
+/// Sources of replies to directory requests.
 pub(super) struct Shelves<'a> {
-    /// Documents about relays.
+    /// Source of documents about relays.
     pub(super) cache: &'a dyn Answers,
-    /// Descriptors of onion services.
+    /// Source of descriptors of onion services.
     pub(super) hsdir: &'a SharedHsDir,
     pub(super) budget: &'a ReplyBudget,
 }
 
 /// State of a directory request on a stream.
 pub(super) enum Answering {
-    /// The request is incomplete. The flag is whether its circuit comes from a relay.
+    /// The request is incomplete. The flag states whether its circuit comes from another relay.
     Reading(RequestReader, bool),
-    /// The answer is not ready yet.
+    /// The request is complete, but the reply is not ready yet.
     Waiting(PendingRequest),
-    /// The answer is being sent.
+    /// The reply is being sent.
     Saying { answer: ResponseStream, _hearer: Recipient },
 }
 
 impl Answering {
-    /// Starts to wait for a request whose body has at most `longest` bytes. `by_relay` is whether
-    /// its circuit comes from a relay.
+    /// Begins to read a request whose body has at most `longest` bytes. `by_relay` states whether
+    /// its circuit comes from another relay.
     pub(super) fn new(longest: usize, by_relay: bool) -> Answering {
         Answering::Reading(RequestReader::new(longest), by_relay)
     }
@@ -89,8 +89,8 @@ impl Answering {
         Answering::Saying { answer, _hearer: recipient }
     }
 
-    /// Reads the request, and writes as much of the answer as there is room for. Returns true once
-    /// all of the answer is written. A malformed request receives status 400.
+    /// Reads the request, and writes as much of the reply as the stream has room for. Returns true
+    /// once the whole reply is written. A malformed request receives status 400.
     pub(super) fn go_on(
         &mut self,
         now: Time,
@@ -113,7 +113,7 @@ impl Answering {
                 Err(_) => Answering::saying(from.budget.admit(Reply::new(400, "Bad request"))),
             };
         }
-        // The client's address is not passed, because the circuit does not reveal it.
+        // The client's address is not passed on, because the circuit does not reveal it.
         if let Answering::Waiting(waiting) = self
             && let Some(reply) = waiting.look(from.cache, None, unix())
         {

@@ -14,22 +14,22 @@ use super::{MainShard, Watch};
 use crate::onion::bridge_routes::Transports;
 use crate::onion::store::replace;
 
-/// Poller token of the waker for the transports' events.
+/// Poller token of the waker for changes of pluggable transports.
 pub(super) const TRANSPORTS: u64 = 4;
-/// Poller token of the waker for connections through the Extended ORPort.
+/// Poller token of the waker for clients that arrive through the Extended ORPort.
 pub(super) const EXTENDED: u64 = 5;
-/// Name of the file with the bridge lines for clients.
+/// Name of the file with the bridge lines, which clients need.
 const FILE: &str = "bridgelines.txt";
 
 /// Settings of a bridge, in addition to those of a relay.
 pub struct BridgeSettings {
-    /// The bridge's pluggable transports. They are started and stopped separately.
+    /// The bridge's pluggable transports. Another part of the program starts and stops them.
     pub transports: Transports,
-    /// Extended ORPort for connections of the transports; `None` without transports.
+    /// Extended ORPort, the port that the transports connect to; `None` without transports.
     pub extended: Option<ExtendedPort>,
 }
 
-/// State of a running bridge, in addition to that of a relay.
+/// State of a running bridge, in addition to the state of its relay.
 pub(super) struct BridgeSide {
     transports: Transports,
     pub(super) extended: Option<Extended>,
@@ -39,8 +39,8 @@ pub(super) struct BridgeSide {
 }
 
 impl BridgeSide {
-    /// Starts to watch the bridge's transports with the poller of `shard`. Bridge lines are
-    /// written to the folder `data`.
+    /// Starts to watch the bridge's pluggable transports with the poller of `shard`. Bridge lines
+    /// are written to a file in the folder `data`.
     ///
     /// # Errors
     /// A system call fails.
@@ -58,7 +58,8 @@ impl BridgeSide {
 }
 
 impl MainShard<'_> {
-    /// Processes events of the transports: messages for the log, and transports that have started.
+    /// Processes changes of the pluggable transports: logs their messages, and writes new bridge
+    /// lines.
     pub(super) fn take_transports(&mut self, watch: &mut dyn Watch) {
         let Some(side) = &mut self.bridge else { return };
         side.transports.news().said.iter().for_each(|text| watch.note(text));
@@ -85,7 +86,7 @@ impl MainShard<'_> {
         self.describe();
     }
 
-    /// Accepts connections of clients that arrived through transports.
+    /// Accepts the connections of clients that arrived through pluggable transports.
     pub(super) fn take_transported(&mut self, watch: &mut dyn Watch) {
         let now = self.shard.station.clock.now();
         let extended = self.bridge.as_mut().and_then(|side| side.extended.as_mut());
@@ -101,8 +102,8 @@ impl MainShard<'_> {
     }
 }
 
-/// Returns the public address of a listener at `at`. If `at` has no specific IP address, it is the
-/// relay's advertised address.
+/// Returns the public address of a listener at `at`. If `at` is a wildcard address, the relay's
+/// advertised IP address is used.
 fn known_as(description: &Description, at: SocketAddr) -> SocketAddr {
     let ours = match at.ip() {
         ip if !ip.is_unspecified() => ip,
@@ -112,8 +113,8 @@ fn known_as(description: &Description, at: SocketAddr) -> SocketAddr {
     SocketAddr::new(ours, at.port())
 }
 
-/// Returns the bridge lines for clients: one for the relay's own port, if clients can reach it,
-/// and one for each transport.
+/// Returns the bridge lines for clients: a line for the relay's own port, if clients can reach it,
+/// and a line for each pluggable transport.
 fn lines(
     description: &Description,
     listen: &[SocketAddr],

@@ -1,4 +1,4 @@
-//! An observer of a relay that reports wrong clocks, and passes all events on to another observer.
+//! Observer of a relay that reports wrong clocks, and passes all events to another observer.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,8 @@ use crate::onion::dirclient::unix;
 use crate::onion::reload::Outcome;
 use crate::onion::skew::Skew;
 
-/// A [`Watch`] that compares this machine's clock with the neighbours', and passes all events on.
+/// A [`Watch`] that compares this machine's clock with those of neighbours. It passes all events
+/// to another observer.
 pub(super) struct Clocked<'w> {
     inner: &'w mut dyn Watch,
     clocks: Clocks,
@@ -21,7 +22,8 @@ pub(super) struct Clocked<'w> {
 }
 
 impl<'w> Clocked<'w> {
-    /// Creates an observer for the network of `authorities` that passes events on to `inner`.
+    /// Creates an observer that passes events to `inner`. `authorities` are the directory
+    /// authorities, whose clocks are trusted.
     pub(super) fn new(inner: &'w mut dyn Watch, authorities: &[Authority]) -> Clocked<'w> {
         let mut clocked = Clocked { inner, clocks: Clocks::default(), authorities: Vec::new() };
         clocked.trust(authorities);

@@ -22,24 +22,24 @@ use crate::onion::dns::{Question, Resolver};
 use crate::onion::external_socket::{ExternalEvent, ExternalSocket, IoEvent, reason};
 use crate::onion::station::{STREAMS, Station};
 
-/// All streams that end at one shard of a relay.
+/// All streams that end at one of a relay's event loops.
 pub(super) struct Exits {
     policy: ExitPolicy,
     externals: BTreeMap<StreamKey, ExternalSocket>,
-    /// Streams for which a name is being resolved. The value is the stream's destination, or
-    /// `None` if the client only asked for the addresses.
+    /// Streams whose destination's name is being resolved. The value is the request to connect, or
+    /// `None` if the client asked only for addresses.
     sought: BTreeMap<StreamKey, Option<Begin>>,
     requests: BTreeMap<StreamKey, Answering>,
     budget: ReplyBudget,
     /// Descriptors of onion services that are stored at this relay.
     hsdir: SharedHsDir,
     names: Resolver,
-    /// Source of directory documents.
+    /// Source of directory documents for clients.
     cache: Arc<dyn Answers>,
 }
 
 impl Exits {
-    /// Creates a table without streams.
+    /// Creates an empty table of streams, and starts the resolver for names.
     ///
     /// # Errors
     /// A system call fails, or the resolver's thread cannot be started.
@@ -56,23 +56,24 @@ impl Exits {
         })
     }
 
-    /// Returns a socket that is readable when names are resolved. Then [`Exits::take_names`] has
-    /// to be called.
+    /// Returns a socket that becomes readable when names are resolved. The caller must then call
+    /// [`Exits::take_names`].
     pub(super) fn waker(&self) -> &UnixStream {
         self.names.waker()
     }
 
-    /// Returns the reason why names outside the hosts file cannot be resolved; `None` if they can.
+    /// Returns the reason why names that are not in the hosts file cannot be resolved; `None` if
+    /// they can be.
     pub(super) fn trouble(&self) -> Option<&str> {
         self.names.trouble()
     }
 
-    /// Sets the `policy` for new streams.
+    /// Sets the exit policy for new streams.
     pub(super) fn set_policy(&mut self, policy: ExitPolicy) {
         self.policy = policy;
     }
 
-    /// Connects `stream` to the destination in `begin`, if the policy allows it.
+    /// Connects `stream` to the destination in `begin`, if the exit policy allows that.
     pub(super) fn connect(
         &mut self,
         now: Time,
@@ -91,8 +92,8 @@ impl Exits {
         }
     }
 
-    /// Starts to resolve `name`. `begin` has the destination of `stream`, or is `None` if the
-    /// client only asks for the addresses.
+    /// Starts to resolve `name` for `stream`. `begin` is the stream's request to connect, or
+    /// `None` if the client asked only for addresses.
     pub(super) fn seek(
         &mut self,
         now: Time,
@@ -112,8 +113,8 @@ impl Exits {
         }
     }
 
-    /// Starts a directory request on `stream`. `by_relay` is whether the stream's circuit comes
-    /// from a relay.
+    /// Starts a directory request on `stream`. `by_relay` states whether the stream's circuit
+    /// comes from another relay.
     pub(super) fn serve(
         &mut self,
         now: Time,
@@ -126,7 +127,7 @@ impl Exits {
         station.core.handle(now, Input::Connected { stream, reached: None });
     }
 
-    /// Serves documents from `cache` from now on, and answers waiting requests with them.
+    /// Replaces the directory documents that are served, and answers waiting requests with them.
     pub(super) fn set_cache(
         &mut self,
         now: Time,
@@ -140,7 +141,7 @@ impl Exits {
         }
     }
 
-    /// Processes the resolver's answers.
+    /// Processes the answers of the name resolver: connects streams, and answers clients.
     pub(super) fn take_names(&mut self, now: Time, station: &mut Station<Relay>) {
         for found in self.names.take() {
             let stream = found.stream;
@@ -160,7 +161,7 @@ impl Exits {
         }
     }
 
-    /// Processes the core's output for a stream.
+    /// Processes an output of the protocol core that concerns a stream.
     pub(super) fn take(&mut self, now: Time, station: &mut Station<Relay>, output: StreamOutput) {
         match output {
             StreamOutput::Readable { stream } => {
@@ -180,7 +181,7 @@ impl Exits {
         }
     }
 
-    /// Moves bytes between `stream` and its connection, after the event `what`.
+    /// Moves bytes between `stream` and its TCP connection, after the event `what`.
     pub(super) fn service(
         &mut self,
         now: Time,
@@ -210,7 +211,7 @@ impl Exits {
         }
     }
 
-    /// Connects a stream to the first of `addresses` that the exit policy allows.
+    /// Connects a stream to the first address in `addresses` that the exit policy allows.
     fn go(
         &mut self,
         now: Time,

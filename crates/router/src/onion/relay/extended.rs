@@ -1,6 +1,6 @@
-//! The Extended ORPort (ext-orport-spec). Pluggable transports connect to it, and pass on a
-//! bridge's clients with their addresses. Handshakes run on their own thread, so that no event
-//! loop that moves cells waits for them.
+//! The Extended ORPort of a bridge (ext-orport-spec). Pluggable transports connect to it, and pass
+//! on the bridge's clients with their addresses. Handshakes run on their own thread, so that no
+//! event loop that moves cells waits for them.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -22,18 +22,18 @@ use rand_core::Rng;
 use crate::onion::is_passing;
 use crate::onion::store::{StoreError, replace};
 
-/// Name of the file with the authentication cookie, as in C tor.
+/// Name of the file with the Extended ORPort's authentication cookie, as in C tor.
 const COOKIE: &str = "extended_orport_auth_cookie";
-/// Timeout of a handshake.
+/// Timeout of a handshake on the Extended ORPort.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Maximum number of concurrent handshakes.
+/// Maximum number of handshakes on the Extended ORPort at the same time.
 const MOST: usize = 1024;
 const LOOK: Duration = Duration::from_secs(1);
 const STOP: u64 = 0;
 const LISTENER: u64 = 1;
 const FIRST: u64 = 2;
 
-/// An Extended ORPort before its thread is started.
+/// An Extended ORPort, the port for pluggable transports, before its thread is started.
 pub struct ExtendedPort {
     listener: TcpListener,
     at: SocketAddr,
@@ -41,11 +41,12 @@ pub struct ExtendedPort {
     file: PathBuf,
 }
 
-/// A client's connection that has arrived through a transport, after the handshake with the
-/// transport.
+/// Connection of a client that arrived through a pluggable transport, after the handshake between
+/// the transport and this relay.
 pub(super) struct TransportedConnection {
     pub(super) socket: TcpStream,
-    /// The client's address if the transport has reported it, otherwise the transport's.
+    /// Address of the client if the transport has reported it, otherwise the address of the
+    /// transport.
     pub(super) peer: SocketAddr,
 }
 
@@ -66,24 +67,25 @@ impl ExtendedPort {
         Ok(ExtendedPort { listener, at, cookie, file })
     }
 
-    /// Returns the port's address, and the path of the file with its cookie.
+    /// Returns the address of the Extended ORPort, and the path of the file with its cookie.
     #[must_use]
     pub fn place(&self) -> (SocketAddr, PathBuf) {
         (self.at, self.file.clone())
     }
 }
 
-/// Handle of the thread for handshakes, which ends when this is dropped.
+/// Handle of the thread that performs handshakes on the Extended ORPort. The thread ends when the
+/// handle is dropped.
 pub(super) struct Extended {
     brought: Receiver<TransportedConnection>,
     waker: UnixStream,
-    /// Socket whose closing ends the thread.
+    /// Socket that ends the thread when it is closed.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Extended {
-    /// Starts the thread for handshakes on `port`.
+    /// Starts the thread that performs handshakes on `port`.
     ///
     /// # Errors
     /// A system call fails.
@@ -107,12 +109,12 @@ impl Extended {
         Ok(Extended { brought, waker, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Returns a socket that is readable when a handshake is complete.
+    /// Returns a socket that becomes readable when a handshake is complete.
     pub(super) fn waker(&self) -> &UnixStream {
         &self.waker
     }
 
-    /// Returns the connections whose handshakes have completed since the last call.
+    /// Returns the clients' connections whose handshakes have completed since the last call.
     pub(super) fn take(&mut self) -> Vec<TransportedConnection> {
         let mut rung = [0; 64];
         while self.waker.read(&mut rung).is_ok_and(|count| count == rung.len()) {}
@@ -127,7 +129,7 @@ impl Drop for Extended {
     }
 }
 
-/// State of the thread for handshakes.
+/// State of the thread that performs handshakes on the Extended ORPort.
 struct Desk {
     port: ExtendedPort,
     end: UnixStream,
@@ -139,7 +141,7 @@ struct Desk {
     bell: UnixStream,
 }
 
-/// A handshake with a transport about one client's connection.
+/// A handshake with a pluggable transport about the connection of one client.
 struct Dialogue {
     socket: TcpStream,
     from: SocketAddr,
@@ -205,7 +207,7 @@ impl Desk {
                     return;
                 }
                 let _ = self.sender.send(TransportedConnection { socket: dialogue.socket, peer });
-                // If the pipe is full, the owner has a wake-up pending already.
+                // If the pipe is full, a wake-up is pending already.
                 let _ = (&self.bell).write(&[1]);
             }
             None => {}
@@ -214,8 +216,8 @@ impl Desk {
 }
 
 impl Dialogue {
-    /// Reads once. Returns the information about the client's connection once it is complete. The
-    /// outer `None` means that the handshake has failed.
+    /// Reads from the transport once. Returns the information about the client's connection once
+    /// the handshake is complete. The outer `None` means that the handshake has failed.
     fn go_on(&mut self) -> Option<Option<ConnectionInfo>> {
         let mut buffer = [0; 512];
         let count = match self.socket.read(&mut buffer) {
@@ -227,13 +229,14 @@ impl Dialogue {
         let mut said = Vec::new();
         let heard = self.core.take(&buffer[..count], &mut said);
         let sent = say(&self.socket, &said);
-        // A client must not send before its transport has received our acceptance.
+        // The client's data must not arrive before we have accepted the client.
         let early = matches!(heard, Ok(Some(_))) && !self.core.rest().is_empty();
         heard.ok().filter(|_| sent && !early)
     }
 }
 
-/// Writes a few bytes. A new socket always has room for them. Returns false if writing fails.
+/// Writes the few bytes `words`, for which a new socket always has room. Returns false if writing
+/// fails.
 fn say(mut socket: &TcpStream, words: &[u8]) -> bool {
     socket.write_all(words).is_ok()
 }

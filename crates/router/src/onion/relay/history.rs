@@ -13,27 +13,27 @@ use crate::onion::kept::{Stored, Unknown, read_json, set_aside};
 use crate::onion::store::{StoreError, replace};
 
 const FILE: &str = "bandwidth.json";
-/// Interval between writes of the history. A run that is killed loses at most the bytes of this
-/// interval.
+/// Interval between writes of the history of transferred bytes to disk. If the program is killed,
+/// at most the bytes of one interval are lost.
 const KEEP: Duration = Duration::from_secs(600);
 
-/// The history of transferred bytes, and its file.
+/// A relay's history of transferred bytes, and the file that stores it.
 pub(super) struct HistoryFile {
     pub(super) history: BandwidthHistory,
-    /// Unknown fields of the file, which a later version has written.
+    /// Fields of the file that this version does not know. They are written back unchanged.
     unknown: Unknown,
-    /// Unknown fields of each period, by the period's end in seconds since 1970.
+    /// Unknown fields of each period in the file, by the period's end in seconds since 1970.
     unknown_of: BTreeMap<u64, Unknown>,
     path: PathBuf,
     written: Time,
-    /// The thread that writes the file now, or has written it last.
+    /// The thread that is writing the file, or wrote it last.
     writer: Option<JoinHandle<()>>,
     /// Message for the operator, if the file was damaged.
     pub(super) trouble: Option<String>,
 }
 
-/// Contents of the file: the end of the current period in seconds since 1970, that period, and
-/// earlier periods, oldest first.
+/// Contents of the file: the current period, its end in seconds since 1970, and the earlier
+/// periods, oldest first.
 #[derive(Serialize, Deserialize)]
 struct Written {
     ends: u64,
@@ -43,8 +43,8 @@ struct Written {
     unknown: Unknown,
 }
 
-/// Contents of a period in the file: bytes received and sent, and the maximum rates over ten
-/// seconds, in bytes per second.
+/// A period in the file: bytes received and sent, and the maximum rates over ten seconds, in bytes
+/// per second.
 #[derive(Serialize, Deserialize)]
 struct WrittenPeriod {
     carried: [u64; 2],
@@ -60,8 +60,8 @@ impl From<&WrittenPeriod> for Period {
 }
 
 impl HistoryFile {
-    /// Reads the history that an earlier run has written in the folder `data`. If there is none,
-    /// it is empty.
+    /// Reads the history of transferred bytes from the folder `data`. If there is no file, the
+    /// history is empty.
     ///
     /// # Errors
     /// The file cannot be read, or it is damaged and cannot be renamed.
@@ -96,29 +96,30 @@ impl HistoryFile {
         self.unknown_of = unknown.filter(|(_, unknown)| !unknown.is_empty()).collect();
     }
 
-    /// Records `carried`, the bytes transferred since the start. Writes the history every
-    /// [`KEEP`], on a thread that may wait for the disk.
+    /// Adds to the history. `carried` has the bytes received and sent since the start. Every
+    /// [`KEEP`], writes the history to disk on another thread.
     pub(super) fn note(&mut self, now: Time, unix_now: u64, carried: [u64; 2]) {
         self.history.note(now, unix_now, carried);
-        // A new write waits for the last one, because both would use the same temporary file.
+        // A new write waits for the last write, because both would use the same temporary file.
         let is_writing = self.writer.as_ref().is_some_and(|writer| !writer.is_finished());
         if now.since(self.written) < KEEP || is_writing {
             return;
         }
         self.written = now;
         let (path, text) = (self.path.clone(), self.text());
-        // If the write fails, the next one includes the same data.
+        // If this write fails, the next write includes the same data.
         let work = move || drop(replace(&path, &text));
         self.writer = thread::Builder::new().name("history".into()).spawn(work).ok();
     }
 
-    /// Writes the history now, after any write that is in progress.
+    /// Writes the history to disk now, after any write that is in progress.
     ///
     /// # Errors
-    /// The file cannot be written. The old one is unchanged then.
+    /// The file cannot be written. The old file is unchanged then.
     pub(super) fn write(&mut self) -> Result<(), StoreError> {
         if let Some(writer) = self.writer.take() {
-            // The result of that write does not matter, because this one includes its data.
+            // The result of the earlier write does not matter, because this write includes its
+            // data.
             let _ = writer.join();
         }
         replace(&self.path, &self.text())
@@ -139,8 +140,8 @@ impl HistoryFile {
     }
 }
 
-/// Returns the ends of the period that ends at `ends` and of the periods before it, in seconds
-/// since 1970, newest first.
+/// Returns the ends of history periods in seconds since 1970, newest first. The first one is
+/// `ends`.
 fn ends_before(ends: u64) -> impl Iterator<Item = u64> {
     (0..).map(move |ago: u64| ends.saturating_sub(ago * PERIOD_S))
 }

@@ -1,4 +1,5 @@
-//! Store of the onion service descriptors that are published at this relay. All shards share it.
+//! Descriptors of onion services that are published at this relay. All of the relay's threads
+//! share them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,13 +7,13 @@ use anabranch_onion::directory::hsdir::HsDir;
 use anabranch_onion::directory::http::Request;
 use anabranch_onion::directory::reply::Reply;
 
-/// The store of descriptors. It is locked while a descriptor is checked or written.
+/// Store of onion service descriptors. It is locked while a descriptor is checked or written.
 #[derive(Clone, Default)]
 pub(super) struct SharedHsDir(Arc<Mutex<HsDir>>);
 
 impl SharedHsDir {
-    /// Returns the answer to `request` if it is about onion service descriptors; `None` otherwise.
-    /// [`HsDir::answer`] describes `by_relay`.
+    /// Returns the reply to `request` if that is about onion service descriptors; `None`
+    /// otherwise. [`HsDir::answer`] explains `by_relay`.
     pub(super) fn answer(&self, request: &Request, by_relay: bool, unix: u64) -> Option<Reply> {
         if !HsDir::is_asked(request) {
             return None;

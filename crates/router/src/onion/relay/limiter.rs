@@ -1,4 +1,5 @@
-//! An observer of a relay that passes on reports of each kind of violation at most once a minute.
+//! Observer of a relay that passes on reports of each kind of protocol violation at most once a
+//! minute.
 //!
 //! Without this limit, any client could fill a relay's log, because each of a client's cells can
 //! violate the protocol.
@@ -13,22 +14,21 @@ use super::{Numbers, Watch};
 use crate::onion::reload::Outcome;
 use crate::onion::skew::Skew;
 
-/// Minimum interval between two messages about the same kind of violation.
+/// Minimum interval between two messages about the same kind of protocol violation.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// A [`Watch`] that limits reports of violations, and passes all other events on.
+/// A [`Watch`] that limits reports of protocol violations, and passes all other events on.
 pub(super) struct Limiter<'w> {
     inner: &'w mut dyn Watch,
-    /// Kinds of violations seen so far. Their number is limited, because the protocol has few
-    /// kinds.
+    /// Kinds of violations seen so far. Their number is small, because the protocol has few kinds.
     kinds: Vec<Kind>,
 }
 
-/// Reports of one kind of violation.
+/// One kind of protocol violation, and how often it was reported.
 struct Kind {
     violation: Violation,
     told: Time,
-    /// Number of violations suppressed since the last report.
+    /// Number of violations since the last report that were not reported.
     more: u64,
 }
 
@@ -37,8 +37,8 @@ impl<'w> Limiter<'w> {
         Limiter { inner, kinds: Vec::new() }
     }
 
-    /// Returns `None` if the report of `violation` is to be suppressed. Otherwise returns the
-    /// number of reports of the same kind that were suppressed since the last one.
+    /// Decides whether to report `violation`. Returns `None` to suppress it. Otherwise returns the
+    /// number of violations of the same kind that were suppressed since the last report.
     fn admit(&mut self, now: Time, violation: Violation) -> Option<u64> {
         let Some(kind) = self.kinds.iter_mut().find(|kind| kind.violation == violation) else {
             self.kinds.push(Kind { violation, told: now, more: 0 });

@@ -13,12 +13,12 @@ use aws_lc_rs::rsa::{KeyPair, KeySize};
 
 use crate::onion::dirclient::unix;
 
-/// Lifetime of a link key and its certificate. It is the same as C tor's, so that observers cannot
-/// distinguish this relay by its key rotation.
+/// Lifetime of a TLS link key and its certificate. C tor has the same lifetime, so observers
+/// cannot recognise this relay by its key rotation.
 const ROTATION: Duration = Duration::from_secs(2 * 3600);
 
-/// Generator of link keys, on its own thread: generating an RSA key takes longer than cells may
-/// wait.
+/// Generator of TLS link keys, on its own thread: generating an RSA key takes longer than cells
+/// may wait.
 #[derive(Default)]
 pub(super) struct LinkKeys {
     begun: Time,
@@ -26,8 +26,8 @@ pub(super) struct LinkKeys {
 }
 
 impl LinkKeys {
-    /// Returns a new key if one has been generated; `None` otherwise. Must be called about once a
-    /// second.
+    /// Returns a new TLS key if it has been generated; `None` otherwise. Must be called about once
+    /// a second.
     pub(super) fn made(&mut self, now: Time, keys: &Arc<RelayKeys>) -> Option<io::Result<LinkKey>> {
         if now.since(self.begun) >= ROTATION {
             self.begun = now;
@@ -46,13 +46,13 @@ impl LinkKeys {
     }
 }
 
-/// Generates a key and a certificate for the links of the relay with `keys`.
+/// Generates a TLS key and certificate for links of the relay with the identity `keys`.
 ///
 /// # Errors
 /// The kernel returns no randomness, or the library fails to generate the key.
 pub(super) fn link_key(keys: &RelayKeys) -> io::Result<LinkKey> {
-    // The crate that generates the other keys takes twice as long for this key, and eight times as
-    // long in `anabranch up`.
+    // The library of the other keys takes twice as long for this key, and eight times as long
+    // during `anabranch up`.
     let pair = KeyPair::generate(KeySize::Rsa2048).map_err(io::Error::other)?;
     let private: Pkcs8V1Der<'_> = pair.as_der().map_err(io::Error::other)?;
     let rng = &mut anabranch_os::entropy::generator()?;
@@ -61,7 +61,7 @@ pub(super) fn link_key(keys: &RelayKeys) -> io::Result<LinkKey> {
 
 fn begin(keys: Arc<RelayKeys>) -> io::Result<Receiver<io::Result<LinkKey>>> {
     let (bring, coming) = sync_channel(1);
-    // If the relay has ended meanwhile, there is no receiver.
+    // If there is no receiver, the relay has ended meanwhile.
     let work = move || drop(bring.send(link_key(&keys)));
     thread::Builder::new().name("link key".into()).spawn(work)?;
     Ok(coming)

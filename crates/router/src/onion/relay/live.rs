@@ -1,4 +1,4 @@
-//! Settings of a relay that may change at run time, and how they take effect.
+//! Settings of a relay that may change while it runs, and how changes take effect.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -17,29 +17,31 @@ use super::{DESCRIBE, MainShard, READY, Watch};
 use crate::onion::authorities::Authority;
 use crate::onion::reload::{Asked, Renewed};
 
-/// Default maximum of queued cells, in bytes.
+/// Default maximum memory for queued cells, in bytes.
 const MEMORY: usize = 128 << 20;
 
-/// Settings that may change while a relay runs.
+/// Settings of a relay that may change while it runs.
 #[derive(Clone, Debug)]
 pub struct Live {
-    /// The relay's own addresses.
+    /// Addresses of the relay's own machine.
     pub own: Vec<IpAddr>,
     /// Exit policy for new streams.
     pub policy: ExitPolicy,
-    /// Whether to allow circuits and streams to private addresses.
+    /// Whether circuits and streams to private addresses are allowed.
     pub allow_private: bool,
-    /// Maximum bytes of queued cells.
+    /// Maximum memory for queued cells, in bytes.
     pub memory: usize,
-    /// Description of the relay to publish. The relay fills in its uptime, its observed bandwidth
-    /// and its history. The bandwidth in the description limits the relay's links.
+    /// Description of the relay that is published in its descriptor. The relay fills in its
+    /// uptime, its observed bandwidth and its history. The bandwidth in the description also
+    /// limits the relay's links.
     pub description: Description,
-    /// Time for which circuits may continue after the relay was asked to stop.
+    /// Time for which circuits may continue after a request to stop.
     pub grace: Duration,
 }
 
 impl Live {
-    /// Creates settings from `description`, without a grace period and without private addresses.
+    /// Creates settings with `description`. The relay stops at once when asked to, and private
+    /// addresses are not allowed.
     #[must_use]
     pub fn new(description: Description) -> Live {
         let v6 = description.v6.map(|v6| IpAddr::from(*v6.ip()));
@@ -53,9 +55,9 @@ impl Live {
         }
     }
 
-    /// Returns the effective exit policy. It refuses addresses of the relay's own machine and of
-    /// private networks, unless private addresses are allowed. It refuses IPv6 if the relay has no
-    /// IPv6.
+    /// Returns the exit policy in effect. Unless private addresses are allowed, it refuses
+    /// addresses of the relay's own machine and of private networks. Without IPv6 at the relay, it
+    /// refuses IPv6.
     pub(super) fn exit_policy(&self) -> ExitPolicy {
         let policy = match self.allow_private {
             true => self.policy.clone(),
@@ -65,8 +67,8 @@ impl Live {
         if v6 { policy } else { policy.refusing_v6() }
     }
 
-    /// Returns a warning if the relay's own address is private, but private addresses are not
-    /// allowed: the relay would not extend circuits to other relays of its network.
+    /// Returns a warning if the relay's own address is private but private addresses are not
+    /// allowed. Such a relay would not extend circuits to other relays of its network.
     pub(super) fn warning(&self) -> Option<String> {
         let private = self.own.iter().find(|&&own| !is_public(own));
         let private = private.filter(|_| !self.allow_private)?;
@@ -76,7 +78,7 @@ impl Live {
         ))
     }
 
-    /// Returns the core's settings for one of `threads` shards.
+    /// Returns the core's settings for one of the relay's `threads` event loops.
     pub(super) fn behaviour(&self, threads: usize) -> Behaviour {
         Behaviour {
             exit: !self.policy.rejects_all(),
@@ -86,17 +88,17 @@ impl Live {
     }
 }
 
-/// New settings of a running relay.
+/// New settings for a relay that runs already.
 #[derive(Debug)]
 pub struct Changes {
-    /// The new settings.
+    /// New values of the settings that may change.
     pub live: Live,
-    /// The authorities to use from now on; `None` if they have not changed.
+    /// The new directory authorities; `None` if they have not changed.
     pub authorities: Option<Vec<Authority>>,
 }
 
 impl MainShard<'_> {
-    /// Reads the settings again after SIGHUP. Returns false if the relay should end.
+    /// Reads the settings again after SIGHUP. Returns false if the relay must end.
     pub(super) fn on_hangup(&mut self, watch: &mut Clocked<'_>) -> bool {
         let Some(reload) = &mut self.reload else { return true };
         let outcome = match reload.take() {
@@ -114,7 +116,8 @@ impl MainShard<'_> {
 
     fn adopt(&mut self, changes: Changes, watch: &mut Clocked<'_>) {
         let Changes { mut live, authorities } = changes;
-        // The bridge's transports stay, because they do not depend on the settings that were read.
+        // The bridge's transports are kept, because they do not depend on the settings in the
+        // file.
         live.description.bridge.clone_from(&self.settings.live.description.bridge);
         let news = live.description.differs_from(&self.settings.live.description);
         if let Some(authorities) = authorities {
@@ -129,14 +132,16 @@ impl MainShard<'_> {
         self.workers.tell(|| WorkerOrder::Live(Box::new(live.clone()), behaviour));
         self.shard.adopt(&live, behaviour);
         self.settings.live = live;
-        // A change of the observed bandwidth alone is published only when publishing is due.
+        // If only the observed bandwidth has changed, the description is published when that is
+        // due.
         if news {
             self.describe();
         }
     }
 
-    /// Passes the current description to the directory client, with uptime, observed bandwidth and
-    /// history. It is published at once if a setting has changed since the last call.
+    /// Passes the relay's current description to the directory client, with uptime, observed
+    /// bandwidth and history. It is published at once if a setting has changed since the last
+    /// call.
     pub(super) fn describe(&self) {
         let uptime = self.shard.station.clock.now().since(Time::ZERO).as_secs();
         let history = self.history_file.history.clone();
@@ -146,7 +151,8 @@ impl MainShard<'_> {
         self.settings.dirclient.publish(Description { history, ..description });
     }
 
-    /// Updates the description if that is due: every [`DESCRIBE`], and soon after a self-test.
+    /// Updates the relay's description if that is due: every [`DESCRIBE`], and soon after a
+    /// bandwidth self-test.
     pub(super) fn describe_in_time(&mut self, now: Time) {
         if now >= self.describe_at {
             self.describe_at = now + DESCRIBE;

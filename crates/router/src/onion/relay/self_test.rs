@@ -1,7 +1,7 @@
 //! A relay's self-test: a circuit through other relays that ends at this relay. It shows that
 //! others can open links to this relay. DROP cells along the circuit give a first observed
-//! bandwidth, as in C tor. Without it a new relay would advertise no bandwidth, and in a network
-//! without measurements no client would choose it.
+//! bandwidth, as in C tor. Without the test, a new relay would advertise no bandwidth, and in a
+//! network without bandwidth measurements no client would choose it.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,57 +31,59 @@ use crate::onion::meter::Meter;
 use crate::onion::mptcp::TcpKind;
 use crate::onion::station::{Station, Token};
 
-/// Maximum number of DROP cells in a test. If they arrive within ten seconds, their rate exceeds
-/// [`ENOUGH`]: it is at least 51.4 kB/s, with 514 bytes per cell.
+/// Maximum number of DROP cells in a bandwidth self-test. If they arrive within ten seconds, their
+/// rate exceeds [`ENOUGH`]: it is at least 51.4 kB/s, with 514 bytes per cell.
 const CELLS: u64 = 1000;
-/// Time in seconds for which the test may use the relay's rate limit: the test sends at most the
-/// cells that the limit allows in this time.
+/// Duration in seconds over which a self-test's cells must fit the relay's rate limit. The test
+/// sends at most the cells that the limit allows in this time.
 const SPAN_S: u64 = 10;
-/// Observed bandwidth in bytes per second above which no test is needed (C tor's value).
+/// Observed bandwidth in bytes per second from which no self-test is needed (C tor's value).
 const ENOUGH: u64 = 51_200;
-/// Timeout for building the test's circuit, and for its cells after that.
+/// Timeout for building the self-test's circuit. The same timeout applies to the cells that
+/// follow.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Pause after a first failure. It doubles after each further failure, up to [`DAILY`].
+/// Pause before another self-test after a failure. It doubles with each further failure, up to
+/// [`DAILY`].
 const AGAIN: Duration = Duration::from_secs(60);
-/// Maximum pause after failures, and the pause after a success.
+/// Maximum pause between self-tests after failures. It is also the pause after a success.
 const DAILY: Duration = Duration::from_secs(12 * 3600);
 const CIRCUIT: CircuitKey = CircuitKey(0);
 
-/// Bytes on the test's own links: received, sent. The test ends when the last owning pointer to
-/// this value is dropped.
+/// Bytes received and sent on a self-test's own links. The test is ended by dropping the last
+/// owning pointer to this value.
 type Carried = [AtomicU64; 2];
 
-/// Schedule of the self-tests, and the test in progress.
+/// Schedule of a relay's self-tests, and the test in progress.
 #[derive(Default)]
 pub(super) struct SelfTest {
     due: Time,
     failures: u32,
     under_way: Option<RunningTest>,
-    /// Bytes on the links of tests that have ended: received, sent.
+    /// Bytes received and sent on the links of self-tests that have ended.
     carried: [u64; 2],
 }
 
 struct RunningTest {
     outcome: Receiver<Result<(), String>>,
     carried: Arc<Carried>,
-    /// Names of the relays on the circuit before this relay, for messages.
+    /// Names of the relays on the self-test's circuit before this relay, for messages.
     through: Vec<String>,
 }
 
-/// The relay that tests itself.
+/// Properties of the relay that tests itself.
 pub(super) struct Tested<'a> {
     pub(super) network: &'a Network,
     pub(super) keys: &'a RelayKeys,
     pub(super) description: &'a Description,
     pub(super) clock: Clock,
-    /// Rate limits of the relay's links. They also apply to the test's links.
+    /// Rate limits of the relay's links, for receiving and sending. They also apply to the
+    /// self-test.
     pub(super) meters: &'a [Meter; 2],
 }
 
 impl SelfTest {
-    /// Starts a test if one is due and `observed`, the observed bandwidth in bytes per second, is
-    /// not sufficient already. Returns a message when a test has ended. Must be called about once
-    /// a second.
+    /// Starts a self-test if it is due and the bandwidth `observed`, in bytes per second, is not
+    /// sufficient. Returns a message when a test has ended. Must be called about once a second.
     pub(super) fn turn(&mut self, now: Time, observed: u64, relay: &Tested<'_>) -> Option<String> {
         if self.under_way.is_some() {
             return self.ended(now);
@@ -92,7 +94,7 @@ impl SelfTest {
         match begin(relay) {
             Ok(under_way) => {
                 self.under_way = under_way;
-                // If there is no other relay yet, one may appear later.
+                // There is no other relay yet; one may appear later.
                 self.due = now + AGAIN;
                 None
             }
@@ -106,7 +108,7 @@ impl SelfTest {
         }
     }
 
-    /// Returns the bytes on the links of all tests so far: received, sent.
+    /// Returns the bytes received and sent on the links of all self-tests so far.
     pub(super) fn carried(&self) -> [u64; 2] {
         let now = self.under_way.as_ref().map_or([0; 2], |test| read(&test.carried));
         [0, 1].map(|way| self.carried[way] + now[way])
@@ -142,7 +144,7 @@ impl SelfTest {
     }
 }
 
-/// Starts the thread of a test. Returns `None` if there is no other relay to build a circuit with.
+/// Starts the thread of a self-test. Returns `None` if there is no other relay for its circuit.
 fn begin(relay: &Tested<'_>) -> io::Result<Option<RunningTest>> {
     let mut rng = anabranch_os::entropy::generator()?;
     let Some(path) = testing_path(relay.network, ourselves(relay), &mut rng) else {
@@ -160,7 +162,7 @@ fn begin(relay: &Tested<'_>) -> io::Result<Option<RunningTest>> {
     };
     let carried = Arc::<Carried>::default();
     let (watched, (bring, outcome)) = (Arc::downgrade(&carried), sync_channel(1));
-    // If the relay has ended meanwhile, there is no receiver.
+    // If there is no receiver, the relay has ended meanwhile.
     let work = move || drop(bring.send(run(parts, path, &watched)));
     thread::Builder::new().name("self-test".into()).spawn(work)?;
     Ok(Some(RunningTest { outcome, carried, through }))
@@ -176,13 +178,13 @@ fn ourselves(relay: &Tested<'_>) -> Hop {
     Hop { target, key: HopKey::Ntor(relay.keys.ntor().1) }
 }
 
-/// Parts from which a test's circuit is built.
+/// Parts for the circuit of a self-test.
 struct Parts {
     rng: ChaCha20Rng,
     params: Arc<Params>,
     clock: Clock,
     meters: [Meter; 2],
-    /// Number of DROP cells to send.
+    /// Number of DROP cells that the self-test sends.
     cells: u64,
 }
 
@@ -208,7 +210,7 @@ fn station(parts: Parts) -> io::Result<Station<Client>> {
     Ok(station)
 }
 
-/// Circuit of one test, with the core and the links that it uses.
+/// Circuit of one self-test, with the core and the links that it uses.
 struct Circuit {
     station: Station<Client>,
     cells: u64,
@@ -218,7 +220,7 @@ struct Circuit {
 
 impl Circuit {
     /// Builds the circuit along `path`, sends the cells, and waits until they should have arrived.
-    /// Ends early without a result once `carried` has no owner.
+    /// Ends early, without a result, once all owning pointers to `carried` are dropped.
     fn run(mut self, path: Vec<Hop>, carried: &Weak<Carried>) -> Result<(), String> {
         let begun = self.station.clock.now();
         self.station.core.handle(begun, Input::Build { circuit: CIRCUIT, hops: path });
@@ -238,9 +240,9 @@ impl Circuit {
         }
     }
 
-    /// Returns whether all cells are written and five seconds have passed since they were queued,
-    /// so that cells in flight have time to arrive. Closing the circuit earlier would overtake
-    /// cells that are queued on it.
+    /// Returns whether all cells are written and five seconds have passed since they were queued.
+    /// The wait lets cells in flight arrive; closing the circuit earlier would overtake its queued
+    /// cells.
     fn cells_have_left(&self, now: Time, sent: u64) -> bool {
         let pause = Duration::from_secs(5);
         let waited = self.cells_since.is_some_and(|since| now.since(since) >= pause);

@@ -1,4 +1,4 @@
-//! A shard of a relay: one core and its sockets, which run on one thread.
+//! A shard of a relay: one event loop with its own protocol core and sockets, on one thread.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -26,48 +26,48 @@ use crate::onion::newcomers::{ConnectionSlot, Entrance};
 use crate::onion::station::{Station, Token};
 use crate::onion::tap::Tap;
 
-/// Poller token of the resolver's waker. Tokens of further files are assigned by the caller.
+/// Poller token of the name resolver's waker. The owner of the event loop assigns further tokens.
 const NAMES: u64 = 1;
 
-/// Parts from which a shard is made.
+/// Parts for one of a relay's event loops (shards).
 pub(super) struct Parts {
     pub(super) clock: Clock,
     pub(super) core: Relay,
     pub(super) context: Context,
-    /// Addresses at which to listen. Empty for shards that receive their connections from the
-    /// first one.
+    /// Addresses on which the event loop listens. Empty for event loops that get their connections
+    /// from the first one.
     pub(super) listen: Vec<SocketAddr>,
     pub(super) own: Vec<IpAddr>,
-    /// Rate limits that all shards share: one for receiving and one for sending.
+    /// Rate limits for receiving and for sending. All of the relay's event loops share them.
     pub(super) meters: [Meter; 2],
     pub(super) policy: ExitPolicy,
     pub(super) siblings: Siblings,
     pub(super) hsdir: SharedHsDir,
-    /// Tap for out-of-order delivery, if links may be unordered; `None` otherwise.
+    /// Packet tap that delivers TCP segments out of order; `None` if all links are ordered.
     pub(super) tap: Option<Tap>,
-    /// Kind of link to create on TCP connections.
+    /// Link protocol on TCP connections.
     pub(super) links: &'static StreamFamily,
-    /// Whether cells wait in the core until the kernel has room for them.
+    /// Whether cells wait in the core until the kernel's send buffer has room for them.
     pub(super) by_room: bool,
-    /// Protocol of the links' sockets: TCP or MPTCP.
+    /// Transport protocol of the links' sockets: TCP or MPTCP.
     pub(super) tcp: TcpKind,
-    /// Maximum number of links to one relay, if each extended circuit has its own link. `None` if
-    /// circuits share links.
+    /// Maximum number of links to one relay, if each circuit gets its own link; `None` if circuits
+    /// share links.
     pub(super) dedicated: Option<usize>,
-    /// Settings of QUIC links; `None` if they are disabled.
+    /// Settings of QUIC links; `None` if QUIC is disabled.
     pub(super) quic: Option<QuicSide>,
 }
 
-/// Settings of a shard's QUIC links.
+/// Settings of QUIC links for one of a relay's event loops.
 pub(super) struct QuicSide {
-    /// Sockets for incoming QUIC links. The first shard receives its sockets once the TCP
+    /// Sockets for incoming QUIC links. The first event loop gets its sockets later, when the TCP
     /// addresses are known.
     pub(super) sockets: Option<QuicSockets>,
     pub(super) entrance: Entrance,
     pub(super) linking: QuicLinking,
 }
 
-/// A connection that a neighbour has opened, before it belongs to a shard.
+/// A connection that a neighbour has opened, and that no event loop serves yet.
 pub(super) struct Newcomer {
     pub(super) socket: TcpStream,
     pub(super) peer: SocketAddr,
@@ -76,19 +76,20 @@ pub(super) struct Newcomer {
     pub(super) by_transport: bool,
 }
 
-/// A shard: a core, its links, and the streams that end at it.
+/// One of a relay's event loops: a protocol core, its links, and the streams that end at it.
 pub(super) struct Shard {
     pub(super) station: Station<Relay>,
     exits: Exits,
-    /// Whether the shard accepts no new links, because the relay is about to end.
+    /// Whether no new links are accepted, because the relay is about to end.
     refuses: bool,
 }
 
 impl Shard {
-    /// Creates a shard from `parts`.
+    /// Creates an event loop from `parts`.
     ///
     /// # Errors
-    /// An address cannot be listened on (the error names it), or file descriptors run out.
+    /// An address cannot be listened on (the error names it), or file descriptors run
+    /// out.
     pub(super) fn new(parts: Parts) -> io::Result<Shard> {
         let Parts { clock, mut core, context, listen, own, meters, .. } = parts;
         let Parts { policy, siblings, hsdir, tap, links, by_room, tcp, dedicated, quic, .. } =
@@ -115,8 +116,8 @@ impl Shard {
         Ok(Shard { station, exits, refuses: false })
     }
 
-    /// Waits for events, and services the core. Returns the time, and the tokens of events that
-    /// the caller has to process.
+    /// Waits for socket events, and services the core. Returns the time, and the poller tokens of
+    /// events that the caller must process.
     ///
     /// # Errors
     /// A system call fails.
@@ -133,8 +134,8 @@ impl Shard {
         Ok((now, others))
     }
 
-    /// Services the file of the event `ready`. Returns the file's token if the caller has to
-    /// process the event; `None` otherwise.
+    /// Processes the event `ready` of a socket. If the caller must process it instead, returns its
+    /// poller token; `None` otherwise.
     fn take(&mut self, now: Time, ready: Ready) -> Option<Token> {
         match Token::of(ready.token) {
             Token::File(NAMES) => self.exits.take_names(now, &mut self.station),
@@ -147,7 +148,7 @@ impl Shard {
         None
     }
 
-    /// Executes the core's outputs.
+    /// Executes the core's outputs: opens links, sends data, and reports events to `watch`.
     pub(super) fn execute(&mut self, now: Time, watch: &mut dyn Watch) {
         let (station, exits) = (&mut self.station, &mut self.exits);
         while let Some(output) = station.core.poll(now) {
@@ -169,7 +170,7 @@ impl Shard {
         }
     }
 
-    /// Adds a connection that a neighbour opened.
+    /// Adds a connection that a neighbour has opened to this event loop.
     pub(super) fn accept(&mut self, newcomer: Newcomer, watch: &mut dyn Watch) {
         let Station { carriers, poller, .. } = &mut self.station;
         let Newcomer { socket, peer, place, by_transport } = newcomer;
@@ -178,36 +179,38 @@ impl Shard {
         }
     }
 
-    /// Accepts no new links from now on.
+    /// Stops accepting new links; existing links continue.
     pub(super) fn refuse(&mut self) {
         self.station.listeners.clear();
         self.station.refuse_quic();
         self.refuses = true;
     }
 
-    /// Returns whether the shard accepts no new links and has no circuits.
+    /// Returns whether the event loop accepts no new links and has no circuits left.
     pub(super) fn is_drained(&self) -> bool {
         self.refuses && self.station.core.stats().circuits == 0
     }
 
-    /// Applies the new settings in `live` and `behaviour`. Open streams continue.
+    /// Applies new settings: `live` for the relay, and `behaviour` for the core. Open streams
+    /// continue.
     pub(super) fn adopt(&mut self, live: &Live, behaviour: Behaviour) {
         self.exits.set_policy(live.exit_policy());
         self.station.own.clone_from(&live.own);
         self.station.core.set_behaviour(behaviour);
     }
 
-    /// Serves documents from `cache` from now on.
+    /// Replaces the directory documents that are served.
     pub(super) fn set_cache(&mut self, now: Time, cache: Arc<dyn Answers>) {
         self.exits.set_cache(now, &mut self.station, cache);
     }
 
-    /// Returns the reason why names outside the hosts file cannot be resolved; `None` if they can.
+    /// Returns the reason why names that are not in the hosts file cannot be resolved; `None` if
+    /// they can be.
     pub(super) fn trouble(&self) -> Option<&str> {
         self.exits.trouble()
     }
 
-    /// Returns the shard's counters.
+    /// Returns the counters of this event loop.
     pub(super) fn numbers(&self) -> Numbers {
         let Station { core, carriers, .. } = &self.station;
         Numbers {

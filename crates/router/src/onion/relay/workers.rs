@@ -1,5 +1,5 @@
-//! The other shards of a relay, each on its own thread. The first shard passes connections and
-//! updates to them, and receives their events.
+//! A relay's event loops (shards) after the first, each on its own thread. The first event loop
+//! passes connections and updates to them, and receives their events.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,54 +20,54 @@ use crate::onion::answers::Answers;
 use crate::onion::links::ring::Bell;
 use crate::onion::station::TICK;
 
-/// Order from the first shard to another one.
+/// Message from a relay's first event loop to another.
 pub(super) enum WorkerOrder {
-    /// A neighbour has opened this connection, which the shard should service.
+    /// Serve this connection, which a neighbour has opened.
     Link(Newcomer),
     Params(NetworkParams),
     Cache(Arc<dyn Answers>),
-    /// New credentials: for incoming links, and for outgoing links.
+    /// Use these new credentials: for incoming links, and for outgoing links.
     Roles(Role, Role),
-    /// Context with the certificate of new TLS links.
+    /// Use this TLS certificate for new links.
     Tls(Context),
     OnionKeys(Vec<CurveKeys>),
-    /// The shard should accept no new links, and report when it has no circuits left.
+    /// Accept no new links, and report when no circuits are left.
     Refuse,
-    /// The relay's settings have changed.
+    /// Apply these new settings of the relay.
     Live(Box<Live>, Behaviour),
 }
 
-/// Report of another shard to the first one.
+/// Message from one of a relay's event loops to the first.
 enum WorkerReport {
     Event(Time, Event),
     Note(String),
     Numbers(usize, Box<Numbers>),
-    /// The shard of this index accepts no new links, and has these counters now.
+    /// The event loop with this index accepts no new links any more, and has these counters now.
     Refusing(usize, Box<Numbers>),
     Failed(io::Error),
 }
 
-/// Handles of all shards but the first.
+/// Handles of all of a relay's event loops except the first.
 pub(super) struct Workers {
     workers: Vec<Hand>,
     told: Receiver<WorkerReport>,
     numbers: Vec<Numbers>,
-    /// Whether each shard has confirmed that it accepts no new links.
+    /// For each event loop, whether it has confirmed that it accepts no new links.
     refusing: Vec<bool>,
-    /// Index of the shard that receives the next connection; 0 is the first shard.
+    /// Index of the event loop that gets the next connection; 0 is the first event loop.
     turn: usize,
 }
 
 struct Hand {
-    /// Sender of orders. It is dropped to end the thread.
+    /// Sender of messages to the event loop. The thread ends when it is dropped.
     orders: Option<Sender<WorkerOrder>>,
     bell: Arc<Bell>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Workers {
-    /// Starts the threads of `shards`. Each shard is created on its own thread. If that fails,
-    /// [`Workers::listen`] returns the error. `first` is the waker of the first shard.
+    /// Starts a thread for each of `shards`. The event loop is created on that thread; if this
+    /// fails, [`Workers::listen`] returns the error. `first` wakes the first event loop.
     ///
     /// # Errors
     /// A thread cannot be started.
@@ -83,7 +83,8 @@ impl Workers {
         Ok(Workers { workers, told, numbers, refusing, turn: 0 })
     }
 
-    /// Passes `newcomer` to the next shard. Returns the connection if the first shard is next.
+    /// Passes a connection to the event loop whose turn it is. If it is the first event loop's
+    /// turn, returns the connection.
     pub(super) fn hand(&mut self, newcomer: Newcomer) -> Option<Newcomer> {
         let turn = self.turn;
         self.turn = (turn + 1) % (self.workers.len() + 1);
@@ -96,15 +97,15 @@ impl Workers {
         }
     }
 
-    /// Sends `order` to each of the other shards.
+    /// Sends a message to each event loop except the first.
     pub(super) fn tell(&self, order: impl Fn() -> WorkerOrder) {
         self.workers.iter().for_each(|hand| hand.tell(order()));
     }
 
-    /// Forwards the other shards' reports to `watch`.
+    /// Forwards the events and messages from the other event loops to `watch`.
     ///
     /// # Errors
-    /// One of the other shards has failed.
+    /// One of the other event loops has failed.
     pub(super) fn listen(&mut self, watch: &mut dyn Watch) -> io::Result<()> {
         while let Ok(told) = self.told.try_recv() {
             match told {
@@ -121,13 +122,13 @@ impl Workers {
         Ok(())
     }
 
-    /// Returns the sum of the other shards' latest counters, which are at most a second old.
+    /// Returns the sum of the other event loops' latest counters, which are at most a second old.
     pub(super) fn numbers(&self) -> Numbers {
         self.numbers.iter().fold(Numbers::default(), |sum, numbers| sum.with(numbers))
     }
 
-    /// Returns whether all of the other shards have confirmed [`WorkerOrder::Refuse`] and have no
-    /// circuits.
+    /// Returns whether all of the other event loops have confirmed that they accept no new links,
+    /// and have no circuits left.
     pub(super) fn are_drained(&self) -> bool {
         self.refusing.iter().all(|&refusing| refusing) && self.numbers().stats.circuits == 0
     }
@@ -149,7 +150,7 @@ impl Hand {
     }
 
     fn tell(&self, order: WorkerOrder) {
-        // If the shard has failed, it has reported that itself.
+        // If the event loop has failed, it has reported that already.
         let _ = self.orders.as_ref().map(|orders| orders.send(order));
         self.bell.ring();
     }
@@ -160,13 +161,13 @@ impl Drop for Hand {
         drop(self.orders.take());
         self.bell.ring();
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been printed on standard error.
+            // If the thread has panicked, the panic message was printed already.
             let _ = thread.join();
         }
     }
 }
 
-/// Runs `shard` until the sender of `orders` is dropped.
+/// Runs the event loop `shard` until the sender of `orders` is dropped.
 ///
 /// # Errors
 /// A system call fails.
@@ -178,7 +179,7 @@ fn work(
 ) -> io::Result<()> {
     use std::sync::mpsc::TryRecvError;
     let mut ticked = Time::ZERO;
-    // Whether this shard has reported that it has no circuits left.
+    // Whether this event loop has reported that it has no circuits left.
     let mut drained = false;
     loop {
         let (now, _) = shard.turn(teller)?;
@@ -224,22 +225,22 @@ fn follow(now: Time, shard: &mut Shard, order: WorkerOrder, teller: &mut ReportS
     }
 }
 
-/// Sender of a shard's reports to the first shard's thread.
+/// Sender of messages from one of a relay's event loops to the first.
 struct ReportSender {
     reports: Sender<WorkerReport>,
-    /// Waker of the first shard.
+    /// Waker of the relay's first event loop.
     first: Arc<Bell>,
 }
 
 impl ReportSender {
     fn tell(&self, told: WorkerReport) {
-        // If there is no receiver, the first shard is ending, and will end this shard, too.
+        // If there is no receiver, the first event loop is ending, and will also end this one.
         let _ = self.reports.send(told);
     }
 }
 
-/// Reports a panic of a shard's thread. The shard's links and circuits are stuck then, so the relay
-/// ends.
+/// Reports a panic of an event loop's thread, after which the relay ends: the links and circuits
+/// of that event loop no longer work.
 impl Drop for ReportSender {
     fn drop(&mut self) {
         if thread::panicking() {

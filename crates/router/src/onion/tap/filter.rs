@@ -1,4 +1,5 @@
-//! The tap that uses a socket filter, whose eBPF code is in [`program`](super::program).
+//! The packet tap that uses a socket filter, whose eBPF code is in [`program`](super::program). A
+//! packet tap delivers TCP segments out of order.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -11,7 +12,8 @@ use super::Segment;
 use super::program::{ENTRY, HEAD, SOCKETS, program};
 use super::syn::Cookie;
 
-/// Size of the ring in bytes: twice the bytes that an unordered link decrypts ahead of a gap.
+/// Size in bytes of the ring buffer between the kernel and this program. It is twice the number of
+/// bytes that an unordered link decrypts beyond a gap.
 const RING: usize = 1 << 21;
 /// `BPF_MAP_TYPE_ARRAY` of `linux/bpf.h`.
 const ARRAY: u32 = 2;
@@ -28,21 +30,21 @@ const BEFORE: usize = 8;
 /// `SO_ATTACH_BPF` of `asm/socket.h`.
 const SO_ATTACH_BPF: i32 = 50;
 
-/// The loaded program, its table of sockets, and its ring.
+/// The loaded eBPF program, its table of sockets, and its ring buffer.
 #[derive(Debug)]
 pub(super) struct Filter {
     program: OwnedFd,
     ring: OwnedFd,
     sockets: Mapping,
-    /// Our reading position in the ring.
+    /// Our reading position in the ring buffer, in shared memory.
     ours: Mapping,
-    /// The kernel's writing position, followed by the ring's entries, which are mapped twice in a
-    /// row.
+    /// Shared memory with the kernel's writing position in the ring buffer, and then the buffer's
+    /// data, mapped twice in a row.
     theirs: Mapping,
 }
 
 impl Filter {
-    /// Loads the program, and creates its table and ring.
+    /// Loads the eBPF program, and creates its table and ring buffer.
     ///
     /// # Errors
     /// A system call fails: CAP_BPF is missing, or the kernel is older than 5.8.
@@ -56,7 +58,8 @@ impl Filter {
         Ok(Filter { program, ring, sockets, ours, theirs })
     }
 
-    /// Attaches the filter to `socket`, and returns the socket's cookie.
+    /// Attaches the socket filter to `socket`, and returns the socket's cookie (the kernel's
+    /// identifier).
     ///
     /// # Errors
     /// A system call fails.
@@ -66,8 +69,9 @@ impl Filter {
         Cookie::of(socket)
     }
 
-    /// Enters the socket with `cookie` in the table. `number` is the sequence number of the next
-    /// byte. Returns false if the table's slot for the socket is taken.
+    /// Adds the socket with `cookie` to the table, so that its segments are delivered. `number` is
+    /// the TCP sequence number of the next byte. Returns false if the table's slot for the socket
+    /// is in use.
     pub(super) fn begin(&self, cookie: Cookie, number: u32) -> bool {
         let at = place(cookie);
         let holder = self.sockets.long(at).load(Ordering::Relaxed);
@@ -79,8 +83,8 @@ impl Filter {
         true
     }
 
-    /// Records that the bytes before sequence number `number` were read from the socket, unless
-    /// the program has already seen later ones in order.
+    /// Records that the bytes before the TCP sequence number `number` were read from the socket.
+    /// Has no effect if the eBPF program has seen later bytes in order.
     pub(super) fn advance(&self, cookie: Cookie, number: u32) {
         let at = place(cookie);
         let next = self.sockets.word(at + 8);
@@ -90,7 +94,7 @@ impl Filter {
         }
     }
 
-    /// Frees the table's slot of the socket with `cookie`.
+    /// Frees the slot of the socket with `cookie` in the table.
     pub(super) fn end(&self, cookie: Cookie) {
         let holder = self.sockets.long(place(cookie));
         if holder.load(Ordering::Relaxed) == cookie.0 {
@@ -98,8 +102,8 @@ impl Filter {
         }
     }
 
-    /// Passes the ring's entries to `show`, until the ring is empty or its next entry is still
-    /// being written.
+    /// Calls `show` for each entry of the ring buffer, until it is empty or its next entry is
+    /// still being written.
     pub(super) fn drain(&self, show: &mut dyn FnMut(Segment<'_>)) {
         let ours = self.ours.long(0);
         let mut position = ours.load(Ordering::Relaxed);
@@ -127,12 +131,12 @@ impl AsFd for Filter {
     }
 }
 
-/// Returns the offset in the table of the socket with `cookie`.
+/// Returns the offset in the table for the socket with `cookie`.
 fn place(cookie: Cookie) -> usize {
     (cookie.0 as usize & (SOCKETS - 1)) * ENTRY
 }
 
-/// Parses `entry` of the ring, in the format in which the program writes it.
+/// Parses an entry of the ring buffer, in the format in which the eBPF program writes it.
 fn segment(entry: &[u8]) -> Option<Segment<'_>> {
     let (head, bytes) = entry.split_first_chunk::<HEAD>()?;
     let cookie = Cookie(u64::from_ne_bytes(*head.first_chunk()?));

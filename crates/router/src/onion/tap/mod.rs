@@ -1,14 +1,14 @@
-//! Taps: access to TCP segments that the kernel holds back because an earlier segment was lost.
-//! The socket stays authoritative: a tap only delivers the same bytes earlier.
+//! Packet taps: access to TCP segments that the kernel holds back because an earlier segment was
+//! lost. The socket stays authoritative: a tap only delivers the same bytes earlier.
 //!
 //! The kinds of taps are tried in this order:
 //!
 //! * `filter`: an eBPF socket filter on each connection, which copies out-of-order data into a
-//!   ring. It sees only its own socket's data, and copies no data without losses. Loading it
-//!   requires CAP_BPF, and using it no capability.
+//!   ring buffer. It sees only the data of that socket, and copies nothing while there are no
+//!   losses. Loading it requires CAP_BPF; using it requires no capability.
 //! * `packets`: a packet socket, which sees all TCP segments of its network namespace and selects
-//!   those of our connections. Opening it requires CAP_NET_RAW.
-//! * None: links are in order, as without taps.
+//!   the segments of our connections. Opening it requires CAP_NET_RAW.
+//! * None: all links are ordered.
 //!
 //! Taps are opened before the first thread starts ([`Tap::open_all`]). Then the capabilities are
 //! dropped.
@@ -28,18 +28,18 @@ mod syn;
 
 pub(super) use syn::{Cookie, save_syns, saved_syn};
 
-/// Capabilities that only the opening of taps needs.
+/// Capabilities that only the opening of packet taps needs.
 const NEEDED: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::NET_RAW);
 
-/// Kind of a tap.
+/// Kind of a packet tap, which delivers TCP segments out of order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TapKind {
-    /// No tap, because the capabilities for another kind were not granted.
+    /// No tap, because the program lacks the capabilities for any other kind.
     #[default]
     None,
-    /// A packet socket.
+    /// A packet socket that sees all TCP segments of the network namespace.
     Packets,
-    /// A socket filter on each connection.
+    /// An eBPF socket filter on each connection.
     SocketFilter,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for TapKind {
     }
 }
 
-/// A tap, which belongs to one thread.
+/// A packet tap, which delivers TCP segments out of order. It belongs to one thread.
 #[derive(Debug)]
 pub struct Tap(Kind);
 
@@ -65,20 +65,20 @@ enum Kind {
 }
 
 /// Bytes of a connection that arrived out of order, or the connection's SYN. The bytes may have
-/// been changed or forged on the way.
+/// been changed or forged in the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Segment<'a> {
-    /// Identifier of the connection.
+    /// The kernel's identifier of the connection's socket.
     pub(super) cookie: Cookie,
-    /// The TCP sequence number of the first byte, or of the SYN.
+    /// TCP sequence number of the first byte, or of the SYN.
     pub(super) number: u32,
     /// The bytes; `None` for a SYN.
     pub(super) bytes: Option<&'a [u8]>,
 }
 
 impl Tap {
-    /// Opens the best available tap for each of `threads` threads. Then drops the capabilities
-    /// that taps need, also for threads that are started later.
+    /// Opens the best available packet tap for each of `threads` threads. Then drops the
+    /// capabilities that taps need, also for threads that are started later.
     #[must_use]
     pub fn open_all(threads: usize) -> Vec<Tap> {
         let taps = (0..threads).map(|_| Tap::open()).collect();
@@ -87,13 +87,13 @@ impl Tap {
     }
 
     /// Returns whether the calling thread still has the capabilities that [`Tap::open_all`] should
-    /// have dropped. That is so if a sandbox refuses the system call.
+    /// have dropped. That happens if a sandbox refuses the system call.
     #[must_use]
     pub fn keeps_capabilities() -> bool {
         capabilities(None).is_ok_and(|held| held.permitted.intersects(NEEDED))
     }
 
-    /// Opens the best available tap.
+    /// Opens the best packet tap that is available.
     #[must_use]
     pub fn open() -> Tap {
         let filter = || Filter::open().map(Kind::Filter);
@@ -101,13 +101,13 @@ impl Tap {
         Tap(filter().or_else(packets).unwrap_or(Kind::None))
     }
 
-    /// Returns a tap of kind `None`, which delivers nothing.
+    /// Returns a packet tap of the kind `None`, which delivers nothing.
     #[must_use]
     pub fn none() -> Tap {
         Tap(Kind::None)
     }
 
-    /// Returns the kind of this tap.
+    /// Returns the kind of this packet tap.
     #[must_use]
     pub fn kind(&self) -> TapKind {
         match &self.0 {
@@ -117,8 +117,8 @@ impl Tap {
         }
     }
 
-    /// Returns the file that is readable when segments have arrived; `None` for a tap without
-    /// segments.
+    /// Returns a file that becomes readable when segments have arrived; `None` for a tap that
+    /// delivers nothing.
     pub(super) fn file(&self) -> Option<BorrowedFd<'_>> {
         match &self.0 {
             Kind::None => None,
@@ -127,8 +127,8 @@ impl Tap {
         }
     }
 
-    /// Starts to watch `socket`, which may not be connected yet: its SYN is delivered later.
-    /// Returns the connection's identifier, or `None` if the socket cannot be watched.
+    /// Starts to watch `socket`. If it is not connected yet, the tap will deliver its SYN. Returns
+    /// the connection's identifier, or `None` if the socket cannot be watched.
     pub(super) fn attach(&mut self, socket: BorrowedFd<'_>) -> Option<Cookie> {
         match &mut self.0 {
             Kind::None => None,
@@ -137,16 +137,17 @@ impl Tap {
         }
     }
 
-    /// Sets the addresses of the watched connection `cookie`, which is now being opened to `peer`.
+    /// Records the addresses of the connection `cookie`, which `socket` is now opening to `peer`.
     pub(super) fn connected(&mut self, cookie: Cookie, socket: &TcpStream, peer: SocketAddr) {
         if let (Kind::Packets(packets), Ok(own)) = (&mut self.0, socket.local_addr()) {
             packets.watch(cookie, [own, peer]);
         }
     }
 
-    /// Starts the delivery of segments that begin after sequence number `number`, up to which the
-    /// stream was read. Returns false if this tap cannot deliver the segments of `cookie`: its kind
-    /// is `None`, the connection is not watched, or its slot in the socket filter's table is taken.
+    /// Starts to deliver the segments of `cookie` that begin after the TCP sequence number
+    /// `number`. The stream was read up to there. Returns false if this tap cannot deliver them:
+    /// its kind is `None`, the connection is not watched, or its slot in the socket filter's table
+    /// is in use.
     pub(super) fn begin(&mut self, cookie: Cookie, number: u32) -> bool {
         match &mut self.0 {
             Kind::None => false,
@@ -155,7 +156,8 @@ impl Tap {
         }
     }
 
-    /// Records that the stream of the connection `cookie` was read up to sequence number `number`.
+    /// Records that the stream of the connection `cookie` was read up to the TCP sequence number
+    /// `number`.
     pub(super) fn advance(&mut self, cookie: Cookie, number: u32) {
         match &mut self.0 {
             Kind::None => {}
@@ -173,7 +175,7 @@ impl Tap {
         }
     }
 
-    /// Passes all waiting segments to `show`.
+    /// Calls `show` for each segment that has arrived.
     pub(super) fn drain(&mut self, mut show: impl FnMut(Segment<'_>)) {
         match &mut self.0 {
             Kind::None => {}
@@ -183,14 +185,15 @@ impl Tap {
     }
 }
 
-/// Drops the capabilities that taps need, for this thread and for threads that it starts later.
+/// Drops the capabilities that packet taps need, for this thread and for threads that it starts
+/// later.
 fn renounce() {
     let Ok(CapabilitySets { effective, permitted, inheritable }) = capabilities(None) else {
         return;
     };
     let [effective, permitted, inheritable] =
         [effective, permitted, inheritable].map(|set| set.difference(NEEDED));
-    // The kernel always allows this, unless the call itself is forbidden; see
+    // The kernel always allows this, if the call itself is not forbidden; see
     // `Tap::keeps_capabilities`.
     let _ = set_capabilities(None, CapabilitySets { effective, permitted, inheritable });
 }

@@ -1,5 +1,5 @@
-//! The tap that uses a packet socket. The socket receives all TCP segments that arrive in its
-//! network namespace. The tap selects those of our connections by their addresses.
+//! The packet tap that uses a packet socket. The socket receives all TCP segments that arrive in
+//! its network namespace. The tap selects the segments of our connections by their addresses.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,21 +15,21 @@ use super::syn::Cookie;
 
 /// `ETH_P_ALL`: all protocols, in network byte order.
 const ALL: i32 = (3_u16).to_be() as i32;
-/// Constants of `linux/if_packet.h`.
+/// Socket option level of packet sockets, from `linux/if_packet.h`.
 const SOL_PACKET: i32 = 263;
 const PACKET_IGNORE_OUTGOING: i32 = 23;
-/// Size of the socket's receive buffer that is requested from the kernel, in bytes.
+/// Size in bytes of the packet socket's receive buffer that the kernel is asked for.
 const WAITING: usize = 4 << 20;
-/// Maximum size in bytes of a packet that the kernel makes by merging segments.
+/// Maximum size in bytes of a packet, which the kernel may make by merging segments.
 const LONGEST: usize = 64 << 10;
 const TCP: u8 = 6;
 const SYN: u8 = 2;
 
-/// The packet socket, and the connections whose segments are selected.
+/// A packet socket, and the connections whose TCP segments are selected.
 #[derive(Debug)]
 pub(super) struct Packets {
     socket: Socket,
-    /// Identifiers of the watched connections, by our address and the neighbour's.
+    /// Identifiers of the watched connections, by our address and the neighbour's address.
     watched: BTreeMap<[SocketAddr; 2], Cookie>,
     known: BTreeMap<Cookie, Connection>,
     buffer: Vec<u8>,
@@ -38,15 +38,15 @@ pub(super) struct Packets {
 #[derive(Debug)]
 struct Connection {
     addresses: [SocketAddr; 2],
-    /// Sequence number up to which the stream was read; `None` before the delivery of segments
-    /// starts.
+    /// TCP sequence number of the next byte to read from the stream; `None` before segments are to
+    /// be delivered.
     expected: Option<u32>,
 }
 
-/// A TCP segment in an IP packet.
+/// A TCP segment that was parsed from an IP packet.
 #[derive(Debug, PartialEq, Eq)]
 struct TcpSegment<'a> {
-    /// Destination and source of the packet.
+    /// Destination and source address of the packet, with ports.
     addresses: [SocketAddr; 2],
     number: u32,
     is_syn: bool,
@@ -54,7 +54,7 @@ struct TcpSegment<'a> {
 }
 
 impl Packets {
-    /// Opens the packet socket.
+    /// Opens a packet socket for all TCP segments.
     ///
     /// # Errors
     /// A system call fails: CAP_NET_RAW is missing.
@@ -70,16 +70,15 @@ impl Packets {
         Ok(Packets { socket, watched, known, buffer: vec![0; LONGEST] })
     }
 
-    /// Starts to watch the connection `cookie`, between our address and the neighbour's in
-    /// `addresses`.
+    /// Starts to watch the connection `cookie`. `addresses` are our address and the neighbour's.
     pub(super) fn watch(&mut self, cookie: Cookie, addresses: [SocketAddr; 2]) {
         let addresses = addresses.map(plain);
         self.watched.insert(addresses, cookie);
         self.known.insert(cookie, Connection { addresses, expected: None });
     }
 
-    /// Records that the stream was read up to sequence number `number`. Returns false if the
-    /// connection is not watched.
+    /// Records that the stream of `cookie` was read up to the TCP sequence number `number`.
+    /// Returns false if the connection is not watched.
     pub(super) fn expect(&mut self, cookie: Cookie, number: u32) -> bool {
         let known = self.known.get_mut(&cookie);
         known.map(|watched| watched.expected = Some(number)).is_some()
@@ -94,7 +93,8 @@ impl Packets {
         }
     }
 
-    /// Receives all waiting packets. Passes their out-of-order segments and SYNs to `show`.
+    /// Receives all waiting packets. Calls `show` for the out-of-order segments and SYNs of
+    /// watched connections.
     pub(super) fn drain(&mut self, show: &mut dyn FnMut(Segment<'_>)) {
         let Packets { socket, watched, known, buffer } = self;
         while let Ok((count, _)) = recv(&*socket, &mut buffer[..], RecvFlags::DONTWAIT) {
@@ -129,7 +129,7 @@ fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Parses an IP packet with a TCP segment, which may be truncated. Returns `None` for other
+/// Parses an IP packet with a TCP segment; the packet may be truncated. Returns `None` for other
 /// protocols and for fragments.
 fn parsed(packet: &[u8]) -> Option<TcpSegment<'_>> {
     let (to, from, segment) = match packet.first()? >> 4 {
@@ -147,7 +147,7 @@ fn parsed(packet: &[u8]) -> Option<TcpSegment<'_>> {
     })
 }
 
-/// Destination and source of an IP packet, and the segment in it.
+/// Destination and source of an IP packet, and the bytes of the TCP segment in it.
 type Layers<'a> = (IpAddr, IpAddr, &'a [u8]);
 
 fn v4(packet: &[u8]) -> Option<Layers<'_>> {
@@ -167,14 +167,15 @@ fn v6(packet: &[u8]) -> Option<Layers<'_>> {
     (head[6] == TCP).then_some((address(24)?, address(8)?, segment))
 }
 
-/// Returns the data between the offsets `start` and `end` of a packet, without the padding that
-/// short packets have after `end`. If `end` is 0, returns all data after `start`: the header of a
-/// packet above 64 KiB, which the kernel has merged, has the length 0.
+/// Returns the data between the offsets `start` and `end` of a packet. Short packets have padding
+/// after `end`. If `end` is 0, returns all data after `start`: the kernel gives merged packets
+/// above 64 KiB the length 0.
 fn within(packet: &[u8], start: usize, end: usize) -> Option<&[u8]> {
     packet.get(start..if end == 0 { packet.len() } else { end.min(packet.len()) })
 }
 
-/// Returns the filter for the kernel. It accepts IPv4 and IPv6 packets whose next protocol is TCP.
+/// Returns the socket filter that the kernel applies. It accepts IPv4 and IPv6 packets whose next
+/// protocol is TCP.
 fn only_tcp() -> [SockFilter; 10] {
     let byte = |at| SockFilter::new(0x30, 0, 0, at);
     let equal = |value, then, otherwise| SockFilter::new(0x15, then, otherwise, value);
@@ -185,7 +186,7 @@ fn only_tcp() -> [SockFilter; 10] {
         equal(0x40, 3, 0),
         equal(0x60, 0, 5),
         byte(6),
-        // IPv4 has the protocol at another offset. The following comparison is the same.
+        // IPv4 has the protocol field at another offset. The comparison after it is the same.
         SockFilter::new(0x05, 0, 0, 1),
         byte(9),
         equal(TCP.into(), 0, 1),

@@ -1,35 +1,35 @@
-//! The program of the socket filter, as eBPF instructions.
+//! The eBPF program of the socket filter.
 //!
-//! The program runs for each segment of its socket. For a SYN, it writes the sequence number to the
-//! ring. For data, the socket's cookie selects an entry in the table of sockets, which has the
-//! sequence number of the next byte. A segment that begins at that number or before it is in order,
-//! and advances the number. The program copies a segment that begins after it into the ring, in
-//! pieces. In any case the kernel then processes the segment as usual.
+//! The program runs for each segment that its socket receives. For a SYN, it writes the sequence
+//! number to the ring buffer. For data, the socket's cookie selects an entry in the table of
+//! sockets, which has the sequence number of the next byte. A segment that begins at that number
+//! or before it is in order, and advances the number. A segment that begins after it is copied
+//! into the ring buffer in pieces. In any case the kernel then processes the segment as usual.
 
-/// Maximum number of bytes of a segment in one ring entry. Longer segments, which the kernel has
-/// merged, need several entries.
+/// Maximum number of bytes of a TCP segment in one entry of the ring buffer. Longer segments,
+/// which the kernel has merged, need several entries.
 pub(super) const PIECE: usize = 2_048;
-/// Number of bytes of a ring entry's header: cookie (8), sequence number (4), number of bytes (4;
-/// 0 for a SYN).
+/// Length of the header of a ring buffer entry in bytes: cookie (8), sequence number (4), number
+/// of bytes (4; 0 for a SYN).
 pub(super) const HEAD: usize = 16;
-/// Number of sockets in the table, a power of two. The low bits of a socket's cookie select its
-/// slot.
+/// Number of slots in the eBPF program's table of sockets, a power of two. The low bits of a
+/// socket's cookie select its slot.
 pub(super) const SOCKETS: usize = 1 << 14;
-/// Number of bytes of a table entry: cookie (8), sequence number of the next byte (4), padding
-/// (4).
+/// Length of an entry in the table of sockets in bytes: cookie (8), sequence number of the next
+/// byte (4), padding (4).
 pub(super) const ENTRY: usize = 16;
-/// Maximum number of pieces of a segment, which has up to 64 KiB and a header.
+/// Maximum number of pieces into which a TCP segment is divided. It has up to 64 KiB and a header.
 const PIECES: i32 = 33;
 
-/// Numbers of the kernel's BPF helper functions (`enum bpf_func_id`).
+/// Number of the BPF helper function that looks up a table entry (`enum bpf_func_id`).
 const MAP_LOOKUP: i32 = 1;
 const LOAD_BYTES: i32 = 26;
 const SOCKET_COOKIE: i32 = 46;
 const RING_RESERVE: i32 = 131;
 const RING_SUBMIT: i32 = 132;
 
-/// Registers. `R0` is the result, `R1` to `R5` are arguments, and `R10` is the frame pointer. Calls
-/// preserve `R6` to `R9`.
+/// eBPF register for a function's result. `R1` to `R5` are arguments, `R10` is the frame pointer,
+/// and calls preserve `R6` to `R9`.
 const R0: u8 = 0;
 const R1: u8 = 1;
 const R2: u8 = 2;
@@ -46,14 +46,14 @@ const LENGTH: u8 = 8;
 const COPIED: u8 = 9;
 const R10: u8 = 10;
 
-/// Offsets in bytes of variables on the stack, from `R10`.
+/// Offset in bytes, from the frame pointer `R10`, of the socket's cookie on the stack.
 const COOKIE: i16 = -8;
 const NUMBER: i16 = -12;
 const KEY: i16 = -16;
 const ENTRY_AT: i16 = -24;
 const NOW: i16 = -32;
 
-/// Targets of jumps.
+/// Places in the eBPF program that jumps lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Label {
     Syn,
@@ -63,7 +63,7 @@ enum Label {
     Out,
 }
 
-/// Assembler of eBPF instructions with labels as targets of jumps.
+/// Assembler of eBPF instructions, with labels as targets of jumps.
 #[derive(Default)]
 struct Assembler {
     code: Vec<u64>,
@@ -88,7 +88,7 @@ impl Assembler {
         self.put(operation, left, right, 0, value);
     }
 
-    /// Copies register `from` to register `to`.
+    /// Emits an instruction that copies register `from` to register `to`.
     fn copy(&mut self, to: u8, from: u8) {
         self.put(0xbf, to, from, 0, 0);
     }
@@ -105,13 +105,13 @@ impl Assembler {
         self.put(0x0f, to, from, 0, 0);
     }
 
-    /// Subtracts register `from` from register `to`, with 64 bits.
+    /// Emits an instruction that subtracts register `from` from register `to`, with 64 bits.
     fn subtract(&mut self, to: u8, from: u8) {
         self.put(0x1f, to, from, 0, 0);
     }
 
-    /// Jumps to the label `to` if `left - right`, computed with 32 bits in `R5`, passes the
-    /// comparison `operation` with `than`.
+    /// Emits instructions that compare `left - right`, computed with 32 bits in `R5`, with `than`.
+    /// If the comparison `operation` is true, they jump to the label `to`.
     fn compare_numbers(&mut self, [left, right]: [u8; 2], operation: u8, than: i32, to: Label) {
         self.put(0xbc, R5, left, 0, 0);
         self.put(0x1c, R5, right, 0, 0);
@@ -134,13 +134,13 @@ impl Assembler {
         self.put(0x63, to, from, offset, 0);
     }
 
-    /// Loads the byte at offset `at` of the segment into `R0`. The TCP header is always present,
-    /// because TCP has parsed it before.
+    /// Emits an instruction that loads the byte at offset `at` of the segment into `R0`. The TCP
+    /// header is always present, because TCP has parsed it before.
     fn segment_byte(&mut self, at: i32) {
         self.put(0x30, 0, 0, 0, at);
     }
 
-    /// Loads four bytes at offset `at` of the segment into `R0`.
+    /// Emits an instruction that loads four bytes at offset `at` of the segment into `R0`.
     fn segment_word(&mut self, at: i32) {
         self.put(0x20, 0, 0, 0, at);
     }
@@ -164,8 +164,8 @@ impl Assembler {
     }
 }
 
-/// Opcodes of jumps: always; if equal or not equal; if at most or below (unsigned); if a bit is
-/// set. The last two are signed comparisons with 32 bits.
+/// eBPF opcode of a jump that is always taken. The constants after it are conditional jumps: the
+/// two named `SIGNED` compare signed 32-bit numbers, the others unsigned numbers.
 const ALWAYS: u8 = 0x05;
 const EQUAL: u8 = 0x15;
 const NOT_EQUAL_REGISTER: u8 = 0x5d;
@@ -176,8 +176,8 @@ const BIT_SET: u8 = 0x45;
 const SIGNED_ABOVE: u8 = 0x66;
 const SIGNED_BELOW: u8 = 0xc6;
 
-/// Assembles the program. `sockets` and `ring` are the file descriptors of the table of sockets
-/// and of the ring.
+/// Assembles the eBPF program. `sockets` and `ring` are the file descriptors of the table of
+/// sockets and of the ring buffer.
 pub(super) fn program(sockets: i32, ring: i32) -> Vec<u64> {
     let mut code = Assembler::default();
     read_header(&mut code);
@@ -192,7 +192,8 @@ pub(super) fn program(sockets: i32, ring: i32) -> Vec<u64> {
     code.finish()
 }
 
-/// Emits code that reads the segment's header length and sequence number, and the socket's cookie.
+/// Emits instructions that read the segment's header length and sequence number, and the socket's
+/// cookie.
 fn read_header(code: &mut Assembler) {
     code.copy(SEGMENT, R1);
     code.segment_byte(12);
@@ -212,8 +213,8 @@ fn read_header(code: &mut Assembler) {
     code.subtract(LENGTH, HEADER);
 }
 
-/// Emits code that loads the address of the socket's table entry into `R0`. The program ends if
-/// there is no such entry.
+/// Emits instructions that load the address of the socket's table entry into `R0`. The eBPF
+/// program ends there if the socket has no entry.
 fn look_up(code: &mut Assembler, sockets: i32) {
     code.load_long(R1, R10, COOKIE);
     code.put(0x57, R1, 0, 0, SOCKETS as i32 - 1);
@@ -228,13 +229,13 @@ fn look_up(code: &mut Assembler, sockets: i32) {
     code.jump(NOT_EQUAL_REGISTER, R1, R2, 0, Label::Out);
 }
 
-/// Emits code that advances the sequence number of the table entry past a segment that is in
-/// order.
+/// Emits instructions that advance the sequence number in the table entry past a segment that is
+/// in order.
 fn follow(code: &mut Assembler) {
     code.load_word(R3, R0, 8);
     code.load_word(R4, R10, NUMBER);
     code.compare_numbers([R4, R3], SIGNED_ABOVE, 0, Label::Early);
-    // The number advances to the segment's end, unless it is there or further already.
+    // The number advances to the segment's end, if it is not there or further already.
     code.put(0x0c, R4, LENGTH, 0, 0);
     code.compare_numbers([R4, R3], SIGNED_BELOW, 1, Label::Out);
     code.store_word(R0, 8, R4);
@@ -280,8 +281,8 @@ fn emit_syn(code: &mut Assembler, ring: i32) {
     submit(code);
 }
 
-/// Emits code that reserves a ring entry, leaves its address in `R0`, and stores the cookie in it.
-/// The program ends if the ring is full.
+/// Emits instructions that reserve a ring buffer entry, leave its address in `R0`, and store the
+/// cookie in it. The eBPF program ends there if the ring buffer is full.
 fn reserve(code: &mut Assembler, ring: i32) {
     code.map(R1, ring);
     code.set(R2, (HEAD + PIECE) as i32);

@@ -1,14 +1,14 @@
-//! Initial sequence numbers of connections, and identifiers of sockets.
+//! Initial TCP sequence numbers of connections, and the kernel's identifiers of sockets.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use anabranch_os::socket_option;
 
-/// Constants of `linux/tcp.h`.
+/// Socket option that makes a listening socket save SYN packets, from `linux/tcp.h`.
 const TCP_SAVE_SYN: i32 = 27;
 const TCP_SAVED_SYN: i32 = 28;
-/// Maximum number of bytes of a packet's IP and TCP headers, with options.
+/// Maximum size in bytes of a packet's IP and TCP headers, including options.
 const HEADERS: usize = 512;
 
 /// The kernel's identifier of a socket (`SO_COOKIE`), which is never reused.
@@ -16,7 +16,7 @@ const HEADERS: usize = 512;
 pub(in crate::onion) struct Cookie(pub(super) u64);
 
 impl Cookie {
-    /// Returns the cookie of `socket`.
+    /// Returns the kernel's identifier of `socket`.
     ///
     /// # Errors
     /// A system call fails.
@@ -27,8 +27,8 @@ impl Cookie {
     }
 }
 
-/// Makes the kernel save the SYN packets of connections that `listener` accepts, for
-/// [`saved_syn`].
+/// Makes the kernel save the SYN packets of the connections that `listener` accepts. [`saved_syn`]
+/// reads them.
 ///
 /// # Errors
 /// A system call fails.
@@ -36,8 +36,8 @@ pub(in crate::onion) fn save_syns(listener: impl AsFd) -> io::Result<()> {
     socket_option::set(listener.as_fd(), [libc::IPPROTO_TCP, TCP_SAVE_SYN], &1_i32.to_ne_bytes())
 }
 
-/// Returns the sequence number of the SYN with which an accepted connection began. `None` if the
-/// kernel has not saved the SYN, for example during a SYN flood. The kernel returns it only once.
+/// Returns the TCP sequence number of the SYN that began an accepted connection. `None` if the
+/// kernel has not saved the SYN, for example during a SYN flood. Works only once per connection.
 pub(in crate::onion) fn saved_syn(socket: impl AsFd) -> Option<u32> {
     let mut headers = [0; HEADERS];
     let length =
@@ -46,7 +46,7 @@ pub(in crate::onion) fn saved_syn(socket: impl AsFd) -> Option<u32> {
     number_of(headers.get(..length)?)
 }
 
-/// Returns the sequence number in a packet's IP and TCP headers.
+/// Returns the TCP sequence number in a packet's IP and TCP headers.
 fn number_of(headers: &[u8]) -> Option<u32> {
     let tcp = match headers.first()? >> 4 {
         4 => usize::from(headers[0] & 15) * 4,
