@@ -314,7 +314,8 @@ covertness: web  ## Test whether a classifier distinguishes our transport from C
 	tests/interop/setup --area pt
 	scripts/build-release -p anabranch
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/covertness.py $(or $(FOLDER),$(CACHE)/covertness) $(ARGS)
-	$(CACHE)/venv-lab/bin/anabranch-lab covertness $(or $(FOLDER),$(CACHE)/covertness) --markdown docs/results/covertness.md
+	$(CACHE)/venv-lab/bin/anabranch-lab covertness $(or $(FOLDER),$(CACHE)/covertness) \
+		--markdown docs/results/covertness.md --out docs/results/covertness.json
 
 camouflage-loads: web  ## Load pages through our transport with SSH and tor inside, run | attacks on the loads, and write the results page (root). Hours; | continues where it stopped. FOLDER=F INTO=F ARGS=--short: ten minutes.
 	@scripts/need interop
