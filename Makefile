@@ -6,7 +6,7 @@ PYTHON := $(CACHE)/peers/venv/bin/python
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 
-.PHONY: to-add help book build install static reproducible picture demo test screens check package release five-minutes bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-anonymity experiment-wide validate-sim experiment-pages results reproduce reproduce-index lab-results lab-guards lab-networks lab-ray covertness camouflage-loads web fuzz clean
+.PHONY: to-add help book build install static reproducible picture demo test screens check package release five-minutes bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-anonymity experiment-wide validate-sim experiment-pages results reproduce reproduce-index lab-results lab-guards lab-designs lab-networks lab-ray covertness camouflage-loads web fuzz clean
 
 ##@ General
 # A line `##@ TITLE` begins a group of the list, and ` | ` a new line of a target's text.
@@ -284,7 +284,7 @@ results:  ## Print all tables of docs/results/PAGE.jsonl, and write page and | f
 
 reproduce-index:  ## Write docs/reproduction.md from the committed data: tables, figures | and claims of the papers, with our numbers and verdicts.
 	lab/run-tests --install
-	$(CACHE)/venv-lab/bin/anabranch-lab reproduction docs/results --into docs/reproduction.md
+	$(CACHE)/venv-lab/bin/anabranch-lab reproduction docs/results --pages --into docs/reproduction.md
 
 reproduce:  ## Run the papers' experiments and compare their verdicts with | docs/results (root). Days; SHORT=1: an hour. | CONSENSUSES="FILE FILE": also what hostile relays learn.
 	@scripts/need interop
@@ -303,6 +303,14 @@ lab-guards:  ## Measure what each guard of a circuit with several legs learns ab
 	scripts/build-release -p anabranch-bench --bin guards
 	GUARDS=$(CARGO_TARGET_DIR)/release/guards lab/results/guards $(abspath $(DATA)) $(CACHE)/lab-guards $(ARGS)
 
+lab-designs:  ## Simulate multi-path designs in one small network, and write | docs/results/designs.parquet. Minutes of one core.
+	@scripts/need build
+	scripts/build-release -p anabranch
+	lab/run-tests --install
+	$(CACHE)/venv-lab/bin/python lab/results/designs.py $(CARGO_TARGET_DIR)/release/anabranch \
+		$(CACHE)/lab-designs docs/results/designs.parquet
+	$(MAKE) reproduce-index
+
 lab-networks:  ## Run scikit-learn's checks of estimators on every neural network. | Takes about 15 minutes.
 	lab/run-tests --networks
 
@@ -314,7 +322,8 @@ covertness: web  ## Test whether a classifier distinguishes our transport from C
 	tests/interop/setup --area pt
 	scripts/build-release -p anabranch
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/covertness.py $(or $(FOLDER),$(CACHE)/covertness) $(ARGS)
-	$(CACHE)/venv-lab/bin/anabranch-lab covertness $(or $(FOLDER),$(CACHE)/covertness) --markdown docs/results/covertness.md
+	$(CACHE)/venv-lab/bin/anabranch-lab covertness $(or $(FOLDER),$(CACHE)/covertness) \
+		--markdown docs/results/covertness.md --out docs/results/covertness.json
 
 camouflage-loads: web  ## Load pages through our transport with SSH and tor inside, run | attacks on the loads, and write the results page (root). Hours; | continues where it stopped. FOLDER=F INTO=F ARGS=--short: ten minutes.
 	@scripts/need interop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 
 from anabranch.cli import app
 from anabranch.report.tables import inline
-from anabranch.reproduction import advice, index
+from anabranch.reproduction import advice, designs, index, recall
 from anabranch.reproduction import found as verdicts
 from anabranch.reproduction.claims import Claim, claims, papers
 from anabranch.reproduction.data import Data
@@ -27,7 +28,11 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs/results"
 PLACES = {
     "comps": [*(f"Table {n}" for n in range(1, 7)), "Figure 4", "Figure 6", "Figure 7", "Figure 8"],
-    "multipath": ["Table 1", *(f"Figure {n}" for n in range(2, 6)), "Section 6.1", "Section 6.2"],
+    "multipath": [
+        "Table 1",
+        *(f"Figure {n}" for n in range(2, 6)),
+        *(f"Section {n}" for n in (5.3, 6.1, 6.2)),
+    ],
     "unordered": ["Table 1", "Figure 3"],
     "stegotorus": ["Table 2", "Table 3", "Figure 6", "Figure 7", "Section 8"],
 }
@@ -123,18 +128,88 @@ def test_a_run_is_compared_with_the_committed_data(tmp_path: Path) -> None:
     assert "CONTRADICTS comps, Figure 8" in other.stdout
 
 
-def test_the_table_of_designs_has_the_closed_forms_of_the_paper(data: Data) -> None:
+def test_the_page_of_designs_is_what_the_data_make(data: Data) -> None:
+    assert index.designs_page(data) == data.page("designs.md"), "run: make reproduce-index"
+
+
+def test_another_number_in_the_page_of_designs_is_reported(tmp_path: Path) -> None:
+    copy = tmp_path / "results"
+    shutil.copytree(RESULTS, copy)
+    page = copy / "designs.md"
+    text = page.read_text("utf-8")
+    page.write_text(text.replace("Anabranch × 3: 0.70", "Anabranch × 3: 0.71"), "utf-8")
+    wrong = list(index.problems(Data(copy)))
+    assert len(wrong) == 1
+    assert "Section 5.3" in wrong[0]
+    assert "designs.md does not have" in wrong[0]
+
+
+def test_the_table_of_designs_agrees_with_the_pages_of_its_parts(data: Data) -> None:
     table = {row[0]: row for row in advice.rows(data)}
-    # Footnote 14: 4 % with one circuit, 9.8 % with three.
-    assert table["Tor × 1"][5:] == ("4.0 %", "4 %")
-    assert table["mTor × 3"][5] == "9.8 %"
-    assert table["MORE, 10 circuits"][1] == "not measured"
     circuits = data.page("circuits.md")
     row = next(
         line for line in circuits.splitlines() if line.startswith("| lines | mTor × 3 | 5 |")
     )
     for cell in table["mTor × 3"][2:4]:
         assert cell in row
+    # Footnote 14 of the paper: 4 % with one circuit, 9.8 % with three.
+    assert table["mTor × 3"][8] == "9.8 %"
+    assert table["UDP-OR × 1"][1] == table["MORE, 10 circuits"][5] == "not measured"
+    # Only where circuits merge in the middle does a relay other than the exit see everything.
+    assert table["merged in the middle × 2"][10] == "3.6 %"
+    assert table["mTor × 2"][10] == "–"
+    assert designs.chances(3) == pytest.approx((0.0976, 0.0016))
+    assert all(len(row) == len(advice.HEADER) for row in table.values())
+
+
+def test_a_design_on_udp_is_compared_with_the_fastest_one_on_tcp(tmp_path: Path) -> None:
+    """Networks differ by a factor, but ratios within a network do not."""
+    rows = [
+        {"design": design, "legs": legs, "network": network, "seed": 1, "load": "web"}
+        | {"first_byte": network * time, "last_byte": network * (1 - time)}
+        for network in (1, 2, 3)
+        for (design, legs), time in {
+            ("tor", 1): 0.5,
+            ("mtor", 2): 0.4,
+            **dict.fromkeys(designs.UDP, 0.2),
+        }.items()
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "designs.parquet")
+    sooner = designs.first_byte(Data(tmp_path))
+    assert sooner.verdict == HOLDS
+    assert sooner.text.startswith("of the time of mTor × 2: UDP-OR × 1: 0.50 (0.50 to 0.50)")
+    slower = designs.download(Data(tmp_path), "web")
+    assert slower.verdict == HOLDS
+    assert slower.text.startswith("of the time of Tor × 1: UDP-OR × 1: 1.60")
+
+
+def test_the_table_of_recalls_and_its_text_are_what_the_data_make(data: Data) -> None:
+    page = data.page("fingerprinting.md")
+    assert recall.written(data) in page, "run: make reproduce-index"
+    found = {
+        (one["spec"]["attack"], one["spec"]["loads"], one["spec"]["protocol"]): one["metrics"]
+        for one in recall.results(data)
+    }
+    df, pfp, cnn = (
+        f"{100 * found[name, 40, 'honest']['recall']['value']:.1f}"
+        for name in ("df", "p-fp", "var-cnn")
+    )
+    text = " ".join(page.split())
+    assert f"DF {df}, p-FP(C) {pfp}, Var-CNN {cnn} %" in text
+    ends = [found[name, 40, "honest"]["recall"]["value"] for name in ("cumul", "k-fp")]
+    assert f"k-FP and CUMUL keep {100 * min(ends):.0f} to {100 * max(ends):.0f} %" in text
+    assert f"k-FP even {100 * found['k-fp', 10, 'honest']['recall']['value']:.0f} %" in text
+    assert f"recall is {inline(found['df', 40, 'paper']['recall'])}" in text
+
+
+def test_a_changed_recall_is_not_in_the_page(tmp_path: Path) -> None:
+    for name in ("fingerprinting.jsonl", "recall.jsonl"):
+        shutil.copy(RESULTS / name, tmp_path)
+    file = tmp_path / "recall.jsonl"
+    changed = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    changed[0]["metrics"]["recall"]["value"] -= 0.01
+    file.write_text("\n".join(map(json.dumps, changed)), "utf-8")
+    assert recall.written(Data(tmp_path)) not in Data(RESULTS).page("fingerprinting.md")
 
 
 def test_the_tables_of_observers_and_attackers_are_what_their_rows_say(data: Data) -> None:

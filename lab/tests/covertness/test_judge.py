@@ -82,6 +82,7 @@ def test_the_browser_is_not_told_from_itself_and_random_bytes_are_caught(tmp_pat
     assert text.index("Recognised classes") < text.index("Controls") < text.index("Fixed detectors")
     assert "| nosteg | 100 connections | 48/96 | too few |" in text
     assert "| too few negatives (needs 10,000) |" in text
+    assert page.NO_ROWS in " ".join(text.split())
 
 
 def test_requests_are_of_the_browser_as_one_and_of_every_other_class_in_clear(
@@ -218,9 +219,12 @@ def test_the_command_writes_both_files_or_says_what_is_wrong(tmp_path: Path) -> 
     done = subprocess.run([*command, str(at), *rest], capture_output=True, text=True, check=True)
     assert "itself" in done.stdout
     assert {*json.loads((tmp_path / "a.json").read_text())} == {
-        "hits", "told", "distances", "requests",
+        "captures", "hits", "told", "distances", "requests",
     }  # fmt: skip
-    assert (tmp_path / "a.md").read_text().startswith(page.BEGIN)
+    text = (tmp_path / "a.md").read_text()
+    assert text.startswith(page.BEGIN)
+    assert "All numbers are in `a.json`." in text
+    assert page.NO_ROWS not in text
     file = at / "real-b/0.pcap"
     file.write_bytes(file.read_bytes()[:30])
     done = subprocess.run([*command, str(at), *rest], capture_output=True, text=True, check=False)

@@ -77,7 +77,8 @@ def covertness(
 
         found = judge.judge(groups, bootstrap, seed, begun)
         command = "make covertness"
-        _write(found, page.document(found, command), document, out)
+        rows = None if out is None else out.name
+        _write(found, page.document(found, command, rows), document, out)
     for line in page.findings(found):
         print(line.replace("**", ""))
 
@@ -103,7 +104,10 @@ def _write(found: Judgement, text: str, document: Path | None, out: Path | None)
 
 def _numbers(found: Judgement) -> dict[str, Any]:
     """Returns all numbers by kind."""
+    from anabranch.covertness.page import captures
+
     return {
+        "captures": captures(found),
         "hits": [asdict(each) for each in found.hits],
         "told": [asdict(each) for each in found.told],
         "distances": [asdict(each) for each in found.distances],

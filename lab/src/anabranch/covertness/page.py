@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +16,24 @@ from anabranch.report.markdown import escaped, wrapped
 
 BEGIN = "<!-- anabranch-lab covertness: from here to the end mark, all is generated -->"
 END = "<!-- anabranch-lab covertness: end -->"
+NO_ROWS = (
+    "**These numbers cannot be counted again:** the captures are not in the repository, and no "
+    "file of rows was written (`--out`)."
+)
+"""Note of a page without a file of its numbers."""
 FARTHEST = 6
 """Number of a class's features to show in addition to the paper's."""
 
 
-def document(found: Judgement, command: str) -> str:
-    """Returns the generated part with its marks."""
+def document(found: Judgement, command: str, rows: str | None = None) -> str:
+    """Returns the generated part with its marks.
+
+    Args:
+        found: the judgement.
+        command: the command that repeats the measurement.
+        rows: name of the file with all numbers; None if none is written.
+    """
+    note = NO_ROWS if rows is None else f"All numbers are in `{rows}`."
     parts = {
         "Recognised classes": _list(caught(found)),
         "Controls": _list(controls(found)),
@@ -32,7 +45,7 @@ def document(found: Judgement, command: str) -> str:
         "Requests": _requests(found),
         "Captures": _captures(found),
     }
-    lines = [BEGIN, "", f"    {command}"]
+    lines = [BEGIN, "", f"    {command}", "", wrapped(note)]
     for title, part in parts.items():
         lines += ["", f"## {title}", "", *part]
     return "\n".join([*lines, "", END, ""])
@@ -107,15 +120,30 @@ def _requests(found: Judgement) -> list[str]:
     return [*_table(head, rows), "", note]
 
 
-def _captures(found: Judgement) -> list[str]:
-    head = ["class", "sessions", "sites", "connections", "a session", "kB up", "kB down"]
+def captures(found: Judgement) -> list[dict[str, Any]]:
+    """Returns sessions, sites and connections of each class, and medians of a session.
+
+    Medians are of its connections, and of its payload in kB; None without sessions.
+    """
     rows = []
     for name, group in found.groups.items():
         count = [float(len(flows)) for flows in group.sessions]
         sums = [[sum(int(abs(flow.sizes[flow.sizes * side > 0]).sum()) for flow in flows) / 1000
                  for flows in group.sessions] for side in (1, -1)]  # fmt: skip
-        middle = [f"{np.median(each):.3g}" if each else "–" for each in (count, *sums)]
-        rows.append([name, len(count), len(set(group.sites)), f"{sum(count):,.0f}", *middle])
+        middle = [float(np.median(each)) if each else None for each in (count, *sums)]
+        medians = dict(zip(("a session", "kB up", "kB down"), middle, strict=True))
+        known = {"sessions": len(count), "sites": len(set(group.sites)), "connections": sum(count)}
+        rows.append({"class": name, **known, **medians})
+    return rows
+
+
+def _captures(found: Judgement) -> list[str]:
+    head = ["class", "sessions", "sites", "connections", "a session", "kB up", "kB down"]
+    rows = []
+    for each in captures(found):
+        middle = ["–" if each[name] is None else f"{each[name]:.3g}" for name in head[4:]]
+        counts = [each["class"], each["sessions"], each["sites"], f"{each['connections']:,.0f}"]
+        rows.append([*counts, *middle])
     note = "Medians of a session's connections and payload. Omitted packets, of connections that\n"
     note += "began before a capture: "
     note += f"{sum(group.headless for group in found.groups.values())}."

@@ -1,18 +1,23 @@
-"""Cost and protection of each design in one table: section 5.3 of the DBSec 2019 paper."""
+"""The results page of section 5.3 of the DBSec 2019 paper: cost and protection of each design."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from statistics import mean
 
+from anabranch.reproduction import designs
+from anabranch.reproduction.anonymity import FIRST
 from anabranch.reproduction.data import Data, Row
-from anabranch.reproduction.found import Interval
+from anabranch.reproduction.designs import NAMES, chances, percent
 from anabranch.reproduction.spread import by_round, mean_interval
+from anabranch.reproduction.words import table, wrapped
 
-HOSTILE = 0.2
-"""Share of hostile entries and exits, as in the paper's footnote 14."""
 CIRCUITS = (10, 100)
 """Numbers of circuits that a client of MORE has used; each packet may have a circuit of its own."""
+ALL = 228
+"""Number of clients in the large network."""
+UNKNOWN = "not measured"
 
 HEADER = (
     "design",
@@ -20,60 +25,205 @@ HEADER = (
     "320 KiB, ms",
     "1 MiB, ms",
     "CPU of all relays, ms/MB",
-    "one entry and the exit hostile",
+    "simulated: first byte, ms",
+    "320 KiB, ms",
+    "1 MiB, ms",
+    "an entry and the exit hostile",
     "all entries and the exit hostile",
+    "an entry and the merging relay hostile",
+    "clients with the same entries",
 )
-
-_NAMES = {
-    "tor": "Tor",
-    "conflux": "Conflux",
-    "conflux-2013": "Conflux 2013",
-    "conflux-2013-turns": "Conflux 2013, round robin",
-    "mtor": "mTor",
-    "mtor-turns": "mTor, round robin",
-    "anabranch": "Anabranch",
-    "anabranch-turns": "Anabranch, round robin",
-    "merged": "merged in the middle",
-    "merged-batches": "merged in the middle, batches",
-}
+WIDE = ("design", "schedule", "paths", "web: first byte, ms", "320 KiB, ms", "bulk: 1 MiB, ms")
 
 
 def rows(data: Data) -> list[tuple[str, ...]]:
-    """Returns a row for each design measured behind lines, then the closed forms of MORE.
+    """Returns a row for each design and number of circuits, then the closed forms of MORE.
 
-    Times and CPU are means over rounds with half widths of their 95 % intervals; the probabilities
-    are the paper's closed forms (section 6.1) with `HOSTILE`.
+    Args:
+        data: has `circuits.parquet`, `designs.parquet` and `anonymity.parquet`.
     """
-    lines = [row for row in data.table("circuits.parquet") if row["place"] == "lines"]
+    measured = {(row["design"], row["legs"]) for row in data.table("circuits.parquet")}
+    drawn = {(row["design"], row["legs"]) for row in data.table("designs.parquet")}
+    keys = [
+        (design, legs)
+        for design in NAMES
+        for legs in sorted(legs for name, legs in measured | drawn if name == design)
+    ]
     found: list[tuple[str, ...]] = []
-    for design, name in _NAMES.items():
-        for legs in sorted({row["legs"] for row in lines if row["design"] == design}):
-            of = [row for row in lines if (row["design"], row["legs"]) == (design, legs)]
-            usual = [row for row in of if not row["optimistic"]]
-            cells = (
-                _over(usual, lambda row: 1e3 * row["first_byte"], 0),
-                _over(of, lambda row: 1e3 * row["web"], 0),
-                _over(of, lambda row: 1e3 * row["bulk"], 0),
-                _over(of, _cpu, 1),
-            )
-            found.append((f"{name} × {legs}", *cells, *_chances(legs)))
+    for design, legs in keys:
+        own = _measured(data, design, legs), _simulated(data, design, legs)
+        seen = _anonymity(data, legs, is_merged=design.startswith("merged"))
+        found.append((designs.name_of(design, legs), *own[0], *own[1], *seen))
     for count in CIRCUITS:
-        found.append((f"MORE, {count} circuits", *["not measured"] * 4, *_chances(count)))
+        anyone, everyone = map(percent, chances(count))
+        found.append((f"MORE, {count} circuits", *[UNKNOWN] * 7, anyone, everyone, "–", "all"))
     return found
 
 
-def _cpu(row: Row) -> float:
-    positions = ("guards", "middles", "exit")
-    return float(sum(row[f"{position}_ms_per_mb"] for position in positions))
+def wide(data: Data) -> list[tuple[str, ...]]:
+    """Returns times of each design with two paths, and of one path, in the large network.
+
+    Args:
+        data: has `wide.parquet`.
+    """
+    every = [
+        row
+        for row in data.table("wide.parquet")
+        if row["clients"] == ALL and math.isclose(row["quantile"], 0.5)
+    ]
+    keys = {(row["design"], row["schedule"], row["paths"]): None for row in every}
+    found: list[tuple[str, ...]] = []
+    for design, schedule, paths in keys:
+        of = [row for row in every if (row["design"], row["schedule"]) == (design, schedule)]
+        web, bulk = ([row for row in of if row["load"] == load] for load in ("web", "bulk"))
+        cells = (
+            _ms([row["time_to_first_byte"] for row in web]),
+            _ms([row["time_to_last_byte"] for row in web]),
+            _ms([row["time_to_last_byte"] for row in bulk]),
+        )
+        found.append((design, schedule, str(paths), *cells))
+    return found
+
+
+def page(data: Data, verdicts: Sequence[tuple[str, ...]]) -> str:
+    """Returns the page, in Markdown.
+
+    Args:
+        data: the committed data.
+        verdicts: claims of section 5.3, each with the paper's number, ours and the verdict.
+    """
+    lines = [
+        "# Which multi-path design for which purpose",
+        "",
+        *wrapped(_INTRODUCTION),
+        "",
+        "    make reproduce-index                # this page, from the data in this folder",
+        "    make lab-designs                    # the simulated times: minutes of one core",
+        "",
+        "## The paper's advice",
+        "",
+        *table(("claim", "the paper", "ours", "verdict"), verdicts),
+        "",
+        *wrapped(_VERDICTS),
+        "",
+        "## Cost and protection of each design",
+        "",
+        *table(HEADER, rows(data)),
+        "",
+        *_notes(),
+        "",
+        "## In a large network",
+        "",
+        *wrapped(_WIDE),
+        "",
+        *table(WIDE, wide(data)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+_INTRODUCTION = (
+    "Section 5.3 of *Analysis of Multi-path Onion Routing-Based Anonymization Networks* (DBSec "
+    "2019) recommends a design for each purpose: UDP for a fast first response, TCP with a "
+    "congestion-based schedule for fast downloads, round robin to relieve relays, and MORE where "
+    "anonymity matters more than speed. This page has each recommendation with a verdict, and the "
+    "costs and the protection of all designs. `make reproduce-index` writes the whole page."
+)
+_VERDICTS = (
+    "Ratios are geometric means with 95 % intervals: over rounds of `experiment circuits` behind "
+    "lines, or over simulated networks. Designs on UDP are compared with the TCP design that is "
+    "fastest in the same networks. They have simulated times only: the committed measurement is "
+    "older than its rows for them."
+)
+_WIDE = (
+    "The same designs with two paths in the simulated network of [wide](wide.md), with "
+    f"{ALL} clients: means over three networks of the median times, with half the width of the 95 "
+    "% interval. It has no designs on UDP."
+)
+
+
+def _notes() -> Iterator[str]:
+    yield from _item(
+        "*Measured* times and CPU are from [`experiment circuits`](circuits.md) behind lines: "
+        "means over five rounds (`circuits.parquet`). The client waits for the connection before "
+        "it sends the request. Clients use all guards, so the CPU of a single guard cannot be "
+        "judged."
+    )
+    yield from _item(
+        "*Simulated* times are from `anabranch sim` (`designs.parquet`, `lab/results/designs.py`): "
+        "means of the median times in three networks with eleven relays of 10 or 20 Mbit/s, ten "
+        "clients that load pages of 320 KiB and one that loads 1 MiB after 1 MiB. Only ratios "
+        "within these columns mean something: the network differs from the measured one. With UDP "
+        "a client sends its request before the exit is connected to the server, with TCP after it."
+    )
+    yield from _item(
+        f"*Hostile*: {100 * designs.HOSTILE:.0f} % of the weight of entries, exits and middle "
+        f"relays in the network of {FIRST[:7]}, drawn (`anonymity.parquet`, "
+        "[anonymity](anonymity.md)); for MORE the closed forms of section 6.1. *An entry and the "
+        "exit* is enough for correlation, *all entries* for all of a stream. Where circuits merge "
+        "in the middle, the merging relay sees what the exit sees."
+    )
+    yield from _item(
+        "*Clients with the same entries*: mean over 83,000 clients in the same network. Clients of "
+        "MORE use all entries, so all have the same."
+    )
+    yield from _item(
+        "The values after ± are half the width of the 95 % interval (Student's t). *MORE* is "
+        "measured on loopback only, and that run has not been made. The simulator has no relays "
+        "that change with each message."
+    )
+
+
+def _measured(data: Data, design: str, legs: int) -> tuple[str, ...]:
+    of = [
+        row
+        for row in data.table("circuits.parquet")
+        if (row["place"], row["design"], row["legs"]) == ("lines", design, legs)
+    ]
+    if not of:
+        return (UNKNOWN,) * 4
+    usual = [row for row in of if not row["optimistic"]]
+    return (
+        _over(usual, lambda row: 1e3 * row["first_byte"], 0),
+        _over(of, lambda row: 1e3 * row["web"], 0),
+        _over(of, lambda row: 1e3 * row["bulk"], 0),
+        _over(of, designs.cpu, 1),
+    )
+
+
+def _simulated(data: Data, design: str, legs: int) -> tuple[str, ...]:
+    columns = (("web", "first_byte"), ("web", "last_byte"), ("bulk", "last_byte"))
+    times = [designs.simulated(data, (design, legs), *column) for column in columns]
+    return tuple(_ms(of) if of else UNKNOWN for of in times)
+
+
+def _anonymity(data: Data, legs: int, *, is_merged: bool) -> tuple[str, ...]:
+    of = {
+        (row["analysis"], row["measure"]): row["mean"]
+        for row in data.table("anonymity.parquet")
+        if row["consensus"] == FIRST
+        and (row["legs"], row["in_use"]) == (legs, legs)
+        and row["adversary"] in ("", str(designs.HOSTILE))
+    }
+    seen = [percent(of["paths", measure]) for measure in ("any", "all")]
+    merging = percent(of["paths", "merge"]) if is_merged else "–"
+    return (*seen, merging, f"{of['fingerprints', 'over_clients']:.1f}")
 
 
 def _over(of: Sequence[Row], value: Callable[[Row], float], digits: int) -> str:
-    interval: Interval = mean_interval(list(by_round(of, value, mean).values()))
+    return _number(list(by_round(of, value, mean).values()), digits)
+
+
+def _ms(seconds: Sequence[float]) -> str:
+    return _number([1e3 * one for one in seconds], 0)
+
+
+def _number(values: Sequence[float], digits: int) -> str:
+    interval = mean_interval(values)
     half = interval.value - (interval.low or 0)
-    return f"{interval.value:.{digits}f} ± {half:.{digits}f}"
+    return f"{interval.value:,.{digits}f} ± {half:,.{digits}f}"
 
 
-def _chances(legs: int) -> tuple[str, str]:
-    anyone = HOSTILE * (1 - (1 - HOSTILE) ** legs)
-    everyone = HOSTILE * HOSTILE**legs
-    return f"{100 * anyone:.1f} %", f"{100 * everyone:.2g} %"
+def _item(text: str) -> Iterator[str]:
+    first, *others = wrapped(text, width=96)
+    yield f"* {first}"
+    yield from (f"  {line}" for line in others)

@@ -71,7 +71,7 @@ def more(data: Data, circuits: int, share: float = 0.2) -> Found:
     one, many = share * share, share * share**circuits
     verdict = HOLDS if many < one else FAILS
     text = f"{100 * many:.1g} % with {circuits} circuits, {100 * one:.0f} % with one"
-    return Found(text, verdict, "closed form")
+    return Found(text, verdict, "closed form", (f"{100 * many:.1g} %",))
 
 
 def sets(data: Data, entries: int, packets: int) -> Found:
@@ -86,7 +86,7 @@ def sets(data: Data, entries: int, packets: int) -> Found:
     verdict = HOLDS if share > 0.99 else FAILS
     used = f"have used all {entries:,} entries after {packets:,} packets"
     text = f"{100 * share:.1f} % of clients {used}"
-    return Found(text, verdict, "closed form")
+    return Found(text, verdict, "closed form", (f"{100 * share:.1f} % of clients have used all",))
 
 
 def model(data: Data, measure: str, least: float, most: float) -> Found:

@@ -56,18 +56,50 @@ def lower(
     )
 
 
-def level(data: Data, attack: str, at_least: float) -> Found:
-    """Judges whether an attack's recall on undefended loads is at least `at_least`."""
-    found = _open_world(data, attack, {})
-    recall = found["metrics"]["recall"]
-    verdict = OPEN
-    if recall["low"] >= at_least:
-        verdict = HOLDS
-    elif recall["high"] < at_least:
-        verdict = FAILS
+def level(data: Data, attack: str, at_least: float, protocol: str = "honest") -> Found:
+    """Judges whether an attack's recall on undefended loads is at least `at_least`.
+
+    Args:
+        data: has `fingerprinting.jsonl`.
+        attack: name of the attack.
+        at_least: the bound.
+        protocol: `honest` or `paper`.
+    """
+    found = _open_world(data, attack, {}, protocol)
     text = f"recall {_inline(found, 'recall')}, r-precision {_inline(found, 'r_precision')}"
+    return _reached(found, "recall", at_least, text, _inline(found, "r_precision"))
+
+
+def closed(data: Data, attack: str, at_least: float) -> Found:
+    """Judges whether an attack recognises `at_least` of undefended loads in a closed world.
+
+    The result is that with all loads and the published inputs.
+
+    Args:
+        data: has `fingerprinting.jsonl`.
+        attack: name of the attack.
+        at_least: the bound.
+    """
+    for each in data.results("fingerprinting.jsonl"):
+        spec = each["spec"]
+        own = (spec["attack"], spec["world"], spec["protocol"], spec["schedule"], spec["loads"])
+        if own == (attack, "closed", "honest", None, None):
+            text = f"{_inline(each, 'accuracy')} of loads"
+            return _reached(each, "accuracy", at_least, text, _inline(each, "accuracy"))
+    raise LookupError(f"{attack}: no result of undefended loads in a closed world")
+
+
+def _reached(result: Row, metric: str, at_least: float, text: str, quote: str) -> Found:
+    found = result["metrics"][metric]
+    verdict = OPEN
+    if found["low"] >= at_least:
+        verdict = HOLDS
+    elif found["high"] < at_least:
+        verdict = FAILS
     why = "the interval contains the bound" if verdict == OPEN else ""
-    return Found(text, verdict, why, (_inline(found, "r_precision"),))
+    if result["facts"].get("restored"):
+        why = "; ".join(filter(None, (why, "restored from an earlier page")))
+    return Found(text, verdict, why, (quote,))
 
 
 def split(data: Data, attack: str, protocol: str) -> Found:
@@ -123,13 +155,15 @@ def time_or_packets(data: Data, attack: str, every: tuple[str, str] = ("50p", "1
     return Found(found.text, verdict, found.why, found.quotes)
 
 
-def _open_world(data: Data, attack: str, wanted: Mapping[str, Any]) -> Row:
+def _open_world(
+    data: Data, attack: str, wanted: Mapping[str, Any], protocol: str = "honest"
+) -> Row:
     """Returns the result of an attack in a setting; of several designs, the largest."""
     target = {"schedule": None, "every": None, "paths": 3, "defence": None} | dict(wanted)
     found = []
     for each in data.results("fingerprinting.jsonl"):
         spec = each["spec"]
-        if (spec["attack"], spec["world"], spec["protocol"]) != (attack, "open", "honest"):
+        if (spec["attack"], spec["world"], spec["protocol"]) != (attack, "open", protocol):
             continue
         if spec["observer"] != "random" or spec["mode"] != "together" or spec["draw"] != "load":
             continue

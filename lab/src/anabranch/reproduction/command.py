@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -12,6 +13,8 @@ from anabranch.validate import TraceError, source
 
 if TYPE_CHECKING:
     from anabranch.reproduction.data import Data
+
+T = TypeVar("T")
 
 
 def reproduction(
@@ -22,6 +25,14 @@ def reproduction(
     into: Annotated[
         Path | None, typer.Option("--into", metavar="FILE", help="Write the page to FILE.")
     ] = None,
+    pages: Annotated[
+        bool,
+        typer.Option(
+            "--pages",
+            help="Write the generated pages and parts of pages in RESULTS first: designs.md, the "
+            "table of recalls in fingerprinting.md, and the table of data in README.md.",
+        ),
+    ] = False,
     against: Annotated[
         Path | None,
         typer.Option(
@@ -37,34 +48,55 @@ def reproduction(
     Fails if a row has neither a verdict nor a reason, or if a results page has another number than
     its data.
     """
-    from anabranch.reproduction import index
+    from anabranch.reproduction import index, recall, rows
     from anabranch.reproduction.data import Data
 
-    data = Data(results)
     if against is not None:
-        _compare(data, Data(against))
+        _compare(Data(results), Data(against))
         return
-    try:
-        text = index.page(data)
-        wrong = list(index.problems(data))
-    except LookupError as error:
-        raise TraceError(str(error)) from error
+    if pages:
+        _write(results / "designs.md", lambda: index.designs_page(Data(results)))
+        _within(results / "fingerprinting.md", lambda: recall.written(Data(results)))
+        _within(results / "README.md", lambda: rows.written(results))
+    data = Data(results)
+    text = _made(lambda: index.page(data))
+    wrong = [*_made(lambda: list(index.problems(data))), *rows.problems(results)]
     if wrong:
         raise TraceError("; ".join(wrong))
     if into is None:
         sys.stdout.write(text)
-        return
-    with source(into):
-        into.write_text(text, "utf-8")
+    else:
+        _write(into, lambda: text)
+
+
+def _within(file: Path, make: Callable[[], str]) -> None:
+    from anabranch.report import markdown
+    from anabranch.reproduction.words import BEGIN, END
+
+    part = _made(make)
+    with source(file):
+        old = file.read_text("utf-8")
+        file.write_text(markdown.within(old, part, BEGIN, END), "utf-8")
+
+
+def _write(file: Path, make: Callable[[], str]) -> None:
+    text = _made(make)
+    with source(file):
+        file.write_text(text, "utf-8")
+
+
+def _made(make: Callable[[], T]) -> T:
+    """Returns what `make` returns; a result that the data do not hold becomes one line."""
+    try:
+        return make()
+    except LookupError as error:
+        raise TraceError(str(error)) from error
 
 
 def _compare(run: Data, committed: Data) -> None:
     from anabranch.reproduction import against as compared
 
-    try:
-        pairs = list(compared.pairs(committed, run))
-    except LookupError as error:
-        raise TraceError(str(error)) from error
+    pairs = _made(lambda: list(compared.pairs(committed, run)))
     sys.stdout.write(compared.table(pairs))
     if not any(run.folder.glob("**/*.parquet")):
         raise TraceError(f"{run.folder}: no experiment's data are there")

@@ -7,19 +7,31 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
-from anabranch.reproduction import advice, anonymity, attacks, camouflage, onions, splitting
+from anabranch.reproduction import (
+    advice,
+    anonymity,
+    attacks,
+    camouflage,
+    designs,
+    onions,
+    splitting,
+)
 from anabranch.reproduction.claims import Claim, Paper, claims, papers
 from anabranch.reproduction.data import Data
 from anabranch.reproduction.found import MISSING, OPEN, VERDICTS, Found
+from anabranch.reproduction.words import table, wrapped
 
 _MODULES: dict[str, ModuleType] = {
     "anonymity": anonymity,
     "attacks": attacks,
     "camouflage": camouflage,
+    "designs": designs,
     "onions": onions,
     "splitting": splitting,
 }
 _HEADER = ("place", "claim", "the paper", "ours", "verdict")
+ADVICE = "Section 5.3"
+"""Place of the claims that `designs_page` lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +79,17 @@ def page(data: Data) -> str:
     lines = [*_head(every)]
     for paper in papers():
         of = [entry for entry in every if entry.claim.paper == paper.key]
-        lines += ["", f"## {paper.name}", "", *_wrapped(f"{paper.title}."), ""]
-        lines += _table(of)
+        lines += ["", f"## {paper.name}", "", *wrapped(f"{paper.title}."), ""]
+        lines += table(_HEADER, _rows(of))
         lines += ["", *_made(paper, of)]
-        if paper.key == "multipath":
-            lines += ["", *_advice(data)]
     return "\n".join(lines) + "\n"
+
+
+def designs_page(data: Data) -> str:
+    """Returns the page of section 5.3 of the DBSec 2019 paper (`designs.md`), in Markdown."""
+    of = [entry for entry in entries(data) if entry.claim.place == ADVICE]
+    rows = [(one.claim.claim, one.claim.published, *_result(one.found)) for one in of]
+    return advice.page(data, rows)
 
 
 def found(claim: Claim, data: Data) -> Found:
@@ -93,7 +110,7 @@ def _head(every: Sequence[Entry]) -> Iterator[str]:
     counts = Counter(entry.found.verdict for entry in every)
     yield "# The papers' tables, figures and claims"
     yield ""
-    yield from _wrapped(
+    yield from wrapped(
         "Each table, figure and numbered claim of the four papers that this project reproduces, "
         "with the paper's number and ours. `make reproduce-index` writes this page from the data "
         "in `docs/results`; no number of ours is typed by hand, and a test compares them with the "
@@ -107,7 +124,7 @@ def _head(every: Sequence[Entry]) -> Iterator[str]:
         if counts[verdict]:
             yield f"| {verdict} | {counts[verdict]} |"
     yield ""
-    yield from _wrapped(
+    yield from wrapped(
         "A verdict compares a 95 % interval with a bound (goodput over paths has no interval: "
         "there the least and the greatest run are compared). The claim *holds* or *does not hold* "
         "if the whole interval lies on one side of the bound. It *cannot be judged* if the "
@@ -117,15 +134,16 @@ def _head(every: Sequence[Entry]) -> Iterator[str]:
     )
 
 
-def _table(of: Sequence[Entry]) -> Iterator[str]:
-    yield "| " + " | ".join(_HEADER) + " |"
-    yield "|" + "---|" * len(_HEADER)
+def _rows(of: Sequence[Entry]) -> Iterator[tuple[str, ...]]:
     for entry in of:
-        claim, own = entry.claim, entry.found
+        claim = entry.claim
         place = f"[{claim.place}](results/{claim.page})" if claim.page else claim.place
-        verdict = f"**{own.verdict}**" + (f": {own.why}" if own.why else "")
-        cells = (place, claim.claim, claim.published, own.text or "–", verdict)
-        yield "| " + " | ".join(map(_cell, cells)) + " |"
+        yield place, claim.claim, claim.published, *_result(entry.found)
+
+
+def _result(found: Found) -> tuple[str, str]:
+    """Returns the cells of our number and of the verdict."""
+    return found.text or "–", f"**{found.verdict}**" + (f": {found.why}" if found.why else "")
 
 
 def _made(paper: Paper, of: Sequence[Entry]) -> Iterator[str]:
@@ -139,36 +157,17 @@ def _made(paper: Paper, of: Sequence[Entry]) -> Iterator[str]:
             way = (claim.page, claim.command, claim.time, claim.settings)
             places = ways.setdefault(way, [])
             places += [claim.place] if claim.place not in places else []
-    yield "| for | page | command | time | settings |"
-    yield "|---|---|---|---|---|"
-    for (name, command, time, settings), places in ways.items():
-        link = f"[{name.removesuffix('.md')}](results/{name})"
-        cells = ("; ".join(places), link, f"`{command}`", time, settings)
-        yield "| " + " | ".join(map(_cell, cells)) + " |"
-
-
-def _advice(data: Data) -> Iterator[str]:
-    yield "### What each design costs and hides (section 5.3)"
-    yield ""
-    yield from _wrapped(
-        "For fast downloads the paper advises TCP with a congestion-based scheduler. It advises "
-        "round robin to relieve relays, UDP for the first byte, and MORE where speed does not "
-        "matter. The table has the measured costs of the designs behind lines of limited rate "
-        "(`circuits.parquet`, means over rounds with 95 % intervals). By formula it has the "
-        "probability that both ends of a connection are hostile, if "
-        f"{100 * advice.HOSTILE:.0f} % of entries and exits are hostile. MORE, whose packets may "
-        "each have a circuit of their own, was not measured. The more circuits it uses, the more "
-        "certain it is that at least one entry is hostile, and the less likely that all are."
-    )
-    yield ""
-    yield "| " + " | ".join(advice.HEADER) + " |"
-    yield "|" + "---|" * len(advice.HEADER)
-    for row in advice.rows(data):
-        yield "| " + " | ".join(map(_cell, row)) + " |"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    cells = [
+        (
+            "; ".join(places),
+            f"[{name.removesuffix('.md')}](results/{name})",
+            f"`{command}`",
+            time,
+            settings,
+        )
+        for (name, command, time, settings), places in ways.items()
+    ]
+    yield from table(("for", "page", "command", "time", "settings"), cells)
 
 
 def _plain(text: str) -> str:
@@ -177,14 +176,3 @@ def _plain(text: str) -> str:
     Prose and tables write the same number with different signs.
     """
     return " ".join(text.replace("*", "").replace(" %", "").split())
-
-
-def _wrapped(text: str, width: int = 98) -> Iterator[str]:
-    line = ""
-    for word in text.split():
-        if line and len(line) + 1 + len(word) > width:
-            yield line
-            line = word
-        else:
-            line = f"{line} {word}" if line else word
-    yield line

@@ -1,0 +1,198 @@
+"""The claims of section 5.3 of the DBSec 2019 paper: what each design is good for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from statistics import mean
+
+from anabranch.reproduction.data import Data, Row
+from anabranch.reproduction.found import (
+    FAILS,
+    HOLDS,
+    OPEN,
+    Found,
+    Interval,
+    above,
+    all_of,
+    below,
+)
+from anabranch.reproduction.spread import by_round, mean_interval
+
+HOSTILE = 0.2
+"""Share of hostile entries and exits, as in the paper's footnote 14."""
+UDP = (("udp-or", 1), ("mudp-or", 2), ("mudp-or", 3), ("mudp-or-turns", 2), ("mudp-or-turns", 3))
+"""Designs over datagrams with their numbers of circuits."""
+RULES = ("conflux-2013", "mtor", "anabranch")
+"""Designs whose own schedule is measured next to round robin (`NAME-turns`)."""
+LEGS = (2, 3)
+NAMES = {
+    "tor": "Tor",
+    "conflux": "Conflux",
+    "conflux-2013": "Conflux 2013",
+    "conflux-2013-turns": "Conflux 2013, round robin",
+    "mtor": "mTor",
+    "mtor-turns": "mTor, round robin",
+    "anabranch": "Anabranch",
+    "anabranch-turns": "Anabranch, round robin",
+    "merged": "merged in the middle",
+    "merged-batches": "merged in the middle, batches",
+    "udp-or": "UDP-OR",
+    "mudp-or": "mUDP-OR",
+    "mudp-or-turns": "mUDP-OR, round robin",
+}
+"""Names of the designs in tables, in the order of the table of designs."""
+
+
+def first_byte(data: Data) -> Found:
+    """Judges whether each design on UDP has an earlier first byte than the fastest one on TCP.
+
+    Args:
+        data: has `designs.parquet`.
+    """
+    return _against_tcp(data, "web", "first_byte", lambda ratio: below(ratio, 1))
+
+
+def download(data: Data, load: str) -> Found:
+    """Judges whether each design on UDP downloads slower than the fastest one on TCP.
+
+    Args:
+        data: has `designs.parquet`.
+        load: `web` or `bulk`.
+    """
+    return _against_tcp(data, load, "last_byte", lambda ratio: above(ratio, 1))
+
+
+def own_rule(data: Data, column: str) -> Found:
+    """Judges whether a design's own schedule is faster behind lines than round robin.
+
+    Args:
+        data: has `circuits.parquet`.
+        column: `web` or `bulk`.
+    """
+    ratios = {
+        name_of(design, legs): _by_rounds(
+            data, (design, f"{design}-turns"), legs, lambda row: float(row[column])
+        )
+        for design in RULES
+        for legs in LEGS
+    }
+    return _found("of round robin's time: ", ratios, lambda ratio: below(ratio, 1))
+
+
+def relieved(data: Data) -> Found:
+    """Judges whether relays need less CPU for each byte with round robin than with own schedules.
+
+    Args:
+        data: has `circuits.parquet`.
+    """
+    ratios = {
+        name_of(design, legs): _by_rounds(data, (f"{design}-turns", design), legs, cpu)
+        for design in RULES
+        for legs in LEGS
+    }
+    return _found("of the CPU with the own schedule: ", ratios, lambda ratio: below(ratio, 1))
+
+
+def more(data: Data, circuits: int) -> Found:
+    """Compares what hostile relays see of MORE's packets and of one circuit, by both models.
+
+    Args:
+        data: not used: the forms hold in every network (`anonymity.formula`).
+        circuits: number of circuits that a client has used.
+    """
+    (one, _), (anyone, everyone) = chances(1), chances(circuits)
+    text = (
+        f"with {circuits} circuits {percent(anyone)} for one entry and the exit, "
+        f"{percent(everyone)} for all entries and the exit; {percent(one)} with one circuit"
+    )
+    if (anyone < one) == (everyone < one):
+        return Found(text, HOLDS if anyone < one else FAILS, "closed forms", (text,))
+    return Found(text, OPEN, "closed forms; the two models disagree", (text,))
+
+
+def chances(circuits: int) -> tuple[float, float]:
+    """Returns the closed forms of section 6.1 with `HOSTILE` entries and exits.
+
+    They are the probabilities that the exit and at least one entry are hostile, and that the exit
+    and all entries are.
+    """
+    return HOSTILE * (1 - (1 - HOSTILE) ** circuits), HOSTILE * HOSTILE**circuits
+
+
+def percent(share: float) -> str:
+    """Returns a share as a percentage with two significant digits."""
+    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.1f} %"
+
+
+def cpu(row: Row) -> float:
+    """Returns the CPU time of all relays in ms for each MB, from a row of `circuits.parquet`."""
+    positions = ("guards", "middles", "exit")
+    return float(sum(row[f"{position}_ms_per_mb"] for position in positions))
+
+
+def simulated(data: Data, key: tuple[str, int], load: str, column: str) -> list[float]:
+    """Returns a time in each simulated network, in seconds, in the networks' order.
+
+    Args:
+        data: has `designs.parquet`.
+        key: design, as in `circuits.parquet`, and number of circuits.
+        load: `web` or `bulk`.
+        column: `first_byte` or `last_byte`.
+    """
+    rows = sorted(data.table("designs.parquet"), key=lambda row: int(row["network"]))
+    wanted = (*key, load)
+    return [row[column] for row in rows if (row["design"], row["legs"], row["load"]) == wanted]
+
+
+def name_of(design: str, legs: int) -> str:
+    """Returns a design's name in tables, with its number of circuits."""
+    return f"{NAMES[design]} × {legs}"
+
+
+def _against_tcp(data: Data, load: str, column: str, judge: Callable[[Interval], str]) -> Found:
+    """Judges the ratio of each UDP design's time to that of the fastest TCP design.
+
+    The fastest one has the least geometric mean over the networks, with any number of circuits.
+    Ratios are of equal networks.
+    """
+    keys = {(row["design"], row["legs"]) for row in data.table("designs.parquet")}
+    times = {key: simulated(data, key, load, column) for key in sorted(keys)}
+    tcp = [key for key in times if key not in UDP]
+    fastest = min(tcp, key=lambda key: mean(map(math.log, times[key])))
+    ratios = {name_of(*key): _ratio(times[key], times[fastest]) for key in UDP}
+    return _found(f"of the time of {name_of(*fastest)}: ", ratios, judge)
+
+
+def _by_rounds(
+    data: Data, designs: tuple[str, str], legs: int, value: Callable[[Row], float]
+) -> Interval:
+    """Returns the ratio of the values of two designs behind lines, in equal rounds."""
+    rows = [row for row in data.table("circuits.parquet") if row["place"] == "lines"]
+    one, other = (
+        by_round([row for row in rows if (row["design"], row["legs"]) == (name, legs)], value, mean)
+        for name in designs
+    )
+    shared = sorted(one.keys() & other.keys())
+    return _ratio([one[each] for each in shared], [other[each] for each in shared])
+
+
+def _ratio(values: Sequence[float], others: Sequence[float]) -> Interval:
+    """Returns the geometric mean of the ratios of pairs, with a 95 % interval."""
+    logs = [math.log(one / other) for one, other in zip(values, others, strict=True)]
+    found = mean_interval(logs)
+    low, high = (None if end is None else math.exp(end) for end in (found.low, found.high))
+    return Interval(math.exp(found.value), low, high)
+
+
+def _found(of: str, ratios: dict[str, Interval], judge: Callable[[Interval], str]) -> Found:
+    """Returns one verdict on several ratios; `of` is their base, as text."""
+    verdict, why = all_of([judge(ratio) for ratio in ratios.values()])
+    text = of + ", ".join(f"{name}: {_number(ratio)}" for name, ratio in ratios.items())
+    return Found(text, verdict, why, (text,))
+
+
+def _number(ratio: Interval) -> str:
+    if ratio.low is None or ratio.high is None:
+        return f"{ratio.value:.2f}"
+    return f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"

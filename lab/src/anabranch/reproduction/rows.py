@@ -1,0 +1,137 @@
+"""The data behind each results page: `rows.toml`, and the table of it in docs/results/README.md."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from anabranch.reproduction.words import BEGIN, END, marked, table
+from anabranch.validate import source
+
+LOST = "cannot be counted again"
+"""Words of a page for each table without rows in the repository, and of its row in the table."""
+ENDINGS = (".parquet", ".jsonl", ".json")
+"""Endings of data files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Without:
+    """A table, or several, without rows in the repository.
+
+    Attributes:
+        table: its title or subject.
+        reason: the reason.
+        command: the command that measures it again.
+    """
+
+    table: str
+    reason: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A results page.
+
+    Attributes:
+        name: its file.
+        data: its data files, relative to the page.
+        without: its tables without rows.
+    """
+
+    name: str
+    data: tuple[str, ...]
+    without: tuple[Without, ...]
+
+
+@cache
+def pages() -> tuple[Page, ...]:
+    """Returns all pages, in the order of the file."""
+    text = resources.files("anabranch.reproduction").joinpath("rows.toml").read_text("utf-8")
+    return tuple(
+        Page(
+            row["name"],
+            tuple(row["data"]),
+            tuple(Without(**each) for each in row.get("without", [])),
+        )
+        for row in tomllib.loads(text)["page"]
+    )
+
+
+def problems(folder: Path) -> Iterator[str]:
+    """Yields pages and data files that `rows.toml` lacks, and pages that hide a lack of rows.
+
+    Args:
+        folder: `docs/results` of a checkout.
+    """
+    known = {page.name for page in pages()}
+    for name in sorted({file.name for file in folder.glob("*.md")} ^ known):
+        yield f"{name}: not both in rows.toml and in the folder"
+    listed = {name for page in pages() for name in page.data}
+    for name in sorted(_unlisted(folder, listed)):
+        yield f"{name}: no page of rows.toml has it"
+    for page in pages():
+        for name in page.data:
+            if not (folder / name).is_file():
+                yield f"{page.name}: {name} is missing"
+        if (folder / page.name).is_file():
+            yield from _unmarked(page, (folder / page.name).read_text("utf-8"))
+
+
+def written(folder: Path) -> str:
+    """Returns the table with its marks, in Markdown.
+
+    Args:
+        folder: `docs/results` of a checkout.
+
+    Raises:
+        TraceError: if a data file cannot be read.
+    """
+    header = ("page", "rows in", "tables without rows")
+    rows = [
+        (
+            f"[{page.name.removesuffix('.md')}]({page.name})",
+            ", ".join(f"`{name}` ({_count(folder / name):,})" for name in page.data) or "–",
+            "; ".join(
+                f"{each.table}: **{LOST}**, {each.reason} (`{each.command}` measures again)"
+                for each in page.without
+            )
+            or "–",
+        )
+        for page in pages()
+    ]
+    return marked(table(header, rows))
+
+
+def _unlisted(folder: Path, listed: set[str]) -> Iterator[str]:
+    """Yields data files that no page has, except recordings in folders with a listed file."""
+    folders = {str(Path(name).parent) for name in listed} - {"."}
+    for file in sorted(folder.rglob("*")):
+        name = str(file.relative_to(folder))
+        if file.suffix in ENDINGS and name not in listed and str(Path(name).parent) not in folders:
+            yield name
+
+
+def _unmarked(page: Page, text: str) -> Iterator[str]:
+    own = text.partition(BEGIN)[0] + text.partition(END)[2]
+    count = " ".join(own.split()).count(LOST)
+    if count != len(page.without):
+        yield (
+            f"{page.name}: has '{LOST}' {count} times, but {len(page.without)} tables without rows"
+        )
+
+
+def _count(file: Path) -> int:
+    """Returns the number of rows of a data file."""
+    with source(file):
+        if file.suffix == ".parquet":
+            return int(pq.read_metadata(file).num_rows)
+        text = file.read_text("utf-8")
+    return len(text.splitlines()) if file.suffix == ".jsonl" else len(json.loads(text))
