@@ -158,11 +158,12 @@ else ifeq ($(AREA),builds)
 	tests/interop/setup --area tor
 	$(PYTHON) bench/two_builds.py $(ARGS)
 else ifeq ($(AREA),tor)
-	scripts/build-release -p anabranch -p anabranch-bench --bin anabranch --bin idle-circuits --bin guard-clients --bin relay-limit
+	scripts/build-release -p anabranch -p anabranch-bench --bin anabranch --bin idle-circuits --bin guard-clients --bin relay-limit --bin middle-relay
 	scripts/build-release -p anabranch-os --example pass
 	$(CARGO_TARGET_DIR)/release/idle-circuits
 	$(CARGO_TARGET_DIR)/release/guard-clients
 	$(CARGO_TARGET_DIR)/release/relay-limit
+	$(CARGO_TARGET_DIR)/release/middle-relay
 	$(CARGO_TARGET_DIR)/release/examples/pass
 	tests/interop/setup --area tor
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/tor.py $(ARGS)

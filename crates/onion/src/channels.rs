@@ -12,6 +12,7 @@ use crate::circuitmux::{self, Policy};
 use crate::order::CellOrder;
 use crate::padding::{LinkUse, Quiet};
 use crate::queue::{Pool, Queue};
+use crate::slots::{SlotKey, SlotTable};
 use crate::transport::{RecentCells, Transport};
 use crate::wire::cell::{
     Body, CELL, Command, HEADER, NUMBERED_CELL, Width, put_across, put_fixed, put_numbered,
@@ -58,6 +59,12 @@ impl LinkId {
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.0
+    }
+}
+
+impl SlotKey for LinkId {
+    fn hint(self) -> u32 {
+        self.0 as u32 ^ u32::from(self.carrier()) << 3
     }
 }
 
@@ -145,7 +152,7 @@ pub(crate) struct Link {
     listing: usize,
     /// True if the outbox contains a PADDING cell.
     padded: bool,
-    lanes: BTreeMap<u32, CircuitQueue>,
+    lanes: SlotTable<u32, CircuitQueue>,
     lossy: LossyOutbox,
     transport: Transport,
     /// Count of the cells of all circuits that were sent recently.
@@ -194,7 +201,7 @@ impl Link {
 
 /// All links.
 pub(crate) struct Channels {
-    links: BTreeMap<LinkId, Link>,
+    links: SlotTable<LinkId, Link>,
     /// Links to other shards, by shard.
     siblings: BTreeMap<usize, LinkId>,
     /// Open links by the RSA identity of the relay at the other end, oldest first.
@@ -216,11 +223,10 @@ pub(crate) struct Channels {
 impl Channels {
     /// Returns a set without links.
     pub(crate) fn new(policy: circuitmux::Kind) -> Channels {
-        let (links, reached) = (BTreeMap::new(), BTreeMap::new());
         Channels {
-            links,
-            reached,
+            links: SlotTable::default(),
             siblings: BTreeMap::new(),
+            reached: BTreeMap::new(),
             pool: Pool::default(),
             policy,
             ready: VecDeque::new(),
@@ -250,7 +256,7 @@ impl Channels {
             turn: 0,
             listing: 0,
             padded: false,
-            lanes: BTreeMap::new(),
+            lanes: SlotTable::default(),
             lossy: LossyOutbox::default(),
             transport: Transport::default(),
             lately: RecentCells::default(),
@@ -307,7 +313,7 @@ impl Channels {
 
     /// Iterates over all links.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (LinkId, &Link)> {
-        self.links.iter().map(|(&id, link)| (id, link))
+        self.links.iter()
     }
 
     /// Notes that a link's handshake is complete. If the neighbour is a relay, circuits may now be
@@ -402,7 +408,7 @@ impl Channels {
             link.told = true;
             self.ready.push_back(id);
         } else if !link.moved.is_empty() && self.moved_have_cells(id) {
-            self.links.entry(id).and_modify(|link| link.told = true);
+            self.links.get_mut(&id).into_iter().for_each(|link| link.told = true);
             self.ready.push_back(id);
         }
     }

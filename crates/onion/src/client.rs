@@ -17,7 +17,7 @@ use anabranch_multipath::Time;
 use rand_core::CryptoRng;
 
 use crate::channel::{Role, Start};
-use crate::channels::{LinkId, Owner};
+use crate::channels::{Lane, LinkId, Owner};
 use crate::circuitmux;
 use crate::conflux::{Dealing, Design};
 use crate::congestion::Params;
@@ -403,6 +403,10 @@ impl NodeRole for ClientRole {
     /// accepts none.
     fn channel_role(_: &Client, dialled: bool, _: &Start) -> Option<Role> {
         dialled.then_some(Role::Client)
+    }
+
+    fn take_relay_cell(node: &mut Client, now: Time, lane: Lane, body: &mut Body) {
+        node.take_relay_cell(now, lane, body);
     }
 
     fn take_cell(

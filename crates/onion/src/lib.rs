@@ -64,6 +64,7 @@ mod queue;
 pub mod relay;
 mod set;
 pub mod set_table;
+mod slots;
 mod stream;
 mod streams;
 mod table;

@@ -113,6 +113,10 @@ pub trait NodeRole: Sized {
         false
     }
 
+    /// Handles a RELAY cell that arrived on `lane`. Cells of closed circuits are dropped: they were
+    /// in transit.
+    fn take_relay_cell(node: &mut Node<Self>, now: Time, lane: Lane, body: &mut Body);
+
     /// Handles a cell of a circuit.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use anabranch_multipath::Time;
 use rand_core::CryptoRng;
 
 use crate::channel::{Role, Start};
-use crate::channels::{LinkId, Owner};
+use crate::channels::{Lane, LinkId, Owner};
 use crate::circuitmux;
 use crate::conflux::{ConfluxFault, ConfluxParams, Dealing};
 use crate::congestion::Params;
@@ -475,6 +475,10 @@ impl NodeRole for RelayRole {
         }
         let is_shown = |role: &&Role| role.shows(start.own_certificate);
         node.role.responders.iter().find(is_shown).or_else(|| node.role.responders.first()).cloned()
+    }
+
+    fn take_relay_cell(node: &mut Relay, now: Time, lane: Lane, body: &mut Body) {
+        node.relay(now, lane, Command::RELAY, body);
     }
 
     fn take_cell(

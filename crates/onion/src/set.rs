@@ -113,6 +113,12 @@ impl Set {
         }
     }
 
+    /// Returns true if the set has one circuit and no streams, as at a relay in the middle of the
+    /// circuit.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.route, Route::One(_)) && self.lossy.is_none() && self.streams.are_idle()
+    }
+
     /// Returns true if the set's legs carry whole cells of a circuit that continues beyond them.
     pub(crate) fn is_merged(&self) -> bool {
         matches!(&self.route, Route::Several(several) if several.passing.is_some())

@@ -133,6 +133,11 @@ impl Streams {
         self.used
     }
 
+    /// Returns true if there is no stream, and no message or event of one waits.
+    pub(crate) fn are_idle(&self) -> bool {
+        self.streams.is_empty() && self.say.is_empty() && self.happened.is_empty()
+    }
+
     /// Returns true if circuits with congestion control carry the streams, so that there are no
     /// SENDMEs of streams.
     pub(crate) fn have_congestion_control(&self) -> bool {

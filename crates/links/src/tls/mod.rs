@@ -237,9 +237,12 @@ impl Link for Tls {
 
     fn read(&mut self, into: &mut Vec<u8>) -> Result<usize, Fault> {
         let count = self.arrived.len();
-        // The buffers are not swapped: otherwise a link with little data would keep the buffer of
-        // a link with much.
-        into.append(&mut self.arrived);
+        // Short data is copied: otherwise a link with little data would keep the buffer of a link
+        // with much.
+        match into.is_empty() && count > TRICKLE {
+            true => std::mem::swap(into, &mut self.arrived),
+            false => into.append(&mut self.arrived),
+        }
         Ok(count)
     }
 

@@ -172,7 +172,7 @@ impl Channels {
         let Some(by) = self.links.get(&quic).map(whose) else { return Ok(0) };
         let fits = |link: &Link| link.token == Some(token) && whose(link) == by;
         let found = self.links.iter().find(|(_, link)| fits(link));
-        let Some((&id, link)) = found.filter(|_| number != 0) else { return Ok(0) };
+        let Some((id, link)) = found.filter(|_| number != 0) else { return Ok(0) };
         if number <= link.last_beside {
             return Err(BadCount);
         }
@@ -244,7 +244,7 @@ impl Channels {
             let detour = link.detour.as_ref().filter(|detour| detour.keeps());
             detour.map(|detour| detour.kept).filter(|kept| *kept > 0)
         };
-        let most = self.links.iter().filter_map(|(id, link)| Some((kept(link)?, *id))).max();
+        let most = self.links.iter().filter_map(|(id, link)| Some((kept(link)?, id))).max();
         most.map(|(_, id)| self.renounce(id)).is_some()
     }
 
@@ -330,7 +330,7 @@ impl Channels {
         link.channel.outbox.clear();
         (link.padded, link.told, link.transport) = (false, false, Transport::default());
         let counts: Vec<CellCount> =
-            link.lanes.iter().map(|(id, lane)| (*id, lane.delivery.received)).collect();
+            link.lanes.iter().map(|(id, lane)| (id, lane.delivery.received)).collect();
         self.moved += counts.len() as u64;
         self.unreach(quic);
         self.ready.retain(|&ready| ready != quic);
@@ -384,7 +384,9 @@ impl Channels {
         let Some(detour) = link.detour.as_deref_mut() else { return Ok(Vec::new()) };
         let mut listed = std::mem::take(&mut detour.listed);
         let (mut ended, beside) = (Vec::new(), detour.beside);
-        for (&id, lane) in &mut link.lanes {
+        let lanes: Vec<u32> = link.lanes.keys().collect();
+        for id in lanes {
+            let Some(lane) = link.lanes.get_mut(&id) else { continue };
             match listed.remove(&id) {
                 Some(count) => {
                     let more = lane.delivery.fresh(count).ok_or(BadCount)?;
@@ -492,7 +494,7 @@ impl Channels {
                 return popped;
             }
         }
-        self.links.entry(id).and_modify(|link| link.told = false);
+        self.links.get_mut(&id).into_iter().for_each(|link| link.told = false);
         self.tidy(id);
         Popped::Nothing
     }
@@ -583,7 +585,7 @@ mod tests {
     }
 
     fn kept(channels: &Channels) -> usize {
-        channels.links[&QUIC].detour.as_ref().map_or(0, |detour| detour.kept)
+        channels.links.get(&QUIC).unwrap().detour.as_ref().map_or(0, |detour| detour.kept)
     }
 
     #[test]
@@ -592,7 +594,10 @@ mod tests {
         send(&mut channels, MOST_KEPT as u32);
         assert_eq!((kept(&channels), channels.used()), (MOST_KEPT, MOST_KEPT));
         send(&mut channels, 1);
-        assert_eq!((channels.links[&QUIC].detour.is_none(), channels.used()), (true, 0));
+        assert_eq!(
+            (channels.links.get(&QUIC).unwrap().detour.is_none(), channels.used()),
+            (true, 0)
+        );
         assert!(channels.paired_quic(TLS).is_empty());
         send(&mut channels, 9);
         assert_eq!((channels.used(), channels.start_move(QUIC)), (0, false));

@@ -121,6 +121,13 @@ impl Client {
         Ok(())
     }
 
+    /// Handles a RELAY cell that arrived on `lane`.
+    pub(super) fn take_relay_cell(&mut self, now: Time, lane: Lane, body: &mut Body) {
+        let Some(owner) = self.channels.owner(lane) else { return };
+        self.note_cell(now, owner.circuit, false);
+        self.inbound(now, owner.circuit, body);
+    }
+
     pub(super) fn inbound(&mut self, now: Time, index: u32, body: &mut Body) {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         let mut layers = circuit.layers.iter_mut().enumerate();

@@ -87,8 +87,10 @@ impl<R: NodeRole> Node<R> {
         id: LinkId,
         cells: &mut Cells<'_>,
     ) -> Result<(), LinkFault> {
-        while let Some(cell) = cells.next_cell().map_err(|_| LinkFault::TooLong)? {
-            let Some(link) = self.channels.link(id) else { return Ok(()) };
+        loop {
+            self.take_relay_cells(now, id, cells)?;
+            let next = cells.next_cell().map_err(|_| LinkFault::TooLong)?;
+            let (Some(cell), Some(link)) = (next, self.channels.link(id)) else { return Ok(()) };
             let (circuit, is_numbered) = (cell.circuit, cell.number.is_some());
             if link.channel.turn(&cell).map_err(LinkFault::Handshake)? == Turn::Later {
                 continue;
@@ -101,6 +103,34 @@ impl<R: NodeRole> Node<R> {
                 return Ok(());
             };
             link.channel.frame(cells);
+        }
+    }
+
+    /// Handles the RELAY cells at the front of `cells`, nearly all cells of a busy link: an open
+    /// channel does nothing with them.
+    ///
+    /// # Errors
+    /// Returns a violation if the link must be closed.
+    fn take_relay_cells(
+        &mut self,
+        now: Time,
+        id: LinkId,
+        cells: &mut Cells<'_>,
+    ) -> Result<(), LinkFault> {
+        let link = self.channels.link(id);
+        let Some(link) = link.filter(|link| link.channel.is_open() && !link.keeps_copies()) else {
+            return Ok(());
+        };
+        let mut next = cells.next_relay_cell();
+        if next.is_some() {
+            link.quiet.note(now, false);
+        }
+        while let Some((circuit, body)) = next {
+            if circuit == 0 {
+                return Err(LinkFault::NoCircuit);
+            }
+            R::take_relay_cell(self, now, Lane { link: id, id: circuit }, body);
+            next = cells.next_relay_cell();
         }
         Ok(())
     }

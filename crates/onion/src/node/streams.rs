@@ -114,7 +114,7 @@ impl<R: NodeRole> Node<R> {
     /// cells have already sent all that their windows allow.
     pub(super) fn pump_by(&mut self, now: Time, circuit: u32) {
         let Some(id) = self.set_of(circuit) else { return };
-        let Some(set) = self.sets.get_mut(id.0) else { return };
+        let Some(set) = self.sets.get_mut(id.0).filter(|set| !set.is_idle()) else { return };
         if !set.is_merged() || set.several().is_some_and(|several| several.has_cells()) {
             self.pump(now, id);
         }

@@ -332,7 +332,8 @@ impl Relay {
         Ok(Handshake { answer, keys, lossy, agreed, nonce })
     }
 
-    fn relay(&mut self, now: Time, lane: Lane, command: Command, body: &mut Body) {
+    /// Handles a RELAY or RELAY_EARLY cell that arrived on `lane`.
+    pub(super) fn relay(&mut self, now: Time, lane: Lane, command: Command, body: &mut Body) {
         // The circuit of the cell is closed: the cell was in transit.
         let Some(owner) = self.channels.owner(lane) else { return };
         if owner.outward {

@@ -193,6 +193,21 @@ impl<'a> Cells<'a> {
         Ok(Some(Cell { circuit, command, number, head: header, body }))
     }
 
+    /// Returns the circuit ID and the body of the next cell, if it is a complete RELAY cell with a
+    /// circuit ID of 4 bytes and without a number.
+    pub fn next_relay_cell(&mut self) -> Option<(u32, &'a mut Body)> {
+        let &[a, b, c, d, command] = self.rest.first_chunk::<HEADER>()?;
+        let is_plain = self.width == Width::Four && !self.numbered;
+        if !is_plain || Command(command) != Command::RELAY || self.rest.len() < CELL {
+            return None;
+        }
+        let (cell, rest) = std::mem::take(&mut self.rest).split_at_mut(CELL);
+        self.rest = rest;
+        self.taken += CELL;
+        let body = (&mut cell[HEADER..]).try_into().ok()?;
+        Some((u32::from_be_bytes([a, b, c, d]), body))
+    }
+
     /// Returns the lengths of the next cell's header and body; `None` if too few bytes are present.
     fn measure(&self) -> Result<Option<(usize, usize)>, TooLong> {
         if self.numbered {
@@ -346,6 +361,27 @@ mod tests {
         assert_eq!(found[1], (0, 0, Some(3), vec![0; 2]));
         assert_eq!(found[2], (0, 128, Some(4), vec![0xff; 2]));
         assert_eq!((found.len(), cells.taken()), (3, 3 * NUMBERED_CELL));
+    }
+
+    #[test]
+    fn relay_cells_are_taken_until_another_cell_or_half_a_cell() {
+        let mut bytes = Vec::new();
+        put_fixed(&mut bytes, 0x8000_0001, Command::RELAY, b"one");
+        put_fixed(&mut bytes, 2, Command::RELAY, b"two");
+        put_fixed(&mut bytes, 2, Command::RELAY_EARLY, b"three");
+        put_fixed(&mut bytes, 2, Command::RELAY, b"four");
+        let half = bytes.len() - 1;
+        let mut cells = Cells::new(&mut bytes[..half], Width::Four, 1000);
+        let mut next = || cells.next_relay_cell().map(|(circuit, body)| (circuit, body[1]));
+        assert_eq!([next(), next(), next()], [Some((0x8000_0001, b'n')), Some((2, b'w')), None]);
+        assert_eq!(cells.taken(), 2 * CELL);
+        assert_eq!(cells.next_cell().unwrap().unwrap().command, Command::RELAY_EARLY);
+        assert_eq!(cells.next_relay_cell(), None);
+        // With short circuit IDs or numbers, the command is elsewhere.
+        let mut cells = Cells::new(&mut bytes, Width::Two, 1000);
+        assert_eq!(cells.next_relay_cell(), None);
+        cells.expect_numbers();
+        assert_eq!(cells.next_relay_cell(), None);
     }
 
     #[test]
