@@ -5,12 +5,12 @@ use std::io;
 use std::time::Duration;
 
 use anabranch_links::{Context, Link, State, StreamLink, Tls};
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core, Time};
 use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::relay::{Output, Relay};
 use anabranch_onion::wire::cell::{BODY, CELL, Command, put_fixed};
 use anabranch_onion::wire::message::{Message, RelayCommand};
-use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput};
+use anabranch_onion::{LinkCore, LinkId, LinkInput, LinkOutput};
 use anabranch_testkit::onion_world::{Setting, UNIX, World};
 use clap::Parser;
 use rustix::time::{ClockId, clock_gettime};
@@ -116,7 +116,7 @@ impl Middle {
         neighbour.transmit(Time::ZERO, &mut wire);
         let (mut turns, mut spent) = (Turns::default(), 0.0);
         for piece in wire.chunks(piece.max(1)) {
-            self.now = self.now + STEP;
+            self.now += STEP;
             let (now, link) = (self.now, self.links[from]);
             let relay = &mut self.world.relays[MIDDLE].core;
             let [first, second] = &mut self.tls;
@@ -154,7 +154,7 @@ impl Turns {
         into.receive(now, bytes).map_err(io::Error::other)?;
         into.read(&mut self.plain).map_err(io::Error::other)?;
         relay.handle_link(now, LinkInput::Bytes { link, bytes: &self.plain });
-        while let Some(output) = relay.poll() {
+        while let Some(output) = relay.poll(now) {
             let Output::Link(LinkOutput::Transmit { link }) = output else { continue };
             let mut more = true;
             while more {
@@ -173,7 +173,7 @@ impl Turns {
 /// Returns the circuit ID of the next cell for `link`.
 fn id_of(relay: &mut Relay, now: Time, link: LinkId) -> u32 {
     let mut out = Vec::new();
-    while relay.poll().is_some() {}
+    while relay.poll(now).is_some() {}
     relay.transmit(now, link, &mut out, usize::MAX);
     u32::from_be_bytes(*out.first_chunk().expect("a cell waits"))
 }
