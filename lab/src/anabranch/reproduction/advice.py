@@ -39,7 +39,7 @@ _NAMES = {
 
 
 def rows(data: Data) -> list[tuple[str, ...]]:
-    """Returns a row for each design measured behind lines, then the closed forms of MORE.
+    """Returns a row for each design measured with slow lines, then the closed forms of MORE.
 
     Times and CPU are means over rounds with half widths of their 95 % intervals; the probabilities
     are the paper's closed forms (section 6.1) with `HOSTILE`.
