@@ -36,7 +36,7 @@ pub(super) struct DirPort {
     shared_answers: Arc<SharedAnswers>,
     /// Receiver of the notification that new replies are available.
     news: DirClient,
-    /// Receiver of the relays to probe.
+    /// Receiver of the relays to probe, that is, to open test connections to.
     probes: Receiver<Vec<Probe>>,
     ticked: Time,
 }
