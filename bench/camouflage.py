@@ -121,7 +121,7 @@ class Run:
 
 @contextmanager
 def ends(network: Network, profile: str, folder: Path) -> Iterator[tuple[str, int]]:
-    """Runs both ends of a profile; yields address and port for downloads."""
+    """Runs client and server of a profile; yields address and port for downloads."""
     if profile == "direct":
         yield "10.99.0.1", 9000
         return

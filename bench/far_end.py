@@ -284,7 +284,7 @@ def measured(
 def compare(
     what: str, settings: list[Setting], turns: list[list[dict[str, float]]]
 ) -> list[list[object]]:
-    """Returns the table rows of one program."""
+    """Returns the table rows of one program: its goodput with each setting, and ratios."""
     rows: list[list[object]] = []
     for place, setting in enumerate(settings):
         for way in turns[0][0]:
@@ -365,7 +365,7 @@ def way(setting: Setting, server: str, listen: str) -> Iterator[tuple[Network, s
 
 
 def spread(values: list[float], digits: int) -> str:
-    """Returns `median (lowest-highest)`."""
+    """Formats values as `median (lowest-highest)`."""
     low, middle, high = min(values), statistics.median(values), max(values)
     return f"{middle:.{digits}f} ({low:.{digits}f}-{high:.{digits}f})"
 

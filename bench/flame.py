@@ -95,7 +95,7 @@ def shares(folded: str) -> list[list[str]]:
 
 
 def kind(frames: list[str]) -> str:
-    """Returns the kind of a stack."""
+    """Returns the kind (a key of `KINDS`) that a stack of functions counts for."""
     for frame in reversed(frames):
         for name, pattern in KINDS.items():
             if re.search(pattern, frame):

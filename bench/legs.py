@@ -18,7 +18,7 @@ from tor import Run, cpu_ms
 
 @dataclass(frozen=True)
 class Way:
-    """A client whose circuits pass one relay, and that relay's process."""
+    """A client whose circuits pass the measured relay, and that relay's process."""
 
     client: OurClient
     pid: int

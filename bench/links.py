@@ -79,7 +79,7 @@ def main() -> int:
 def measure(
     folder: Path, middles: tuple[str, ...], runs: int, length: int
 ) -> list[dict[str, float]]:
-    """Returns CPU ms/MB of each of these middle relays in each round."""
+    """Returns, for each round, the CPU time of each middle relay in ms per MB."""
     with contextlib.ExitStack() as stack:
         authority = stack.enter_context(
             OurAuthority(folder / "authority", "--expect", str(len(ENDS) + len(middles)))
@@ -159,7 +159,7 @@ def has_links(relay: OurRelay, name: str) -> bool:
 def one_run(
     server: FileServer, client: OurClient, middle: OurRelay, folder: Path, length: int
 ) -> float:
-    """Returns CPU ms/MB of a middle relay during a download through it."""
+    """Downloads through a middle relay; returns its CPU time in ms per MB."""
     before = cpu_ms(middle.process.pid)
     download(server, client.proxy, folder / "got", length, "later")
     found = (cpu_ms(middle.process.pid) - before) / length * 1e6

@@ -208,7 +208,7 @@ def ratios(pairs: list[tuple[Run, Run]]) -> list[float]:
 
 
 def spread(values: list[float], digits: int) -> str:
-    """Returns `median (lowest-highest)`; a dash if there are no values."""
+    """Formats values as `median (lowest-highest)`; a dash if there are no values."""
     if not values:
         return "-"
     low, middle, high = min(values), statistics.median(values), max(values)

@@ -69,5 +69,5 @@ def verdict(name: str, found: Sequence[float], of: str, target: float | None) ->
 
 
 def length(args: argparse.Namespace) -> int:
-    """Returns the bytes of a download."""
+    """Returns the length in bytes of each download, from the options."""
     return int(args.mib) * MIB

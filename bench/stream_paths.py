@@ -260,7 +260,7 @@ def pings(case: Case) -> dict[str, float]:
 
 
 def alone(case: Case) -> dict[str, float]:
-    """Returns the same as `pings` for a WireGuard tunnel without splitter and far end."""
+    """Returns round trips in ms, as `pings`, for a tunnel without splitter and far end."""
     with (
         Network(topology(case.links())) as network,
         Tunnel(network.server, network.client, f"{SERVER}:{PORT}") as tunnel,

@@ -56,7 +56,7 @@ APART, TOGETHER = "links apart", "links together"
 
 @dataclass(frozen=True)
 class Run:
-    """The downloads of one case in one round."""
+    """Results of the downloads of one case (relay and number of circuits) in one round."""
 
     cpu_ms_a_mb: float
     mb_a_second: float

@@ -129,7 +129,7 @@ def age(pid: int) -> float:
 def one_round(
     server: FileServer, proxies: dict[str, str], folder: Path, length: int, boots: dict[str, float]
 ) -> dict[str, Round]:
-    """Runs all measurements for each side."""
+    """Runs all measurements once, for our programs and for C tor's."""
     found = {}
     for who, proxy in proxies.items():
         got = download(server, proxy, folder / "got", length)

@@ -148,7 +148,7 @@ def row(
 
 
 def spread(values: list[float], digits: int) -> str:
-    """Returns `median (lowest-highest)`."""
+    """Formats values as `median (lowest-highest)`."""
     low, middle, high = min(values), statistics.median(values), max(values)
     return f"{middle:.{digits}f} ({low:.{digits}f}-{high:.{digits}f})"
 

@@ -59,7 +59,7 @@ def files(places: Iterable[str]) -> list[Path]:
 
 
 def count(places: Iterable[str]) -> tuple[int, int]:
-    """Returns the number of files and of lines of code."""
+    """Returns the numbers of Rust files and of lines of code in `places`."""
     found = files(places)
     return len(found), sum(code_lines(path.read_text()) for path in found)
 

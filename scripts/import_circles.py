@@ -130,7 +130,7 @@ def _resolved(module: Module, path: list[str], modules: Mapping[Module, str]) ->
 
 
 def strong(graph: Mapping[Node, set[Node]]) -> list[list[Node]]:
-    """Returns the strongly connected components, by Tarjan's algorithm."""
+    """Returns the strongly connected components of a graph, by Tarjan's algorithm."""
     number: dict[Node, int] = {}
     lowest: dict[Node, int] = {}
     stack: list[Node] = []

@@ -36,7 +36,7 @@ _DOC = re.compile(r"\s*//[/!] ?(.*)")
 
 @dataclass
 class Counts:
-    """The counts of one crate."""
+    """Counts of comments, words and markers of hard English in one crate."""
 
     comments: int = 0
     words: int = 0
@@ -73,7 +73,7 @@ def comments(text: str) -> Iterator[tuple[int, str]]:
 
 
 def counted(comment: str) -> Counts:
-    """Returns the counts of one comment."""
+    """Counts words and markers of hard English in one comment."""
     first, *rest = MARKERS.values()
     begins = int(re.search(first, comment) is not None)
     others = (len(re.findall(marker, comment, re.IGNORECASE)) for marker in rest)

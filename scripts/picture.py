@@ -74,7 +74,7 @@ def shares(part: str) -> dict[str, str]:
 
 
 def picture(page: str, word: str) -> str:
-    """Returns the whole SVG."""
+    """Returns the picture as SVG: the paths and the traffic of one session."""
     part = section(page, word)
     sketch = first(r'<svg class="sketch"[^>]*>(.*?)</svg>', page, "sketch").group(1)
     # The sketch counts all sessions; this picture shows one.

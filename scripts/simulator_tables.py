@@ -39,7 +39,7 @@ def quantiles(values: list[float]) -> list[int]:
 
 
 def write(name: str, unit: str, source: str, values: list[float]) -> None:
-    """Writes one table."""
+    """Writes one quantile table as a file of crates/sim/data."""
     head = f"# {unit}\n# From {len(values)} {source}\n"
     lines = "".join(f"{value}\n" for value in quantiles(values))
     (TARGET / name).write_text(head + lines)

@@ -48,5 +48,5 @@ class Tree:
         return self._present("/".join(here))
 
     def _present(self, path: str) -> Path | None:
-        """Returns the first layer's own entry of that name; a dangling link counts too."""
+        """Returns the entry of the first folder that has this path; a dangling link counts too."""
         return next((at for layer in self.layers if os.path.lexists(at := layer / path)), None)

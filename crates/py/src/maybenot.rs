@@ -82,7 +82,7 @@ struct Trace<'a> {
     up: &'a [bool],
 }
 
-/// Packets of a trace as the client sees them when both ends run machines.
+/// Packets of a trace as the client sees them when both ends run Maybenot machines.
 #[derive(Default)]
 struct Defended {
     times: Vec<f64>,

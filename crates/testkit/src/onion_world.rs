@@ -101,15 +101,16 @@ pub struct Setting {
     /// Number of cells per thousand that arrive one round trip late, on links with out-of-order
     /// delivery.
     pub lost: u32,
-    /// Whether QUIC links carry lossy cells, and relays allow them. The relays in `ungranting`,
-    /// which are numbered as in `stock`, do not allow them.
+    /// Whether QUIC links carry lossy cells (cells that may get lost), and relays allow them. The
+    /// relays in `ungranting`, which are numbered as in `stock`, do not allow them.
     pub lossy: bool,
     pub ungranting: Vec<usize>,
-    /// Number of lossy cells per thousand that each link loses. `jitter` varies the delay of the
-    /// others.
+    /// Number of lossy cells (sent in datagrams) per thousand that each link loses. `jitter`
+    /// varies the delay of the others.
     pub dropped: u32,
     pub jitter: Duration,
-    /// Congestion control of the TCP streams over lossy cells, at all nodes.
+    /// Congestion control of the TCP streams over lossy cells (cells that may get lost), at all
+    /// nodes.
     pub lossy_congestion: LossyCongestion,
 }
 

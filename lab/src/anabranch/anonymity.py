@@ -86,7 +86,7 @@ class Chance:
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """Circuits of one leg up to `legs` (section 6.1).
+    """Chances that hostile relays compromise circuits, by number of legs (section 6.1).
 
     Attributes:
         entry_share, exit_share, middle_share: the adversary's share of the weight of each position,
@@ -148,7 +148,7 @@ class Year:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """Sharing of guard sets among clients: bands of shape (legs,), over populations.
+    """How many clients share a set of guards: bands of shape (legs,), over populations.
 
     Attributes:
         over_sets: clients per set in use.
@@ -465,7 +465,7 @@ def _member(archive: IO[bytes], valid_after: str | None) -> bytes:
 
 
 def _size(value: int) -> int:
-    """Returns an unsigned count for the core, which refuses zero by the setting's name."""
+    """Returns a count that is not negative; the Rust code refuses zero with the setting's name."""
     return max(int(value), 0)
 
 

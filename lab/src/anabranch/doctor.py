@@ -258,7 +258,7 @@ def _show_sweep(told: dict[str, Any]) -> None:
 
 
 def duration(seconds: float) -> str:
-    """Returns `4.2 s`, `12 min`, `3.4 h`, `2.1 days`."""
+    """Formats a duration in a suitable unit, such as `4.2 s`, `12 min` or `2.1 days`."""
     for unit, size, until in (("s", 1, 100), ("min", 60, 6000), ("h", 3600, 172_800)):
         if seconds < until:
             return f"{seconds / size:.1f} {unit}"

@@ -28,7 +28,7 @@ class SettingError(ValueError):
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """Returns one line that names the unknown value, and the nearest or all known ones."""
+    """Returns a one-line message about an unknown `name`, with the nearest or all known ones."""
     known = list(known)
     near = get_close_matches(name, known, 1)
     hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(known)}"
@@ -262,6 +262,6 @@ def _marked(places: NDArray[np.int64], count: int) -> Bools:
 
 
 def _only(traces: Traces, watched: Bools) -> Traces:
-    """Returns the packets on the paths `watched` (n, paths) of each load; every load stays."""
+    """Returns only the packets on the paths `watched` (n, paths); all loads stay, even empty."""
     assert traces.paths is not None  # for mypy: `see` has checked
     return traces.only(watched[traces.owners, traces.paths])

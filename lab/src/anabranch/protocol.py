@@ -78,7 +78,7 @@ class Design:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """One training and its test, as indices of loads.
+    """Loads for one training, its validation and its test, as indices.
 
     Attributes:
         train, validation, test: int64, disjoint: no load is in two sets.
@@ -325,7 +325,7 @@ def _at_least(number: int, pages: Ints, problem: str) -> None:
 
 
 def _sides(traces: Traces, design: Design, pages: Pages, seed: int) -> NDArray[np.int8]:
-    """Returns 0 for loads in training, 1 in validation, 2 in the test, -1 in other runs."""
+    """Returns the set of each load: 0 training, 1 validation, 2 test; -1 for other runs."""
     runs = _runs(traces, design, pages)
     if runs is not None:
         sides = np.full(len(traces), -1, np.int8)

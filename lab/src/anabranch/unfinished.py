@@ -31,7 +31,7 @@ class Took:
 
     @classmethod
     def now(cls) -> Self:
-        """Returns both clocks; only differences are meaningful."""
+        """Returns the current value of both clocks; only differences are meaningful."""
         return cls(time.monotonic(), time.process_time())
 
     def __add__(self, other: Took) -> Took:

@@ -42,7 +42,7 @@ pub enum Design {
     Conflux2013Turns,
     /// mTor as published, with its published scheduler.
     MTor,
-    /// mTor with round robin.
+    /// mTor with the round-robin scheduler.
     MTorTurns,
     /// This project's own protocol with its default scheduler. Streams survive the loss of single
     /// circuits.
@@ -55,12 +55,14 @@ pub enum Design {
     /// Circuits that meet at a middle relay, with the `batched weighted` scheduler of
     /// TrafficSliver: it sends batches of 50 to 70 cells, by weights that are redrawn.
     MergedBatches,
-    /// UDP-OR: a TCP connection between client and exit, over one lossy circuit.
+    /// UDP-OR: a TCP connection between client and exit, over one circuit whose cells may get
+    /// lost.
     UdpOr,
-    /// mUDP-OR (TCP over several lossy circuits) with a congestion window for each circuit.
+    /// mUDP-OR (TCP over several circuits whose cells may get lost) with a congestion window for
+    /// each.
     MudpOr,
-    /// mUDP-OR (TCP over several lossy circuits) as in the paper: CUBIC with one congestion
-    /// window, and round robin.
+    /// mUDP-OR (TCP over several circuits whose cells may get lost) as in the paper: CUBIC with
+    /// one congestion window, and round robin.
     MudpOrTurns,
     /// MORE: each packet takes its own path. The paper has rows for 1, 2 and 3 paths, but does not
     /// explain that number; here there is one row.

@@ -89,7 +89,8 @@ impl Arm {
         Arm { design: "tor-fixed".to_owned(), legs: 1, schedule: Schedule::None }
     }
 
-    /// Returns the setting with one lossy circuit (UDP-OR), with CUBIC or with BBR.
+    /// Returns the setting with UDP-OR (one circuit whose cells may get lost), with CUBIC or with
+    /// BBR.
     #[must_use]
     pub fn udp_or(is_cubic: bool) -> Arm {
         Arm::of(if is_cubic { "udp-or-cubic" } else { "udp-or" }, 1, Schedule::None)

@@ -107,7 +107,7 @@ pub struct Settings {
     pub quic: Option<QuicLinking>,
     /// Whether each stream is a TCP connection between client and exit. Its segments then travel
     /// over lossy circuits: one circuit (UDP-OR), or `legs` circuits (mUDP-OR). If true, `quic`
-    /// must allow lossy cells.
+    /// must allow lossy cells (cells in datagrams, which may get lost).
     pub udp_or: bool,
     /// Log file for the cells (time, size and circuit of each); `None` for no log.
     pub trace: Option<PathBuf>,

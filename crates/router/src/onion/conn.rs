@@ -90,7 +90,7 @@ struct TapState {
     origin: Option<Origin>,
     /// Whether the link may receive its records out of order.
     wanted: bool,
-    /// Whether the tap delivers segments of the connection.
+    /// Whether the packet tap delivers the connection's TCP segments.
     shown: bool,
 }
 

@@ -151,7 +151,8 @@ fn of_quic(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resul
     count(encoder, "relay_quic_refused", help, endpoints.refused)
 }
 
-/// Encodes the counters of lossy circuits, if the relay allows them (`docs/formats.md`).
+/// Encodes the counters of lossy circuits (whose cells may get lost), if the relay allows them
+/// (`docs/formats.md`).
 fn of_lossy(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
     if !numbers.grants_lossy {
         return Ok(());

@@ -57,7 +57,7 @@ pub(super) struct Station<C> {
     swept: Time,
     /// Time of the last check for idle links.
     rested: Time,
-    /// Buffer for lossy cells that are being moved between a link and the core.
+    /// Buffer for lossy cells (cells that may get lost) on their way between a link and the core.
     lossy: Vec<u8>,
 }
 
@@ -454,8 +454,8 @@ impl<C: Core + LinkCore> Station<C> {
         }
     }
 
-    /// Moves lossy cells that have arrived on `link` to the core. Returns false if the neighbour
-    /// has violated the link protocol.
+    /// Moves lossy cells (cells that may get lost) that have arrived on `link` to the core.
+    /// Returns false if the neighbour has violated the link protocol.
     fn take_lossy(&mut self, now: Time, link: LinkId) -> bool {
         let Some(links) = self.carriers.get_mut(link.carrier()) else { return true };
         self.lossy.clear();
@@ -506,7 +506,7 @@ impl<C: Core + LinkCore> Station<C> {
     }
 }
 
-/// A stream in the core, in the form that a stream's socket uses.
+/// Access to a stream in the core, for the socket that carries the stream's data.
 struct Within<'a, C> {
     core: &'a mut C,
     now: Time,

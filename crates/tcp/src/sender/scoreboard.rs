@@ -128,7 +128,8 @@ impl Scoreboard {
         self.again -= u32::from(sent.again);
         self.flying[sent.leg] -= u32::from(sent.is_flying());
         self.sacked_ranges.trim(sent.end);
-        // `oldest`, which removes outdated entries, is never called if the peer has no SACK.
+        // `oldest`, which removes outdated entries, is never called if the peer has no SACK. So
+        // they are removed here, too.
         while self.order[sent.leg].pop_front_if(|(id, _)| *id < self.first).is_some() {}
         Some(sent)
     }

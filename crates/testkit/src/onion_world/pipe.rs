@@ -24,11 +24,12 @@ pub struct Pipe {
     /// Circuit ID of the last cell from side 0.
     pub last_circuit: Option<u32>,
     wires: [Link<Vec<u8>>; 2],
-    /// Lossy cells in flight in both directions; each is a datagram of its own.
+    /// Lossy cells (cells that may get lost) in flight in both directions; each is a datagram of
+    /// its own.
     datagrams: [Link<Vec<u8>>; 2],
-    /// Whether the next lossy cell that arrives is changed on its way.
+    /// Whether the next arriving lossy cell (a cell in a datagram) is changed on its way.
     pub bends: bool,
-    /// Whether each lossy cell is sent twice.
+    /// Whether each lossy cell (a cell in a datagram) is sent twice.
     pub doubles: bool,
     /// Rate of the pipe in bits per second.
     rate: u64,
@@ -172,7 +173,7 @@ impl Pipe {
         }
     }
 
-    /// Returns the next lossy cell that has arrived at `side`.
+    /// Returns the next lossy cell (a cell in a datagram) that has arrived at `side`.
     pub fn lossy_arrival(&mut self, now: Time, side: usize) -> Option<Vec<u8>> {
         let mut cell = self.datagrams[1 - side].pop(now)?;
         if self.swallows[side] {

@@ -77,7 +77,7 @@ Validation: TypeAlias = tuple[Observed, ArrayLike]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A checked training set of `n` samples; labels are codes, which index `classes_`.
+    """A checked training set of `n` samples; labels are stored as indices into `classes_`.
 
     Attributes:
         X: the samples.
@@ -188,7 +188,7 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
                 raise AttackError(f"{name} = {value!r} is not {self.ranges[name]}")
 
     def _check_counts(self, X: Sequences) -> None:
-        """Rejects sequences with counters if the training set had none, and the reverse."""
+        """Rejects `X` if only one of it and the training set has cleartext packet counters."""
         if (X.counts is not None) != self.counted_:
             trained, given = ("with", "without") if self.counted_ else ("without", "with")
             raise AttackError(
@@ -253,7 +253,7 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         return attack
 
     def _taken(self, X: Observed, *, learning: bool) -> Sequences:
-        """Converts `X` to sequences; learns or checks a table's width, as scikit-learn does."""
+        """Converts `X` to sequences. Stores a table's width in `fit`, and checks it later."""
         if learning:
             self.__dict__.pop("n_features_in_", None)
         seen = sequences_of(X)

@@ -1,4 +1,4 @@
-"""Random forests over a load's cumulative packet counts, and over its totals alone."""
+"""Random forests over a page load's cumulative packet counts, and over its totals alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CUMUL (Panchenko et al., NDSS 2016)."""
+"""The attack CUMUL (Panchenko et al., NDSS 2016)."""
 
 from __future__ import annotations
 

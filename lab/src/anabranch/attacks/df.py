@@ -1,4 +1,4 @@
-"""Deep Fingerprinting (DF)."""
+"""The attack Deep Fingerprinting (DF)."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class _Foreign(Attack):
         return rows
 
     def _own(self, call: Callable[[], Any]) -> Any:
-        """Calls the estimator; its exceptions become `AttackError`, with the line in its file."""
+        """Calls `call` of the third-party estimator; its exceptions become `AttackError`."""
         try:
             return call()
         except Exception as error:

@@ -32,7 +32,7 @@ LEAF = -1
 
 @dataclass(frozen=True, slots=True)
 class SmallTree:
-    """Decisions of one tree.
+    """The decisions of one tree of a random forest.
 
     Attributes:
         feature: int32 (nodes,), index of the feature that is compared; `LEAF` at a leaf.

@@ -1,4 +1,4 @@
-"""k-fingerprinting (k-FP)."""
+"""The attack k-fingerprinting (k-FP)."""
 
 from __future__ import annotations
 

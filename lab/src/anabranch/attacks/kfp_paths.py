@@ -1,4 +1,4 @@
-"""k-FP by path."""
+"""The attack k-FP with features of each path on its own."""
 
 from __future__ import annotations
 

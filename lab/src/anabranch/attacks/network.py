@@ -1,4 +1,4 @@
-"""Base class of network attacks: ensembles, training and weights.
+"""Base class of attacks by neural networks: ensembles, training and weights.
 
 JAX is imported only when a network is built. The learnt state consists of NumPy arrays, so that a
 fitted attack can be moved between processes and machines. To predict, the network is rebuilt with
@@ -29,7 +29,8 @@ Inputs = tuple[NDArray[Any], ...]
 
 
 class NetworkAttack(Attack):
-    """Base class of the network attacks. After 0 epochs a network has its initial weights.
+    """Base class of attacks by neural networks, each an ensemble of members. After 0 epochs they
+    are untrained.
 
     Attributes:
         weights_: for each member, all its arrays: first the parameters, then running statistics.
@@ -124,7 +125,7 @@ class NetworkAttack(Attack):
 
     @abstractmethod
     def _inputs(self, X: Sequences, member: str) -> Inputs:
-        """Returns the input arrays of a member, samples along the first axis."""
+        """Returns the input arrays of a member network; samples are along the first axis."""
 
     @abstractmethod
     def _build(self, member: str, rng: np.random.Generator, classes: int) -> Layer:
@@ -132,7 +133,7 @@ class NetworkAttack(Attack):
 
     @abstractmethod
     def _recipe(self) -> Recipe:
-        """Returns the training recipe of every member."""
+        """Returns the hyperparameters with which every member network is trained."""
 
 
 def _seed_of(seed: int, member: int) -> int:

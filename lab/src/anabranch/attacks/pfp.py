@@ -1,4 +1,4 @@
-"""p-FP(C)."""
+"""The attack p-FP(C)."""
 
 from __future__ import annotations
 

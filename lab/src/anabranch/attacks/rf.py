@@ -1,4 +1,4 @@
-"""Robust Fingerprinting (RF)."""
+"""The attack Robust Fingerprinting (RF)."""
 
 from __future__ import annotations
 

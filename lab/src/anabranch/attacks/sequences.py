@@ -246,7 +246,7 @@ def _from_list(X: Sequence[Any]) -> Sequences:
 
 
 def _one(trace: Any, number: int) -> tuple[Floats, NDArray[np.int32]]:
-    """Returns times and sizes of one trace of a list."""
+    """Returns times and sizes of one trace; `number` is its index, for error messages."""
     try:
         if isinstance(trace, tuple) and len(trace) == 2 and np.ndim(trace[0]) == 1:
             times, sizes = (np.asarray(part, np.float64) for part in trace)

@@ -1,4 +1,4 @@
-"""Tik-Tok."""
+"""The attack Tik-Tok."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Var-CNN."""
+"""The attack Var-CNN."""
 
 from __future__ import annotations
 

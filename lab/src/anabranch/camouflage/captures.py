@@ -33,7 +33,7 @@ TABLE = "loads.parquet"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A line of the listing.
+    """A captured page load: a line of `loads.jsonl`.
 
     Attributes:
         file: name of the capture in its folder.
@@ -154,7 +154,7 @@ def _table(loads: Sequence[Load]) -> pa.Table:
 
 
 def kinds(folder: Path) -> list[str]:
-    """Returns the kinds whose traces a folder has.
+    """Returns the kinds of loads (tunnel, profile and database) whose traces a folder has.
 
     Raises:
         TraceError: if it has none.

@@ -1,4 +1,4 @@
-"""Predictions for every load, each by an attack that was trained on other turns."""
+"""Predictions for every load, by an attack trained on other repetitions (turns)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ Parameters = dict[str, int | float]
 
 
 def folds_of(turns: Sequence[int]) -> list[NDArray[np.int32]]:
-    """Returns the turns that test in each fold: at most `FOLDS` int32 arrays."""
+    """Returns the turns (repetitions) that are tested in each fold: at most `FOLDS` int32
+    arrays."""
     known = np.unique(np.asarray(turns, np.int32))
     count = min(FOLDS, known.size)
     return [known[number::count] for number in range(count)]

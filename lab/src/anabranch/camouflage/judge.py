@@ -62,7 +62,7 @@ def tasks(names: Sequence[str], attacks: Sequence[str]) -> Iterator[Task]:
 
 
 def pairs(names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yields the kinds to train and to test on.
+    """Yields pairs of kinds of loads: one to train on, and one to test on.
 
     An attack is trained on the tested kind, on the same tunnel without a transport, and on the same
     profile with the other database.
@@ -181,7 +181,7 @@ def _numbers(task: Task, loads: Loads) -> Row:
 
 
 def _open(outcomes: Outcomes) -> Row:
-    """Returns rates of an attack that accepts a load if a monitored site is the most probable."""
+    """Returns open-world rates; a load is accepted if a monitored site is the most probable."""
     accepted = outcomes.score > outcomes.rest
     found = metrics.open_world(outcomes, accepted, accepted[:, None], 1.0, RESAMPLES, 0)
     names = ("recall", "wrong_positive_rate", "false_positive_rate", "monitored_predictions",

@@ -1,4 +1,4 @@
-"""Results as text, alike on the page and in the index of claims."""
+"""Results as text, in one format for the results page and the index of claims."""
 
 from __future__ import annotations
 

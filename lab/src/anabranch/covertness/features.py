@@ -113,7 +113,8 @@ def _contexts(flows: Sequence[Flow]) -> list[list[float]]:
 
 
 def _talk(flow: Flow) -> list[float]:
-    """Returns the number of the client's turns, in any protocol, and features of cleartext HTTP."""
+    """Returns how often the client began to send, and features of cleartext HTTP if there is
+    any."""
     sides = np.sign(flow.sizes)
     turns = int(((sides[1:] > 0) & (sides[:-1] < 0)).sum() + (sides[:1] > 0).sum())
     asked, got = http.requests(flow.up), http.answers(flow.down)
@@ -145,7 +146,7 @@ def _bodies(messages: Sequence[http.Message]) -> list[float]:
 
 
 def _delays(flow: Flow) -> list[float]:
-    """Returns seconds from a client turn's last packet to the response's first, minus the RTT."""
+    """Returns seconds from a client's last packet to the response's first, minus the RTT."""
     sides = np.sign(flow.sizes)
     answers = np.flatnonzero((sides[1:] < 0) & (sides[:-1] > 0))
     delays = flow.times[answers + 1] - flow.times[answers] - flow.rtt

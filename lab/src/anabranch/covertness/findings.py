@@ -88,7 +88,7 @@ def bars(found: Judgement) -> Iterator[str]:
 
 
 def seen(each: Told) -> str:
-    """Returns how much of a server an adversary has seen."""
+    """Returns a text: after how many connections of a server the adversary decides."""
     known = {0: "totals of a session", 1: "1 connection"}
     return known.get(each.after, f"{each.after} connections")
 

@@ -1,4 +1,4 @@
-"""A capture as TCP connections."""
+"""Parser that divides a packet capture into TCP connections."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Flow:
 
 @dataclass(slots=True)
 class _Growing:
-    """An unfinished connection."""
+    """A TCP connection whose end has not been read yet."""
 
     client: End
     server: End

@@ -31,7 +31,7 @@ class Hits:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """All results. The browser's classes are first, then the others by name.
+    """All results about covertness. The browser's classes are first, then others by name.
 
     Attributes:
         groups: the connections of each class.

@@ -41,7 +41,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """An adversary's success in distinguishing a class from the browser's.
+    """How well an adversary distinguishes one class's connections from the browser's.
 
     Attributes:
         name: the class.
@@ -91,7 +91,8 @@ class Pair:
         self.sample = self._sample(self.of)
 
     def told(self, name: str) -> Iterator[Told]:
-        """Yields results by connection, by server after some connections, and by whole session."""
+        """Yields results for single connections, several connections of a server, whole
+        sessions."""
         for word, count in SETS.items():
             for apart, groups in (("site", self.site), ("session", self.number)):
                 scores = forest.scores(
@@ -110,7 +111,7 @@ class Pair:
             yield Distance(name, feature, self.sample.distance(self.matrix[:, place]))
 
     def _sample(self, sessions: NDArray[np.int64]) -> Sample:
-        """Returns the sample of these sessions."""
+        """Returns the connections of these sessions as a sample for statistics."""
         return Sample(self.ours[sessions], self.site[sessions], self.resamples, self.seed)
 
     def _of(

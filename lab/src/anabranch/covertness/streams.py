@@ -27,7 +27,7 @@ class Stream:
     _waiting: dict[int, tuple[bytes, int]] = field(default_factory=dict)
 
     def begin(self, number: int) -> None:
-        """Records SYN; a repeated one changes nothing."""
+        """Records the sequence number of the SYN; a repeated SYN changes nothing."""
         if self._next is None:
             self._next = (number + 1) % _WHOLE
 
@@ -55,7 +55,7 @@ class Stream:
         return False
 
     def _more(self) -> bool:
-        """Returns whether a waiting segment was the next."""
+        """Appends a waiting segment if it is now in order; returns whether there was one."""
         for number in self._waiting:
             ahead = self._ahead(number)
             if ahead > 0:

@@ -96,7 +96,7 @@ def marked(traces: Traces, padding: Bools | None = None) -> Defended:
 
 @dataclass(frozen=True, slots=True)
 class Shaped:
-    """A sub-trace after a defence, sorted by time.
+    """The packets of one path of a load after a defence, sorted by time.
 
     Attributes:
         times: float64 (packets,), seconds.
@@ -123,7 +123,7 @@ class Defence(ABC):
 
     @abstractmethod
     def shape(self, times: Floats, sizes: Sizes, seed: int, facts: Facts) -> Shaped:
-        """Applies the defence to one sub-trace of at least one packet, with a seed of its own."""
+        """Applies the defence to the packets of one path of a load; there is at least one."""
 
     def apply(self, traces: Traces, seed: int, replica: int = 0) -> Defended:
         """Returns the traces with padding, as draw number `replica` of each load.

@@ -26,7 +26,7 @@ class Front(Defence):
 
     Attributes:
         client: maximum number of dummies of the client, which draws from 1 to this; 0 for none.
-        server: the same for the server.
+        server: maximum number of dummies of the server, which draws from 1 to this; 0 for none.
         w_min: shortest window in seconds. A window is the mode of the Rayleigh density.
         w_max: longest window in seconds.
         size: bytes of a dummy; None is the default for the traces (1500, a cell of 514, or 1).

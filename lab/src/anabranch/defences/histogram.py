@@ -105,7 +105,7 @@ class Histogram:
 
     @property
     def counts(self) -> Sequence[int]:
-        """Tokens left in each bin, infinity last."""
+        """Numbers of tokens left in each bin; the last one counts the tokens of infinity."""
         return self._counts
 
     def draw(self, chance: Random) -> float:

@@ -163,7 +163,7 @@ class _End:
             self._draws("rcv", self._state, now)
 
     def _draws(self, kind: Kind, state: Mode, now: float) -> bool:
-        """Draws a time, and moves the timer to it if it is earlier; returns False for infinity."""
+        """Draws a time; sets the timer to it if that is earlier. Returns False for infinity."""
         histogram = self._histograms.get((kind, state))
         if histogram is None:
             return True

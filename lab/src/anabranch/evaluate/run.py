@@ -84,7 +84,7 @@ def evaluate(
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """Samples of one training, its validation and its test."""
+    """Samples for training, validation and test of one attack."""
 
     train: Samples
     validation: Samples | None
@@ -93,7 +93,7 @@ class _Task:
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """Predictions of one training, and which of them count as monitored."""
+    """Predictions of one trained attack, and which of them count as monitored."""
 
     test: Outcomes
     accepted: Bools
@@ -133,7 +133,7 @@ def _elsewhere(
 
 
 def _of_others(samples: Samples) -> Samples:
-    """Returns the samples with row numbers that no load of the tested traces has."""
+    """Returns the samples with new row numbers, different from those of the tested loads."""
     return replace(samples, rows=-1 - samples.rows)
 
 

@@ -57,7 +57,7 @@ class Samples:
 
     @property
     def seen(self) -> Samples:
-        """Samples with at least one packet; nothing can be learnt from the others."""
+        """The samples of which the observer sees at least one packet."""
         return self[self.X.lengths > 0]
 
 

@@ -110,12 +110,12 @@ class Spec:
         return flat(self)
 
     def changed(self, **settings: Any) -> Self:
-        """Returns the spec with other values of these settings, by their names in files."""
+        """Returns a copy of the spec with new values for these settings, named as in files."""
         return self.from_dict(self.to_dict() | settings)
 
     @property
     def usual_mode(self) -> str:
-        """The mode of the split if none is given."""
+        """The default mode of the split, which depends on the other settings."""
         return usual_mode(self.splitting.schedule, self.padding.path_defence)
 
     def of_training(self) -> Spec:

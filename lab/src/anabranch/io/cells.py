@@ -115,7 +115,7 @@ def _keyed(path: Path) -> list[tuple[tuple[int, int], Path]]:
 
 
 def _key(name: str) -> tuple[int, int] | None:
-    """Returns page and instance; the instance is -1 if there is none."""
+    """Parses a file name into page and instance; the instance is -1 for unmonitored pages."""
     found = _NAME.fullmatch(name)
     return (int(found[1]), int(found[2] or -1)) if found else None
 

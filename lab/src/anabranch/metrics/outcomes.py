@@ -1,4 +1,4 @@
-"""One row for each prediction."""
+"""An attack's predictions, with a row for each observed load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""True, wrong and false positives by page, and the rates from them.
+"""True, wrong and false positives by page, and rates computed from them.
 
 Wang, "High precision open-world website fingerprinting", IEEE S&P 2020: a true positive is a
 monitored load classified correctly, a wrong positive one classified as another monitored page, a
@@ -20,7 +20,7 @@ Ints: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Numbers of loads by page, at each of `t` thresholds.
+    """Numbers of loads of each page, by classification, at each of `t` thresholds.
 
     Attributes:
         monitored: int64 (monitored pages,), loads of each.

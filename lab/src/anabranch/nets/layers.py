@@ -26,10 +26,10 @@ Padding: TypeAlias = tuple[int, int]
 
 
 class Layer(eqx.Module):
-    """Base of all layers."""
+    """Base class of the layers of all networks."""
 
     def initial(self) -> State:
-        """Returns the state before training."""
+        """Returns the layer's running statistics before training."""
         return self._initial()
 
     def __call__(self, x: Any, state: State, key: Key) -> tuple[Any, State]:

@@ -26,7 +26,7 @@ class Plateau:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Hyperparameters of a training."""
+    """Hyperparameters of the training of one network."""
 
     optimizer: Optimizer
     learning_rate: float

@@ -1,4 +1,4 @@
-"""The one training loop.
+"""The training loop that all networks share.
 
 A run is a function of network, data, recipe and seed: the order of the samples comes from NumPy,
 dropout from JAX keys, nothing from a clock. On one platform two runs give the same weights.
@@ -108,7 +108,7 @@ _PLAIN = ("step", "slowed", "rate", "told", "ended")
 
 
 class _Run:
-    """The mutable state of a training.
+    """The state of one training, which changes with each mini-batch.
 
     Attributes:
         best: the epoch to return.

@@ -43,28 +43,28 @@ class Entry:
 
     @property
     def attack(self) -> str:
-        """The name of its attack."""
+        """The name of the result's attack."""
         return self.spec.attack.name
 
     @property
     def spec(self) -> Spec:
-        """All settings."""
+        """All settings of the evaluation that gave this result."""
         return self.result.spec
 
     @property
     def run_name(self) -> str | None:
-        """Its name in a sweep."""
+        """The result's name in a sweep."""
         name = self.result.facts.get("run_name")
         return None if name is None else str(name)
 
     @property
     def full(self) -> bool:
-        """Whether all pages and loads are used."""
+        """Whether the evaluation used all pages and all loads."""
         return full(self.spec)
 
     @property
     def accuracy(self) -> float:
-        """Its accuracy without the interval; 0 if it is undefined."""
+        """The result's accuracy without its interval; 0 if it is undefined."""
         return self.estimate("accuracy")["value"] or 0.0
 
     def estimate(self, name: str) -> dict[str, float | None]:

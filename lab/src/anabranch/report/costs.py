@@ -101,12 +101,12 @@ class Point:
 
     @property
     def setting(self) -> Setting:
-        """The defender's choices."""
+        """The defender's setting (split and padding) of this point."""
         return self.entry.setting
 
     @property
     def value(self) -> float:
-        """The share of recognised loads."""
+        """The share of loads that the strongest attack recognises."""
         return self.entry.accuracy
 
     def beats(self, other: Point) -> bool:
@@ -142,7 +142,7 @@ class Panel:
         return sorted((point for point in self.points if point.kind == kind), key=_place)
 
     def front(self) -> list[Point]:
-        """Returns the points that no point of their kind beats."""
+        """Returns the points that no point of the same kind (split or padding) beats."""
         return [
             point
             for point in sorted(self.points, key=_place)

@@ -93,7 +93,7 @@ def _uses_counter(name: str) -> bool:
 
 
 def _question(entry: Entry) -> tuple[object, ...]:
-    """Returns the common key of a result and its twin."""
+    """Returns a key that results have in common if they differ only in the counter."""
     rule = entry.observer.removesuffix(COUNTER)
     return (entry.setting, entry.attack, rule, entry.design, entry.result.data)
 

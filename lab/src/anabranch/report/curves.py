@@ -46,7 +46,7 @@ _LETTERS = 68
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """The meaning of one colour of a panel."""
+    """A line in a panel of a figure: its setting, attack and colour."""
 
     label: str
     colour: str

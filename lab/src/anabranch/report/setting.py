@@ -107,7 +107,7 @@ class Setting:
 
     @property
     def place(self) -> tuple[object, ...]:
-        """Its position in tables: undefended, split, padded, both; then by schedule, length."""
+        """The setting's place in tables: undefended, split, padded, both; then by schedule."""
         schedule = self.schedule or ""
         every = self.every or ""
         names = list(SCHEDULES)

@@ -38,7 +38,7 @@ _THRESHOLDS = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Sentences on one topic.
+    """Findings on one topic, as sentences.
 
     Attributes:
         topic: their subject.
@@ -214,7 +214,7 @@ def _limits(collection: Collection, name: str) -> Iterator[str]:
 
 
 def _strongest(collection: Collection) -> Iterator[str]:
-    """Judges every setting by the best attack on it."""
+    """Yields a sentence for each setting: how many loads the best attack recognises."""
     names = collection.attacks
     rows, held = 0, []
     for setting in beyond.settings(collection):
@@ -388,7 +388,7 @@ def _best(entries: list[Entry]) -> Entry:
 
 
 def _high(entry: Entry) -> float:
-    """Returns the upper end of the interval; 1 without one, which is below no limit."""
+    """Returns the upper end of the result's interval; 1 if there is no interval."""
     high = entry.estimate("accuracy")["high"]
     return 1.0 if high is None else high
 

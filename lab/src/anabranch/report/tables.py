@@ -12,7 +12,7 @@ NOT_RUN = "not run"
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A number in a cell.
+    """A number in a cell of a table.
 
     Attributes:
         text: the number.
@@ -46,7 +46,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under a header.
+    """A table of a report: rows under a header.
 
     Attributes:
         key: its name in links, such as `table-3`.
@@ -80,41 +80,41 @@ def estimated(
 
 
 def percent(value: float | None) -> str:
-    """Returns `36.2 %`, or `undefined` for None, such as precision where nothing is accepted."""
+    """Formats a share, such as `36.2 %`; `undefined` for None, as without accepted loads."""
     return "undefined" if value is None else f"{100 * value:.1f} %"
 
 
 def whole(value: Any) -> str:
-    """Returns `36 %`."""
+    """Formats a share as a whole percentage, such as `36 %`."""
     return f"{100 * value:.0f} %"
 
 
 def plural(number: int, name: str) -> str:
-    """Returns `1 attack`, `2 attacks`."""
+    """Formats a count with its noun, such as `1 attack` or `2 attacks`."""
     return f"{number} {name}" if number == 1 else f"{number} {name}s"
 
 
 def between(estimate: Mapping[str, float | None]) -> str:
-    """Returns `33.8–39.0`, in percent; empty without an interval."""
+    """Formats an interval in percent, such as `33.8–39.0`; empty without an interval."""
     low, high = estimate["low"], estimate["high"]
     return "" if low is None or high is None else f"{100 * low:.1f}–{100 * high:.1f}"
 
 
 def inline(estimate: Mapping[str, float | None]) -> str:
-    """Returns `36.2 % (33.8–39.0)`, for sentences."""
+    """Formats a share with its interval for sentences, such as `36.2 % (33.8–39.0)`."""
     interval = between(estimate)
     return percent(estimate["value"]) + (f" ({interval})" if interval else "")
 
 
 def duration(seconds: float) -> str:
-    """Returns `4.2 s`, `12 min`, `3.4 h`."""
+    """Formats a duration in a suitable unit, such as `4.2 s`, `12 min` or `3.4 h`."""
     if seconds < 100:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
-    """Returns `a, b and c`; beyond `most` names, `a, b and 3 more`."""
+    """Joins names: `a, b and c`, or with more than `most` names `a, b and 3 more`."""
     if not names:
         return "none"
     shown = list(names[:most])

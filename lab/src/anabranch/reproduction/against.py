@@ -14,7 +14,7 @@ from anabranch.validate import TraceError
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A claim, with the results for it of the committed data and of a run.
+    """A claim of a paper, with our committed result for it and the result of a new run.
 
     Attributes:
         claim: the claim.
@@ -28,7 +28,7 @@ class Pair:
 
     @property
     def contradicts(self) -> bool:
-        """Whether the claim holds by one of them and does not hold by the other."""
+        """Whether the claim holds in one of the two results and does not hold in the other."""
         return self.run is not None and {self.committed.verdict, self.run.verdict} == {HOLDS, FAILS}
 
 

@@ -113,7 +113,7 @@ def databases(data: Data, profile: str, most: float) -> Found:
 
 
 def resilient(data: Data, tested: str, most: float) -> Found:
-    """Judges the accuracy of the strongest attack."""
+    """Judges whether the strongest attack's accuracy is at most `most`."""
     rows = _sites(data, "closed", tested, tested)
     best = max(rows, key=lambda row: float(row["numbers"]["accuracy"]["value"]))
     accuracy = best["numbers"]["accuracy"]

@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """A paper.
+    """A paper whose results we reproduce.
 
     Attributes:
         key: its name in the file.

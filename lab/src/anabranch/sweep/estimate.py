@@ -44,7 +44,7 @@ STEEPEST = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work of an evaluation.
+    """The amount of work that an evaluation takes.
 
     Attributes:
         trained: training samples of all folds.
@@ -60,16 +60,16 @@ class Work:
 
     @property
     def samples(self) -> int:
-        """The sum of all samples."""
+        """The number of all samples, trained and predicted."""
         return self.trained + self.predicted
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One evaluation of few loads.
+    """One short evaluation of few loads, whose duration was measured.
 
     Attributes:
-        work: its work.
+        work: the work that it took.
         seconds: its duration.
         epochs: seconds of each epoch of each member of each fold, the first epoch first.
     """
@@ -121,7 +121,7 @@ class Measured:
         )
 
     def __str__(self) -> str:
-        """Describes the measurement for people."""
+        """Describes the measurement in words, for messages."""
         sizes = ", ".join(f"{each.work.samples} samples in {each.seconds:.1f} s"
                           for each in self.trials)  # fmt: skip
         return f"{sizes}, {EPOCHS} epochs" if self.trials[-1].epochs else sizes

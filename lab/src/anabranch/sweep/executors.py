@@ -1,4 +1,4 @@
-"""Executors of units: processes of this machine, or Ray.
+"""Executors of a sweep's units (evaluations): processes of this machine, or Ray.
 
 An executor receives the memory needs of each unit and the maximum number at a time, and yields
 `Workers`. No unit starts before there is room for it.
@@ -100,7 +100,7 @@ def require(name: str) -> None:
 
 
 def here(units: Sequence[U], work: Callable[[U], T]) -> Done[U, T]:
-    """Runs one unit after the other, in this process."""
+    """Runs one unit (evaluation) after the other, in this process."""
     for unit in units:
         yield unit, work(unit)
 

@@ -1,4 +1,4 @@
-"""Number of units that fit into memory at a time."""
+"""Number of a sweep's units (evaluations) that fit into memory at the same time."""
 
 from __future__ import annotations
 

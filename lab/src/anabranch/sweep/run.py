@@ -1,4 +1,4 @@
-"""Runs missing evaluations and keeps their results."""
+"""Runs the evaluations of a sweep that have no result yet, and stores their results."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class _Task:
     goes_on: bool
 
     def unfinished(self) -> Unfinished:
-        """Returns the place of its trainings' states."""
+        """Returns the file names for the saved states of the unit's trainings."""
         return Unfinished(self.target.with_suffix(""))
 
 

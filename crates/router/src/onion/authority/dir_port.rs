@@ -22,7 +22,7 @@ use crate::onion::station::{Station, TICK, Token};
 
 /// Maximum number of concurrent probes (test connections) to relays. Half of them are reserved for
 /// relays that were running at the last probe, so relays that do not answer cannot use up all
-/// probes.
+/// probes. The other half must suffice for many such relays.
 const PROBES: usize = 400;
 /// Timeout for a probe's connection to a relay's port.
 const OPENING: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ pub(super) struct DirPort {
     shared_answers: Arc<SharedAnswers>,
     /// Receiver of the notification that new replies are available.
     news: DirClient,
-    /// Receiver of the relays to probe.
+    /// Receiver of the relays to probe, that is, to open test connections to.
     probes: Receiver<Vec<Probe>>,
     ticked: Time,
 }

@@ -1,26 +1,29 @@
-//! Messages about relays that do not support lossy circuits, which UDP-OR needs.
+//! Messages about relays that do not support lossy circuits (whose cells may get lost), which
+//! UDP-OR needs.
 
 use std::collections::BTreeSet;
 
 use anabranch_onion::client::Cause;
 use anabranch_onion::wire::message::DestroyReason;
 
-/// Relays that turned out not to support lossy circuits. Each is reported once.
+/// Relays that turned out not to support lossy circuits, whose cells may get lost. Each is
+/// reported once.
 pub(super) struct NotLossy {
     is_enabled: bool,
     told: BTreeSet<String>,
 }
 
 impl NotLossy {
-    /// Creates an empty table of relays without lossy circuits. `is_enabled` states whether the
-    /// client uses lossy circuits.
+    /// Creates an empty table of relays without lossy circuits (whose cells may get lost).
+    /// `is_enabled` states whether the client uses lossy circuits.
     pub(super) fn new(is_enabled: bool) -> NotLossy {
         NotLossy { is_enabled, told: BTreeSet::new() }
     }
 
-    /// Returns a message that names the relay that caused a lossy circuit to be closed. `path` has
-    /// the circuit's relays, and `hops` is the number of relays that were reached. Returns `None`
-    /// if `cause` has nothing to do with lossy cells, or the relay was reported already.
+    /// Returns a message that names the relay that caused a lossy circuit (whose cells may get
+    /// lost) to be closed. `path` has the circuit's relays, and `hops` is the number of relays
+    /// that were reached. Returns `None` if `cause` has nothing to do with lossy cells, or the
+    /// relay was reported already.
     pub(super) fn look(&mut self, path: &[String], hops: usize, cause: Cause) -> Option<String> {
         let relay = path.get(hops).filter(|_| self.is_enabled)?;
         let lack = match cause {

@@ -72,7 +72,7 @@ pub(super) struct Segment<'a> {
     pub(super) cookie: Cookie,
     /// TCP sequence number of the first byte, or of the SYN.
     pub(super) number: u32,
-    /// The bytes; `None` for a SYN.
+    /// Bytes of the segment's payload; `None` for a SYN.
     pub(super) bytes: Option<&'a [u8]>,
 }
 

@@ -1,4 +1,4 @@
-"""Features of the attacks: each module turns `Sequences` into one representation."""
+"""Features for attacks: each module converts `Sequences` (page loads) into one kind of input."""
 
 from __future__ import annotations
 

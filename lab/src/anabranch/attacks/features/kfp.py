@@ -68,7 +68,7 @@ def _counts(X: Sequences, incoming: NDArray[np.bool_], outgoing: NDArray[np.bool
 
 
 def _order(X: Sequences, incoming: NDArray[np.bool_], outgoing: NDArray[np.bool_]) -> Columns:
-    """Returns mean and deviation of the positions of each direction's packets."""
+    """Returns mean and deviation of the positions in the load of each direction's packets."""
     columns: Columns = {}
     places = segments_of(X, X.positions)
     for side, mask in (("in", incoming), ("out", outgoing)):
@@ -95,7 +95,7 @@ def _tally(X: Sequences, mask: NDArray[np.bool_]) -> Floats:
 
 
 def _timing(times: Segments, sides: tuple[NDArray[np.bool_], ...]) -> Columns:
-    """Returns statistics of inter-arrival and transmission times [s], over all and by direction."""
+    """Returns statistics of packets' gaps and times [s]: of all packets, and by direction."""
     columns: Columns = {}
     for side, mask in zip(_SIDES, sides, strict=True):
         chosen = times.where(mask)
@@ -110,7 +110,7 @@ def _timing(times: Segments, sides: tuple[NDArray[np.bool_], ...]) -> Columns:
 
 
 def _sizes(sizes: Segments, sides: tuple[NDArray[np.bool_], ...]) -> Columns:
-    """Returns statistics of packet sizes [bytes], over all and by direction.
+    """Returns statistics of packet sizes [bytes]: of all packets, and by direction.
 
     Where all packets are cells, only the sums depend on the number of packets.
     """

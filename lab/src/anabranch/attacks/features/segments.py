@@ -1,4 +1,4 @@
-"""Statistics of many runs of numbers at once, without a Python loop over the runs."""
+"""Statistics of many runs (lists of numbers in one flat array), without a loop over the runs."""
 
 from __future__ import annotations
 
@@ -57,33 +57,33 @@ class Segments:
 
     @cached_property
     def sum(self) -> Floats:
-        """Sum."""
+        """Sum of each run's elements."""
         return self._total(self.values)
 
     @cached_property
     def mean(self) -> Floats:
-        """Arithmetic mean."""
+        """Arithmetic mean of each run's elements."""
         return self.sum / np.maximum(self.counts, 1)
 
     @cached_property
     def variance(self) -> Floats:
-        """Population variance, in two passes."""
+        """Population variance of each run's elements, computed in two passes."""
         centred = self.values - self.mean[self.owners]
         return self._total(centred * centred) / np.maximum(self.counts, 1)
 
     @cached_property
     def deviation(self) -> Floats:
-        """Population standard deviation."""
+        """Population standard deviation of each run's elements."""
         return np.sqrt(self.variance)
 
     @cached_property
     def max(self) -> Floats:
-        """Greatest element."""
+        """Greatest element of each run."""
         return self._reduced(np.maximum)
 
     @cached_property
     def min(self) -> Floats:
-        """Least element."""
+        """Least element of each run."""
         return self._reduced(np.minimum)
 
     def quantile(self, share: float) -> Floats:

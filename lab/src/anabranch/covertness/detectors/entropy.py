@@ -1,4 +1,4 @@
-"""Random bytes from the first packet on, by Pearson's test."""
+"""Detector of connections whose first packet has random bytes, by Pearson's test."""
 
 from __future__ import annotations
 

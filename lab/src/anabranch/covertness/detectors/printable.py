@@ -1,4 +1,4 @@
-"""First packets that begin with neither text nor TLS, which an allowlist of protocols blocks.
+"""Detector of first packets that are neither text nor TLS, which allowlists block.
 
 Bock et al. observed networks that let only HTTP, TLS and DNS pass: "Detecting and Evading
 Censorship-in-Depth: A Case Study of Iran's Protocol Whitelister", FOCI 2020.

@@ -1,4 +1,4 @@
-"""The sizes and directions of a TLS handshake inside a connection.
+"""Detector of a TLS handshake inside a connection, by sizes and directions of packets.
 
 After Xue et al., "Fingerprinting Obfuscated Proxy Traffic with Encapsulated TLS Handshakes", USENIX
 Security 2024, who look at three bursts: the client's hello, the server's answer with certificates,
@@ -31,7 +31,7 @@ _RECORD = b"\x16\x03"
 
 
 def tls_in_tls(flow: Flow) -> bool:
-    """Returns whether the three bursts occur, after the connection's own TLS handshake if any."""
+    """Returns whether a connection carries a TLS handshake, after its own TLS handshake if any."""
     bursts = _bursts(flow)
     first = 2 if flow.first[:2] == _RECORD else 0  # its own hello and response
     return any(
