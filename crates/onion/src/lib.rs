@@ -6,10 +6,10 @@
 //! * **Bytes.** [`wire`] parses and writes cells, messages, documents and keys. It is the only
 //!   module that uses the `tor-*` crates.
 //! * **A link.** [`channel`] is the link handshake (VERSIONS to NETINFO). `channels` has all links
-//!   of a core, their circuit tables and their cell queues (`queue`). [`circuitmux`] chooses the
-//!   circuit of the next cell, [`padding`] schedules padding cells on idle links, and [`bucket`]
-//!   limits bytes per second. `transport` has the system's statistics of the connection below a
-//!   link.
+//!   of a core, their circuit tables (`slots`) and their cell queues (`queue`). [`circuitmux`]
+//!   chooses the circuit of the next cell, [`padding`] schedules padding cells on idle links, and
+//!   [`bucket`] limits bytes per second. `transport` has the system's statistics of the connection
+//!   below a link.
 //! * **A circuit.** [`handshake`] agrees on keys and [`crypto`] uses them. `leg` is the flow
 //!   control of one circuit; its window comes from [`congestion`]. A `set` has the circuits that
 //!   lead to one endpoint (its *legs*), and its streams (`streams`, `stream`). [`conflux`]

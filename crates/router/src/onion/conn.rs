@@ -9,6 +9,7 @@ use anabranch_links::{EarlyCounts, EarlyRecords, Fault, PeerFaultKind, State, St
 use anabranch_multipath::{LinkView, Time};
 use anabranch_onion::CarrierFault;
 use anabranch_onion::circuitmux::kist;
+use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::extend::Target;
 use socket2::{SockRef, Socket};
 
@@ -206,10 +207,11 @@ impl Conn {
         self.link.state() == State::Open
     }
 
-    /// Returns the number of plaintext bytes to fetch from the core at once.
+    /// Returns the number of plaintext bytes to fetch from the core at once: whole cells, which fill
+    /// whole records but for a few bytes.
     pub(super) fn batch(&self) -> usize {
         let record = self.link.promises().record;
-        (RECORDS * record).max(SMALL / record * record)
+        (RECORDS * record).max(SMALL / record * record) / CELL * CELL
     }
 
     /// Returns the number of further bytes that the kernel should get ([`kist::room`]). The kernel

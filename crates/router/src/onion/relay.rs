@@ -366,19 +366,21 @@ impl<'r> MainShard<'r> {
     /// Waits for socket events and services the core. Returns false when the relay must end.
     fn turn(&mut self, stop: &UnixStream, watch: &mut Clocked<'_>) -> io::Result<bool> {
         let (now, ready) = self.shard.turn(watch)?;
+        let mut is_signalled = false;
         for token in ready {
             match token {
+                // Signals are read below, after all other events.
+                Token::File(STOP) => is_signalled = true,
                 Token::File(DIRECTORY) => self.take_news(now, watch),
                 Token::File(TRANSPORTS) => self.take_transports(watch),
                 Token::File(EXTENDED) => self.take_transported(watch),
                 Token::File(HANGUP) if !self.on_hangup(watch) => return Ok(false),
                 Token::Listener(place) => self.accept(place, watch),
-                // Stop signals are read below, after all other events.
                 _ => {}
             }
         }
         self.shard.execute(now, watch);
-        if self.must_end(now, stop, watch) {
+        if is_signalled && self.must_end(now, stop, watch) {
             return Ok(false);
         }
         if now.since(self.ticked) >= TICK {
