@@ -296,7 +296,8 @@ mod tests {
     fn more_sessions_than_a_browser_holds_are_refused() {
         let (folder, path) = trace(1001);
         assert!(
-            refusal(&ReportArgs { all: true, ..args(&path) }).contains("1001 sessions do not fit")
+            refusal(&ReportArgs { all: true, ..args(&path) })
+                .contains("the trace has 1001 sessions")
         );
         assert_eq!(names(&folder), ["run.parquet"]);
     }

@@ -334,7 +334,7 @@ fn a_handshake_path_that_leaves_none_for_the_schedule() {
 fn a_handshake_path_of_its_own_with_one_four_tuple_for_all() {
     let handshake = &["--path", "b=addr:127.0.0.3", "--handshake", "b", "--quic-tuples"];
     let message = refused(&[LISTEN, TO, PATH, handshake, &["1"]]);
-    assert!(message.starts_with("--quic-tuples: write 2 or more: a QUIC connection"), "{message}");
+    assert!(message.starts_with("--quic-tuples: write 2 or more, because a QUIC"), "{message}");
     let folder = TempDir::new().unwrap();
     let sound = |more| {
         let arguments = [LISTEN, TO, PATH, handshake, more, &["--check"]].concat();
@@ -410,7 +410,9 @@ fn a_wireguard_file_without_its_flag() {
     let text = "[Interface]\nPrivateKey = c2VjcmV0\nAddress = 10.0.0.2/32\n\n[Peer]\n";
     fs::write(folder.path().join("home.conf"), text).unwrap();
     let message = refused_in(folder.path(), &[&["home.conf"]]);
-    assert_eq!(message, "'home.conf' looks like a wg-quick file: write --wg home.conf");
+    let wanted = "'home.conf' looks like a wg-quick file, not like settings in TOML: write --wg \
+                  home.conf";
+    assert_eq!(message, wanted);
 }
 
 #[test]
@@ -453,7 +455,7 @@ fn a_part_of_a_wireguard_tunnel_without_its_file() {
         assert!(message.starts_with(flags[0]) && message.ends_with(cure), "{message}");
     }
     let message = refused_file("wg = 'home.conf'\nto = 'a:1'\n");
-    assert!(message.starts_with("--wg: cannot be combined with --to, because"), "{message}");
+    assert!(message.starts_with("--wg cannot be combined with --to, because"), "{message}");
 }
 
 #[test]
@@ -554,7 +556,7 @@ fn a_key_file_that_is_a_tunnels_or_empty_or_the_other_ends() {
     assert!(told.ends_with(words), "{told}");
     assert!(merge("home.key").contains("is for the splitter ('anabranch split')"));
     let told = refused_by_program(folder.path(), &["merge", "home.conf"]);
-    let words = "'home.conf' is a wg-quick file, but the far end takes settings";
+    let words = "'home.conf' is a wg-quick file, but the far end reads settings";
     assert!(told.starts_with(words), "{told}");
 }
 

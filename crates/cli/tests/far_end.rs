@@ -661,7 +661,11 @@ fn what_cannot_be_is_refused_in_one_line_without_a_secret() {
             "choose delays below 499.5 ms (both ends",
         ),
         (&merge, &["--key", &alone], "lists no splitter that may connect"),
-        (&merge, &["--key", &far, "--to", "x=127.0.0.1:8", "--to", "x=127.0.0.1:7"], "called 'x'"),
+        (
+            &merge,
+            &["--key", &far, "--to", "x=127.0.0.1:8", "--to", "x=127.0.0.1:7"],
+            "the name 'x'",
+        ),
         (&["key", &far, &home], &[], "exists"),
         (&["key", &far, "--peer", "home"], &[], "write NAME=PUBLIC"),
         (&["key"], &[], "FILE"),

@@ -201,7 +201,7 @@ fn what_a_client_is_not_to_do_is_refused() {
         assert_eq!(status.code(), Some(2), "{said}");
         said
     };
-    assert!(refused(&["--trace", &trace]).contains("replace it with --replace"));
+    assert!(refused(&["--trace", &trace]).contains("add --replace to replace it"));
     assert!(
         refused(&["--trace", "/nowhere/a.parquet"]).contains("there is no directory '/nowhere'")
     );

@@ -73,7 +73,7 @@ fn several_paths_are_told_what_mosh_shows_and_its_log_gives_no_advice_for_tunnel
 fn one_path_splits_nothing_and_a_login_over_it_says_so() {
     let client: &[&str] = &["127.0.0.1", "--port", "9", "--client", CLIENT];
     let text = String::from_utf8(run(&[client, PATH], Some(KEY)).stderr).unwrap();
-    assert!(text.contains("warning: nothing is split: all traffic leaves by 'a'"), "{text}");
+    assert!(text.contains("warning: nothing is split: all traffic leaves by path 'a'"), "{text}");
     assert!(!text.contains("packet numbers unencrypted"), "nobody else to count: {text}");
 }
 

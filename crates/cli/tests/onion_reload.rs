@@ -173,8 +173,8 @@ fn without_a_file_a_client_reads_its_authorities_again_and_goes_on() {
     assert_eq!(client.next("reloaded")["changed"], json!(["authorities"]));
     fs::write(&lines, "").unwrap();
     client.signal("-HUP");
-    let told =
-        client.find("trouble", |told| told["what"].as_str().unwrap().contains("no authority"));
+    let told = client
+        .find("trouble", |told| told["what"].as_str().unwrap().contains("no directory authority"));
     assert!(told["what"].as_str().unwrap().ends_with("; the current settings stay"), "{told}");
     client.signal("-TERM");
     assert!(client.ended().0.success());

@@ -270,7 +270,7 @@ fn ports_that_would_meet_are_refused() {
     assert!(message.contains(&format!("the tunnel itself uses port {port}")), "{message}");
     let written = tunnel().replace("127.0.0.1:4 ", &format!("{listen} "));
     let message = refused(&written, &[]);
-    assert!(message.contains("at which the splitter would listen"), "{message}");
+    assert!(message.contains("is the splitter's own address"), "{message}");
 }
 
 #[test]

@@ -241,11 +241,11 @@ mod tests {
             "none of the archive's 3 consensuses, from 2024-05-17 00:",
         );
         says(&month, Some("May"), "expected a date and an hour");
-        says(&archive(&[]), None, "holds no consensus");
+        says(&archive(&[]), None, "contains no consensus");
         says(
             document(1).as_bytes(),
             Some("2024-05-17T01"),
-            "several: remove --valid-after 2024-05-17T01",
+            "not an archive: remove --valid-after 2024-05-17T01",
         );
         let packed = gzip(&month);
         says(

@@ -34,8 +34,8 @@ impl Source {
         let options = self.flags.clone().over(options::read(&self.file)?).seeded(running.seed);
         match options.changed(&self.began) {
             Some(name) => Err(Failure::misuse(format!(
-                "'{name}' cannot be changed while the far end runs: undo the change in the \
-                 settings file, or restart the far end"
+                "'{name}' cannot change while the far end runs: undo the change in the settings \
+                 file, or restart the far end"
             ))),
             None => Ok(options),
         }

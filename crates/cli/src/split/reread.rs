@@ -49,7 +49,7 @@ impl Source {
         ] {
             if changed {
                 let text = format!(
-                    "'{name}' cannot be changed while the splitter runs: undo the change in \
+                    "'{name}' cannot change while the splitter runs: undo the change in \
                              the settings file, or restart the splitter"
                 );
                 return Err(Failure::misuse(text));

@@ -137,7 +137,7 @@ fn listed(found: &[(&str, Band)], digits: usize, scale: f64, unit: &str) -> Stri
     let text: Vec<String> = told.iter().map(one).collect();
     match found.len() > told.len() {
         true => {
-            format!("{}; {} more networks in between", text.join(", "), found.len() - told.len())
+            format!("{}; {} more in between", text.join(", "), found.len() - told.len())
         }
         false => text.join(", "),
     }
