@@ -9,6 +9,7 @@
 //! * [`PathView`] is a path as a scheduler sees it: whether the path is usable, its round-trip
 //!   time and its window. For a circuit it also has the state of the leg and of the first hop's
 //!   link ([`LegView`], [`LinkView`]).
+//! * [`SmoothedRtt`] has `SRTT` and `RTTVAR` of RFC 6298.
 //! * A [`Scheduler`](schedule::Scheduler) chooses the path of the next run. A *run* is a group of
 //!   consecutive units on one path. [`schedule`] has one algorithm per file; [`schedule::FAMILIES`]
 //!   lists them for command lines and documents. Algorithms that need windows serve circuits only.
@@ -42,6 +43,7 @@ mod replay;
 pub mod schedule;
 pub mod seed;
 mod silence;
+mod smoothed_rtt;
 mod splitter;
 mod time;
 pub mod trace;
@@ -56,5 +58,6 @@ pub use path::{LegView, LinkView, PathId, PathView};
 pub use reorder::{Insertion, Reorder};
 pub use replay::Replay;
 pub use silence::{Silence, SilenceError};
+pub use smoothed_rtt::SmoothedRtt;
 pub use splitter::{Assignment, DrawSchedule, Splitter};
 pub use time::Time;

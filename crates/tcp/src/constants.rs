@@ -22,12 +22,6 @@ pub const INITIAL_RTO: Duration = Duration::from_secs(1);
 pub const RTO_MIN: Duration = Duration::from_millis(200);
 /// Maximum retransmission timeout (RFC 6298, section 2.5: 60 s or more; Linux, `TCP_RTO_MAX`).
 pub const RTO_MAX: Duration = Duration::from_secs(120);
-/// Inverse of a sample's weight in `SRTT`: alpha = 1/8 (RFC 6298, section 2.3).
-pub const RTO_ALPHA: u32 = 8;
-/// Inverse of a sample's weight in `RTTVAR`: beta = 1/4 (RFC 6298, section 2.3).
-pub const RTO_BETA: u32 = 4;
-/// Factor `K` of `RTTVAR` in the retransmission timeout (RFC 6298, section 2.3).
-pub const RTO_K: u32 = 4;
 /// Number of retransmissions of a SYN before the connection fails (RFC 9293, section 3.8.3; Linux,
 /// `tcp_syn_retries`).
 pub const SYN_RETRIES: u32 = 6;

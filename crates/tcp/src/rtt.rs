@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{SmoothedRtt, Time};
 
-use crate::constants::{INITIAL_RTO, MIN_RTT_WINDOW, RTO_ALPHA, RTO_BETA, RTO_K, RTO_MAX, RTO_MIN};
+use crate::constants::{INITIAL_RTO, MIN_RTT_WINDOW, RTO_MAX, RTO_MIN};
 
 /// The round-trip time estimates of one leg.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rtt {
-    /// `SRTT` and `RTTVAR` of RFC 6298; `None` before the first sample.
-    smoothed: Option<(Duration, Duration)>,
+    smoothed: SmoothedRtt,
     /// Round-trip time of another connection on the same path, until the first sample (RFC 9040).
     expected: Option<Duration>,
     least: Option<(Duration, Time)>,
@@ -22,13 +21,7 @@ impl Rtt {
     /// Adds a sample from a segment that was sent once, or from a timestamp.
     pub(crate) fn sample(&mut self, now: Time, rtt: Duration) {
         self.backoff = 0;
-        self.smoothed = Some(match self.smoothed {
-            None => (rtt, rtt / 2),
-            Some((srtt, rttvar)) => (
-                srtt - srtt / RTO_ALPHA + rtt / RTO_ALPHA,
-                rttvar - rttvar / RTO_BETA + srtt.abs_diff(rtt) / RTO_BETA,
-            ),
-        });
+        self.smoothed.sample(rtt);
         self.take_least(now, rtt);
     }
 
@@ -52,7 +45,7 @@ impl Rtt {
 
     /// Returns `SRTT`; `None` before the first sample.
     pub(crate) fn srtt(&self) -> Option<Duration> {
-        self.smoothed.map(|(srtt, _)| srtt)
+        self.smoothed.srtt()
     }
 
     /// Returns the minimum sample within [`MIN_RTT_WINDOW`]; `None` before the first sample.
@@ -62,10 +55,8 @@ impl Rtt {
 
     /// Returns the retransmission timeout without backoff.
     pub(crate) fn base_rto(&self) -> Duration {
-        let of_another = self.expected.map(|rtt| (rtt, rtt / 2));
-        let known = self.smoothed.or(of_another);
-        let rto = known.map(|(srtt, rttvar)| srtt + (rttvar * RTO_K).max(RTO_MIN));
-        rto.unwrap_or(INITIAL_RTO).min(RTO_MAX)
+        let of_another = || SmoothedRtt::first(self.expected?).rto(RTO_MIN);
+        self.smoothed.rto(RTO_MIN).or_else(of_another).unwrap_or(INITIAL_RTO).min(RTO_MAX)
     }
 
     /// Returns the retransmission timeout.

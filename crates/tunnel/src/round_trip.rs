@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use anabranch_multipath::SmoothedRtt;
+
 /// Maximum timeout of a path.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -14,21 +16,15 @@ const FEW: u8 = 5;
 pub(crate) struct RoundTrip {
     last: Option<Duration>,
     samples: u8,
-    /// `SRTT` and `RTTVAR`.
-    smoothed: Option<(Duration, Duration)>,
+    smoothed: SmoothedRtt,
 }
 
 impl RoundTrip {
-    /// Updates `SRTT` and `RTTVAR` with a sample (RFC 6298, section 2).
+    /// Adds a sample.
     pub(crate) fn note(&mut self, sample: Duration) {
         self.last = Some(sample);
         self.samples = self.samples.saturating_add(1);
-        self.smoothed = Some(match self.smoothed {
-            None => (sample, sample / 2),
-            Some((srtt, rttvar)) => {
-                ((srtt * 7 + sample) / 8, (rttvar * 3 + srtt.abs_diff(sample)) / 4)
-            }
-        });
+        self.smoothed.sample(sample);
     }
 
     /// Returns the last sample; `None` if there is none.
@@ -38,14 +34,13 @@ impl RoundTrip {
 
     /// Returns `SRTT`; `None` before [`FEW`] samples.
     pub(crate) fn smoothed(self) -> Option<Duration> {
-        self.smoothed.filter(|_| self.samples >= FEW).map(|(srtt, _)| srtt)
+        self.smoothed.srtt().filter(|_| self.samples >= FEW)
     }
 
     /// Returns the timeout: `SRTT` + 4 `RTTVAR`, at most [`LONGEST_TIMEOUT`]; zero before the
     /// first sample.
     pub(crate) fn timeout(self) -> Duration {
-        let timeout = self.smoothed.map(|(srtt, rttvar)| srtt + rttvar * 4);
-        timeout.unwrap_or_default().min(LONGEST_TIMEOUT)
+        self.smoothed.rto(Duration::ZERO).unwrap_or_default().min(LONGEST_TIMEOUT)
     }
 }
 

@@ -7,7 +7,7 @@ use anabranch_multipath::Time;
 use super::scoreboard::{Scoreboard, Sent};
 use crate::constants::{
     DUP_THRESH, LATENESS_WEIGHT, MAX_REORDERING, RACK_MAX_REO_WND_MULT, RACK_REO_WND_DIVISOR,
-    RACK_REO_WND_PERSIST, RTO_K,
+    RACK_REO_WND_PERSIST,
 };
 use crate::rtt::Rtt;
 
@@ -34,6 +34,9 @@ pub(crate) struct Rack {
     expects_jitter: bool,
 }
 
+/// Number of mean deviations that few segments exceed: `K` of RFC 6298, section 2.3.
+const LATENESS_DEVIATIONS: u32 = 4;
+
 /// Mean and mean deviation of the lateness of segments: the round-trip time of an overtaken segment
 /// minus that of the segment with the highest offset so far, and 0 for other segments. A queue
 /// delays segments without reordering them, so this is jitter only.
@@ -53,7 +56,7 @@ impl Lateness {
     /// Returns the lateness that few segments exceed: the mean and four deviations, as in the
     /// timeout of RFC 6298.
     fn bound(&self) -> Duration {
-        self.mean + self.deviation * RTO_K
+        self.mean + self.deviation * LATENESS_DEVIATIONS
     }
 }
 
