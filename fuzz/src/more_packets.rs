@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use anabranch_more::wire::{Flow, ForwardContent, ReplyContent, read_target};
 use anabranch_more::{
-    Config, DropReason, Event, KEY, MoreNode, Network, OVERHEAD, Output, Peer, SecretKey,
+    Config, Datagram, DropReason, Event, KEY, MoreNode, Network, OVERHEAD, Output, Peer, SecretKey,
 };
-use anabranch_multipath::Time;
+use anabranch_multipath::conformance::check_at_rest;
+use anabranch_multipath::{Core as _, Time};
 use anabranch_tcp::{Flags, Segment, Seq};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -91,7 +92,7 @@ fn script(input: &mut Input<'_>) {
             2 => packet(now, number, input.take(300)),
             _ => packet(now, number, &content(input).write()),
         };
-        exit.handle(now, from, &datagram);
+        exit.handle(now, Datagram { from, bytes: &datagram });
         answer(&mut exit, now, input);
     }
     let counters = *exit.counters();
@@ -163,5 +164,5 @@ fn answer(exit: &mut MoreNode, now: Time, input: &mut Input<'_>) {
         }
     }
     assert!(exit.streams() <= STREAMS && exit.stored()[0] <= TAGS);
-    assert!(exit.next_timeout().is_none_or(|time| time > now), "a timeout that has passed");
+    check_at_rest(exit, now);
 }

@@ -7,7 +7,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::conformance::{check_at_rest, run_out};
+use anabranch_multipath::{Core as _, Time};
 use anabranch_tcp::{
     Config, Congestion, Connection, Flags, Ports, Segment, Seq, State, Timestamps, checksum,
 };
@@ -195,17 +196,11 @@ impl Play {
         }
         let view = self.tcp.view(self.now);
         assert!(view.snd_cwnd > 0, "{view:?}");
-        let next = self.tcp.next_timeout();
-        assert!(next.is_none_or(|next| next > self.now), "due and not done: {next:?}");
+        check_at_rest(&mut self.tcp, self.now);
     }
 
     /// Checks that every connection without a peer ends or waits for it.
     fn run_dry(&mut self) {
-        for _ in 0..400 {
-            let Some(next) = self.tcp.next_timeout() else { return };
-            self.now = next;
-            self.poll();
-        }
-        panic!("timers without an end in {:?}", self.tcp.state());
+        run_out(&mut self.tcp, self.now, 400);
     }
 }

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anabranch_more::{Config, KEY, MoreNode, Network, OVERHEAD, Output, Peer, SecretKey, tags};
-use anabranch_multipath::Time;
+use anabranch_more::{
+    Config, Datagram, KEY, MoreNode, Network, OVERHEAD, Output, Peer, SecretKey, tags,
+};
+use anabranch_multipath::{Core as _, Time};
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_os::entropy::generator;
 use anabranch_router::more::{self, Settings};
@@ -180,7 +182,8 @@ impl Bench {
         let (now, from) = (self.now()?, self.address(1));
         let mut packets = packets.iter();
         timed(packets.len(), || {
-            node.handle(now, from, packets.next().map_or(&[][..], |bytes| bytes));
+            let bytes = packets.next().map_or(&[][..], |bytes| bytes);
+            node.handle(now, Datagram { from, bytes });
             match node.poll(now) {
                 Some(Output::Send { .. }) => Ok(()),
                 other => Err(io::Error::other(format!("the relay passed on nothing: {other:?}"))),

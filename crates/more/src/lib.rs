@@ -2,9 +2,9 @@
 //!
 //! # Tour
 //!
-//! A [`MoreNode`] is relay, client and exit in one. [`MoreNode::handle`] takes datagrams,
-//! [`MoreNode::poll`] returns datagrams to send and the streams' [`Event`]s, and
-//! [`MoreNode::next_timeout`] is the time of the next call of `poll`.
+//! A [`MoreNode`] is relay, client and exit in one. It is a
+//! [`Core`](anabranch_multipath::Core): [`Datagram`]s in, datagrams to send and the streams'
+//! [`Event`]s out.
 //!
 //! ```text
 //!  open, write ─▶ TCP ─▶ segments, reply blocks ─▶ Sphinx ─▶ relay ─▶ relay ─▶ exit
@@ -39,6 +39,6 @@ pub mod wire;
 pub use config::{CELL_PAYLOAD, Config, MAX_HOPS, MIN_PAYLOAD, PAYLOAD};
 pub use counters::{DropReason, NodeCounters};
 pub use network::{KEY, Network, NetworkError, PREFIX, Peer};
-pub use node::{MoreNode, NodeError, OpenError, Output};
+pub use node::{Datagram, MoreNode, NodeError, OpenError, Output};
 pub use sphinx::{OVERHEAD, ReplyBlock, SURB_LENGTH, SecretKey};
 pub use stream::{Ending, Event, Refusal, StreamId};

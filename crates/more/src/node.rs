@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core, Time};
 use rand_core::CryptoRng;
 
 use crate::config::{Config, MAX_HOPS, MIN_PAYLOAD};
@@ -77,7 +77,16 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// A result of [`MoreNode::poll`].
+/// A received datagram.
+#[derive(Clone, Copy, Debug)]
+pub struct Datagram<'a> {
+    /// The sender.
+    pub from: SocketAddr,
+    /// The packet.
+    pub bytes: &'a [u8],
+}
+
+/// An output of a [`MoreNode`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Output {
     /// A datagram to send.
@@ -193,29 +202,14 @@ impl MoreNode {
         [self.tags.len(), self.outstanding.len()]
     }
 
-    /// Handles a datagram from `from`.
-    pub fn handle(&mut self, now: Time, from: SocketAddr, datagram: &[u8]) {
-        self.counters.received += 1;
-        let handled = self.take(now, from, datagram);
-        match handled {
-            Ok(Handled::Relayed) => self.counters.relayed += 1,
-            Ok(Handled::Delivered) => self.counters.delivered += 1,
-            Err(reason) => self.counters.drop(reason),
-        }
-    }
-
-    fn take(
-        &mut self,
-        now: Time,
-        from: SocketAddr,
-        datagram: &[u8],
-    ) -> Result<Handled, DropReason> {
+    fn take(&mut self, now: Time, datagram: Datagram<'_>) -> Result<Handled, DropReason> {
+        let Datagram { from, bytes } = datagram;
         let neighbour = self.network.find_address(from).ok_or(DropReason::UnknownSource)?;
-        if datagram.len() != OVERHEAD + self.config.payload {
+        if bytes.len() != OVERHEAD + self.config.payload {
             return Err(DropReason::Malformed);
         }
         self.tags.expire(tick(now));
-        let unwrapped = unwrap(&self.key, datagram, |tag| self.tags.contains(tag))?;
+        let unwrapped = unwrap(&self.key, bytes, |tag| self.tags.contains(tag))?;
         match self.tags.insert(tick(now), unwrapped.expiry, unwrapped.tag) {
             Verdict::Fresh => {}
             Verdict::Expired => return Err(DropReason::Expired),
@@ -255,10 +249,29 @@ impl MoreNode {
         }
     }
 
-    /// Returns the next datagram to send, or the next event; `None` if there is nothing before
-    /// [`MoreNode::next_timeout`] or the next input. The caller repeats the call until it returns
-    /// `None`.
-    pub fn poll(&mut self, now: Time) -> Option<Output> {
+    /// Gives the stream `id` its turn to send.
+    fn wake(&mut self, id: StreamId) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if !std::mem::replace(&mut stream.is_due, true) {
+            self.due.push_back(id);
+        }
+    }
+}
+
+impl Core for MoreNode {
+    type In<'a> = Datagram<'a>;
+    type Out = Output;
+
+    fn handle(&mut self, now: Time, datagram: Datagram<'_>) {
+        self.counters.received += 1;
+        match self.take(now, datagram) {
+            Ok(Handled::Relayed) => self.counters.relayed += 1,
+            Ok(Handled::Delivered) => self.counters.delivered += 1,
+            Err(reason) => self.counters.drop(reason),
+        }
+    }
+
+    fn poll(&mut self, now: Time) -> Option<Output> {
         if let Some(event) = self.events.pop_front() {
             return Some(Output::Event(event));
         }
@@ -286,18 +299,7 @@ impl MoreNode {
         self.events.pop_front().map(Output::Event)
     }
 
-    /// Returns the time at which to call [`MoreNode::poll`] again, if nothing happens before;
-    /// `None` if no timer runs.
-    #[must_use]
-    pub fn next_timeout(&self) -> Option<Time> {
+    fn next_timeout(&self) -> Option<Time> {
         self.timers.first().map(|(time, _)| *time)
-    }
-
-    /// Gives the stream `id` its turn to send.
-    fn wake(&mut self, id: StreamId) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
-        if !std::mem::replace(&mut stream.is_due, true) {
-            self.due.push_back(id);
-        }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core as _, Time};
 use anabranch_tcp::{Config as TcpConfig, Connection, Ending as TcpEnding, Ports, Segment, Seq};
 use rand_core::Rng;
 

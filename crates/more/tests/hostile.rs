@@ -4,8 +4,8 @@ mod world;
 
 use std::time::Duration;
 
-use anabranch_more::{Config, DropReason, Ending, OVERHEAD, PAYLOAD};
-use anabranch_multipath::Time;
+use anabranch_more::{Config, Datagram, DropReason, Ending, OVERHEAD, PAYLOAD};
+use anabranch_multipath::{Core as _, Time};
 use anabranch_netem::LinkSettings;
 use sphinx_packet::SphinxPacketBuilder;
 use sphinx_packet::header::delays::Delay;
@@ -96,10 +96,12 @@ fn floods_of_garbage_change_nothing_and_are_counted() {
     let node = &mut world.nodes[1];
     for number in 0..200u32 {
         let garbage = world::pattern(number.into(), 0, size);
-        node.handle(now, address(2), &garbage);
-        node.handle(now, address(2), &garbage[..size - 1]);
-        node.handle(now, "198.51.100.1:9".parse().expect("an address"), &garbage);
-        node.handle(now, address(2), &[]);
+        let (neighbour, stranger) = (address(2), "198.51.100.1:9".parse().expect("an address"));
+        let datagrams =
+            [(neighbour, size), (neighbour, size - 1), (stranger, size), (neighbour, 0)];
+        for (from, length) in datagrams {
+            node.handle(now, Datagram { from, bytes: &garbage[..length] });
+        }
     }
     let counters = node.counters();
     assert_eq!(counters.dropped(DropReason::Forged), 200);

@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use anabranch_multipath::Time;
 use anabranch_multipath::seed::stream;
+use anabranch_multipath::{Core as _, Time};
 use anabranch_netem::{Link, LinkSettings, Loss};
 use anabranch_onion::crypto::lossy::{
     KEY_BYTES, LossyClient, LossyKeys, LossyRelay, Outward, Refusal, ZEROS,

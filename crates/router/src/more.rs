@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub use anabranch_more::{CELL_PAYLOAD, Config, DropReason, NodeCounters, PAYLOAD, SecretKey};
-use anabranch_more::{MoreNode, Network, Output};
-use anabranch_multipath::Time;
+use anabranch_more::{Datagram, MoreNode, Network, Output};
+use anabranch_multipath::{Core as _, Time};
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_os::clock::Clock;
 use anabranch_os::poller::Poller;
@@ -160,8 +160,8 @@ impl NodeLoop {
         // An error belongs to a datagram sent earlier, and is cleared by the call.
         let Ok(batch) = self.batch.recv(&self.socket) else { return };
         for received in batch {
-            for datagram in received.datagrams() {
-                self.core.handle(now, received.from, datagram);
+            for bytes in received.datagrams() {
+                self.core.handle(now, Datagram { from: received.from, bytes });
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use anabranch_multipath::seed::{self, Stream};
-use anabranch_multipath::{LinkView, Time};
+use anabranch_multipath::{Core as _, LinkView, Time};
 use anabranch_tcp::{Config, Connection, Ending, Flags, Ports, Segment, Seq, Stats};
 use rand::Rng;
 

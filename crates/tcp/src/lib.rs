@@ -2,9 +2,7 @@
 //!
 //! # Tour
 //!
-//! A TCP connection as a data structure. [`Connection::handle`] processes received segments, and
-//! [`Connection::poll`] returns segments to send. [`Connection::next_timeout`] is the time of the
-//! next call of `poll`.
+//! A [`Connection`] is a [`Core`](anabranch_multipath::Core): segments in, segments out.
 //!
 //! ```text
 //!  write ─▶ sender ─▶ poll ─▶ segments           handle ─▶ receiver ─▶ read

@@ -4,7 +4,7 @@ mod world;
 
 use std::time::Duration;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core as _, Time, conformance};
 use anabranch_tcp::constants::{
     DELAYED_ACK, INIT_CWND, RTO_MAX, RTO_MIN, TIME_WAIT, TIMEOUT_MIN, TLP_MAX_ACK_DELAY,
 };
@@ -90,13 +90,7 @@ impl Played {
     }
 
     fn poll(&mut self) -> Vec<Segment> {
-        let mut sent = Vec::new();
-        while let Some(segment) = self.tcp.poll(self.now) {
-            sent.push(segment);
-        }
-        let next = self.tcp.next_timeout();
-        assert!(next.is_none_or(|next| next > self.now), "a timeout that is never done: {next:?}");
-        sent
+        conformance::drain(&mut self.tcp, self.now)
     }
 
     fn write(&mut self, segments: usize) -> Vec<Segment> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::seed::stream;
-use anabranch_multipath::{Assignment, Every, PathView, Splitter, Time};
+use anabranch_multipath::{Assignment, Core as _, Every, PathView, Splitter, Time};
 use anabranch_netem::{Link, LinkSettings, Loss};
 use anabranch_tcp::{Config, Congestion, Connection, MAX_LEGS, Ports, Segment, Seq, Stats};
 

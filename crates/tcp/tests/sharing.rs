@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core as _, Time};
 use anabranch_netem::{Link, LinkSettings};
 use anabranch_tcp::{Config, Congestion, Connection, Ports, Segment, Seq};
 

@@ -4,8 +4,8 @@ mod world;
 
 use std::time::Duration;
 
-use anabranch_multipath::Time;
 use anabranch_multipath::seed::stream;
+use anabranch_multipath::{Core as _, Time};
 use anabranch_netem::{LinkSettings, Loss};
 use anabranch_tcp::{Config, Congestion, Ending, State};
 use rand::RngExt;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use std::{fs, io, thread};
 
 use anabranch_emulator::Namespace;
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core as _, Time};
 use anabranch_os::netlink::{
     Prefix,
     configure::{self, NewRoute},

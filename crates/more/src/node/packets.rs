@@ -1,6 +1,6 @@
 //! The packets of a node's own streams.
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core as _, Time};
 use anabranch_tcp::Segment;
 
 use super::{MoreNode, Output, Outstanding};

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core as _, Time};
 use anabranch_tcp::{Flags, State};
 
 use super::{MoreNode, OpenError};
@@ -21,7 +21,7 @@ const IDLE: Duration = Duration::from_secs(120);
 
 impl MoreNode {
     /// Opens a stream to `target`, over an exit drawn by weight. Bytes that are written before the
-    /// next [`MoreNode::poll`] are sent in the stream's first packet, as far as they fit.
+    /// next poll are sent in the stream's first packet, as far as they fit.
     ///
     /// # Errors
     /// [`OpenError`]

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_more::{
-    Config, DropReason, Ending, Event, MoreNode, Network, NodeCounters, Output, Peer, SecretKey,
-    StreamId,
+    Config, Datagram, DropReason, Ending, Event, MoreNode, Network, NodeCounters, Output, Peer,
+    SecretKey, StreamId,
 };
-use anabranch_multipath::Time;
+use anabranch_multipath::conformance::check_at_rest;
+use anabranch_multipath::{Core as _, Time};
 use anabranch_netem::{Link, LinkSettings};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -233,7 +234,7 @@ impl World {
         let now = self.now;
         for (&(from, to), link) in &mut self.links {
             while let Some(bytes) = link.pop(now) {
-                self.nodes[to].handle(now, address(from), &bytes);
+                self.nodes[to].handle(now, Datagram { from: address(from), bytes: &bytes });
             }
         }
         true
@@ -260,6 +261,7 @@ impl World {
                 }
                 self.work();
             }
+            check_at_rest(&mut self.nodes[at], self.now);
         }
     }
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use anabranch_multipath::{PathView, Time};
+use anabranch_multipath::{Core as _, PathView, Time};
 use anabranch_tcp::{Config, Congestion, Connection, Ending, Ports, Segment, Seq, State};
 use rand_core::CryptoRng;
 

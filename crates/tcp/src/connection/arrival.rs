@@ -1,6 +1,6 @@
 //! Processing of arriving segments (RFC 9293, section 3.10.7.4, with RFC 5961).
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core as _, Time};
 
 use super::{Connection, Ending, State};
 use crate::constants::{CHALLENGE_ACK_INTERVAL, TIME_WAIT};
@@ -17,16 +17,7 @@ impl Connection {
         self.handle(now, segment);
     }
 
-    /// Processes a segment of the peer, whose ports must be those of the connection.
-    pub fn handle(&mut self, now: Time, segment: Segment) {
-        match self.state {
-            State::Closed => {}
-            State::SynSent => self.handle_in_syn_sent(now, &segment),
-            _ => self.handle_synchronized(now, segment),
-        }
-    }
-
-    fn handle_synchronized(&mut self, now: Time, segment: Segment) {
+    pub(super) fn handle_synchronized(&mut self, now: Time, segment: Segment) {
         let Some(start) = segment.seq.offset(self.irs, self.receiver.nxt()) else { return };
         if self.is_first_syn_again(&segment, start) {
             self.syn_due = true;

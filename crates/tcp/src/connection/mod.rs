@@ -8,7 +8,7 @@ mod stamps;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use anabranch_multipath::{LinkView, Time};
+use anabranch_multipath::{Core, LinkView, Time};
 
 use crate::config::Config;
 use crate::receiver::Receiver;
@@ -122,7 +122,7 @@ struct Offers {
 }
 
 impl Connection {
-    /// Opens a connection with a SYN, which [`poll`](Connection::poll) returns. `iss` is the
+    /// Opens a connection with a SYN, which [`poll`](Core::poll) returns. `iss` is the
     /// initial sequence number, which should be hard to guess (RFC 6528).
     pub fn connect(now: Time, config: &Config, ports: Ports, iss: Seq) -> Connection {
         let mut connection = Connection::new(now, config, ports, iss);
@@ -326,13 +326,6 @@ impl Connection {
         }
     }
 
-    /// Returns the time at which to call [`poll`](Connection::poll) again, if nothing happens
-    /// before; `None` if no timer runs.
-    pub fn next_timeout(&self) -> Option<Time> {
-        let paced = self.sender.paced_until(self.last_poll);
-        self.timers.next().into_iter().chain(paced).min()
-    }
-
     /// Changes to the state that follows from the progress of the sending and the receiving half.
     fn settle(&mut self, now: Time) {
         let (sent, received) = (self.sender.is_finished(), self.receiver.is_finished());
@@ -351,5 +344,30 @@ impl Connection {
         if next == State::TimeWait {
             self.wait_for_old_segments(now);
         }
+    }
+}
+
+/// Inputs are segments of the peer, whose ports must be those of the connection. Outputs are
+/// segments to send. The driver also polls after [`write`](Connection::write) and
+/// [`read`](Connection::read).
+impl Core for Connection {
+    type In<'a> = Segment;
+    type Out = Segment;
+
+    fn handle(&mut self, now: Time, segment: Segment) {
+        match self.state {
+            State::Closed => {}
+            State::SynSent => self.handle_in_syn_sent(now, &segment),
+            _ => self.handle_synchronized(now, segment),
+        }
+    }
+
+    fn poll(&mut self, now: Time) -> Option<Segment> {
+        self.poll_by(now, &mut |_, _| None).map(|(_, segment)| segment)
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        let paced = self.sender.paced_until(self.last_poll);
+        self.timers.next().into_iter().chain(paced).min()
     }
 }

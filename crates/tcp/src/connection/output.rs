@@ -10,15 +10,8 @@ use crate::seq::Seq;
 use crate::timers::Timer;
 
 impl Connection {
-    /// Returns the next segment to send now; `None` if there is none. Call it repeatedly until it
-    /// returns `None`: after each received segment, after `write` and `read`, and at
-    /// [`next_timeout`](Connection::next_timeout).
-    pub fn poll(&mut self, now: Time) -> Option<Segment> {
-        self.poll_by(now, &mut |_, _| None).map(|(_, segment)| segment)
-    }
-
-    /// Returns the next segment to send now with its leg, as [`poll`](Connection::poll) does.
-    /// `choose` selects the leg of new data if the connection has several legs. It receives the
+    /// Returns the next segment to send now with its leg, as
+    /// [`Core::poll`](anabranch_multipath::Core::poll) does. `choose` selects the leg of new data if the connection has several legs. It receives the
     /// legs' states and the number of waiting segments, and returns `None` to defer new data until
     /// the next call. Lost segments are sent on the leg with the lowest round-trip time among the
     /// legs that have room.

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use anabranch_multipath::Time;
 use anabranch_multipath::seed::Stream;
+use anabranch_multipath::{Core as _, Time};
 use anabranch_netem::{Link, LinkSettings};
 use anabranch_tcp::{Config, Connection, Ports, Segment, Seq};
 use rand::RngExt;

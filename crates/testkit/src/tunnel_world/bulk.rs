@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core as _, Time};
 use anabranch_netem::{Link, LinkSettings};
 use anabranch_tcp::{Config, Connection, Ports, Segment, Seq, Stats};
 
